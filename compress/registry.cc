@@ -1,0 +1,94 @@
+#include "gradwire/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+Status check_keys(const Registry::Method& method, const Spec& spec) {
+  std::vector<std::string> known;
+  for (const SpecKey& key : method.keys) known.push_back(key.name);
+  for (const auto& [key, value] : spec.params) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return {Code::kInvalidArgument,
+            "compressor '" + spec.name + "': unknown key '" + key + "' (value '" + value + "'; " +
+                (known.empty() ? "it takes none" : "keys: " + joined(known)) + ")"};
+  }
+  return {};
+}
+
+Result<Spec> with_main_key(const Registry::Method& method, Spec spec) {
+  for (auto& [key, value] : spec.params) {
+    if (!key.empty()) continue;
+    if (method.main_key.empty()) {
+      return Status(Code::kInvalidArgument, "compressor '" + spec.name + "': bare value '" + value +
+                                                "' has no meaning here; write key=value");
+    }
+    key = method.main_key;
+  }
+  for (std::size_t i = 0; i < spec.params.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (spec.params[i].first == spec.params[j].first) {
+        return Status(Code::kInvalidArgument, "compressor '" + spec.name + "': key '" +
+                                                  spec.params[i].first + "' is given twice");
+      }
+    }
+  }
+  return spec;
+}
+
+}  // namespace
+
+Registry Registry::builtin() {
+  Registry registry;
+  const auto must_add = [&registry](Method method) { (void)registry.add(std::move(method)).ok(); };
+  (void)must_add;
+  return registry;
+}
+
+Status Registry::add(Method method) {
+  const auto parsed = parse_spec(method.name);
+  if (!parsed.has_value() || !parsed.value()[0].params.empty() || parsed.value().size() != 1) {
+    return {Code::kInvalidArgument,
+            "registry: '" + method.name + "' is no method's name ([a-z][a-z0-9_]* wanted)"};
+  }
+  if (method.factory == nullptr)
+    return {Code::kInvalidArgument, "registry: '" + method.name + "' has no factory"};
+  for (const Method& known : methods_) {
+    if (known.name == method.name)
+      return {Code::kInvalidArgument, "registry: '" + method.name + "' is there already"};
+  }
+  methods_.push_back(std::move(method));
+  return {};
+}
+
+Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const {
+  if (chain.size() != 1) {
+    return Status(Code::kUnsupported, "compressor '" + to_string(chain) +
+                                          "': no method of this build codes the values of another");
+  }
+  std::vector<std::string> names;
+  for (const Method& method : methods_) {
+    names.push_back(method.name);
+    if (method.name != chain[0].name) continue;
+    GW_ASSIGN(const Spec spec, with_main_key(method, chain[0]));
+    GW_TRY(check_keys(method, spec));
+    return method.factory(spec);
+  }
+  return Status(Code::kInvalidArgument, "compressor: unknown method '" + chain[0].name +
+                                            "' (known: " + joined(names) + ")");
+}
+
+Result<std::unique_ptr<Compressor>> Registry::make(std::string_view text) const {
+  GW_ASSIGN(const SpecChain chain, parse_spec(text));
+  return make(chain);
+}
+
+}  // namespace gradwire

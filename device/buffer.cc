@@ -1,0 +1,44 @@
+#include "gradwire/buffer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+
+namespace gradwire {
+
+struct Buffer::Rep {
+  std::byte* data;
+  std::size_t bytes;
+  Device device;
+};
+
+void Buffer::Free::operator()(Rep* rep) const noexcept {
+  std::free(rep->data);
+  delete rep;
+}
+
+Result<Buffer> Buffer::allocate(std::size_t bytes, Device device) {
+  if (device.space != MemorySpace::kHost) {
+    return Status(Code::kUnsupported, "this build allocates host memory only");
+  }
+  constexpr std::size_t kAlign = 64;
+  const std::size_t padded = (bytes + kAlign - 1) / kAlign * kAlign;
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlign, padded == 0 ? kAlign : padded));
+  if (data == nullptr) throw std::bad_alloc();  // the host's memory is out: left alone by design
+  std::memset(data, 0, padded);
+  Buffer buffer;
+  buffer.rep_.reset(new Rep{data, bytes, device});
+  return buffer;
+}
+
+ByteSpan Buffer::bytes() const { return rep_ ? ByteSpan(rep_->data, rep_->bytes) : ByteSpan(); }
+Device Buffer::device() const { return rep_ ? rep_->device : Device{}; }
+
+TensorView Buffer::tensor(Shape shape, DType dtype) const {
+  GW_CHECK(static_cast<std::size_t>(shape.elems()) * size_of(dtype) <= bytes().size());
+  return {rep_ ? rep_->data : nullptr, shape, dtype, device()};
+}
+
+}  // namespace gradwire

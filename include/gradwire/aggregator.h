@@ -1,0 +1,82 @@
+// Turns every rank's gradients into their average: the only place where a Coder meets a
+// Communicator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/communicator.h"
+#include "gradwire/registry.h"
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+// Since construction, on this rank.
+struct AggregateStats {
+  std::uint64_t gradient_bytes = 0;  // the gradients as given
+  std::uint64_t dense_ring_bytes =
+      0;                            // what a ring all-reduce of them would have sent from this rank
+  std::uint64_t payload_bytes = 0;  // what encode() or pack() produced
+  std::uint64_t wire_bytes = 0;     // message bytes that the aggregator's communicator sent
+  double encode_seconds = 0;        // in coders, before the exchange (aggregator thread)
+  double exchange_seconds = 0;      // waiting for exchanges (aggregator thread)
+  double decode_seconds = 0;        // in coders, after the exchange (aggregator thread)
+  double exposed_seconds = 0;       // what finish() made its caller wait
+};
+
+// The aggregator's keys in a spec's first stage, taken out before the registry sees it:
+//   ef=ef14            error feedback (default none)
+//   ef_scale=auto|none divide by 1+omega where error feedback over an unbiased method needs it
+//   (auto) combine=auto|sum|gather|sra   auto: sum for linear methods, else sra for elementwise
+//   ones, else gather;
+//                      a majority vote takes gather, a cast with ef takes sra
+//   min_elems=1024     smaller tensors travel dense
+//   dense_1d=true      1-d tensors travel dense
+//   warmup_steps=0     so many first steps travel dense
+//   seed=N             overrides AggregatorOptions::seed
+struct AggregatorOptions {
+  std::string compressor =
+      "none";  // a spec, or per-parameter rules: "*.bias=none; *=topk:ratio=0.01"
+  std::int64_t bucket_bytes =
+      4 << 20;  // gradient bytes per bucket; parameters are packed in reverse order
+  std::uint64_t seed = 0;
+  std::string algorithm = "auto";  // of the dense sums: "auto", "ring", "canonical"
+  bool allow_unsafe = false;       // accept pairs that are known to fail
+};
+
+// Collective: all ranks add the same parameters in the same order and call ready() in any order.
+// add(), ready() and finish() come from one thread; the work happens on a thread of the
+// aggregator's own.
+class Aggregator {
+ public:
+  // Collective. Works on a communicator of its own, split from the one given, which must outlive
+  // it. kInvalidArgument names an illegal or unsafe pair, the reason and what to write instead.
+  static Result<std::unique_ptr<Aggregator>> create(Communicator& communicator,
+                                                    const Registry& registry,
+                                                    AggregatorOptions options);
+  virtual ~Aggregator() = default;
+  // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64, host memory.
+  // Before the first ready() only.
+  virtual Status add(std::string name, TensorView grad) = 0;
+  // Gradient `index` (order of add) is final for this step; hands over and returns at once.
+  virtual Status ready(int index, const Stream& stream = {}) = 0;
+  // Waits until every added gradient holds the mean over ranks. Ends the step. All must have been
+  // ready.
+  virtual Status finish(const Stream& stream = {}) = 0;
+  virtual AggregateStats stats() const = 0;
+  // Warnings of create() and the first step: fragile or scaled pairs; for logs and reports.
+  virtual std::vector<std::string> warnings() const = 0;
+  // "<parameter>.error", "<parameter>.error2", "<parameter>.coder.<name>". Between steps only;
+  // views stay valid with the aggregator.
+  virtual std::vector<NamedTensor> state() = 0;
+  // From the state() of every old rank, in rank order, any number of them: residuals keep their
+  // average over ranks (each new rank gets the sum divided by the old number).
+  virtual Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,48 @@
+// One tensor's compression state on one rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+// Per step, in this order: begin, then for each round r: encode(r) -> exchange -> absorb(r), then
+// finish. Communication stays outside: the caller sums or gathers the payloads as Traits::exchange
+// says. Not thread-safe. Work is enqueued on `stream`; on the host it is done when the call
+// returns.
+class Coder {
+ public:
+  virtual ~Coder() = default;
+
+  // grad: the opened shape and dtype. Lent until finish() returns, and not changed. `step` keys the
+  // counter-based randomness.
+  virtual Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) = 0;
+
+  // Writes this rank's payload, at most max_payload_bytes(shape, round); returns its length in
+  // bytes.
+  virtual Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) = 0;
+
+  // payloads: one (the sum) for kAllReduceSum, size() in rank order for kAllGather. Lent until
+  // finish() returns. Bytes come from the network and are verified here or in finish():
+  // kCorruptPayload on a bad length, index or scale, never undefined behaviour.
+  virtual Status absorb(int round, std::span<const ConstByteSpan> payloads,
+                        const Stream& stream) = 0;
+
+  // mean: the average over ranks, bit-identical on all of them; it may be the memory given to
+  // begin(). own: what this rank's payload decodes to; skipped if empty; never the memory given to
+  // begin(). Law: mean == average over ranks of own.
+  virtual Status finish(TensorView mean, TensorView own, const Stream& stream) = 0;
+
+  // Everything that must survive a checkpoint; also the memory report. Views stay valid with the
+  // coder.
+  virtual std::vector<NamedTensor> state() = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,81 @@
+// Compressor specs: the one grammar of flags, files and APIs, and the table of methods behind it.
+//
+//   list  := rules {";" rules}             only where several are compared; rules in a list stand
+//   in [ ] rules := rule {";" rule} rule  := [glob "="] spec               glob: letters, digits, .
+//   _ - / * ?; present if and only if the
+//                                          rule's first "=" stands before any ":"
+//   spec  := stage {"|" stage}             topk:ratio=0.01|qsgd:bits=4   (values of the first coded
+//   by the second) stage := name [":" arg {"," arg}]      names and keys: [a-z][a-z0-9_]* arg   :=
+//   key "=" value | value         a bare value is the method's main key: cast:bf16 = cast:type=bf16
+//   value := any characters but , | ; [ ] = and blanks
+// Blanks around , | ; are ignored. The aggregator's keys (aggregator.h) stand in the first stage
+// and are taken out before the registry sees it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/compressor.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// One stage. A bare value has the key "".
+struct Spec {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> params;  // in order of appearance, no duplicates
+  friend bool operator==(const Spec&, const Spec&) = default;
+};
+using SpecChain = std::vector<Spec>;  // stages of one spec, at least one
+
+struct SpecRule {
+  std::string glob;  // "*" when the text named none
+  SpecChain spec;
+};
+
+// Errors show the text with a caret under the column.
+Result<SpecChain> parse_spec(std::string_view text);
+Result<std::vector<SpecRule>> parse_spec_rules(std::string_view text);
+// "none;cast:bf16;[*.bias=none;*=topk:ratio=0.01]" -> three texts, each of them checked.
+Result<std::vector<std::string>> parse_spec_list(std::string_view text);
+std::string to_string(const Spec& spec);
+std::string to_string(const SpecChain& chain);
+// Shell-like: * any run of characters, ? any one.
+bool glob_matches(std::string_view glob, std::string_view name);
+
+// What a user may write for a method's key.
+struct SpecKey {
+  std::string name;
+  std::string default_value;  // "" when the key has none
+  std::string meaning;        // with unit and range
+};
+
+// A table of methods. A value, not a singleton: builtin() returns one, callers add to their copy.
+class Registry {
+ public:
+  using Factory = Result<std::unique_ptr<Compressor>> (*)(const Spec& spec);
+  struct Method {
+    std::string name;
+    std::string help;      // one line: what it sends
+    std::string main_key;  // what a bare value means; "" when none may be given
+    std::vector<SpecKey> keys;
+    Factory factory = nullptr;
+  };
+
+  static Registry builtin();  // one visible list, in compress/registry.cc
+  // kInvalidArgument when the name is taken or is no identifier.
+  Status add(Method method);
+  // Refuses unknown names (listing the known ones), unknown keys (listing the method's), repeated
+  // keys and values that the factory finds out of range; resolves a bare value to main_key.
+  Result<std::unique_ptr<Compressor>> make(const SpecChain& spec) const;
+  Result<std::unique_ptr<Compressor>> make(std::string_view spec) const;
+  const std::vector<Method>& methods() const { return methods_; }
+
+ private:
+  std::vector<Method> methods_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,61 @@
+// Who sends which elements to whom, and when: a plain value that can be printed, counted and
+// simulated.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gradwire {
+
+// Elements [begin, end) of one buffer.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  constexpr std::int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// Piece i of `parts`; the first elems % parts pieces are one element longer. Pieces may be empty.
+constexpr Range piece(std::int64_t elems, int parts, int i) {
+  const std::int64_t base = elems / parts;
+  const std::int64_t extra = elems % parts;
+  const std::int64_t begin = i * base + (i < extra ? i : extra);
+  return {begin, begin + base + (i < extra ? 1 : 0)};
+}
+
+// The operation's input, its output (the same memory when in place) and the executor's own.
+enum class BufferId : std::uint8_t { kIn, kOut, kScratch };
+
+struct Place {
+  BufferId buffer = BufferId::kOut;
+  Range range;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// Sends read `from`; receives write `to`; local steps (kCopy: to = from, kReduce: to = to op from)
+// do both. kRecvReduce: to = to op message, the message's elements in order.
+struct Step {
+  enum class Op : std::uint8_t { kSend, kRecvReduce, kRecvCopy, kCopy, kReduce } op;
+  int peer = -1;  // group rank; -1 for local steps
+  Place from;
+  Place to;
+};
+
+// The messages of a round may all be in flight at once; its local steps run in order once they are
+// done. Rounds are in order.
+using Round = std::vector<Step>;
+struct Schedule {
+  int rank = 0;
+  int size = 1;
+  std::int64_t in_elems = 0;
+  std::int64_t out_elems = 0;
+  std::int64_t scratch_elems = 0;
+  bool in_place = false;  // kIn and kOut are the same memory
+  std::vector<Round> rounds;
+};
+
+// A table of rounds for people; what `gradwire inspect schedule` prints.
+std::string to_string(const Schedule& schedule);
+
+}  // namespace gradwire

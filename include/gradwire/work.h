@@ -1,0 +1,38 @@
+// A collective in flight.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+class WorkState;  // shared by the caller and the progress thread; internal
+
+// Like std::jthread, the destructor cancels and waits: once a Work is gone nobody touches the
+// tensors that were lent to it. Movable, one owner, used from one thread at a time.
+class [[nodiscard]] Work {
+ public:
+  explicit Work(std::shared_ptr<WorkState> state);
+  Work(Work&&) noexcept;
+  Work& operator=(Work&& other) noexcept;
+  ~Work();
+
+  bool done() const;
+  // Blocks the calling thread and returns the operation's outcome. `deadline` bounds the waiting
+  // only: on kTimedOut the operation goes on. (The operation's own deadline is in its options.)
+  Status wait(std::optional<Deadline> deadline = std::nullopt);
+  // Makes `stream` wait on the device; returns at once. On the host it is wait().
+  Status wait_on(const Stream& stream);
+  // Finishes the whole communicator: peers cannot be un-sent.
+  void cancel();
+
+ private:
+  void finish();
+  std::shared_ptr<WorkState> state_;
+};
+
+}  // namespace gradwire
