@@ -1,0 +1,73 @@
+// The program gradwire: finds the subcommand and prints its error, if any.
+#include <array>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/command.h"
+#include "gradwire/version.h"
+
+namespace gradwire {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view help;
+  CommandMain run;
+};
+
+Result<int> version(const std::vector<std::string>& /*args*/) {
+  std::printf("gradwire %s\n", GRADWIRE_VERSION);
+  return 0;
+}
+
+constexpr std::array kCommands{
+    Command{"version", "print the version", version},
+};
+
+void print_help(std::FILE* out) {
+  std::fprintf(out, "gradwire: gradients of a training job, compressed and sent the best way\n\n");
+  std::fprintf(out, "usage: gradwire COMMAND [flags]; gradwire COMMAND --help tells more\n\n");
+  for (const Command& command : kCommands) {
+    std::fprintf(out, "  %-9s %s\n", std::string(command.name).c_str(),
+                 std::string(command.help).c_str());
+  }
+}
+
+int fail(std::string_view message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "gradwire: error: %.*s\n", static_cast<int>(message.size()), message.data());
+  return 1;
+}
+
+std::string command_names() {
+  std::string names;
+  for (const Command& command : kCommands) {
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
+  }
+  return names;
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    print_help(stderr);
+    return fail("no command (commands: " + command_names() + ")");
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help(stdout);
+    return 0;
+  }
+  const std::string name = words[0] == "--version" ? "version" : words[0];
+  for (const Command& command : kCommands) {
+    if (command.name != name) continue;
+    const auto outcome = command.run({words.begin() + 1, words.end()});
+    return outcome.has_value() ? outcome.value() : fail(outcome.error().message());
+  }
+  return fail("unknown command '" + name + "' (commands: " + command_names() + ")");
+}
+
+}  // namespace
+}  // namespace gradwire
+
+int main(int argc, char** argv) { return gradwire::dispatch({argv + 1, argv + argc}); }
