@@ -13,38 +13,38 @@ template <typename T>
 struct DTypeOf;
 template <>
 struct DTypeOf<double> {
-  static constexpr DType value = DType::kF64;
+  static constexpr DType kValue = DType::kF64;
 };
 template <>
 struct DTypeOf<float> {
-  static constexpr DType value = DType::kF32;
+  static constexpr DType kValue = DType::kF32;
 };
 template <>
 struct DTypeOf<std::int64_t> {
-  static constexpr DType value = DType::kI64;
+  static constexpr DType kValue = DType::kI64;
 };
 template <>
 struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::kI32;
+  static constexpr DType kValue = DType::kI32;
 };
 template <>
 struct DTypeOf<std::int8_t> {
-  static constexpr DType value = DType::kI8;
+  static constexpr DType kValue = DType::kI8;
 };
 template <>
 struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::kU8;
+  static constexpr DType kValue = DType::kU8;
 };
 
 // The elements as T. Requires the view's dtype to be T's.
 template <typename T>
 std::span<T> elements(TensorView view) {
-  GW_CHECK(view.dtype() == DTypeOf<T>::value);
+  GW_CHECK(view.dtype() == DTypeOf<T>::kValue);
   return {reinterpret_cast<T*>(view.data()), static_cast<std::size_t>(view.elems())};
 }
 template <typename T>
 std::span<const T> elements(ConstTensorView view) {
-  GW_CHECK(view.dtype() == DTypeOf<T>::value);
+  GW_CHECK(view.dtype() == DTypeOf<T>::kValue);
   return {reinterpret_cast<const T*>(view.data()), static_cast<std::size_t>(view.elems())};
 }
 
@@ -52,12 +52,12 @@ std::span<const T> elements(ConstTensorView view) {
 template <typename T>
 TensorView view_of(std::span<T> data) {
   return {reinterpret_cast<std::byte*>(data.data()),
-          Shape::vector(static_cast<std::int64_t>(data.size())), DTypeOf<T>::value};
+          Shape::vector(static_cast<std::int64_t>(data.size())), DTypeOf<T>::kValue};
 }
 template <typename T>
 ConstTensorView const_view_of(std::span<const T> data) {
   return {reinterpret_cast<const std::byte*>(data.data()),
-          Shape::vector(static_cast<std::int64_t>(data.size())), DTypeOf<T>::value};
+          Shape::vector(static_cast<std::int64_t>(data.size())), DTypeOf<T>::kValue};
 }
 
 }  // namespace gradwire

@@ -14,7 +14,7 @@ namespace {
 
 template <typename T>
 TensorView matrix(std::vector<T>& data, std::int64_t n, std::int64_t m) {
-  return {reinterpret_cast<std::byte*>(data.data()), Shape::matrix(n, m), DTypeOf<T>::value};
+  return {reinterpret_cast<std::byte*>(data.data()), Shape::matrix(n, m), DTypeOf<T>::kValue};
 }
 
 TEST(Ops, ReduceByHand) {
