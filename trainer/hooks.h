@@ -1,0 +1,36 @@
+// What the trainer asks of the outside. The trainer knows nothing of communication: compressed and
+// uncompressed, single and distributed runs execute the same code and differ in the hook alone.
+#pragma once
+
+#include <span>
+
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+// Turns this rank's gradients into what the optimizer shall use. The defaults do nothing, which is
+// right for a single process. All calls come from the thread that trains, and in the same order on
+// every rank. An error ends the training with that error.
+class GradientHook {
+ public:
+  virtual ~GradientHook() = default;
+
+  // The gradient of parameter `index` (order of registration) is final for this step. Called once
+  // per parameter and step during backward, from the last parameter down to the first. `grad` is
+  // the same memory at every step; it is lent until before_optimizer_step() returns, and the hook
+  // may change it.
+  virtual Status on_gradient(int /*index*/, TensorView /*grad*/, const Stream& /*stream*/) {
+    return {};
+  }
+
+  // Once per step, after all on_gradient() calls: on return every gradient holds what the optimizer
+  // shall use (the mean over all ranks).
+  virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
+
+  // In place: the mean over all ranks, never compressed, equal on all ranks. For losses and counts.
+  virtual Status average(std::span<double> /*values*/) { return {}; }
+};
+
+}  // namespace gradwire
