@@ -59,7 +59,7 @@ class Compressor {
 
   struct Placement {
     DType dtype = DType::kF32;
-    Device device;
+    Device device = {};
     int rank = 0;
     int size = 1;
     std::uint64_t seed = 0;  // equal on all ranks: PowerSGD derives shared randomness from it
