@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+#include "compress/cast/cast.h"
+#include "compress/identity/identity.h"
+
 namespace gradwire {
 namespace {
 
@@ -48,8 +52,12 @@ Result<Spec> with_main_key(const Registry::Method& method, Spec spec) {
 
 Registry Registry::builtin() {
   Registry registry;
-  const auto must_add = [&registry](Method method) { (void)registry.add(std::move(method)).ok(); };
-  (void)must_add;
+  for (Method method : {
+           identity_method(),
+           cast_method(),
+       }) {
+    GW_CHECK(registry.add(std::move(method)).ok());
+  }
   return registry;
 }
 

@@ -1,0 +1,159 @@
+#include "compress/cast/cast.h"
+
+#include "compress/cast/cast_kernels.h"
+#include "compress/contract.h"
+#include "compress/spec_reader.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kHalfBytes = 2;
+
+class CastFormat final : public WireFormat {
+ public:
+  CastFormat(HalfType type, const Compressor::Placement& where)
+      : type_(type), dtype_(where.dtype), size_(where.size) {}
+
+  std::size_t bytes(std::int64_t elems, int) const override {
+    return static_cast<std::size_t>(elems) * kHalfBytes;
+  }
+  Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
+                           const Stream&) override {
+    GW_TRY(check_tensor("cast: src", src, src.elems(), dtype_));
+    const std::size_t count = bytes(src.elems(), slice.stage);
+    GW_TRY(check_room("cast: payload", wire.size(), count));
+    cpu::to_half(type_, src, 1.0 / divisor(slice.stage), wire.first(count));
+    return count;
+  }
+  Status unpack(ConstByteSpan wire, const Slice& slice, TensorView dst, const Stream&) override {
+    GW_TRY(check(wire, dst));
+    cpu::from_half(type_, wire, divisor(slice.stage), dst);
+    return {};
+  }
+  Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
+                    const Stream&) override {
+    GW_TRY(check(wire, acc));
+    cpu::add_half(type_, wire, divisor(slice.stage), acc);
+    return {};
+  }
+
+ private:
+  // Stage 1 holds sums over the ranks: divided, they keep to the range of what was summed.
+  double divisor(int stage) const {
+    return stage == 1 && type_ == HalfType::kFp16 ? static_cast<double>(size_) : 1.0;
+  }
+  Status check(ConstByteSpan wire, ConstTensorView dst) const {
+    GW_TRY(check_tensor("cast: dst", dst, dst.elems(), dtype_));
+    return check_length("cast", wire.size(), bytes(dst.elems(), 0));
+  }
+  HalfType type_;
+  DType dtype_;
+  int size_;
+};
+
+// Payloads are added in their own type, in the network.
+class CastCoder final : public Coder {
+ public:
+  CastCoder(HalfType type, const Shape& shape, const Compressor::Placement& where)
+      : type_(type), elems_(shape.elems()), where_(where) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
+    GW_TRY(check_tensor("cast: grad", grad, elems_, where_.dtype));
+    grad_ = grad;
+    return {};
+  }
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
+    GW_TRY(check_round("cast", round, 1));
+    GW_TRY(check_room("cast: payload", payload.size(), bytes()));
+    cpu::to_half(type_, grad_, 1.0 / divisor(), payload.first(bytes()));
+    return bytes();
+  }
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_round("cast", round, 1));
+    if (payloads.size() != 1) return {Code::kInvalidArgument, "cast: one summed payload wanted"};
+    GW_TRY(check_length("cast: sum", payloads[0].size(), bytes()));
+    sum_ = payloads[0];
+    return {};
+  }
+  Status finish(TensorView mean, TensorView own, const Stream&) override {
+    GW_TRY(check_tensor("cast: mean", mean, elems_, where_.dtype));
+    if (!own.empty()) {  // before mean, which may be the gradient's memory
+      GW_TRY(check_tensor("cast: own", own, elems_, where_.dtype));
+      cpu::through_half(type_, grad_, 1.0 / divisor(), divisor(), own);
+    }
+    cpu::from_half(type_, sum_, divisor() / where_.size, mean);
+    return {};
+  }
+  std::vector<NamedTensor> state() override { return {}; }
+
+ private:
+  std::size_t bytes() const { return static_cast<std::size_t>(elems_) * kHalfBytes; }
+  double divisor() const {
+    return type_ == HalfType::kFp16 ? static_cast<double>(where_.size) : 1.0;
+  }
+  HalfType type_;
+  std::int64_t elems_;
+  Compressor::Placement where_;
+  ConstTensorView grad_;
+  ConstByteSpan sum_;
+};
+
+class Cast final : public Compressor {
+ public:
+  explicit Cast(HalfType type) : type_(type) {}
+
+  std::string spec() const override {
+    return type_ == HalfType::kFp16 ? "cast:type=fp16" : "cast:type=bf16";
+  }
+  Traits traits() const override {
+    return {.exchange = Exchange::kAllReduceSum,
+            .payload_dtype = type_ == HalfType::kFp16 ? DType::kF16 : DType::kBF16,
+            .elementwise = true,
+            .needs_error_feedback = false,
+            .bitwise_on_all_devices = true};
+  }
+  // Rounding to nearest errs by at most u = 2^-8 (bf16) or 2^-11 (fp16) of each value, squared; the
+  // factor 2 for fp16 covers the product with 1/size.
+  ErrorBound bound(const Shape&) const override {
+    return {ErrorBound::Kind::kContraction, type_ == HalfType::kFp16 ? 1 - 0x1p-21 : 1 - 0x1p-16};
+  }
+  std::size_t max_payload_bytes(const Shape& shape, DType, int) const override {
+    return static_cast<std::size_t>(shape.elems()) * kHalfBytes;
+  }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("cast", where));
+    return std::unique_ptr<Coder>(std::make_unique<CastCoder>(type_, shape, where));
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
+                                                  const Placement& where) const override {
+    GW_TRY(check_placement("cast", where));
+    return std::unique_ptr<WireFormat>(std::make_unique<CastFormat>(type_, where));
+  }
+
+ private:
+  HalfType type_;
+};
+
+Result<std::unique_ptr<Compressor>> make_cast(const Spec& spec) {
+  const SpecReader reader(spec);
+  if (!reader.has("type")) {
+    return Status(Code::kInvalidArgument,
+                  "compressor 'cast': key 'type' is missing (one of fp16, bf16 wanted)");
+  }
+  const Result<std::string> type = reader.choice("type", "bf16", {"fp16", "bf16"});
+  if (!type.has_value()) return type.error();
+  return std::unique_ptr<Compressor>(
+      std::make_unique<Cast>(type.value() == "fp16" ? HalfType::kFp16 : HalfType::kBf16));
+}
+
+}  // namespace
+
+Registry::Method cast_method() {
+  return {"cast",
+          "every element rounded to 16 bits, summed there",
+          "type",
+          {{"type", "", "fp16 or bf16"}},
+          make_cast};
+}
+
+}  // namespace gradwire

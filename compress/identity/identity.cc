@@ -1,0 +1,118 @@
+#include "compress/identity/identity.h"
+
+#include "compress/contract.h"
+#include "compress/identity/identity_kernels.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+class IdentityFormat final : public WireFormat {
+ public:
+  explicit IdentityFormat(DType dtype) : dtype_(dtype) {}
+
+  std::size_t bytes(std::int64_t elems, int) const override {
+    return static_cast<std::size_t>(elems) * size_of(dtype_);
+  }
+  Result<std::size_t> pack(ConstTensorView src, const Slice&, ByteSpan wire,
+                           const Stream& stream) override {
+    GW_TRY(check_tensor("none: src", src, src.elems(), dtype_));
+    const std::size_t count = bytes(src.elems(), 0);
+    GW_TRY(check_room("none: payload", wire.size(), count));
+    GW_TRY(copy_bytes(src.bytes(), {}, wire.first(count), {}, stream));
+    return count;
+  }
+  Status unpack(ConstByteSpan wire, const Slice&, TensorView dst, const Stream& stream) override {
+    GW_TRY(check(wire, dst));
+    return copy_bytes(wire, {}, dst.bytes(), {}, stream);
+  }
+  Status unpack_add(ConstByteSpan wire, const Slice&, TensorView acc, const Stream&) override {
+    GW_TRY(check(wire, acc));
+    cpu::add_elements(wire, acc);
+    return {};
+  }
+
+ private:
+  Status check(ConstByteSpan wire, ConstTensorView dst) const {
+    GW_TRY(check_tensor("none: dst", dst, dst.elems(), dtype_));
+    return check_length("none", wire.size(), bytes(dst.elems(), 0));
+  }
+  DType dtype_;
+};
+
+// The payload is the gradient, its sum over ranks the sum of the gradients.
+class IdentityCoder final : public Coder {
+ public:
+  IdentityCoder(const Shape& shape, const Compressor::Placement& where)
+      : format_(where.dtype), elems_(shape.elems()), where_(where) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
+    GW_TRY(check_tensor("none: grad", grad, elems_, where_.dtype));
+    grad_ = grad;
+    return {};
+  }
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
+    GW_TRY(check_round("none", round, 1));
+    return format_.pack(grad_, {}, payload, stream);
+  }
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_round("none", round, 1));
+    if (payloads.size() != 1) return {Code::kInvalidArgument, "none: one summed payload wanted"};
+    GW_TRY(check_length("none: sum", payloads[0].size(), format_.bytes(elems_, 0)));
+    sum_ = payloads[0];
+    return {};
+  }
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    GW_TRY(check_tensor("none: mean", mean, elems_, where_.dtype));
+    if (!own.empty()) {  // before mean, which may be the gradient's memory
+      GW_TRY(check_tensor("none: own", own, elems_, where_.dtype));
+      GW_TRY(copy_bytes(grad_.bytes(), {}, own.bytes(), {}, stream));
+    }
+    GW_TRY(format_.unpack(sum_, {}, mean, stream));
+    return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
+  }
+  std::vector<NamedTensor> state() override { return {}; }
+
+ private:
+  IdentityFormat format_;
+  std::int64_t elems_;
+  Compressor::Placement where_;
+  ConstTensorView grad_;
+  ConstByteSpan sum_;
+};
+
+class Identity final : public Compressor {
+ public:
+  std::string spec() const override { return "none"; }
+  Traits traits() const override {
+    return {.exchange = Exchange::kAllReduceSum,
+            .payload_dtype = DType::kF32,
+            .elementwise = true,
+            .unbiased = true,
+            .needs_error_feedback = false,
+            .bitwise_on_all_devices = true};
+  }
+  ErrorBound bound(const Shape&) const override { return {ErrorBound::Kind::kContraction, 1.0}; }
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+    return static_cast<std::size_t>(shape.elems()) * size_of(dtype);
+  }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("none", where));
+    return std::unique_ptr<Coder>(std::make_unique<IdentityCoder>(shape, where));
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
+                                                  const Placement& where) const override {
+    GW_TRY(check_placement("none", where));
+    return std::unique_ptr<WireFormat>(std::make_unique<IdentityFormat>(where.dtype));
+  }
+};
+
+}  // namespace
+
+Registry::Method identity_method() {
+  return {"none", "every element as it is", "", {}, [](const Spec&) {
+            return Result<std::unique_ptr<Compressor>>(std::make_unique<Identity>());
+          }};
+}
+
+}  // namespace gradwire

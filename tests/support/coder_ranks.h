@@ -1,0 +1,129 @@
+// n ranks of one tensor's coders in one thread: the exchange that an aggregator would do, without
+// communication.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/elements.h"
+#include "device/ops.h"
+#include "gradwire/compressor.h"
+
+namespace gradwire::testing {
+
+// What one step left behind.
+template <typename T>
+struct StepOutcome {
+  Status status;                                           // the first error, or ok
+  std::vector<std::vector<T>> mean;                        // by rank
+  std::vector<std::vector<T>> own;                         // by rank
+  std::vector<std::vector<std::vector<std::byte>>> bytes;  // payloads by round, by rank
+};
+
+template <typename T>
+class CoderRanks {
+ public:
+  using Wrap = std::unique_ptr<Coder> (*)(std::unique_ptr<Coder> inner, const Shape& shape,
+                                          const Compressor::Placement& where);
+
+  // Opens `size` coders; `wrap`, if given, decorates each (error feedback).
+  static Result<CoderRanks> open(const Compressor& compressor, const Shape& shape, int size,
+                                 std::uint64_t seed = 1, std::uint64_t tensor = 77,
+                                 Wrap wrap = nullptr) {
+    CoderRanks ranks(compressor, shape, size);
+    for (int rank = 0; rank < size; ++rank) {
+      const Compressor::Placement where{DTypeOf<T>::value, {}, rank, size, seed, tensor};
+      GW_ASSIGN(auto coder, compressor.open(shape, where));
+      ranks.coders_.push_back(wrap == nullptr ? std::move(coder)
+                                              : wrap(std::move(coder), shape, where));
+    }
+    return ranks;
+  }
+
+  int size() const { return static_cast<int>(coders_.size()); }
+  Coder& coder(int rank) { return *coders_[static_cast<std::size_t>(rank)]; }
+
+  // One step: every rank's gradient in, every rank's mean and own out.
+  StepOutcome<T> step(const std::vector<std::vector<T>>& grads, std::uint64_t number) {
+    StepOutcome<T> outcome;
+    outcome.status = run(grads, number, outcome);
+    return outcome;
+  }
+
+ private:
+  CoderRanks(const Compressor& compressor, const Shape& shape, int size)
+      : compressor_(&compressor), shape_(shape), traits_(compressor.traits()) {
+    coders_.reserve(static_cast<std::size_t>(size));
+  }
+
+  ConstTensorView view(const std::vector<T>& data) const {
+    return {reinterpret_cast<const std::byte*>(data.data()), shape_, DTypeOf<T>::value};
+  }
+  TensorView view(std::vector<T>& data) const {
+    return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::value};
+  }
+
+  Status run(const std::vector<std::vector<T>>& grads, std::uint64_t number,
+             StepOutcome<T>& outcome) {
+    const Stream stream;
+    for (std::size_t r = 0; r < coders_.size(); ++r) {
+      GW_TRY(coders_[r]->begin(view(grads[r]), number, stream));
+    }
+    std::vector<std::vector<std::byte>> sums;  // lent until finish(): sized once, never moved
+    sums.resize(static_cast<std::size_t>(traits_.rounds));
+    outcome.bytes.resize(static_cast<std::size_t>(traits_.rounds));
+    for (int round = 0; round < traits_.rounds; ++round) {
+      GW_TRY(exchange(round, outcome.bytes[static_cast<std::size_t>(round)],
+                      sums[static_cast<std::size_t>(round)]));
+    }
+    outcome.mean.assign(coders_.size(), std::vector<T>(grads[0].size()));
+    outcome.own = outcome.mean;
+    for (std::size_t r = 0; r < coders_.size(); ++r) {
+      GW_TRY(coders_[r]->finish(view(outcome.mean[r]), view(outcome.own[r]), stream));
+    }
+    return {};
+  }
+
+  Status exchange(int round, std::vector<std::vector<std::byte>>& payloads,
+                  std::vector<std::byte>& sum) {
+    const Stream stream;
+    const std::size_t most = compressor_->max_payload_bytes(shape_, DTypeOf<T>::value, round);
+    for (auto& coder : coders_) {
+      payloads.emplace_back(most);
+      GW_ASSIGN(const std::size_t count, coder->encode(round, payloads.back(), stream));
+      if (count > most) return {Code::kInternal, "encode() wrote more than max_payload_bytes()"};
+      payloads.back().resize(count);
+    }
+    std::vector<ConstByteSpan> received(payloads.begin(), payloads.end());
+    if (traits_.exchange == Exchange::kAllReduceSum) {
+      GW_TRY(add_up(payloads, sum));
+      received.assign(1, ConstByteSpan(sum));
+    }
+    for (auto& coder : coders_) GW_TRY(coder->absorb(round, received, stream));
+    return {};
+  }
+
+  // A left fold in rank order, in the payload's type.
+  Status add_up(const std::vector<std::vector<std::byte>>& payloads, std::vector<std::byte>& sum) {
+    const DType type =
+        traits_.payload_dtype == DType::kF32 ? DTypeOf<T>::value : traits_.payload_dtype;
+    sum = payloads[0];
+    const Shape shape = Shape::vector(static_cast<std::int64_t>(sum.size() / size_of(type)));
+    for (std::size_t r = 1; r < payloads.size(); ++r) {
+      if (payloads[r].size() != sum.size()) return {Code::kInternal, "summed payloads differ"};
+      GW_TRY(reduce(ReduceOp::kSum, ConstTensorView(payloads[r].data(), shape, type),
+                    TensorView(sum.data(), shape, type), {}));
+    }
+    return {};
+  }
+
+  const Compressor* compressor_;
+  Shape shape_;
+  Traits traits_;
+  std::vector<std::unique_ptr<Coder>> coders_;
+};
+
+}  // namespace gradwire::testing
