@@ -35,7 +35,7 @@ class CoderRanks {
                                  Wrap wrap = nullptr) {
     CoderRanks ranks(compressor, shape, size);
     for (int rank = 0; rank < size; ++rank) {
-      const Compressor::Placement where{DTypeOf<T>::value, {}, rank, size, seed, tensor};
+      const Compressor::Placement where{DTypeOf<T>::kValue, {}, rank, size, seed, tensor};
       GW_ASSIGN(auto coder, compressor.open(shape, where));
       ranks.coders_.push_back(wrap == nullptr ? std::move(coder)
                                               : wrap(std::move(coder), shape, where));
@@ -60,10 +60,10 @@ class CoderRanks {
   }
 
   ConstTensorView view(const std::vector<T>& data) const {
-    return {reinterpret_cast<const std::byte*>(data.data()), shape_, DTypeOf<T>::value};
+    return {reinterpret_cast<const std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
   }
   TensorView view(std::vector<T>& data) const {
-    return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::value};
+    return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
   }
 
   Status run(const std::vector<std::vector<T>>& grads, std::uint64_t number,
@@ -90,7 +90,7 @@ class CoderRanks {
   Status exchange(int round, std::vector<std::vector<std::byte>>& payloads,
                   std::vector<std::byte>& sum) {
     const Stream stream;
-    const std::size_t most = compressor_->max_payload_bytes(shape_, DTypeOf<T>::value, round);
+    const std::size_t most = compressor_->max_payload_bytes(shape_, DTypeOf<T>::kValue, round);
     for (auto& coder : coders_) {
       payloads.emplace_back(most);
       GW_ASSIGN(const std::size_t count, coder->encode(round, payloads.back(), stream));
@@ -109,7 +109,7 @@ class CoderRanks {
   // A left fold in rank order, in the payload's type.
   Status add_up(const std::vector<std::vector<std::byte>>& payloads, std::vector<std::byte>& sum) {
     const DType type =
-        traits_.payload_dtype == DType::kF32 ? DTypeOf<T>::value : traits_.payload_dtype;
+        traits_.payload_dtype == DType::kF32 ? DTypeOf<T>::kValue : traits_.payload_dtype;
     sum = payloads[0];
     const Shape shape = Shape::vector(static_cast<std::int64_t>(sum.size() / size_of(type)));
     for (std::size_t r = 1; r < payloads.size(); ++r) {
