@@ -24,7 +24,8 @@ enum class Exchange : std::uint8_t {
 struct ErrorBound {
   enum class Kind : std::uint8_t {
     kNone,
-    kContraction,  // E|x - C(x)|^2 <= (1 - value) |x|^2, 0 < value <= 1
+    kContraction,  // E|x - C(x)|^2 <= (1 - value) |x|^2, 0 <= value <= 1; 0 for an orthogonal
+                   // projection, which keeps a share that depends on x
     kVariance,     // E C(x) = x and E|x - C(x)|^2 <= value |x|^2
   } kind = Kind::kNone;
   double value = 0;
@@ -39,7 +40,8 @@ struct Traits {
   bool fixed_payload = true;  // encode() always writes max_payload_bytes()
   bool unbiased = false;
   bool needs_error_feedback = true;     // biased: plain SGD may stall or diverge without it
-  bool mean_is_average_of_own = true;   // false for majority vote: error feedback is then refused
+  bool mean_is_average_of_own = true;   // false for majority vote: error feedback is then refused,
+                                        // and under sra the second stage is the mean, undivided
   bool stateful = false;                // keeps something between steps (PowerSGD's warm start)
   bool bitwise_on_all_devices = false;  // CPU and CUDA emit the same payload bytes
 };
