@@ -1,0 +1,154 @@
+#include "compress/error_feedback/ef14.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "compress/contract.h"
+
+namespace gradwire {
+namespace {
+
+// False for NaN too. Written without a library call so that loops over it vectorise.
+template <typename T>
+bool is_finite(T x) {
+  return std::abs(x) <= std::numeric_limits<T>::max();
+}
+
+// out = a + b. True when every element is finite.
+template <typename T>
+bool add(std::span<const T> a, std::span<const T> b, std::span<T> out) {
+  bool finite = true;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = a[i] + b[i];
+    finite &= is_finite(out[i]);
+  }
+  return finite;
+}
+
+// own *= scale; p -= own. True when every element of p is finite.
+template <typename T>
+bool subtract_scaled(std::span<T> own, T scale, std::span<T> p) {
+  bool finite = true;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    own[i] *= scale;
+    p[i] -= own[i];
+    finite &= is_finite(p[i]);
+  }
+  return finite;
+}
+
+template <typename T>
+class Ef14 final : public Coder {
+ public:
+  Ef14(std::unique_ptr<Coder> inner, const Shape& shape, double scale)
+      : inner_(std::move(inner)),
+        shape_(shape),
+        scale_(static_cast<T>(scale)),
+        error_(static_cast<std::size_t>(shape.elems())),
+        p_(error_.size()),
+        own_(error_.size()) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
+    begun_ = false;
+    GW_TRY(check_tensor("error feedback: grad", grad, shape_.elems(), DTypeOf<T>::kValue));
+    const auto g = grad.empty() ? std::span<const T>() : elements<T>(grad);
+    if (!add<T>(g, error_, p_)) return not_finite(g);
+    GW_TRY(inner_->begin(view(p_), step, stream));
+    begun_ = true;
+    return {};
+  }
+
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
+    GW_TRY(check_begun("encode"));
+    return inner_->encode(round, payload, stream);
+  }
+
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
+    GW_TRY(check_begun("absorb"));
+    return inner_->absorb(round, payloads, stream);
+  }
+
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    GW_TRY(check_begun("finish"));
+    if (!own.empty()) {
+      GW_TRY(check_tensor("error feedback: own", own, shape_.elems(), DTypeOf<T>::kValue));
+    }
+    GW_TRY(inner_->finish(mean, view(own_), stream));
+    begun_ = false;
+    if (!subtract_scaled<T>(own_, scale_, p_)) return overflowed();
+    std::copy(p_.begin(), p_.end(), error_.begin());
+    if (scale_ != T{1} && !mean.empty()) {
+      for (T& x : elements<T>(mean)) x *= scale_;
+    }
+    if (!own.empty()) std::copy(own_.begin(), own_.end(), elements<T>(own).begin());
+    return {};
+  }
+
+  std::vector<NamedTensor> state() override {
+    std::vector<NamedTensor> all{{"error", view(error_)}};
+    for (NamedTensor& inner : inner_->state()) all.push_back(std::move(inner));
+    return all;
+  }
+
+ private:
+  TensorView view(std::vector<T>& data) const {
+    return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
+  }
+
+  Status check_begun(const char* call) const {
+    if (begun_) return {};
+    return {Code::kInvalidArgument, format("error feedback: %s() without a begun step", call)};
+  }
+
+  Status not_finite(std::span<const T> g) const {
+    std::size_t i = 0;
+    while (is_finite(p_[i])) ++i;
+    return {Code::kInvalidArgument,
+            format("error feedback: element %zu of %s is not finite (gradient %g, residual %g; "
+                   "finite numbers wanted); the residual is kept as it was",
+                   i, to_string(shape_).c_str(), static_cast<double>(g[i]),
+                   static_cast<double>(error_[i]))};
+  }
+
+  Status overflowed() const {
+    std::size_t i = 0;
+    while (is_finite(p_[i])) ++i;
+    return {Code::kInvalidArgument,
+            format("error feedback: the new residual of element %zu of %s is %g (what was sent "
+                   "decodes to %g; finite numbers wanted); the residual is kept as it was",
+                   i, to_string(shape_).c_str(), static_cast<double>(p_[i]),
+                   static_cast<double>(own_[i]))};
+  }
+
+  std::unique_ptr<Coder> inner_;
+  Shape shape_;
+  T scale_;
+  std::vector<T> error_;
+  std::vector<T> p_;    // lent to inner_ from begin() to finish(); then the new residual
+  std::vector<T> own_;  // a tensor of its own: inner_'s own must not be the memory it was given
+  bool begun_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Coder>> make_ef14(std::unique_ptr<Coder> inner, const Shape& shape,
+                                         const Compressor::Placement& where, double scale) {
+  GW_TRY(check_placement("error feedback", where));
+  if (inner == nullptr) return Status(Code::kInvalidArgument, "error feedback: no coder inside");
+  if (!(scale > 0 && scale <= 1)) {
+    return Status(Code::kInvalidArgument,
+                  format("error feedback: scale is %g (above 0, at most 1 wanted)", scale));
+  }
+  if (where.dtype == DType::kF64) {
+    return std::unique_ptr<Coder>(std::make_unique<Ef14<double>>(std::move(inner), shape, scale));
+  }
+  return std::unique_ptr<Coder>(std::make_unique<Ef14<float>>(std::move(inner), shape, scale));
+}
+
+}  // namespace gradwire

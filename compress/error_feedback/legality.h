@@ -1,0 +1,40 @@
+// Which methods may stand under error feedback, decided from their claims alone (Traits and
+// ErrorBound), so that a method of the user's own is judged like a built-in one.
+//
+//   method                                 with ef=ef14
+//   vote (mean is not the average of own)  refused, always
+//   contraction (top-k, scaled sign, ...)  sound
+//   unbiased, omega < 1                    sound
+//   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto), known
+//   to
+//                                          fail without (ef_scale=none)
+//   neither (unscaled sign)                known to fail
+//
+// Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradwire/compressor.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+struct PairOptions {
+  bool error_feedback = false;  // ef=ef14
+  bool ef_scale_auto = true;    // ef_scale=auto; false: none
+  bool allow_unsafe = false;
+};
+
+struct PairVerdict {
+  double scale = 1;                   // for make_ef14, and for both residuals under sra
+  std::vector<std::string> warnings;  // for logs and reports; each names the compressor
+};
+
+// Judges `compressor` for tensors of `shape` (omega may depend on it). kInvalidArgument says why
+// the pair is refused and what to write instead.
+Result<PairVerdict> check_pair(const Compressor& compressor, const Shape& shape,
+                               const PairOptions& options);
+
+}  // namespace gradwire

@@ -1,0 +1,112 @@
+#include "compress/error_feedback/legality.h"
+
+#include <gtest/gtest.h>
+
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+// A method that is nothing but claims.
+class Claims final : public Compressor {
+ public:
+  Claims(std::string name, Traits traits, ErrorBound bound)
+      : name_(std::move(name)), traits_(traits), bound_(bound) {}
+  std::string spec() const override { return name_; }
+  Traits traits() const override { return traits_; }
+  ErrorBound bound(const Shape&) const override { return bound_; }
+  std::size_t max_payload_bytes(const Shape&, DType, int) const override { return 0; }
+  Result<std::unique_ptr<Coder>> open(const Shape&, const Placement&) const override {
+    return Status(Code::kUnsupported, "claims only");
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
+    return Status(Code::kUnsupported, "claims only");
+  }
+
+ private:
+  std::string name_;
+  Traits traits_;
+  ErrorBound bound_;
+};
+
+using Kind = ErrorBound::Kind;
+const Shape kShape = Shape::matrix(100, 10);
+
+bool says(const Status& status, std::string_view text) {
+  return status.code() == Code::kInvalidArgument &&
+         status.message().find(text) != std::string_view::npos;
+}
+
+TEST(Legality, VoteUnderFeedbackIsRefusedEvenWhenUnsafeIsAllowed) {
+  const Claims vote("vote", {.mean_is_average_of_own = false}, {});
+  const auto verdict = check_pair(vote, kShape, {.error_feedback = true, .allow_unsafe = true});
+  ASSERT_FALSE(verdict.has_value());
+  EXPECT_TRUE(says(verdict.error(), "vote: ")) << verdict.error().message();
+  EXPECT_TRUE(says(verdict.error(), "write signsgd:ef=ef14")) << verdict.error().message();
+  EXPECT_EQ(check_pair(vote, kShape, {}).value().warnings.size(), 1u);
+}
+
+TEST(Legality, HighVarianceIsScaledOrUnsafe) {
+  const Claims coarse("coarse", {.unbiased = true}, {Kind::kVariance, 3.0});
+  const auto scaled = check_pair(coarse, kShape, {.error_feedback = true});
+  ASSERT_TRUE(scaled.has_value());
+  EXPECT_EQ(scaled.value().scale, 0.25);
+  EXPECT_EQ(scaled.value().warnings.size(), 1u);
+
+  const auto bare = check_pair(coarse, kShape, {.error_feedback = true, .ef_scale_auto = false});
+  ASSERT_FALSE(bare.has_value());
+  EXPECT_TRUE(says(bare.error(), "ef_scale=auto")) << bare.error().message();
+
+  const auto unsafe = check_pair(
+      coarse, kShape, {.error_feedback = true, .ef_scale_auto = false, .allow_unsafe = true});
+  ASSERT_TRUE(unsafe.has_value());
+  EXPECT_EQ(unsafe.value().scale, 1.0);
+  EXPECT_EQ(unsafe.value().warnings.size(), 1u);
+
+  const auto plain = check_pair(
+      Claims("coarse", {.unbiased = true, .needs_error_feedback = false}, {Kind::kVariance, 3.0}),
+      kShape, {});
+  EXPECT_TRUE(plain.value().warnings.empty());
+  EXPECT_EQ(plain.value().scale, 1.0);
+}
+
+TEST(Legality, LowVarianceAndContractionsAreSound) {
+  const PairOptions feedback{.error_feedback = true};
+  const auto fine =
+      check_pair(Claims("fine", {.unbiased = true}, {Kind::kVariance, 0.99}), kShape, feedback);
+  EXPECT_EQ(fine.value().scale, 1.0);
+  EXPECT_TRUE(fine.value().warnings.empty());
+  // A sparse method with a small share kept, and a projection that promises nothing but length.
+  for (const double value : {0.001, 0.0}) {
+    const auto sound =
+        check_pair(Claims("sound", {}, {Kind::kContraction, value}), kShape, feedback);
+    EXPECT_EQ(sound.value().scale, 1.0);
+    EXPECT_TRUE(sound.value().warnings.empty());
+  }
+}
+
+TEST(Legality, NoBoundIsUnsafe) {
+  const Claims sign("sign", {}, {});
+  const auto verdict = check_pair(sign, kShape, {.error_feedback = true});
+  ASSERT_FALSE(verdict.has_value());
+  EXPECT_TRUE(says(verdict.error(), "63 %")) << verdict.error().message();
+  EXPECT_TRUE(says(verdict.error(), "scale=l1")) << verdict.error().message();
+  const auto unsafe = check_pair(sign, kShape, {.error_feedback = true, .allow_unsafe = true});
+  EXPECT_EQ(unsafe.value().warnings.size(), 1u);
+}
+
+TEST(Legality, FragileAndUselessPairsGetAWarning) {
+  const PairOptions feedback{.error_feedback = true};
+  const auto fragile = check_pair(
+      Claims("coarse", {.elementwise = true}, {Kind::kContraction, 1.0 / 4096}), kShape, feedback);
+  ASSERT_EQ(fragile.value().warnings.size(), 1u);
+  EXPECT_NE(fragile.value().warnings[0].find("momentum"), std::string::npos);
+  const auto exact = check_pair(Claims("exact", {}, {Kind::kContraction, 1.0}), kShape, feedback);
+  EXPECT_EQ(exact.value().warnings.size(), 1u);
+  const auto biased = check_pair(Claims("biased", {}, {Kind::kContraction, 0.1}), kShape, {});
+  ASSERT_EQ(biased.value().warnings.size(), 1u);
+  EXPECT_NE(biased.value().warnings[0].find("ef=ef14"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradwire
