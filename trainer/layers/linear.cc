@@ -1,0 +1,50 @@
+#include "trainer/layers/linear.h"
+
+#include <algorithm>
+
+#include "trainer/layers/matrix_map.h"
+
+namespace gradwire {
+
+template <typename T>
+ParameterTable Linear<T>::parameters() const {
+  return {{"weight", Shape::matrix(out_, in_), in_, 0},
+          {"bias", Shape::vector(out_), in_, out_ * in_}};
+}
+
+template <typename T>
+void Linear<T>::forward(const LayerPass<T>& pass) const {
+  const auto x = matrix(pass.x.data(), pass.rows, in_);
+  const auto weight = matrix(pass.params.data(), out_, in_);
+  matrix(pass.y.data(), pass.rows, out_).noalias() = x * weight.transpose();
+  const T* bias = pass.params.data() + out_ * in_;
+  for (std::int64_t r = 0; r < pass.rows; ++r) {
+    T* y = pass.y.data() + r * out_;
+    for (std::int64_t o = 0; o < out_; ++o) y[o] += bias[o];
+  }
+}
+
+template <typename T>
+void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                                std::span<T> grads) const {
+  const auto x = matrix(pass.x.data(), pass.rows, in_);
+  matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), pass.rows, out_).transpose() * x;
+  T* bias = grads.data() + out_ * in_;
+  std::copy_n(dy.data(), out_, bias);
+  for (std::int64_t r = 1; r < pass.rows; ++r) {
+    const T* row = dy.data() + r * out_;
+    for (std::int64_t o = 0; o < out_; ++o) bias[o] += row[o];
+  }
+}
+
+template <typename T>
+void Linear<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                               std::span<T> dx) const {
+  const auto weight = matrix(pass.params.data(), out_, in_);
+  matrix(dx.data(), pass.rows, in_).noalias() = matrix(dy.data(), pass.rows, out_) * weight;
+}
+
+template class Linear<float>;
+template class Linear<double>;
+
+}  // namespace gradwire
