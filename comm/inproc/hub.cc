@@ -1,0 +1,327 @@
+#include "comm/inproc/hub.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/philox.h"
+#include "base/text.h"
+
+namespace gradwire::inproc {
+namespace {
+
+int source_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.owner : op.peer; }
+int target_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.peer : op.owner; }
+
+Status too_long(const Op& receive, std::size_t bytes) {
+  return Status(
+      Code::kRankMismatch,
+      format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu", bytes,
+             receive.peer, static_cast<unsigned long long>(receive.tag), receive.data.size()));
+}
+
+}  // namespace
+
+std::size_t Hub::KeyHash::operator()(const Key& key) const {
+  return mix64(key.tag ^ (static_cast<std::uint64_t>(key.source) << 40));
+}
+
+Hub::Hub(int size, double silence_seconds)
+    : ranks_(static_cast<std::size_t>(size)), silence_seconds_(silence_seconds) {}
+
+std::deque<Op*>& Hub::queue_of(const Op& op) {
+  return at(target_of(op)).queues[{source_of(op), op.tag}];
+}
+
+// Meets the oldest waiting partner, or waits. The receiver is told either way that it has to copy.
+void Hub::start(Op& op) {
+  std::deque<Op*>& queue = queue_of(op);
+  if (queue.empty() || queue.front()->kind == op.kind) {
+    queue.push_back(&op);
+    return;
+  }
+  Op& partner = *queue.front();
+  queue.pop_front();
+  if (queue.empty()) at(target_of(op)).queues.erase({source_of(op), op.tag});
+  op.partner = &partner;
+  partner.partner = &op;
+  op.state = partner.state = Op::State::kMatched;
+  Op& receive = op.kind == Transfer::Kind::kRecv ? op : partner;
+  at(receive.owner).ready.push_back(&receive);
+  at(receive.owner).news.notify_one();
+}
+
+// Undoes a match: the partner waits again, as the oldest of its queue.
+void Hub::unmatch(Op& op) {
+  Op& partner = *op.partner;
+  Op& receive = op.kind == Transfer::Kind::kRecv ? op : partner;
+  std::erase(at(receive.owner).ready, &receive);
+  op.partner = partner.partner = nullptr;
+  op.state = partner.state = Op::State::kWaiting;
+  queue_of(partner).push_front(&partner);
+}
+
+// Ends an op that nobody is copying.
+void Hub::withdraw(Op& op) {
+  if (op.state == Op::State::kMatched) {
+    unmatch(op);
+  }
+  std::deque<Op*>& queue = queue_of(op);
+  std::erase(queue, &op);
+  if (queue.empty()) at(target_of(op)).queues.erase({source_of(op), op.tag});
+  finish(op);
+}
+
+void Hub::finish(Op& op) {
+  op.state = Op::State::kDone;
+  op.partner = nullptr;
+  if (--op.batch->open > 0) return;
+  ++at(op.owner).settled;
+  at(op.owner).news.notify_one();
+}
+
+// A batch settles as a whole: what is not being copied ends now.
+void Hub::fail(Batch& batch, const Status& why) {
+  if (batch.open == 0) return;
+  if (batch.status.ok()) batch.status = why;
+  for (Op& op : batch.ops) {
+    if (op.state == Op::State::kWaiting || op.state == Op::State::kMatched) withdraw(op);
+  }
+}
+
+void Hub::fail_all(int rank, const Status& why) {
+  for (auto& [ticket, batch] : at(rank).batches) fail(*batch, why);
+}
+
+void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& why) {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == peer) continue;
+    for (auto& [ticket, batch] : at(rank).batches) {
+      const auto open_with_peer = [&](const Op& op) {
+        return op.peer == peer && op.state != Op::State::kDone && op.state != Op::State::kCopying;
+      };
+      if (!std::any_of(batch->ops.begin(), batch->ops.end(), open_with_peer)) continue;
+      if (!at(rank).lost) at(rank).lost = LostPeer{peer, reason};
+      fail(*batch, why);
+    }
+  }
+}
+
+// `reporter` < 0: the loss is plain to all.
+void Hub::lose(int rank, const std::string& reason, int reporter) {
+  for (int r = 0; r < size(); ++r) {
+    if (!at(r).lost) {
+      const bool hearsay = reporter >= 0 && r != reporter;
+      at(r).lost = LostPeer{
+          rank, hearsay ? format("reported by rank %d: %s", reporter, reason.c_str()) : reason};
+    }
+    at(r).woken = true;
+    at(r).news.notify_one();
+  }
+  if (at(rank).gone || at(rank).closed) return;
+  at(rank).gone = reason;
+  at(rank).silent_after.reset();
+  fail_all(rank, Status(Code::kPeerLost,
+                        format("rank %d is lost to the others: %s", rank, reason.c_str())));
+  fail_tickets_with(rank, reason,
+                    Status(Code::kPeerLost, format("rank %d lost: %s", rank, reason.c_str())));
+}
+
+void Hub::look_for_silence() {
+  const Deadline now = std::chrono::steady_clock::now();
+  if (!next_silence_ || now < *next_silence_) return;
+  next_silence_.reset();
+  for (int r = 0; r < size(); ++r) {
+    if (!at(r).silent_after) continue;
+    if (now >= *at(r).silent_after) {
+      lose(r, format("no heartbeat for %.1f s", silence_seconds_), -1);
+    } else if (!next_silence_ || *at(r).silent_after < *next_silence_) {
+      next_silence_ = at(r).silent_after;
+    }
+  }
+}
+
+std::optional<Status> Hub::unreachable(int rank, std::span<const Transfer> batch) {
+  if (at(rank).gone) {
+    return Status(Code::kPeerLost,
+                  format("rank %d is lost to the others: %s", rank, at(rank).gone->c_str()));
+  }
+  for (const Transfer& transfer : batch) {
+    Rank& peer = at(transfer.peer);
+    if (peer.closed) {
+      if (!at(rank).lost) at(rank).lost = LostPeer{transfer.peer, "closed"};
+      return Status(Code::kPeerLost, format("rank %d closed", transfer.peer));
+    }
+    if (peer.gone) {
+      return Status(Code::kPeerLost, format("rank %d lost: %s", transfer.peer, peer.gone->c_str()));
+    }
+  }
+  return std::nullopt;
+}
+
+Ticket Hub::post(int rank, std::span<const Transfer> transfers) {
+  auto batch = std::make_unique<Batch>();
+  batch->ops.resize(transfers.size());
+  const std::lock_guard lock(mutex_);
+  Rank& self = at(rank);
+  const std::uint64_t ticket = self.next++;
+  if (auto why = unreachable(rank, transfers)) {
+    batch->status = *why;
+    batch->ops.clear();
+  }
+  batch->open = batch->ops.size();
+  for (std::size_t i = 0; i < batch->ops.size(); ++i) {
+    Op& op = batch->ops[i];
+    op.batch = batch.get();
+    op.kind = transfers[i].kind;
+    op.owner = rank;
+    op.peer = transfers[i].peer;
+    op.tag = transfers[i].tag.bits();
+    op.data = transfers[i].data;
+    start(op);
+  }
+  if (batch->open == 0) ++self.settled;
+  self.batches.emplace(ticket, std::move(batch));
+  return Ticket{ticket};
+}
+
+int Hub::progress(int rank) {
+  std::unique_lock lock(mutex_);
+  look_for_silence();
+  Rank& self = at(rank);
+  std::vector<Op*> receives;
+  if (!self.silent_after) receives.swap(self.ready);
+  for (Op* receive : receives) {
+    receive->state = receive->partner->state = Op::State::kCopying;
+    ++self.copying;
+    ++at(receive->peer).copying;
+  }
+  if (!receives.empty()) {
+    lock.unlock();
+    for (const Op* receive : receives) {
+      const ByteSpan from = receive->partner->data;
+      if (!from.empty() && from.size() <= receive->data.size()) {
+        std::memcpy(receive->data.data(), from.data(), from.size());
+      }
+    }
+    lock.lock();
+  }
+  for (Op* receive : receives) {
+    Op& send = *receive->partner;
+    const std::size_t bytes = send.data.size();
+    if (bytes <= receive->data.size()) {
+      receive->arrived = bytes;
+    } else if (receive->batch->status.ok()) {
+      receive->batch->status = too_long(*receive, bytes);
+    }
+    Rank& sender = at(send.owner);
+    self.stats.bytes_received += bytes;
+    ++self.stats.messages_received;
+    sender.stats.bytes_sent += bytes;
+    ++sender.stats.messages_sent;
+    --self.copying;
+    if (--sender.copying == 0) sender.news.notify_one();
+    finish(send);
+    finish(*receive);
+  }
+  return std::exchange(self.settled, 0);
+}
+
+std::optional<Status> Hub::poll(int rank, Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  auto& batches = at(rank).batches;
+  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches.end()) {
+    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
+                                                 static_cast<unsigned long long>(ticket)));
+  }
+  if (found->second->open > 0) return std::nullopt;
+  Status outcome = found->second->status;
+  batches.erase(found);
+  return outcome;
+}
+
+std::size_t Hub::received(int rank, Ticket ticket, std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  const auto& batches = at(rank).batches;
+  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches.end() || index >= found->second->ops.size()) return 0;
+  return found->second->ops[index].arrived;
+}
+
+void Hub::cancel(int rank, Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  const auto& batches = at(rank).batches;
+  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches.end()) return;
+  fail(*found->second, Status(Code::kCancelled, format("rank %d cancelled the transfer", rank)));
+}
+
+std::optional<LostPeer> Hub::lost(int rank) {
+  const std::lock_guard lock(mutex_);
+  look_for_silence();
+  return at(rank).lost;
+}
+
+void Hub::announce(int rank, const LostPeer& culprit) {
+  const std::lock_guard lock(mutex_);
+  if (culprit.rank < 0 || culprit.rank >= size() || at(rank).gone || at(rank).silent_after) return;
+  lose(culprit.rank, culprit.reason, rank);
+}
+
+void Hub::wait(int rank, Deadline until) {
+  std::unique_lock lock(mutex_);
+  look_for_silence();
+  Rank& self = at(rank);
+  // Silence has no event of its own: whoever waits looks for it.
+  if (next_silence_) until = std::min(until, *next_silence_);
+  self.news.wait_until(lock, until, [&] {
+    return self.woken || self.settled > 0 || (!self.ready.empty() && !self.silent_after);
+  });
+  self.woken = false;
+  look_for_silence();
+}
+
+void Hub::wake(int rank) {
+  const std::lock_guard lock(mutex_);
+  at(rank).woken = true;
+  at(rank).news.notify_one();
+}
+
+TransportStats Hub::stats(int rank) {
+  const std::lock_guard lock(mutex_);
+  return at(rank).stats;
+}
+
+void Hub::kill(int rank) {
+  const std::lock_guard lock(mutex_);
+  lose(rank, "killed", -1);
+}
+
+void Hub::stop(int rank) {
+  const std::lock_guard lock(mutex_);
+  if (at(rank).gone || at(rank).closed) return;
+  at(rank).silent_after = deadline_in(silence_seconds_);
+  if (!next_silence_) next_silence_ = at(rank).silent_after;
+  for (Rank& each : ranks_) {  // so that sleepers take the new bound into account
+    each.woken = true;
+    each.news.notify_one();
+  }
+}
+
+void Hub::close(int rank) {
+  std::unique_lock lock(mutex_);
+  Rank& self = at(rank);
+  // A copy that has begun ends by itself: it waits for nobody.
+  fail_all(rank, Status(Code::kCancelled, format("rank %d closed its transport", rank)));
+  self.news.wait(lock, [&] { return self.copying == 0; });
+  if (self.silent_after) lose(rank, "gone while stopped", -1);
+  if (!self.gone) {
+    self.closed = true;
+    fail_tickets_with(rank, "closed", Status(Code::kPeerLost, format("rank %d closed", rank)));
+  }
+  self.queues.clear();
+  self.batches.clear();
+}
+
+}  // namespace gradwire::inproc

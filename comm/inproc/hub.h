@@ -1,0 +1,115 @@
+// What the ranks of one process share: who is alive, and which sends wait for which receives.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "gradwire/transport.h"
+
+namespace gradwire::inproc {
+
+struct Batch;
+
+// One transfer from post until its batch is forgotten.
+struct Op {
+  // Waiting: in its receiver's queue. Matched: met its partner, nothing copied yet, can be undone.
+  // Copying: the receiver's thread is reading and writing the memory; nobody else may end it.
+  enum class State : std::uint8_t { kWaiting, kMatched, kCopying, kDone } state = State::kWaiting;
+  Batch* batch = nullptr;
+  Op* partner = nullptr;
+  Transfer::Kind kind = Transfer::Kind::kSend;
+  int owner = 0;
+  int peer = 0;
+  std::uint64_t tag = 0;
+  ByteSpan data;
+  std::size_t arrived = 0;
+};
+
+struct Batch {
+  std::vector<Op> ops;  // never resized: queues and partners point into it
+  std::size_t open = 0;
+  Status status;  // the first error
+};
+
+// One mutex guards everything but the copying itself. Every function is thread-safe; `rank` says
+// on whose behalf it runs.
+class Hub {
+ public:
+  Hub(int size, double silence_seconds);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  Ticket post(int rank, std::span<const Transfer> batch);
+  // Copies what has met and was addressed to `rank`; returns its tickets settled since last time.
+  int progress(int rank);
+  std::optional<Status> poll(int rank, Ticket ticket);
+  std::size_t received(int rank, Ticket ticket, std::size_t index);
+  void cancel(int rank, Ticket ticket);
+  std::optional<LostPeer> lost(int rank);
+  void announce(int rank, const LostPeer& culprit);
+  void wait(int rank, Deadline until);
+  void wake(int rank);
+  TransportStats stats(int rank);
+
+  void kill(int rank);
+  void stop(int rank);
+  // The goodbye: afterwards nothing of this rank's memory is referred to.
+  void close(int rank);
+
+ private:
+  struct Key {
+    int source;
+    std::uint64_t tag;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  // Sends or receives of one source and tag, oldest first; never both kinds at once.
+  using Queues = std::unordered_map<Key, std::deque<Op*>, KeyHash>;
+
+  struct Rank {
+    std::condition_variable news;
+    bool woken = false;
+    int settled = 0;         // tickets, since the last progress()
+    int copying = 0;         // own ops in state kCopying
+    std::uint64_t next = 1;  // ticket number
+    std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches;
+    Queues queues;           // of messages addressed to this rank
+    std::vector<Op*> ready;  // own receives in state kMatched
+    TransportStats stats;
+    std::optional<LostPeer> lost;
+    bool closed = false;
+    std::optional<std::string> gone;  // why no peer can reach this rank any more
+    std::optional<Deadline> silent_after;
+  };
+
+  // All below need the mutex.
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::deque<Op*>& queue_of(const Op& op);
+  void start(Op& op);
+  void unmatch(Op& op);
+  void withdraw(Op& op);
+  void finish(Op& op);
+  void fail(Batch& batch, const Status& why);
+  void fail_all(int rank, const Status& why);
+  void fail_tickets_with(int peer, const std::string& reason, const Status& why);
+  void lose(int rank, const std::string& reason, int reporter);
+  void look_for_silence();
+  std::optional<Status> unreachable(int rank, std::span<const Transfer> batch);
+
+  std::mutex mutex_;
+  std::deque<Rank> ranks_;  // a deque: condition variables do not move
+  double silence_seconds_;
+  std::optional<Deadline> next_silence_;
+};
+
+}  // namespace gradwire::inproc

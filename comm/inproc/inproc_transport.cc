@@ -1,0 +1,82 @@
+#include "comm/inproc/inproc_transport.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "comm/inproc/hub.h"
+#include "comm/inproc/inproc_faults.h"
+
+namespace gradwire {
+namespace {
+
+class InprocTransport final : public Transport {
+ public:
+  InprocTransport(std::shared_ptr<inproc::Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  ~InprocTransport() override { hub_->close(rank_); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return hub_->size(); }
+  TransportCaps caps() const override { return {}; }
+  TransportStats stats() const override { return hub_->stats(rank_); }
+  std::string describe() const override {
+    return format("inproc: %d ranks as threads, one copy from sender to receiver", size());
+  }
+
+  Result<Ticket> post(std::span<const Transfer> batch, const Stream&) override {
+    for (const Transfer& transfer : batch) {
+      if (transfer.peer < 0 || transfer.peer >= size()) {
+        return Status(Code::kInvalidArgument,
+                      format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+      }
+      if (transfer.device.space == MemorySpace::kCuda) {
+        return Status(Code::kInvalidArgument,
+                      "post: CUDA memory (the in-process transport takes host memory)");
+      }
+    }
+    return hub_->post(rank_, batch);
+  }
+  Result<int> progress() override { return hub_->progress(rank_); }
+  std::optional<Status> poll(Ticket ticket) override { return hub_->poll(rank_, ticket); }
+  std::size_t received(Ticket ticket, std::size_t index) const override {
+    return hub_->received(rank_, ticket, index);
+  }
+  void cancel(Ticket ticket) override { hub_->cancel(rank_, ticket); }
+  std::optional<LostPeer> lost() const override { return hub_->lost(rank_); }
+  void announce(const LostPeer& culprit) override { hub_->announce(rank_, culprit); }
+  Status wait(Deadline until) override {
+    hub_->wait(rank_, until);
+    return {};
+  }
+  void wake() override { hub_->wake(rank_); }
+
+  inproc::Hub& hub() { return *hub_; }
+
+ private:
+  std::shared_ptr<inproc::Hub> hub_;
+  int rank_;
+};
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<Transport>>> make_inproc_transports(
+    int size, const InprocOptions& options) {
+  if (size < 1 || size > 65536) {
+    return Status(Code::kInvalidArgument, format("inproc: %d ranks (1 to 65536 wanted)", size));
+  }
+  auto hub = std::make_shared<inproc::Hub>(size, options.silence_seconds);
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int rank = 0; rank < size; ++rank) {
+    transports.push_back(std::make_unique<InprocTransport>(hub, rank));
+  }
+  return transports;
+}
+
+void kill_rank(Transport& transport) {
+  if (auto* self = dynamic_cast<InprocTransport*>(&transport)) self->hub().kill(self->rank());
+}
+
+void stop_rank(Transport& transport) {
+  if (auto* self = dynamic_cast<InprocTransport*>(&transport)) self->hub().stop(self->rank());
+}
+
+}  // namespace gradwire

@@ -1,0 +1,187 @@
+// The laws of Transport about ranks that go: killed, stopped, or after a goodbye.
+#include <algorithm>
+
+#include "tests/laws/transport_laws.h"
+#include "tests/laws/transport_steps.h"
+
+namespace gradwire::laws {
+namespace {
+
+// All ranks have met: connections exist and nobody is early.
+void meet(Transport& transport) {
+  Bytes token(1), echo(1);
+  for (int peer = 0; peer < transport.size(); ++peer) {
+    if (peer == transport.rank()) continue;
+    const Status met = exchange(
+        transport, {send(peer, tag(900), token), recv(peer, tag(900), echo)}, deadline_in(20));
+    ASSERT_EQ(met.message(), "ok");
+  }
+}
+
+// Rank 1 of 3 ends as `fate` says while the others receive from it, one of them halfway into a
+// large message; they must learn who it was, and still reach each other.
+void survivors_name_the_culprit(const TransportBackend& backend, Fate fate) {
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    if (transport->rank() == 1) return backend.end(*transport, fate);
+    Bytes in(100'000), out(100'000);
+    const Ticket receive = post(*transport, {recv(1, tag(1), in)});
+    const Status outcome = settle(*transport, receive, deadline_in(backend.notice_seconds));
+    EXPECT_EQ(outcome.code(), Code::kPeerLost) << outcome.message();
+    ASSERT_TRUE(transport->lost().has_value());
+    EXPECT_EQ(transport->lost()->rank, 1) << transport->lost()->reason;
+    for (const Transfer& later : {recv(1, tag(2), in), send(1, tag(2), out)}) {
+      EXPECT_EQ(exchange(*transport, {later}, deadline_in(1)).code(), Code::kPeerLost);
+    }
+    const int other = 2 - transport->rank();
+    EXPECT_EQ(
+        exchange(*transport, {send(other, tag(3), out), recv(other, tag(3), in)}, deadline_in(20))
+            .message(),
+        "ok");
+    EXPECT_EQ(transport->lost()->rank, 1);
+  };
+  backend.run(3, body, {{1, fate}}, 40);
+}
+
+TEST_P(TransportLaws, AKilledRankIsNamed) { survivors_name_the_culprit(GetParam(), Fate::kKilled); }
+TEST_P(TransportLaws, AStoppedRankIsNamed) {
+  survivors_name_the_culprit(GetParam(), Fate::kStopped);
+}
+
+// A batch that names a lost rank settles as a whole, its part with a living rank included.
+TEST_P(TransportLaws, ABatchWithALostRankSettles) {
+  const TransportBackend& backend = GetParam();
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    if (transport->rank() == 1) return backend.end(*transport, Fate::kKilled);
+    Bytes from_lost(10), from_living(10), token(1);
+    if (transport->rank() == 0) {
+      const Ticket ticket =
+          post(*transport, {recv(1, tag(1), from_lost), recv(2, tag(1), from_living)});
+      EXPECT_EQ(settle(*transport, ticket, deadline_in(backend.notice_seconds)).code(),
+                Code::kPeerLost);
+      EXPECT_EQ(exchange(*transport, {send(2, tag(5), token)}, deadline_in(20)).message(), "ok");
+    } else {
+      EXPECT_EQ(exchange(*transport, {recv(0, tag(5), token)}, deadline_in(20)).message(), "ok");
+    }
+  };
+  backend.run(3, body, {{1, Fate::kKilled}}, 40);
+}
+
+// Sends that nobody takes end too, when their peer is lost.
+TEST_P(TransportLaws, SendsToAStoppedRankSettle) {
+  const TransportBackend& backend = GetParam();
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    if (transport->rank() == 1) return backend.end(*transport, Fate::kStopped);
+    Bytes large(8 << 20);
+    const Status outcome =
+        exchange(*transport, {send(1, tag(1), large)}, deadline_in(backend.notice_seconds));
+    EXPECT_EQ(outcome.code(), Code::kPeerLost) << outcome.message();
+    EXPECT_EQ(first_lost(*transport, deadline_in(1)), 1);
+  };
+  backend.run(2, body, {{1, Fate::kStopped}}, 40);
+}
+
+// The first to notice tells the others and goes. They must blame the stopped rank, not the one that
+// left because of it, though they wait for the latter only.
+void leavers_are_not_blamed(const TransportBackend& backend, Fate fate) {
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    if (transport->rank() == 1) return backend.end(*transport, fate);
+    if (transport->rank() == 0) {
+      EXPECT_EQ(first_lost(*transport, deadline_in(backend.notice_seconds)), 1);
+      if (const auto culprit = transport->lost()) transport->announce(*culprit);
+      return;
+    }
+    Bytes in(100);
+    const Ticket from_leaver = post(*transport, {recv(0, tag(1), in)});
+    const Status outcome = settle(*transport, from_leaver, deadline_in(backend.notice_seconds + 2));
+    EXPECT_EQ(outcome.code(), Code::kPeerLost) << outcome.message();
+    ASSERT_TRUE(transport->lost().has_value());
+    EXPECT_EQ(transport->lost()->rank, 1) << transport->lost()->reason;
+  };
+  backend.run(4, body, {{1, fate}}, 40);
+}
+
+TEST_P(TransportLaws, WhoLeavesBecauseOfAKilledRankIsNotBlamed) {
+  leavers_are_not_blamed(GetParam(), Fate::kKilled);
+}
+TEST_P(TransportLaws, WhoLeavesBecauseOfAStoppedRankIsNotBlamed) {
+  leavers_are_not_blamed(GetParam(), Fate::kStopped);
+}
+
+// A rank announces a culprit that only it can know of (an operation's deadline passed).
+TEST_P(TransportLaws, AnAnnouncementReachesAll) {
+  on_ranks(3, [](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    Bytes token(1);
+    if (transport->rank() == 0) {
+      for (const int peer : {1, 2}) {  // both have met each other too
+        EXPECT_EQ(exchange(*transport, {recv(peer, tag(901), token)}, soon()).message(), "ok");
+      }
+      transport->announce({2, "did not join all_reduce"});
+      EXPECT_EQ(first_lost(*transport, soon()), 2);
+    } else {
+      EXPECT_EQ(exchange(*transport, {send(0, tag(901), token)}, soon()).message(), "ok");
+      EXPECT_EQ(first_lost(*transport, soon()), 2);
+      ASSERT_TRUE(transport->lost().has_value());
+      EXPECT_NE(transport->lost()->reason.find("did not join all_reduce"), std::string::npos)
+          << transport->lost()->reason;
+    }
+  });
+}
+
+TEST_P(TransportLaws, AGoodbyeIsNoLoss) {
+  on_ranks(3, [](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    Bytes large = pattern(300'000, 1), small = pattern(10, 2);
+    if (transport->rank() == 1) {  // sends its last messages and goes
+      EXPECT_EQ(
+          exchange(*transport, {send(0, tag(1), large), send(2, tag(1), small)}, soon()).message(),
+          "ok");
+      return;
+    }
+    const bool first = transport->rank() == 0;
+    Bytes in(first ? large.size() : small.size());
+    if (!first) {  // by now rank 1 has gone (except where a send waits for its receiver)
+      const Ticket receive = post(*transport, {recv(1, tag(1), in)});
+      EXPECT_EQ(settle(*transport, receive, soon()).message(), "ok");
+      idle(*transport, 0.7);
+    } else {
+      EXPECT_EQ(exchange(*transport, {recv(1, tag(1), in)}, soon()).message(), "ok");
+      idle(*transport, 0.7);
+    }
+    EXPECT_TRUE(in == (first ? large : small));
+    EXPECT_FALSE(transport->lost().has_value()) << transport->lost()->reason;
+    // The survivors do not need it, and work on.
+    const int other = 2 - transport->rank();
+    Bytes out(100), back(100);
+    EXPECT_EQ(exchange(*transport, {send(other, tag(3), out), recv(other, tag(3), back)}, soon())
+                  .message(),
+              "ok");
+    EXPECT_FALSE(transport->lost().has_value());
+    if (!first) return;
+    // Whoever needs it now learns that it is gone.
+    const Status outcome = exchange(*transport, {recv(1, tag(4), in)}, soon());
+    EXPECT_EQ(outcome.code(), Code::kPeerLost);
+    EXPECT_NE(outcome.message().find("rank 1 closed"), std::string::npos) << outcome.message();
+    ASSERT_TRUE(transport->lost().has_value());
+    EXPECT_EQ(transport->lost()->rank, 1);
+  });
+}
+
+// What was sent before the goodbye arrives after it, however late the receiver asks.
+TEST_P(TransportLaws, AGoodbyeSettlesOpenReceives) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    if (transport->rank() == 1) return;
+    Bytes in(100);
+    const Status outcome = exchange(*transport, {recv(1, tag(4), in)}, soon());
+    EXPECT_EQ(outcome.code(), Code::kPeerLost);
+    EXPECT_NE(outcome.message().find("rank 1 closed"), std::string::npos) << outcome.message();
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::laws
