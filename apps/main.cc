@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/data_fetch.h"
+#include "apps/inspect.h"
 #include "gradwire/version.h"
 
 namespace gradwire {
@@ -23,6 +25,8 @@ Result<int> version(const std::vector<std::string>& /*args*/) {
 }
 
 constexpr std::array kCommands{
+    Command{"data", "fetch data sets", data_command},
+    Command{"inspect", "show compressors", inspect_command},
     Command{"version", "print the version", version},
 };
 

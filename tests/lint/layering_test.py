@@ -23,7 +23,7 @@ BELOW = {
 THIRD_PARTY = {
     r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/"],
     r"^Eigen/": ["device/cpu/", "trainer/"],
-    r"^openssl/": ["comm/rendezvous/"],
+    r"^openssl/": ["comm/rendezvous/", "apps/"],
     r"^zlib\.h$": ["trainer/"],
     r"^nlohmann/": ["apps/", "trainer/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],

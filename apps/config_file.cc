@@ -1,0 +1,72 @@
+#include "apps/config_file.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+std::optional<std::string> scalar_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* number = node.as_floating_point()) return shortest(number->get());
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+std::optional<std::string> value_text(const toml::node& node) {
+  const auto* array = node.as_array();
+  if (array == nullptr) return scalar_text(node);
+  std::string text;
+  for (const toml::node& element : *array) {
+    const auto one = scalar_text(element);
+    if (!one) return std::nullopt;
+    text += (text.empty() ? "" : ",") + *one;
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<ConfigEntry>> read_config_file(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return Status(Code::kInvalidArgument, "cannot read the configuration file '" + path + "' (" +
+                                              std::strerror(errno) +
+                                              "; a readable TOML file wanted)");
+  }
+  toml::table table;
+  try {
+    table = toml::parse(text.str(), path);
+  } catch (const toml::parse_error& error) {
+    return Status(Code::kInvalidArgument, path + ":" + std::to_string(error.source().begin.line) +
+                                              ": no TOML (" + std::string(error.description()) +
+                                              ")");
+  }
+  std::vector<ConfigEntry> entries;
+  for (const auto& [key, node] : table) {
+    const int line = static_cast<int>(node.source().begin.line);
+    const auto value = value_text(node);
+    if (!value) {
+      return Status(Code::kInvalidArgument,
+                    path + ":" + std::to_string(line) + ": bad value for " +
+                        std::string(key.str()) +
+                        " (a text, number, true, false or an array of them wanted)");
+    }
+    entries.push_back({std::string(key.str()), *value, line});
+  }
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
+  return entries;
+}
+
+}  // namespace gradwire

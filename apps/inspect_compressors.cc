@@ -1,0 +1,138 @@
+// `gradwire inspect compressors`: the registry as a reader sees it.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/flags.h"
+#include "apps/inspect.h"
+#include "base/text.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr Shape kExample = Shape::matrix(1000, 1000);
+
+const char* exchange_name(const Traits& traits) {
+  return traits.exchange == Exchange::kAllReduceSum ? "all-reduce sum" : "all-gather";
+}
+
+Json claims_of(const Compressor& compressor) {
+  const Traits traits = compressor.traits();
+  Json claims;
+  claims["exchange"] = exchange_name(traits);
+  claims["rounds"] = traits.rounds;
+  claims["elementwise"] = traits.elementwise;
+  claims["fixed_payload"] = traits.fixed_payload;
+  claims["unbiased"] = traits.unbiased;
+  claims["needs_error_feedback"] = traits.needs_error_feedback;
+  claims["mean_is_average_of_own"] = traits.mean_is_average_of_own;
+  claims["stateful"] = traits.stateful;
+  const ErrorBound bound = compressor.bound(kExample);
+  claims["bound"] = bound.kind == ErrorBound::Kind::kContraction ? "contraction"
+                    : bound.kind == ErrorBound::Kind::kVariance  ? "variance"
+                                                                 : "none";
+  if (bound.kind != ErrorBound::Kind::kNone) claims["bound_value"] = bound.value;
+  return claims;
+}
+
+// At most, over all rounds, for fp32 elements of the example matrix.
+double bits_per_element(const Compressor& compressor) {
+  std::size_t bytes = 0;
+  for (int round = 0; round < compressor.traits().rounds; ++round) {
+    bytes += compressor.max_payload_bytes(kExample, DType::kF32, round);
+  }
+  return 8.0 * static_cast<double>(bytes) / static_cast<double>(kExample.elems());
+}
+
+Json describe(const Registry& registry, const Registry::Method& method) {
+  Json row;
+  row["name"] = method.name;
+  row["help"] = method.help;
+  row["main_key"] = method.main_key;
+  row["keys"] = Json::array();
+  for (const SpecKey& key : method.keys) {
+    row["keys"].push_back(
+        {{"name", key.name}, {"default", key.default_value}, {"meaning", key.meaning}});
+  }
+  const auto made = registry.make(method.name);
+  if (!made.has_value()) {  // no defaults for all of its keys
+    row["needs"] = std::string(made.error().message());
+    return row;
+  }
+  const Compressor& compressor = *made.value();
+  row["canonical"] = compressor.spec();
+  row["claims"] = claims_of(compressor);
+  row["bits_per_element"] = bits_per_element(compressor);
+  return row;
+}
+
+std::string bound_text(const Json& claims) {
+  if (claims["bound"] == "none") return "no error bound";
+  const std::string value = format("%.4g", claims["bound_value"].get<double>());
+  return claims["bound"] == "contraction"
+             ? "contraction: E|x - C(x)|^2 <= (1 - " + value + ") |x|^2"
+             : "unbiased: E|x - C(x)|^2 <= " + value + " |x|^2";
+}
+
+void print_claims(const Json& row) {
+  const Json& claims = row["claims"];
+  std::string words = claims["exchange"].get<std::string>() + ", " +
+                      std::to_string(claims["rounds"].get<int>()) + " round(s)";
+  if (claims["elementwise"]) words += ", element by element";
+  if (!claims["fixed_payload"]) words += ", length varies";
+  if (claims["stateful"]) words += ", keeps state between steps";
+  if (claims["needs_error_feedback"]) words += ", wants error feedback (ef=ef14)";
+  if (!claims["mean_is_average_of_own"]) words += ", mean is a vote: no error feedback";
+  std::printf("  as '%s': %s\n", row["canonical"].get<std::string>().c_str(), words.c_str());
+  std::printf("  %s; %.4g bits per element of a 1000 x 1000 matrix\n", bound_text(claims).c_str(),
+              row["bits_per_element"].get<double>());
+}
+
+void print_method(const Json& row) {
+  std::printf("%s: %s\n", row["name"].get<std::string>().c_str(),
+              row["help"].get<std::string>().c_str());
+  for (const Json& key : row["keys"]) {
+    const std::string value = key["default"].get<std::string>();
+    const std::string shown = key["name"].get<std::string>() + (value.empty() ? "" : "=" + value);
+    std::printf("  %-18s %s%s\n", shown.c_str(), key["meaning"].get<std::string>().c_str(),
+                key["name"] == row["main_key"] ? " (a bare value means this key)" : "");
+  }
+  if (row.contains("claims")) {
+    print_claims(row);
+  } else {
+    std::printf("  needs: %s\n", row["needs"].get<std::string>().c_str());
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+Result<int> inspect_compressors(const std::vector<std::string>& args) {
+  bool as_json = false;
+  Flags flags(
+      "inspect compressors",
+      "The methods that a compressor spec may name, their keys with defaults, and what each "
+      "claims and is tested for.");
+  flags.toggle("json", as_json, "one JSON line per method");
+  GW_ASSIGN(const auto outcome, flags.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    const Json row = describe(registry, method);
+    if (as_json) {
+      std::printf("%s\n", row.dump().c_str());
+    } else {
+      print_method(row);
+    }
+  }
+  if (!as_json) {
+    std::printf(
+        "Keys of the aggregator, legal with every method: ef=none|ef14, ef_scale=auto|none,\n"
+        "combine=auto|sum|gather|sra, min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");
+  }
+  return 0;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,13 @@
+// Stands in for download.cc in builds without libcurl.
+#include "apps/download.h"
+
+namespace gradwire {
+
+Result<FetchOutcome> fetch_file(const RemoteFile& file, const std::string& folder,
+                                const DownloadOptions& /*options*/) {
+  return Status(Code::kUnsupported, "cannot fetch '" + file.name + "' into '" + folder +
+                                        "': this build has no libcurl (libcurl4-openssl-dev "
+                                        "wanted when it is configured)");
+}
+
+}  // namespace gradwire

@@ -1,0 +1,127 @@
+#include "apps/train_options.h"
+
+#include "base/text.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Limits kFromOne{1};
+constexpr Limits kFromZero{0};
+
+void add_problem_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Model and data");
+  flags.choice("model", o.model, {"mlp", "cnn"}, "network to train");
+  flags.integers("hidden", o.hidden, {1, 65536}, "widths of the mlp's hidden layers, in units");
+  flags.choice("data", o.data, {"digits", "fashion-mnist", "cifar10-subset"}, "data set");
+  flags.text("data-dir", o.data_dir, "the set's folder or its parent; else GRADWIRE_DATA",
+             "the carried sets");
+  flags.text("load-params", o.load_params, "start from this safetensors file", "drawn from --seed");
+  flags.text("save-params", o.save_params,
+             "write the final parameters there (safetensors, rank 0)");
+}
+
+void add_optimizer_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Optimisation");
+  flags.integer("steps", o.steps, kFromZero, "optimizer steps");
+  flags.number("epochs", o.epochs, {0, 1e6}, "passes over the training set, instead of --steps",
+               "none");
+  flags.integer("batch", o.batch, kFromOne, "global batch in samples, over all ranks");
+  flags.seed("seed", o.seed, "of initial parameters, data order and dithers");
+  flags.number("lr", o.lr, {0, 1e6}, "learning rate");
+  flags.number("momentum", o.momentum, {0, 1}, "momentum factor, 0 for none");
+  flags.choice("momentum-at", o.momentum_at, {"server", "worker"},
+               "momentum after averaging (server) or before compression (worker)");
+  flags.custom(
+      "lr-schedule", "SCHEDULE", "constant",
+      [&o](const std::string& text) {
+        GW_ASSIGN(o.lr_schedule, parse_lr_schedule(text));
+        return Status();
+      },
+      "constant, or step:FRACTION:FACTOR: times FACTOR after that fraction of the steps");
+  flags.choice("shuffle", o.shuffle, {"epoch", "none"},
+               "new order of samples every epoch, or the file's order");
+  flags.integer("accumulate", o.accumulate, {1, 4096},
+                "micro-batches that one rank adds up per step, instead of that many ranks");
+}
+
+void add_communication_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Communication");
+  flags.custom(
+      "compressor", "SPEC", o.compressor,
+      [&o](const std::string& text) {
+        if (const auto rules = parse_spec_rules(text); !rules.has_value()) return rules.error();
+        o.compressor = text;
+        return Status();
+      },
+      "a spec (topk:ratio=0.01,ef=ef14) or rules (*.bias=none;*=cast:bf16); "
+      "see gradwire inspect compressors");
+  flags.choice("algorithm", o.algorithm, {"auto", "ring", "canonical"},
+               "all-reduce of dense gradients; canonical adds in rank order");
+  flags.integer("inproc", o.inproc, {1, 64}, "so many ranks as threads of this process",
+                "as the launcher says, else 1");
+  flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "gradient bytes that travel together");
+  flags.number("deadline", o.deadline, {0.1, 86400}, "seconds that one operation may take",
+               shortest(o.deadline) + ", or what gradwire run says");
+  flags.integer("check-every", o.check_every, kFromZero,
+                "steps between comparisons of all ranks' parameter hashes, 0 for never");
+  flags.toggle("allow-unsafe", o.allow_unsafe, "run pairs that are known to fail, with a warning");
+}
+
+void add_report_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Reports");
+  flags.integer("eval-every", o.eval_every, kFromZero,
+                "steps between test accuracies, 0 for the end only");
+  flags.text("metrics", o.metrics, "JSON lines: one per step and a last one of totals (rank 0)");
+  flags.toggle("quiet", o.quiet, "no progress and no summary");
+  flags.choice("log-level", o.log_level, {"trace", "debug", "info", "warn", "error", "off"},
+               "of the log on standard error; else GRADWIRE_LOG, else warn");
+}
+
+}  // namespace
+
+Result<LrSchedule> parse_lr_schedule(const std::string& text) {
+  const Status bad(Code::kInvalidArgument,
+                   "('" + text +
+                       "' seen; constant or step:FRACTION:FACTOR with fraction from 0 to 1 "
+                       "and factor of at least 0 wanted)");
+  if (text == "constant") return LrSchedule{};
+  if (!text.starts_with("step:")) return bad;
+  const std::string rest = text.substr(5);
+  const std::size_t colon = rest.find(':');
+  if (colon == std::string::npos) return bad;
+  const auto fraction = to_double(rest.substr(0, colon));
+  const auto factor = to_double(rest.substr(colon + 1));
+  if (!fraction || !factor || *fraction < 0 || *fraction > 1 || *factor < 0) return bad;
+  return LrSchedule{true, *fraction, *factor};
+}
+
+void add_train_flags(Flags& flags, TrainOptions& options) {
+  add_problem_flags(flags, options);
+  add_optimizer_flags(flags, options);
+  add_communication_flags(flags, options);
+  add_report_flags(flags, options);
+}
+
+Status check_train_options(const Flags& flags, const TrainOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    return Status(Code::kInvalidArgument, "train: " + what);
+  };
+  if (flags.given("steps") && options.epochs > 0) {
+    return refuse("--steps and --epochs exclude one another (both seen; one wanted)");
+  }
+  if (options.inproc > 0 && options.accumulate > 1) {
+    return refuse("--inproc and --accumulate exclude one another (both seen; one wanted)");
+  }
+  const std::int64_t parts = options.inproc > 0 ? options.inproc : options.accumulate;
+  if (options.batch % parts != 0) {
+    return refuse("--batch cannot be cut into equal parts (" + std::to_string(options.batch) +
+                  " seen; a multiple of " + std::to_string(parts) + " wanted)");
+  }
+  if (flags.given("hidden") && options.model != "mlp") {
+    return refuse("--hidden belongs to the mlp (--model " + options.model + " seen; mlp wanted)");
+  }
+  return {};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,62 @@
+// What `gradwire train` is asked to do, and its flags.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/flags.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// How the learning rate goes: constant, or multiplied by `factor` once, after `fraction` of all
+// steps.
+struct LrSchedule {
+  bool step = false;
+  double fraction = 1;
+  double factor = 1;
+};
+// "constant" or "step:0.6:0.1".
+Result<LrSchedule> parse_lr_schedule(const std::string& text);
+
+struct TrainOptions {
+  std::string model = "mlp";
+  std::vector<std::int64_t> hidden{128, 64};
+  std::string data = "digits";
+  std::string data_dir;  // "" asks GRADWIRE_DATA, then the folder that carries the set
+
+  std::int64_t steps = 200;
+  double epochs = 0;         // > 0: steps is worked out from the set's size
+  std::int64_t batch = 128;  // samples of all ranks together
+  std::uint64_t seed = 1;
+  double lr = 0.05;
+  double momentum = 0.9;
+  std::string momentum_at = "server";
+  LrSchedule lr_schedule;
+  std::string shuffle = "epoch";
+  std::int64_t eval_every = 0;  // steps; 0: at the end only
+
+  std::string compressor = "none";
+  std::string algorithm = "auto";
+  std::int64_t bucket_bytes = 4 << 20;
+  bool allow_unsafe = false;
+  std::int64_t accumulate = 1;  // micro-batches of one rank
+  std::int64_t inproc = 0;      // ranks as threads; 0: the launcher decides
+  double deadline = 15;         // seconds, of one operation
+  std::int64_t check_every = 10;
+
+  std::string load_params;
+  std::string save_params;
+  std::string metrics;
+  bool quiet = false;
+  std::string log_level;  // "" asks GRADWIRE_LOG
+};
+
+// Declares every flag of `train` but --config; `options` holds the defaults and outlives the flags.
+void add_train_flags(Flags& flags, TrainOptions& options);
+
+// What single flags cannot tell: pairs that exclude one another, batches that do not divide.
+Status check_train_options(const Flags& flags, const TrainOptions& options);
+
+}  // namespace gradwire

@@ -1,0 +1,170 @@
+#include "apps/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "apps/train_options.h"
+#include "tests/apps/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+// Parses as `gradwire train` does; ok or the error's whole text.
+std::string error_of(const std::vector<std::string>& args, TrainOptions& options) {
+  Flags flags("train", "test");
+  add_train_flags(flags, options);
+  flags.config_file();
+  const auto outcome = flags.parse(args);
+  if (!outcome.has_value()) return std::string(outcome.error().message());
+  return std::string(check_train_options(flags, options).message());
+}
+std::string error_of(const std::vector<std::string>& args) {
+  TrainOptions options;
+  return error_of(args, options);
+}
+
+TEST(Flags, ValuesArrive) {
+  TrainOptions o;
+  EXPECT_EQ(error_of({"--steps", "0", "--batch=96", "--lr", "1e-3", "--hidden", "32,16", "--model",
+                      "mlp", "--bucket-bytes", "64K", "--allow-unsafe", "--lr-schedule",
+                      "step:0.5:0.25", "--compressor", "*.bias=none;*=cast:bf16"},
+                     o),
+            "ok");
+  EXPECT_EQ(o.steps, 0);
+  EXPECT_EQ(o.batch, 96);
+  EXPECT_EQ(o.lr, 1e-3);
+  EXPECT_EQ(o.hidden, (std::vector<std::int64_t>{32, 16}));
+  EXPECT_EQ(o.bucket_bytes, 65536);
+  EXPECT_TRUE(o.allow_unsafe);
+  EXPECT_TRUE(o.lr_schedule.step);
+  EXPECT_EQ(o.lr_schedule.fraction, 0.5);
+  EXPECT_EQ(o.lr_schedule.factor, 0.25);
+  EXPECT_EQ(o.compressor, "*.bias=none;*=cast:bf16");
+}
+
+struct Refusal {
+  std::vector<std::string> args;
+  std::string message;
+};
+
+class FlagRefusals : public testing::TestWithParam<Refusal> {};
+
+TEST_P(FlagRefusals, NameTheFlagTheValueAndWhatIsAllowed) {
+  EXPECT_EQ(error_of(GetParam().args), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, FlagRefusals,
+    testing::Values(
+        Refusal{{"--steps", "many"},
+                "train: bad value for --steps ('many' seen; a whole number of at least 0 wanted)"},
+        Refusal{{"--steps", "-1"},
+                "train: bad value for --steps ('-1' seen; a whole number of at least 0 wanted)"},
+        Refusal{{"--momentum", "1.5"},
+                "train: bad value for --momentum ('1.5' seen; a number from 0 to 1 wanted)"},
+        Refusal{{"--lr", "nan"},
+                "train: bad value for --lr ('nan' seen; a number from 0 to 1e+06 wanted)"},
+        Refusal{{"--model", "gpt"},
+                "train: bad value for --model ('gpt' seen; one of mlp, cnn wanted)"},
+        Refusal{{"--algorithm", "tree"},
+                "train: bad value for --algorithm ('tree' seen; one of auto, ring, canonical "
+                "wanted)"},
+        Refusal{{"--hidden", "128,,64"},
+                "train: bad value for --hidden ('128,,64' seen; whole numbers from 1 to 65536 with "
+                "commas between wanted)"},
+        Refusal{{"--bucket-bytes", "4Q"},
+                "train: bad value for --bucket-bytes ('4Q' seen; a number of bytes such as 4096, "
+                "64K, 25M or 1G wanted)"},
+        Refusal{{"--lr-schedule", "step:2:0.1"},
+                "train: bad value for --lr-schedule ('step:2:0.1' seen; constant or "
+                "step:FRACTION:FACTOR with fraction from 0 to 1 and factor of at least 0 wanted)"},
+        Refusal{{"--stepz", "3"},
+                "train: unknown flag ('--stepz' seen; perhaps --steps wanted, see gradwire train "
+                "--help)"},
+        Refusal{{"--zzzzzzzz"},
+                "train: unknown flag ('--zzzzzzzz' seen; see gradwire train --help)"},
+        Refusal{{"surplus"},
+                "train: unexpected word ('surplus' seen; flags wanted, see gradwire train --help)"},
+        Refusal{{"--steps", "3", "--steps", "4"}, "train: --steps is given 2 times (once wanted)"},
+        Refusal{{"--steps", "3", "--epochs", "4"},
+                "train: --steps and --epochs exclude one another (both seen; one wanted)"},
+        Refusal{{"--inproc", "2", "--accumulate", "2"},
+                "train: --inproc and --accumulate exclude one another (both seen; one wanted)"},
+        Refusal{{"--inproc", "3", "--batch", "64"},
+                "train: --batch cannot be cut into equal parts (64 seen; a multiple of 3 wanted)"},
+        Refusal{{"--model", "cnn", "--hidden", "8"},
+                "train: --hidden belongs to the mlp (--model cnn seen; mlp wanted)"}));
+
+TEST(Flags, ABadSpecShowsWhere) {
+  EXPECT_THAT(error_of({"--compressor", "topk:"}),
+              testing::StartsWith("train: bad value for --compressor"));
+}
+
+TEST(Flags, AMissingValueIsAnError) {
+  EXPECT_THAT(error_of({"--steps"}), testing::HasSubstr("--steps"));
+}
+
+class ConfigFile : public testing::Test {
+ protected:
+  std::string write(const std::string& text) {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path() + "/run.toml";
+};
+
+TEST_F(ConfigFile, EveryFlagMayStandInItAndFlagsWin) {
+  TrainOptions o;
+  write(
+      "steps = 7\nbatch = 32\nlr = 0.125\nhidden = [8, 4]\nallow-unsafe = true\n"
+      "momentum_at = \"worker\"\nbucket-bytes = \"2K\"\n");
+  EXPECT_EQ(error_of({"--config", path_, "--batch", "48"}, o), "ok");
+  EXPECT_EQ(o.steps, 7);
+  EXPECT_EQ(o.batch, 48);
+  EXPECT_EQ(o.lr, 0.125);
+  EXPECT_EQ(o.hidden, (std::vector<std::int64_t>{8, 4}));
+  EXPECT_TRUE(o.allow_unsafe);
+  EXPECT_EQ(o.momentum_at, "worker");
+  EXPECT_EQ(o.bucket_bytes, 2048);
+}
+
+TEST_F(ConfigFile, ErrorsNameFileAndLine) {
+  write("steps = 7\nlr = \"fast\"\n");
+  EXPECT_EQ(error_of({"--config", path_}),
+            path_ + ":2: bad value for lr ('fast' seen; a number from 0 to 1e+06 wanted)");
+  write("stepz = 7\n");
+  EXPECT_EQ(error_of({"--config", path_}),
+            path_ +
+                ":1: unknown key ('stepz' seen; perhaps steps wanted, the flags of gradwire "
+                "train wanted)");
+  write("\n\nsteps = = 7\n");
+  EXPECT_THAT(error_of({"--config", path_}), testing::StartsWith(path_ + ":3: no TOML ("));
+  write("[steps]\na = 1\n");
+  EXPECT_EQ(error_of({"--config", path_}),
+            path_ +
+                ":1: bad value for steps (a text, number, true, false or an array of them "
+                "wanted)");
+}
+
+TEST_F(ConfigFile, AMissingFileIsAnError) {
+  EXPECT_EQ(error_of({"--config", path_}),
+            "cannot read the configuration file '" + path_ +
+                "' (No such file or directory; a readable TOML file wanted)");
+}
+
+TEST(Bytes, KMGArePowersOf1024) {
+  EXPECT_EQ(parse_bytes("0").value(), 0);
+  EXPECT_EQ(parse_bytes("17").value(), 17);
+  EXPECT_EQ(parse_bytes("1K").value(), 1024);
+  EXPECT_EQ(parse_bytes("25M").value(), 25LL * 1024 * 1024);
+  EXPECT_EQ(parse_bytes("3G").value(), 3LL << 30);
+  for (const char* bad : {"", "K", "1k", "-1", "1.5K", "1KB", "99999999999G"}) {
+    EXPECT_FALSE(parse_bytes(bad).has_value()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
