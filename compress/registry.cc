@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
+#include "compress/topk/topk.h"
 
 namespace gradwire {
 namespace {
@@ -55,6 +56,7 @@ Registry Registry::builtin() {
   for (Method method : {
            identity_method(),
            cast_method(),
+           topk_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());
   }

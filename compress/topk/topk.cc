@@ -1,0 +1,152 @@
+#include "compress/topk/topk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/spec_reader.h"
+#include "compress/topk/topk_kernels.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kMostElems = std::int64_t{1} << 32;
+
+template <typename T>
+class TopkCoder final : public Coder {
+ public:
+  TopkCoder(std::size_t k, const Shape& shape, const Compressor::Placement& where)
+      : k_(k), elems_(shape.elems()), where_(where) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
+    GW_TRY(check_tensor("topk: grad", grad, elems_, where_.dtype));
+    grad_ = grad;
+    payloads_.clear();
+    return {};
+  }
+
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
+    GW_TRY(check_round("topk", round, 1));
+    GW_TRY(check_room("topk: payload", payload.size(), bytes()));
+    if (k_ > 0) cpu::topk_encode<T>(elements<T>(grad_), k_, scratch_, payload.first(bytes()));
+    return bytes();
+  }
+
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_round("topk", round, 1));
+    if (payloads.size() != static_cast<std::size_t>(where_.size)) {
+      return {Code::kInvalidArgument,
+              format("topk: %zu payloads (%d ranks)", payloads.size(), where_.size)};
+    }
+    for (std::size_t r = 0; r < payloads.size(); ++r) {
+      const std::string whose = format("payload of rank %zu", r);
+      GW_TRY(check_length(whose + ": topk", payloads[r].size(), bytes()));
+      const Status indices =
+          cpu::topk_check_indices(payloads[r], k_, static_cast<std::size_t>(elems_));
+      if (!indices.ok()) return indices.with_context(whose);
+    }
+    payloads_.assign(payloads.begin(), payloads.end());
+    return {};
+  }
+
+  Status finish(TensorView mean, TensorView own, const Stream&) override {
+    GW_TRY(check_tensor("topk: mean", mean, elems_, where_.dtype));
+    if (payloads_.empty()) return {Code::kInvalidArgument, "topk: finish() before absorb()"};
+    if (elems_ == 0) return {};
+    const std::span<const ConstByteSpan> all(payloads_);
+    if (!own.empty()) {
+      GW_TRY(check_tensor("topk: own", own, elems_, where_.dtype));
+      const auto mine = all.subspan(static_cast<std::size_t>(where_.rank), 1);
+      cpu::topk_decode<T>(mine, k_, T{1}, elements<T>(own));
+    }
+    cpu::topk_decode<T>(all, k_, static_cast<T>(1.0 / where_.size), elements<T>(mean));
+    return {};
+  }
+
+  std::vector<NamedTensor> state() override { return {}; }
+
+ private:
+  std::size_t bytes() const { return k_ * (kTopkIndexBytes + sizeof(T)); }
+
+  std::size_t k_;
+  std::int64_t elems_;
+  Compressor::Placement where_;
+  ConstTensorView grad_;
+  TopkScratch<T> scratch_;
+  std::vector<ConstByteSpan> payloads_;
+};
+
+class Topk final : public Compressor {
+ public:
+  Topk(double ratio, std::int64_t k) : ratio_(ratio), k_(k) {}
+
+  std::string spec() const override {
+    return k_ > 0 ? format("topk:k=%lld", static_cast<long long>(k_))
+                  : "topk:ratio=" + shortest(ratio_);
+  }
+  Traits traits() const override { return {.bitwise_on_all_devices = true}; }
+  ErrorBound bound(const Shape& shape) const override {
+    const std::int64_t n = shape.elems();
+    return {ErrorBound::Kind::kContraction,
+            n == 0 ? 1.0 : static_cast<double>(count(n)) / static_cast<double>(n)};
+  }
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+    return static_cast<std::size_t>(count(shape.elems())) * (kTopkIndexBytes + size_of(dtype));
+  }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("topk", where));
+    if (shape.elems() > kMostElems) {
+      return Status(Code::kUnsupported, "topk: " + to_string(shape) +
+                                            " has more elements than 32-bit indices reach (2^32)");
+    }
+    const auto k = static_cast<std::size_t>(count(shape.elems()));
+    if (where.dtype == DType::kF64) {
+      return std::unique_ptr<Coder>(std::make_unique<TopkCoder<double>>(k, shape, where));
+    }
+    return std::unique_ptr<Coder>(std::make_unique<TopkCoder<float>>(k, shape, where));
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
+    return Status(Code::kUnsupported,
+                  "topk: chooses among all elements of a tensor and has no slices; use "
+                  "combine=gather");
+  }
+
+ private:
+  std::int64_t count(std::int64_t elems) const {
+    if (elems == 0) return 0;
+    const auto part = static_cast<std::int64_t>(std::ceil(ratio_ * static_cast<double>(elems)));
+    return std::clamp<std::int64_t>(k_ > 0 ? k_ : part, 1, elems);
+  }
+  double ratio_;    // when k_ is 0
+  std::int64_t k_;  // 0: by ratio
+};
+
+Result<std::unique_ptr<Compressor>> make_topk(const Spec& spec) {
+  const SpecReader reader(spec);
+  if (reader.has("ratio") == reader.has("k")) {
+    return Status(Code::kInvalidArgument,
+                  "compressor 'topk': exactly one of the keys 'ratio' and 'k' must be given");
+  }
+  GW_ASSIGN(const double ratio, reader.number("ratio", 0, 0, 1));
+  GW_ASSIGN(const std::int64_t k, reader.integer("k", 0, 1, kMostElems));
+  const Result<std::string> index = reader.choice("index", "u32", {"u32"});
+  if (!index.has_value()) return index.error();
+  return std::unique_ptr<Compressor>(std::make_unique<Topk>(ratio, k));
+}
+
+}  // namespace
+
+Registry::Method topk_method() {
+  return {"topk",
+          "the k largest elements with their indices",
+          "",
+          {{"ratio", "", "share of the elements, above 0, at most 1"},
+           {"k", "", "number of elements instead of ratio, at least 1"},
+           {"index", "u32", "how indices travel: u32"}},
+          make_topk};
+}
+
+}  // namespace gradwire

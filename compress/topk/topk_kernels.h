@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+inline constexpr std::size_t kTopkIndexBytes = 4;
+
+// Elements that may be among the k largest, in order of index; kept between calls for its memory.
+template <typename T>
+struct TopkScratch {
+  std::vector<std::uint32_t> index;
+  std::vector<T> value;
+  std::vector<std::uint64_t> keys;
+};
+
+}  // namespace gradwire
+
+// T is float or double. A payload of k pairs has k * (kTopkIndexBytes + sizeof(T)) bytes and may
+// start at any byte.
+namespace gradwire::cpu {
+
+// Writes the payload of x's k largest. 1 <= k <= x.size() <= 2^32. Reads x once, plus a sample, and
+// holds about 1.3 k candidates (all non-zero elements in the worst case).
+template <typename T>
+void topk_encode(std::span<const T> x, std::size_t k, TopkScratch<T>& scratch, ByteSpan payload);
+
+// kCorruptPayload unless the k indices ascend strictly and stay below `elems`.
+Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elems);
+
+// dst = factor * (the sum of the checked payloads, in their order). One pass over dst.
+template <typename T>
+void topk_decode(std::span<const ConstByteSpan> payloads, std::size_t k, T factor,
+                 std::span<T> dst);
+
+}  // namespace gradwire::cpu
