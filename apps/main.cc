@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/compare/compare.h"
 #include "apps/data_fetch.h"
 #include "apps/inspect.h"
 #include "gradwire/version.h"
@@ -25,6 +26,7 @@ Result<int> version(const std::vector<std::string>& /*args*/) {
 }
 
 constexpr std::array kCommands{
+    Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
     Command{"inspect", "show compressors", inspect_command},
     Command{"version", "print the version", version},

@@ -1,0 +1,81 @@
+#include "apps/compare/child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void become(std::vector<char*>& argv, int log) {
+  setpgid(0, 0);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+}  // namespace
+
+Result<Child> Child::start(const std::vector<std::string>& argv, const std::string& log_path) {
+  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (log < 0) {
+    return Status(Code::kInvalidArgument,
+                  "cannot write (" + log_path + "; " + std::strerror(errno) + ")");
+  }
+  std::vector<char*> words;
+  for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) become(words, log);
+  close(log);
+  if (pid < 0)
+    return Status(Code::kInternal,
+                  std::string("cannot start a process (") + std::strerror(errno) + ")");
+  setpgid(pid, pid);
+  return Child(pid);
+}
+
+Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+
+Child& Child::operator=(Child&& other) noexcept {
+  if (this != &other) {
+    end();
+    pid_ = std::exchange(other.pid_, -1);
+  }
+  return *this;
+}
+
+Child::~Child() { end(); }
+
+std::optional<int> Child::poll() {
+  if (pid_ < 0) return 0;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  pid_ = -1;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void Child::end() {
+  if (pid_ < 0) return;
+  kill(-pid_, SIGTERM);
+  for (int i = 0; i < 300; ++i) {
+    if (poll()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  waitpid(pid_, &status, 0);  // ends at once: nothing survives SIGKILL
+  pid_ = -1;
+}
+
+}  // namespace gradwire
