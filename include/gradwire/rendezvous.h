@@ -54,4 +54,7 @@ struct TcpStoreOptions {
 // destroyed, and its destructor waits (bounded) until all ranks have said that they are done.
 Result<std::shared_ptr<KeyValueStore>> make_tcp_store(const TcpStoreOptions& options);
 
+// The port of rank 0's store, from a TCP store of any rank; 0 for a store of another kind.
+int tcp_store_port(const KeyValueStore& store);
+
 }  // namespace gradwire

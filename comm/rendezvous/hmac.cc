@@ -1,0 +1,67 @@
+#include "comm/rendezvous/hmac.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "base/check.h"
+
+namespace gradwire::rendezvous {
+namespace {
+
+// Requests of at most 256 bytes are never cut short by a signal (getrandom(2)).
+void fill_random(ByteSpan out) {
+  while (!out.empty()) {
+    const std::size_t step = out.size() < 256 ? out.size() : 256;
+    GW_CHECK(getrandom(out.data(), step, 0) == static_cast<ssize_t>(step));
+    out = out.subspan(step);
+  }
+}
+
+}  // namespace
+
+Mac hmac(ConstByteSpan key, std::initializer_list<ConstByteSpan> parts) {
+  std::vector<std::byte> text;
+  for (const ConstByteSpan part : parts) {
+    for (int shift = 0; shift < 64; shift += 8)
+      text.push_back(static_cast<std::byte>(std::uint64_t{part.size()} >> shift));
+    text.insert(text.end(), part.begin(), part.end());
+  }
+  Mac mac{};
+  unsigned int size = 0;
+  GW_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                reinterpret_cast<unsigned char*>(mac.data()), &size) != nullptr);
+  GW_CHECK(size == mac.size());
+  return mac;
+}
+
+bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+Nonce random_nonce() {
+  Nonce nonce{};
+  fill_random(nonce);
+  return nonce;
+}
+
+std::string random_hex(std::size_t bytes) {
+  std::vector<std::byte> raw(bytes);
+  fill_random(raw);
+  return to_hex(raw);
+}
+
+std::string to_hex(ConstByteSpan bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte b : bytes) {
+    text += kDigits[std::to_integer<unsigned>(b) >> 4];
+    text += kDigits[std::to_integer<unsigned>(b) & 15];
+  }
+  return text;
+}
+
+}  // namespace gradwire::rendezvous

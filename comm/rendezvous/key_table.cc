@@ -1,0 +1,70 @@
+#include "comm/rendezvous/key_table.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "comm/rendezvous/messages.h"
+
+namespace gradwire::rendezvous {
+
+Status check_limits(std::string_view key, std::size_t value_bytes) {
+  if (key.empty() || key.size() > kMaxKeyBytes)
+    return {Code::kInvalidArgument,
+            format("rendezvous: a key of %zu bytes (wanted 1..%zu)", key.size(), kMaxKeyBytes)};
+  if (value_bytes > kMaxValueBytes)
+    return {Code::kInvalidArgument,
+            format("rendezvous: %zu bytes for key '%.*s' (wanted at most %zu)", value_bytes,
+                   static_cast<int>(key.size()), key.data(), kMaxValueBytes)};
+  return {};
+}
+
+Status written_twice(std::string_view key) {
+  return {Code::kInvalidArgument,
+          format("rendezvous: key '%.*s' was set twice with different bytes (wanted once; do two "
+                 "processes claim the same rank, or do two jobs share this store?)",
+                 static_cast<int>(key.size()), key.data())};
+}
+
+Status never_set(std::string_view key, double seconds, std::string_view more) {
+  return {Code::kTimedOut,
+          format("rendezvous: key '%.*s' was not set within %.1f s%s%.*s",
+                 static_cast<int>(key.size()), key.data(), seconds, more.empty() ? "" : "; ",
+                 static_cast<int>(more.size()), more.data())};
+}
+
+Status KeyTable::set(std::string_view key, ConstByteSpan value) {
+  GW_TRY(check_limits(key, value.size()));
+  const std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found != values_.end()) {
+    if (std::ranges::equal(found->second, value)) return {};
+    return written_twice(key);
+  }
+  if (total_bytes_ + key.size() + value.size() > kMaxTotalBytes)
+    return {Code::kOutOfMemory, format("rendezvous: the store is full (%zu bytes; wanted at most "
+                                       "%zu)",
+                                       total_bytes_, kMaxTotalBytes)};
+  total_bytes_ += key.size() + value.size();
+  values_.emplace(key, std::vector<std::byte>(value.begin(), value.end()));
+  changed_.notify_all();
+  return {};
+}
+
+std::optional<std::vector<std::byte>> KeyTable::find(std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::vector<std::byte>> KeyTable::wait(std::string_view key,
+                                                     Deadline deadline) const {
+  std::unique_lock lock(mutex_);
+  Map::const_iterator found;
+  const bool there = changed_.wait_until(
+      lock, deadline, [&] { return (found = values_.find(key)) != values_.end(); });
+  if (!there) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace gradwire::rendezvous

@@ -1,0 +1,106 @@
+// One client of the TCP store as its server sees it: bytes in, bytes out, no socket.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/rendezvous/channel.h"
+#include "comm/rendezvous/key_table.h"
+
+namespace gradwire::rendezvous {
+
+// Both ends derive the same bytes from the secret, who is talking, and both nonces.
+struct SessionKeys {
+  Mac client_proof{};
+  Mac server_proof{};
+  Mac to_server{};
+  Mac to_client{};
+};
+SessionKeys derive_keys(std::string_view secret, const Hello& hello, const Challenge& challenge);
+
+// Who is in the job, as rank 0 knows it. Thread-safe.
+class Roster {
+ public:
+  enum class Presence : std::uint8_t { kNever, kHere, kDone, kLost };
+
+  explicit Roster(int size) : presence_(static_cast<std::size_t>(size), Presence::kNever) {
+    presence_[0] = Presence::kHere;
+  }
+  // A refusal when the rank is there or was there already.
+  std::optional<Refuse> join(std::uint32_t rank);
+  void leave(std::uint32_t rank, bool said_goodbye);
+  int count(Presence presence) const;
+  // "ranks that never came: 2, 5; ranks that left without goodbye: 1", or "" when all are here.
+  std::string missing() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Presence> presence_;
+};
+
+// What all sessions of one store share.
+struct JobState {
+  explicit JobState(std::string job_name, int size_, std::string secret_)
+      : job(std::move(job_name)), size(size_), secret(std::move(secret_)), roster(size_) {}
+  const std::string job;
+  const int size;
+  const std::string secret;
+  KeyTable table;
+  Roster roster;
+};
+
+class ServerSession {
+ public:
+  static constexpr std::size_t kMaxWaiting = 4096;  // open gets of one client
+
+  explicit ServerSession(JobState& job) : job_(job) {}
+  ServerSession(const ServerSession&) = delete;
+  ServerSession& operator=(const ServerSession&) = delete;
+  // The connection is gone.
+  ~ServerSession();
+
+  // Takes what arrived (or, with no bytes, goes on with what arrived before). An error is the
+  // server's own note why this connection must end; where the client can be told, the telling is in
+  // channel().outgoing().
+  Status receive(ConstByteSpan bytes, Deadline now);
+  // Answers the gets whose key is there or whose time is over.
+  void answer_waiting(Deadline now);
+  // When answer_waiting() has something to do at the latest.
+  std::optional<Deadline> next_deadline() const;
+
+  // So much is waiting to be written that nothing more is taken or answered: a client that asks
+  // and does not read may not fill the server's memory.
+  bool backlogged() const { return channel_.outgoing().size() > 2 * kMaxPayloadBytes; }
+  bool joined() const { return stage_ == Stage::kJoined; }
+  // Said goodbye, or was refused: close once outgoing() is written.
+  bool over() const { return stage_ == Stage::kOver; }
+  Channel& channel() { return channel_; }
+
+ private:
+  enum class Stage : std::uint8_t { kHello, kProof, kJoined, kOver };
+  struct Waiting {
+    Get get;
+    Deadline since;
+    Deadline until;
+  };
+  Status handle(const Frame& frame, Deadline now);
+  Status on_hello(ConstByteSpan body);
+  Status on_proof(ConstByteSpan body);
+  Status on_get(ConstByteSpan body, Deadline now);
+  Status on_set(ConstByteSpan body);
+  Status refuse(Refuse refusal);
+  void reply(std::uint32_t id, Code code, ConstByteSpan data);
+
+  JobState& job_;
+  Channel channel_;
+  Stage stage_ = Stage::kHello;
+  Hello hello_;
+  SessionKeys keys_;
+  bool present_ = false;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace gradwire::rendezvous

@@ -1,0 +1,178 @@
+#include "comm/rendezvous/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "base/text.h"
+
+namespace gradwire::rendezvous {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Result<AddressList> resolve(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failure != 0)
+    return Status(Code::kInvalidArgument,
+                  format("cannot resolve host '%s' (%s; wanted a host name or an address)",
+                         host.c_str(), gai_strerror(failure)));
+  return AddressList(found, &freeaddrinfo);
+}
+
+Fd open_socket(const addrinfo& address) {
+  return Fd(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+Result<Fd> bind_to(const std::string& host, int port) {
+  GW_ASSIGN(AddressList list, resolve(host, port, AI_PASSIVE));
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    Fd fd = open_socket(*at);
+    const int on = 1;
+    if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0)
+      return fd;
+    error = errno;
+  }
+  return Status(Code::kInvalidArgument,
+                format("cannot bind %s:%d (%s; wanted a free port on an address of this host)",
+                       host.c_str(), port, std::strerror(error)));
+}
+
+Status wait_for(int fd, short events, Deadline deadline) {
+  while (true) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, poll_timeout(deadline));
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR)
+      return {Code::kInternal, format("poll: %s", std::strerror(errno))};
+    if (std::chrono::steady_clock::now() >= deadline)
+      return {Code::kTimedOut, "the connection was silent"};
+  }
+}
+
+Moved moved(ssize_t count) {
+  if (count > 0) return {Moved::Kind::kSome, static_cast<std::size_t>(count), 0};
+  if (count == 0) return {Moved::Kind::kClosed, 0, 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
+  return {Moved::Kind::kClosed, 0, errno};
+}
+
+// Waits for a connect(2) in progress and says how it ended: an errno.
+Result<int> connect_outcome(int fd, Deadline deadline) {
+  GW_TRY(wait_writable(fd, deadline));
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+}  // namespace
+
+Fd::~Fd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+int poll_timeout(Deadline deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  constexpr std::chrono::milliseconds kDay = std::chrono::hours(24);
+  if (left <= std::chrono::milliseconds::zero()) return 0;
+  return static_cast<int>((left < kDay ? left : kDay).count());
+}
+
+Result<HostPort> parse_host_port(std::string_view text) {
+  const Status bad(Code::kInvalidArgument,
+                   format("rendezvous address '%.*s' (wanted host:port, port 1..65535)",
+                          static_cast<int>(text.size()), text.data()));
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return bad;
+  const std::optional<std::int64_t> port = to_int(text.substr(colon + 1));
+  if (!port || *port < 1 || *port > 65535) return bad;
+  std::string_view host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return bad;
+  }
+  return HostPort{std::string(host), static_cast<int>(*port)};
+}
+
+Result<Fd> reserve_port(const std::string& host, int port) { return bind_to(host, port); }
+
+Result<Fd> listen_on(const std::string& host, int port) {
+  GW_ASSIGN(Fd fd, bind_to(host, port));
+  if (::listen(fd.get(), SOMAXCONN) != 0)
+    return Status(Code::kInvalidArgument, format("cannot listen on %s:%d (%s; wanted a free port)",
+                                                 host.c_str(), port, std::strerror(errno)));
+  return fd;
+}
+
+Result<int> local_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+    if (address.ss_family == AF_INET)
+      return int{ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port)};
+    if (address.ss_family == AF_INET6)
+      return int{ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)};
+  }
+  return Status(Code::kInvalidArgument,
+                format("file descriptor %d is no TCP socket (wanted a listening one)", fd));
+}
+
+Status check_listening(int fd) {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0)
+    return {Code::kInvalidArgument,
+            format("file descriptor %d does not listen (wanted a listening TCP socket)", fd)};
+  return {};
+}
+
+Result<Fd> connect_to(const HostPort& where, Deadline deadline) {
+  GW_ASSIGN(AddressList list, resolve(where.host, where.port, 0));
+  int error = ECONNREFUSED;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    Fd fd = open_socket(*at);
+    if (!fd.valid()) {
+      error = errno;
+      continue;
+    }
+    error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      GW_ASSIGN(error, connect_outcome(fd.get(), deadline));
+    }
+    if (error != 0) continue;
+    const int on = 1;
+    (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+  }
+  return Status(Code::kPeerLost, format("nobody answers at %s:%d (%s)", where.host.c_str(),
+                                        where.port, std::strerror(error)));
+}
+
+Status wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLLIN, deadline); }
+Status wait_writable(int fd, Deadline deadline) { return wait_for(fd, POLLOUT, deadline); }
+
+Moved read_some(int fd, ByteSpan into) { return moved(::recv(fd, into.data(), into.size(), 0)); }
+Moved write_some(int fd, ConstByteSpan from) {
+  return moved(::send(fd, from.data(), from.size(), MSG_NOSIGNAL));
+}
+
+}  // namespace gradwire::rendezvous

@@ -1,0 +1,74 @@
+// Stream sockets with deadlines: nothing here blocks longer than it is told to, except the name
+// lookup of the host.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire::rendezvous {
+
+// Owns a file descriptor; closes it when destroyed. -1 means none.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+// "host:port" or "[v6 address]:port" with a port in 1..65535; kInvalidArgument quotes what it saw.
+Result<HostPort> parse_host_port(std::string_view text);
+
+// A socket bound to host:port that does not listen. It keeps the port from being handed out to
+// anybody who asks for "any port", while a process that asks for exactly this port with
+// SO_REUSEADDR (listen_on does) may still listen on it. Port 0 lets the kernel choose.
+Result<Fd> reserve_port(const std::string& host, int port);
+
+// A non-blocking listening socket on host:port; port 0 lets the kernel choose.
+Result<Fd> listen_on(const std::string& host, int port);
+
+// The port that `fd` is bound to; kInvalidArgument if it is no bound TCP socket.
+Result<int> local_port(int fd);
+
+// kInvalidArgument unless `fd` is a TCP socket that listens.
+Status check_listening(int fd);
+
+// A connected, non-blocking socket. kPeerLost when nobody listens there (trying again may help),
+// kTimedOut at the deadline, kInvalidArgument when the host cannot be resolved.
+Result<Fd> connect_to(const HostPort& where, Deadline deadline);
+
+// Waits until `fd` can be read (or written); kTimedOut at the deadline.
+Status wait_readable(int fd, Deadline deadline);
+Status wait_writable(int fd, Deadline deadline);
+
+// What one non-blocking read or write did: moved some bytes, must wait, or found the end.
+struct Moved {
+  enum class Kind : unsigned char { kSome, kWait, kClosed } kind = Kind::kWait;
+  std::size_t bytes = 0;
+  int error = 0;  // errno of a kClosed that was no orderly end
+};
+Moved read_some(int fd, ByteSpan into);
+Moved write_some(int fd, ConstByteSpan from);
+
+// Milliseconds from now until `deadline` for poll(2): rounded up, 0 when past, at most a day.
+int poll_timeout(Deadline deadline);
+
+}  // namespace gradwire::rendezvous

@@ -1,0 +1,92 @@
+// The TCP store: rank 0 holds the table and serves it, the others ask.
+#include <chrono>
+
+#include "base/text.h"
+#include "comm/rendezvous/tcp_client.h"
+#include "comm/rendezvous/tcp_server.h"
+#include "gradwire/rendezvous.h"
+
+namespace gradwire {
+namespace {
+
+using rendezvous::Fd;
+using rendezvous::JobState;
+using rendezvous::TcpServer;
+
+class ServingStore final : public KeyValueStore {
+ public:
+  ServingStore(std::shared_ptr<JobState> job, std::unique_ptr<TcpServer> server)
+      : job_(std::move(job)), server_(std::move(server)) {}
+
+  Status set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) override {
+    GW_TRY(job_->table.set(key, value).with_context("rank 0"));
+    server_->wake();
+    return {};
+  }
+
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    GW_TRY(rendezvous::check_limits(key, 0));
+    const auto start = std::chrono::steady_clock::now();
+    if (auto value = job_->table.wait(key, deadline)) return *std::move(value);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    return rendezvous::never_set(key, waited.count(), job_->roster.missing())
+        .with_context("rank 0");
+  }
+
+  int port() const { return server_->port(); }
+
+ private:
+  std::shared_ptr<JobState> job_;
+  std::unique_ptr<TcpServer> server_;
+};
+
+Status check_options(const TcpStoreOptions& options) {
+  if (options.size < 1 || options.size > 65536)
+    return {Code::kInvalidArgument, format("world size %d (wanted 1..65536)", options.size)};
+  if (options.rank < 0 || options.rank >= options.size)
+    return {Code::kInvalidArgument,
+            format("rank %d (wanted 0..%d)", options.rank, options.size - 1)};
+  if (options.job.size() > rendezvous::kMaxJobBytes)
+    return {Code::kInvalidArgument, format("a job name of %zu bytes (wanted at most %zu)",
+                                           options.job.size(), rendezvous::kMaxJobBytes)};
+  if (!(options.timeout_seconds > 0))
+    return {Code::kInvalidArgument,
+            format("rendezvous timeout %g s (wanted more than 0)", options.timeout_seconds)};
+  return {};
+}
+
+Result<std::shared_ptr<KeyValueStore>> serve(const TcpStoreOptions& options) {
+  Fd listener(options.listen_fd);
+  if (!listener.valid()) {
+    GW_ASSIGN(listener, rendezvous::listen_on(options.host, options.port));
+  }
+  rendezvous::TcpServerOptions server_options;
+  if (options.timeout_seconds < server_options.goodbye_seconds)
+    server_options.goodbye_seconds = options.timeout_seconds;
+  auto job = std::make_shared<JobState>(options.job, options.size, options.secret);
+  GW_ASSIGN(auto server, TcpServer::start(std::move(listener), job, server_options));
+  return std::shared_ptr<KeyValueStore>(
+      std::make_shared<ServingStore>(std::move(job), std::move(server)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<KeyValueStore>> make_tcp_store(const TcpStoreOptions& options) {
+  GW_TRY(check_options(options));
+  if (options.rank == 0) return serve(options);
+  if (options.port < 1 || options.port > 65535)
+    return Status(Code::kInvalidArgument,
+                  format("rank %d: rendezvous port %d (wanted the port of rank 0, 1..65535)",
+                         options.rank, options.port));
+  return rendezvous::TcpClient::join({options.host, options.port}, options,
+                                     deadline_in(options.timeout_seconds));
+}
+
+int tcp_store_port(const KeyValueStore& store) {
+  if (const auto* serving = dynamic_cast<const ServingStore*>(&store)) return serving->port();
+  if (const auto* client = dynamic_cast<const rendezvous::TcpClient*>(&store))
+    return client->port();
+  return 0;
+}
+
+}  // namespace gradwire
