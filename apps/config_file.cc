@@ -3,12 +3,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
+#include "apps/whole_file.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -37,16 +34,10 @@ std::optional<std::string> value_text(const toml::node& node) {
 }  // namespace
 
 Result<std::vector<ConfigEntry>> read_config_file(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return Status(Code::kInvalidArgument, "cannot read the configuration file '" + path + "' (" +
-                                              std::strerror(errno) +
-                                              "; a readable TOML file wanted)");
-  }
+  GW_ASSIGN(const std::string text, read_whole_file(path));
   toml::table table;
   try {
-    table = toml::parse(text.str(), path);
+    table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     return Status(Code::kInvalidArgument, path + ":" + std::to_string(error.source().begin.line) +
                                               ": no TOML (" + std::string(error.description()) +

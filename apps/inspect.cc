@@ -17,6 +17,8 @@ struct Topic {
 
 constexpr std::array kTopics{
     Topic{"compressors", "methods, their keys and what they claim", inspect_compressors},
+    Topic{"payload", "a payload file, decoded", inspect_payload},
+    Topic{"encode", "make a payload file from random elements", inspect_encode},
 };
 
 std::string topic_names() {

@@ -1,6 +1,9 @@
 // `gradwire inspect compressors`: the registry as a reader sees it.
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "apps/flags.h"
 #include "apps/inspect.h"
@@ -46,6 +49,24 @@ double bits_per_element(const Compressor& compressor) {
   return 8.0 * static_cast<double>(bytes) / static_cast<double>(kExample.elems());
 }
 
+// Methods that want a key which has no default are shown with this one.
+constexpr std::pair<std::string_view, std::string_view> kExamples[] = {
+    {"cast", "cast:bf16"},
+    {"topk", "topk:ratio=0.01"},
+    {"qsgd", "qsgd:bits=4"},
+    {"powersgd", "powersgd:rank=4"},
+};
+
+Result<std::unique_ptr<Compressor>> make_example(const Registry& registry,
+                                                 const std::string& name) {
+  auto plain = registry.make(name);
+  if (plain.has_value()) return plain;
+  for (const auto& [method, spec] : kExamples) {
+    if (method == name) return registry.make(spec);
+  }
+  return plain;
+}
+
 Json describe(const Registry& registry, const Registry::Method& method) {
   Json row;
   row["name"] = method.name;
@@ -56,7 +77,7 @@ Json describe(const Registry& registry, const Registry::Method& method) {
     row["keys"].push_back(
         {{"name", key.name}, {"default", key.default_value}, {"meaning", key.meaning}});
   }
-  const auto made = registry.make(method.name);
+  const auto made = make_example(registry, method.name);
   if (!made.has_value()) {  // no defaults for all of its keys
     row["needs"] = std::string(made.error().message());
     return row;

@@ -28,7 +28,7 @@ Result<int> version(const std::vector<std::string>& /*args*/) {
 constexpr std::array kCommands{
     Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
-    Command{"inspect", "show compressors", inspect_command},
+    Command{"inspect", "show compressors and payloads", inspect_command},
     Command{"version", "print the version", version},
 };
 

@@ -1,0 +1,46 @@
+#include "apps/whole_file.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+namespace gradwire {
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { (void)std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+Status failed(const char* what, const std::string& path) {
+  return {Code::kInvalidArgument,
+          std::string("cannot ") + what + " '" + path + "' (" + std::strerror(errno) + ")"};
+}
+
+}  // namespace
+
+Result<std::string> read_whole_file(const std::string& path) {
+  const File file(std::fopen(path.c_str(), "rb"));
+  if (file == nullptr) return failed("read", path);
+  std::string contents;
+  std::array<char, 65536> chunk{};
+  for (std::size_t got = 1; got > 0;) {
+    got = std::fread(chunk.data(), 1, chunk.size(), file.get());
+    contents.append(chunk.data(), got);
+  }
+  if (std::ferror(file.get()) != 0) return failed("read", path);
+  return contents;
+}
+
+Status write_whole_file(const std::string& path, std::string_view contents) {
+  File file(std::fopen(path.c_str(), "wb"));
+  if (file == nullptr) return failed("write", path);
+  const bool written =
+      std::fwrite(contents.data(), 1, contents.size(), file.get()) == contents.size();
+  if (!written || std::fclose(file.release()) != 0) return failed("write", path);
+  return {};
+}
+
+}  // namespace gradwire

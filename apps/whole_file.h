@@ -1,0 +1,16 @@
+// Small files, read and written in one go.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// kInvalidArgument names the path and the system's reason.
+Result<std::string> read_whole_file(const std::string& path);
+// Replaces what was there.
+Status write_whole_file(const std::string& path, std::string_view contents);
+
+}  // namespace gradwire

@@ -1,0 +1,124 @@
+#include "apps/payload_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "apps/example_matrix.h"
+
+namespace gradwire {
+namespace {
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+std::string parse_error(const std::string& text) {
+  const auto file = parse_payload_file(bytes_of(text));
+  return file.has_value() ? "ok" : std::string(file.error().message());
+}
+
+const std::string kHeader =
+    "gradwire payload 1\nspec cast:type=bf16\nshape 1 2\ndtype f32\nseed 1\nstep 0\nrounds "
+    "4\nend\n";
+
+TEST(PayloadFile, KnownBytesDecodeToKnownValues) {
+  // bf16: 1.5 is 0x3fc0, -2 is 0xc000, little-endian.
+  const auto file = parse_payload_file(bytes_of(kHeader + std::string("\xc0\x3f\x00\xc0", 4)));
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  const auto values = decode_payload(Registry::builtin(), file.value());
+  ASSERT_TRUE(values.has_value()) << values.error().message();
+  EXPECT_THAT(values.value(), testing::ElementsAre(1.5, -2.0));
+}
+
+TEST(PayloadFile, EveryMethodComesBackThroughAFile) {
+  const Registry registry = Registry::builtin();
+  std::vector<float> gradient(600);
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    gradient[i] = 0.25F * static_cast<float>(i % 7) - 0.5F;
+  for (const Registry::Method& method : registry.methods()) {
+    const std::string spec = method.name == "cast" ? "cast:fp16" : method.name;
+    if (!registry.make(spec).has_value()) continue;  // no defaults for all keys
+    const auto file = encode_payload(registry, spec, example_matrix(600), 3, gradient);
+    ASSERT_TRUE(file.has_value()) << spec << ": " << file.error().message();
+    const auto again = parse_payload_file(format_payload_file(file.value()));
+    ASSERT_TRUE(again.has_value()) << spec << ": " << again.error().message();
+    EXPECT_EQ(again.value().rounds, file.value().rounds) << spec;
+    EXPECT_EQ(again.value().shape, Shape::matrix(24, 25)) << spec;
+    const auto values = decode_payload(registry, again.value());
+    ASSERT_TRUE(values.has_value()) << spec << ": " << values.error().message();
+    if (method.name != "none") continue;
+    for (std::size_t i = 0; i < gradient.size(); ++i) ASSERT_EQ(values.value()[i], gradient[i]);
+  }
+}
+
+TEST(PayloadFile, HostileFilesGiveErrors) {
+  EXPECT_THAT(parse_error(""), testing::HasSubstr("not a payload file"));
+  EXPECT_THAT(parse_error("gradwire payload 2\n"), testing::HasSubstr("not a payload file"));
+  EXPECT_THAT(parse_error("gradwire payload 1\n"), testing::HasSubstr("no line 'spec'"));
+  EXPECT_THAT(parse_error("gradwire payload 1\nspec " + std::string(10000, 'x') + "\n"),
+              testing::HasSubstr("no line 'spec'"));
+  EXPECT_THAT(parse_error(kHeader + "123"),
+              testing::HasSubstr("truncated (3 bytes left; 4 wanted)"));
+  EXPECT_THAT(parse_error(kHeader + "12345"), testing::HasSubstr("1 bytes too many"));
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = kHeader + "1234";
+    return parse_error(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_EQ(with("seed 1", "seed 2"), "ok");
+  EXPECT_THAT(with("shape 1 2", "shape 0 2"), testing::HasSubstr("'shape' wants"));
+  EXPECT_THAT(with("shape 1 2", "shape 1 2 3 4 5"), testing::HasSubstr("'shape' wants"));
+  EXPECT_THAT(with("shape 1 2", "shape 4294967296 4294967296"),
+              testing::HasSubstr("too many elements"));
+  EXPECT_THAT(with("dtype f32", "dtype i8"), testing::HasSubstr("unknown dtype ('i8' seen"));
+  EXPECT_THAT(with("rounds 4", "rounds -4"), testing::HasSubstr("'rounds' wants"));
+  EXPECT_THAT(with("rounds 4", "rounds 99999999999999999999"),
+              testing::HasSubstr("'rounds' wants"));
+  EXPECT_THAT(with("end", "fin"), testing::HasSubstr("a line 'end' wanted"));
+}
+
+TEST(PayloadFile, ContentsThatContradictTheHeaderAreErrors) {
+  const Registry registry = Registry::builtin();
+  const auto decode_error = [&](PayloadFile file) {
+    const auto values = decode_payload(registry, file);
+    return values.has_value() ? Code::kOk : values.error().code();
+  };
+  PayloadFile file{"cast:bf16", Shape::matrix(1, 2), DType::kF32, 1, 0, {bytes_of("123")}};
+  EXPECT_EQ(decode_error(file), Code::kCorruptPayload);  // a byte short
+  file.rounds = {bytes_of("1234"), bytes_of("1")};
+  EXPECT_EQ(decode_error(file), Code::kCorruptPayload);  // a round too many
+  file.rounds = {bytes_of("1234")};
+  EXPECT_EQ(decode_error(file), Code::kOk);
+  file.spec = "nonesuch";
+  EXPECT_EQ(decode_error(file), Code::kInvalidArgument);
+}
+
+TEST(PayloadFile, EveryCutAndEveryFlippedByteIsSurvived) {
+  const Registry registry = Registry::builtin();
+  std::vector<float> gradient(64, 1.0F);
+  for (const std::string spec : {"none", "cast:fp16"}) {
+    const auto file = encode_payload(registry, spec, Shape::matrix(8, 8), 1, gradient);
+    ASSERT_TRUE(file.has_value());
+    const std::string whole = text_of(format_payload_file(file.value()));
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_NE(parse_error(whole.substr(0, i)), "ok");
+      std::string flipped = whole;
+      flipped[i] = static_cast<char>(flipped[i] ^ 0x55);
+      const auto parsed = parse_payload_file(bytes_of(flipped));
+      if (parsed.has_value()) (void)decode_payload(registry, parsed.value()).has_value();
+    }
+  }
+}
+
+TEST(ExampleMatrix, IsAsSquareAsDivisorsAllow) {
+  EXPECT_EQ(example_matrix(1), Shape::matrix(1, 1));
+  EXPECT_EQ(example_matrix(7), Shape::matrix(1, 7));
+  EXPECT_EQ(example_matrix(12), Shape::matrix(3, 4));
+  EXPECT_EQ(example_matrix(1 << 10), Shape::matrix(32, 32));
+  EXPECT_EQ(example_matrix(25000000), Shape::matrix(5000, 5000));
+}
+
+}  // namespace
+}  // namespace gradwire
