@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
+#include "compress/signsgd/signsgd.h"
 #include "compress/topk/topk.h"
 
 namespace gradwire {
@@ -57,6 +58,7 @@ Registry Registry::builtin() {
            identity_method(),
            cast_method(),
            topk_method(),
+           signsgd_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());
   }

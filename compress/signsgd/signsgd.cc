@@ -1,0 +1,125 @@
+#include "compress/signsgd/signsgd.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/signsgd/sign_formats.h"
+#include "compress/slice_coder.h"
+#include "compress/spec_reader.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kDefaultBucket = 4096;
+constexpr std::int64_t kWholeSlice = 0;
+
+enum class SignKind : std::uint8_t { kScaled, kBare, kVote };
+
+class SignSgd final : public Compressor {
+ public:
+  SignSgd(SignKind kind, std::int64_t bucket) : kind_(kind), bucket_(bucket) {}
+
+  std::string spec() const override {
+    if (kind_ == SignKind::kVote) return "signsgd:vote=majority";
+    if (kind_ == SignKind::kBare) return "signsgd:scale=none";
+    if (bucket_ == kWholeSlice) return "signsgd:bucket=tensor";
+    if (bucket_ == kDefaultBucket) return "signsgd";
+    return format("signsgd:bucket=%lld", static_cast<long long>(bucket_));
+  }
+
+  // A bare sign is no slice codec: its second encoding would put the sign of a sum, divided by the
+  // number of ranks, in place of the average. A vote cannot be fed back, whatever its bias.
+  Traits traits() const override {
+    return {.exchange = Exchange::kAllGather,
+            .elementwise = kind_ != SignKind::kBare,
+            .needs_error_feedback = kind_ != SignKind::kVote,
+            .mean_is_average_of_own = kind_ != SignKind::kVote,
+            .bitwise_on_all_devices = true};
+  }
+
+  ErrorBound bound(const Shape& shape) const override {
+    if (kind_ != SignKind::kScaled) return {};
+    const std::int64_t elems = std::max<std::int64_t>(1, shape.elems());
+    const std::int64_t bucket = bucket_ == kWholeSlice ? elems : std::min(bucket_, elems);
+    return {ErrorBound::Kind::kContraction, 1.0 / static_cast<double>(bucket)};
+  }
+
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+    return make_format(dtype)->bytes(shape.elems(), 0);
+  }
+
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("signsgd", where));
+    if (kind_ == SignKind::kVote) return make_vote_coder(shape, where);
+    return make_slice_coder(make_format(where.dtype), shape, where);
+  }
+
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
+                                                  const Placement& where) const override {
+    GW_TRY(check_placement("signsgd", where));
+    if (kind_ == SignKind::kBare) {
+      return Status(Code::kUnsupported,
+                    "signsgd:scale=none: a second encoding would lose the size of the sum of "
+                    "signs; write combine=gather, or vote=majority");
+    }
+    return make_format(where.dtype);
+  }
+
+ private:
+  std::unique_ptr<WireFormat> make_format(DType dtype) const {
+    return kind_ == SignKind::kScaled ? make_scaled_sign_format(dtype, bucket_)
+                                      : make_vote_format(dtype);
+  }
+
+  SignKind kind_;
+  std::int64_t bucket_;
+};
+
+Result<std::int64_t> read_bucket(const SpecReader& reader) {
+  const auto word = reader.choice("bucket", "", {"tensor"});
+  if (word.has_value() && word.value() == "tensor") return kWholeSlice;
+  auto bucket =
+      reader.integer("bucket", kDefaultBucket, 1, std::numeric_limits<std::int32_t>::max());
+  if (bucket.has_value()) return bucket;
+  return Status(Code::kInvalidArgument, std::string(bucket.error().message()) + ", or tensor");
+}
+
+Result<std::unique_ptr<Compressor>> make_signsgd(const Spec& spec) {
+  const SpecReader reader(spec);
+  GW_ASSIGN(const std::string vote, reader.choice("vote", "none", {"none", "majority"}));
+  const bool majority = vote == "majority";
+  GW_ASSIGN(const std::string scale,
+            reader.choice("scale", majority ? "none" : "l1", {"l1", "none"}));
+  GW_ASSIGN(const std::int64_t bucket, read_bucket(reader));
+  if (majority && scale == "l1") {
+    return Status(
+        Code::kInvalidArgument,
+        "compressor 'signsgd': key 'scale' is 'l1' (none wanted with vote=majority: votes "
+        "count alike)");
+  }
+  if (scale == "none" && reader.has("bucket")) {
+    return Status(Code::kInvalidArgument,
+                  "compressor 'signsgd': key 'bucket' is given (only scale=l1 has buckets)");
+  }
+  const SignKind kind = majority          ? SignKind::kVote
+                        : scale == "none" ? SignKind::kBare
+                                          : SignKind::kScaled;
+  return std::unique_ptr<Compressor>(std::make_unique<SignSgd>(kind, bucket));
+}
+
+}  // namespace
+
+Registry::Method signsgd_method() {
+  return {
+      "signsgd",
+      "one sign bit per element; times the mean absolute value of its bucket, bare, or a vote",
+      "",
+      {{"scale", "l1", "l1: mean absolute value per bucket; none: -1 and +1"},
+       {"vote", "none", "majority: the sign of the sum of signs, 0 on a tie (implies scale=none)"},
+       {"bucket", "4096", "elements that share a scale, 1 to 2^31-1, or tensor"}},
+      make_signsgd};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,183 @@
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "compress/little_endian.h"
+#include "compress/signsgd/signsgd_kernels.h"
+
+namespace gradwire::cpu {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::size_t kWord = 64;
+
+// 64 comparisons as bytes (which vectorises), then 8 bytes at a time squeezed into 8 bits: the
+// multiplication moves byte i's lowest bit to bit 56 + i and nothing else meets it there.
+template <typename T>
+std::uint64_t sign_word(const T* values) {
+  std::array<std::uint8_t, kWord> below;
+  for (std::size_t j = 0; j < kWord; ++j) below[j] = values[j] < T{0} ? 1 : 0;
+  std::uint64_t word = 0;
+  for (std::size_t k = 0; k < 8; ++k) {
+    const auto bytes = load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(below.data()), k);
+    word |= (bytes * 0x0102040810204080u >> 56) << (8 * k);
+  }
+  return word;
+}
+
+// As wide as the element, so that shifts and sign bits stay in one vector lane.
+template <typename T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
+template <typename T, bool kAdd>
+void put(T value, T& dst) {
+  if constexpr (kAdd) {
+    dst += value;
+  } else {
+    dst = value;
+  }
+}
+
+template <typename T, bool kAdd>
+void unpack_run(const std::byte* bits, std::size_t first, T scale, std::span<T> dst) {
+  using Bits = BitsOf<T>;
+  constexpr std::size_t kWidth = sizeof(Bits) * 8;
+  const Bits magnitude = std::bit_cast<Bits>(scale);
+  const auto single = [&](std::size_t i) {
+    const auto byte = std::to_integer<unsigned>(bits[(first + i) / 8]);
+    put<T, kAdd>((byte >> ((first + i) % 8) & 1) != 0 ? -scale : scale, dst[i]);
+  };
+  std::size_t i = 0;
+  for (; i < dst.size() && (first + i) % 8 != 0; ++i) single(i);
+  for (; i + kWidth <= dst.size(); i += kWidth) {
+    const auto word = load_le<Bits>(bits + (first + i) / 8);
+    T* to = dst.data() + i;
+    for (std::size_t j = 0; j < kWidth; ++j) {
+      put<T, kAdd>(std::bit_cast<T>(magnitude ^ ((word >> j) << (kWidth - 1))), to[j]);
+    }
+  }
+  for (; i < dst.size(); ++i) single(i);
+}
+
+// Bits [8 * byte, 8 * byte + 64) of a payload, zeros beyond its end.
+std::uint64_t word_at(ConstByteSpan payload, std::size_t byte) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, payload.data() + byte, std::min<std::size_t>(8, payload.size() - byte));
+  return word;
+}
+
+template <typename T>
+T sign_of(int x) {
+  return static_cast<T>((x > 0) - (x < 0));
+}
+
+}  // namespace
+
+template <typename T>
+void AbsSum::add(std::span<const T> values) {
+  double lane[kLanes];
+  std::copy(std::begin(lane_), std::end(lane_), lane);
+  const std::size_t whole = values.size() / kLanes * kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j)
+      lane[j] += std::abs(static_cast<double>(values[i + j]));
+  }
+  for (std::size_t i = whole; i < values.size(); ++i) {
+    lane[i - whole] += std::abs(static_cast<double>(values[i]));
+  }
+  std::copy(std::begin(lane), std::end(lane), lane_);
+}
+
+double AbsSum::total() const {
+  double sum = 0;
+  for (const double lane : lane_) sum += lane;
+  return sum;
+}
+
+template <typename T>
+void pack_signs(std::span<const T> values, std::byte* bits) {
+  std::size_t i = 0;
+  for (; i + kWord <= values.size(); i += kWord) {
+    store_le(bits + i / 8, sign_word(values.data() + i));
+  }
+  for (; i < values.size(); i += 8) {
+    unsigned byte = 0;
+    for (std::size_t j = 0; j < 8 && i + j < values.size(); ++j) {
+      byte |= (values[i + j] < T{0} ? 1u : 0u) << j;
+    }
+    bits[i / 8] = static_cast<std::byte>(byte);
+  }
+}
+
+template <typename T>
+bool all_finite(std::span<const T> values) {
+  bool finite = true;
+  for (const T x : values) finite &= std::abs(x) <= std::numeric_limits<T>::max();
+  return finite;
+}
+
+template <typename T>
+void unpack_signs(const std::byte* bits, std::size_t first, T scale, bool add, std::span<T> dst) {
+  if (add) {
+    unpack_run<T, true>(bits, first, scale, dst);
+  } else {
+    unpack_run<T, false>(bits, first, scale, dst);
+  }
+}
+
+template <typename T>
+void count_votes(std::span<const ConstByteSpan> payloads, std::span<T> dst) {
+  const int ranks = static_cast<int>(payloads.size());
+  for (std::size_t i = 0; i < dst.size(); i += kWord) {
+    std::array<std::uint16_t, kWord> minus{};
+    for (const ConstByteSpan payload : payloads) {
+      const std::uint64_t word = word_at(payload, i / 8);
+      for (std::size_t j = 0; j < kWord; ++j) {
+        minus[j] = static_cast<std::uint16_t>(minus[j] + (word >> j & 1));
+      }
+    }
+    const std::size_t count = std::min(kWord, dst.size() - i);
+    for (std::size_t j = 0; j < count; ++j) dst[i + j] = sign_of<T>(ranks - 2 * minus[j]);
+  }
+}
+
+template <typename T>
+void pack_votes(std::span<const T> sums, std::byte* votes) {
+  for (std::size_t i = 0; i < sums.size(); i += 4) {
+    unsigned byte = 0;
+    for (std::size_t j = 0; j < 4 && i + j < sums.size(); ++j) {
+      const T sum = sums[i + j];
+      byte |= (sum > 0 ? 1u : sum < 0 ? 2u : 0u) << (2 * j);
+    }
+    votes[i / 4] = static_cast<std::byte>(byte);
+  }
+}
+
+template <typename T>
+bool unpack_votes(const std::byte* votes, bool add, std::span<T> dst) {
+  static constexpr T kValue[4] = {0, 1, -1, 0};
+  bool valid = true;
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    const unsigned code = std::to_integer<unsigned>(votes[i / 4]) >> (2 * (i % 4)) & 3;
+    valid &= code != 3;
+    dst[i] = add ? dst[i] + kValue[code] : kValue[code];
+  }
+  return valid;
+}
+
+#define GW_SIGNSGD_KERNELS(T)                                                          \
+  template void AbsSum::add<T>(std::span<const T>);                                    \
+  template void pack_signs<T>(std::span<const T>, std::byte*);                         \
+  template bool all_finite<T>(std::span<const T>);                                     \
+  template void unpack_signs<T>(const std::byte*, std::size_t, T, bool, std::span<T>); \
+  template void count_votes<T>(std::span<const ConstByteSpan>, std::span<T>);          \
+  template void pack_votes<T>(std::span<const T>, std::byte*);                         \
+  template bool unpack_votes<T>(const std::byte*, bool, std::span<T>)
+GW_SIGNSGD_KERNELS(float);
+GW_SIGNSGD_KERNELS(double);
+#undef GW_SIGNSGD_KERNELS
+
+}  // namespace gradwire::cpu

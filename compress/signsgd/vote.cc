@@ -1,0 +1,164 @@
+// Signs without scales: the wire format of the vote (and of scale=none), and the vote's coder.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/signsgd/sign_formats.h"
+#include "compress/signsgd/signsgd_kernels.h"
+
+namespace gradwire {
+namespace {
+
+// Votes are counted in 16 bits.
+constexpr int kMostVoters = (1 << 15) - 1;
+constexpr std::size_t kBlock = 4096;
+
+std::size_t divide_up(std::int64_t a, std::size_t b) {
+  return (static_cast<std::size_t>(a) + b - 1) / b;
+}
+
+template <typename T>
+class VoteFormat final : public WireFormat {
+ public:
+  std::size_t bytes(std::int64_t elems, int stage) const override {
+    return divide_up(elems, stage == 0 ? 8 : 4);
+  }
+
+  Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
+                           const Stream&) override {
+    GW_TRY(check_tensor("signsgd: src", src, src.elems(), DTypeOf<T>::kValue));
+    const std::size_t length = bytes(src.elems(), slice.stage);
+    GW_TRY(check_room("signsgd: payload", wire.size(), length));
+    if (src.empty()) return length;
+    const auto values = elements<T>(src);
+    for (std::size_t i = 0; i < values.size(); i += kBlock) {  // checked and packed from the cache
+      const auto block = values.subspan(i, std::min(kBlock, values.size() - i));
+      if (!cpu::all_finite(block)) return not_finite(values);
+      if (slice.stage == 0) {
+        cpu::pack_signs(block, wire.data() + i / 8);
+      } else {
+        cpu::pack_votes(block, wire.data() + i / 4);
+      }
+    }
+    return length;
+  }
+
+  Status unpack(ConstByteSpan wire, const Slice& slice, TensorView dst, const Stream&) override {
+    return decode(wire, slice.stage, false, dst);
+  }
+  Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
+                    const Stream&) override {
+    return decode(wire, slice.stage, true, acc);
+  }
+
+ private:
+  static Status not_finite(std::span<const T> values) {
+    std::size_t i = 0;
+    while (std::isfinite(values[i])) ++i;
+    return {Code::kInvalidArgument,
+            format("signsgd: element %zu of the slice is %g (a finite number wanted)", i,
+                   static_cast<double>(values[i]))};
+  }
+
+  Status decode(ConstByteSpan wire, int stage, bool add, TensorView dst) const {
+    GW_TRY(check_tensor("signsgd: dst", dst, dst.elems(), DTypeOf<T>::kValue));
+    GW_TRY(check_length("signsgd", wire.size(), bytes(dst.elems(), stage)));
+    if (dst.empty()) return {};
+    const auto values = elements<T>(dst);
+    if (!cpu::unused_bits_clear(wire.back(), values.size(), stage == 0 ? 1 : 2)) {
+      return {Code::kCorruptPayload, "signsgd: unused bits of the last byte are set"};
+    }
+    if (stage == 0) {
+      cpu::unpack_signs(wire.data(), 0, T{1}, add, values);
+    } else if (!cpu::unpack_votes(wire.data(), add, values)) {
+      return {Code::kCorruptPayload, "signsgd: a vote of 3 (0 tie, 1 plus, 2 minus wanted)"};
+    }
+    return {};
+  }
+};
+
+template <typename T>
+class VoteCoder final : public Coder {
+ public:
+  VoteCoder(const Shape& shape, const Compressor::Placement& where)
+      : elems_(shape.elems()), where_(where) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
+    GW_TRY(check_tensor("signsgd: grad", grad, elems_, DTypeOf<T>::kValue));
+    grad_ = grad;
+    step_ = step;
+    payloads_.clear();
+    return {};
+  }
+
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
+    GW_TRY(check_round("signsgd", round, 1));
+    return format_.pack(grad_, slice(), payload, stream);
+  }
+
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_round("signsgd", round, 1));
+    if (payloads.size() != static_cast<std::size_t>(where_.size)) {
+      return {Code::kInvalidArgument,
+              format("signsgd: %zu payloads (%d ranks)", payloads.size(), where_.size)};
+    }
+    for (std::size_t r = 0; r < payloads.size(); ++r) {
+      const std::string who = format("signsgd: payload of rank %zu", r);
+      GW_TRY(check_length(who, payloads[r].size(), format_.bytes(elems_, 0)));
+      if (elems_ > 0 &&
+          !cpu::unused_bits_clear(payloads[r].back(), static_cast<std::size_t>(elems_), 1)) {
+        return {Code::kCorruptPayload, who + ": unused bits of the last byte are set"};
+      }
+    }
+    payloads_.assign(payloads.begin(), payloads.end());
+    return {};
+  }
+
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    GW_TRY(check_tensor("signsgd: mean", mean, elems_, DTypeOf<T>::kValue));
+    if (payloads_.empty()) return {Code::kInvalidArgument, "signsgd: finish() before absorb()"};
+    if (!own.empty()) {
+      GW_TRY(
+          format_.unpack(payloads_[static_cast<std::size_t>(where_.rank)], slice(), own, stream));
+    }
+    if (!mean.empty()) cpu::count_votes<T>(payloads_, elements<T>(mean));
+    return {};
+  }
+
+  std::vector<NamedTensor> state() override { return {}; }
+
+ private:
+  Slice slice() const { return {step_, where_.tensor, where_.rank, 0, 0}; }
+
+  VoteFormat<T> format_;
+  std::int64_t elems_;
+  Compressor::Placement where_;
+  ConstTensorView grad_;
+  std::uint64_t step_ = 0;
+  std::vector<ConstByteSpan> payloads_;
+};
+
+}  // namespace
+
+std::unique_ptr<WireFormat> make_vote_format(DType dtype) {
+  if (dtype == DType::kF64) return std::make_unique<VoteFormat<double>>();
+  return std::make_unique<VoteFormat<float>>();
+}
+
+Result<std::unique_ptr<Coder>> make_vote_coder(const Shape& shape,
+                                               const Compressor::Placement& where) {
+  if (where.size > kMostVoters) {
+    return Status(Code::kUnsupported,
+                  format("signsgd: a vote of %d ranks (at most %d)", where.size, kMostVoters));
+  }
+  if (where.dtype == DType::kF64) {
+    return std::unique_ptr<Coder>(std::make_unique<VoteCoder<double>>(shape, where));
+  }
+  return std::unique_ptr<Coder>(std::make_unique<VoteCoder<float>>(shape, where));
+}
+
+}  // namespace gradwire
