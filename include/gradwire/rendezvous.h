@@ -13,6 +13,8 @@
 
 namespace gradwire {
 
+struct LaunchInfo;  // gradwire/config.h
+
 // Keys are at most 256 bytes, values at most 1 MiB. Every key is written once: a second set() of a
 // key with other bytes is kInvalidArgument (a duplicate rank shows up that way). Thread-safe.
 class KeyValueStore {
@@ -56,5 +58,12 @@ Result<std::shared_ptr<KeyValueStore>> make_tcp_store(const TcpStoreOptions& opt
 
 // The port of rank 0's store, from a TCP store of any rank; 0 for a store of another kind.
 int tcp_store_port(const KeyValueStore& store);
+
+// Meets the other ranks where `info.rendezvous` says: "host:port" of rank 0, which serves a TCP
+// store there, or "file://DIR", where a folder named after the job holds a file store (a job that
+// is run again needs another name or an emptied DIR). A lone rank needs neither and gets no store.
+// Blocks until rank 0 is there, at most `timeout_seconds`; errors as those of the stores.
+Result<Rendezvous> open_rendezvous(const LaunchInfo& info, std::string_view secret,
+                                   double timeout_seconds = 60);
 
 }  // namespace gradwire

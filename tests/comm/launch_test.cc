@@ -1,0 +1,233 @@
+// Environments as launchers leave them (recorded from Open MPI 4.1.4, MPICH 4.0.2, Slurm 22.05 and
+// torchrun 2.6; PALS and Kubernetes from their documents), and what a rank makes of them.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "gradwire/config.h"
+
+namespace gradwire {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Result<LaunchInfo> discover(const Environment& environment) {
+  return discover_launch([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+Environment merged(Environment first, const Environment& second) {
+  for (const auto& [name, value] : second) first[name] = value;
+  return first;
+}
+
+const Environment kTorchrun{{"RANK", "3"},
+                            {"LOCAL_RANK", "1"},
+                            {"GROUP_RANK", "1"},
+                            {"ROLE_RANK", "3"},
+                            {"WORLD_SIZE", "4"},
+                            {"LOCAL_WORLD_SIZE", "2"},
+                            {"MASTER_ADDR", "10.0.0.7"},
+                            {"MASTER_PORT", "29500"},
+                            {"TORCHELASTIC_RUN_ID", "none"},
+                            {"TORCHELASTIC_RESTART_COUNT", "2"},
+                            {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                            {"OMP_NUM_THREADS", "1"}};
+const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                           {"OMPI_COMM_WORLD_NODE_RANK", "0"},
+                           {"OMPI_UNIVERSE_SIZE", "4"},
+                           {"PMIX_RANK", "2"},
+                           {"PMIX_NAMESPACE", "2424832001"}};
+const Environment kHydra{{"PMI_RANK", "1"},
+                         {"PMI_SIZE", "2"},
+                         {"PMI_FD", "6"},
+                         {"MPI_LOCALRANKID", "1"},
+                         {"MPI_LOCALNRANKS", "2"}};
+const Environment kSrun{{"SLURM_PROCID", "3"},  {"SLURM_NTASKS", "4"},
+                        {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},
+                        {"SLURM_NNODES", "2"},  {"SLURM_JOB_ID", "812"},
+                        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "rack[03-07,11]-ib,other"}};
+
+struct Found {
+  const char* name;
+  Environment environment;
+  LaunchInfo wanted;
+};
+
+class Launchers : public testing::TestWithParam<Found> {};
+
+TEST_P(Launchers, AreUnderstood) {
+  const LaunchInfo& wanted = GetParam().wanted;
+  const auto found = discover(GetParam().environment);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_EQ(found.value().source, wanted.source);
+  EXPECT_EQ(found.value().rank, wanted.rank);
+  EXPECT_EQ(found.value().size, wanted.size);
+  EXPECT_EQ(found.value().local_rank, wanted.local_rank);
+  EXPECT_EQ(found.value().rendezvous, wanted.rendezvous);
+  EXPECT_EQ(found.value().job, wanted.job);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Direct, Launchers,
+    testing::Values(Found{"nothing", {}, {0, 1, 0, "alone", "", "job"}},
+                    Found{"gradwire_run",
+                          {{"GRADWIRE_RANK", "2"},
+                           {"GRADWIRE_WORLD_SIZE", "4"},
+                           {"GRADWIRE_LOCAL_RANK", "2"},
+                           {"GRADWIRE_RENDEZVOUS", "127.0.0.1:4000"},
+                           {"GRADWIRE_JOB", "j1"}},
+                          {2, 4, 2, "GRADWIRE_*", "127.0.0.1:4000", "j1"}},
+                    Found{"gradwire_one_rank",
+                          {{"GRADWIRE_RANK", "0"}, {"GRADWIRE_WORLD_SIZE", "1"}},
+                          {0, 1, 0, "GRADWIRE_*", "", "job"}},
+                    // The agent serves MASTER_PORT itself, so that the ranks meet one further.
+                    Found{"torchrun", kTorchrun, {3, 4, 1, "torchrun", "10.0.0.7:29501", "none.2"}},
+                    Found{"torchrun_at_the_last_port",
+                          merged(kTorchrun, {{"MASTER_PORT", "65535"}}),
+                          {3, 4, 1, "torchrun", "10.0.0.7:65534", "none.2"}},
+                    Found{"torchrun_with_a_static_rendezvous",
+                          merged(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                             {"MASTER_ADDR", "fe80::1"}}),
+                          {3, 4, 1, "torchrun", "[fe80::1]:29500", "none.2"}},
+                    Found{"open_mpi", kOpenMpi, {2, 4, 0, "Open MPI", "", "2424832001"}},
+                    Found{"open_mpi_with_an_address",
+                          merged(kOpenMpi, {{"GRADWIRE_RENDEZVOUS", "file:///scratch/r"},
+                                            {"GRADWIRE_JOB", "mine"}}),
+                          {2, 4, 0, "Open MPI", "file:///scratch/r", "mine"}},
+                    Found{"hydra", kHydra, {1, 2, 1, "PMI", "", "job"}},
+                    Found{"pals",
+                          {{"PALS_RANKID", "5"}, {"PALS_SIZE", "8"}, {"PALS_LOCAL_RANKID", "1"}},
+                          {5, 8, 1, "PALS", "", "job"}},
+                    Found{"kubernetes",
+                          {{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "job-master-0"},
+                           {"MASTER_PORT", "23456"}},
+                          {1, 2, 1, "RANK/WORLD_SIZE", "job-master-0:23456", "job"}}),
+    [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    WhatLingers, Launchers,
+    testing::Values(
+        // Under `srun torchrun` Slurm's numbers are those of the node.
+        Found{"srun_torchrun",
+              merged(kSrun, merged(kTorchrun, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})),
+              {3, 4, 1, "torchrun", "10.0.0.7:29501", "none.2"}},
+        Found{"sbatch_script",
+              {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "812"}},
+              {0, 1, 0, "alone", "", "job"}},
+        Found{"salloc_shell", {{"SLURM_NTASKS", "4"}}, {0, 1, 0, "alone", "", "job"}},
+        // Newer Slurm starts salloc's shell as a step of its own, number 0xfffffffa.
+        Found{"interactive_step",
+              merged(kSrun, {{"SLURM_STEP_ID", "4294967290"}, {"SLURM_PROCID", "0"}}),
+              {0, 1, 0, "alone", "", "job"}},
+        Found{"srun_of_one_task",
+              merged(kSrun, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}),
+              {0, 1, 0, "alone", "", "job"}},
+        // mpirun.mpich inside an allocation: Slurm says rank 0 to everybody.
+        Found{"hydra_in_salloc",
+              merged(merged(kSrun, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}), kHydra),
+              {1, 2, 1, "PMI", "", "job"}},
+        Found{"srun_pmi2",
+              merged(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "812.0"}}),
+              {3, 4, 1, "PMI", "", "812.0"}},
+        Found{"open_mpi_in_kubernetes",
+              merged(kOpenMpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+              {2, 4, 0, "Open MPI", "", "2424832001"}},
+        Found{"gradwire_before_all",
+              merged(merged(kTorchrun, kOpenMpi), {{"GRADWIRE_RANK", "0"},
+                                                   {"GRADWIRE_WORLD_SIZE", "2"},
+                                                   {"GRADWIRE_RENDEZVOUS", "h:1"}}),
+              {0, 2, 0, "GRADWIRE_*", "h:1", "job"}}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(Slurm, MeetsOnTheStepsFirstHostAtAPortOfTheStep) {
+  const auto port_of = [](const Environment& environment) {
+    const auto found = discover(environment);
+    EXPECT_TRUE(found.has_value());
+    const std::string text = found.value().rendezvous;
+    EXPECT_EQ(text.substr(0, text.find(':')), "rack03-ib") << text;
+    return std::stoi(text.substr(text.find(':') + 1));
+  };
+  const int port = port_of(kSrun);
+  EXPECT_GE(port, 16384);
+  EXPECT_LT(port, 32768);
+  EXPECT_EQ(port_of(merged(kSrun, {{"SLURM_PROCID", "0"}})), port);
+  EXPECT_NE(port_of(merged(kSrun, {{"SLURM_STEP_ID", "1"}})), port);
+  EXPECT_EQ(discover(kSrun).value().job, "812.0");
+  const auto host_of = [](const std::string& list) {
+    const std::string text =
+        discover(merged(kSrun, {{"SLURM_STEP_NODELIST", list}})).value().rendezvous;
+    return text.substr(0, text.find(':'));
+  };
+  EXPECT_EQ(host_of("n1"), "n1");
+  EXPECT_EQ(host_of("n1,n2"), "n1");
+  EXPECT_EQ(host_of("n[7,9]"), "n7");
+  EXPECT_EQ(host_of("login,n[7-9]"), "login");
+  EXPECT_EQ(host_of("n[7"), "");
+}
+
+struct Refused {
+  const char* name;
+  Environment environment;
+  const char* message;
+};
+
+class BadEnvironments : public testing::TestWithParam<Refused> {};
+
+TEST_P(BadEnvironments, AreRefusedByName) {
+  const auto found = discover(GetParam().environment);
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(found.error().message(), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadEnvironments,
+    testing::Values(
+        Refused{"no_size",
+                {{"GRADWIRE_RANK", "1"}},
+                "GRADWIRE_WORLD_SIZE is not set, but GRADWIRE_RANK is (wanted: the number of "
+                "ranks)"},
+        Refused{"no_rank",
+                {{"GRADWIRE_WORLD_SIZE", "1"}},
+                "GRADWIRE_RANK is not set, but GRADWIRE_WORLD_SIZE is (wanted: this process's "
+                "rank, from 0)"},
+        Refused{"no_rendezvous",
+                {{"GRADWIRE_RANK", "1"}, {"GRADWIRE_WORLD_SIZE", "2"}},
+                "GRADWIRE_RENDEZVOUS is not set, but GRADWIRE_RANK is (wanted: host:port of rank "
+                "0, or file://DIR)"},
+        Refused{"rank_too_large",
+                {{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+                "OMPI_COMM_WORLD_RANK ('4' seen; a whole number from 0 to 3 wanted)"},
+        Refused{"size_is_text",
+                {{"PMI_RANK", "0"}, {"PMI_SIZE", "two"}},
+                "PMI_SIZE ('two' seen; a whole number from 1 to 65536 wanted)"},
+        Refused{"size_is_empty",
+                {{"PALS_RANKID", "0"}, {"PALS_SIZE", ""}},
+                "PALS_SIZE ('' seen; a whole number from 1 to 65536 wanted)"},
+        Refused{"rank_alone",
+                {{"RANK", "0"}},
+                "WORLD_SIZE is not set, but RANK is (wanted: the number of ranks)"},
+        Refused{"torchrun_without_size",
+                {{"RANK", "0"}, {"LOCAL_RANK", "0"}},
+                "WORLD_SIZE is not set, but RANK is (wanted: the number of ranks)"},
+        Refused{"half_an_address", merged(kTorchrun, {{"MASTER_PORT", "http"}}),
+                "MASTER_PORT ('http' seen; a whole number from 1 to 65535 wanted)"},
+        Refused{"address_without_port",
+                {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
+                "MASTER_PORT is not set, but MASTER_ADDR is (wanted: a free port on that host)"},
+        Refused{"slurm_tasks", merged(kSrun, {{"SLURM_NTASKS", "-4"}}),
+                "SLURM_NTASKS ('-4' seen; a whole number from 1 to 2147483647 wanted)"}),
+    [](const auto& param) { return param.param.name; });
+
+}  // namespace
+}  // namespace gradwire
