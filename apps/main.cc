@@ -7,8 +7,8 @@
 
 #include "apps/command.h"
 #include "apps/compare/compare.h"
-#include "apps/data_fetch.h"
-#include "apps/inspect.h"
+#include "apps/fetch/data_fetch.h"
+#include "apps/inspect/inspect.h"
 #include "gradwire/version.h"
 
 namespace gradwire {

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "apps/train_options.h"
+#include "apps/train/train_options.h"
 #include "tests/apps/temporary_folder.h"
 
 namespace gradwire {

@@ -1,4 +1,4 @@
-#include "apps/payload_file.h"
+#include "apps/inspect/payload_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "apps/flags.h"
-#include "apps/inspect.h"
+#include "apps/inspect/inspect.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
 

@@ -1,5 +1,5 @@
 // Stands in for download.cc in builds without libcurl.
-#include "apps/download.h"
+#include "apps/fetch/download.h"
 
 namespace gradwire {
 

@@ -1,4 +1,4 @@
-#include "apps/download.h"
+#include "apps/fetch/download.h"
 
 #include <curl/curl.h>
 
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "apps/sha256.h"
+#include "apps/fetch/sha256.h"
 
 namespace gradwire {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "apps/example_matrix.h"
 #include "apps/flags.h"
-#include "apps/inspect.h"
-#include "apps/payload_file.h"
+#include "apps/inspect/inspect.h"
+#include "apps/inspect/payload_file.h"
 #include "apps/whole_file.h"
 #include "base/philox.h"
 #include "base/text.h"

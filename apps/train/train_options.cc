@@ -1,4 +1,4 @@
-#include "apps/train_options.h"
+#include "apps/train/train_options.h"
 
 #include "base/text.h"
 #include "gradwire/registry.h"

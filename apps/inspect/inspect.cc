@@ -1,4 +1,4 @@
-#include "apps/inspect.h"
+#include "apps/inspect/inspect.h"
 
 #include <array>
 #include <cstdio>

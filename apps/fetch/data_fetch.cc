@@ -1,9 +1,9 @@
-#include "apps/data_fetch.h"
+#include "apps/fetch/data_fetch.h"
 
 #include <cstdio>
 #include <filesystem>
 
-#include "apps/download.h"
+#include "apps/fetch/download.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
 

@@ -1,4 +1,4 @@
-#include "apps/sha256.h"
+#include "apps/fetch/sha256.h"
 
 #include <openssl/evp.h>
 
