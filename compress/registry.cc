@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
+#include "compress/powersgd/powersgd.h"
 #include "compress/signsgd/signsgd.h"
 #include "compress/topk/topk.h"
 
@@ -59,6 +60,7 @@ Registry Registry::builtin() {
            cast_method(),
            topk_method(),
            signsgd_method(),
+           powersgd_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());
   }

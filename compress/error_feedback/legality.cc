@@ -76,10 +76,11 @@ Result<PairVerdict> over_unbounded(const std::string& name, const PairOptions& o
 PairVerdict over_contraction(const Compressor& compressor, const std::string& name,
                              const ErrorBound& bound) {
   PairVerdict verdict;
-  if (bound.value == 1) {
+  const Traits traits = compressor.traits();
+  if (bound.value == 1 && !traits.needs_error_feedback) {
     verdict.warnings.push_back(name +
                                ": exact, so error feedback has nothing to keep; leave ef out");
-  } else if (compressor.traits().elementwise && bound.value < kWeakContraction) {
+  } else if (traits.elementwise && bound.value < kWeakContraction) {
     verdict.warnings.push_back(
         name +
         ": fragile with momentum 0.9 after aggregation at a step that suits dense training "

@@ -1,0 +1,75 @@
+#include "compress/powersgd/powersgd.h"
+
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/powersgd/powersgd_coder.h"
+#include "compress/spec_reader.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kDefaultRank = 4;
+constexpr std::int64_t kMostRank = 65536;
+
+class PowerSgd final : public Compressor {
+ public:
+  explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
+
+  std::string spec() const override {
+    return format("powersgd:rank=%lld%s", static_cast<long long>(options_.rank),
+                  options_.warm ? "" : ",warm=false");
+  }
+
+  Traits traits() const override {
+    return {.exchange = Exchange::kAllReduceSum,
+            .rounds = 2,
+            .payload_dtype = DType::kF32,
+            .stateful = options_.warm};
+  }
+
+  ErrorBound bound(const Shape& shape) const override {
+    const bool dense = thin_shape(shape, options_.rank).r == 0;
+    return {ErrorBound::Kind::kContraction, dense ? 1.0 : 0.0};
+  }
+
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round) const override {
+    const cpu::ThinShape thin = thin_shape(shape, options_.rank);
+    if (thin.r > 0) return thin.r * (round == 0 ? thin.a : thin.c) * size_of(dtype);
+    return round == 0 ? static_cast<std::size_t>(shape.elems()) * size_of(dtype) : 0;
+  }
+
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("powersgd", where));
+    return make_powersgd_coder(shape, options_, where);
+  }
+
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
+    return Status(
+        Code::kUnsupported,
+        "powersgd: factors of a whole matrix cannot be cut into slices; write combine=sum");
+  }
+
+ private:
+  PowerSgdOptions options_;
+};
+
+Result<std::unique_ptr<Compressor>> make_powersgd(const Spec& spec) {
+  const SpecReader reader(spec);
+  GW_ASSIGN(const std::int64_t rank, reader.integer("rank", kDefaultRank, 1, kMostRank));
+  GW_ASSIGN(const bool warm, reader.boolean("warm", true));
+  return std::unique_ptr<Compressor>(
+      std::make_unique<PowerSgd>(PowerSgdOptions{.rank = rank, .warm = warm}));
+}
+
+}  // namespace
+
+Registry::Method powersgd_method() {
+  return {"powersgd",
+          "two thin factors of a matrix, summed there; 1-d tensors dense",
+          "rank",
+          {{"rank", "4", "columns of the factors, 1 to 65536"},
+           {"warm", "true", "true: start from the last step's factor; false: draw it anew"}},
+          make_powersgd};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,175 @@
+#include "compress/powersgd/powersgd_coder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/philox.h"
+#include "base/text.h"
+#include "compress/contract.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kRounds = 2;
+// Stages of the random streams: Q itself, and directions in place of vanished ones.
+constexpr int kStart = 0;
+constexpr int kFresh = 1;
+
+template <typename T>
+class PowerSgdCoder final : public Coder {
+ public:
+  PowerSgdCoder(const Shape& shape, const PowerSgdOptions& options,
+                const Compressor::Placement& where)
+      : elems_(shape.elems()),
+        thin_(thin_shape(shape, options.rank)),
+        warm_(options.warm),
+        where_(where),
+        q_(thin_.r * thin_.c),
+        own_q_(q_.size()),
+        mean_q_(q_.size()),
+        p_(dense() ? static_cast<std::size_t>(elems_) : thin_.r * thin_.a) {
+    if (warm_) draw_start(0);
+  }
+
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
+    GW_TRY(check_tensor("powersgd: grad", grad, elems_, DTypeOf<T>::kValue));
+    grad_ = grad.empty() ? std::span<const T>() : elements<T>(grad);
+    step_ = step;
+    absorbed_ = 0;
+    if (!warm_) draw_start(step);
+    return {};
+  }
+
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
+    GW_TRY(check_turn("encode", round));
+    if (dense()) return write(round == 0 ? grad_ : std::span<const T>(), payload);
+    if (round == 0) {
+      cpu::times<T>(grad_, q_, thin_, p_);
+      return write(p_, payload);
+    }
+    cpu::transposed_times<T>(grad_, p_, thin_, own_q_);
+    return write(own_q_, payload);
+  }
+
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_turn("absorb", round));
+    if (payloads.size() != 1) {
+      return {Code::kInvalidArgument, "powersgd: one summed payload wanted"};
+    }
+    if (round == 0) {
+      GW_TRY(read(payloads[0], "P", p_));
+      if (!dense()) cpu::orthonormalise<T>(p_, thin_.r, random(kFresh, step_));
+    } else {
+      GW_TRY(read(payloads[0], "Q", mean_q_));
+      divide(mean_q_);
+    }
+    absorbed_ = round + 1;
+    return {};
+  }
+
+  Status finish(TensorView mean, TensorView own, const Stream&) override {
+    GW_TRY(check_turn("finish", kRounds));
+    GW_TRY(check_tensor("powersgd: mean", mean, elems_, DTypeOf<T>::kValue));
+    if (!own.empty()) GW_TRY(check_tensor("powersgd: own", own, elems_, DTypeOf<T>::kValue));
+    absorbed_ = -1;
+    if (mean.empty()) return {};
+    if (dense()) {  // own before mean, which may be the gradient's memory
+      if (!own.empty()) std::copy(grad_.begin(), grad_.end(), elements<T>(own).begin());
+      divide(p_);
+      std::copy(p_.begin(), p_.end(), elements<T>(mean).begin());
+      return {};
+    }
+    if (!own.empty()) cpu::product<T>(p_, own_q_, thin_, elements<T>(own));
+    cpu::product<T>(p_, mean_q_, thin_, elements<T>(mean));
+    if (warm_) std::copy(mean_q_.begin(), mean_q_.end(), q_.begin());
+    return {};
+  }
+
+  std::vector<NamedTensor> state() override {
+    if (!warm_ || dense()) return {};
+    const Shape shape =
+        Shape::matrix(static_cast<std::int64_t>(thin_.r), static_cast<std::int64_t>(thin_.c));
+    return {{"q", {reinterpret_cast<std::byte*>(q_.data()), shape, DTypeOf<T>::kValue}}};
+  }
+
+ private:
+  bool dense() const { return thin_.r == 0; }
+
+  RandomStream random(int stage, std::uint64_t step) const {
+    return {where_.seed, RandomUse::kPowerSgdStart, where_.tensor, kSharedRank, stage, step};
+  }
+  void draw_start(std::uint64_t step) {
+    const RandomStream stream = random(kStart, step);
+    for (std::size_t i = 0; i < q_.size(); ++i) q_[i] = static_cast<T>(stream.normal(i));
+  }
+
+  // As none divides, so that 1-d tensors come out alike.
+  void divide(std::vector<T>& values) const {
+    const T factor = static_cast<T>(1.0 / where_.size);
+    for (T& x : values) x *= factor;
+  }
+
+  Status check_turn(const char* call, int round) const {
+    if (round == absorbed_) return {};
+    return {Code::kInvalidArgument,
+            format("powersgd: %s of round %d out of turn (begin, then encode and absorb of rounds "
+                   "0 and 1, then finish)",
+                   call, round)};
+  }
+
+  static Result<std::size_t> write(std::span<const T> values, ByteSpan payload) {
+    GW_TRY(check_room("powersgd: payload", payload.size(), values.size_bytes()));
+    if (!values.empty()) std::memcpy(payload.data(), values.data(), values.size_bytes());
+    return values.size_bytes();
+  }
+
+  static Status read(ConstByteSpan sum, const char* what, std::vector<T>& values) {
+    GW_TRY(
+        check_length(format("powersgd: sum of %s", what), sum.size(), values.size() * sizeof(T)));
+    if (values.empty()) return {};
+    std::memcpy(values.data(), sum.data(), sum.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::isfinite(values[i])) continue;
+      return {Code::kCorruptPayload,
+              format("powersgd: value %zu of the sum of %s is %g (finite wanted: a rank's gradient "
+                     "is not finite, or the sum overflowed)",
+                     i, what, static_cast<double>(values[i]))};
+    }
+    return {};
+  }
+
+  std::int64_t elems_;
+  cpu::ThinShape thin_;
+  bool warm_;
+  Compressor::Placement where_;
+  std::span<const T> grad_;
+  std::uint64_t step_ = 0;
+  int absorbed_ = -1;      // rounds of this step; -1: no step
+  std::vector<T> q_;       // Q^T of this step
+  std::vector<T> own_q_;   // Q_i^T
+  std::vector<T> mean_q_;  // Q'^T
+  std::vector<T> p_;       // P^T, then orthonormal; of dense tensors the sum
+};
+
+}  // namespace
+
+cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank) {
+  if (shape.rank < 2 || shape.elems() == 0) return {};
+  const std::int64_t a = shape.dim[0];
+  const std::int64_t c = shape.elems() / a;
+  return {static_cast<std::size_t>(a), static_cast<std::size_t>(c),
+          static_cast<std::size_t>(std::min({rank, a, c}))};
+}
+
+std::unique_ptr<Coder> make_powersgd_coder(const Shape& shape, const PowerSgdOptions& options,
+                                           const Compressor::Placement& where) {
+  if (where.dtype == DType::kF64) {
+    return std::make_unique<PowerSgdCoder<double>>(shape, options, where);
+  }
+  return std::make_unique<PowerSgdCoder<float>>(shape, options, where);
+}
+
+}  // namespace gradwire
