@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 namespace gradwire {
 
@@ -65,6 +66,8 @@ class RandomStream {
   constexpr float uniform(std::uint64_t element) const {
     return static_cast<float>(word(element) >> 8) * 0x1p-24f;
   }
+  // out[i] = word(first + i), many at a time: several counters side by side fill vector registers.
+  void words(std::uint64_t first, std::span<std::uint32_t> out) const;
   constexpr std::uint64_t key() const { return key_; }
   constexpr std::uint64_t step() const { return step_; }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <set>
+#include <vector>
 
 namespace gradwire {
 namespace {
@@ -36,6 +37,18 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
   const RandomStream now(1, RandomUse::kDither, 2, 3, 0, 4);
   const RandomStream later(1, RandomUse::kDither, 2, 3, 0, 5);
   EXPECT_NE(now.word(0), later.word(0));
+}
+
+TEST(Philox, ManyWordsAreTheSingleWords) {
+  const RandomStream draws(9, RandomUse::kDither, 2, 3, 1, 0x123456789abcull);
+  for (const std::uint64_t first :
+       {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{64}, (std::uint64_t{1} << 34) - 70}) {
+    for (const std::size_t count : {0u, 1u, 5u, 63u, 64u, 65u, 200u}) {
+      std::vector<std::uint32_t> many(count);
+      draws.words(first, many);
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(many[i], draws.word(first + i)) << i;
+    }
+  }
 }
 
 TEST(Philox, UniformAndNormalHaveTheirMoments) {
