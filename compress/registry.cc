@@ -7,6 +7,7 @@
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
 #include "compress/powersgd/powersgd.h"
+#include "compress/qsgd/qsgd.h"
 #include "compress/signsgd/signsgd.h"
 #include "compress/topk/topk.h"
 
@@ -59,6 +60,7 @@ Registry Registry::builtin() {
            identity_method(),
            cast_method(),
            topk_method(),
+           qsgd_method(),
            signsgd_method(),
            powersgd_method(),
        }) {

@@ -1,0 +1,145 @@
+#include "compress/qsgd/qsgd.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <string>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/qsgd/qsgd_kernels.h"
+#include "compress/slice_coder.h"
+#include "compress/spec_reader.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kMostLevels = 127;  // sign and level in one byte
+constexpr std::int64_t kDefaultBucket = 512;
+constexpr std::int64_t kMostBucket = 1 << 20;  // the whole tensor under one norm loses everything
+
+int bits_for(int levels) {
+  return 1 + static_cast<int>(std::bit_width(static_cast<unsigned>(levels)));
+}
+
+class QsgdFormat final : public WireFormat {
+ public:
+  QsgdFormat(const QsgdGrid& grid, const Compressor::Placement& where)
+      : grid_(grid), dtype_(where.dtype), seed_(where.seed) {}
+
+  std::size_t bytes(std::int64_t elems, int) const override {
+    return qsgd_bytes(grid_, static_cast<std::size_t>(elems));
+  }
+  Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
+                           const Stream&) override {
+    GW_TRY(check_tensor("qsgd: src", src, src.elems(), dtype_));
+    const std::size_t count = bytes(src.elems(), slice.stage);
+    GW_TRY(check_room("qsgd: payload", wire.size(), count));
+    if (src.empty()) return count;
+    const RandomStream draws(seed_, RandomUse::kDither, slice.tensor, slice.rank, slice.stage,
+                             slice.step);
+    const auto first = static_cast<std::uint64_t>(slice.first);
+    if (dtype_ == DType::kF64) {
+      cpu::qsgd_encode<double>(grid_, draws, first, elements<double>(src), wire.first(count));
+    } else {
+      cpu::qsgd_encode<float>(grid_, draws, first, elements<float>(src), wire.first(count));
+    }
+    return count;
+  }
+  Status unpack(ConstByteSpan wire, const Slice&, TensorView dst, const Stream&) override {
+    return decode(wire, false, dst);
+  }
+  Status unpack_add(ConstByteSpan wire, const Slice&, TensorView acc, const Stream&) override {
+    return decode(wire, true, acc);
+  }
+
+ private:
+  Status decode(ConstByteSpan wire, bool add, TensorView dst) const {
+    GW_TRY(check_tensor("qsgd: dst", dst, dst.elems(), dtype_));
+    GW_TRY(check_length("qsgd", wire.size(), bytes(dst.elems(), 0)));
+    if (dst.empty()) return {};
+    return dtype_ == DType::kF64 ? cpu::qsgd_decode<double>(grid_, wire, add, elements<double>(dst))
+                                 : cpu::qsgd_decode<float>(grid_, wire, add, elements<float>(dst));
+  }
+
+  QsgdGrid grid_;
+  DType dtype_;
+  std::uint64_t seed_;
+};
+
+class Qsgd final : public Compressor {
+ public:
+  Qsgd(const QsgdGrid& grid, bool by_levels) : grid_(grid), by_levels_(by_levels) {}
+
+  std::string spec() const override {
+    std::string text =
+        by_levels_ ? format("qsgd:levels=%d", grid_.levels) : format("qsgd:bits=%d", grid_.bits);
+    if (grid_.l2) text += ",norm=l2";
+    if (grid_.bucket != kDefaultBucket) text += format(",bucket=%zu", grid_.bucket);
+    return text;
+  }
+  Traits traits() const override {
+    return {.elementwise = true,
+            .unbiased = true,
+            .needs_error_feedback = false,
+            .bitwise_on_all_devices = true};
+  }
+  // Alistarh et al. 2017, lemma 3.1, for L2; sqrt(n)/(2s) for L-infinity.
+  ErrorBound bound(const Shape& shape) const override {
+    const double n =
+        std::min(static_cast<double>(grid_.bucket), static_cast<double>(shape.elems()));
+    const double s = grid_.levels;
+    const double omega =
+        grid_.l2 ? std::min(n / (s * s), std::sqrt(n) / s) : std::sqrt(n) / (2 * s);
+    return {ErrorBound::Kind::kVariance, omega};
+  }
+  std::size_t max_payload_bytes(const Shape& shape, DType, int) const override {
+    return qsgd_bytes(grid_, static_cast<std::size_t>(shape.elems()));
+  }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_ASSIGN(auto slices, open_slices(shape, where));
+    return make_slice_coder(std::move(slices), shape, where);
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
+                                                  const Placement& where) const override {
+    GW_TRY(check_placement("qsgd", where));
+    return std::unique_ptr<WireFormat>(std::make_unique<QsgdFormat>(grid_, where));
+  }
+
+ private:
+  QsgdGrid grid_;
+  bool by_levels_;
+};
+
+Result<std::unique_ptr<Compressor>> make_qsgd(const Spec& spec) {
+  const SpecReader reader(spec);
+  if (reader.has("bits") == reader.has("levels")) {
+    return Status(Code::kInvalidArgument,
+                  "compressor 'qsgd': exactly one of the keys 'bits' and 'levels' must be given");
+  }
+  GW_ASSIGN(const std::int64_t bits, reader.integer("bits", 8, 2, 8));
+  GW_ASSIGN(const std::int64_t levels,
+            reader.integer("levels", (1 << (bits - 1)) - 1, 1, kMostLevels));
+  const Result<std::string> norm = reader.choice("norm", "linf", {"linf", "l2"});
+  if (!norm.has_value()) return norm.error();
+  GW_ASSIGN(const std::int64_t bucket, reader.integer("bucket", kDefaultBucket, 1, kMostBucket));
+  const QsgdGrid grid{static_cast<int>(levels), bits_for(static_cast<int>(levels)),
+                      static_cast<std::size_t>(bucket), norm.value() == "l2"};
+  return std::unique_ptr<Compressor>(std::make_unique<Qsgd>(grid, reader.has("levels")));
+}
+
+}  // namespace
+
+Registry::Method qsgd_method() {
+  return {"qsgd",
+          "sign and level of every element, rounded stochastically, one norm per bucket",
+          "bits",
+          {{"bits", "", "bits per element, 2 to 8: 2^(bits-1) - 1 levels"},
+           {"levels", "", "levels instead of bits, 1 to 127"},
+           {"norm", "linf", "of a bucket: linf or l2 (much larger error)"},
+           {"bucket", "512", "elements that share a norm, 1 to 1048576"}},
+          make_qsgd};
+}
+
+}  // namespace gradwire

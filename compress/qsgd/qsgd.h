@@ -1,0 +1,27 @@
+// qsgd: each element as sign and level on a uniform grid, rounded stochastically, so that its
+// expectation is the element. Source: Alistarh et al., "QSGD", NIPS 2017, section 3.1 (levels of
+// the L2 norm, per bucket); the L-infinity norm as in its implementations.
+//
+//   payload := norm{ceil(m/bucket)} codes      for a slice of m elements; buckets start at its
+//   start norm    := fp32, little-endian, finite and >= 0, or the quiet NaN 0x7fc00000 codes   :=
+//   code{m}, a little-endian bit stream: bit j is bit j % 8 of byte j / 8; the last
+//              byte's free bits are 0
+//   code    := level (b - 1 bits, 0 ... s, low bits first) sign (1 bit)
+//
+// b = 1 + ceil(log2(s + 1)); bits=b means s = 2^(b-1) - 1. An element of a bucket of norm N decodes
+// to (sign) N * (level * (1/s)). Encoding: a = |x| s / N, level = floor(a) + [u < a - floor(a)],
+// where u in [0, 1) is draw number first + i of the stream (seed, kDither, tensor, rank, stage,
+// step): the same payload under any bucketing of parameters, and after a restart.
+// Norms of fp64 elements are fp32 too, rounded up, which leaves the expectation where it is.
+// A bucket of zeros has norm 0 and decodes to zeros. A bucket with a NaN, an infinity or a norm
+// beyond fp32 travels with norm NaN and decodes to NaN as a whole: on every rank alike, visible in
+// the mean.
+#pragma once
+
+#include "gradwire/registry.h"
+
+namespace gradwire {
+
+Registry::Method qsgd_method();
+
+}  // namespace gradwire

@@ -1,0 +1,87 @@
+// QSGD one element at a time and one bit at a time: slow, obvious, the oracle for the fast kernels.
+// Written from the format's definition in compress/qsgd/qsgd.h.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "base/philox.h"
+
+namespace gradwire::testing {
+
+struct QsgdReference {
+  int levels;
+  std::size_t bucket = 512;
+  bool l2 = false;
+
+  int bits() const {
+    int width = 1;
+    while ((1 << (width - 1)) < levels + 1) ++width;
+    return width;
+  }
+
+  template <typename T>
+  float norm(std::span<const T> x) const {
+    double lanes[16] = {};
+    double largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (!std::isfinite(x[i])) return std::numeric_limits<float>::quiet_NaN();
+      largest = std::max(largest, std::abs(static_cast<double>(x[i])));
+      lanes[i % 16] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+    if (l2) {
+      for (int half = 8; half > 0; half /= 2) {
+        for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+      }
+      largest = std::max(largest, std::sqrt(lanes[0]));
+    }
+    if (largest > static_cast<double>(std::numeric_limits<float>::max())) {
+      return std::numeric_limits<float>::quiet_NaN();
+    }
+    float up = static_cast<float>(largest);
+    if (static_cast<double>(up) < largest) up = std::nextafter(up, 3e38f);
+    return up;
+  }
+
+  template <typename T>
+  std::vector<std::uint8_t> encode(std::span<const T> x, const RandomStream& draws,
+                                   std::uint64_t first) const {
+    std::vector<std::uint8_t> bytes;
+    std::vector<bool> stream;
+    for (std::size_t begin = 0; begin < x.size(); begin += bucket) {
+      const auto part = x.subspan(begin, std::min(bucket, x.size() - begin));
+      const float n = norm(part);
+      const auto norm_bits = std::bit_cast<std::uint32_t>(n);
+      for (int k = 0; k < 4; ++k) bytes.push_back(static_cast<std::uint8_t>(norm_bits >> (8 * k)));
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        const int level = n > 0 ? level_of(part[i], n, draws.uniform(first + begin + i)) : 0;
+        for (int k = 0; k < bits() - 1; ++k) stream.push_back(((level >> k) & 1) != 0);
+        stream.push_back(n > 0 && std::signbit(part[i]));
+      }
+    }
+    const std::size_t start = bytes.size();
+    bytes.resize(start + (stream.size() + 7) / 8);
+    for (std::size_t j = 0; j < stream.size(); ++j) {
+      if (stream[j]) bytes[start + j / 8] |= static_cast<std::uint8_t>(1u << (j % 8));
+    }
+    return bytes;
+  }
+
+  template <typename T>
+  int level_of(T x, float norm, float draw) const {
+    T before = 1;
+    if (sizeof(T) == 4 && norm < 0x1p-90f) before = static_cast<T>(0x1p64);
+    if (sizeof(T) == 4 && norm > 0x1p90f) before = static_cast<T>(0x1p-64);
+    const T a = std::abs(x) * before * (static_cast<T>(levels) / (static_cast<T>(norm) * before));
+    const T whole = std::floor(a);
+    const int level = static_cast<int>(whole) + (static_cast<T>(draw) < a - whole ? 1 : 0);
+    return std::min(level, levels);
+  }
+};
+
+}  // namespace gradwire::testing
