@@ -1,0 +1,122 @@
+// Schedule, momentum and initialisation, by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "trainer/lr_schedule.h"
+#include "trainer/models.h"
+#include "trainer/parameters.h"
+#include "trainer/sgd.h"
+
+namespace gradwire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(LrSchedule, ConstantAndStep) {
+  EXPECT_EQ(LrSchedule::parse("constant").value().at(0.05, 99, 100), 0.05);
+  const LrSchedule step = LrSchedule::parse("step:0.6:0.1").value();
+  EXPECT_EQ(step.at(0.05, 1403, 2340), 0.05);
+  EXPECT_EQ(step.at(0.05, 1404, 2340), 0.05 * 0.1);
+  EXPECT_EQ(step.at(0.05, 2339, 2340), 0.05 * 0.1);
+  // 0.7 * 10 is 7 although 0.7 is not exact; 0.25 of 6 steps is 1.5: from step 2 on.
+  EXPECT_EQ(LrSchedule::parse("step:0.7:0.5").value().at(1, 7, 10), 0.5);
+  EXPECT_EQ(LrSchedule::parse("step:0.7:0.5").value().at(1, 6, 10), 1);
+  EXPECT_EQ(LrSchedule::parse("step:0.25:0.5").value().at(1, 1, 6), 1);
+  EXPECT_EQ(LrSchedule::parse("step:0.25:0.5").value().at(1, 2, 6), 0.5);
+  EXPECT_EQ(LrSchedule::parse("step:0:0.5").value().at(1, 0, 6), 0.5);
+  EXPECT_EQ(step.text(), "step:0.6:0.1");
+  EXPECT_EQ(LrSchedule{}.text(), "constant");
+}
+
+TEST(LrSchedule, RefusesAnythingElse) {
+  for (const char* text :
+       {"", "step", "step:", "step:0.6", "step:0.6:", "step:1.1:0.1", "step:-0.1:0.1",
+        "step:0.6:-1", "step:0.6:0.1:2", "cosine", "step:a:b"}) {
+    const auto parsed = LrSchedule::parse(text);
+    ASSERT_FALSE(parsed.has_value()) << text;
+    EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(std::string(parsed.error().message()), HasSubstr("step:FRACTION:FACTOR"));
+  }
+}
+
+TEST(Sgd, ByHand) {
+  std::vector<float> x{1, 2};
+  std::vector<float> m{0, 0};
+  const std::vector<float> g{4, -8};
+  descend_with_momentum(x, m, g, 0.5f, 0.25f);
+  EXPECT_THAT(m, ElementsAre(4, -8));
+  EXPECT_THAT(x, ElementsAre(-1, 6));
+  descend_with_momentum(x, m, g, 0.5f, 0.25f);
+  EXPECT_THAT(m, ElementsAre(5, -10));
+  EXPECT_THAT(x, ElementsAre(-3.5f, 11));
+  add_momentum(m, g, 0.5f);
+  EXPECT_THAT(m, ElementsAre(6.5f, -13));
+  descend(x, g, 0.25f);
+  EXPECT_THAT(x, ElementsAre(-4.5f, 13));
+}
+
+TEST(Parameters, NamesShapesAndOffsets) {
+  const auto mlp = make_model<float>({"mlp", {128, 64}}, {1, 28, 28}, 10);
+  ASSERT_TRUE(mlp.has_value());
+  const ParameterTable& table = mlp.value().parameters();
+  ASSERT_EQ(table.size(), 6u);
+  EXPECT_EQ(parameter_elems(table), 109386);  // 784*128 + 128 + 128*64 + 64 + 64*10 + 10
+  EXPECT_EQ(table[0].name, "fc1.weight");
+  EXPECT_EQ(table[0].shape, Shape::matrix(128, 784));
+  EXPECT_EQ(table[1].name, "fc1.bias");
+  EXPECT_EQ(table[1].offset, 128 * 784);
+  EXPECT_EQ(table[1].fan_in, 784);
+  EXPECT_EQ(table[5].name, "fc3.bias");
+  EXPECT_EQ(table[5].shape, Shape::vector(10));
+
+  const auto cnn = make_model<float>({"cnn", {}}, {3, 32, 32}, 10);
+  ASSERT_TRUE(cnn.has_value());
+  const ParameterTable& images = cnn.value().parameters();
+  ASSERT_EQ(images.size(), 6u);
+  EXPECT_EQ(images[0].name, "conv1.weight");
+  EXPECT_EQ(images[0].shape, (Shape{{16, 3, 3, 3}, 4}));
+  EXPECT_EQ(images[2].name, "conv2.weight");
+  EXPECT_EQ(images[2].fan_in, 16 * 9);
+  EXPECT_EQ(images[4].name, "fc.weight");
+  EXPECT_EQ(images[4].shape, Shape::matrix(10, 32 * 8 * 8));
+}
+
+TEST(Parameters, InitialValuesAreEvenAndDependOnSeedAndNameAlone) {
+  const ParameterTable one{{"a", Shape::matrix(100, 100), 100, 0}};
+  const ParameterTable two{{"b", Shape::vector(3), 9, 0}, {"a", Shape::matrix(100, 100), 100, 3}};
+  std::vector<float> first(10000);
+  std::vector<float> second(10003);
+  init_parameters<float>(one, 1, first);
+  init_parameters<float>(two, 1, second);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), second.begin() + 3));
+  double mean = 0;
+  double square = 0;
+  for (const float value : first) {
+    EXPECT_LE(std::abs(value), 0.1f);
+    mean += value / 1e4;
+    square += value * value / 1e4;
+  }
+  // U(-b, b), b = 0.1: sd of the mean b / sqrt(3e4) = 5.8e-4; variance b^2 / 3, sd of it 3e-5.
+  EXPECT_NEAR(mean, 0, 4 * 5.8e-4);
+  EXPECT_NEAR(square, 0.01 / 3, 4 * 3e-5);
+  std::vector<float> other(10000);
+  init_parameters<float>(one, 2, other);
+  EXPECT_NE(first, other);
+}
+
+TEST(Models, RefuseBadOptions) {
+  const auto message = [](const ModelOptions& options, SampleShape input) {
+    const auto made = make_model<float>(options, input, 10);
+    return made.has_value() ? std::string() : std::string(made.error().message());
+  };
+  EXPECT_THAT(message({"rnn", {}}, {1, 8, 8}), HasSubstr("'rnn'; mlp or cnn wanted"));
+  EXPECT_THAT(message({"mlp", {5, 0}}, {1, 8, 8}), HasSubstr("hidden width 0"));
+  EXPECT_THAT(message({"cnn", {}}, {1, 3, 8}), HasSubstr("3x8; at least 4x4"));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,60 @@
+#include "trainer/data/order.h"
+
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "base/philox.h"
+
+namespace gradwire {
+namespace {
+
+// Philox words in sequence; a block of four is computed once.
+class Words {
+ public:
+  explicit Words(const RandomStream& stream) : stream_(stream) {}
+  std::uint32_t next() {
+    if (used_ % 4 == 0) block_ = stream_.block(used_ / 4);
+    return block_[used_++ % 4];
+  }
+  // Evenly from 0..count-1.
+  std::uint32_t below(std::uint32_t count) {
+    std::uint64_t product = std::uint64_t{next()} * count;
+    const std::uint32_t refused = -count % count;  // (2^32 - count) mod count
+    while (static_cast<std::uint32_t>(product) < refused) product = std::uint64_t{next()} * count;
+    return static_cast<std::uint32_t>(product >> 32);
+  }
+
+ private:
+  RandomStream stream_;
+  std::uint64_t used_ = 0;
+  std::array<std::uint32_t, 4> block_{};
+};
+
+}  // namespace
+
+DataOrder::DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle)
+    : seed_(seed), shuffle_(shuffle), order_(static_cast<std::size_t>(samples)) {
+  std::iota(order_.begin(), order_.end(), 0u);
+}
+
+std::span<const std::uint32_t> DataOrder::epoch(std::int64_t epoch) {
+  if (shuffle_ == Shuffle::kNone || epoch == current_) return order_;
+  current_ = epoch;
+  std::iota(order_.begin(), order_.end(), 0u);
+  Words words(RandomStream(seed_, RandomUse::kDataOrder, 0, kSharedRank, 0,
+                           static_cast<std::uint64_t>(epoch)));
+  for (std::size_t i = order_.size(); i-- > 1;) {
+    std::swap(order_[i], order_[words.below(static_cast<std::uint32_t>(i + 1))]);
+  }
+  return order_;
+}
+
+std::span<const std::uint32_t> micro_batch(std::span<const std::uint32_t> order, std::int64_t batch,
+                                           std::int64_t step_of_epoch, int worker, int workers) {
+  const std::int64_t part = batch / workers;
+  return order.subspan(static_cast<std::size_t>(batch * step_of_epoch + part * worker),
+                       static_cast<std::size_t>(part));
+}
+
+}  // namespace gradwire
