@@ -50,6 +50,8 @@ class Communicator {
   virtual Status status() const = 0;
   // Of the transport below: all communicators of this rank together.
   virtual TransportStats transport_stats() const = 0;
+  // Message bytes that operations of this communicator have sent; any thread may ask.
+  virtual std::uint64_t bytes_sent() const = 0;
   virtual std::string describe() const = 0;
 
   // Collective. Ranks with equal `color` form a group ordered by `key`, then by old rank; a

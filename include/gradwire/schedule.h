@@ -29,21 +29,28 @@ enum class BufferId : std::uint8_t { kIn, kOut, kScratch };
 
 struct Place {
   BufferId buffer = BufferId::kOut;
-  Range range;
+  Range range = {};
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// Sends read `from`; receives write `to`; local steps (kCopy: to = from, kReduce: to = to op from)
-// do both. kRecvReduce: to = to op message, the message's elements in order.
+// Sends read `from`; receives write `to`; local steps do what they say:
+//   kRecvReduce  to = to op message, the message's elements in order
+//   kCopy        to = from
+//   kReduce      to = to op from
+//   kFinish      `to` now holds a complete reduction: times 1/size for a mean, else nothing
 struct Step {
-  enum class Op : std::uint8_t { kSend, kRecvReduce, kRecvCopy, kCopy, kReduce } op;
+  enum class Op : std::uint8_t { kSend, kRecvReduce, kRecvCopy, kCopy, kReduce, kFinish } op;
   int peer = -1;  // group rank; -1 for local steps
-  Place from;
-  Place to;
+  Place from = {};
+  Place to = {};
 };
 
 // The messages of a round may all be in flight at once; its local steps run in order once they are
 // done. Rounds are in order.
+//
+// Cells: any two ranges of one buffer that a schedule names are equal or disjoint, on all ranks
+// alike, and the two places of a step (or of a send and its receive) have equal sizes. So whoever
+// runs it may cut every cell in the same way and run the cuts as independent schedules.
 using Round = std::vector<Step>;
 struct Schedule {
   int rank = 0;
@@ -52,7 +59,7 @@ struct Schedule {
   std::int64_t out_elems = 0;
   std::int64_t scratch_elems = 0;
   bool in_place = false;  // kIn and kOut are the same memory
-  std::vector<Round> rounds;
+  std::vector<Round> rounds = {};
 };
 
 // A table of rounds for people; what `gradwire inspect schedule` prints.

@@ -1,0 +1,40 @@
+// Short spellings for the steps that schedules are made of.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/schedule.h"
+
+namespace gradwire {
+
+constexpr Place in_place_of(Range range) { return {BufferId::kIn, range}; }
+constexpr Place out_place_of(Range range) { return {BufferId::kOut, range}; }
+constexpr Place scratch_place_of(Range range) { return {BufferId::kScratch, range}; }
+
+constexpr Step send_step(int peer, Place from) { return {Step::Op::kSend, peer, from, {}}; }
+constexpr Step recv_reduce(int peer, Place to) { return {Step::Op::kRecvReduce, peer, {}, to}; }
+constexpr Step recv_copy(int peer, Place to) { return {Step::Op::kRecvCopy, peer, {}, to}; }
+constexpr Step local_copy(Place from, Place to) { return {Step::Op::kCopy, -1, from, to}; }
+constexpr Step local_reduce(Place from, Place to) { return {Step::Op::kReduce, -1, from, to}; }
+constexpr Step finish_step(Place to) { return {Step::Op::kFinish, -1, {}, to}; }
+
+// Row r of a (rows, elems) buffer.
+constexpr Range row(std::int64_t elems, int r) { return {r * elems, (r + 1) * elems}; }
+
+// Rows of given lengths, one after another.
+inline std::vector<Range> rows_of(std::span<const std::int64_t> elems) {
+  std::vector<Range> rows;
+  std::int64_t begin = 0;
+  for (const std::int64_t count : elems) {
+    rows.push_back({begin, begin + count});
+    begin += count;
+  }
+  return rows;
+}
+
+// x modulo size, in 0 .. size - 1 for x >= -size.
+constexpr int around(int x, int size) { return (x % size + size) % size; }
+
+}  // namespace gradwire

@@ -1,0 +1,32 @@
+#include "collectives/selection.h"
+
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+TEST(Selection, AutoIsTheRing) {
+  EXPECT_EQ(resolve_algorithm(Collective::kAllReduce, "auto").value(), "ring");
+  EXPECT_EQ(resolve_algorithm(Collective::kReduceScatter, "auto").value(), "ring");
+  EXPECT_EQ(resolve_algorithm(Collective::kBroadcast, "auto").value(), "binomial");
+}
+
+TEST(Selection, KnownNamesStay) {
+  EXPECT_EQ(resolve_algorithm(Collective::kAllReduce, "canonical").value(), "canonical");
+}
+
+TEST(Selection, AnUnknownNameIsRefusedWithTheList) {
+  const Status error = resolve_algorithm(Collective::kAllReduce, "rign").error();
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_EQ(error.message(), "no algorithm 'rign' for all_reduce (known: auto, ring, canonical)");
+  EXPECT_FALSE(resolve_algorithm(Collective::kBarrier, "ring").has_value());
+}
+
+TEST(Selection, MakesTheNamedSchedule) {
+  EXPECT_EQ(make_schedule(Collective::kAllReduce, "ring", 0, 4, 8).rounds.size(), 6u);
+  EXPECT_EQ(make_schedule(Collective::kAllReduce, "canonical", 0, 4, 8).rounds.size(), 2u);
+  EXPECT_EQ(make_schedule(Collective::kReduceScatter, "ring", 0, 4, 8).out_elems, 8);
+}
+
+}  // namespace
+}  // namespace gradwire
