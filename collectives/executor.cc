@@ -1,0 +1,265 @@
+#include "collectives/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+using Op = Step::Op;
+
+constexpr std::size_t kAlignment = 64;  // bytes
+
+bool is_message(const Step& step) { return step.peer >= 0; }
+// Both places of a step have this length.
+std::int64_t elems_of(const Step& step) {
+  return step.op == Op::kSend ? step.from.range.size() : step.to.range.size();
+}
+
+}  // namespace
+
+Execution::Execution(Schedule schedule, const Operands& operands, Route route,
+                     Segmentation segmentation)
+    : schedule_(std::move(schedule)),
+      operands_(operands),
+      route_(std::move(route)),
+      segmentation_(segmentation) {
+  GW_CHECK(segmentation_.slots > 0 && segmentation_.slots <= 128);
+  plan();
+}
+
+int Execution::cuts_of(std::int64_t elems) const {
+  const std::int64_t per_segment = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(segmentation_.segment_bytes / size_of(operands_.dtype)));
+  return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
+}
+
+// Room for the largest cut of a cell.
+std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
+  const std::size_t offset = used;
+  const auto largest = static_cast<std::size_t>(piece(elems, cuts_of(elems), 0).size());
+  used += (largest * size_of(operands_.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+void Execution::plan() {
+  std::size_t used = 0;
+  std::size_t arrivals = 0;
+  const auto know = [&](const Place& place) {
+    if (place.buffer != BufferId::kScratch) return;
+    const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
+    if (std::ranges::any_of(spots_, same)) return;
+    spots_.push_back({place.range, reserve(place.range.size(), used)});
+  };
+  for (const Round& round : schedule_.rounds) {
+    std::size_t here = 0;
+    for (const Step& step : round) {
+      cuts_ = std::max(cuts_, cuts_of(elems_of(step)));
+      know(step.from);
+      know(step.to);
+      if (step.op == Op::kRecvReduce) (void)reserve(elems_of(step), here);
+    }
+    arrivals = std::max(arrivals, here);
+  }
+  arrival_offset_ = used;
+  slot_bytes_ = used + arrivals;
+}
+
+Status Execution::start(ScratchPool& pool) {
+  started_ = true;
+  slots_.resize(static_cast<std::size_t>(std::min(cuts_, segmentation_.slots)));
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    slots_[s].cut = static_cast<int>(s);
+    GW_ASSIGN(slots_[s].scratch, pool.take(slot_bytes_, operands_.device));
+  }
+  open_slots_ = slots_.size();
+  return {};
+}
+
+bool Execution::takes_part(const Step& step, int cut) const {
+  return cut < cuts_of(elems_of(step));
+}
+
+// The slot's cut of a cell.
+TensorView Execution::view(const Place& place, const Slot& slot) const {
+  const std::int64_t elems = place.range.size();
+  const Range part = piece(elems, cuts_of(elems), slot.cut);
+  const std::size_t width = size_of(operands_.dtype);
+  const Shape shape = Shape::vector(part.size());
+  if (place.buffer == BufferId::kScratch) {
+    const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
+    const auto found = std::ranges::find_if(spots_, same);
+    GW_CHECK(found != spots_.end());
+    std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + found->offset;
+    return {base, shape, operands_.dtype, operands_.device};
+  }
+  // A schedule never writes to kIn, so its constness is only set aside for the common type.
+  std::byte* base = place.buffer == BufferId::kIn && !schedule_.in_place
+                        ? const_cast<std::byte*>(operands_.in)
+                        : operands_.out;
+  if (elems > 0) base += static_cast<std::size_t>(place.range.begin + part.begin) * width;
+  return {base, shape, operands_.dtype, operands_.device};
+}
+
+// Where a message that is to be reduced waits: behind the earlier ones of its round.
+TensorView Execution::arrival(const Step& step, const Slot& slot) const {
+  std::size_t offset = arrival_offset_;
+  for (const Step& other : schedule_.rounds[slot.round]) {
+    if (&other == &step) break;
+    if (other.op == Op::kRecvReduce) (void)reserve(elems_of(other), offset);
+  }
+  const std::int64_t elems = elems_of(step);
+  std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + offset;
+  const Shape shape = Shape::vector(piece(elems, cuts_of(elems), slot.cut).size());
+  return {base, shape, operands_.dtype, operands_.device};
+}
+
+Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
+  if (!started_) GW_TRY(start(pool));
+  bool moved = false;
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    if (slots_[s].finished) continue;
+    const auto channel = route_.first_channel + static_cast<std::uint32_t>(s);
+    GW_ASSIGN(const bool slot_moved, advance_slot(slots_[s], channel, transport));
+    moved = moved || slot_moved;
+  }
+  return moved;
+}
+
+Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transport& transport) {
+  bool moved = false;
+  while (true) {
+    if (slot.round == schedule_.rounds.size()) {
+      slot.cut += segmentation_.slots;
+      slot.round = 0;
+      if (slot.cut >= cuts_ || schedule_.rounds.empty()) {
+        slot.finished = true;
+        --open_slots_;
+        return true;
+      }
+    }
+    if (!slot.ticket) {
+      GW_TRY(post_round(slot, channel, transport));
+      moved = true;
+    }
+    if (slot.ticket) {
+      for (std::size_t i = 0; i < slot.batch.size(); ++i) {
+        slot.arrived[i] = transport.received(*slot.ticket, i);
+      }
+      const std::optional<Status> outcome = transport.poll(*slot.ticket);
+      if (!outcome) return moved;
+      slot.ticket.reset();
+      GW_TRY(*outcome);
+      GW_TRY(check_lengths(slot));
+    }
+    GW_TRY(finish_round(slot));
+    ++slot.round;
+    moved = true;
+  }
+}
+
+// Leaves no ticket when the round has no message for this cut.
+Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& transport) {
+  slot.batch.clear();
+  GW_ASSIGN(const Tag tag, Tag::make(route_.communicator, route_.operation, channel));
+  for (const Step& step : schedule_.rounds[slot.round]) {
+    if (!is_message(step) || !takes_part(step, slot.cut)) continue;
+    const TensorView data = step.op == Op::kSend         ? view(step.from, slot)
+                            : step.op == Op::kRecvReduce ? arrival(step, slot)
+                                                         : view(step.to, slot);
+    const auto kind = step.op == Op::kSend ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
+    const int peer = (*route_.group)[static_cast<std::size_t>(step.peer)];
+    slot.batch.push_back({kind, peer, tag, data.bytes(), operands_.device});
+    if (step.op == Op::kSend) bytes_sent_ += data.bytes().size();
+  }
+  if (slot.batch.empty()) return {};
+  slot.arrived.assign(slot.batch.size(), 0);
+  GW_ASSIGN(slot.ticket, transport.post(slot.batch, operands_.stream));
+  return {};
+}
+
+Status Execution::check_lengths(const Slot& slot) const {
+  for (std::size_t i = 0; i < slot.batch.size(); ++i) {
+    const Transfer& transfer = slot.batch[i];
+    if (transfer.kind == Transfer::Kind::kSend || slot.arrived[i] == transfer.data.size()) continue;
+    return {Code::kRankMismatch, format("rank %d sent %zu bytes where this rank wants %zu",
+                                        transfer.peer, slot.arrived[i], transfer.data.size())};
+  }
+  return {};
+}
+
+// What is to be done with the round's messages, then its local steps.
+Status Execution::finish_round(Slot& slot) {
+  const Round& round = schedule_.rounds[slot.round];
+  const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
+  for (const Step& step : round) {
+    if (step.op != Op::kRecvReduce || !takes_part(step, slot.cut)) continue;
+    GW_TRY(reduce(op, arrival(step, slot), view(step.to, slot), operands_.stream));
+  }
+  for (const Step& step : round) {
+    if (!is_message(step) && takes_part(step, slot.cut)) GW_TRY(run_local(step, slot));
+  }
+  return {};
+}
+
+Status Execution::run_local(const Step& step, const Slot& slot) {
+  const TensorView to = view(step.to, slot);
+  if (to.bytes().empty()) return {};
+  if (step.op == Op::kFinish) {
+    if (operands_.op != ReduceOp::kMean) return {};
+    return scale(to, 1.0 / schedule_.size, operands_.stream);
+  }
+  const TensorView from = view(step.from, slot);
+  if (step.op == Op::kReduce) {
+    const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
+    return reduce(op, from, to, operands_.stream);
+  }
+  if (from.data() == to.data()) return {};  // the caller's in and out overlap on purpose
+  return copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), operands_.stream);
+}
+
+void Execution::cancel(Transport& transport) {
+  for (Slot& slot : slots_) {
+    if (slot.ticket) transport.cancel(*slot.ticket);
+  }
+}
+
+bool Execution::settled(Transport& transport) {
+  bool all = true;
+  for (Slot& slot : slots_) {
+    if (slot.ticket && transport.poll(*slot.ticket)) slot.ticket.reset();
+    all = all && !slot.ticket;
+  }
+  return all;
+}
+
+void Execution::release(ScratchPool& pool) {
+  for (Slot& slot : slots_) pool.give_back(std::move(slot.scratch));
+}
+
+std::vector<int> Execution::waiting_for(const Transport& transport) const {
+  std::vector<int> receives;
+  std::vector<int> sends;
+  for (const Slot& slot : slots_) {
+    if (!slot.ticket) continue;
+    for (std::size_t i = 0; i < slot.batch.size(); ++i) {
+      const Transfer& transfer = slot.batch[i];
+      if (transfer.kind == Transfer::Kind::kSend) {
+        sends.push_back(transfer.peer);
+      } else if (transfer.data.empty() || transport.received(*slot.ticket, i) == 0) {
+        receives.push_back(transfer.peer);
+      }
+    }
+  }
+  // A send may wait only because its round's receive does, so it counts where there is no receive.
+  std::vector<int>& ranks = receives.empty() ? sends : receives;
+  std::ranges::sort(ranks);
+  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,116 @@
+// Runs any Schedule over any Transport without blocking.
+//
+// Large cells are cut into segments, and segment c of every cell together is a schedule of its own,
+// cut c (that is what the cells' rule of schedule.h is for). A few cuts are in flight at once, one
+// in each slot, so that one segment's reduction overlaps another's transfer, and what arrives to be
+// reduced passes through a slot's scratch memory that stays in the cache. Slot s runs the cuts s,
+// s + slots, ... one after another on tag channel s. Results depend on none of this: an element is
+// combined in the order that its cell's schedule says, however the cell is cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/scratch_pool.h"
+#include "gradwire/schedule.h"
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+#include "gradwire/transport.h"
+
+namespace gradwire {
+
+// Equal on all ranks of a job: they decide which message is which.
+struct Segmentation {
+  std::size_t segment_bytes = 256 << 10;  // of one message, at most
+  int slots = 4;                          // cuts in flight, at most 128
+};
+
+// The memory that a schedule's ranges refer to. kIn and kOut may be the same.
+struct Operands {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  DType dtype = DType::kU8;
+  Device device = {};
+  ReduceOp op = ReduceOp::kSum;
+  Stream stream = {};
+};
+
+// Whom the schedule's ranks are, and which messages are this operation's.
+struct Route {
+  std::shared_ptr<const std::vector<int>> group;  // job ranks, by group rank
+  std::uint32_t communicator = 0;
+  std::uint64_t operation = 0;
+  std::uint32_t first_channel = 0;
+};
+
+// One operation on its way. Used by one thread at a time; the operands are lent until it is done,
+// or cancelled and settled.
+class Execution {
+ public:
+  Execution(Schedule schedule, const Operands& operands, Route route, Segmentation segmentation);
+
+  // Posts what can be posted and looks at what was; true if anything moved. After an error call
+  // cancel(). kRankMismatch names the peer and both byte counts.
+  Result<bool> advance(Transport& transport, ScratchPool& pool);
+  bool done() const { return started_ && open_slots_ == 0; }
+
+  // Asks for the end of every message in flight; settled() then says whether all have ended.
+  void cancel(Transport& transport);
+  bool settled(Transport& transport);
+  // Hands scratch memory back; after done() or settled().
+  void release(ScratchPool& pool);
+
+  // Job ranks whose message or receipt is missing now, ascending.
+  std::vector<int> waiting_for(const Transport& transport) const;
+  const Route& route() const { return route_; }
+  // Of messages, so far.
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  struct Slot {
+    int cut = 0;
+    std::size_t round = 0;
+    std::optional<Ticket> ticket;
+    std::vector<Transfer> batch;       // of the ticket
+    std::vector<std::size_t> arrived;  // bytes, by transfer
+    Buffer scratch;
+    bool finished = false;
+  };
+  // Where a scratch cell, or a message that waits to be reduced, lies in every slot's scratch.
+  struct Spot {
+    Range cell;
+    std::size_t offset = 0;  // bytes
+  };
+
+  void plan();
+  std::size_t reserve(std::int64_t elems, std::size_t& used) const;
+  Status start(ScratchPool& pool);
+  int cuts_of(std::int64_t elems) const;
+  bool takes_part(const Step& step, int cut) const;
+  TensorView view(const Place& place, const Slot& slot) const;
+  TensorView arrival(const Step& step, const Slot& slot) const;
+  Result<bool> advance_slot(Slot& slot, std::uint32_t channel, Transport& transport);
+  Status post_round(Slot& slot, std::uint32_t channel, Transport& transport);
+  Status check_lengths(const Slot& slot) const;
+  Status finish_round(Slot& slot);
+  Status run_local(const Step& step, const Slot& slot);
+
+  Schedule schedule_;
+  Operands operands_;
+  Route route_;
+  Segmentation segmentation_;
+  int cuts_ = 0;
+  std::vector<Spot> spots_;         // of scratch cells
+  std::size_t arrival_offset_ = 0;  // of messages that wait to be reduced
+  std::size_t slot_bytes_ = 0;
+  std::vector<Slot> slots_;
+  bool started_ = false;
+  std::size_t open_slots_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,38 @@
+#include <string>
+#include <utility>
+
+#include "collectives/group_communicator.h"
+#include "comm/inproc/inproc_transport.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+
+Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
+                                                        const CommunicatorOptions& options) {
+  if (transport == nullptr)
+    return Status(Code::kInvalidArgument, "make_communicator: no transport");
+  if (!(options.deadline_seconds > 0)) {
+    return Status(Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0");
+  }
+  const int rank = transport->rank();
+  std::vector<int> group;
+  for (int r = 0; r < transport->size(); ++r) group.push_back(r);
+  auto engine = std::make_shared<ProgressEngine>(std::move(transport));
+  constexpr int kRootId = 0;
+  (void)engine->claim_id(kRootId);
+  return std::unique_ptr<Communicator>(std::make_unique<GroupCommunicator>(
+      std::move(engine), std::move(group), rank, kRootId, options));
+}
+
+Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(
+    int size, const CommunicatorOptions& options) {
+  GW_ASSIGN(auto transports, make_inproc_transports(size));
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (auto& transport : transports) {
+    GW_ASSIGN(auto communicator, make_communicator(std::move(transport), options));
+    communicators.push_back(std::move(communicator));
+  }
+  return communicators;
+}
+
+}  // namespace gradwire

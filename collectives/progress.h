@@ -1,0 +1,107 @@
+// Drives the operations of one transport, for all communicators that were split from one root.
+//
+// One thread at a time drives: it holds the baton (driven_) and alone touches the transport and the
+// active operations. Whoever starts an operation takes the baton for one turn if it is free, so
+// that messages leave at once; whoever waits takes it and drives until its own operation is done;
+// the engine's own thread drives when nobody waits, and keeps an idle transport alive. See
+// docs/threads.md.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "collectives/operation.h"
+#include "collectives/scratch_pool.h"
+#include "gradwire/status.h"
+#include "gradwire/transport.h"
+
+namespace gradwire {
+
+class ProgressEngine {
+ public:
+  explicit ProgressEngine(std::unique_ptr<Transport> transport);
+  // Ends what is open with kCancelled, then closes the transport.
+  ~ProgressEngine();
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
+
+  // All below may be called from any thread.
+
+  // Starts an operation. Its WorkState ends in any case; the error is that of an engine that has
+  // failed before.
+  Status submit(std::unique_ptr<Operation> operation);
+  // Until `work` is done, or `until`; true when it is done.
+  bool wait(const WorkState& work, std::optional<Deadline> until);
+  // Ends every operation with kCancelled.
+  void cancel();
+  // The first failure, or ok.
+  Status status() const;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& describe() const { return describe_; }
+  // As of the last operation's end, or of now if nothing is under way.
+  TransportStats stats();
+
+  // Communicator ids 0 .. 4094 (the last one is the transport's own): one bit each, set when free.
+  static constexpr int kIds = 4095;
+  std::vector<std::uint64_t> free_ids() const;
+  // False when it was not free.
+  bool claim_id(int id);
+  void release_id(int id);
+
+ private:
+  bool turn();
+  bool accept();
+  void advance_all();
+  void look_around(Deadline now);
+  Deadline next_deadline(Deadline now) const;
+  void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
+  void sleep_in_transport(const std::function<bool()>& enough, Deadline until);
+  void end(Operation& operation, Status status);
+  void fail(Operation* culprit, Status cause);
+  Failure investigate(const Operation* culprit, Status cause);
+  bool settle_all();
+  void run();
+  void take_stats();
+
+  std::unique_ptr<Transport> transport_;  // of whoever drives; null when it had to be given up
+  int rank_;
+  int size_;
+  std::string describe_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable baton_free_;  // for waiters: the baton is free, or something has ended
+  std::condition_variable work_to_do_;  // for the engine's thread
+  bool driven_ = false;
+  bool napping_ = false;  // the engine's thread needs a call to wake
+  Deadline last_submit_;
+  Status failure_;
+  TransportStats stats_;
+  std::vector<std::unique_ptr<Operation>> incoming_;
+  std::vector<bool> ids_;  // taken
+
+  std::atomic<bool> has_incoming_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> cancel_asked_{false};
+  std::atomic<bool> asleep_{false};  // the driver is, or is about to be, in Transport::wait
+  std::atomic<int> waiters_{0};
+  std::atomic<int> outstanding_{0};  // operations that have not ended
+
+  // Of whoever drives.
+  std::vector<std::unique_ptr<Operation>> active_;
+  ScratchPool pool_;
+  bool failed_ = false;
+  bool unsettled_ = false;  // the transport still holds memory that it must not touch any more
+
+  std::thread thread_;
+};
+
+}  // namespace gradwire

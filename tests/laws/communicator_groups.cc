@@ -1,0 +1,133 @@
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "gradwire/schedule.h"
+#include "tests/laws/communicator_programs.h"
+
+namespace gradwire {
+namespace {
+
+using Floats = std::vector<float>;
+
+Status wait_for(Result<Work> work) {
+  if (!work.has_value()) return work.error();
+  return work.value().wait();
+}
+
+// `rounds` sums of n elements in which rank r of the job has r + 1 everywhere.
+std::string sum_job_ranks(Communicator& group, int rounds, std::size_t n) {
+  float want = 0;
+  for (int r = 0; r < group.size(); ++r) want += static_cast<float>(group.job_rank(r) + 1);
+  for (int round = 0; round < rounds; ++round) {
+    Floats data(n, static_cast<float>(group.job_rank(group.rank()) + 1));
+    const Status status = wait_for(group.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+    if (!status.ok()) return group.describe() + ": " + std::string(status.message());
+    if (data != Floats(n, want)) return group.describe() + ": wrong sum";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string rows_and_columns(Communicator& world) {
+  if (world.size() != 4) return "";
+  auto row = world.split(world.rank() / 2, 0);
+  if (!row.has_value()) return std::string(row.error().message());
+  auto column = world.split(world.rank() % 2, 0);
+  if (!column.has_value()) return std::string(column.error().message());
+  std::string row_fault;
+  std::thread thread([&] { row_fault = sum_job_ranks(*row.value(), 60, 5001); });
+  const std::string column_fault = sum_job_ranks(*column.value(), 60, 3000);
+  const std::string world_fault = sum_job_ranks(world, 20, 100);
+  thread.join();
+  return row_fault + column_fault + world_fault;
+}
+
+std::string split_and_split_again(Communicator& world) {
+  const int p = world.size();
+  for (int round = 0; round < 3; ++round) {
+    // Everybody in one group, in reverse order.
+    auto reversed = world.split(7, -world.rank());
+    if (!reversed.has_value()) return std::string(reversed.error().message());
+    if (reversed.value()->rank() != p - 1 - world.rank()) return "split: the key is not obeyed";
+    if (reversed.value()->job_rank(0) != p - 1) return "split: job_rank is wrong";
+    if (auto fault = sum_job_ranks(*reversed.value(), 1, 3); !fault.empty()) return fault;
+    // Alone, from a communicator that was itself split; rank 0 of it belongs nowhere.
+    const int color = reversed.value()->rank() == 0 ? -1 : reversed.value()->rank();
+    auto alone = reversed.value()->split(color, 0);
+    if (!alone.has_value()) return std::string(alone.error().message());
+    if ((alone.value() == nullptr) != (color < 0)) return "split: a negative color gets null";
+    if (alone.value() == nullptr) continue;
+    if (alone.value()->size() != 1) return "split: alone is not alone";
+    if (auto fault = sum_job_ranks(*alone.value(), 2, 9); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string many_outstanding(Communicator& world) {
+  constexpr int kOperations = 300;
+  std::vector<Floats> tensors;
+  for (int k = 0; k < kOperations; ++k) {
+    tensors.emplace_back(static_cast<std::size_t>(k * 37 % 500),
+                         static_cast<float>(k + world.rank()));
+  }
+  std::vector<Work> works;
+  for (Floats& tensor : tensors) {
+    auto work = world.all_reduce(view_of(std::span(tensor)), ReduceOp::kMax);
+    if (!work.has_value()) return std::string(work.error().message());
+    works.push_back(std::move(work).value());
+  }
+  for (int k = kOperations - 1; k >= 0; --k) {
+    const auto at = static_cast<std::size_t>(k);
+    const Status status = works[at].wait();
+    if (!status.ok()) return std::string(status.message());
+    const Floats want(tensors[at].size(), static_cast<float>(k + world.size() - 1));
+    if (tensors[at] != want) return format("operation %d: wrong maximum", k);
+  }
+  return "";
+}
+
+std::string refuse_bad_arguments(Communicator& world) {
+  Floats data(8), more(3);
+  std::vector<std::int32_t> whole(8);
+  const auto tensor = view_of(std::span(data));
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(world.size()), 5);
+  const std::vector<Status> refusals{
+      world.all_reduce(tensor, ReduceOp::kSum, {.algorithm = "bruck", .deadline = {}, .stream = {}})
+          .error(),
+      world.all_reduce(view_of(std::span(whole)), ReduceOp::kMean).error(),
+      world.broadcast(tensor, world.size()).error(),
+      world.broadcast(tensor, -1).error(),
+      world.all_gather(tensor, view_of(std::span(whole))).error(),
+      world.reduce_scatter(tensor, view_of(std::span(more)), ReduceOp::kSum).error(),
+      world.all_gather_v(tensor.bytes(), tensor.bytes(), lengths).error(),
+      world.send(tensor, world.rank()).error(),
+      world.recv(tensor, world.size()).error()};
+  for (std::size_t i = 0; i < refusals.size(); ++i) {
+    if (refusals[i].code() != Code::kInvalidArgument) return format("bad call %zu was taken", i);
+  }
+  if (!world.status().ok()) return "a refused call finished the communicator";
+  return sum_job_ranks(world, 1, 4);
+}
+
+std::string count_bytes(Communicator& world) {
+  const int p = world.size();
+  const std::uint64_t before = world.bytes_sent();
+  if (auto fault = sum_job_ranks(world, 3, 1001); !fault.empty()) return fault;
+  const auto chunk = [&](int c) { return piece(1001, p, c % p).size(); };
+  const int r = world.rank();
+  const std::int64_t elems = p == 1 ? 0 : 2 * 1001 - chunk(r + 1) - chunk(r + 2);
+  const std::uint64_t want = 3 * 4 * static_cast<std::uint64_t>(elems);
+  const std::uint64_t sent = world.bytes_sent() - before;
+  if (sent != want) {
+    return format("bytes_sent: %llu, %llu wanted", static_cast<unsigned long long>(sent),
+                  static_cast<unsigned long long>(want));
+  }
+  if (world.transport_stats().bytes_sent < world.bytes_sent()) return "transport_stats are behind";
+  return "";
+}
+
+}  // namespace gradwire

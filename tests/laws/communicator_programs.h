@@ -1,0 +1,31 @@
+// The laws of Communicator as programs that one rank runs. A program returns what it found wrong,
+// empty when all is well, so that ranks may be threads or processes.
+#pragma once
+
+#include <string>
+
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+
+// Every reduction x dtype x op x algorithm x odd counts against the scalar reference, bit for bit.
+std::string reduce_everything(Communicator& world);
+// Tensors of many segments, against the same reference.
+std::string reduce_large(Communicator& world);
+// all_gather, all_gather_v, all_gather_unsized, all_to_all(_v), broadcast from every root, send and
+// recv.
+std::string move_everything(Communicator& world);
+// As above with rows of megabytes and of nothing.
+std::string move_large(Communicator& world);
+// Rows and columns of a grid, each driven by a thread of its own at the same time. Needs 4 ranks.
+std::string rows_and_columns(Communicator& world);
+// Splits: order by key, groups of one, nobody's color, ids that come back.
+std::string split_and_split_again(Communicator& world);
+// Hundreds of operations started before the first is waited for.
+std::string many_outstanding(Communicator& world);
+// Bad arguments are refused and do no harm.
+std::string refuse_bad_arguments(Communicator& world);
+// The counters agree with the closed forms.
+std::string count_bytes(Communicator& world);
+
+}  // namespace gradwire
