@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,13 +27,13 @@ struct StepOutcome {
 template <typename T>
 class CoderRanks {
  public:
-  using Wrap = std::unique_ptr<Coder> (*)(std::unique_ptr<Coder> inner, const Shape& shape,
-                                          const Compressor::Placement& where);
+  using Wrap = std::function<std::unique_ptr<Coder>(
+      std::unique_ptr<Coder> inner, const Shape& shape, const Compressor::Placement& where)>;
 
   // Opens `size` coders; `wrap`, if given, decorates each (error feedback).
   static Result<CoderRanks> open(const Compressor& compressor, const Shape& shape, int size,
                                  std::uint64_t seed = 1, std::uint64_t tensor = 77,
-                                 Wrap wrap = nullptr) {
+                                 const Wrap& wrap = nullptr) {
     CoderRanks ranks(compressor, shape, size);
     for (int rank = 0; rank < size; ++rank) {
       const Compressor::Placement where{DTypeOf<T>::kValue, {}, rank, size, seed, tensor};
