@@ -30,15 +30,16 @@ struct AggregateStats {
 };
 
 // The aggregator's keys in a spec's first stage, taken out before the registry sees it:
-//   ef=ef14            error feedback (default none)
-//   ef_scale=auto|none divide by 1+omega where error feedback over an unbiased method needs it
-//   (auto) combine=auto|sum|gather|sra   auto: sum for linear methods, else sra for elementwise
-//   ones, else gather;
-//                      a majority vote takes gather, a cast with ef takes sra
-//   min_elems=1024     smaller tensors travel dense
-//   dense_1d=true      1-d tensors travel dense
-//   warmup_steps=0     so many first steps travel dense
-//   seed=N             overrides AggregatorOptions::seed
+//   ef=ef14              error feedback (default none)
+//   ef_scale=auto|none   divide by 1+omega where error feedback over an unbiased method needs it
+//   combine=auto|sum|gather|sra
+//                        auto: sum for linear methods, else sra for elementwise ones that keep how
+//                        large their input was, else gather; a majority vote takes gather, a cast
+//                        with ef takes sra
+//   min_elems=1024       smaller tensors travel dense
+//   dense_1d=true        1-d tensors travel dense
+//   warmup_steps=0       so many first steps travel dense
+//   seed=N               overrides AggregatorOptions::seed
 struct AggregatorOptions {
   std::string compressor =
       "none";  // a spec, or per-parameter rules: "*.bias=none; *=topk:ratio=0.01"
@@ -71,11 +72,14 @@ class Aggregator {
   virtual AggregateStats stats() const = 0;
   // Warnings of create() and the first step: fragile or scaled pairs; for logs and reports.
   virtual std::vector<std::string> warnings() const = 0;
-  // "<parameter>.error", "<parameter>.error2", "<parameter>.coder.<name>". Between steps only;
-  // views stay valid with the aggregator.
+  // "<parameter>.error", "<parameter>.error2", "<parameter>.coder.<name>", and "aggregator.step",
+  // the number of finished steps, which keys the random draws. Between steps only (else empty);
+  // ends registration. Views stay valid with the aggregator.
   virtual std::vector<NamedTensor> state() = 0;
-  // From the state() of every old rank, in rank order, any number of them: residuals keep their
-  // average over ranks (each new rank gets the sum divided by the old number).
+  // From the state() of every old rank, in rank order, any number of them. As many as now: bit for
+  // bit. Else residuals keep their average over ranks (each new rank gets the sum divided by the
+  // old number). Between steps only; ends registration. kInvalidArgument names the entry that is
+  // missing, superfluous or of another shape, and nothing has changed.
   virtual Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) = 0;
 };
 

@@ -1,0 +1,161 @@
+// The public face: registration, then an Engine over the buckets that registration gave.
+#include "gradwire/aggregator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "aggregate/engine.h"
+#include "aggregate/exchange.h"
+#include "aggregate/plan.h"
+#include "aggregate/reshard.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Status check_gradient(const std::string& name, const TensorView& grad) {
+  if (grad.dtype() != DType::kF32 && grad.dtype() != DType::kF64) {
+    return {Code::kInvalidArgument, "aggregator: gradient '" + name + "' is of " +
+                                        std::string(to_string(grad.dtype())) +
+                                        " (f32 or f64 wanted)"};
+  }
+  if (grad.device().space != MemorySpace::kHost) {
+    return {Code::kUnsupported,
+            "aggregator: gradient '" + name + "': this build averages host memory only"};
+  }
+  return {};
+}
+
+class BucketAggregator final : public Aggregator, private ParameterSizes {
+ public:
+  BucketAggregator(std::unique_ptr<Communicator> communicator, AggregatorOptions options, Plan plan)
+      : options_(std::move(options)),
+        plan_(std::move(plan)),
+        communicator_(std::move(communicator)),
+        context_{*communicator_, options_.algorithm} {}
+
+  Status add(std::string name, TensorView grad) override {
+    if (engine_ != nullptr) {
+      return {Code::kInvalidArgument,
+              "aggregator: parameter '" + name + "' comes after the first ready(); add all before"};
+    }
+    GW_TRY(check_gradient(name, grad));
+    for (const Parameter& known : parameters_) {
+      if (known.name == name) {
+        return {Code::kInvalidArgument, "aggregator: parameter '" + name + "' is there already"};
+      }
+    }
+    GW_ASSIGN(Parameter parameter, plan_parameter(plan_, options_, std::move(name), grad));
+    parameters_.push_back(std::move(parameter));
+    return {};
+  }
+
+  Status ready(int index, const Stream&) override {
+    GW_TRY(start());
+    return engine_->ready(index);
+  }
+
+  Status finish(const Stream&) override {
+    if (parameters_.empty()) return {};
+    GW_TRY(start());
+    return engine_->finish();
+  }
+
+  AggregateStats stats() const override {
+    return engine_ == nullptr ? AggregateStats() : engine_->stats();
+  }
+
+  std::vector<std::string> warnings() const override { return plan_.warnings; }
+
+  std::vector<NamedTensor> state() override {
+    if (parameters_.empty() || !start().ok() || !engine_->between_steps()) return {};
+    return engine_->state();
+  }
+
+  Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
+    GW_TRY(start());
+    if (!engine_->between_steps()) {
+      return {Code::kInvalidArgument,
+              "aggregator: load_state() in the middle of a step; call finish() first"};
+    }
+    return reshard_state(engine_->state(), by_old_rank, communicator_->rank(),
+                         communicator_->size(), *this);
+  }
+
+ private:
+  // Ends registration: buckets, coders and the thread come to be.
+  Status start() {
+    if (engine_ != nullptr) return {};
+    if (parameters_.empty()) {
+      return {Code::kInvalidArgument, "aggregator: no parameter was added"};
+    }
+    std::vector<Bucket> buckets;
+    for (BucketPlan& plan : plan_buckets(parameters_, options_.bucket_bytes)) {
+      Members members;
+      for (const int index : plan.parameters) {
+        members.push_back(&parameters_[static_cast<std::size_t>(index)]);
+      }
+      Bucket bucket;
+      if (plan.warmup_steps > 0) {
+        GW_ASSIGN(bucket.warmup, make_exchange(context_, Path::kDense, members));
+      }
+      GW_ASSIGN(bucket.exchange, make_exchange(context_, plan.path, std::move(members)));
+      bucket.plan = std::move(plan);
+      buckets.push_back(std::move(bucket));
+    }
+    engine_ =
+        std::make_unique<Engine>(*communicator_, std::move(buckets), parameters_, fingerprint());
+    return {};
+  }
+
+  // Whatever must be equal on all ranks for their exchanges to fit together.
+  std::uint64_t fingerprint() const {
+    std::string text = options_.compressor + "\n" + options_.algorithm +
+                       format("\n%lld\n%llu\n", static_cast<long long>(options_.bucket_bytes),
+                              static_cast<unsigned long long>(options_.seed));
+    for (const Parameter& parameter : parameters_) {
+      text += parameter.name + to_string(parameter.grad.shape()) +
+              std::string(to_string(parameter.grad.dtype())) + "\n";
+    }
+    return hash_name(text);
+  }
+
+  std::int64_t elems_of(std::string_view name) const override {
+    for (const Parameter& parameter : parameters_) {
+      if (parameter.name == name) return parameter.grad.elems();
+    }
+    return 0;
+  }
+
+  AggregatorOptions options_;
+  Plan plan_;
+  std::unique_ptr<Communicator> communicator_;
+  ExchangeContext context_;
+  std::vector<Parameter> parameters_;  // fixed once engine_ is there
+  std::unique_ptr<Engine> engine_;     // last: its thread uses all of the above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
+                                                      Members members) {
+  switch (path) {
+    case Path::kDense: return make_dense_exchange(context, std::move(members));
+    case Path::kSum: return make_sum_exchange(context, std::move(members));
+    case Path::kGather: return make_gather_exchange(context, std::move(members));
+    case Path::kSra: return make_sra_exchange(context, std::move(members));
+  }
+  return Status(Code::kInternal, "aggregator: no such path");
+}
+
+Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicator,
+                                                       const Registry& registry,
+                                                       AggregatorOptions options) {
+  GW_ASSIGN(Plan plan, read_plan(registry, options));
+  GW_ASSIGN(auto own, communicator.split(0, communicator.rank()));
+  return std::unique_ptr<Aggregator>(
+      std::make_unique<BucketAggregator>(std::move(own), std::move(options), std::move(plan)));
+}
+
+}  // namespace gradwire

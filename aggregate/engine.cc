@@ -1,0 +1,218 @@
+#include "aggregate/engine.h"
+
+#include <chrono>
+#include <utility>
+
+#include "aggregate/replica_check.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+// How long the thread sleeps in an exchange before it looks whether the aggregator ends.
+constexpr double kPatienceSeconds = 0.2;
+
+Status cancelled() { return {Code::kCancelled, "the aggregator ended in the middle of a step"}; }
+
+AggregateStats bytes_of_one_step(const Communicator& communicator,
+                                 std::span<const Parameter> parameters) {
+  AggregateStats bytes;
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    std::int64_t elems = 0;
+    for (const Parameter& parameter : parameters) {
+      if (parameter.grad.dtype() == dtype) elems += parameter.grad.elems();
+    }
+    const auto sent = ring_elems_sent(elems, communicator.rank(), communicator.size());
+    bytes.gradient_bytes += static_cast<std::uint64_t>(elems) * size_of(dtype);
+    bytes.dense_ring_bytes += static_cast<std::uint64_t>(sent) * size_of(dtype);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Engine::Engine(Communicator& communicator, std::vector<Bucket> buckets,
+               std::span<const Parameter> parameters, std::uint64_t fingerprint)
+    : communicator_(communicator),
+      buckets_(std::move(buckets)),
+      parameters_(parameters),
+      fingerprint_(fingerprint),
+      bucket_of_(parameters.size()),
+      per_step_(bytes_of_one_step(communicator, parameters)),
+      handed_over_(parameters.size(), false),
+      missing_total_(static_cast<int>(parameters.size())) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (const int index : buckets_[b].plan.parameters) {
+      bucket_of_[static_cast<std::size_t>(index)] = static_cast<int>(b);
+    }
+    missing_.push_back(static_cast<int>(buckets_[b].plan.parameters.size()));
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Status Engine::ready(int index) {
+  bool bucket_complete = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.ok()) return status_;
+    const auto i = static_cast<std::size_t>(index);
+    if (index < 0 || i >= parameters_.size()) {
+      return {Code::kInvalidArgument, format("aggregator: gradient %d is ready (0 to %zu wanted)",
+                                             index, parameters_.size() - 1)};
+    }
+    if (handed_over_[i]) {
+      return {Code::kInvalidArgument, "aggregator: gradient '" + parameters_[i].name +
+                                          "' is ready a second time in one step; call finish() "
+                                          "between steps"};
+    }
+    handed_over_[i] = true;
+    --missing_total_;
+    bucket_complete = --missing_[static_cast<std::size_t>(bucket_of_[i])] == 0;
+  }
+  if (bucket_complete) changed_.notify_all();
+  return {};
+}
+
+Status Engine::missing_gradients() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (handed_over_[i]) continue;
+    return {Code::kInvalidArgument,
+            format("aggregator: finish() while %d of %zu gradients are missing, '%s' among them; "
+                   "call ready() for each first",
+                   missing_total_, parameters_.size(), parameters_[i].name.c_str())};
+  }
+  return {};
+}
+
+Status Engine::finish() {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  if (!status_.ok()) return status_;
+  if (missing_total_ > 0) return missing_gradients();
+  // Bounded by the deadlines of the exchanges, after which there is a status.
+  changed_.wait(lock, [this] { return step_done_ || !status_.ok(); });
+  stats_.exposed_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!status_.ok()) return status_;
+  step_done_ = false;
+  missing_total_ = static_cast<int>(parameters_.size());
+  handed_over_.assign(parameters_.size(), false);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    missing_[b] = static_cast<int>(buckets_[b].plan.parameters.size());
+  }
+  changed_.notify_all();
+  return {};
+}
+
+AggregateStats Engine::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+bool Engine::between_steps() const {
+  const std::lock_guard lock(mutex_);
+  return step_done_ || missing_total_ == static_cast<int>(parameters_.size());
+}
+
+std::vector<NamedTensor> Engine::state() {
+  std::vector<NamedTensor> all;
+  all.push_back({"aggregator.step",
+                 TensorView(reinterpret_cast<std::byte*>(&step_), Shape::vector(1), DType::kI64)});
+  for (Bucket& bucket : buckets_) {
+    for (NamedTensor& entry : bucket.exchange->state()) all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+bool Engine::is_ready(int bucket) {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || missing_[static_cast<std::size_t>(bucket)] == 0;
+}
+
+Status Engine::wait_ready(int bucket) {
+  std::unique_lock lock(mutex_);
+  // No deadline: how long backward takes is the caller's business, and its end is the engine's.
+  changed_.wait(lock, [this, bucket] {
+    return stopping_ || (!step_done_ && missing_[static_cast<std::size_t>(bucket)] == 0);
+  });
+  return stopping_ ? cancelled() : Status();
+}
+
+Status Engine::wait(Work& work) {
+  while (true) {
+    const Status status = work.wait(deadline_in(kPatienceSeconds));
+    if (work.done()) return status.code() == Code::kTimedOut ? work.wait() : status;
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return cancelled();
+  }
+}
+
+Status Engine::check_agreement() {
+  const NamedHash hash{"parameters and options", fingerprint_};
+  return check_equal(communicator_, std::span(&hash, 1), "aggregator: first step");
+}
+
+Status Engine::run_one_step() {
+  if (!agreed_) GW_TRY(check_agreement());
+  agreed_ = true;
+  std::vector<BucketExchange*> exchanges;
+  for (const Bucket& bucket : buckets_) {
+    const bool warming = step_ < bucket.plan.warmup_steps;
+    exchanges.push_back(warming ? bucket.warmup.get() : bucket.exchange.get());
+  }
+  StepCost cost;
+  GW_TRY(run_step(exchanges, static_cast<std::uint64_t>(step_), *this, cost));
+  const std::lock_guard lock(mutex_);
+  ++step_;
+  stats_.gradient_bytes += per_step_.gradient_bytes;
+  stats_.dense_ring_bytes += per_step_.dense_ring_bytes;
+  stats_.payload_bytes += cost.payload_bytes;
+  stats_.wire_bytes = communicator_.bytes_sent();
+  stats_.encode_seconds += cost.encode_seconds;
+  stats_.exchange_seconds += cost.exchange_seconds;
+  stats_.decode_seconds += cost.decode_seconds;
+  step_done_ = true;
+  return {};
+}
+
+// Peers must not wait for an exchange that will never be issued here: finishing the communicator
+// tells them.
+void Engine::fail(const Status& status) {
+  if (communicator_.status().ok()) {
+    auto work = communicator_.barrier();
+    if (work.has_value()) work.value().cancel();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = status.with_context(format("aggregator, rank %d", communicator_.rank()));
+  }
+  changed_.notify_all();
+}
+
+// Not before a whole bucket is there: exchanges have deadlines, backward has none.
+bool Engine::wait_for_step() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stopping_ || (!step_done_ && missing_[0] == 0); });
+  return !stopping_;
+}
+
+void Engine::run() {
+  while (wait_for_step()) {
+    const Status status = run_one_step();
+    if (!status.ok()) return fail(status);
+    changed_.notify_all();
+  }
+  // Peers that were given gradients of this step wait for this rank.
+  if (!between_steps()) fail(cancelled());
+}
+
+}  // namespace gradwire

@@ -1,0 +1,81 @@
+// The aggregator's thread: runs one step after another over a fixed list of buckets.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "aggregate/exchange.h"
+#include "aggregate/pipeline.h"
+#include "aggregate/plan.h"
+#include "gradwire/aggregator.h"
+
+namespace gradwire {
+
+// A bucket with its exchange; while its warm-up lasts the dense one stands in.
+struct Bucket {
+  BucketPlan plan;
+  std::unique_ptr<BucketExchange> exchange;
+  std::unique_ptr<BucketExchange> warmup;  // null without warm-up steps
+};
+
+// Owned and called by one thread (the caller); owns the other (the aggregator thread), which alone
+// touches coders and the communicator from the first ready() on. One mutex and one condition
+// variable between them.
+class Engine final : private StepSource {
+ public:
+  // `parameters` and `communicator` outlive the engine. `fingerprint` are hashes of what all ranks
+  // must agree on, compared once, before the first exchange.
+  Engine(Communicator& communicator, std::vector<Bucket> buckets,
+         std::span<const Parameter> parameters, std::uint64_t fingerprint);
+  // Ends the thread; in the middle of a step this finishes the communicator.
+  ~Engine() override;
+
+  Status ready(int index);
+  Status finish();
+  AggregateStats stats() const;
+  // Between steps only.
+  std::vector<NamedTensor> state();
+  // No gradient waits for its mean: none was handed over since finish(), or all hold it.
+  bool between_steps() const;
+
+ private:
+  void run();
+  bool wait_for_step();  // false when there will be none: the engine ends
+  Status run_one_step();
+  Status check_agreement();
+  void fail(const Status& status);
+  Status missing_gradients() const;  // with mutex_ held
+
+  bool is_ready(int bucket) override;
+  Status wait_ready(int bucket) override;
+  Status wait(Work& work) override;
+
+  Communicator& communicator_;
+  std::vector<Bucket> buckets_;
+  std::span<const Parameter> parameters_;
+  std::uint64_t fingerprint_;
+  std::vector<int> bucket_of_;  // by parameter
+  std::int64_t step_ = 0;       // steps finished; part of state()
+  bool agreed_ = false;         // fingerprints have been compared
+  AggregateStats per_step_;     // gradient_bytes and dense_ring_bytes of every step
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> handed_over_;  // by parameter, in this step
+  std::vector<int> missing_;       // by bucket, gradients to come in this step
+  int missing_total_ = 0;
+  bool step_done_ = false;
+  bool stopping_ = false;
+  Status status_;  // sticky
+  AggregateStats stats_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace gradwire

@@ -1,0 +1,54 @@
+// One bucket's part of a step. Phases are in order: encode(p), issue(p), wait for the Work,
+// absorb(p); after the last one every gradient of the bucket holds the mean over ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+class BucketExchange {
+ public:
+  virtual ~BucketExchange() = default;
+  virtual int phases() const = 0;
+  // Returns the bytes that coders or wire formats wrote (of a dense bucket: the gradients' own).
+  virtual Result<std::size_t> encode(int phase, std::uint64_t step) = 0;
+  // Starts the exchange; nullopt when there is nothing to send. All ranks issue alike.
+  virtual Result<std::optional<Work>> issue(int phase) = 0;
+  virtual Status absorb(int phase, std::uint64_t step) = 0;
+  // "<parameter>.error" and the like. Views stay valid with the exchange.
+  virtual std::vector<NamedTensor> state() { return {}; }
+};
+
+// Lent to all exchanges of an aggregator, which it outlives.
+struct ExchangeContext {
+  Communicator& communicator;
+  std::string algorithm;  // of the dense sums
+};
+
+// `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as
+// the compressor's open() says, naming the parameter.
+using Members = std::vector<const Parameter*>;
+Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContext& context,
+                                                            Members members);
+Result<std::unique_ptr<BucketExchange>> make_sum_exchange(const ExchangeContext& context,
+                                                          Members members);
+Result<std::unique_ptr<BucketExchange>> make_gather_exchange(const ExchangeContext& context,
+                                                             Members members);
+Result<std::unique_ptr<BucketExchange>> make_sra_exchange(const ExchangeContext& context,
+                                                          Members members);
+// By path.
+Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
+                                                      Members members);
+
+}  // namespace gradwire

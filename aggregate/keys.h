@@ -1,0 +1,42 @@
+// The aggregator's own keys of a compressor spec, apart from the method's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "gradwire/registry.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// How the payloads of a parameter are combined over ranks.
+enum class Combine : std::uint8_t { kAuto, kSum, kGather, kSra };
+std::string_view to_string(Combine combine);  // "auto", "sum", "gather", "sra"
+
+// Meanings and defaults: aggregator.h.
+struct AggregatorKeys {
+  bool error_feedback = false;  // ef=ef14
+  bool scale_feedback = true;   // ef_scale=auto
+  Combine combine = Combine::kAuto;
+  std::int64_t min_elems = 1024;
+  bool dense_1d = true;
+  std::int64_t warmup_steps = 0;
+  std::optional<std::uint64_t> seed;  // nullopt: AggregatorOptions::seed
+};
+
+struct SplitSpec {
+  AggregatorKeys keys;
+  SpecChain method;  // what is left for the registry
+};
+
+// Takes the aggregator's keys out of the first stage. kInvalidArgument names the key, the value
+// seen and the values wanted; a key of the aggregator's in a later stage is refused too.
+Result<SplitSpec> split_spec(const SpecChain& spec);
+
+// Is `key` one of the aggregator's? For messages about unknown keys.
+bool is_aggregator_key(std::string_view key);
+// "ef, ef_scale, ..."
+std::string_view aggregator_key_list();
+
+}  // namespace gradwire

@@ -1,0 +1,239 @@
+#include "aggregate/plan.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+#include "compress/error_feedback/legality.h"
+#include "gradwire/schedule.h"
+
+namespace gradwire {
+namespace {
+
+// Stands for any tensor worth compressing where a rule is judged before its parameters are known.
+constexpr Shape kLargeMatrix = Shape::matrix(1024, 1024);
+
+Status refused(const Rule& rule, const std::string& why) {
+  return {Code::kInvalidArgument, "compressor '" + rule.text + "': " + why};
+}
+
+// Names the aggregator's keys beside the method's, which the registry alone could not.
+Status check_keys(const Registry& registry, const SpecChain& chain) {
+  for (const Registry::Method& method : registry.methods()) {
+    if (method.name != chain.front().name) continue;
+    for (const auto& [key, value] : chain.front().params) {
+      const auto named = [&key = key](const SpecKey& known) { return known.name == key; };
+      if (key.empty() || std::any_of(method.keys.begin(), method.keys.end(), named)) continue;
+      std::string known;
+      for (const SpecKey& k : method.keys) known += k.name + ", ";
+      return {Code::kInvalidArgument, "compressor '" + method.name + "': unknown key '" + key +
+                                          "' (value '" + value + "'; keys: " + known +
+                                          std::string(aggregator_key_list()) + ")"};
+    }
+  }
+  return {};
+}
+
+// Under sra a chunk is encoded a second time as a sum over ranks, and what that decodes to is
+// divided by their number: a method that forgets how large its input was (the bare sign) would
+// answer with nonsense. A vote is not divided.
+bool survives_second_encoding(const Rule& rule, const Traits& traits) {
+  if (!traits.elementwise) return false;
+  return !traits.mean_is_average_of_own ||
+         rule.compressor->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
+}
+
+Path automatic_path(const Rule& rule, const Traits& traits) {
+  const bool linear = traits.exchange == Exchange::kAllReduceSum;
+  const bool lossy_cast = linear && traits.elementwise && traits.payload_dtype != DType::kF32;
+  if (lossy_cast && rule.keys.error_feedback) return Path::kSra;
+  if (linear) return Path::kSum;
+  const bool vote = !traits.mean_is_average_of_own;
+  return vote || !survives_second_encoding(rule, traits) ? Path::kGather : Path::kSra;
+}
+
+Result<Path> asked_path(const Rule& rule, const Traits& traits) {
+  switch (rule.keys.combine) {
+    case Combine::kAuto: return automatic_path(rule, traits);
+    case Combine::kGather: return Path::kGather;
+    case Combine::kSum:
+      if (traits.exchange == Exchange::kAllReduceSum) return Path::kSum;
+      return refused(rule,
+                     "combine=sum adds payloads in the network, and this method's do not add up; "
+                     "write combine=gather" +
+                         std::string(traits.elementwise ? " or combine=sra" : ""));
+    case Combine::kSra: break;
+  }
+  if (traits.elementwise) return Path::kSra;
+  return refused(
+      rule,
+      "combine=sra packs one chunk per rank, and this method does not work element by "
+      "element; write combine=" +
+          std::string(traits.exchange == Exchange::kAllReduceSum ? "sum or combine=gather"
+                                                                 : "gather"));
+}
+
+// What addition in a 16-bit payload rounds away reaches no residual.
+Status check_rounding(const Rule& rule, const Traits& traits, bool allow_unsafe,
+                      std::vector<std::string>& warnings) {
+  const bool rounds = traits.payload_dtype == DType::kF16 || traits.payload_dtype == DType::kBF16;
+  if (!rule.keys.error_feedback || rule.path != Path::kSum || !rounds) return {};
+  const std::string why = "error feedback cannot see what additions in " +
+                          std::string(to_string(traits.payload_dtype)) +
+                          " round away under combine=sum";
+  if (!allow_unsafe) {
+    return refused(rule, why + "; write combine=sra, combine=gather or leave ef out");
+  }
+  warnings.push_back("compressor '" + rule.text + "': " + why +
+                     "; run because unsafe pairs are allowed");
+  return {};
+}
+
+PairOptions pair_options(const Rule& rule, bool allow_unsafe) {
+  return {.error_feedback = rule.keys.error_feedback,
+          .ef_scale_auto = rule.keys.scale_feedback,
+          .allow_unsafe = allow_unsafe};
+}
+
+Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& options,
+                       const SpecRule& text, std::vector<std::string>& warnings) {
+  Rule rule;
+  rule.glob = text.glob;
+  rule.text = to_string(text.spec);
+  GW_ASSIGN(SplitSpec split, split_spec(text.spec));
+  GW_TRY(check_keys(registry, split.method));
+  rule.keys = split.keys;
+  rule.seed = split.keys.seed.value_or(options.seed);
+  GW_ASSIGN(rule.compressor, registry.make(split.method));
+  const Traits traits = rule.compressor->traits();
+  GW_ASSIGN(rule.path, asked_path(rule, traits));
+  GW_TRY(check_rounding(rule, traits, options.allow_unsafe, warnings));
+  // A pair that fails for a large matrix is refused here already, before any parameter is known.
+  auto verdict =
+      check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options.allow_unsafe));
+  if (!verdict.has_value()) return verdict.error();
+  return rule;
+}
+
+bool travels_dense(const Rule& rule, const Shape& shape) {
+  if (shape.elems() == 0 || shape.elems() < rule.keys.min_elems) return true;
+  if (rule.keys.dense_1d && shape.rank == 1) return true;
+  // The same all-reduce, without a copy into a payload.
+  return rule.path == Path::kSum && rule.compressor->spec() == "none";
+}
+
+void add_once(std::vector<std::string>& list, const std::string& text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
+}  // namespace
+
+std::string_view to_string(Path path) {
+  switch (path) {
+    case Path::kDense: return "dense";
+    case Path::kSum: return "sum";
+    case Path::kGather: return "gather";
+    case Path::kSra: return "sra";
+  }
+  return "?";
+}
+
+Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& options) {
+  if (options.bucket_bytes <= 0) {
+    return Status(Code::kInvalidArgument,
+                  format("aggregator: bucket_bytes is %lld (above 0 wanted)",
+                         static_cast<long long>(options.bucket_bytes)));
+  }
+  GW_ASSIGN(const auto texts, parse_spec_rules(options.compressor));
+  Plan plan;
+  for (const SpecRule& text : texts) {
+    GW_ASSIGN(Rule rule, read_rule(registry, options, text, plan.warnings));
+    plan.rules.push_back(std::move(rule));
+  }
+  return plan;
+}
+
+Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
+                                 TensorView grad) {
+  const auto matches = [&name](const Rule& rule) { return glob_matches(rule.glob, name); };
+  const auto rule = std::find_if(plan.rules.begin(), plan.rules.end(), matches);
+  if (rule == plan.rules.end()) {
+    return Status(Code::kInvalidArgument, "aggregator: no rule of '" + options.compressor +
+                                              "' matches parameter '" + name +
+                                              "'; end the rules with '*=none'");
+  }
+  Parameter parameter{.name = std::move(name),
+                      .grad = grad,
+                      .path = Path::kDense,
+                      .compressor = rule->compressor,
+                      .seed = rule->seed,
+                      .warmup_steps = 0,
+                      .error_feedback = false,
+                      .scale = 1};
+  if (travels_dense(*rule, grad.shape())) return parameter;
+  parameter.path = rule->path;
+  parameter.warmup_steps = rule->keys.warmup_steps;
+  parameter.error_feedback = rule->keys.error_feedback;
+  auto verdict =
+      check_pair(*rule->compressor, grad.shape(), pair_options(*rule, options.allow_unsafe));
+  if (!verdict.has_value()) {
+    return verdict.error().with_context("parameter '" + parameter.name + "'");
+  }
+  parameter.scale = verdict.value().scale;
+  for (const std::string& warning : verdict.value().warnings) add_once(plan.warnings, warning);
+  return parameter;
+}
+
+DType payload_dtype(const Parameter& parameter) {
+  const DType claimed = parameter.compressor->traits().payload_dtype;
+  return claimed == DType::kF32 ? parameter.grad.dtype() : claimed;
+}
+
+std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
+                                     std::int64_t bucket_bytes) {
+  using Key = std::tuple<Path, std::int64_t, DType, DType>;
+  struct Open {
+    Key key;
+    BucketPlan bucket;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Open> open;
+  std::vector<BucketPlan> full;
+  for (auto i = static_cast<int>(parameters.size()) - 1; i >= 0; --i) {
+    const Parameter& parameter = parameters[static_cast<std::size_t>(i)];
+    const bool adds_up = parameter.path == Path::kSum;
+    const Key key{parameter.path, parameter.warmup_steps, parameter.grad.dtype(),
+                  adds_up ? payload_dtype(parameter) : parameter.grad.dtype()};
+    auto place =
+        std::find_if(open.begin(), open.end(), [&key](const Open& o) { return o.key == key; });
+    if (place == open.end()) {
+      place = open.insert(open.end(), {key, {parameter.path, parameter.warmup_steps, {}}, 0});
+    }
+    const auto bytes = static_cast<std::int64_t>(parameter.grad.bytes().size());
+    if (!place->bucket.parameters.empty() && place->bytes + bytes > bucket_bytes) {
+      full.push_back(std::exchange(place->bucket, {parameter.path, parameter.warmup_steps, {}}));
+      place->bytes = 0;
+    }
+    place->bucket.parameters.push_back(i);
+    place->bytes += bytes;
+  }
+  for (Open& last : open) full.push_back(std::move(last.bucket));
+  for (BucketPlan& bucket : full) {
+    std::reverse(bucket.parameters.begin(), bucket.parameters.end());
+  }
+  std::sort(full.begin(), full.end(), [](const BucketPlan& a, const BucketPlan& b) {
+    return a.parameters.front() > b.parameters.front();
+  });
+  return full;
+}
+
+std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size) {
+  if (size == 1) return 0;
+  // The reduce-scatter half keeps back the piece after this rank's, the all-gather half the one
+  // after that.
+  return 2 * elems - piece(elems, size, (rank + 1) % size).size() -
+         piece(elems, size, (rank + 2) % size).size();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,86 @@
+// What happens to each parameter, and which parameters travel together: pure decisions, equal on
+// all ranks, taken once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aggregate/keys.h"
+#include "gradwire/aggregator.h"
+#include "gradwire/compressor.h"
+#include "gradwire/registry.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+// How a parameter's gradient is averaged.
+enum class Path : std::uint8_t {
+  kDense,   // all-reduce of the gradient itself
+  kSum,     // all-reduce of payloads
+  kGather,  // all-gather of payloads
+  kSra,     // scatter, reduce, all-gather of packed chunks
+};
+std::string_view to_string(Path path);
+
+// One rule of the compressor text, made ready.
+struct Rule {
+  std::string glob;
+  std::string text;  // its spec in canonical form, the aggregator's keys included
+  AggregatorKeys keys;
+  std::shared_ptr<const Compressor> compressor = nullptr;
+  Path path = Path::kDense;
+  std::uint64_t seed = 0;
+};
+
+struct Plan {
+  std::vector<Rule> rules;
+  std::vector<std::string> warnings;
+};
+
+// Reads options.compressor. kInvalidArgument for a bad spec, a bad key, an illegal pair, or one
+// known to fail (a warning instead with options.allow_unsafe).
+Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& options);
+
+// A registered parameter with its fate.
+struct Parameter {
+  std::string name;
+  TensorView grad = {};  // lent by the caller
+  Path path = Path::kDense;
+  std::shared_ptr<const Compressor> compressor = nullptr;
+  std::uint64_t seed = 0;
+  std::int64_t warmup_steps = 0;
+  bool error_feedback = false;
+  double scale = 1;  // what error feedback multiplies into each message: 1 or 1 / (1 + omega)
+};
+
+// The first rule whose pattern matches decides. May add to plan.warnings (pairs whose fate depends
+// on the shape). kInvalidArgument when no rule matches or the pair fails for this shape.
+Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
+                                 TensorView grad);
+
+// Parameters that travel in one exchange: equal path, element type, payload type and warm-up.
+struct BucketPlan {
+  Path path = Path::kDense;
+  std::int64_t warmup_steps = 0;
+  std::vector<int> parameters;  // ascending
+};
+
+// Fills buckets from the last parameter to the first, at most `bucket_bytes` of gradient each (a
+// larger parameter is a bucket of its own). In the order in which backward completes them: by their
+// lowest parameter, descending.
+std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
+                                     std::int64_t bucket_bytes);
+
+// The element type of a parameter's payloads under kSum: where traits say f32, the gradient's own.
+DType payload_dtype(const Parameter& parameter);
+
+// What a ring all-reduce of `elems` elements sends from `rank` of `size`, in elements: every piece
+// but one in each of its two halves.
+std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size);
+
+}  // namespace gradwire

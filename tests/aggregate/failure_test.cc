@@ -1,0 +1,179 @@
+// Misuse, lost ranks, bad numbers and early ends: an error that says what, and no hang.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/elements.h"
+#include "tests/support/aggregate_job.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr double kDeadlineSeconds = 2;
+
+// Two gradients of 64 elements.
+struct Grads {
+  std::vector<float> a = std::vector<float>(64, 1.0F);
+  std::vector<float> b = std::vector<float>(64, 2.0F);
+  Status add_to(Aggregator& aggregator) {
+    GW_TRY(aggregator.add("a", view_of(std::span<float>(a))));
+    return aggregator.add("b", view_of(std::span<float>(b)));
+  }
+};
+
+Result<std::unique_ptr<Aggregator>> make(Communicator& communicator, const std::string& compressor,
+                                         std::int64_t bucket_bytes = 256) {
+  AggregatorOptions options;
+  options.compressor = compressor;
+  options.bucket_bytes = bucket_bytes;
+  return Aggregator::create(communicator, Registry::builtin(), options);
+}
+
+std::string message(const Status& status) { return std::string(status.message()); }
+
+TEST(Misuse, IsRefusedByName) {
+  const auto outcomes = on_ranks(1, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(auto aggregator, make(*communicator, "none"));
+    EXPECT_THAT(message(aggregator->ready(0)), HasSubstr("no parameter was added"));
+    EXPECT_TRUE(aggregator->finish().ok());
+    Grads grads;
+    GW_TRY(grads.add_to(*aggregator));
+    EXPECT_THAT(message(grads.add_to(*aggregator)), HasSubstr("'a' is there already"));
+    std::vector<std::int64_t> integers(3);
+    EXPECT_THAT(message(aggregator->add("i", view_of(std::span(integers)))),
+                HasSubstr("gradient 'i' is of i64 (f32 or f64 wanted)"));
+    EXPECT_THAT(message(aggregator->ready(2)), HasSubstr("gradient 2 is ready (0 to 1 wanted)"));
+    GW_TRY(aggregator->ready(1));
+    EXPECT_THAT(message(aggregator->ready(1)), HasSubstr("'b' is ready a second time"));
+    EXPECT_THAT(message(aggregator->finish()), HasSubstr("1 of 2 gradients are missing, 'a'"));
+    EXPECT_THAT(message(aggregator->add("c", view_of(std::span(grads.a)))),
+                HasSubstr("after the first ready()"));
+    EXPECT_THAT(message(aggregator->load_state({})), HasSubstr("in the middle of a step"));
+    GW_TRY(aggregator->ready(0));
+    return aggregator->finish();
+  });
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].message();
+}
+
+TEST(Misuse, RanksWithOtherParametersAreNamed) {
+  const auto outcomes = on_ranks(3, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(auto aggregator, make(*communicator, "none"));
+    std::vector<float> grad(communicator->rank() == 2 ? 5 : 4);
+    GW_TRY(aggregator->add("w", view_of(std::span(grad))));
+    GW_TRY(aggregator->ready(0));
+    return aggregator->finish();
+  });
+  for (const Status& status : outcomes) {
+    EXPECT_EQ(status.code(), Code::kRankMismatch) << status.message();
+    EXPECT_THAT(message(status), HasSubstr("rank 2 hold"));
+  }
+}
+
+TEST(Loss, OfARankEndsTheOthersWithAnErrorThatNamesIt) {
+  const auto outcomes = on_ranks(
+      3,
+      [](std::unique_ptr<Communicator>& communicator) -> Status {
+        GW_ASSIGN(auto aggregator, make(*communicator, "signsgd:min_elems=0,dense_1d=false"));
+        Grads grads;
+        GW_TRY(grads.add_to(*aggregator));
+        for (int step = 0; step < 5; ++step) {
+          if (step == 3 && communicator->rank() == 1) {
+            aggregator.reset();
+            communicator.reset();
+            return {};
+          }
+          GW_TRY(aggregator->ready(1));
+          GW_TRY(aggregator->ready(0));
+          GW_TRY(aggregator->finish());
+        }
+        return {};
+      },
+      {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
+  EXPECT_TRUE(outcomes[1].ok());
+  for (const std::size_t r : {0u, 2u}) {
+    EXPECT_THAT(outcomes[r].code(), AnyOf(Code::kPeerLost, Code::kTimedOut));
+    EXPECT_THAT(message(outcomes[r]), HasSubstr("rank 1"));
+  }
+}
+
+TEST(Loss, StaysAndComesOutOfEveryCall) {
+  const auto outcomes = on_ranks(2,
+                                 [](std::unique_ptr<Communicator>& communicator) -> Status {
+                                   GW_ASSIGN(auto aggregator, make(*communicator, "none"));
+                                   Grads grads;
+                                   GW_TRY(grads.add_to(*aggregator));
+                                   if (communicator->rank() == 1) return {};  // never takes part
+                                   GW_TRY(aggregator->ready(0));
+                                   GW_TRY(aggregator->ready(1));
+                                   const Status first = aggregator->finish();
+                                   EXPECT_FALSE(first.ok());
+                                   EXPECT_EQ(message(aggregator->ready(0)), message(first));
+                                   EXPECT_EQ(message(aggregator->finish()), message(first));
+                                   return first;
+                                 },
+                                 {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
+  EXPECT_THAT(outcomes[0].code(), AnyOf(Code::kPeerLost, Code::kTimedOut));
+}
+
+TEST(EarlyEnd, InTheMiddleOfAStepNeverHangs) {
+  const auto outcomes = on_ranks(2,
+                                 [](std::unique_ptr<Communicator>& communicator) -> Status {
+                                   GW_ASSIGN(auto aggregator, make(*communicator, "none"));
+                                   Grads grads;
+                                   GW_TRY(grads.add_to(*aggregator));
+                                   GW_TRY(aggregator->ready(1));  // the other never comes
+                                   return {};
+                                 },
+                                 {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
+  EXPECT_TRUE(outcomes[0].ok());
+  EXPECT_TRUE(outcomes[1].ok());
+}
+
+TEST(EarlyEnd, OfOneRankOnlyEndsTheOther) {
+  const auto outcomes = on_ranks(2,
+                                 [](std::unique_ptr<Communicator>& communicator) -> Status {
+                                   GW_ASSIGN(auto aggregator, make(*communicator, "none"));
+                                   Grads grads;
+                                   GW_TRY(grads.add_to(*aggregator));
+                                   GW_TRY(aggregator->ready(1));
+                                   if (communicator->rank() == 1) return {};
+                                   GW_TRY(aggregator->ready(0));
+                                   return aggregator->finish();
+                                 },
+                                 {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
+  EXPECT_FALSE(outcomes[0].ok());
+  EXPECT_TRUE(outcomes[1].ok());
+}
+
+TEST(BadNumbers, UnderErrorFeedbackAreNamedAndEndTheJob) {
+  for (const std::string combine : {"gather", "sra"}) {
+    SCOPED_TRACE(combine);
+    const auto outcomes = on_ranks(
+        2,
+        [&combine](std::unique_ptr<Communicator>& communicator) -> Status {
+          GW_ASSIGN(
+              auto aggregator,
+              make(*communicator, "signsgd:ef=ef14,min_elems=0,dense_1d=false,combine=" + combine));
+          Grads grads;
+          if (communicator->rank() == 0) grads.b[7] = std::numeric_limits<float>::quiet_NaN();
+          GW_TRY(grads.add_to(*aggregator));
+          GW_TRY(aggregator->ready(0));
+          GW_TRY(aggregator->ready(1));
+          return aggregator->finish();
+        },
+        {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
+    EXPECT_EQ(outcomes[0].code(), Code::kInvalidArgument) << outcomes[0].message();
+    EXPECT_THAT(message(outcomes[0]), HasSubstr("parameter 'b'"));
+    EXPECT_THAT(message(outcomes[0]), HasSubstr("element 7"));
+    EXPECT_FALSE(outcomes[1].ok());
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing

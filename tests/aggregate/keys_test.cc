@@ -1,0 +1,73 @@
+#include "aggregate/keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace gradwire {
+namespace {
+
+using ::testing::HasSubstr;
+
+Result<SplitSpec> split(const std::string& text) {
+  const auto chain = parse_spec(text);
+  EXPECT_TRUE(chain.has_value()) << text;
+  return split_spec(chain.value());
+}
+
+TEST(Keys, DefaultsAreThoseOfTheHeader) {
+  const auto result = split("topk:ratio=0.01");
+  ASSERT_TRUE(result.has_value());
+  const AggregatorKeys& keys = result.value().keys;
+  EXPECT_FALSE(keys.error_feedback);
+  EXPECT_TRUE(keys.scale_feedback);
+  EXPECT_EQ(keys.combine, Combine::kAuto);
+  EXPECT_EQ(keys.min_elems, 1024);
+  EXPECT_TRUE(keys.dense_1d);
+  EXPECT_EQ(keys.warmup_steps, 0);
+  EXPECT_FALSE(keys.seed.has_value());
+  EXPECT_EQ(to_string(result.value().method), "topk:ratio=0.01");
+}
+
+TEST(Keys, AreTakenOutAndTheMethodKeepsItsOwnInOrder) {
+  const auto result = split(
+      "qsgd:bits=4,ef=ef14,ef_scale=none,bucket=64,combine=gather,min_elems=0,dense_1d=false,"
+      "warmup_steps=7,seed=9");
+  ASSERT_TRUE(result.has_value());
+  const AggregatorKeys& keys = result.value().keys;
+  EXPECT_TRUE(keys.error_feedback);
+  EXPECT_FALSE(keys.scale_feedback);
+  EXPECT_EQ(keys.combine, Combine::kGather);
+  EXPECT_EQ(keys.min_elems, 0);
+  EXPECT_FALSE(keys.dense_1d);
+  EXPECT_EQ(keys.warmup_steps, 7);
+  EXPECT_EQ(keys.seed, 9u);
+  EXPECT_EQ(to_string(result.value().method), "qsgd:bits=4,bucket=64");
+}
+
+TEST(Keys, BareValuesBelongToTheMethod) {
+  const auto result = split("cast:bf16,ef=none");
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(to_string(result.value().method), "cast:bf16");
+}
+
+TEST(Keys, BadValuesAreRefusedByName) {
+  const auto refusal = [](const std::string& text) {
+    const auto result = split(text);
+    EXPECT_FALSE(result.has_value()) << text;
+    EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+    return std::string(result.error().message());
+  };
+  EXPECT_THAT(refusal("none:ef=ef99"), HasSubstr("key 'ef' is 'ef99' (one of none, ef14 wanted)"));
+  EXPECT_THAT(refusal("none:combine=ring"), HasSubstr("one of auto, sum, gather, sra wanted"));
+  EXPECT_THAT(refusal("none:min_elems=-1"), HasSubstr("key 'min_elems' is '-1'"));
+  EXPECT_THAT(refusal("none:dense_1d=yes"), HasSubstr("true or false wanted"));
+  EXPECT_THAT(refusal("none:warmup_steps=1.5"), HasSubstr("key 'warmup_steps' is '1.5'"));
+  EXPECT_THAT(refusal("none:seed=x"), HasSubstr("key 'seed' is 'x'"));
+  EXPECT_THAT(refusal("topk:ratio=0.1|qsgd:bits=4,ef=ef14"),
+              HasSubstr("key 'ef' belongs into the first stage"));
+}
+
+}  // namespace
+}  // namespace gradwire

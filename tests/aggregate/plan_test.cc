@@ -1,0 +1,174 @@
+#include "aggregate/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradwire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A gradient of that shape; nobody reads it.
+TensorView grad_of(Shape shape) {
+  static std::byte anywhere[8];
+  return {anywhere, shape, DType::kF32};
+}
+
+Result<Parameter> fate(const std::string& compressor, Shape shape,
+                       const std::string& name = "fc.weight") {
+  AggregatorOptions options;
+  options.compressor = compressor;
+  auto plan = read_plan(Registry::builtin(), options);
+  if (!plan.has_value()) return plan.error();
+  return plan_parameter(plan.value(), options, name, grad_of(shape));
+}
+
+Path path_of(const std::string& compressor, Shape shape = Shape::matrix(64, 64)) {
+  const auto parameter = fate(compressor, shape);
+  EXPECT_TRUE(parameter.has_value()) << parameter.error().message();
+  return parameter.has_value() ? parameter.value().path : Path::kDense;
+}
+
+std::string refusal(const std::string& compressor) {
+  const auto parameter = fate(compressor, Shape::matrix(64, 64));
+  EXPECT_FALSE(parameter.has_value()) << compressor;
+  EXPECT_EQ(parameter.error().code(), Code::kInvalidArgument);
+  return std::string(parameter.error().message());
+}
+
+TEST(Plan, AutoTakesSumForLinearSraForElementwiseGatherForTheRest) {
+  EXPECT_EQ(path_of("none"), Path::kDense);
+  EXPECT_EQ(path_of("cast:bf16"), Path::kSum);
+  EXPECT_EQ(path_of("signsgd"), Path::kSra);
+  EXPECT_EQ(path_of("topk:ratio=0.01"), Path::kGather);
+  EXPECT_EQ(path_of("signsgd:vote=majority"), Path::kGather);
+  EXPECT_EQ(path_of("cast:bf16,ef=ef14"), Path::kSra);
+}
+
+TEST(Plan, TheModeAskedForIsTakenWhereLegal) {
+  EXPECT_EQ(path_of("none:combine=gather"), Path::kGather);
+  EXPECT_EQ(path_of("none:combine=sra"), Path::kSra);
+  EXPECT_EQ(path_of("signsgd:combine=gather"), Path::kGather);
+  EXPECT_EQ(path_of("signsgd:vote=majority,combine=sra"), Path::kSra);
+  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sra"), HasSubstr("write combine=gather"));
+  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sum"), HasSubstr("write combine=gather"));
+  EXPECT_THAT(refusal("signsgd:combine=sum"), HasSubstr("or combine=sra"));
+}
+
+TEST(Plan, SixteenBitSumsAndErrorFeedbackDoNotMix) {
+  EXPECT_THAT(refusal("cast:bf16,ef=ef14,combine=sum"), HasSubstr("write combine=sra"));
+  AggregatorOptions options;
+  options.compressor = "cast:bf16,ef=ef14,combine=sum";
+  options.allow_unsafe = true;
+  const auto plan = read_plan(Registry::builtin(), options);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_THAT(plan.value().warnings,
+              ElementsAre(HasSubstr("run because unsafe pairs are allowed")));
+}
+
+TEST(Plan, VotesAndErrorFeedbackDoNotMix) {
+  EXPECT_THAT(refusal("signsgd:vote=majority,ef=ef14"), HasSubstr("ef"));
+}
+
+TEST(Plan, SmallAndOneDimensionalTensorsTravelDense) {
+  const std::string topk = "topk:ratio=0.01";
+  EXPECT_EQ(path_of(topk, Shape::vector(100000)), Path::kDense);
+  EXPECT_EQ(path_of(topk + ",dense_1d=false", Shape::vector(100000)), Path::kGather);
+  EXPECT_EQ(path_of(topk, Shape::matrix(31, 33)), Path::kDense);   // 1023
+  EXPECT_EQ(path_of(topk, Shape::matrix(32, 32)), Path::kGather);  // 1024
+  EXPECT_EQ(path_of(topk + ",min_elems=0", Shape::matrix(1, 1)), Path::kGather);
+  EXPECT_EQ(path_of(topk + ",min_elems=0", Shape::matrix(0, 5)), Path::kDense);
+}
+
+TEST(Plan, TheFirstMatchingRuleDecides) {
+  const std::string rules = "*.bias=none; fc?.*=topk:ratio=0.5,min_elems=0; *=signsgd:min_elems=0";
+  const Shape shape = Shape::matrix(4, 4);
+  const auto path = [&](const std::string& name) {
+    const auto parameter = fate(rules, shape, name);
+    EXPECT_TRUE(parameter.has_value());
+    return parameter.value().path;
+  };
+  EXPECT_EQ(path("fc1.bias"), Path::kDense);
+  EXPECT_EQ(path("fc1.weight"), Path::kGather);
+  EXPECT_EQ(path("conv.weight"), Path::kSra);
+  const auto unmatched = fate("*.bias=none", shape, "fc1.weight");
+  ASSERT_FALSE(unmatched.has_value());
+  EXPECT_THAT(std::string(unmatched.error().message()),
+              HasSubstr("no rule of '*.bias=none' matches parameter 'fc1.weight'"));
+}
+
+TEST(Plan, UnknownKeysAreAnsweredWithTheMethodsAndTheAggregators) {
+  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"),
+              HasSubstr("unknown key 'eff' (value 'ef14'; keys: ratio"));
+  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), HasSubstr("ef, ef_scale, combine"));
+}
+
+std::vector<Parameter> parameters(std::vector<std::pair<Path, std::int64_t>> list) {
+  std::vector<Parameter> all;
+  for (const auto& [path, elems] : list) {
+    Parameter parameter{.name = "p" + std::to_string(all.size()),
+                        .grad = grad_of(Shape::vector(elems)),
+                        .path = path};
+    auto none = Registry::builtin().make("none");
+    parameter.compressor = std::move(none).value();
+    all.push_back(std::move(parameter));
+  }
+  return all;
+}
+
+std::vector<std::vector<int>> members(const std::vector<BucketPlan>& buckets) {
+  std::vector<std::vector<int>> all;
+  for (const BucketPlan& bucket : buckets) all.push_back(bucket.parameters);
+  return all;
+}
+
+TEST(Buckets, FillFromTheLastParameterToTheFirst) {
+  const auto list = parameters({{Path::kDense, 10},
+                                {Path::kDense, 10},
+                                {Path::kDense, 10},
+                                {Path::kDense, 10},
+                                {Path::kDense, 10}});
+  EXPECT_THAT(members(plan_buckets(list, 80)),  // two of 40 bytes each
+              ElementsAre(ElementsAre(3, 4), ElementsAre(1, 2), ElementsAre(0)));
+}
+
+TEST(Buckets, HoldOneKindAndCompleteInTheOrderOfBackward) {
+  const auto list = parameters({{Path::kGather, 10},
+                                {Path::kDense, 1},
+                                {Path::kGather, 10},
+                                {Path::kDense, 1},
+                                {Path::kGather, 10}});
+  // Gathers 4 and 2 fill a bucket, which is complete at 2; the dense ones complete at 1.
+  EXPECT_THAT(members(plan_buckets(list, 80)),
+              ElementsAre(ElementsAre(2, 4), ElementsAre(1, 3), ElementsAre(0)));
+}
+
+TEST(Buckets, ALargerParameterIsABucketOfItsOwn) {
+  const auto list = parameters(
+      {{Path::kDense, 10}, {Path::kDense, 1000}, {Path::kDense, 10}, {Path::kDense, 10}});
+  EXPECT_THAT(members(plan_buckets(list, 80)),
+              ElementsAre(ElementsAre(2, 3), ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(plan_buckets({}, 80), IsEmpty());
+}
+
+TEST(RingElems, ByHand) {
+  EXPECT_EQ(ring_elems_sent(100, 0, 1), 0);
+  EXPECT_EQ(ring_elems_sent(100, 0, 2), 100);  // half of it, twice
+  // 10 elements on 4 ranks: pieces 3 3 2 2. Rank 0 keeps back pieces 1 and 2: 20 - 3 - 2.
+  EXPECT_EQ(ring_elems_sent(10, 0, 4), 15);
+  EXPECT_EQ(ring_elems_sent(10, 1, 4), 16);
+  EXPECT_EQ(ring_elems_sent(10, 2, 4), 15);
+  EXPECT_EQ(ring_elems_sent(10, 3, 4), 14);
+  std::int64_t all = 0;
+  for (int rank = 0; rank < 4; ++rank) all += ring_elems_sent(10, rank, 4);
+  EXPECT_EQ(all, 2 * 3 * 10);  // 2(n-1) rounds, in each of which every element moves once
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,243 @@
+// What every legal (method, way to combine, error feedback) promises, for every registered method.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "aggregate/keys.h"
+#include "tests/support/aggregate_job.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Values;
+using ::testing::ValuesIn;
+
+struct Case {
+  std::string method;
+  std::string combine;
+  bool feedback = false;
+  std::string spec(const std::string& more) const {
+    const char first = method.find(':') == std::string::npos ? ':' : ',';
+    return method + first + "combine=" + combine + (feedback ? ",ef=ef14" : "") + "," + more;
+  }
+};
+
+std::vector<std::string> methods() {
+  return {"none",
+          "cast:fp16",
+          "cast:bf16",
+          "topk:ratio=0.05",
+          "qsgd:bits=8",
+          "qsgd:bits=4,bucket=64",
+          "qsgd:bits=2",
+          "qsgd:levels=1,norm=l2",
+          "signsgd",
+          "signsgd:bucket=tensor",
+          "signsgd:scale=none",
+          "signsgd:vote=majority",
+          "powersgd:rank=2",
+          "powersgd:rank=1,warm=false"};
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& method : methods()) {
+    for (const std::string combine : {"auto", "sum", "gather", "sra"}) {
+      for (const bool feedback : {false, true}) all.push_back({method, combine, feedback});
+    }
+  }
+  return all;
+}
+
+// Read from the claims alone, independently of the plan's code.
+bool legal(const Case& c) {
+  const auto compressor = Registry::builtin().make(c.method);
+  EXPECT_TRUE(compressor.has_value()) << c.method;
+  const Traits traits = compressor.value()->traits();
+  const bool linear = traits.exchange == Exchange::kAllReduceSum;
+  if (c.combine == "sum" && !linear) return false;
+  const bool vote = !traits.mean_is_average_of_own;
+  const bool bounded =
+      compressor.value()->bound(Shape::matrix(64, 64)).kind != ErrorBound::Kind::kNone;
+  if (c.combine == "sra" && (!traits.elementwise || (!vote && !bounded))) return false;
+  if (!c.feedback) return true;
+  if (vote || !bounded) return false;
+  return !(c.combine == "sum" && size_of(traits.payload_dtype) == 2);
+}
+
+// Two of equal shape, odd sizes, a single element, and room for dense ones among them.
+std::vector<JobTensor> tensors() {
+  return {{"a.weight", Shape::matrix(12, 10)}, {"a.bias", Shape::vector(12)},
+          {"b.weight", Shape::matrix(33, 40)}, {"twin.weight", Shape::matrix(33, 40)},
+          {"c.weight", {{5, 3, 3, 3}, 4}},     {"c.bias", Shape::vector(129)},
+          {"scale", Shape::vector(1)}};
+}
+
+// |a - b| in rounding errors of fp32 over so many steps, of values as large as these.
+void expect_close(const std::vector<double>& a, const std::vector<double>& b, int steps) {
+  ASSERT_EQ(a.size(), b.size());
+  double largest = 1;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i]));
+  const double tolerance = 8 * steps * largest * std::numeric_limits<float>::epsilon();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_NEAR(a[i], b[i], tolerance) << "element " << i << " of " << a.size();
+  }
+}
+
+class AggregateLaws : public ::testing::TestWithParam<Case> {
+ protected:
+  Job job(int ranks, int steps, const std::string& more) const {
+    Job job;
+    job.compressor = GetParam().spec(more);
+    job.tensors = tensors();
+    job.ranks = ranks;
+    job.steps = steps;
+    job.bucket_bytes = 4000;
+    return job;
+  }
+};
+
+TEST_P(AggregateLaws, IllegalPairsAreRefusedWithAReasonAndARemedy) {
+  if (legal(GetParam())) return;
+  const JobOutcome outcome = run_job(job(2, 1, "min_elems=0"));
+  EXPECT_EQ(outcome.status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("write "));
+}
+
+TEST_P(AggregateLaws, ReplicasAgreeBitForBitAndNothingIsLost) {
+  if (!legal(GetParam())) return;
+  for (const int ranks : {1, 2, 3, 4}) {
+    const int steps = ranks == 3 ? 60 : 12;
+    for (const std::string more : {"min_elems=100", "min_elems=0,dense_1d=false"}) {
+      SCOPED_TRACE(GetParam().spec(more) + " on " + std::to_string(ranks));
+      const Job the_job = job(ranks, steps, more);
+      const JobOutcome outcome = run_job(the_job);
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+      EXPECT_EQ(outcome.first_difference, -1);
+      if (!GetParam().feedback) continue;
+      std::vector<double> kept = average_residual(the_job, outcome);
+      for (std::size_t e = 0; e < kept.size(); ++e) kept[e] += outcome.sum_of_means[e];
+      expect_close(kept, outcome.sum_of_averages, steps);
+    }
+  }
+}
+
+TEST_P(AggregateLaws, BucketsAndTheOrderOfReadyChangeNoBit) {
+  if (!legal(GetParam())) return;
+  Job one = job(3, 4, "min_elems=100");
+  one.bucket_bytes = 1 << 20;
+  one.permute = false;
+  Job many = one;
+  many.bucket_bytes = 1;
+  many.permute = true;
+  many.contiguous = true;
+  const JobOutcome a = run_job(one);
+  const JobOutcome b = run_job(many);
+  ASSERT_TRUE(a.status.ok()) << a.status.message();
+  ASSERT_TRUE(b.status.ok()) << b.status.message();
+  EXPECT_EQ(a.means, b.means);
+}
+
+TEST_P(AggregateLaws, SaveAndRestoreInTheMiddleChangeNoBit) {
+  if (!legal(GetParam())) return;
+  Job through = job(2, 8, "min_elems=100,warmup_steps=2");
+  Job interrupted = through;
+  interrupted.restart_after = 5;
+  const JobOutcome a = run_job(through);
+  const JobOutcome b = run_job(interrupted);
+  ASSERT_TRUE(a.status.ok()) << a.status.message();
+  ASSERT_TRUE(b.status.ok()) << b.status.message();
+  EXPECT_EQ(a.means, b.means);
+  EXPECT_EQ(a.state, b.state);
+}
+
+TEST_P(AggregateLaws, ZeroGradientsGiveFiniteMeansAndStayEqual) {
+  if (!legal(GetParam())) return;
+  Job zero = job(3, 3, "min_elems=0,dense_1d=false");
+  zero.gradient = [](const std::string&, int, int, std::int64_t) { return 0.0F; };
+  const JobOutcome outcome = run_job(zero);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_EQ(outcome.first_difference, -1);
+  // The bare sign and the vote have no zero to send: sign(0) = +1 by convention.
+  const bool bare = GetParam().method.find("scale=none") != std::string::npos ||
+                    GetParam().method.find("vote") != std::string::npos;
+  for (const float mean : outcome.means.back()) ASSERT_EQ(mean, bare ? 1.0F : 0.0F);
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.method + "_" + info.param.combine;
+  if (info.param.feedback) name += "_ef14";
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryMethod, AggregateLaws, ValuesIn(cases()), name_of);
+
+TEST(AggregateLawsCover, EveryRegisteredMethod) {
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    const auto listed = methods();
+    EXPECT_TRUE(std::any_of(listed.begin(), listed.end(), [&](const std::string& spec) {
+      return spec.substr(0, spec.find(':')) == method.name;
+    })) << method.name;
+  }
+}
+
+TEST(AggregateLawsAtEight, TelescopingOverAHundredSteps) {
+  for (const std::string spec :
+       {"topk:ratio=0.05,ef=ef14,min_elems=100", "signsgd:bucket=tensor,ef=ef14,min_elems=100",
+        "powersgd:rank=1,ef=ef14,min_elems=100"}) {
+    SCOPED_TRACE(spec);
+    Job job;
+    job.compressor = spec;
+    job.tensors = tensors();
+    job.ranks = 8;
+    job.steps = 100;
+    const JobOutcome outcome = run_job(job);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_EQ(outcome.first_difference, -1);
+    std::vector<double> kept = average_residual(job, outcome);
+    for (std::size_t e = 0; e < kept.size(); ++e) kept[e] += outcome.sum_of_means[e];
+    expect_close(kept, outcome.sum_of_averages, job.steps);
+  }
+}
+
+// With an identity in the place of the method the residuals are what the next mean brings.
+TEST(AggregateLawsReshard, FourRanksToThreeKeepTheAverageResidual) {
+  for (const std::string spec : {"signsgd:ef=ef14,combine=sra,min_elems=0,dense_1d=false",
+                                 "topk:ratio=0.05,ef=ef14,min_elems=0,dense_1d=false"}) {
+    SCOPED_TRACE(spec);
+    Job four;
+    four.compressor = spec;
+    four.tensors = tensors();
+    four.ranks = 4;
+    four.steps = 7;
+    const JobOutcome before = run_job(four);
+    ASSERT_TRUE(before.status.ok()) << before.status.message();
+    const std::vector<double> wanted = average_residual(four, before);
+    EXPECT_GT(*std::max_element(wanted.begin(), wanted.end()), 0.1);  // there is something to keep
+
+    Job three = four;
+    three.ranks = 3;
+    three.steps = 9;
+    three.start = before.state;
+    const JobOutcome after = run_job(three);
+    ASSERT_TRUE(after.status.ok()) << after.status.message();
+    std::vector<double> kept = average_residual(three, after);
+    for (std::size_t e = 0; e < kept.size(); ++e) {
+      kept[e] += after.sum_of_means[e] - wanted[e];
+    }
+    expect_close(kept, after.sum_of_averages, three.steps);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing

@@ -1,0 +1,294 @@
+#include "tests/support/aggregate_job.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "base/elements.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "gradwire/schedule.h"
+
+namespace gradwire::testing {
+namespace {
+
+using State = std::map<std::string, Flat>;
+
+std::int64_t elems_of(const Job& job) {
+  std::int64_t elems = 0;
+  for (const JobTensor& tensor : job.tensors) elems += tensor.shape.elems();
+  return elems;
+}
+
+// Bytes of a state() that outlive the aggregator.
+struct SavedTensor {
+  std::string name;
+  Shape shape;
+  DType dtype;
+  std::vector<std::byte> bytes;
+};
+using Saved = std::vector<SavedTensor>;
+
+Saved save(Aggregator& aggregator) {
+  Saved saved;
+  for (const NamedTensor& entry : aggregator.state()) {
+    const auto bytes = entry.tensor.bytes();
+    saved.push_back(
+        {entry.name, entry.tensor.shape(), entry.tensor.dtype(), {bytes.begin(), bytes.end()}});
+  }
+  return saved;
+}
+
+std::vector<NamedTensor> views(Saved& saved) {
+  std::vector<NamedTensor> all;
+  for (SavedTensor& entry : saved) {
+    all.push_back({entry.name, TensorView(entry.bytes.data(), entry.shape, entry.dtype)});
+  }
+  return all;
+}
+
+State floats(const Saved& saved) {
+  State state;
+  for (const SavedTensor& entry : saved) {
+    if (entry.dtype != DType::kF32) continue;
+    Flat& values = state[entry.name];
+    values.resize(entry.bytes.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+  }
+  return state;
+}
+
+// One rank of a job.
+class JobRank {
+ public:
+  JobRank(const Job& job, Communicator& communicator)
+      : job_(job), communicator_(communicator), rank_(communicator.rank()) {
+    for (const JobTensor& tensor : job.tensors) {
+      offsets_.push_back(memory_.size());
+      memory_.resize(memory_.size() + static_cast<std::size_t>(tensor.shape.elems()) +
+                     (job.contiguous ? 0 : 3));
+    }
+    sum_of_own.assign(static_cast<std::size_t>(elems_of(job)), 0.0);
+  }
+
+  Status run() {
+    GW_TRY(build());
+    if (!job_.start.empty()) GW_TRY(load_start());
+    for (int step = 0; step < job_.steps; ++step) {
+      if (step > 0 && step == job_.restart_after) GW_TRY(restart());
+      before_last = aggregator_->stats();
+      GW_TRY(one_step(step));
+    }
+    stats = aggregator_->stats();
+    warnings = aggregator_->warnings();
+    state = floats(save(*aggregator_));
+    return {};
+  }
+
+  // The aggregator goes before the communicator that it was made from.
+  void end() { aggregator_.reset(); }
+
+  std::vector<Flat> means;
+  std::vector<double> sum_of_own;
+  State state;
+  AggregateStats stats, before_last;
+  std::vector<std::string> warnings;
+
+ private:
+  TensorView view(std::size_t i) {
+    return {reinterpret_cast<std::byte*>(memory_.data() + offsets_[i]), job_.tensors[i].shape,
+            DType::kF32};
+  }
+
+  Status build() {
+    AggregatorOptions options;
+    options.compressor = job_.compressor;
+    options.bucket_bytes = job_.bucket_bytes;
+    options.seed = job_.seed;
+    options.algorithm = job_.algorithm;
+    options.allow_unsafe = job_.allow_unsafe;
+    GW_ASSIGN(aggregator_, Aggregator::create(communicator_, Registry::builtin(), options));
+    for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
+      GW_TRY(aggregator_->add(job_.tensors[i].name, view(i)));
+    }
+    return {};
+  }
+
+  // What a checkpoint does; every rank keeps its own part here.
+  Status restart() {
+    Saved saved = save(*aggregator_);
+    aggregator_.reset();
+    GW_TRY(build());
+    std::vector<std::vector<NamedTensor>> by_rank(static_cast<std::size_t>(job_.ranks),
+                                                  views(saved));
+    return aggregator_->load_state(by_rank);
+  }
+
+  Status load_start() {
+    std::vector<Saved> saved;
+    for (const auto& old : job_.start) {
+      saved.emplace_back();
+      for (const auto& [name, values] : old) {
+        const auto bytes = std::as_bytes(std::span(values));
+        saved.back().push_back({name,
+                                Shape::vector(static_cast<std::int64_t>(values.size())),
+                                DType::kF32,
+                                {bytes.begin(), bytes.end()}});
+      }
+      const std::int64_t step = 0;
+      const auto bytes = std::as_bytes(std::span(&step, 1));
+      saved.back().push_back(
+          {"aggregator.step", Shape::vector(1), DType::kI64, {bytes.begin(), bytes.end()}});
+    }
+    std::vector<std::vector<NamedTensor>> by_rank;
+    for (Saved& old : saved) by_rank.push_back(views(old));
+    return aggregator_->load_state(by_rank);
+  }
+
+  void fill(int step) {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
+      float* out = memory_.data() + offsets_[i];
+      for (std::int64_t e = 0; e < job_.tensors[i].shape.elems(); ++e) {
+        const std::string& name = job_.tensors[i].name;
+        out[e] = job_.gradient ? job_.gradient(name, rank_, step, e)
+                               : default_gradient(name, rank_, step, e);
+        sum_of_own[at++] += static_cast<double>(out[e]);
+      }
+    }
+  }
+
+  Status one_step(int step) {
+    fill(step);
+    std::vector<int> order(job_.tensors.size());
+    std::iota(order.rbegin(), order.rend(), 0);
+    if (job_.permute) {
+      const RandomStream random(3, RandomUse::kTest, 0, rank_, 0, static_cast<std::uint64_t>(step));
+      for (std::size_t i = order.size(); i > 1; --i) {
+        std::swap(order[i - 1], order[random.word(i) % i]);
+      }
+    }
+    for (const int index : order) GW_TRY(aggregator_->ready(index));
+    GW_TRY(aggregator_->finish());
+    means.emplace_back();
+    for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
+      const float* begin = memory_.data() + offsets_[i];
+      means.back().insert(means.back().end(), begin, begin + job_.tensors[i].shape.elems());
+    }
+    return {};
+  }
+
+  const Job& job_;
+  Communicator& communicator_;
+  int rank_;
+  std::vector<float> memory_;
+  std::vector<std::size_t> offsets_;
+  std::unique_ptr<Aggregator> aggregator_;
+};
+
+bool same_bytes(const Flat& a, const Flat& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+AggregateStats difference(const AggregateStats& a, const AggregateStats& b) {
+  AggregateStats d;
+  d.gradient_bytes = a.gradient_bytes - b.gradient_bytes;
+  d.dense_ring_bytes = a.dense_ring_bytes - b.dense_ring_bytes;
+  d.payload_bytes = a.payload_bytes - b.payload_bytes;
+  d.wire_bytes = a.wire_bytes - b.wire_bytes;
+  return d;
+}
+
+void collect(const Job& job, std::vector<std::unique_ptr<JobRank>>& ranks, JobOutcome& outcome) {
+  outcome.means = std::move(ranks[0]->means);
+  outcome.warnings = ranks[0]->warnings;
+  const auto elems = static_cast<std::size_t>(elems_of(job));
+  outcome.sum_of_means.assign(elems, 0.0);
+  outcome.sum_of_averages.assign(elems, 0.0);
+  for (std::size_t step = 0; step < outcome.means.size(); ++step) {
+    for (std::size_t e = 0; e < elems; ++e) outcome.sum_of_means[e] += outcome.means[step][e];
+    for (std::size_t r = 1; r < ranks.size() && outcome.first_difference < 0; ++r) {
+      if (!same_bytes(ranks[r]->means[step], outcome.means[step])) {
+        outcome.first_difference = static_cast<int>(step);
+      }
+    }
+  }
+  for (const auto& rank : ranks) {
+    for (std::size_t e = 0; e < elems; ++e) {
+      outcome.sum_of_averages[e] += rank->sum_of_own[e] / job.ranks;
+    }
+    outcome.state.push_back(rank->state);
+    outcome.stats.push_back(rank->stats);
+    outcome.stats_of_last_step.push_back(difference(rank->stats, rank->before_last));
+  }
+}
+
+}  // namespace
+
+std::vector<Status> on_ranks(int size, const RankBody& body, const CommunicatorOptions& options) {
+  auto communicators = make_inproc_communicators(size, options);
+  if (!communicators.has_value()) return {communicators.error()};
+  std::vector<Status> outcomes(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    threads.emplace_back([&, r] { outcomes[r] = body(communicators.value()[r]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+float default_gradient(const std::string& tensor, int rank, int step, std::int64_t e) {
+  const auto draw = [&](int who) {
+    const RandomStream random(11, RandomUse::kTest, hash_name(tensor), who, 0,
+                              static_cast<std::uint64_t>(step));
+    return random.uniform(static_cast<std::uint64_t>(e)) - 0.5F;
+  };
+  return 2 * draw(rank) + 0.5F * draw(kSharedRank);
+}
+
+JobOutcome run_job(const Job& job) {
+  JobOutcome outcome;
+  std::vector<std::unique_ptr<JobRank>> ranks(static_cast<std::size_t>(job.ranks));
+  const auto statuses = on_ranks(job.ranks, [&](std::unique_ptr<Communicator>& communicator) {
+    auto& rank = ranks[static_cast<std::size_t>(communicator->rank())];
+    rank = std::make_unique<JobRank>(job, *communicator);
+    const Status status = rank->run();
+    rank->end();
+    return status;
+  });
+  for (const Status& status : statuses) {
+    if (outcome.status.ok()) outcome.status = status;
+  }
+  if (outcome.status.ok()) collect(job, ranks, outcome);
+  ranks.clear();
+  return outcome;
+}
+
+std::vector<double> average_residual(const Job& job, const JobOutcome& outcome) {
+  std::vector<double> all;
+  for (const JobTensor& tensor : job.tensors) {
+    std::vector<double> sum(static_cast<std::size_t>(tensor.shape.elems()), 0.0);
+    for (int r = 0; r < job.ranks; ++r) {
+      const State& state = outcome.state[static_cast<std::size_t>(r)];
+      if (const auto error = state.find(tensor.name + ".error"); error != state.end()) {
+        for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += error->second[e];
+      }
+      if (const auto error2 = state.find(tensor.name + ".error2"); error2 != state.end()) {
+        const Range own = piece(tensor.shape.elems(), job.ranks, r);
+        for (std::int64_t e = own.begin; e < own.end; ++e) {
+          sum[static_cast<std::size_t>(e)] +=
+              error2->second[static_cast<std::size_t>(e - own.begin)];
+        }
+      }
+    }
+    for (const double value : sum) all.push_back(value / job.ranks);
+  }
+  return all;
+}
+
+}  // namespace gradwire::testing

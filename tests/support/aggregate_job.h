@@ -1,0 +1,66 @@
+// A training job without a model: ranks as threads, known gradients in, means out. What every
+// test of the aggregator needs, once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/aggregator.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire::testing {
+
+// Runs body on one thread per rank, each with its communicator; returns their outcomes by rank.
+// A body may destroy its communicator: that is a rank that leaves.
+using RankBody = std::function<Status(std::unique_ptr<Communicator>& communicator)>;
+std::vector<Status> on_ranks(int size, const RankBody& body,
+                             const CommunicatorOptions& options = {});
+
+struct JobTensor {
+  std::string name;
+  Shape shape;
+};
+
+struct Job {
+  std::string compressor = "none";
+  std::vector<JobTensor> tensors;
+  int ranks = 1;
+  int steps = 1;
+  std::int64_t bucket_bytes = 4 << 20;
+  std::string algorithm = "canonical";
+  bool allow_unsafe = false;
+  bool permute = true;      // ready() in another order on every rank and step
+  bool contiguous = false;  // gradients one after another in memory
+  int restart_after = 0;    // so many steps, then everything is built anew from state(); 0: never
+  std::uint64_t seed = 1;
+  // Element `e` of `tensor` on `rank` at `step`; default: see default_gradient().
+  std::function<float(const std::string& tensor, int rank, int step, std::int64_t e)> gradient;
+  // State to start from, by old rank.
+  std::vector<std::map<std::string, std::vector<float>>> start;
+};
+
+// Uniform in [-1, 1) by rank plus a part that all ranks share.
+float default_gradient(const std::string& tensor, int rank, int step, std::int64_t e);
+
+using Flat = std::vector<float>;  // all tensors of a job, one after another
+struct JobOutcome {
+  Status status;              // the first rank's that is not ok
+  std::vector<Flat> means;    // by step, of rank 0
+  int first_difference = -1;  // the first step after which the ranks' means differ in a bit
+  std::vector<double> sum_of_means;
+  std::vector<double> sum_of_averages;             // of the gradients that went in
+  std::vector<std::map<std::string, Flat>> state;  // by rank, f32 entries, after the last step
+  std::vector<AggregateStats> stats;               // by rank
+  std::vector<AggregateStats> stats_of_last_step;  // by rank: stats less those one step earlier
+  std::vector<std::string> warnings;               // of rank 0
+};
+JobOutcome run_job(const Job& job);
+
+// (1/n) (sum over ranks of ".error" + ".error2" joined), flat as the means.
+std::vector<double> average_residual(const Job& job, const JobOutcome& outcome);
+
+}  // namespace gradwire::testing
