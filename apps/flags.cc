@@ -12,9 +12,14 @@
 namespace gradwire {
 namespace {
 
-// The text of a bad value's error, without the flag's name, which apply_*() puts before it.
+// The text of a bad value's error, without the flag's name, which named() puts before it.
 Status bad_value(const std::string& seen, const std::string& wanted) {
   return {Code::kInvalidArgument, "('" + seen + "' seen; " + wanted + " wanted)"};
+}
+
+// "bad value for --steps ('x' seen; ...)", or with a colon before a grammar's own words.
+std::string named(const std::string& flag, std::string_view error) {
+  return "bad value for " + flag + (error.starts_with("(") ? " " : ": ") + std::string(error);
 }
 
 std::string range_text(const Limits& limits) {
@@ -287,8 +292,8 @@ Status Flags::apply_words() {
     }
     const std::string text = flag->is_toggle ? (flag->flag_seen ? "true" : "false") : flag->text;
     if (const Status set = flag->set(text); !set.ok()) {
-      return {set.code(), command_ + ": bad value for " + (flag->is_positional ? "" : "--") +
-                              flag->name + " " + std::string(set.message())};
+      return {set.code(), command_ + ": " +
+                              named((flag->is_positional ? "" : "--") + flag->name, set.message())};
     }
     flag->given = true;
   }
@@ -313,8 +318,7 @@ Status Flags::apply_file(const std::string& path) {
     Flag& flag = **found;
     if (flag.given) continue;  // the command line wins
     if (const Status set = flag.set(entry.value); !set.ok()) {
-      return {set.code(),
-              where + ": bad value for " + entry.key + " " + std::string(set.message())};
+      return {set.code(), where + ": " + named(entry.key, set.message())};
     }
     flag.given = true;
   }

@@ -75,7 +75,8 @@ void Progress::draw_bar(std::int64_t done, const std::string& text) {
 
 void Progress::print_line(std::int64_t done, const std::string& text) {
   if (done < next_line_) return;
-  next_line_ = std::min((done / line_every_ + 1) * line_every_, std::max(total_, done + 1));
+  next_line_ = (done / line_every_ + 1) * line_every_;
+  if (total_ - next_line_ < line_every_ / 2) next_line_ = std::max(total_, done + 1);
   std::fprintf(out_, "%s %lld/%lld  %s%s\n", label_.c_str(), static_cast<long long>(done),
                static_cast<long long>(total_), text.c_str(),
                done < total_ ? ("  ETA " + time_left(done)).c_str() : "");

@@ -18,5 +18,9 @@ Result<int> inspect_compressors(const std::vector<std::string>& args);
 Result<int> inspect_payload(const std::vector<std::string>& args);
 // `inspect encode SPEC --out FILE`: makes one from random elements.
 Result<int> inspect_encode(const std::vector<std::string>& args);
+// `inspect schedule ALGORITHM RANKS`: every rank's rounds and the checker's verdict.
+Result<int> inspect_schedule(const std::vector<std::string>& args);
+// `inspect data SET`: counts, shapes and pixel figures.
+Result<int> inspect_data(const std::vector<std::string>& args);
 
 }  // namespace gradwire

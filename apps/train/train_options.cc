@@ -24,8 +24,8 @@ void add_problem_flags(Flags& flags, TrainOptions& o) {
 void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.group("Optimisation");
   flags.integer("steps", o.steps, kFromZero, "optimizer steps");
-  flags.number("epochs", o.epochs, {0, 1e6}, "passes over the training set, instead of --steps",
-               "none");
+  flags.integer("epochs", o.epochs, kFromOne, "passes over the training set, instead of --steps",
+                "none");
   flags.integer("batch", o.batch, kFromOne, "global batch in samples, over all ranks");
   flags.seed("seed", o.seed, "of initial parameters, data order and dithers");
   flags.number("lr", o.lr, {0, 1e6}, "learning rate");
@@ -35,7 +35,7 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.custom(
       "lr-schedule", "SCHEDULE", "constant",
       [&o](const std::string& text) {
-        GW_ASSIGN(o.lr_schedule, parse_lr_schedule(text));
+        GW_ASSIGN(o.lr_schedule, LrSchedule::parse(text));
         return Status();
       },
       "constant, or step:FRACTION:FACTOR: times FACTOR after that fraction of the steps");
@@ -79,22 +79,6 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
 }
 
 }  // namespace
-
-Result<LrSchedule> parse_lr_schedule(const std::string& text) {
-  const Status bad(Code::kInvalidArgument,
-                   "('" + text +
-                       "' seen; constant or step:FRACTION:FACTOR with fraction from 0 to 1 "
-                       "and factor of at least 0 wanted)");
-  if (text == "constant") return LrSchedule{};
-  if (!text.starts_with("step:")) return bad;
-  const std::string rest = text.substr(5);
-  const std::size_t colon = rest.find(':');
-  if (colon == std::string::npos) return bad;
-  const auto fraction = to_double(rest.substr(0, colon));
-  const auto factor = to_double(rest.substr(colon + 1));
-  if (!fraction || !factor || *fraction < 0 || *fraction > 1 || *factor < 0) return bad;
-  return LrSchedule{true, *fraction, *factor};
-}
 
 void add_train_flags(Flags& flags, TrainOptions& options) {
   add_problem_flags(flags, options);

@@ -7,18 +7,9 @@
 
 #include "apps/flags.h"
 #include "gradwire/status.h"
+#include "trainer/lr_schedule.h"
 
 namespace gradwire {
-
-// How the learning rate goes: constant, or multiplied by `factor` once, after `fraction` of all
-// steps.
-struct LrSchedule {
-  bool step = false;
-  double fraction = 1;
-  double factor = 1;
-};
-// "constant" or "step:0.6:0.1".
-Result<LrSchedule> parse_lr_schedule(const std::string& text);
 
 struct TrainOptions {
   std::string model = "mlp";
@@ -27,7 +18,7 @@ struct TrainOptions {
   std::string data_dir;  // "" asks GRADWIRE_DATA, then the folder that carries the set
 
   std::int64_t steps = 200;
-  double epochs = 0;         // > 0: steps is worked out from the set's size
+  std::int64_t epochs = 0;   // > 0: instead of steps
   std::int64_t batch = 128;  // samples of all ranks together
   std::uint64_t seed = 1;
   double lr = 0.05;

@@ -38,7 +38,6 @@ TEST(Flags, ValuesArrive) {
   EXPECT_EQ(o.hidden, (std::vector<std::int64_t>{32, 16}));
   EXPECT_EQ(o.bucket_bytes, 65536);
   EXPECT_TRUE(o.allow_unsafe);
-  EXPECT_TRUE(o.lr_schedule.step);
   EXPECT_EQ(o.lr_schedule.fraction, 0.5);
   EXPECT_EQ(o.lr_schedule.factor, 0.25);
   EXPECT_EQ(o.compressor, "*.bias=none;*=cast:bf16");
@@ -77,9 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{{"--bucket-bytes", "4Q"},
                 "train: bad value for --bucket-bytes ('4Q' seen; a number of bytes such as 4096, "
                 "64K, 25M or 1G wanted)"},
-        Refusal{{"--lr-schedule", "step:2:0.1"},
-                "train: bad value for --lr-schedule ('step:2:0.1' seen; constant or "
-                "step:FRACTION:FACTOR with fraction from 0 to 1 and factor of at least 0 wanted)"},
+        Refusal{
+            {"--lr-schedule", "step:2:0.1"},
+            "train: bad value for --lr-schedule: learning rate schedule 'step:2:0.1'; constant or "
+            "step:FRACTION:FACTOR with 0 <= FRACTION <= 1 and FACTOR >= 0 wanted"},
         Refusal{{"--stepz", "3"},
                 "train: unknown flag ('--stepz' seen; perhaps --steps wanted, see gradwire train "
                 "--help)"},
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Flags, ABadSpecShowsWhere) {
   EXPECT_THAT(error_of({"--compressor", "topk:"}),
-              testing::StartsWith("train: bad value for --compressor"));
+              testing::StartsWith("train: bad value for --compressor: "));
 }
 
 TEST(Flags, AMissingValueIsAnError) {

@@ -25,7 +25,7 @@ THIRD_PARTY = {
     r"^Eigen/": ["device/cpu/", "trainer/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
     r"^zlib\.h$": ["trainer/"],
-    r"^nlohmann/": ["apps/", "trainer/"],
+    r"^nlohmann/": ["apps/", "trainer/", "tests/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],
     r"^mpi\.h$": ["bench/peers/"],
     r"^gtest/|^gmock/": ["tests/"],

@@ -1,0 +1,66 @@
+#include "apps/job.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "apps/environment.h"
+#include "apps/process_transport.h"
+#include "apps/whole_file.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Result<std::string> job_secret() {
+  if (const auto secret = environment("GRADWIRE_SECRET")) return *secret;
+  const auto path = environment("GRADWIRE_SECRET_FILE");
+  if (!path) return std::string();
+  auto contents = read_whole_file(*path);
+  if (!contents.has_value()) return contents.error().with_context("GRADWIRE_SECRET_FILE");
+  std::string secret = std::move(contents).value();
+  while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
+  if (!secret.empty()) return secret;
+  return Status(Code::kInvalidArgument,
+                "GRADWIRE_SECRET_FILE: '" + *path + "' is empty (a secret wanted)");
+}
+
+}  // namespace
+
+Result<Job> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log) {
+  GW_ASSIGN(const std::string secret, job_secret());
+  log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
+  Job job;
+  GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
+  GW_ASSIGN(auto transport, make_process_transport(job.rendezvous, options.deadline_seconds, log));
+  GW_ASSIGN(job.communicator, make_communicator(std::move(transport), options));
+  log(LogLevel::kInfo, job.communicator->describe());
+  return job;
+}
+
+Result<double> deadline_from_environment(double otherwise) {
+  const auto text = environment("GRADWIRE_DEADLINE");
+  if (!text) return otherwise;
+  const auto seconds = to_double(*text);
+  if (seconds && *seconds > 0) return *seconds;
+  return Status(Code::kInvalidArgument,
+                "bad value for GRADWIRE_DEADLINE ('" + *text + "' seen; seconds above 0 wanted)");
+}
+
+int fail_promptly(const Status& error) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "gradwire: error: %.*s\n", static_cast<int>(error.message().size()),
+               error.message().data());
+  std::fflush(stderr);
+  // Destructors say goodbye to the other ranks, but may not hold the process up.
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::_Exit(1);
+  }).detach();
+  return 1;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,32 @@
+// From the environment of a launched process to its communicator.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "gradwire/communicator.h"
+#include "gradwire/config.h"
+#include "gradwire/rendezvous.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// One rank of a job of processes. The communicator goes before the store it was made from.
+struct Job {
+  Rendezvous rendezvous;
+  std::unique_ptr<Communicator> communicator;
+};
+
+// Collective over the job's processes: meets them where `launch` says and connects to them. The
+// secret is GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names.
+Result<Job> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log);
+
+// Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
+// else `otherwise`.
+Result<double> deadline_from_environment(double otherwise);
+
+// Prints the error of a rank of a job and returns its exit status. The process ends soon after,
+// whatever its destructors wait for: other ranks and the launcher count on it.
+int fail_promptly(const Status& error);
+
+}  // namespace gradwire

@@ -1,0 +1,70 @@
+// The metrics of a training run as JSON lines: one per step, the last one the totals.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// Of one step on one rank; bytes are of that rank. Seconds of encode, wire and decode overlap with
+// compute; exposed is what of the exchange they did not.
+struct StepRow {
+  std::int64_t step = 0;           // from 0
+  double loss = 0;                 // mean over the global batch, before the update
+  std::optional<double> accuracy;  // of the test set, 0 to 1, where it was evaluated
+  double lr = 0;
+  std::uint64_t bytes_sent = 0;     // at the transport, losses and headers included
+  std::uint64_t payload_bytes = 0;  // what encoding produced
+  std::uint64_t dense_bytes = 0;    // what a ring all-reduce in fp32 would have sent
+  double step_seconds = 0;
+  double compute_seconds = 0;
+  double encode_seconds = 0;
+  double wire_seconds = 0;
+  double decode_seconds = 0;
+  double exposed_seconds = 0;
+};
+
+// Facts of the run that stand in the last line beside the sums of all rows.
+struct RunFacts {
+  std::string model;
+  std::string data;
+  std::string compressor;  // in canonical spelling
+  std::string algorithm;
+  std::string transport;
+  int ranks = 1;
+  std::int64_t accumulate = 1;
+  std::int64_t batch = 0;
+  std::uint64_t seed = 0;
+  double accuracy = 0;  // final
+  std::uint64_t params_hash = 0;
+};
+
+// Not thread-safe. Every line is flushed: a run that is killed keeps its steps.
+class MetricsFile {
+ public:
+  // Replaces what was there. kInvalidArgument names the path.
+  static Result<MetricsFile> create(const std::string& path);
+
+  Status write(const StepRow& row);
+  // Once, at the end.
+  Status write_totals(const RunFacts& facts);
+
+ private:
+  struct CloseFile {
+    void operator()(std::FILE* file) const { (void)std::fclose(file); }
+  };
+  MetricsFile(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  Status write_line(const std::string& line);
+
+  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::string path_;
+  std::int64_t steps_ = 0;
+  StepRow sums_;  // loss and accuracy: the last ones
+};
+
+}  // namespace gradwire

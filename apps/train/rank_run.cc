@@ -1,0 +1,157 @@
+#include "apps/train/rank_run.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "trainer/data/catalog.h"
+#include "trainer/models.h"
+#include "trainer/safetensors.h"
+
+namespace gradwire {
+namespace {
+
+TrainingOptions training_options(const TrainOptions& o, const Communicator& communicator) {
+  TrainingOptions t;
+  t.batch = o.batch;
+  t.rank = communicator.rank();
+  t.ranks = communicator.size();
+  t.accumulate = static_cast<int>(o.accumulate);
+  if (o.epochs > 0) {
+    t.epochs = o.epochs;
+  } else {
+    t.steps = o.steps;
+  }
+  t.lr = o.lr;
+  t.momentum = o.momentum;
+  t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
+  t.schedule = o.lr_schedule;
+  t.seed = o.seed;
+  t.shuffle = o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
+  t.eval_every = o.eval_every;
+  return t;
+}
+
+DataParallelOptions parallel_options(const TrainOptions& o) {
+  DataParallelOptions p;
+  p.aggregator.compressor = o.compressor;
+  p.aggregator.bucket_bytes = o.bucket_bytes;
+  p.aggregator.seed = o.seed;
+  p.aggregator.algorithm = o.algorithm;
+  p.aggregator.allow_unsafe = o.allow_unsafe;
+  p.check_every = o.check_every;
+  return p;
+}
+
+}  // namespace
+
+Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {
+  GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir}));
+  GW_ASSIGN(Model<float> model,
+            make_model<float>({options.model, options.hidden}, data.shape(), data.classes()));
+  return Problem{std::move(data), std::move(model)};
+}
+
+RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
+                 RunReport* report, Trainer trainer)
+    : options_(options),
+      problem_(problem),
+      communicator_(communicator),
+      report_(report),
+      trainer_(std::move(trainer)) {}
+
+Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
+                                                 const Problem& problem, Communicator& communicator,
+                                                 RunReport* report) {
+  auto trainer =
+      Trainer::create(problem.model, problem.data, training_options(options, communicator));
+  if (!trainer.has_value()) return trainer.error().with_context("train");
+  std::unique_ptr<RankRun> run(
+      new RankRun(options, problem, communicator, report, std::move(trainer).value()));
+  // The views stay valid: the trainer does not move any more.
+  const std::vector<NamedTensor> gradients = run->trainer_.gradients();
+  GW_ASSIGN(run->hook_,
+            DataParallelHook::create(communicator, Registry::builtin(), parallel_options(options),
+                                     run->trainer_.parameters(), gradients));
+  return run;
+}
+
+std::string RankRun::headline() {
+  return format(
+      "train %s on %s: %lld parameters, %d rank(s) over %s, %s, %lld step(s) of %lld samples, "
+      "seed %llu",
+      options_.model.c_str(), options_.data.c_str(),
+      static_cast<long long>(parameter_elems(problem_.model.parameters())), communicator_.size(),
+      communicator_.describe().c_str(), options_.compressor.c_str(),
+      static_cast<long long>(trainer_.steps()), static_cast<long long>(options_.batch),
+      static_cast<unsigned long long>(options_.seed));
+}
+
+Status RankRun::start() {
+  // Rank 0 alone reads the file: other hosts need not have it.
+  const bool from_file = !options_.load_params.empty();
+  if (from_file && communicator_.rank() == 0) {
+    GW_TRY(load_safetensors(options_.load_params, trainer_.parameters()));
+  }
+  GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
+  if (report_ != nullptr) {
+    report_->warn(hook_->aggregator().warnings());
+    report_->start(headline(), trainer_.steps());
+  }
+  aggregated_ = hook_->aggregator().stats();
+  bytes_sent_ = communicator_.transport_stats().bytes_sent;
+  return {};
+}
+
+Status RankRun::on_step(const StepReport& step) {
+  if (report_ == nullptr) return {};
+  const AggregateStats now = hook_->aggregator().stats();
+  const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
+  StepRow row;
+  row.step = step.step;
+  row.loss = step.loss;
+  row.accuracy = step.accuracy;
+  row.lr = step.lr;
+  row.bytes_sent = sent - bytes_sent_;
+  row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
+  row.dense_bytes = now.dense_ring_bytes - aggregated_.dense_ring_bytes;
+  row.step_seconds = step.compute_seconds + step.hook_seconds;
+  row.compute_seconds = step.compute_seconds;
+  row.encode_seconds = now.encode_seconds - aggregated_.encode_seconds;
+  row.wire_seconds = now.exchange_seconds - aggregated_.exchange_seconds;
+  row.decode_seconds = now.decode_seconds - aggregated_.decode_seconds;
+  row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds;
+  aggregated_ = now;
+  bytes_sent_ = sent;
+  report_->warn(hook_->aggregator().warnings());
+  return report_->step(row);
+}
+
+Status RankRun::finish(double accuracy) {
+  if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
+  if (report_ == nullptr) return {};
+  if (!options_.save_params.empty()) {
+    GW_TRY(save_safetensors(options_.save_params, trainer_.parameters()));
+  }
+  RunFacts facts;
+  facts.model = options_.model;
+  facts.data = options_.data;
+  facts.compressor = options_.compressor;
+  facts.algorithm = options_.algorithm;
+  facts.transport = communicator_.describe();
+  facts.ranks = communicator_.size();
+  facts.accumulate = options_.accumulate;
+  facts.batch = options_.batch;
+  facts.seed = options_.seed;
+  facts.accuracy = accuracy;
+  facts.params_hash = trainer_.parameter_hash();
+  return report_->finish(facts);
+}
+
+Status RankRun::run() {
+  GW_TRY(start());
+  GW_ASSIGN(const double accuracy,
+            trainer_.run(*hook_, [this](const StepReport& step) { return on_step(step); }));
+  return finish(accuracy);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,60 @@
+// One rank's part of a training run, whatever carries its bytes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "adapters/trainer/data_parallel.h"
+#include "apps/train/report.h"
+#include "apps/train/train_options.h"
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "trainer/data/data_set.h"
+#include "trainer/model.h"
+#include "trainer/training.h"
+
+namespace gradwire {
+
+// Immutable and shared by ranks that are threads.
+struct Problem {
+  DataSet data;
+  Model<float> model;
+};
+// `environment_dir` is what GRADWIRE_DATA says, "" when unset.
+Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir);
+
+// Used from one thread. All arguments are borrowed for its life.
+class RankRun {
+ public:
+  // Collective. `report` is null but on rank 0. Refuses illegal options, also those that are only
+  // known once ranks are.
+  static Result<std::unique_ptr<RankRun>> create(const TrainOptions& options,
+                                                 const Problem& problem, Communicator& communicator,
+                                                 RunReport* report);
+
+  // Collective: trains, compares the replicas, saves and reports. An error is this rank's, and says
+  // all that there is to say.
+  Status run();
+
+ private:
+  RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
+          RunReport* report, Trainer trainer);
+  Status start();
+  Status on_step(const StepReport& step);
+  Status finish(double accuracy);
+  std::string headline();
+
+  const TrainOptions& options_;
+  const Problem& problem_;
+  Communicator& communicator_;
+  RunReport* report_;
+  Trainer trainer_;
+  std::unique_ptr<DataParallelHook> hook_;
+  // As of the end of the last step.
+  AggregateStats aggregated_;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace gradwire

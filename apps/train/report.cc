@@ -1,0 +1,83 @@
+#include "apps/train/report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+std::string amount(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 3; ++unit) bytes /= 1024;
+  return format(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+}  // namespace
+
+Result<RunReport> RunReport::create(const TrainOptions& options) {
+  RunReport report(options.quiet);
+  if (!options.metrics.empty()) {
+    GW_ASSIGN(report.metrics_, MetricsFile::create(options.metrics));
+  }
+  return report;
+}
+
+void RunReport::start(const std::string& headline, std::int64_t steps) {
+  if (quiet_) return;
+  std::printf("%s\n", headline.c_str());
+  std::fflush(stdout);
+  if (steps > 0) {
+    progress_ = std::make_unique<Progress>(stdout, Progress::style_for(stdout), "step", steps);
+  }
+}
+
+Status RunReport::step(const StepRow& row) {
+  ++steps_;
+  seconds_ += row.step_seconds;
+  bytes_sent_ += row.bytes_sent;
+  dense_bytes_ += row.dense_bytes;
+  loss_ = row.loss;
+  if (progress_ != nullptr) {
+    std::string text =
+        format("loss %.4f  %.2f ms/step", row.loss, 1e3 * seconds_ / static_cast<double>(steps_));
+    if (row.accuracy) text += format("  test accuracy %.2f %%", 100 * *row.accuracy);
+    progress_->update(row.step + 1, text);
+  }
+  return metrics_ ? metrics_->write(row) : Status();
+}
+
+void RunReport::warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (std::find(warned_.begin(), warned_.end(), warning) != warned_.end()) continue;
+    warned_.push_back(warning);
+    std::fprintf(stderr, "gradwire: warning: %s\n", warning.c_str());
+  }
+}
+
+Status RunReport::finish(const RunFacts& facts) {
+  progress_.reset();
+  if (metrics_) GW_TRY(metrics_->write_totals(facts));
+  if (quiet_) return {};
+  std::string text = format("test accuracy %.2f %%", 100 * facts.accuracy);
+  if (steps_ > 0) {
+    const auto steps = static_cast<double>(steps_);
+    text +=
+        format(", last loss %.4f, %.2f ms per step, %s sent per rank and step", loss_,
+               1e3 * seconds_ / steps, amount(static_cast<double>(bytes_sent_) / steps).c_str());
+    if (bytes_sent_ > 0 && dense_bytes_ > 0) {
+      text += format(" (fp32 ring %s, ratio %.1f)",
+                     amount(static_cast<double>(dense_bytes_) / steps).c_str(),
+                     static_cast<double>(dense_bytes_) / static_cast<double>(bytes_sent_));
+    }
+  }
+  std::printf("%s, parameters %016llx\n", text.c_str(),
+              static_cast<unsigned long long>(facts.params_hash));
+  std::fflush(stdout);
+  return {};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,44 @@
+// What rank 0 tells about a run: progress for people, metrics for programs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/progress.h"
+#include "apps/train/metrics.h"
+#include "apps/train/train_options.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+class RunReport {
+ public:
+  // Opens the metrics file, if one is asked for.
+  static Result<RunReport> create(const TrainOptions& options);
+
+  // Before the first step; prints what is about to run.
+  void start(const std::string& headline, std::int64_t steps);
+  Status step(const StepRow& row);
+  // Each warning once, on standard error.
+  void warn(const std::vector<std::string>& warnings);
+  // After the last step; prints the summary.
+  Status finish(const RunFacts& facts);
+
+ private:
+  explicit RunReport(bool quiet) : quiet_(quiet) {}
+
+  bool quiet_;
+  std::optional<MetricsFile> metrics_;
+  std::unique_ptr<Progress> progress_;
+  std::vector<std::string> warned_;
+  std::int64_t steps_ = 0;
+  double seconds_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t dense_bytes_ = 0;
+  double loss_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,104 @@
+#include "apps/train/train.h"
+
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "apps/environment.h"
+#include "apps/job.h"
+#include "apps/log_lines.h"
+#include "apps/train/rank_run.h"
+#include "apps/train/report.h"
+#include "apps/train/train_options.h"
+#include "gradwire/config.h"
+
+namespace gradwire {
+namespace {
+
+CommunicatorOptions communicator_options(const TrainOptions& options) {
+  CommunicatorOptions c;
+  c.deadline_seconds = options.deadline;
+  c.algorithm = options.algorithm;
+  return c;
+}
+
+Status train_rank(const TrainOptions& options, const Problem& problem, Communicator& communicator,
+                  RunReport* report) {
+  GW_ASSIGN(const auto run, RankRun::create(options, problem, communicator, report));
+  return run->run();
+}
+
+// Ranks as threads of this process; the error is that of the rank that failed first.
+Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks) {
+  GW_ASSIGN(RunReport report, RunReport::create(options));
+  GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(options)));
+  std::mutex mutex;
+  Status first;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back(
+        [&, communicator = std::move(communicators[static_cast<std::size_t>(rank)])]() mutable {
+          const Status status = train_rank(options, problem, *communicator,
+                                           communicator->rank() == 0 ? &report : nullptr);
+          {  // before the communicator goes: what its end does to others is not the first error
+            const std::lock_guard lock(mutex);
+            if (first.ok()) first = status;
+          }
+          communicator.reset();
+        });
+  }
+  threads.clear();
+  if (!first.ok()) return first;
+  return 0;
+}
+
+// This process is one rank of a job.
+Result<int> train_process(const TrainOptions& options, const Problem& problem,
+                          const LaunchInfo& launch, const Log& log) {
+  std::optional<RunReport> report;
+  if (launch.rank == 0) {
+    GW_ASSIGN(report, RunReport::create(options));
+  }
+  GW_ASSIGN(Job job, join_job(launch, communicator_options(options), log));
+  RunReport* mine = report ? &*report : nullptr;
+  auto run = RankRun::create(options, problem, *job.communicator, mine);
+  const Status status = run.has_value() ? run.value()->run() : run.error();
+  if (!status.ok()) return fail_promptly(status);
+  return 0;
+}
+
+Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
+  if (options.inproc == 0 || launch.size == 1) return {};
+  return {Code::kInvalidArgument, "train: --inproc " + std::to_string(options.inproc) +
+                                      " in a job of " + std::to_string(launch.size) +
+                                      " processes (" + launch.source +
+                                      " seen; ranks as threads or as processes wanted)"};
+}
+
+}  // namespace
+
+Result<int> train_command(const std::vector<std::string>& args) {
+  TrainOptions options;
+  Flags flags(
+      "train",
+      "Trains one model on one data set. Ranks come from the launcher (gradwire run, "
+      "mpirun, srun, torchrun), from --inproc, or there is one. Defaults stand in brackets.");
+  add_train_flags(flags, options);
+  flags.config_file();
+  GW_ASSIGN(const auto outcome, flags.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  GW_TRY(check_train_options(flags, options));
+  if (!flags.given("deadline")) {
+    GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
+  }
+  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
+  GW_TRY(check_launch(options, launch));
+  GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
+  GW_ASSIGN(const Problem problem,
+            load_problem(options, environment("GRADWIRE_DATA").value_or("")));
+  if (launch.size > 1) return train_process(options, problem, launch, log);
+  return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1);
+}
+
+}  // namespace gradwire

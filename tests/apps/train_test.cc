@@ -1,0 +1,149 @@
+// `gradwire train` with ranks as threads, end to end on the carried digits.
+#include "apps/train/train.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "tests/apps/temporary_folder.h"
+#include "tests/apps/train_runs.h"
+
+namespace gradwire {
+namespace {
+
+class Train : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Train, MetricsHaveALinePerStepAndTotals) {
+  ASSERT_EQ(train({"--inproc", "2", "--steps", "5", "--batch", "32", "--eval-every", "2",
+                   "--hidden", "16", "--seed", "3", "--metrics", file("m.jsonl"), "--compressor",
+                   "topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false"}),
+            "ok");
+  const auto lines = json_lines(file("m.jsonl"));
+  ASSERT_EQ(lines.size(), 6U);
+  std::uint64_t sent = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    const nlohmann::json& line = lines[i];
+    EXPECT_EQ(line["step"], i);
+    EXPECT_TRUE(line["loss"].is_number());
+    // Evaluated after the 2nd and the 4th step, and after the last one.
+    EXPECT_EQ(line.contains("accuracy"), i == 1 || i == 3 || i == 4) << line;
+    for (const char* key : {"bytes_sent", "payload_bytes", "dense_bytes"}) {
+      EXPECT_GT(line[key].get<std::uint64_t>(), 0U) << key;
+    }
+    for (const char* key : {"step_seconds", "compute_seconds", "encode_seconds", "wire_seconds",
+                            "decode_seconds", "exposed_seconds"}) {
+      EXPECT_GE(line[key].get<double>(), 0.0) << key;
+    }
+    // 64*16 + 16 + 16*10 + 10 fp32 parameters: a ring of two sends each element once.
+    EXPECT_EQ(line["dense_bytes"], 1210 * 4);
+    // ceil(0.1 n) pairs of 8 bytes per tensor: 103 + 2 + 16 + 1, and what frames them.
+    EXPECT_GE(line["payload_bytes"], 122 * 8);
+    EXPECT_LE(line["payload_bytes"], 122 * 8 + 4 * 16);
+    sent += line["bytes_sent"].get<std::uint64_t>();
+  }
+  const nlohmann::json& total = lines[5];
+  EXPECT_EQ(total["total"], true);
+  EXPECT_EQ(total["steps"], 5);
+  EXPECT_EQ(total["bytes_sent"], sent);
+  EXPECT_EQ(total["ranks"], 2);
+  EXPECT_EQ(total["seed"], 3);
+  EXPECT_EQ(total["accuracy"], lines[4]["accuracy"]);
+  EXPECT_EQ(total["compressor"], "topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false");
+  EXPECT_THAT(total["params_hash"].get<std::string>(), testing::MatchesRegex("[0-9a-f]{16}"));
+  for (const char* key : {"transport", "gradwire", "commit", "model", "data", "batch"}) {
+    EXPECT_TRUE(total.contains(key)) << key;
+  }
+}
+
+TEST_F(Train, TheLossHasNineDigitsAndTheFirstIsThatOfTheStart) {
+  ASSERT_EQ(train({"--steps", "2", "--batch", "100", "--metrics", file("m.jsonl")}), "ok");
+  const auto lines = json_lines(file("m.jsonl"));
+  ASSERT_EQ(lines.size(), 3U);
+  const std::string digits = lines[0]["loss"].dump();
+  EXPECT_LE(digits.size(), 10U) << digits;                           // nine and a point
+  EXPECT_NEAR(lines[0]["loss"].get<double>(), std::log(10.0), 0.2);  // ten classes, no knowledge
+}
+
+class Replicas : public Train, public testing::WithParamInterface<int> {};
+
+TEST_P(Replicas, CanonicalOrderEqualsAccumulationBitForBit) {
+  const std::string n = std::to_string(GetParam());
+  const Words common{"--steps", "20", "--batch", "48", "--hidden", "32,16", "--seed", "7"};
+  const auto run = [&](Words flags, const std::string& name) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    flags.insert(flags.end(), {"--save-params", file(name)});
+    ASSERT_EQ(train(flags), "ok") << name;
+  };
+  for (const char* where : {"server", "worker"}) {
+    run({"--accumulate", n, "--momentum-at", where}, "accumulated");
+    run({"--inproc", n, "--momentum-at", where, "--algorithm", "canonical"}, "canonical");
+    run({"--inproc", n, "--momentum-at", where, "--algorithm", "ring"}, "ring");
+    EXPECT_EQ(contents(file("accumulated")), contents(file("canonical"))) << where;
+    EXPECT_LE(relative_distance(file("accumulated"), file("ring")), 1e-6) << where;
+  }
+}
+
+TEST_P(Replicas, StayIdenticalAfterEveryStepUnderEveryCompressor) {
+  for (const std::string& spec : all_compressors()) {
+    EXPECT_EQ(
+        train({"--inproc", std::to_string(GetParam()), "--steps", "6", "--batch", "48", "--hidden",
+               "16", "--check-every", "1", "--allow-unsafe", "--compressor", spec, "--lr", "0.01"}),
+        "ok")
+        << spec;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, testing::Values(2, 3, 4));
+
+TEST_F(Train, TheCnnIsExactToo) {
+  const Words common{"--model", "cnn", "--steps", "4", "--batch", "32", "--save-params"};
+  const auto run = [&](Words flags, const std::string& name) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    flags.push_back(file(name));
+    ASSERT_EQ(train(flags), "ok") << name;
+  };
+  run({"--accumulate", "2"}, "accumulated");
+  run({"--inproc", "2", "--algorithm", "canonical"}, "canonical");
+  EXPECT_EQ(contents(file("accumulated")), contents(file("canonical")));
+}
+
+TEST_F(Train, SavedParametersAreTheStartOfARunThatLoadsThem) {
+  ASSERT_EQ(train({"--steps", "0", "--seed", "5", "--save-params", file("start")}), "ok");
+  EXPECT_FALSE(contents(file("start")).empty());
+  // Another seed draws another start, which the file replaces on every rank.
+  ASSERT_EQ(train({"--steps", "0", "--seed", "6", "--save-params", file("other")}), "ok");
+  EXPECT_NE(contents(file("start")), contents(file("other")));
+  ASSERT_EQ(train({"--steps", "0", "--seed", "6", "--inproc", "3", "--batch", "48", "--load-params",
+                   file("start"), "--save-params", file("again")}),
+            "ok");
+  EXPECT_EQ(contents(file("start")), contents(file("again")));
+}
+
+TEST_F(Train, TheSameFlagsGiveTheSameBits) {
+  for (const char* name : {"a", "b"}) {
+    ASSERT_EQ(train({"--inproc", "3", "--batch", "48", "--steps", "5", "--compressor",
+                     "qsgd:bits=4,min_elems=0,dense_1d=false", "--save-params", file(name)}),
+              "ok");
+  }
+  EXPECT_EQ(contents(file("a")), contents(file("b")));
+}
+
+TEST_F(Train, BadRequestsSayWhatIsWrong) {
+  EXPECT_THAT(train({"--compressor", "nonesuch"}), testing::HasSubstr("nonesuch"));
+  EXPECT_THAT(train({"--data", "fashion-mnist", "--data-dir", file("nowhere")}),
+              testing::HasSubstr("nowhere"));
+  EXPECT_THAT(train({"--batch", "100000"}), testing::HasSubstr("batch 100000"));
+  EXPECT_THAT(train({"--metrics", file("no/such/folder/m.jsonl"), "--steps", "1"}),
+              testing::HasSubstr("cannot write the metrics file"));
+  EXPECT_THAT(train({"--load-params", file("missing"), "--inproc", "2", "--steps", "1"}),
+              testing::HasSubstr("missing"));
+}
+
+}  // namespace
+}  // namespace gradwire
