@@ -2,7 +2,6 @@
 // communication.
 #pragma once
 
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -27,10 +26,11 @@ struct StepOutcome {
 template <typename T>
 class CoderRanks {
  public:
+  // Decorates a coder (error feedback).
   using Wrap = std::function<std::unique_ptr<Coder>(
       std::unique_ptr<Coder> inner, const Shape& shape, const Compressor::Placement& where)>;
 
-  // Opens `size` coders; `wrap`, if given, decorates each (error feedback).
+  // Opens `size` coders of (seed, tensor).
   static Result<CoderRanks> open(const Compressor& compressor, const Shape& shape, int size,
                                  std::uint64_t seed = 1, std::uint64_t tensor = 77,
                                  const Wrap& wrap = nullptr) {
@@ -38,8 +38,7 @@ class CoderRanks {
     for (int rank = 0; rank < size; ++rank) {
       const Compressor::Placement where{DTypeOf<T>::kValue, {}, rank, size, seed, tensor};
       GW_ASSIGN(auto coder, compressor.open(shape, where));
-      ranks.coders_.push_back(wrap == nullptr ? std::move(coder)
-                                              : wrap(std::move(coder), shape, where));
+      ranks.coders_.push_back(wrap ? wrap(std::move(coder), shape, where) : std::move(coder));
     }
     return ranks;
   }
@@ -50,7 +49,15 @@ class CoderRanks {
   // One step: every rank's gradient in, every rank's mean and own out.
   StepOutcome<T> step(const std::vector<std::vector<T>>& grads, std::uint64_t number) {
     StepOutcome<T> outcome;
-    outcome.status = run(grads, number, outcome);
+    outcome.mean.assign(coders_.size(), std::vector<T>(grads[0].size()));
+    outcome.status = run(grads, outcome.mean, number, outcome);
+    return outcome;
+  }
+  // The same with each mean in its gradient's memory.
+  StepOutcome<T> step_in_place(std::vector<std::vector<T>> grads, std::uint64_t number) {
+    StepOutcome<T> outcome;
+    outcome.status = run(grads, grads, number, outcome);
+    outcome.mean = std::move(grads);
     return outcome;
   }
 
@@ -67,8 +74,8 @@ class CoderRanks {
     return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
   }
 
-  Status run(const std::vector<std::vector<T>>& grads, std::uint64_t number,
-             StepOutcome<T>& outcome) {
+  Status run(const std::vector<std::vector<T>>& grads, std::vector<std::vector<T>>& mean,
+             std::uint64_t number, StepOutcome<T>& outcome) {
     const Stream stream;
     for (std::size_t r = 0; r < coders_.size(); ++r) {
       GW_TRY(coders_[r]->begin(view(grads[r]), number, stream));
@@ -80,10 +87,9 @@ class CoderRanks {
       GW_TRY(exchange(round, outcome.bytes[static_cast<std::size_t>(round)],
                       sums[static_cast<std::size_t>(round)]));
     }
-    outcome.mean.assign(coders_.size(), std::vector<T>(grads[0].size()));
-    outcome.own = outcome.mean;
+    outcome.own.assign(coders_.size(), std::vector<T>(grads[0].size()));
     for (std::size_t r = 0; r < coders_.size(); ++r) {
-      GW_TRY(coders_[r]->finish(view(outcome.mean[r]), view(outcome.own[r]), stream));
+      GW_TRY(coders_[r]->finish(view(mean[r]), view(outcome.own[r]), stream));
     }
     return {};
   }

@@ -1,0 +1,143 @@
+// The laws of Compressor and Coder (include/gradwire/compressor.h, coder.h): every registered
+// method is tested against its own claims, in fp32 and fp64. A method gets them all by one line in
+// compressor_laws_builtin.cc.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/philox.h"
+#include "gradwire/registry.h"
+#include "tests/support/coder_ranks.h"
+
+namespace gradwire::laws {
+
+struct CompressorCase {
+  const char* spec;
+  // Slices cut at multiples of this decode as the whole does; 0: the method's buckets are whole
+  // slices.
+  std::int64_t slice_alignment = 1;
+  friend void PrintTo(const CompressorCase& one, std::ostream* out) { *out << one.spec; }
+};
+
+// The parameter: a case and the element type.
+class CompressorLaws : public ::testing::TestWithParam<std::tuple<CompressorCase, DType>> {
+ protected:
+  CompressorLaws() {
+    auto made = Registry::builtin().make(std::get<0>(GetParam()).spec);
+    EXPECT_TRUE(made.has_value()) << made.error().message();
+    if (made.has_value()) compressor_ = std::move(made).value();
+  }
+
+  const Compressor& compressor() const { return *compressor_; }
+  const CompressorCase& law_case() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+
+  // Calls law.operator()<T>() with the element type.
+  template <typename Law>
+  void with_type(const Law& law) {
+    ASSERT_NE(compressor_, nullptr);
+    if (dtype() == DType::kF64) {
+      law.template operator()<double>();
+    } else {
+      law.template operator()<float>();
+    }
+  }
+
+ private:
+  std::unique_ptr<Compressor> compressor_;
+};
+
+std::string compressor_case_name(
+    const ::testing::TestParamInfo<std::tuple<CompressorCase, DType>>& info);
+
+// Kinds of gradients: Gaussian, heavy tails, one spike over small values, constant magnitude.
+inline constexpr int kDataKinds = 4;
+template <typename T>
+std::vector<T> gradient(std::int64_t elems, int kind, std::uint64_t key) {
+  const RandomStream stream(11, RandomUse::kTest, key, 0, kind, 0);
+  std::vector<T> x(static_cast<std::size_t>(elems));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double z = stream.normal(i);
+    switch (kind) {
+      case 0: x[i] = static_cast<T>(z); break;
+      case 1:
+        x[i] = static_cast<T>(std::exp(1.5 * z) * (stream.word(2 * i) % 2 == 0 ? 1 : -1));
+        break;
+      case 2: x[i] = static_cast<T>(i == x.size() / 2 ? 30.0 : 0.01 * z); break;
+      default: x[i] = static_cast<T>(z < 0 ? -0.75 : 0.75);
+    }
+  }
+  return x;
+}
+
+// One gradient for each rank, different on all.
+template <typename T>
+std::vector<std::vector<T>> gradients(std::int64_t elems, int kind, int ranks, std::uint64_t step) {
+  std::vector<std::vector<T>> all;
+  for (int r = 0; r < ranks; ++r) {
+    all.push_back(gradient<T>(elems, kind, 100 * step + static_cast<std::uint64_t>(r)));
+  }
+  return all;
+}
+
+template <typename T>
+double squared(const std::vector<T>& x) {
+  double sum = 0;
+  for (const T value : x) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+template <typename T>
+double squared_distance(const std::vector<T>& x, const std::vector<T>& y) {
+  double sum = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+    sum += d * d;
+  }
+  return sum;
+}
+template <typename T>
+double largest(const std::vector<T>& x) {
+  double most = 0;
+  for (const T value : x) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+template <typename T>
+std::vector<double> average(const std::vector<std::vector<T>>& by_rank) {
+  std::vector<double> mean(by_rank[0].size());
+  for (const auto& x : by_rank) {
+    for (std::size_t i = 0; i < x.size(); ++i) mean[i] += static_cast<double>(x[i]);
+  }
+  for (double& value : mean) value /= static_cast<double>(by_rank.size());
+  return mean;
+}
+
+// Same bytes: NaN equals itself, -0 differs from 0.
+template <typename T>
+bool same_bits(const std::vector<T>& x, const std::vector<T>& y) {
+  return x.size() == y.size() &&
+         (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0);
+}
+
+// How far a mean may be from the average of own, relative to the largest |own|: sums are rounded in
+// the payload's type after each of `ranks` additions; products of thin factors a few times more.
+template <typename T>
+double rounding(const Traits& traits, int ranks) {
+  double unit = sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
+  if (traits.exchange == Exchange::kAllReduceSum) {
+    if (traits.payload_dtype == DType::kF16) unit = 0x1p-11;
+    if (traits.payload_dtype == DType::kBF16) unit = 0x1p-8;
+  }
+  return 32 * unit * ranks;
+}
+
+}  // namespace gradwire::laws

@@ -1,0 +1,43 @@
+// The methods that the laws are instantiated for: one line each.
+#include "tests/laws/compressor_laws.h"
+
+namespace gradwire::laws {
+namespace {
+
+constexpr CompressorCase kCases[] = {
+    {"none"},
+    {"cast:fp16"},
+    {"cast:bf16"},
+    {"topk:ratio=0.01"},
+    {"topk:k=3"},
+    {"qsgd:bits=8", 512},
+    {"qsgd:bits=4", 512},
+    {"qsgd:bits=2,bucket=64", 64},
+    {"qsgd:levels=1,norm=l2", 512},
+    {"qsgd:levels=5,bucket=3", 3},
+    {"signsgd", 4096},
+    {"signsgd:bucket=tensor", 0},
+    {"signsgd:scale=none"},
+    {"signsgd:vote=majority"},
+    {"powersgd:rank=2"},
+    {"powersgd:rank=1,warm=false"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Builtin, CompressorLaws,
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::Values(DType::kF32, DType::kF64)),
+                         compressor_case_name);
+
+TEST(CompressorLawCases, EveryRegisteredMethodIsThere) {
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    EXPECT_TRUE(std::any_of(std::begin(kCases), std::end(kCases),
+                            [&method](const CompressorCase& one) {
+                              return parse_spec(one.spec).value()[0].name == method.name;
+                            }))
+        << method.name << " has no line in kCases";
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::laws
