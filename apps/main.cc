@@ -9,6 +9,7 @@
 #include "apps/compare/compare.h"
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
+#include "apps/run/run.h"
 #include "apps/train/train.h"
 #include "gradwire/version.h"
 
@@ -30,6 +31,7 @@ constexpr std::array kCommands{
     Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
+    Command{"run", "start the ranks of a job on this machine", run_command},
     Command{"train", "one training run", train_command},
     Command{"version", "print the version", version},
 };

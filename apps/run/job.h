@@ -1,0 +1,94 @@
+// A job of local ranks, from start to verdict.
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/run/child.h"
+#include "apps/run/lines.h"
+#include "apps/run/verdict.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+struct RunOptions {
+  int ranks = 1;
+  std::optional<double> timeout;     // seconds for the whole job; none: as long as it takes
+  double deadline = 15;              // seconds of one operation, passed on to the ranks
+  std::string secret;                // passed on to the ranks
+  std::vector<std::string> command;  // the program and its arguments
+};
+
+// Supervises the ranks of one job: direct children, one process group each. All waiting is one
+// poll(2) over their output, a signalfd and the next deadline.
+//
+//   running ──a rank fails──> reporting ──deadline + 2 s──> ending ──2 s──> killing
+//      └── --timeout, a signal to the launcher, no reader of the output, only stopped ranks left
+//      ──^
+//
+// ending sends SIGTERM (a signal to the launcher: that one) and SIGCONT, killing sends SIGKILL. A
+// rank that ends is reaped at once, and what is left of its process group is killed.
+class Job {
+ public:
+  explicit Job(const RunOptions& options);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  // Starts the ranks and returns when all have ended. An error means that not all could be started.
+  Result<Verdict> run();
+
+ private:
+  enum class Phase : unsigned char { kRunning, kReporting, kEnding, kKilling };
+  struct Rank {
+    Rank(int number, OutputQueue& out_queue, OutputQueue& err_queue)
+        : out(number, out_queue), err(number, err_queue) {}
+    Child child;
+    LinePrefixer out;
+    LinePrefixer err;
+    bool stopped = false;
+    Deadline stopped_since{};
+  };
+
+  Status take_signals();
+  Status start_ranks();
+  void step();
+  void move_output(int timeout_ms);
+  std::optional<Deadline> next_deadline() const;
+  void on_deadline(Deadline now);
+  void read_signals();
+  void interrupt(int signal);
+  void read_output(Rank& rank, bool is_err);
+  void look_at_ranks();
+  void look_at(int number, std::vector<int>& failed);
+  void note_failures(std::vector<int> failed);
+  void enter(Phase phase, Deadline until);
+  void end_ranks(int signal);
+  void signal_all(int signal);
+  void note(const std::string& text);
+  std::vector<int> running() const;
+  std::vector<int> stopped_now() const;
+  void drain();
+
+  const RunOptions options_;
+  std::vector<Rank> ranks_;
+  JobEnd end_;  // ranks[] is kept up to date all the time
+  OutputQueue out_queue_;
+  OutputQueue err_queue_;
+  rendezvous::Fd port_;  // reserves the port where rank 0 will serve
+  rendezvous::Fd signals_;
+  sigset_t old_mask_{};
+  bool masked_ = false;
+  Phase phase_ = Phase::kRunning;
+  std::optional<Deadline> phase_end_;
+  std::optional<Deadline> job_end_;
+  bool impatient_ = false;  // the launcher was told again to end
+};
+
+}  // namespace gradwire
