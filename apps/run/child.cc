@@ -85,7 +85,7 @@ std::string resolve_program(const std::string& program) {
   return is_own && !own.empty() ? own : program;
 }
 
-Result<Child> start_child(const ChildOptions& options) {
+Result<RankProcess> start_child(const ChildOptions& options) {
   GW_ASSIGN(Pipe out, make_pipe());
   GW_ASSIGN(Pipe err, make_pipe());
   GW_ASSIGN(Pipe trouble, make_pipe());  // closed by a successful exec, else it brings the errno
@@ -115,7 +115,7 @@ Result<Child> start_child(const ChildOptions& options) {
   }
   (void)::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   (void)::fcntl(err.read.get(), F_SETFL, O_NONBLOCK);
-  return Child{pid, std::move(out.read), std::move(err.read)};
+  return RankProcess{pid, std::move(out.read), std::move(err.read)};
 }
 
 }  // namespace gradwire

@@ -18,7 +18,7 @@ struct ChildOptions {
   pid_t launcher = 0;                    // the child dies with this process, its parent
 };
 
-struct Child {
+struct RankProcess {
   pid_t pid = 0;       // also its process group
   rendezvous::Fd out;  // read ends of its standard output and error, non-blocking
   rendezvous::Fd err;
@@ -27,7 +27,7 @@ struct Child {
 // Starts the program in a process group of its own, with the default signal dispositions, nothing
 // blocked and /dev/null as standard input. It is killed when the calling thread ends. An error says
 // why it could not be executed: kUnsupported when the file cannot be found, else kInvalidArgument.
-Result<Child> start_child(const ChildOptions& options);
+Result<RankProcess> start_child(const ChildOptions& options);
 
 // `program` as start_child() should execute it: this very program when it is asked for by the name
 // that it was started under (or as "gradwire") and PATH does not know that name.

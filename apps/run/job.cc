@@ -73,7 +73,7 @@ Status Job::start_ranks() {
   for (int number = 0; number < options_.ranks; ++number) {
     const std::string rank = std::to_string(number);
     Rank& started = ranks_.emplace_back(number, out_queue_, err_queue_);
-    Result<Child> child =
+    Result<RankProcess> child =
         start_child({.file = file,
                      .arguments = options_.command,
                      .environment = {"GRADWIRE_RANK=" + rank, "GRADWIRE_LOCAL_RANK=" + rank,

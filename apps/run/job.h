@@ -49,7 +49,7 @@ class Job {
   struct Rank {
     Rank(int number, OutputQueue& out_queue, OutputQueue& err_queue)
         : out(number, out_queue), err(number, err_queue) {}
-    Child child;
+    RankProcess child;
     LinePrefixer out;
     LinePrefixer err;
     bool stopped = false;
