@@ -1,0 +1,260 @@
+// How a Communicator fails: in bounded time, naming the rank that is to blame, and for good.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/elements.h"
+#include "comm/inproc/inproc_faults.h"
+#include "comm/inproc/inproc_transport.h"
+#include "gradwire/communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+Status wait_for(Result<Work> work) {
+  if (!work.has_value()) return work.error();
+  return work.value().wait();
+}
+
+Status sum(Communicator& world, std::size_t elems = 1000) {
+  std::vector<float> data(elems, 1.0f);
+  return wait_for(world.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+}
+
+std::string text(const Status& status) { return std::string(status.message()); }
+
+// Ranks with a hook to each one's transport.
+struct World {
+  World(int ranks, double deadline_seconds, double silence_seconds = 0.2) {
+    auto transports = make_inproc_transports(ranks, {.silence_seconds = silence_seconds});
+    for (auto& transport : transports.value()) {
+      hooks.push_back(transport.get());
+      auto made = make_communicator(std::move(transport),
+                                    {.deadline_seconds = deadline_seconds, .algorithm = "auto"});
+      worlds.push_back(std::move(made).value());
+    }
+  }
+  Communicator& at(int r) { return *worlds[static_cast<std::size_t>(r)]; }
+  Transport& hook(int r) { return *hooks[static_cast<std::size_t>(r)]; }
+
+  std::vector<Transport*> hooks;
+  std::vector<std::unique_ptr<Communicator>> worlds;
+};
+
+// What a rank saw, and how long it took.
+struct Outcome {
+  Status first;
+  Status later;
+  double seconds = 0;
+};
+
+std::vector<Outcome> outcomes_of(World& world, const std::function<Status(int rank)>& program) {
+  return on_threads<Outcome>(static_cast<int>(world.worlds.size()), [&](int r) {
+    const auto start = std::chrono::steady_clock::now();
+    Outcome outcome;
+    outcome.first = program(r);
+    outcome.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    outcome.later = world.at(r).status();
+    return outcome;
+  });
+}
+
+TEST(CommunicatorLoss, AKilledRankIsNamedByAllSurvivors) {
+  World world(4, 10);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    if (const Status status = sum(world.at(r)); !status.ok()) return status;
+    if (r != 2) return sum(world.at(r));
+    kill_rank(world.hook(2));
+    return Status();
+  });
+  for (const int r : {0, 1, 3}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    EXPECT_EQ(outcome.first.code(), Code::kPeerLost) << "rank " << r;
+    EXPECT_THAT(
+        text(outcome.first),
+        MatchesRegex("rank 2 lost in all_reduce \\(operation [01]\\) after [0-9.]+ s: killed "
+                     "\\(deadline 10.0 s\\)"));
+    EXPECT_LT(outcome.seconds, 5);
+    EXPECT_EQ(outcome.later.code(), Code::kPeerLost);
+    // Sticky: for every call, and for what is split from it.
+    EXPECT_EQ(text(wait_for(world.at(r).barrier())), text(outcome.later));
+    EXPECT_EQ(world.at(r).split(0, 0).error().code(), Code::kPeerLost);
+  }
+}
+
+TEST(CommunicatorLoss, AStoppedRankIsNamedByItsSilence) {
+  World world(3, 10);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    if (r != 0) return sum(world.at(r), 300000);
+    stop_rank(world.hook(0));
+    return Status();
+  });
+  for (const int r : {1, 2}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    EXPECT_EQ(outcome.first.code(), Code::kPeerLost);
+    EXPECT_THAT(text(outcome.first), HasSubstr("rank 0 lost in all_reduce (operation 0)"));
+    EXPECT_THAT(text(outcome.first), HasSubstr("no heartbeat for 0.2 s"));
+  }
+}
+
+TEST(CommunicatorLoss, ARankThatNeverComesIsNamedByAllWithinASecondOfTheDeadline) {
+  World world(4, 0.5);
+  // Rank 2 is alive and elsewhere. Rank 0 waits for rank 3, which waits itself.
+  const auto outcomes =
+      outcomes_of(world, [&](int r) { return r == 2 ? Status() : sum(world.at(r)); });
+  for (const int r : {0, 1, 3}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    EXPECT_THAT(text(outcome.first),
+                testing::AnyOf(HasSubstr("waiting for rank 2 (deadline 0.5 s)"),
+                               HasSubstr("rank 2 lost in all_reduce")));
+    EXPECT_THAT(text(outcome.first), HasSubstr("all_reduce (operation 0)"));
+    EXPECT_LT(outcome.seconds, 1.5);
+  }
+  // When it comes after all, it learns that it was given up.
+  EXPECT_THAT(text(sum(world.at(2))), HasSubstr("rank 2"));
+}
+
+TEST(CommunicatorLoss, AMissingSenderIsNamed) {
+  World world(2, 0.3);
+  std::vector<float> data(10);
+  const Status status = wait_for(world.at(0).recv(view_of(std::span(data)), 1));
+  EXPECT_EQ(status.code(), Code::kTimedOut);
+  EXPECT_THAT(text(status),
+              MatchesRegex("rank 0 timed out in recv \\(operation 0\\) after 0.[3-9] s: "
+                           "waiting for rank 1 \\(deadline 0.3 s\\)"));
+}
+
+TEST(CommunicatorLoss, CountsThatDifferAreAMismatchOnBothSides) {
+  for (const std::size_t longer : {1001u, 2000u, 400000u}) {
+    World world(2, 5);
+    const auto outcomes =
+        outcomes_of(world, [&](int r) { return sum(world.at(r), r == 0 ? 1000 : longer); });
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+      EXPECT_LT(outcome.seconds, 3);
+      EXPECT_THAT(text(outcome.first), HasSubstr("bytes"));
+    }
+  }
+}
+
+TEST(CommunicatorLoss, DtypesThatDifferAreAMismatchAtTheDeadline) {
+  World world(2, 0.3);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    std::vector<float> floats(8);
+    std::vector<std::int32_t> ints(8);
+    const TensorView tensor = r == 0 ? view_of(std::span(floats)) : view_of(std::span(ints));
+    return wait_for(world.at(r).all_reduce(tensor, ReduceOp::kSum));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+    EXPECT_LT(outcome.seconds, 1.3);
+    EXPECT_THAT(text(outcome.first), HasSubstr("runs all_reduce of 8"));
+  }
+}
+
+TEST(CommunicatorLoss, AnOperationThatOthersDoNotRunIsAMismatch) {
+  World world(3, 0.3);
+  const auto outcomes = outcomes_of(
+      world, [&](int r) { return r == 1 ? wait_for(world.at(r).barrier()) : sum(world.at(r)); });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+  }
+}
+
+TEST(CommunicatorLoss, AWaitThatEndsEarlyLeavesTheOperationAlone) {
+  World world(2, 5);
+  std::vector<float> a(10, 1.0f);
+  std::vector<float> b(10, 1.0f);
+  auto first = world.at(0).all_reduce(view_of(std::span(a)), ReduceOp::kSum);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first.value().wait(deadline_in(0.05)).code(), Code::kTimedOut);
+  EXPECT_FALSE(first.value().done());
+  EXPECT_TRUE(world.at(0).status().ok());
+  auto second = world.at(1).all_reduce(view_of(std::span(b)), ReduceOp::kSum);
+  ASSERT_TRUE(second.has_value());
+  EXPECT_TRUE(first.value().wait().ok());
+  EXPECT_TRUE(second.value().wait().ok());
+  EXPECT_EQ(a, std::vector<float>(10, 2.0f));
+}
+
+TEST(CommunicatorLoss, AnOperationMakesProgressWithoutBeingWaitedFor) {
+  World world(2, 5);
+  std::vector<float> a(200000, 1.0f);
+  std::vector<float> b(200000, 2.0f);
+  auto first = world.at(0).all_reduce(view_of(std::span(a)), ReduceOp::kSum);
+  auto second = world.at(1).all_reduce(view_of(std::span(b)), ReduceOp::kSum);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  const Deadline until = deadline_in(5);
+  const auto both = [&] { return first.value().done() && second.value().done(); };
+  while (!both() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(both());
+  EXPECT_EQ(a, b);
+}
+
+TEST(CommunicatorLoss, ADestroyedWorkFinishesTheCommunicator) {
+  World world(2, 5);
+  std::vector<float> data(10);
+  { auto work = world.at(0).all_reduce(view_of(std::span(data)), ReduceOp::kSum); }
+  EXPECT_EQ(world.at(0).status().code(), Code::kCancelled);
+  EXPECT_EQ(sum(world.at(0)).code(), Code::kCancelled);
+  // The other rank learns who gave up instead of waiting for its deadline.
+  const Status other = sum(world.at(1));
+  EXPECT_EQ(other.code(), Code::kPeerLost);
+  EXPECT_THAT(text(other), HasSubstr("rank 0 lost in all_reduce"));
+}
+
+TEST(CommunicatorLoss, AWorkOutlivesItsCommunicator) {
+  World world(2, 5);
+  std::vector<float> data(10);
+  auto work = world.at(0).all_reduce(view_of(std::span(data)), ReduceOp::kSum);
+  ASSERT_TRUE(work.has_value());
+  world.worlds[0].reset();
+  EXPECT_TRUE(work.value().done());
+  EXPECT_EQ(work.value().wait().code(), Code::kCancelled);
+}
+
+TEST(CommunicatorLoss, ARankMayLeaveAfterItsLastOperation) {
+  World world(3, 5);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    const Status status = sum(world.at(r));
+    if (r != 0) return status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    return status;
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.first.ok());
+}
+
+TEST(CommunicatorLoss, OperationsOfAllCommunicatorsEndTogether) {
+  World world(3, 10);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    auto pair = world.at(r).split(r == 2 ? 1 : 0, 0);
+    if (!pair.has_value()) return pair.error();
+    if (r == 2) {
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(50));  // let the others have their groups
+      kill_rank(world.hook(2));
+      return Status();
+    }
+    // Rank 2 is no member of the pair, but the job is over: rank 0 waits for rank 1, which waits
+    // for rank 2.
+    return r == 0 ? sum(*pair.value()) : wait_for(world.at(1).barrier());
+  });
+  for (const int r : {0, 1}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
+    EXPECT_EQ(outcome.first.code(), Code::kPeerLost) << text(outcome.first);
+    EXPECT_THAT(text(outcome.first), HasSubstr("rank 2 lost in"));
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
