@@ -30,10 +30,11 @@ Result<std::string> job_secret() {
 
 }  // namespace
 
-Result<Job> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log) {
+Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options,
+                           const Log& log) {
   GW_ASSIGN(const std::string secret, job_secret());
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
-  Job job;
+  JoinedJob job;
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
   GW_ASSIGN(auto transport, make_process_transport(job.rendezvous, options.deadline_seconds, log));
   GW_ASSIGN(job.communicator, make_communicator(std::move(transport), options));

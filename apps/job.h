@@ -12,14 +12,14 @@
 namespace gradwire {
 
 // One rank of a job of processes. The communicator goes before the store it was made from.
-struct Job {
+struct JoinedJob {
   Rendezvous rendezvous;
   std::unique_ptr<Communicator> communicator;
 };
 
 // Collective over the job's processes: meets them where `launch` says and connects to them. The
 // secret is GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names.
-Result<Job> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log);
+Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log);
 
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/bench/bench.h"
 #include "apps/command.h"
 #include "apps/compare/compare.h"
 #include "apps/fetch/data_fetch.h"
@@ -28,6 +29,7 @@ Result<int> version(const std::vector<std::string>& /*args*/) {
 }
 
 constexpr std::array kCommands{
+    Command{"bench", "measure codecs", bench_command},
     Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},

@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <span>
 
-#include "apps/example_matrix.h"
 #include "apps/flags.h"
 #include "apps/inspect/inspect.h"
 #include "apps/inspect/payload_file.h"
 #include "apps/whole_file.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "bench/codec_bench.h"
 
 namespace gradwire {
 namespace {
@@ -99,7 +99,7 @@ Result<int> inspect_encode(const std::vector<std::string>& args) {
     return Status(Code::kInvalidArgument,
                   "inspect encode: --out is missing (nothing seen; a file name wanted)");
   }
-  const Shape shape = example_matrix(elements);
+  const Shape shape = bench::matrix_of(elements);
   GW_ASSIGN(const auto file,
             encode_payload(Registry::builtin(), spec, shape, seed, normal_values(elements, seed)));
   const std::vector<std::byte> bytes = format_payload_file(file);

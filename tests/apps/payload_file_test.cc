@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "apps/example_matrix.h"
+#include "bench/codec_bench.h"
 
 namespace gradwire {
 namespace {
@@ -41,7 +41,7 @@ TEST(PayloadFile, EveryMethodComesBackThroughAFile) {
   for (const Registry::Method& method : registry.methods()) {
     const std::string spec = method.name == "cast" ? "cast:fp16" : method.name;
     if (!registry.make(spec).has_value()) continue;  // no defaults for all keys
-    const auto file = encode_payload(registry, spec, example_matrix(600), 3, gradient);
+    const auto file = encode_payload(registry, spec, bench::matrix_of(600), 3, gradient);
     ASSERT_TRUE(file.has_value()) << spec << ": " << file.error().message();
     const auto again = parse_payload_file(format_payload_file(file.value()));
     ASSERT_TRUE(again.has_value()) << spec << ": " << again.error().message();
@@ -110,14 +110,6 @@ TEST(PayloadFile, EveryCutAndEveryFlippedByteIsSurvived) {
       if (parsed.has_value()) (void)decode_payload(registry, parsed.value()).has_value();
     }
   }
-}
-
-TEST(ExampleMatrix, IsAsSquareAsDivisorsAllow) {
-  EXPECT_EQ(example_matrix(1), Shape::matrix(1, 1));
-  EXPECT_EQ(example_matrix(7), Shape::matrix(1, 7));
-  EXPECT_EQ(example_matrix(12), Shape::matrix(3, 4));
-  EXPECT_EQ(example_matrix(1 << 10), Shape::matrix(32, 32));
-  EXPECT_EQ(example_matrix(25000000), Shape::matrix(5000, 5000));
 }
 
 }  // namespace

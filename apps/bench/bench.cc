@@ -1,0 +1,49 @@
+#include "apps/bench/bench.h"
+
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "apps/command.h"
+
+namespace gradwire {
+namespace {
+
+struct Benchmark {
+  std::string_view name;
+  std::string_view help;
+  CommandMain run;
+};
+
+constexpr std::array kBenchmarks{
+    Benchmark{"codecs", "encode and decode, on one core", bench_codecs},
+};
+
+std::string names() {
+  std::string text;
+  for (const Benchmark& benchmark : kBenchmarks) {
+    text += (text.empty() ? "" : ", ") + std::string(benchmark.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<int> bench_command(const std::vector<std::string>& args) {
+  const std::string wanted = args.empty() ? "" : args[0];
+  if (wanted == "--help" || wanted == "-h") {
+    std::printf("usage: gradwire bench NAME ...; gradwire bench NAME --help tells more\n\n");
+    for (const Benchmark& benchmark : kBenchmarks) {
+      std::printf("  %-12s %s\n", std::string(benchmark.name).c_str(),
+                  std::string(benchmark.help).c_str());
+    }
+    return 0;
+  }
+  for (const Benchmark& benchmark : kBenchmarks) {
+    if (benchmark.name == wanted) return benchmark.run({args.begin() + 1, args.end()});
+  }
+  return Status(Code::kInvalidArgument,
+                "bench: unknown benchmark ('" + wanted + "' seen; one of " + names() + " wanted)");
+}
+
+}  // namespace gradwire
