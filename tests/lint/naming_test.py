@@ -35,7 +35,7 @@ def main():
         if path.is_relative_to(root) and not path.is_relative_to(build) and path.relative_to(root).parts[0] != "tests":
             jobs.append((root, build, path))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(str(root) + "/", "")) for lines in pool.map(tidy, sorted(set(jobs))) for line in lines})
+        findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(f"{build}/../", "").replace(f"{root}/", "")) for lines in pool.map(tidy, sorted(set(jobs))) for line in lines})
     print("\n".join(findings))
     print(f"{len(set(jobs))} sources, {len(findings)} findings")
     sys.exit(1 if findings or not jobs else 0)

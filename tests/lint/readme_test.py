@@ -1,0 +1,27 @@
+#!/usr/bin/env python3
+"""The README's C++ is the example that the tests build and run, and every path it links exists."""
+import pathlib
+import re
+import sys
+
+import sources
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    readme = (root / "README.md").read_text()
+    errors = []
+    example = (root / "tests/aggregate/readme_example.cc").read_text()
+    blocks = re.findall(r"```cpp\n(.*?)```", readme, re.S)
+    wanted = example.split("\n", 1)[1]  # without the line that says what the file is
+    if blocks != [wanted]:
+        errors.append("README.md: its C++ differs from tests/aggregate/readme_example.cc")
+    for document in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
+            if not target.startswith(("http:", "https:")) and not (document.parent / target).exists():
+                errors.append(f"{document.relative_to(root)}: links to {target}, which is not there")
+    sources.finish(errors)
+
+
+if __name__ == "__main__":
+    main()
