@@ -99,10 +99,8 @@ Result<std::unique_ptr<Compressor>> make_signsgd(const Spec& spec) {
         "compressor 'signsgd': key 'scale' is 'l1' (none wanted with vote=majority: votes "
         "count alike)");
   }
-  if (scale == "none" && reader.has("bucket")) {
-    return Status(Code::kInvalidArgument,
-                  "compressor 'signsgd': key 'bucket' is given (only scale=l1 has buckets)");
-  }
+  // Without scales the bucket is checked and then has no effect: studies that switch scales off
+  // keep the rest of their spec.
   const SignKind kind = majority          ? SignKind::kVote
                         : scale == "none" ? SignKind::kBare
                                           : SignKind::kScaled;
@@ -118,7 +116,8 @@ Registry::Method signsgd_method() {
       "",
       {{"scale", "l1", "l1: mean absolute value per bucket; none: -1 and +1"},
        {"vote", "none", "majority: the sign of the sum of signs, 0 on a tie (implies scale=none)"},
-       {"bucket", "4096", "elements that share a scale, 1 to 2^31-1, or tensor"}},
+       {"bucket", "4096",
+        "elements that share a scale, 1 to 2^31-1, or tensor; no effect without scales"}},
       make_signsgd};
 }
 
