@@ -19,7 +19,8 @@ struct JoinedJob {
 
 // Collective over the job's processes: meets them where `launch` says and connects to them. The
 // secret is GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names.
-Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options, const Log& log);
+Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options,
+                           const Log& log);
 
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.

@@ -33,11 +33,13 @@ Progress::Style Progress::style_for(std::FILE* out) {
   return isatty(fileno(out)) == 1 ? Style::kBar : Style::kLines;
 }
 
-Progress::Progress(std::FILE* out, Style style, std::string label, std::int64_t total, int lines)
+Progress::Progress(std::FILE* out, Style style, std::string label, std::int64_t total, int lines,
+                   Unit unit)
     : out_(out),
       style_(style),
       label_(std::move(label)),
       total_(std::max<std::int64_t>(total, 1)),
+      unit_(unit),
       line_every_(std::max<std::int64_t>((total_ + lines - 1) / lines, 1)),
       next_line_(std::min(line_every_, total_)) {}
 
@@ -77,8 +79,11 @@ void Progress::print_line(std::int64_t done, const std::string& text) {
   if (done < next_line_) return;
   next_line_ = (done / line_every_ + 1) * line_every_;
   if (total_ - next_line_ < line_every_ / 2) next_line_ = std::max(total_, done + 1);
-  std::fprintf(out_, "%s %lld/%lld  %s%s\n", label_.c_str(), static_cast<long long>(done),
-               static_cast<long long>(total_), text.c_str(),
+  const std::string where =
+      unit_ == Unit::kPercent
+          ? format("%lld %%", static_cast<long long>(100 * done / total_))
+          : format("%lld/%lld", static_cast<long long>(done), static_cast<long long>(total_));
+  std::fprintf(out_, "%s %s  %s%s\n", label_.c_str(), where.c_str(), text.c_str(),
                done < total_ ? ("  ETA " + time_left(done)).c_str() : "");
   std::fflush(out_);
 }

@@ -15,9 +15,12 @@ class Progress {
   // kBar when `out` is a terminal, else kLines.
   static Style style_for(std::FILE* out);
 
+  // What plain lines count in.
+  enum class Unit : std::uint8_t { kCount, kPercent };
   // label stands first on every line. total: steps or bytes, > 0. lines: how many plain lines a
   // whole job prints, about.
-  Progress(std::FILE* out, Style style, std::string label, std::int64_t total, int lines = 12);
+  Progress(std::FILE* out, Style style, std::string label, std::int64_t total, int lines = 12,
+           Unit unit = Unit::kCount);
   // Ends an unfinished bar's line, so that an error message starts on its own.
   ~Progress();
   Progress(const Progress&) = delete;
@@ -36,6 +39,7 @@ class Progress {
   Style style_;
   std::string label_;
   std::int64_t total_;
+  Unit unit_;
   std::int64_t line_every_;
   std::int64_t next_line_;
   Clock::time_point start_ = Clock::now();

@@ -23,7 +23,8 @@ std::size_t lines_of(const std::string& path) {
 RunProgress::RunProgress(std::size_t runs, bool quiet)
     : runs_(runs),
       progress_(stderr, quiet ? Progress::Style::kSilent : Progress::style_for(stderr), "compare",
-                static_cast<std::int64_t>(std::max<std::size_t>(1, runs) * kParts), 20) {}
+                static_cast<std::int64_t>(std::max<std::size_t>(1, runs) * kParts), 20,
+                Progress::Unit::kPercent) {}
 
 void RunProgress::show(const std::vector<std::string>& metrics, const std::string& what) {
   const auto now = Clock::now();
