@@ -161,6 +161,9 @@ TEST_P(TransportLaws, AGoodbyeIsNoLoss) {
                   .message(),
               "ok");
     EXPECT_FALSE(transport->lost().has_value());
+    Bytes token(1);
+    const Transfer done = first ? recv(2, tag(5), token) : send(0, tag(5), token);
+    EXPECT_EQ(exchange(*transport, {done}, soon()).message(), "ok");
     if (!first) return;
     // Whoever needs it now learns that it is gone.
     const Status outcome = exchange(*transport, {recv(1, tag(4), in)}, soon());

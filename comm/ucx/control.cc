@@ -1,0 +1,62 @@
+#include "comm/ucx/control.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gradwire::ucx {
+namespace {
+
+constexpr std::uint8_t kVersion = 1;
+constexpr std::size_t kMostText = 200;
+
+struct Head {
+  std::uint8_t version, kind, epoch, flag;
+  std::uint16_t from, culprit, reporter, zero16;
+  std::uint32_t zero32;
+  std::uint64_t id;
+};
+static_assert(sizeof(Head) == 24);
+
+}  // namespace
+
+std::vector<std::byte> encode(const Control& message) {
+  const Head head = {kVersion,
+                     static_cast<std::uint8_t>(message.kind),
+                     message.epoch,
+                     static_cast<std::uint8_t>(message.flag ? 1 : 0),
+                     static_cast<std::uint16_t>(message.from),
+                     static_cast<std::uint16_t>(message.culprit),
+                     static_cast<std::uint16_t>(message.reporter),
+                     0,
+                     0,
+                     message.id};
+  const std::size_t text = std::min(message.text.size(), kMostText);
+  std::vector<std::byte> bytes(sizeof head + text);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  if (text > 0) std::memcpy(bytes.data() + sizeof head, message.text.data(), text);
+  return bytes;
+}
+
+std::optional<Control> decode(ConstByteSpan bytes, int size) {
+  Head head;
+  if (bytes.size() < sizeof head || bytes.size() > sizeof head + kMostText) return std::nullopt;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  const bool known = head.version == kVersion &&
+                     head.kind >= static_cast<std::uint8_t>(Control::Kind::kHello) &&
+                     head.kind <= static_cast<std::uint8_t>(Control::Kind::kWithdraw);
+  if (!known || head.flag > 1 || head.zero16 != 0 || head.zero32 != 0) return std::nullopt;
+  if (std::max({head.from, head.culprit, head.reporter}) >= size) return std::nullopt;
+  Control message;
+  message.kind = static_cast<Control::Kind>(head.kind);
+  message.epoch = head.epoch;
+  message.flag = head.flag == 1;
+  message.from = head.from;
+  message.culprit = head.culprit;
+  message.reporter = head.reporter;
+  message.id = head.id;
+  message.text.assign(reinterpret_cast<const char*>(bytes.data()) + sizeof head,
+                      bytes.size() - sizeof head);
+  return message;
+}
+
+}  // namespace gradwire::ucx

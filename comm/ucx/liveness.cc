@@ -1,0 +1,50 @@
+#include "comm/ucx/liveness.h"
+
+namespace gradwire::ucx {
+
+Liveness::Liveness(int size, int rank, Duration interval, Duration patience, Deadline now)
+    : interval_(interval),
+      patience_(patience),
+      now_(now),
+      next_beat_(now),
+      last_heard_(static_cast<std::size_t>(size), now) {
+  last_heard_[index(rank)].reset();
+}
+
+void Liveness::tick(Deadline now) {
+  const Duration passed = now - now_;
+  now_ = now;
+  if (passed <= interval_) return;
+  for (auto& heard : last_heard_) {
+    if (heard) *heard += passed;
+  }
+}
+
+bool Liveness::beat_due(Deadline now) {
+  if (now < next_beat_) return false;
+  next_beat_ = now + interval_;
+  return true;
+}
+
+void Liveness::heard(int rank) {
+  auto& heard = last_heard_[index(rank)];
+  if (heard) heard = now_;
+}
+
+void Liveness::forget(int rank) { last_heard_[index(rank)].reset(); }
+
+std::optional<int> Liveness::silent() const {
+  std::optional<int> worst;
+  for (int rank = 0; rank < static_cast<int>(last_heard_.size()); ++rank) {
+    if (!watched(rank) || silence_of(rank) <= patience_) continue;
+    if (!worst || silence_of(rank) > silence_of(*worst)) worst = rank;
+  }
+  return worst;
+}
+
+Liveness::Duration Liveness::silence_of(int rank) const {
+  const auto& heard = last_heard_[index(rank)];
+  return heard ? now_ - *heard : Duration::zero();
+}
+
+}  // namespace gradwire::ucx

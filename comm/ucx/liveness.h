@@ -1,0 +1,43 @@
+// Who has been heard of when. Arithmetic on times alone: no clock, no network.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "gradwire/tensor.h"
+
+namespace gradwire::ucx {
+
+class Liveness {
+ public:
+  using Duration = Deadline::duration;
+
+  // All ranks but `rank` are watched from `now` on. A rank is silent after `patience`.
+  Liveness(int size, int rank, Duration interval, Duration patience, Deadline now);
+
+  // To be called often. Time in which this was not called for more than one interval does not
+  // count against the others: it was this process that stood still, and what they sent is still
+  // unread.
+  void tick(Deadline now);
+  // True once per interval: heartbeats are to be sent now.
+  bool beat_due(Deadline now);
+
+  void heard(int rank);   // something came from it since the last tick
+  void forget(int rank);  // it is gone: no longer watched
+  bool watched(int rank) const { return last_heard_[index(rank)].has_value(); }
+
+  // The watched rank that has been silent longest, if longer than patience.
+  std::optional<int> silent() const;
+  Duration silence_of(int rank) const;
+
+ private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  Duration interval_;
+  Duration patience_;
+  Deadline now_;
+  Deadline next_beat_;
+  std::vector<std::optional<Deadline>> last_heard_;
+};
+
+}  // namespace gradwire::ucx

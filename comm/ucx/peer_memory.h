@@ -1,0 +1,32 @@
+// Reading the memory of another process of the same host and user.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire::ucx {
+
+// Equal for two processes only if they can name each other by process number: same boot of the same
+// host, same process namespace.
+std::string host_identity();
+
+// Where a process keeps a number that tells it from all others.
+struct ProcessIdentity {
+  std::uint64_t nonce = 0;
+  std::uint64_t nonce_address = 0;
+  std::int64_t pid = 0;
+};
+
+// Fills `into` from `address` there. An error is for good: the process is gone, or may not be read.
+Status read_process(pid_t pid, std::uint64_t address, ByteSpan into);
+
+// Whether its memory can be read here, found by reading its nonce.
+bool can_read(const ProcessIdentity& process);
+
+}  // namespace gradwire::ucx

@@ -1,0 +1,394 @@
+#include "comm/ucx/tickets.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "comm/ucx/peer_memory.h"
+
+namespace gradwire::ucx {
+namespace {
+
+constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
+constexpr std::uint64_t kMagic = 0x6772616477697265;
+// Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
+// and for others' turns.
+constexpr std::size_t kReadPiece = 512 << 10;
+// How long UCX gets to give back what a loss has ended.
+constexpr auto kPatience = std::chrono::milliseconds(300);
+
+}  // namespace
+
+Tickets::Tickets(Worker& worker, Peers& peers, TicketsOptions options)
+    : worker_(worker), peers_(peers), options_(std::move(options)) {}
+
+std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
+  return static_cast<std::uint64_t>(options_.epoch & 0x7f) << 56 |
+         static_cast<std::uint64_t>(source) << 40 | tag;
+}
+
+std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) {
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer == options_.rank) continue;
+    const Peers::State state = peers_.state(transfer.peer);
+    // What a closed peer sent before it closed can still be received.
+    const bool gone = state == Peers::State::kLost ||
+                      (state == Peers::State::kClosed && transfer.kind == Transfer::Kind::kSend);
+    if (!gone) continue;
+    if (state == Peers::State::kClosed) peers_.need(transfer.peer);
+    return peers_.why(transfer.peer);
+  }
+  return std::nullopt;
+}
+
+Ticket Tickets::post(std::span<const Transfer> transfers) {
+  const std::uint64_t ticket = next_ticket_++;
+  Batch& batch = *(batches_[ticket] = std::make_unique<Batch>());
+  if (auto why = unreachable(transfers)) {
+    batch.status = *why;
+    ++settled_;
+    return Ticket{ticket};
+  }
+  batch.ops.resize(transfers.size());
+  batch.open = batch.ops.size() + 1;  // one for this call: nothing settles before all have started
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    Op& op = batch.ops[i];
+    op.batch = &batch;
+    op.owner = this;
+    op.kind = transfers[i].kind;
+    op.peer = transfers[i].peer;
+    op.tag = transfers[i].tag.bits();
+    op.data = transfers[i].data;
+  }
+  // Receives first: what meets no receive is copied twice.
+  for (Op& op : batch.ops) {
+    if (op.kind == Transfer::Kind::kRecv) start(op);
+  }
+  for (Op& op : batch.ops) {
+    if (op.kind == Transfer::Kind::kSend) start(op);
+  }
+  for (const Op& op : batch.ops) {
+    if (op.holds == 0 || op.peer == options_.rank) continue;
+    if (peers_.state(op.peer) == Peers::State::kLive) continue;
+    if (peers_.state(op.peer) == Peers::State::kClosed) peers_.need(op.peer);
+    fail(batch, peers_.why(op.peer));
+  }
+  if (--batch.open == 0) ++settled_;
+  return Ticket{ticket};
+}
+
+void Tickets::hold(Op& op, Hold what) { op.holds |= what; }
+
+void Tickets::release(Op& op, Hold what) {
+  if ((op.holds & what) == 0) return;
+  op.holds = static_cast<std::uint8_t>(op.holds & ~what);
+  if (op.holds == 0 && --op.batch->open == 0 && !op.batch->abandoned) ++settled_;
+}
+
+void Tickets::start(Op& op) {
+  if (op.peer == options_.rank) {
+    start_self(op);
+  } else if (op.kind == Transfer::Kind::kSend) {
+    start_send(op);
+  } else {
+    start_recv(op);
+  }
+}
+
+void Tickets::start_self(Op& op) {
+  hold(op, kSelf);
+  Op* partner = self_.meet(op);
+  if (partner == nullptr) return;
+  Op& from = op.kind == Transfer::Kind::kSend ? op : *partner;
+  Op& to = op.kind == Transfer::Kind::kSend ? *partner : op;
+  if (from.data.size() > to.data.size()) {
+    too_long(to, from.data.size());
+  } else {
+    if (!from.data.empty()) std::memcpy(to.data.data(), from.data.data(), from.data.size());
+    to.arrived = from.data.size();
+  }
+  release(from, kSelf);
+  release(to, kSelf);
+}
+
+void Tickets::start_send(Op& op) {
+  const std::uint64_t tag = wire_tag(options_.rank, op.tag);
+  if (op.data.size() <= options_.single_copy_bytes || !peers_.reads_us(op.peer)) {
+    return send_bytes(op, op.data.data(), op.data.size(), tag);
+  }
+  op.descriptor = {kMagic, next_loan_++, reinterpret_cast<std::uintptr_t>(op.data.data()),
+                   op.data.size()};
+  loans_.emplace(op.descriptor.id, &op);
+  hold(op, kLoan);
+  send_bytes(op, &op.descriptor, sizeof op.descriptor, tag | kLent);
+}
+
+void Tickets::send_bytes(Op& op, const void* data, std::size_t bytes, std::uint64_t tag) {
+  hold(op, kRequest);
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.cb.send = on_sent;
+  params.user_data = &op;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  const ucs_status_ptr_t request =
+      ucp_tag_send_nbx(peers_.data_endpoint(op.peer), data, bytes, tag, &params);
+  if (UCS_PTR_IS_PTR(request)) {
+    op.request = request;
+    ++sending_;
+  } else {
+    sent(op, UCS_PTR_STATUS(request));
+  }
+}
+
+void Tickets::start_recv(Op& op) {
+  hold(op, kRequest);
+  ucp_request_param_t params{};
+  // 1.13.1 does not say the length of what completes at once: that must come through the callback.
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.cb.recv = on_received;
+  params.user_data = &op;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  // A descriptor must fit, whatever the room is.
+  const bool small = op.data.size() < sizeof op.descriptor;
+  const ucs_status_ptr_t request = ucp_tag_recv_nbx(
+      worker_.handle(), small ? static_cast<void*>(&op.descriptor) : op.data.data(),
+      small ? sizeof op.descriptor : op.data.size(), wire_tag(op.peer, op.tag), ~kLent, &params);
+  if (!UCS_PTR_IS_PTR(request)) {
+    arrived(op, UCS_PTR_STATUS(request), {});
+  } else if ((op.holds & kRequest) != 0) {
+    op.request = request;
+  }  // else the callback has run and given the request back
+}
+
+void Tickets::on_sent(void* request, ucs_status_t status, void* op) {
+  auto& self = *static_cast<Op*>(op);
+  self.request = nullptr;
+  ucp_request_free(request);
+  --self.owner->sending_;
+  self.owner->sent(self, status);
+}
+
+void Tickets::sent(Op& op, ucs_status_t status) {
+  if (status == UCS_OK) {
+    ++stats_.messages_sent;
+    stats_.bytes_sent += op.data.size();
+  } else {
+    peers_.suspect(op.peer, ucs_status_string(status));
+    if (op.batch->status.ok()) hold(op, kReason);
+  }
+  release(op, kRequest);
+}
+
+void Tickets::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* op) {
+  auto& self = *static_cast<Op*>(op);
+  self.request = nullptr;
+  const ucp_tag_recv_info_t copy = *info;
+  ucp_request_free(request);
+  self.owner->arrived(self, status, copy);
+}
+
+void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info) {
+  const bool small = op.data.size() < sizeof op.descriptor;
+  if (status == UCS_OK) {
+    peers_.heard(op.peer);
+    ++stats_.messages_received;
+    if ((info.sender_tag & kLent) != 0 && info.length == sizeof op.descriptor) {
+      if (!small) std::memcpy(&op.descriptor, op.data.data(), sizeof op.descriptor);
+      hold(op, kRead);
+      reads_.push_back(&op);
+    } else if (info.length > op.data.size()) {
+      too_long(op, info.length);
+    } else {
+      if (small && info.length > 0) std::memcpy(op.data.data(), &op.descriptor, info.length);
+      op.arrived = info.length;
+      stats_.bytes_received += info.length;
+    }
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    ++stats_.messages_received;
+    too_long(op, info.length);
+  } else if (op.batch->status.ok()) {
+    peers_.suspect(op.peer, ucs_status_string(status));
+    hold(op, kReason);
+  }
+  release(op, kRequest);
+}
+
+void Tickets::too_long(Op& op, std::size_t bytes) {
+  if (!op.batch->status.ok()) return;
+  op.batch->status =
+      Status(Code::kRankMismatch,
+             format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu",
+                    bytes, op.peer, static_cast<unsigned long long>(op.tag), op.data.size()));
+}
+
+bool Tickets::progress() {
+  const bool busy = !reads_.empty();
+  if (busy) read_lent();
+  if (!failing_.empty()) abandon(std::chrono::steady_clock::now());
+  return busy;
+}
+
+// One piece of the oldest message that was lent to this rank.
+void Tickets::read_lent() {
+  Op& op = *reads_.front();
+  const Descriptor& lent = op.descriptor;
+  const bool withdrawn = withdrawn_.contains(lent.id) && withdrawn_.at(lent.id) == op.peer;
+  bool over = true;
+  if (lent.magic != kMagic || withdrawn) {
+    if (op.batch->status.ok()) {
+      op.batch->status =
+          withdrawn ? Status(Code::kCancelled, format("rank %d withdrew its message", op.peer))
+                    : Status(Code::kCorruptPayload, format("rank %d sent no descriptor", op.peer));
+    }
+    withdrawn_.erase(lent.id);
+  } else if (lent.bytes > op.data.size()) {
+    too_long(op, lent.bytes);
+  } else {
+    const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
+    const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
+    const Status outcome =
+        read_process(pid, lent.address + op.arrived, op.data.subspan(op.arrived, piece));
+    if (!outcome.ok()) {
+      peers_.suspect(op.peer, std::string(outcome.message()));
+      hold(op, kReason);
+    } else {
+      op.arrived += piece;
+      stats_.bytes_received += piece;
+      over = op.arrived == lent.bytes;
+    }
+  }
+  if (!over) return;
+  reads_.pop_front();
+  peers_.send(op.peer, {.kind = Control::Kind::kTaken, .id = lent.id});
+  release(op, kRead);
+}
+
+void Tickets::on_message(const Control& message) {
+  if (message.kind == Control::Kind::kTaken) {
+    const auto loan = loans_.find(message.id);
+    if (loan == loans_.end() || loan->second->peer != message.from) return;
+    Op& op = *loan->second;
+    loans_.erase(loan);
+    release(op, kLoan);
+    return;
+  }
+  // kWithdraw: if it is being read, kTaken follows by itself.
+  for (const Op* op : reads_) {
+    if (op->peer == message.from && op->descriptor.id == message.id) return;
+  }
+  withdrawn_.emplace(message.id, message.from);
+  peers_.send(message.from, {.kind = Control::Kind::kTaken, .id = message.id});
+}
+
+void Tickets::on_losses() {
+  for (auto& [ticket, batch] : batches_) {
+    if (batch->open == 0) continue;
+    for (const Op& op : batch->ops) {
+      if (op.holds == 0 || op.peer == options_.rank) continue;
+      const Peers::State state = peers_.state(op.peer);
+      if (state == Peers::State::kLive) continue;
+      if (state == Peers::State::kClosed) peers_.need(op.peer);
+      fail(*batch, peers_.why(op.peer));
+      break;
+    }
+  }
+}
+
+// A batch settles as a whole: all that can be ended is, and what a lost peer's connection holds is
+// given up for good after a while.
+void Tickets::fail(Batch& batch, const Status& why) {
+  if (batch.status.ok()) batch.status = why;
+  if (!batch.abandon_at) {
+    batch.abandon_at = std::chrono::steady_clock::now() + kPatience;
+    failing_.push_back(&batch);
+  }
+  for (Op& op : batch.ops) {
+    if (op.holds != 0) withdraw(op);
+  }
+}
+
+void Tickets::withdraw(Op& op) {
+  const bool live = op.peer == options_.rank || peers_.state(op.peer) == Peers::State::kLive;
+  if ((op.holds & kSelf) != 0) {
+    self_.remove(op);
+    release(op, kSelf);
+  }
+  if ((op.holds & kRead) != 0) {
+    std::erase(reads_, &op);
+    peers_.send(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
+    release(op, kRead);
+  }
+  if ((op.holds & kLoan) != 0 && live) {
+    peers_.send(op.peer, {.kind = Control::Kind::kWithdraw, .id = op.descriptor.id});
+  } else if ((op.holds & kLoan) != 0) {
+    loans_.erase(op.descriptor.id);
+    release(op, kLoan);
+  }
+  release(op, kReason);
+  // The callback may come from within this call.
+  if (op.request != nullptr && op.kind == Transfer::Kind::kRecv) {
+    ucp_request_cancel(worker_.handle(), op.request);
+  }
+}
+
+void Tickets::abandon(Deadline now) {
+  std::erase_if(failing_, [&](Batch* batch) {
+    if (batch->open == 0) return true;
+    if (now < *batch->abandon_at) return false;
+    for (const Op& op : batch->ops) {
+      const bool live = op.peer == options_.rank || peers_.state(op.peer) == Peers::State::kLive;
+      if (op.holds != 0 && live) return false;
+    }
+    batch->abandoned = true;
+    ++settled_;
+    return true;
+  });
+}
+
+std::optional<Status> Tickets::poll(Ticket ticket) {
+  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches_.end()) {
+    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
+                                                 static_cast<unsigned long long>(ticket)));
+  }
+  Batch& batch = *found->second;
+  if (batch.open > 0 && !batch.abandoned) return std::nullopt;
+  Status outcome = batch.status;
+  std::erase(failing_, &batch);
+  if (batch.abandoned && batch.open > 0) graveyard_.push_back(std::move(found->second));
+  batches_.erase(found);
+  return outcome;
+}
+
+std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
+  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches_.end() || index >= found->second->ops.size()) return 0;
+  return found->second->ops[index].arrived;
+}
+
+void Tickets::cancel(Ticket ticket) {
+  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches_.end() || found->second->open == 0) return;
+  fail(*found->second,
+       Status(Code::kCancelled, format("rank %d cancelled the transfer", options_.rank)));
+}
+
+void Tickets::cancel_all() {
+  for (auto& [ticket, batch] : batches_) {
+    if (batch->open > 0) {
+      fail(*batch, Status(Code::kCancelled, format("rank %d closed", options_.rank)));
+    }
+  }
+}
+
+bool Tickets::any_open() const {
+  return std::any_of(batches_.begin(), batches_.end(), [](const auto& entry) {
+    return entry.second->open > 0 && !entry.second->abandoned;
+  });
+}
+
+}  // namespace gradwire::ucx

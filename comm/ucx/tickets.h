@@ -1,0 +1,133 @@
+// The transfers of this rank, from post to poll.
+//
+// A message is one UCX tag message, with the tag bits of transport.h. To a process that can read
+// this one's memory, a long message is instead lent: a descriptor of 32 bytes goes its way, with
+// the top bit of the tag set (receives ignore that bit, so the order of equal tags holds), the
+// receiver copies the message itself and says kTaken.
+//
+//   descriptor := magic:u64 id:u64 address:u64 bytes:u64
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/ucx/peers.h"
+#include "comm/ucx/self_queue.h"
+#include "comm/ucx/worker.h"
+#include "gradwire/transport.h"
+
+namespace gradwire::ucx {
+
+struct TicketsOptions {
+  int rank = 0;
+  std::uint8_t epoch = 0;  // 7 bits
+  std::size_t single_copy_bytes = 0;
+  std::vector<pid_t> pids;  // of all ranks; used only for those that lend to this one
+};
+
+class Tickets {
+ public:
+  Tickets(Worker& worker, Peers& peers, TicketsOptions options);
+  Tickets(const Tickets&) = delete;
+  Tickets& operator=(const Tickets&) = delete;
+
+  Ticket post(std::span<const Transfer> transfers);
+  // Copies a bounded amount of what others lent; acts on the peers' news. False: nothing to do.
+  bool progress();
+  void on_message(const Control& message);
+  // Settles, or begins to, what names peers that are not live any more.
+  void on_losses();
+
+  std::optional<Status> poll(Ticket ticket);
+  std::size_t received(Ticket ticket, std::size_t index) const;
+  void cancel(Ticket ticket);
+  void cancel_all();
+  bool any_open() const;
+
+  int take_settled() { return std::exchange(settled_, 0); }
+  bool any_settled() const { return settled_ > 0; }
+  bool reading() const { return !reads_.empty(); }
+  int sending() const { return sending_; }
+  const TransportStats& stats() const { return stats_; }
+
+ private:
+  struct Batch;
+  struct Descriptor {
+    std::uint64_t magic, id, address, bytes;
+  };
+  // What still holds an op's memory. An op is over when nothing does.
+  enum Hold : std::uint8_t {
+    kRequest = 1,  // UCX
+    kLoan = 2,     // the peer, who has not said kTaken
+    kRead = 4,     // this rank is copying it
+    kReason = 8,   // failed; Peers will say whether that was a loss or a goodbye
+    kSelf = 16,    // waits for its partner in this rank
+  };
+  struct Op {
+    Batch* batch = nullptr;
+    Tickets* owner = nullptr;
+    Transfer::Kind kind = Transfer::Kind::kSend;
+    std::uint8_t holds = 0;
+    int peer = 0;
+    std::uint64_t tag = 0;
+    ByteSpan data;
+    std::size_t arrived = 0;
+    void* request = nullptr;
+    Descriptor descriptor{};  // sent, or received
+  };
+  struct Batch {
+    std::vector<Op> ops;  // never resized: UCX and the queues point into it
+    std::size_t open = 0;
+    Status status;  // the first error
+    std::optional<Deadline> abandon_at;
+    bool abandoned = false;
+  };
+
+  std::uint64_t wire_tag(int source, std::uint64_t tag) const;
+  std::optional<Status> unreachable(std::span<const Transfer> transfers);
+  void start(Op& op);
+  void start_send(Op& op);
+  void start_recv(Op& op);
+  void send_bytes(Op& op, const void* data, std::size_t bytes, std::uint64_t tag);
+  void start_self(Op& op);
+  void hold(Op& op, Hold what);
+  void release(Op& op, Hold what);
+  void fail(Batch& batch, const Status& why);
+  void withdraw(Op& op);
+  void arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info);
+  void sent(Op& op, ucs_status_t status);
+  void too_long(Op& op, std::size_t bytes);
+  void read_lent();
+  void abandon(Deadline now);
+
+  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                          void* op);
+  static void on_sent(void* request, ucs_status_t status, void* op);
+
+  Worker& worker_;
+  Peers& peers_;
+  TicketsOptions options_;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t next_loan_ = 1;
+  int settled_ = 0;
+  int sending_ = 0;  // sends that UCX holds
+  std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches_;
+  std::unordered_map<std::uint64_t, Op*> loans_;
+  std::unordered_map<std::uint64_t, int> withdrawn_;  // loan id -> its rank, before it was read
+  std::deque<Op*> reads_;
+  SelfQueue<Op> self_;
+  std::vector<Batch*> failing_;
+  std::vector<std::unique_ptr<Batch>> graveyard_;  // UCX never let go of them
+  TransportStats stats_;
+};
+
+}  // namespace gradwire::ucx

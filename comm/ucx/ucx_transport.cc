@@ -1,0 +1,248 @@
+#include "comm/ucx/ucx_transport.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/ucx/lanes.h"
+#include "comm/ucx/peer_memory.h"
+#include "comm/ucx/peers.h"
+#include "comm/ucx/settings.h"
+#include "comm/ucx/tickets.h"
+#include "comm/ucx/worker.h"
+
+namespace gradwire {
+namespace {
+
+using ucx::Control;
+
+// A goodbye waits so long for peers that do not answer.
+constexpr double kLeaveSeconds = 0.5;
+constexpr double kSettleSeconds = 0.3;
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(const Rendezvous& rendezvous, const UcxOptions& options)
+      : rendezvous_(rendezvous), options_(options) {}
+  ~UcxTransport() override;
+  Status start();
+
+  int rank() const override { return rendezvous_.rank; }
+  int size() const override { return rendezvous_.size; }
+  TransportCaps caps() const override { return {}; }
+  TransportStats stats() const override;
+  std::string describe() const override { return description_; }
+
+  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  Result<int> progress() override;
+  std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
+  std::size_t received(Ticket ticket, std::size_t index) const override {
+    return tickets_->received(ticket, index);
+  }
+  void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
+  std::optional<LostPeer> lost() const override { return peers_->lost(); }
+  void announce(const LostPeer& culprit) override;
+  Status wait(Deadline until) override;
+  void wake() override { worker_->wake(); }
+
+ private:
+  struct Address;
+  Result<std::vector<Address>> trade_addresses(std::uint8_t epoch, Deadline deadline);
+  std::string describe_now() const;
+  bool advance();
+
+  Rendezvous rendezvous_;
+  UcxOptions options_;
+  std::uint64_t nonce_ = 0;  // read by the others: see can_read()
+  std::unique_ptr<ucx::Worker> worker_;
+  std::unique_ptr<ucx::Peers> peers_;
+  std::unique_ptr<ucx::Tickets> tickets_;
+  std::string description_;
+};
+
+// What a rank puts into the store under "ucx/RANK":
+//   "gw-ucx1 EPOCH PID NONCE NONCE_ADDRESS HOST\n" and the worker's address.
+struct UcxTransport::Address {
+  ucx::ProcessIdentity process;
+  std::string host;
+  std::string worker;
+};
+
+Status check(const Rendezvous& rendezvous, const UcxOptions& options) {
+  if (rendezvous.size < 1 || rendezvous.size > 65536 || rendezvous.rank < 0 ||
+      rendezvous.rank >= rendezvous.size) {
+    return {Code::kInvalidArgument, format("ucx: rank %d of %d (size 1 to 65536, rank below it)",
+                                           rendezvous.rank, rendezvous.size)};
+  }
+  if (rendezvous.size > 1 && rendezvous.store == nullptr) {
+    return {Code::kInvalidArgument, "ucx: more than one rank needs a key-value store"};
+  }
+  if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
+    return {Code::kInvalidArgument,
+            format("ucx: heartbeat %g s, liveness %g s (liveness of two heartbeats or more wanted)",
+                   options.heartbeat_seconds, options.liveness_seconds)};
+  }
+  return {};
+}
+
+Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::uint8_t epoch,
+                                                                         Deadline deadline) {
+  std::vector<Address> addresses(static_cast<std::size_t>(size()));
+  if (size() == 1) return addresses;
+  GW_ASSIGN(const std::string mine, worker_->address());
+  const std::string record =
+      format("gw-ucx1 %d %d %llu %llu %s\n", epoch, static_cast<int>(getpid()),
+             static_cast<unsigned long long>(nonce_),
+             static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&nonce_)),
+             ucx::host_identity().c_str()) +
+      mine;
+  GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()),
+                                std::as_bytes(std::span(record.data(), record.size())), deadline));
+  for (int peer = 0; peer < size(); ++peer) {
+    GW_ASSIGN(const std::vector<std::byte> bytes,
+              rendezvous_.store->get(format("ucx/%d", peer), deadline));
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t line = text.find('\n');
+    int their_epoch = 0, pid = 0;
+    unsigned long long nonce = 0, at = 0;
+    char host[128] = {};
+    const int fields = std::sscanf(text.c_str(), "gw-ucx1 %d %d %llu %llu %127s", &their_epoch,
+                                   &pid, &nonce, &at, host);
+    if (fields != 5 || line == std::string::npos || their_epoch != epoch) {
+      return Status(Code::kRankMismatch,
+                    format("ucx: the record of rank %d is not one of job \"%s\" and this version",
+                           peer, rendezvous_.job.c_str()));
+    }
+    addresses[static_cast<std::size_t>(peer)] = {{nonce, at, pid}, host, text.substr(line + 1)};
+  }
+  return addresses;
+}
+
+Status UcxTransport::start() {
+  GW_TRY(check(rendezvous_, options_));
+  ucx::release_signals();
+  std::random_device entropy;
+  nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
+  const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
+  GW_ASSIGN(worker_, ucx::Worker::make());
+  const auto epoch = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0x7f);
+  const auto duration = [](double seconds) {
+    return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+  };
+  peers_ = std::make_unique<ucx::Peers>(
+      *worker_, ucx::PeersOptions{rank(), size(), epoch, duration(options_.heartbeat_seconds),
+                                  duration(options_.liveness_seconds), options_.log});
+  GW_ASSIGN(const std::vector<Address> addresses, trade_addresses(epoch, deadline));
+  ucx::TicketsOptions ticket_options{rank(), epoch, options_.single_copy_bytes, {}};
+  std::vector<std::string> workers;
+  std::vector<bool> readable;
+  for (const Address& address : addresses) {
+    workers.push_back(address.worker);
+    readable.push_back(address.host == ucx::host_identity() && ucx::can_read(address.process));
+    ticket_options.pids.push_back(static_cast<pid_t>(address.process.pid));
+  }
+  tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, std::move(ticket_options));
+  GW_TRY(peers_->connect(workers, readable, deadline, rendezvous_.timeout_seconds));
+  description_ = describe_now();
+  options_.log(LogLevel::kInfo, description_);
+  return {};
+}
+
+UcxTransport::~UcxTransport() {
+  if (tickets_) {
+    tickets_->cancel_all();
+    const Deadline until = deadline_in(kSettleSeconds);
+    while (tickets_->any_open() && std::chrono::steady_clock::now() < until) {
+      if (!advance() &&
+          !worker_->sleep(std::min(until, deadline_in(0.01)), tickets_->sending() > 0).ok())
+        break;
+    }
+  }
+  if (peers_) {
+    peers_->leave(deadline_in(kLeaveSeconds));
+    peers_->close();
+    (void)worker_->progress();
+  }
+  worker_.reset();  // first: what it still completes refers to tickets and peers
+}
+
+std::string UcxTransport::describe_now() const {
+  int readers = 0;
+  for (int peer = 0; peer < size(); ++peer) readers += peers_->reads_us(peer) ? 1 : 0;
+  std::string text = format("ucx %s: rank %d of %d; %s", ucx::library_version().c_str(), rank(),
+                            size(), peers_->describe_lanes().c_str());
+  if (readers > 0 && options_.single_copy_bytes != SIZE_MAX) {
+    text += format("; one copy (process_vm_readv) above %zu bytes to %d of them",
+                   options_.single_copy_bytes, readers);
+  }
+  return text;
+}
+
+TransportStats UcxTransport::stats() const {
+  TransportStats stats = tickets_->stats();
+  stats.bytes_sent += peers_->bytes_sent();
+  stats.bytes_received += peers_->bytes_received();
+  stats.messages_sent += peers_->messages_sent();
+  stats.messages_received += peers_->messages_received();
+  return stats;
+}
+
+Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&) {
+  for (const Transfer& transfer : batch) {
+    if (transfer.peer < 0 || transfer.peer >= size()) {
+      return Status(Code::kInvalidArgument,
+                    format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+    }
+    if (transfer.device.space == MemorySpace::kCuda) {
+      return Status(Code::kInvalidArgument,
+                    "post: CUDA memory (the UCX transport takes host memory)");
+    }
+  }
+  return tickets_->post(batch);
+}
+
+// One round of everything; false when there was nothing to do.
+bool UcxTransport::advance() {
+  bool busy = worker_->progress();
+  const bool changed = peers_->tend();
+  for (const Control& message : peers_->take_messages()) {
+    tickets_->on_message(message);
+    busy = true;
+  }
+  if (changed) tickets_->on_losses();
+  return tickets_->progress() || busy;
+}
+
+Result<int> UcxTransport::progress() {
+  (void)advance();
+  return tickets_->take_settled();
+}
+
+Status UcxTransport::wait(Deadline until) {
+  (void)advance();
+  if (tickets_->any_settled() || tickets_->reading()) return {};
+  GW_TRY(worker_->sleep(until, tickets_->sending() + peers_->sending() > 0));
+  (void)advance();
+  return {};
+}
+
+void UcxTransport::announce(const LostPeer& culprit) {
+  peers_->announce(culprit);
+  if (peers_->tend()) tickets_->on_losses();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous& rendezvous,
+                                                      const UcxOptions& options) {
+  auto transport = std::make_unique<UcxTransport>(rendezvous, options);
+  GW_TRY(transport->start());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace gradwire
