@@ -133,10 +133,11 @@ Status check_match(const Entries& entries, std::span<const NamedTensor> tensors)
     }
   }
   if (entries.size() == tensors.size()) return {};
-  for (const auto& [name, entry] : entries) {
-    if (std::none_of(tensors.begin(), tensors.end(),
-                     [&](const NamedTensor& named) { return named.name == name; })) {
-      return Status(Code::kInvalidArgument, "its tensor " + name + " is not one of the model's");
+  for (const auto& entry : entries) {
+    const auto same = [&](const NamedTensor& named) { return named.name == entry.first; };
+    if (std::none_of(tensors.begin(), tensors.end(), same)) {
+      return Status(Code::kInvalidArgument,
+                    "its tensor " + entry.first + " is not one of the model's");
     }
   }
   return {};
