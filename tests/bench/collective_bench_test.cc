@@ -1,0 +1,112 @@
+#include "bench/collective_bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire::bench {
+namespace {
+
+using testing::HasSubstr;
+
+// The rows of rank 0, or the first error.
+Result<std::vector<CollectiveRow>> rows_of(int ranks, const CollectiveBenchOptions& options) {
+  auto worlds = make_inproc_communicators(ranks);
+  if (!worlds.has_value()) return worlds.error();
+  const Registry registry = Registry::builtin();
+  std::vector<CollectiveRow> rows;
+  const auto statuses = on_threads<Status>(ranks, [&](int r) {
+    return bench_collective(*worlds.value()[static_cast<std::size_t>(r)], registry, options,
+                            [&](const CollectiveRow& row) {
+                              rows.push_back(row);
+                              return Status();
+                            });
+  });
+  for (const Status& status : statuses) GW_TRY(status);
+  return rows;
+}
+
+CollectiveBenchOptions quick(const std::string& operation) {
+  CollectiveBenchOptions options;
+  options.operation = operation;
+  options.min_bytes = 1;
+  options.max_bytes = 40000;
+  options.factor = 100;  // sizes 1, 100, 10000
+  options.transport = "inproc";
+  options.seconds_per_size = 0.001;
+  options.min_operations = 3;
+  options.max_operations = 5;
+  return options;
+}
+
+void expect_sane(const CollectiveRow& row) {
+  EXPECT_EQ(row.wrong, 0);
+  EXPECT_LE(row.time_us_min, row.time_us_p50);
+  EXPECT_LE(row.time_us_p50, row.time_us_p99);
+  EXPECT_NEAR(row.algbw_gbps * row.time_us_p50, static_cast<double>(row.bytes) * 1e-3, 1e-6);
+}
+
+TEST(CollectiveBench, SizesAreRoundedDownToRanksTimesElements) {
+  const auto rows = rows_of(3, quick("all_reduce"));
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  ASSERT_EQ(rows.value().size(), 3u);
+  EXPECT_EQ(rows.value()[0].bytes, 4);
+  EXPECT_EQ(rows.value()[1].bytes, 96);
+  EXPECT_EQ(rows.value()[2].bytes, 9996);
+  for (const CollectiveRow& row : rows.value()) expect_sane(row);
+  EXPECT_EQ(rows.value()[2].wire_bytes, 2 * 2 * 9996 / 3);  // 2 (p-1)/p S
+  EXPECT_EQ(rows.value()[2].algorithm, "ring");
+  EXPECT_EQ(rows.value()[2].ranks, 3);
+}
+
+TEST(CollectiveBench, EveryOperationIsRightAndSendsItsShare) {
+  for (const char* operation : {"reduce_scatter", "all_gather", "all_to_all"}) {
+    const auto rows = rows_of(4, quick(operation));
+    ASSERT_TRUE(rows.has_value()) << rows.error().message();
+    for (const CollectiveRow& row : rows.value()) {
+      expect_sane(row);
+      EXPECT_EQ(row.wire_bytes, row.bytes * 3 / 4) << operation;
+    }
+  }
+  CollectiveBenchOptions shared = quick("broadcast");
+  shared.shared_buffers = true;
+  const auto rows = rows_of(2, shared);
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  for (const CollectiveRow& row : rows.value()) {
+    expect_sane(row);
+    EXPECT_EQ(row.wire_bytes, row.bytes);
+    EXPECT_EQ(row.buffers, "shared");
+  }
+}
+
+TEST(CollectiveBench, ACompressorSendsFewerBytes) {
+  CollectiveBenchOptions options = quick("all_reduce");
+  options.min_bytes = 40000;
+  options.compressor = "cast:bf16";
+  const auto rows = rows_of(2, options);
+  ASSERT_TRUE(rows.has_value()) << rows.error().message();
+  ASSERT_EQ(rows.value().size(), 1u);
+  EXPECT_EQ(rows.value()[0].wrong, 0);
+  EXPECT_EQ(rows.value()[0].compressor, "cast:bf16");
+  EXPECT_GE(rows.value()[0].wire_bytes, 20000);
+  EXPECT_LT(rows.value()[0].wire_bytes, 20200);
+}
+
+TEST(CollectiveBench, BadOptionsAreRefused) {
+  CollectiveBenchOptions options = quick("all_reduce");
+  options.factor = 1;
+  EXPECT_THAT(std::string(rows_of(1, options).error().message()), HasSubstr("factor 1"));
+  EXPECT_THAT(std::string(rows_of(1, quick("scan")).error().message()), HasSubstr("'scan'"));
+  CollectiveBenchOptions compressed = quick("broadcast");
+  compressed.compressor = "qsgd";
+  EXPECT_EQ(rows_of(1, compressed).error().code(), Code::kInvalidArgument);
+}
+
+TEST(CollectiveBench, ASpecKeepsTheKeysItHas) {
+  EXPECT_EQ(bare_spec("topk:ratio=0.01").value(), "topk:ratio=0.01,min_elems=0,dense_1d=false");
+  EXPECT_EQ(bare_spec("topk:min_elems=7|qsgd").value(), "topk:min_elems=7,dense_1d=false|qsgd");
+}
+
+}  // namespace
+}  // namespace gradwire::bench
