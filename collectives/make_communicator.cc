@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "collectives/group_communicator.h"
 #include "comm/inproc/inproc_transport.h"
+#include "comm/ucx/ucx_transport.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -22,6 +24,22 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
   (void)engine->claim_id(kRootId);
   return std::unique_ptr<Communicator>(std::make_unique<GroupCommunicator>(
       std::move(engine), std::move(group), rank, kRootId, options));
+}
+
+Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
+                                                        const Rendezvous& rendezvous,
+                                                        const CommunicatorOptions& options) {
+  if (backend != "ucx") {
+    return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
+                                          "' (ucx wanted; ranks as threads come from "
+                                          "make_inproc_communicators)");
+  }
+  UcxOptions ucx;
+  // A silent rank is to be named well before the operation that waits for it times out.
+  ucx.liveness_seconds =
+      std::clamp(options.deadline_seconds / 3, 2 * ucx.heartbeat_seconds, ucx.liveness_seconds);
+  GW_ASSIGN(auto transport, make_ucx_transport(rendezvous, ucx));
+  return make_communicator(std::move(transport), options);
 }
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(
