@@ -32,23 +32,23 @@ std::uint64_t sign_word(const T* values) {
 template <typename T>
 using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
-template <typename T, bool kAdd>
+template <typename T, bool Add>
 void put(T value, T& dst) {
-  if constexpr (kAdd) {
+  if constexpr (Add) {
     dst += value;
   } else {
     dst = value;
   }
 }
 
-template <typename T, bool kAdd>
+template <typename T, bool Add>
 void unpack_run(const std::byte* bits, std::size_t first, T scale, std::span<T> dst) {
   using Bits = BitsOf<T>;
   constexpr std::size_t kWidth = sizeof(Bits) * 8;
   const Bits magnitude = std::bit_cast<Bits>(scale);
   const auto single = [&](std::size_t i) {
     const auto byte = std::to_integer<unsigned>(bits[(first + i) / 8]);
-    put<T, kAdd>((byte >> ((first + i) % 8) & 1) != 0 ? -scale : scale, dst[i]);
+    put<T, Add>((byte >> ((first + i) % 8) & 1) != 0 ? -scale : scale, dst[i]);
   };
   std::size_t i = 0;
   for (; i < dst.size() && (first + i) % 8 != 0; ++i) single(i);
@@ -56,7 +56,7 @@ void unpack_run(const std::byte* bits, std::size_t first, T scale, std::span<T> 
     const auto word = load_le<Bits>(bits + (first + i) / 8);
     T* to = dst.data() + i;
     for (std::size_t j = 0; j < kWidth; ++j) {
-      put<T, kAdd>(std::bit_cast<T>(magnitude ^ ((word >> j) << (kWidth - 1))), to[j]);
+      put<T, Add>(std::bit_cast<T>(magnitude ^ ((word >> j) << (kWidth - 1))), to[j]);
     }
   }
   for (; i < dst.size(); ++i) single(i);
