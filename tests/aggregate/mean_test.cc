@@ -90,6 +90,18 @@ TEST(Mean, ScaledSignUnderSraWithBothResiduals) {
   EXPECT_THAT(outcome.state[1].at("w.error2"), ElementsAre(-2, -2));
 }
 
+TEST(Mean, ScaledSignUnderSraASecondStep) {
+  const JobOutcome outcome =
+      average("signsgd:bucket=tensor,min_elems=0,combine=sra,ef=ef14", kTwo, 2);
+  // Rank 0 adds its residual, (1, -2, 2.5, -4.5), and sends (2.5, -4.5) as +-3.5 again.
+  // Owner 0 adds (1, -2) + (2, 2) + (1.5, -1.5) = (4.5, -1.5), sends +-3.
+  // Owner 1 adds (3.5, -3.5) + (-2, -2) + (-2, -2) = (-0.5, -7.5), sends (-4, -4).
+  EXPECT_THAT(outcome.means[1], ElementsAre(1.5F, -1.5F, -2, -2));
+  EXPECT_THAT(outcome.state[0].at("w.error"), ElementsAre(0, 0, -1, -1));
+  EXPECT_THAT(outcome.state[0].at("w.error2"), ElementsAre(1.5F, 1.5F));
+  EXPECT_THAT(outcome.state[1].at("w.error2"), ElementsAre(3.5F, -3.5F));
+}
+
 TEST(Mean, AVoteIsTheSameGatheredAndUnderSra) {
   for (const std::string combine : {"gather", "sra"}) {
     const std::string spec = "signsgd:vote=majority,min_elems=0,combine=" + combine;

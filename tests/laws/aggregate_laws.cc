@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Case {
     return method + first + "combine=" + combine + (feedback ? ",ef=ef14" : "") + "," + more;
   }
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.spec("..."); }
 
 std::vector<std::string> methods() {
   return {"none",
