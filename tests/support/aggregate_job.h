@@ -37,6 +37,7 @@ struct Job {
   bool contiguous = false;  // gradients one after another in memory
   int restart_after = 0;    // so many steps, then everything is built anew from state(); 0: never
   std::uint64_t seed = 1;
+  std::function<Registry(int rank)> registry;  // default: the built-in methods
   // Element `e` of `tensor` on `rank` at `step`; default: see default_gradient().
   std::function<float(const std::string& tensor, int rank, int step, std::int64_t e)> gradient;
   // State to start from, by old rank.
