@@ -47,7 +47,8 @@ struct TcpStoreOptions {
   int rank = 0;  // rank 0 serves, and is its own client
   int size = 1;
   std::string job = "job";  // a client of another job is refused
-  std::string secret;  // not empty: every message carries an HMAC-SHA256, strangers are refused
+  // Not empty: every message carries an HMAC-SHA256, strangers are refused.
+  std::string secret = {};
   double timeout_seconds = 60;
   int listen_fd = -1;  // rank 0: serve on this already listening socket; the store owns it
 };
