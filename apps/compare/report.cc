@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kPoints = 300;  // per curve: what a chart of this width can show
+constexpr std::size_t kPoints =
+    120;  // per curve: each the mean of its window of steps, so that noise does not hide the course
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -148,7 +149,7 @@ std::string html_report(const ReportInput& input) {
     seeds += (seeds.empty() ? "" : ", ") + std::to_string(seed);
   std::string flags;
   for (const auto& [name, value] : study.train)
-    flags += (flags.empty() ? "" : ", ") + name + " " + value;
+    if (name != "data-dir") flags += (flags.empty() ? "" : ", ") + name + " " + value;
   return filled(kReportPage,
                 {{"title", escaped(study.title)},
                  {"setup", escaped(format("%d %s; ", study.ranks,

@@ -13,7 +13,7 @@ inline constexpr char kReportPage[] = R"page(<!doctype html>
   table { border-collapse: collapse; font-size: .87rem; width: 100%; font-variant-numeric: tabular-nums; }
   th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid #e3e6ea; white-space: nowrap; }
   th:first-child { text-align: left; font-weight: 500; white-space: normal; } thead th { color: #57606a; font-weight: 500; border-bottom: 2px solid #c9ced6; vertical-align: bottom; }
-  .rules th { text-align: left; font-weight: 400; } .yes { color: #1a7f37; } .no { color: #cf222e; font-weight: 600; }
+  .rules th:first-child { text-align: left; font-weight: 400; } .yes { color: #1a7f37; } .no { color: #cf222e; font-weight: 600; }
   .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(30rem, 1fr)); gap: 1.5rem 2rem; } .chart { height: 22rem; position: relative; }
   .wide { grid-column: 1 / -1; } .scroll { overflow-x: auto; }
   #legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .4rem 0 1rem; font-size: .87rem; }
@@ -45,13 +45,16 @@ const colours = ["#1f4e99", "#d1495b", "#2a9d5c", "#8e5bb5", "#e08e1b", "#0f8b9d
 const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 const colour = i => colours[i % colours.length], dash = i => dashes[Math.floor(i / colours.length) % dashes.length];
 const charts = [];
+// A diverging row would press all others flat: the axis ends above where training starts.
+const starts = study.rows.filter(r => r.curve.length).map(r => r.curve[0][3]).sort((a, b) => a - b);
+const highest = 1.5 * (starts[Math.floor(starts.length / 2)] || 1);
 function draw(id, column, label, type) {
   const datasets = study.rows.map((row, i) => ({
     label: row.name, borderColor: colour(i), backgroundColor: colour(i), borderDash: dash(i), borderWidth: 2, pointRadius: 0, pointHitRadius: 6,
     data: row.curve.filter(p => type !== "logarithmic" || p[column] > 0).map(p => ({ x: p[column], y: p[3] })) }));
   charts.push(new Chart(document.getElementById(id), { type: "line", data: { datasets }, options: {
     animation: false, maintainAspectRatio: false, parsing: false, normalized: true, interaction: { mode: "nearest", intersect: false },
-    scales: { x: { type, title: { display: true, text: label } }, y: { type: "logarithmic", title: { display: true, text: "training loss (logarithmic)" } } },
+    scales: { x: { type, title: { display: true, text: label } }, y: { type: "logarithmic", max: highest, title: { display: true, text: "training loss (logarithmic)" } } },
     plugins: { legend: { display: false } } } }));
 }
 draw("steps", 0, "steps", "linear");
