@@ -1,5 +1,6 @@
 #include "apps/job.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -8,9 +9,9 @@
 #include <utility>
 
 #include "apps/environment.h"
-#include "apps/process_transport.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
+#include "comm/ucx/ucx_transport.h"
 
 namespace gradwire {
 namespace {
@@ -36,10 +37,20 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& 
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
-  GW_ASSIGN(auto transport, make_process_transport(job.rendezvous, options.deadline_seconds, log));
+  UcxOptions ucx;
+  ucx.log = log;
+  // A stopped rank is told by its silence: that has to be noticed before an operation times out.
+  ucx.liveness_seconds =
+      std::clamp(options.deadline_seconds / 2, 2 * ucx.heartbeat_seconds, ucx.liveness_seconds);
+  GW_ASSIGN(auto transport, make_ucx_transport(job.rendezvous, ucx));
   GW_ASSIGN(job.communicator, make_communicator(std::move(transport), options));
-  log(LogLevel::kInfo, job.communicator->describe());
   return job;
+}
+
+std::string transport_of(const Communicator& communicator) {
+  const std::string text = communicator.describe();
+  const std::size_t over = text.find(" over ");
+  return over == std::string::npos ? text : text.substr(over + 6);
 }
 
 Result<double> deadline_from_environment(double otherwise) {

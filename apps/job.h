@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/log.h"
 #include "gradwire/communicator.h"
@@ -21,6 +22,10 @@ struct JoinedJob {
 // secret is GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options,
                            const Log& log);
+
+// What carries its bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of 4 over ucx
+// 1.13.1: ...".
+std::string transport_of(const Communicator& communicator);
 
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.

@@ -29,7 +29,7 @@ Result<int> version(const std::vector<std::string>& /*args*/) {
 }
 
 constexpr std::array kCommands{
-    Command{"bench", "measure codecs", bench_command},
+    Command{"bench", "measure collectives and codecs", bench_command},
     Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},

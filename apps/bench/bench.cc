@@ -12,10 +12,15 @@ namespace {
 struct Benchmark {
   std::string_view name;
   std::string_view help;
-  CommandMain run;
+  CommandMain run;  // is given its own name as the first word
 };
 
 constexpr std::array kBenchmarks{
+    Benchmark{"all_reduce", "the sum of all ranks' tensors; also compressed", bench_collectives},
+    Benchmark{"reduce_scatter", "each rank one part of the sum", bench_collectives},
+    Benchmark{"all_gather", "everybody's rows for all", bench_collectives},
+    Benchmark{"all_to_all", "a row from each to each", bench_collectives},
+    Benchmark{"broadcast", "rank 0's tensor for all", bench_collectives},
     Benchmark{"codecs", "encode and decode, on one core", bench_codecs},
 };
 
@@ -34,13 +39,13 @@ Result<int> bench_command(const std::vector<std::string>& args) {
   if (wanted == "--help" || wanted == "-h") {
     std::printf("usage: gradwire bench NAME ...; gradwire bench NAME --help tells more\n\n");
     for (const Benchmark& benchmark : kBenchmarks) {
-      std::printf("  %-12s %s\n", std::string(benchmark.name).c_str(),
+      std::printf("  %-15s %s\n", std::string(benchmark.name).c_str(),
                   std::string(benchmark.help).c_str());
     }
     return 0;
   }
   for (const Benchmark& benchmark : kBenchmarks) {
-    if (benchmark.name == wanted) return benchmark.run({args.begin() + 1, args.end()});
+    if (benchmark.name == wanted) return benchmark.run(args);
   }
   return Status(Code::kInvalidArgument,
                 "bench: unknown benchmark ('" + wanted + "' seen; one of " + names() + " wanted)");

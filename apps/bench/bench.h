@@ -11,6 +11,9 @@ namespace gradwire {
 // args: what stands after `bench`. Returns the exit status.
 Result<int> bench_command(const std::vector<std::string>& args);
 
+// `bench all_reduce` and the other operations; words[0] is the operation's name.
+Result<int> bench_collectives(const std::vector<std::string>& words);
+
 // `bench codecs`: what encoding and decoding cost on one core.
 Result<int> bench_codecs(const std::vector<std::string>& args);
 

@@ -54,28 +54,33 @@ void print_row(const bench::CodecRow& row) {
 
 Result<int> bench_codecs(const std::vector<std::string>& args) {
   bench::CodecBenchOptions options;
+  GW_ASSIGN(auto specs, parse_spec_list(kDefaultSpecs));
   std::int64_t rounds = options.rounds;
-  std::string specs = kDefaultSpecs;
   std::string json;
   Flags flags("bench codecs",
               "Times encoding (alone and under error feedback) and decoding of Gaussian fp32 "
               "elements on one core, beside a read-only pass over the same memory. Rates are of "
               "fp32 gradient, 10^9 bytes per second, medians.");
   flags.integer("elements", options.elements, {1, 1e10}, "fp32 elements, shaped as a matrix");
-  flags.text("compressors", specs, "specs with ; between");
+  flags.custom(
+      "compressors", "SPECS", kDefaultSpecs,
+      [&specs](const std::string& text) {
+        GW_ASSIGN(specs, parse_spec_list(text));
+        return Status();
+      },
+      "specs with ; between");
   flags.integer("rounds", rounds, {1, 1000}, "timed repetitions");
   flags.seed("seed", options.seed, "of the elements");
   flags.text("json", json, "file for result rows, one JSON line each");
-  GW_ASSIGN(const auto outcome, flags.parse(args));
+  GW_ASSIGN(const auto outcome, flags.parse({args.begin() + 1, args.end()}));
   if (outcome == Flags::Outcome::kHelp) return 0;
   options.rounds = static_cast<int>(rounds);
-  GW_ASSIGN(const auto list, parse_spec_list(specs));
   GW_ASSIGN(RowFile file, RowFile::create(json));
   GW_ASSIGN(bench::CodecBench bench, bench::CodecBench::create(options));
   std::printf("%s\n", machine_line().c_str());
   print_heading();
   const Registry registry = Registry::builtin();
-  for (const std::string& spec : list) {
+  for (const std::string& spec : specs) {
     GW_ASSIGN(const bench::CodecRow row, bench.run(registry, spec));
     print_row(row);
     GW_TRY(file.write(json_of(row)));

@@ -72,7 +72,7 @@ Status Job::start_ranks() {
   ranks_.reserve(end_.ranks.size());
   for (int number = 0; number < options_.ranks; ++number) {
     const std::string rank = std::to_string(number);
-    Rank& started = ranks_.emplace_back(number, out_queue_, err_queue_);
+    Rank& started = ranks_.emplace_back(number, out_queue_, err_queue_, options_.plain);
     Result<RankProcess> child =
         start_child({.file = file,
                      .arguments = options_.command,

@@ -23,6 +23,7 @@ struct RunOptions {
   double deadline = 15;              // seconds of one operation, passed on to the ranks
   std::string secret;                // passed on to the ranks
   std::vector<std::string> command;  // the program and its arguments
+  bool plain = false;                // output lines as they are, without "rank R | "
 };
 
 // Supervises the ranks of one job: direct children, one process group each. All waiting is one
@@ -47,8 +48,8 @@ class Job {
  private:
   enum class Phase : unsigned char { kRunning, kReporting, kEnding, kKilling };
   struct Rank {
-    Rank(int number, OutputQueue& out_queue, OutputQueue& err_queue)
-        : out(number, out_queue), err(number, err_queue) {}
+    Rank(int number, OutputQueue& out_queue, OutputQueue& err_queue, bool plain)
+        : out(number, out_queue, plain), err(number, err_queue, plain) {}
     RankProcess child;
     LinePrefixer out;
     LinePrefixer err;

@@ -31,8 +31,8 @@ void OutputQueue::write_some() {
   pending_.erase(0, done);
 }
 
-LinePrefixer::LinePrefixer(int rank, OutputQueue& out)
-    : prefix_("rank " + std::to_string(rank) + " | "), out_(out) {}
+LinePrefixer::LinePrefixer(int rank, OutputQueue& out, bool plain)
+    : prefix_(plain ? "" : "rank " + std::to_string(rank) + " | "), out_(out) {}
 
 void LinePrefixer::feed(std::string_view bytes) {
   while (!bytes.empty()) {

@@ -30,12 +30,12 @@ class OutputQueue {
   std::string pending_;
 };
 
-// Cuts one stream of one rank into lines "rank R | text".
+// Cuts one stream of one rank into lines "rank R | text", or "text" when `plain`.
 class LinePrefixer {
  public:
   static constexpr std::size_t kMaxLine = 65536;  // a longer line goes out in pieces
 
-  LinePrefixer(int rank, OutputQueue& out);
+  LinePrefixer(int rank, OutputQueue& out, bool plain = false);
   void feed(std::string_view bytes);
   // The stream has ended: a last line without its newline gets one.
   void finish();

@@ -86,6 +86,7 @@ Result<int> run_command(const std::vector<std::string>& args) {
   flags.text("secret-file", secret_file,
              "file (mode 600) with the secret of the rendezvous, 16 bytes or more",
              "a random secret");
+  flags.toggle("plain", options.plain, "the ranks' lines as they are, without their rank");
   GW_ASSIGN(const Flags::Outcome outcome, flags.parse(long_words({args.begin(), dashes})));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if (!flags.given("ranks"))

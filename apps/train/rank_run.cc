@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "apps/job.h"
 #include "base/text.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
@@ -81,7 +82,7 @@ std::string RankRun::headline() {
       "seed %llu",
       options_.model.c_str(), options_.data.c_str(),
       static_cast<long long>(parameter_elems(problem_.model.parameters())), communicator_.size(),
-      communicator_.describe().c_str(), options_.compressor.c_str(),
+      transport_of(communicator_).c_str(), options_.compressor.c_str(),
       static_cast<long long>(trainer_.steps()), static_cast<long long>(options_.batch),
       static_cast<unsigned long long>(options_.seed));
 }
@@ -137,7 +138,7 @@ Status RankRun::finish(double accuracy) {
   facts.data = options_.data;
   facts.compressor = options_.compressor;
   facts.algorithm = options_.algorithm;
-  facts.transport = communicator_.describe();
+  facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
   facts.accumulate = options_.accumulate;
   facts.batch = options_.batch;

@@ -42,6 +42,14 @@ TEST_F(Lines, AreWholeHoweverTheBytesCome) {
   EXPECT_EQ(written(queue), "rank 7 | four\n");
 }
 
+TEST_F(Lines, PlainOnesKeepTheirWords) {
+  OutputQueue queue(ends_[1]);
+  LinePrefixer lines(7, queue, true);
+  lines.feed("one\ntw");
+  lines.finish();
+  EXPECT_EQ(written(queue), "one\ntw\n");
+}
+
 TEST_F(Lines, TooLongOnesAreCutAtTheLimit) {
   OutputQueue queue(ends_[1]);
   LinePrefixer lines(0, queue);

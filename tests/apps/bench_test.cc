@@ -1,0 +1,107 @@
+// The rows that `gradwire bench` writes, which other programs read.
+#include "apps/bench/bench.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::json;
+
+class Bench : public testing::Test {
+ protected:
+  // Runs with --json; every line parsed.
+  std::vector<Json> rows(std::vector<std::string> words) {
+    const std::string path = folder_.path() + "/rows.jsonl";
+    words.insert(words.end(), {"--json", path});
+    const auto outcome = bench_command(words);
+    EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
+    std::vector<Json> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(Json::parse(line, nullptr, false));
+      EXPECT_TRUE(lines.back().is_object()) << line;
+      for (const char* key : {"cpu", "cores", "gradwire", "commit", "ucx"}) {
+        EXPECT_TRUE(lines.back().contains(key)) << key;
+      }
+    }
+    return lines;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Bench, AllReduceRowsHoldTheStableKeys) {
+  const auto lines = rows({"all_reduce", "--inproc", "4", "--min", "1K", "--max", "16K", "--factor",
+                           "4", "--seconds", "0.01"});
+  ASSERT_EQ(lines.size(), 3U);
+  std::int64_t bytes = 1024;
+  for (const Json& row : lines) {
+    EXPECT_EQ(row["op"], "all_reduce");
+    EXPECT_EQ(row["algorithm"], "ring");
+    EXPECT_EQ(row["transport"], "inproc");
+    EXPECT_EQ(row["compressor"], "none");
+    EXPECT_EQ(row["dtype"], "f32");
+    EXPECT_EQ(row["ranks"], 4);
+    EXPECT_EQ(row["bytes"], bytes);
+    EXPECT_EQ(row["wire_bytes"], bytes * 2 * 3 / 4);
+    EXPECT_EQ(row["wrong"], 0);
+    const double p50 = row["time_us_p50"];
+    EXPECT_LE(row["time_us_min"].get<double>(), p50);
+    EXPECT_GE(row["time_us_p99"].get<double>(), p50);
+    const double algbw = static_cast<double>(bytes) / p50 / 1e3;
+    EXPECT_NEAR(row["algbw_gbps"].get<double>(), algbw, 1e-6 * algbw);
+    EXPECT_NEAR(row["busbw_gbps"].get<double>(), 1.5 * algbw, 2e-6 * algbw);
+    bytes *= 4;
+  }
+}
+
+TEST_F(Bench, CompressedAllReduceShapesAMatrix) {
+  // 4,096 elements are (64, 64): rank 2 sends 2 (64 + 64) factors of 4 bytes, whatever frames them.
+  const auto lines = rows({"all_reduce", "--inproc", "2", "--min", "16K", "--max", "16K",
+                           "--compressor", "powersgd:rank=2", "--seconds", "0.01"});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0]["compressor"], "powersgd:rank=2");
+  EXPECT_EQ(lines[0]["wire_bytes"], 2 * (64 + 64) * 4);
+  EXPECT_EQ(lines[0]["wrong"], 0);
+}
+
+TEST_F(Bench, CodecRowsHoldTheStableKeys) {
+  const auto lines = rows({"codecs", "--elements", "4096", "--rounds", "1", "--compressors",
+                           "cast:bf16;signsgd:vote=majority"});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["spec"], "cast:bf16");
+  EXPECT_EQ(lines[0]["canonical"], "cast:type=bf16");
+  EXPECT_EQ(lines[0]["elements"], 4096);
+  EXPECT_EQ(lines[0]["threads"], 1);
+  EXPECT_EQ(lines[0]["bits_per_element"], 16.0);
+  for (const char* key : {"read_gbps", "encode_gbps", "encode_ef_gbps", "decode_gbps"}) {
+    EXPECT_GT(lines[0][key].get<double>(), 0.0) << key;
+  }
+  EXPECT_LT(lines[0]["nmse"].get<double>(), 1e-5);
+  EXPECT_TRUE(lines[1]["encode_ef_gbps"].is_null());  // a vote refuses error feedback
+}
+
+TEST_F(Bench, BadRequestsSayWhatIsWrong) {
+  const auto error = [](const std::vector<std::string>& words) {
+    const auto outcome = bench_command(words);
+    return outcome.has_value() ? "ok" : std::string(outcome.error().message());
+  };
+  EXPECT_THAT(error({"all_reduce", "--inproc", "2", "--ranks", "2"}),
+              testing::HasSubstr("exclude one another"));
+  EXPECT_EQ(
+      error({"all_reduce", "--min", "1Q"}),
+      "bench all_reduce: bad value for --min ('1Q' seen; a number of bytes such as 4096, 64K, "
+      "25M or 1G wanted)");
+  EXPECT_THAT(error({"gather"}), testing::HasSubstr("unknown benchmark ('gather' seen"));
+  EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
+              testing::StartsWith("bench codecs: bad value for --compressors: "));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,93 @@
+// `gradwire run -n N -- gradwire train`: real processes over UCX. argv[1] is the program; without
+// UCX in this build the suite says that it was skipped (77).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "apps/compare/child.h"
+#include "tests/apps/temporary_folder.h"
+#include "tests/apps/train_runs.h"
+
+namespace gradwire {
+namespace {
+
+std::string program;  // set once by main, before any test
+
+class Processes : public testing::TestWithParam<int> {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // Trains on GetParam() processes; "ok" or all that they printed.
+  std::string train_processes(const Words& flags) {
+    Words words{program, "run",   "-n",     std::to_string(GetParam()), "--timeout", "60", "--",
+                program, "train", "--quiet"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    auto child = Child::start(words, file("log"));
+    if (!child.has_value()) return std::string(child.error().message());
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(90);
+    while (std::chrono::steady_clock::now() < until) {
+      if (const auto status = child.value().poll()) {
+        return *status == 0 ? "ok"
+                            : "status " + std::to_string(*status) + ": " + contents(file("log"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return "no end after 90 s: " + contents(file("log"));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(Processes, CanonicalOrderEqualsAccumulationBitForBit) {
+  const Words common{"--steps", "20", "--batch", "48", "--hidden", "32,16", "--seed", "7"};
+  const auto with = [&](Words flags) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    return flags;
+  };
+  ASSERT_EQ(train(with({"--accumulate", std::to_string(GetParam()), "--save-params", file("one")})),
+            "ok");
+  ASSERT_EQ(train_processes(with({"--algorithm", "canonical", "--save-params", file("canonical"),
+                                  "--metrics", file("m.jsonl")})),
+            "ok");
+  EXPECT_EQ(contents(file("one")), contents(file("canonical")));
+  ASSERT_EQ(train_processes(with({"--algorithm", "ring", "--save-params", file("ring")})), "ok");
+  EXPECT_LE(relative_distance(file("one"), file("ring")), 1e-6);
+
+  const auto lines = json_lines(file("m.jsonl"));
+  ASSERT_EQ(lines.size(), 21U);
+  EXPECT_EQ(lines[20]["ranks"], GetParam());
+  EXPECT_THAT(lines[20]["transport"].get<std::string>(), testing::HasSubstr("ucx"));
+}
+
+TEST_P(Processes, ReplicasStayIdenticalUnderEveryCompressor) {
+  for (const std::string& spec : all_compressors()) {
+    EXPECT_EQ(train_processes({"--steps", "5", "--batch", "48", "--hidden", "16", "--check-every",
+                               "1", "--allow-unsafe", "--compressor", spec, "--lr", "0.01"}),
+              "ok")
+        << spec;
+  }
+}
+
+TEST_P(Processes, ABadFlagEndsTheJobWithItsReason) {
+  EXPECT_THAT(train_processes({"--steps", "5", "--batch", "48", "--compressor", "nonesuch"}),
+              testing::HasSubstr("unknown method 'nonesuch'"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Processes, testing::Values(2, 3, 4));
+
+}  // namespace
+}  // namespace gradwire
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: train_processes_test GRADWIRE UCX_VERSION|none\n");
+    return 1;
+  }
+  if (std::string(argv[2]) == "none") return 77;
+  gradwire::program = argv[1];
+  return RUN_ALL_TESTS();
+}
