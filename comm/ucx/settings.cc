@@ -19,7 +19,7 @@ struct Setting {
   const char* key_1_13;
 };
 
-// Statuses say little, so the tests look at the effects.
+// Statuses say little, so tests/comm/ucx_taken_test.cc looks at effects.
 constexpr Setting kSettings[] = {
     // Without it, peer error handling silently turns shared memory into TCP over loopback.
     {"MM_ERROR_HANDLING", "y", "MM_ERROR_HANDLING"},

@@ -19,6 +19,9 @@ namespace {
 // Arming and polling costs some 6 us; a message between two busy ranks takes less. Each yield lets
 // the peer run where ranks outnumber the cores.
 constexpr int kYields = 50;
+// On a machine with much else to do one yield can take many milliseconds; sleeping is then no
+// worse.
+constexpr auto kMostYielding = std::chrono::microseconds(200);
 constexpr int kMostMilliseconds = 100;
 constexpr int kSendingMilliseconds = 1;
 constexpr int kMostEvents = 64;
@@ -82,7 +85,8 @@ bool Worker::progress() {
 }
 
 Status Worker::sleep(Deadline until, bool sending) {
-  for (int i = 0; i < kYields; ++i) {
+  const Deadline enough = std::chrono::steady_clock::now() + kMostYielding;
+  for (int i = 0; i < kYields && std::chrono::steady_clock::now() < enough; ++i) {
     if (progress()) return {};
     sched_yield();
   }
