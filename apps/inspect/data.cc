@@ -22,9 +22,10 @@ void print_samples(const char* name, const DataSet& data, const Samples& samples
               classes.c_str());
 }
 
+// With all digits: outside programs repeat the normalisation from these figures.
 std::string joined(const std::vector<double>& values, double scale) {
   std::string text;
-  for (const double value : values) text += format(" %.6f", value * scale);
+  for (const double value : values) text += " " + shortest(value * scale);
   return text;
 }
 

@@ -1,0 +1,106 @@
+#include "apps/inspect/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gradwire/registry.h"
+#include "tests/apps/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+// What the command printed; fails the test when it was refused.
+std::string printed(const std::vector<std::string>& words) {
+  testing::internal::CaptureStdout();
+  const auto outcome = inspect_command(words);
+  std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
+  return text;
+}
+std::string refusal(const std::vector<std::string>& words) {
+  testing::internal::CaptureStdout();
+  const auto outcome = inspect_command(words);
+  (void)testing::internal::GetCapturedStdout();
+  return outcome.has_value() ? "ok" : std::string(outcome.error().message());
+}
+
+TEST(InspectCompressors, EveryMethodHasARowWithItsClaims) {
+  std::map<std::string, nlohmann::json> rows;
+  std::istringstream lines(printed({"compressors", "--json"}));
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(row.is_object()) << line;
+    rows[row["name"]] = row;
+  }
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    ASSERT_TRUE(rows.contains(method.name)) << method.name;
+    EXPECT_TRUE(rows[method.name].contains("claims")) << method.name;
+    EXPECT_EQ(rows[method.name]["keys"].size(), method.keys.size()) << method.name;
+  }
+  // On 1000 x 1000: 16 bits; 1 % of pairs of 32 bits; 4 (1000 + 1000) factors of 32 bits.
+  EXPECT_EQ(rows["none"]["bits_per_element"], 32.0);
+  EXPECT_EQ(rows["cast"]["bits_per_element"], 16.0);
+  EXPECT_EQ(rows["topk"]["bits_per_element"], 0.64);
+  EXPECT_EQ(rows["powersgd"]["bits_per_element"], 0.256);
+  EXPECT_EQ(rows["topk"]["claims"]["bound"], "contraction");
+  EXPECT_EQ(rows["topk"]["claims"]["bound_value"], 0.01);
+  EXPECT_EQ(rows["qsgd"]["claims"]["unbiased"], true);
+}
+
+TEST(InspectSchedule, ShowsEveryRankAndTheVerdict) {
+  const std::string text = printed({"schedule", "ring", "4", "--elems", "8"});
+  for (const char* rank : {"rank 0 of 4", "rank 1 of 4", "rank 2 of 4", "rank 3 of 4"}) {
+    EXPECT_THAT(text, HasSubstr(rank));
+  }
+  EXPECT_THAT(text, HasSubstr("checked: every schedule ends"));
+  // 2 (p - 1) rounds, 2 (p - 1)/p n elements sent and received.
+  EXPECT_THAT(text,
+              testing::ContainsRegex("     3        6          6              12              12"));
+}
+
+TEST(InspectSchedule, EveryAlgorithmIsKnownByItsName) {
+  for (const char* name : {"ring", "canonical", "pairwise", "binomial", "dissemination"}) {
+    EXPECT_THAT(printed({"schedule", name, "3"}), HasSubstr("checked: ")) << name;
+  }
+  EXPECT_THAT(printed({"schedule", "canonical", "3", "--op", "reduce_scatter"}),
+              HasSubstr("reduce_scatter by canonical"));
+}
+
+TEST(InspectSchedule, BadWordsSayWhatIsWanted) {
+  EXPECT_THAT(refusal({"schedule", "star", "4"}), HasSubstr("unknown algorithm ('star' seen"));
+  EXPECT_THAT(refusal({"schedule", "ring", "0"}), HasSubstr("a whole number from 1 to 256 wanted"));
+  EXPECT_THAT(refusal({"schedule", "ring", "4", "--op", "gossip"}),
+              HasSubstr("--op ('gossip' seen"));
+  EXPECT_THAT(refusal({"schedule", "ring"}), HasSubstr("ranks"));
+  EXPECT_THAT(refusal({"nonesuch"}), HasSubstr("unknown topic ('nonesuch' seen"));
+}
+
+TEST(InspectPayload, WhatEncodeWroteIsShown) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/payload";
+  EXPECT_THAT(printed({"encode", "topk:k=3", "--elements", "100", "--out", file}),
+              HasSubstr("(10, 10), f32: 100 elements"));
+  const std::string text = printed({"payload", file});
+  EXPECT_THAT(text, HasSubstr("topk:k=3"));
+  EXPECT_THAT(text, HasSubstr("3 of 100 elements are not 0"));
+  EXPECT_THAT(refusal({"payload", folder.path() + "/none"}), HasSubstr("cannot read"));
+  EXPECT_THAT(refusal({"encode", "topk:k=3"}), HasSubstr("--out is missing"));
+}
+
+TEST(InspectData, CountsTheCarriedDigits) {
+  const std::string text = printed({"data", "digits"});
+  EXPECT_THAT(text, HasSubstr("train  1437 samples, per class"));
+  EXPECT_THAT(text, HasSubstr("test   360 samples, per class"));
+  EXPECT_THAT(text, HasSubstr("(v / 16 - mean) / deviation"));
+  EXPECT_THAT(refusal({"data", "imagenet"}), HasSubstr("imagenet"));
+}
+
+}  // namespace
+}  // namespace gradwire
