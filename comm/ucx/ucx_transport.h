@@ -17,7 +17,7 @@ struct UcxOptions {
   double liveness_seconds = 5;
   // Between processes of one host that may read each other's memory (process_vm_readv), messages of
   // more than `single_copy_bytes` are copied once, by the receiver. SIZE_MAX: never.
-  std::size_t single_copy_bytes = 8192;
+  std::size_t single_copy_bytes = 32768;
   Log log;  // info: UCX version and the transports taken; warn: losses
 };
 
