@@ -43,6 +43,24 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   return p;
 }
 
+// Without needless blanks, and with every key by its name: cast:bf16 is cast:type=bf16.
+std::string canonical(const Registry& registry, const std::string& compressor) {
+  auto rules = parse_spec_rules(compressor);
+  if (!rules.has_value()) return compressor;
+  std::string text;
+  for (SpecRule& rule : rules.value()) {
+    for (Spec& stage : rule.spec) {
+      for (const Registry::Method& method : registry.methods()) {
+        if (method.name != stage.name) continue;
+        for (auto& [key, value] : stage.params) key = key.empty() ? method.main_key : key;
+      }
+    }
+    const bool alone = rule.glob == "*" && rules.value().size() == 1;
+    text += (text.empty() ? "" : ";") + (alone ? "" : rule.glob + "=") + to_string(rule.spec);
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {
@@ -136,7 +154,7 @@ Status RankRun::finish(double accuracy) {
   RunFacts facts;
   facts.model = options_.model;
   facts.data = options_.data;
-  facts.compressor = options_.compressor;
+  facts.compressor = canonical(Registry::builtin(), options_.compressor);
   facts.algorithm = options_.algorithm;
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();

@@ -61,6 +61,13 @@ TEST_F(Train, MetricsHaveALinePerStepAndTotals) {
   }
 }
 
+TEST_F(Train, TheTotalsNameTheCompressorCanonically) {
+  ASSERT_EQ(train({"--steps", "0", "--metrics", file("m.jsonl"), "--compressor",
+                   "*.bias = none ; * = cast:bf16"}),
+            "ok");
+  EXPECT_EQ(json_lines(file("m.jsonl")).at(0)["compressor"], "*.bias=none;*=cast:type=bf16");
+}
+
 TEST_F(Train, TheLossHasNineDigitsAndTheFirstIsThatOfTheStart) {
   ASSERT_EQ(train({"--steps", "2", "--batch", "100", "--metrics", file("m.jsonl")}), "ok");
   const auto lines = json_lines(file("m.jsonl"));
