@@ -270,6 +270,14 @@ JobOutcome run_job(const Job& job) {
   return outcome;
 }
 
+Result<std::vector<Flat>> run_rank(const Job& job, Communicator& communicator) {
+  JobRank rank(job, communicator);
+  const Status status = rank.run();
+  rank.end();
+  if (!status.ok()) return status;
+  return std::move(rank.means);
+}
+
 std::vector<double> average_residual(const Job& job, const JobOutcome& outcome) {
   std::vector<double> all;
   for (const JobTensor& tensor : job.tensors) {

@@ -60,6 +60,8 @@ struct JobOutcome {
   std::vector<std::string> warnings;               // of rank 0
 };
 JobOutcome run_job(const Job& job);
+// One rank of a job over a communicator of the caller's, of job.ranks ranks: its means by step.
+Result<std::vector<Flat>> run_rank(const Job& job, Communicator& communicator);
 
 // (1/n) (sum over ranks of ".error" + ".error2" joined), flat as the means.
 std::vector<double> average_residual(const Job& job, const JobOutcome& outcome);
