@@ -34,8 +34,9 @@ constexpr std::uint16_t fp16_from_float(float value) {
 }
 constexpr float float_from_fp16(std::uint16_t half) {
   const std::uint32_t magnitude = half & 0x7fffu;
-  const auto tiny = std::bit_cast<std::uint32_t>(  // zero and subnormals: exact by scaling
-      static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  // Zero and subnormals: put behind the point of 2^-14, which is then taken away; exact.
+  const auto tiny = std::bit_cast<std::uint32_t>(
+      std::bit_cast<float>((magnitude << 13) + 0x38800000u) - 0x1p-14f);
   const std::uint32_t normal = (magnitude << 13) + 0x38000000u;
   const std::uint32_t special = 0x7f800000u | ((magnitude & 0x3ffu) << 13);
   std::uint32_t bits = magnitude < 0x0400u ? tiny : normal;

@@ -34,9 +34,9 @@ constexpr std::uint64_t spread_codes(std::uint64_t folded) {
 // Writes groups * kBits bytes: codes[8 groups] in bit order.
 template <int kBits>
 void pack_groups(const std::uint8_t* codes, std::size_t groups, std::byte* bytes) {
+  const auto* from = reinterpret_cast<const std::byte*>(codes);
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::uint64_t folded =
-        fold_codes<kBits>(load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(codes), g));
+    const std::uint64_t folded = fold_codes<kBits>(load_le<std::uint64_t>(from, g));
     std::memcpy(bytes + g * kBits, &folded, kBits);
   }
 }
@@ -44,10 +44,17 @@ void pack_groups(const std::uint8_t* codes, std::size_t groups, std::byte* bytes
 // Reads groups * kBits bytes.
 template <int kBits>
 void unpack_groups(const std::byte* bytes, std::size_t groups, std::uint8_t* codes) {
-  for (std::size_t g = 0; g < groups; ++g) {
+  auto* to = reinterpret_cast<std::byte*>(codes);
+  std::size_t g = 0;
+  if constexpr (kBits != 2 && kBits != 4 && kBits != 8) {  // whole words while they are there
+    for (; g * kBits + 8 <= groups * kBits; ++g) {
+      store_le(to, spread_codes<kBits>(load_le<std::uint64_t>(bytes + g * kBits)), g);
+    }
+  }
+  for (; g < groups; ++g) {
     std::uint64_t folded = 0;
     std::memcpy(&folded, bytes + g * kBits, kBits);
-    store_le(reinterpret_cast<std::byte*>(codes), spread_codes<kBits>(folded), g);
+    store_le(to, spread_codes<kBits>(folded), g);
   }
 }
 

@@ -10,10 +10,11 @@
 //
 // b = 1 + ceil(log2(s + 1)); bits=b means s = 2^(b-1) - 1. An element of a bucket of norm N decodes
 // to (sign) N * (level * (1/s)). Encoding: a = |x| s / N, level = floor(a) + [u < a - floor(a)],
-// where u in [0, 1) is draw number first + i of the stream (seed, kDither, tensor, rank, stage,
-// step): the same payload under any bucketing of parameters, and after a restart.
-// Norms of fp64 elements are fp32 too, rounded up, which leaves the expectation where it is.
-// A bucket of zeros has norm 0 and decodes to zeros. A bucket with a NaN, an infinity or a norm
+// u = (h + 1/2) / 2^16, where h is half e % 2 (the low one first) of word e / 2 of the Philox
+// stream (seed, kDither, tensor, rank, stage, step), e = first + i: the same payload under any
+// bucketing of parameters, and after a restart. (So the expectation is the element to 2^-17 of a
+// level.) Norms of fp64 elements are fp32 too, rounded up, which leaves the expectation where it
+// is. A bucket of zeros has norm 0 and decodes to zeros. A bucket with a NaN, an infinity or a norm
 // beyond fp32 travels with norm NaN and decodes to NaN as a whole: on every rank alike, visible in
 // the mean.
 #pragma once

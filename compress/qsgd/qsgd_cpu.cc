@@ -84,17 +84,19 @@ Scaling<T> scaling_of(float norm, int levels) {
   return {before, static_cast<T>(levels) / (static_cast<T>(norm) * before)};
 }
 
-// codes[i] of x[i]; finite elements and a norm > 0.
+// codes[i] of x[i], rounded up where (draw i + 1/2) / 2^16 is below the fraction: never for
+// values on the grid. Finite elements and a norm > 0.
 template <typename T>
 void round_stochastically(const QsgdGrid& grid, float norm, std::span<const T> x,
-                          const std::uint32_t* words, std::uint8_t* codes) {
+                          const std::byte* draws, std::uint8_t* codes) {
   const Scaling<T> scaling = scaling_of<T>(norm, grid.levels);
   const int sign_shift = grid.bits - 1;
   const T* from = x.data();
   for (std::size_t i = 0; i < x.size(); ++i) {
     const T a = (std::abs(from[i]) * scaling.before) * scaling.by;
     const auto whole = static_cast<std::int32_t>(a);
-    const T draw = static_cast<T>(static_cast<std::int32_t>(words[i] >> 8)) * T{0x1p-24};
+    const std::int32_t half = load_le<std::uint16_t>(draws, i);
+    const T draw = (static_cast<T>(half) + T{0.5}) * T{0x1p-16};
     const std::int32_t up = draw < a - static_cast<T>(whole) ? 1 : 0;
     const std::int32_t level = std::min(whole + up, grid.levels);
     const auto sign =
@@ -102,6 +104,24 @@ void round_stochastically(const QsgdGrid& grid, float norm, std::span<const T> x
     codes[i] = static_cast<std::uint8_t>(level | sign << sign_shift);
   }
 }
+
+// Two elements share a word: element e has half e % 2 of word e / 2, the low one first.
+class Draws {
+ public:
+  explicit Draws(const RandomStream& stream) : stream_(stream) {}
+
+  // The draws of elements first, first + 1, ..., two bytes each; `count` <= kChunk. Valid until the
+  // next call.
+  const std::byte* of(std::uint64_t first, std::size_t count) {
+    const std::size_t skip = first % 2;
+    stream_.words(first / 2, std::span(words_).first((skip + count + 1) / 2));
+    return reinterpret_cast<const std::byte*>(words_.data()) + 2 * skip;
+  }
+
+ private:
+  const RandomStream& stream_;
+  std::array<std::uint32_t, kChunk / 2 + 1> words_;
+};
 
 // Collects codes and lets whole groups of eight out as bytes.
 class CodeWriter {
@@ -219,7 +239,7 @@ template <typename T>
 void qsgd_encode(const QsgdGrid& grid, const RandomStream& draws, std::uint64_t first,
                  std::span<const T> x, ByteSpan wire) {
   CodeWriter writer(grid.bits, wire.data() + qsgd_norm_bytes(grid, x.size()));
-  std::array<std::uint32_t, kChunk> words;
+  Draws dither(draws);
   for (std::size_t begin = 0, b = 0; begin < x.size(); begin += grid.bucket, ++b) {
     const std::span<const T> bucket = x.subspan(begin, std::min(grid.bucket, x.size() - begin));
     const float norm = norm_of(grid, bucket);
@@ -227,8 +247,8 @@ void qsgd_encode(const QsgdGrid& grid, const RandomStream& draws, std::uint64_t 
     for (std::size_t at = 0; at < bucket.size(); at += kChunk) {
       const std::span<const T> chunk = bucket.subspan(at, std::min(kChunk, bucket.size() - at));
       if (norm > 0) {
-        draws.words(first + begin + at, std::span(words).first(chunk.size()));
-        round_stochastically(grid, norm, chunk, words.data(), writer.room());
+        round_stochastically(grid, norm, chunk, dither.of(first + begin + at, chunk.size()),
+                             writer.room());
       } else {  // zeros, or NaN
         std::fill_n(writer.room(), chunk.size(), std::uint8_t{0});
       }

@@ -30,7 +30,7 @@ constexpr std::size_t qsgd_bytes(const QsgdGrid& grid, std::size_t elems) {
 // T is float or double. `wire` has qsgd_bytes() bytes and may start at any byte.
 namespace gradwire::cpu {
 
-// Element i uses draw first + i.
+// Element i is rounded with draw first + i of the format (qsgd.h).
 template <typename T>
 void qsgd_encode(const QsgdGrid& grid, const RandomStream& draws, std::uint64_t first,
                  std::span<const T> x, ByteSpan wire);

@@ -8,6 +8,10 @@
 #include <functional>
 #include <type_traits>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "base/philox.h"
 #include "base/text.h"
 #include "compress/little_endian.h"
@@ -17,7 +21,7 @@ namespace gradwire::cpu {
 namespace {
 
 template <typename T>
-using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+using Key = TopkKey<T>;
 
 // Magnitudes as integers: the order of |x|, infinity above all numbers, NaN above infinity.
 template <typename T>
@@ -25,7 +29,7 @@ Key<T> key_of(T value) {
   return std::bit_cast<Key<T>>(value) & (~Key<T>{0} >> 1);
 }
 
-constexpr std::size_t kBlock = 64;  // elements that are skipped by one comparison of their maximum
+constexpr std::size_t kBlock = 64;  // elements whose comparisons make one mask
 constexpr std::size_t kSampleMost = 32768;
 constexpr std::size_t kSampleLeast = 1024;
 constexpr double kSigmas = 4;  // how far the bounds stand from the sample's estimate
@@ -37,10 +41,9 @@ struct Bounds {
 };
 
 template <typename T>
-Bounds<Key<T>> sample_bounds(std::span<const T> x, std::size_t k,
-                             std::vector<std::uint64_t>& keys) {
+Bounds<Key<T>> sample_bounds(std::span<const T> x, std::size_t k, std::vector<Key<T>>& keys) {
   Bounds<Key<T>> bounds;
-  const std::size_t samples = std::clamp(x.size() / 16, kSampleLeast, kSampleMost);
+  const std::size_t samples = std::clamp(x.size() / 64, kSampleLeast, kSampleMost);
   if (x.size() < 2 * samples) return bounds;
   const std::size_t stride = x.size() / samples;
   keys.resize(samples);
@@ -50,23 +53,54 @@ Bounds<Key<T>> sample_bounds(std::span<const T> x, std::size_t k,
   const double rank =
       static_cast<double>(k) * static_cast<double>(samples) / static_cast<double>(x.size());
   const double margin = kSigmas * std::sqrt(rank) + 1;
-  const auto at_rank = [&keys](double position) {
+  auto end = keys.end();
+  const auto at_rank = [&keys, &end](double position) {  // ranks may only fall from call to call
     const auto nth = keys.begin() + static_cast<std::ptrdiff_t>(position);
-    std::nth_element(keys.begin(), nth, keys.end(), std::greater<>());
-    return static_cast<Key<T>>(*nth);
+    std::nth_element(keys.begin(), nth, end, std::greater<>());
+    end = nth + 1;
+    return std::max<Key<T>>(*nth, 1);
   };
-  if (rank + margin < static_cast<double>(samples)) {
-    bounds.low = std::max<Key<T>>(at_rank(rank + margin), 1);
-  }
-  if (rank > margin) bounds.high = std::max<Key<T>>(at_rank(rank - margin), 1);
+  if (rank + margin < static_cast<double>(samples)) bounds.low = at_rank(rank + margin);
+  if (rank > margin) bounds.high = at_rank(rank - margin);
   return bounds;
 }
 
+// Bit i: block[i]'s key is at least `low`.
 template <typename T>
-Key<T> largest_key(const T* block) {
-  Key<T> largest = 0;
+std::uint64_t mask_at_least(const T* block, Key<T> low) {
+  std::uint64_t mask = 0;
+#ifdef __AVX512F__
+  constexpr std::size_t kLanes = 64 / sizeof(T);
+  for (std::size_t i = 0; i < kBlock; i += kLanes) {
+    const __m512i bits = _mm512_loadu_si512(block + i);
+    std::uint64_t part = 0;
+    if constexpr (sizeof(T) == 4) {
+      const __m512i keys = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+      part = _mm512_cmpge_epu32_mask(keys, _mm512_set1_epi32(static_cast<int>(low)));
+    } else {
+      const __m512i keys = _mm512_and_si512(bits, _mm512_set1_epi64(0x7fffffffffffffff));
+      part = _mm512_cmpge_epu64_mask(keys, _mm512_set1_epi64(static_cast<long long>(low)));
+    }
+    mask |= part << i;
+  }
+#else
+  Key<T> largest = 0;  // a loop that any compiler makes vectors of; most blocks end here
   for (std::size_t i = 0; i < kBlock; ++i) largest = std::max(largest, key_of(block[i]));
-  return largest;
+  if (largest < low) return 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    mask |= std::uint64_t{key_of(block[i]) >= low ? 1u : 0u} << i;
+  }
+#endif
+  return mask;
+}
+
+template <typename T>
+std::uint64_t mask_of_rest(std::span<const T> rest, Key<T> low) {
+  std::uint64_t mask = 0;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    mask |= std::uint64_t{key_of(rest[i]) >= low ? 1u : 0u} << i;
+  }
+  return mask;
 }
 
 // Elements with keys >= low, in order; returns how many.
@@ -74,22 +108,21 @@ template <typename T>
 std::size_t collect(std::span<const T> x, Key<T> low, TopkScratch<T>& out) {
   std::size_t count = 0;
   for (std::size_t begin = 0; begin < x.size(); begin += kBlock) {
-    const std::size_t block = std::min(kBlock, x.size() - begin);
-    const T* from = x.data() + begin;
-    if (block == kBlock && largest_key(from) < low) continue;
-    if (out.index.size() < count + block) {
-      out.index.resize(2 * (count + block));
-      out.value.resize(2 * (count + block));
+    const bool whole = x.size() - begin >= kBlock;
+    std::uint64_t mask =
+        whole ? mask_at_least(x.data() + begin, low) : mask_of_rest(x.subspan(begin), low);
+    if (mask == 0) continue;
+    if (out.index.size() < count + kBlock) {
+      out.index.resize(2 * (count + kBlock));
+      out.value.resize(2 * (count + kBlock));
     }
-    std::uint32_t* index = out.index.data() + count;
-    T* value = out.value.data() + count;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < block; ++i) {  // writes always, keeps what is large enough
-      index[kept] = static_cast<std::uint32_t>(begin + i);
-      value[kept] = from[i];
-      kept += key_of(from[i]) >= low ? 1 : 0;
+    std::uint32_t* index = out.index.data();
+    T* value = out.value.data();
+    for (; mask != 0; mask &= mask - 1, ++count) {
+      const std::size_t i = begin + static_cast<std::size_t>(std::countr_zero(mask));
+      index[count] = static_cast<std::uint32_t>(i);
+      value[count] = x[i];
     }
-    count += kept;
   }
   return count;
 }
@@ -104,25 +137,26 @@ struct Cut {
 // Where the k largest end among the first `count` >= k candidates.
 template <typename T>
 Cut<Key<T>> find_cut(const TopkScratch<T>& from, std::size_t count, std::size_t k, Key<T> high,
-                     std::vector<std::uint64_t>& band) {
-  const auto keys_below = [&](std::uint64_t limit) {
-    band.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint64_t key = key_of(from.value[i]);
-      if (key < limit) band.push_back(key);
+                     std::vector<Key<T>>& band) {
+  const auto keys_below = [&](Key<T> limit) {
+    band.resize(count);
+    std::size_t below = 0;
+    for (std::size_t i = 0; i < count; ++i) {  // writes always, keeps what is below
+      band[below] = key_of(from.value[i]);
+      below += band[below] < limit ? 1 : 0;
     }
-    return count - band.size();
+    band.resize(below);
+    return count - below;
   };
   std::size_t sure = keys_below(high);
-  if (sure > k) sure = keys_below(~std::uint64_t{0});
+  if (sure > k) sure = keys_below(~Key<T>{0});
   if (sure == k) return {static_cast<Key<T>>(high - 1), 0};
   const std::size_t wanted = k - sure;  // of the band
   const auto nth = band.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
   std::nth_element(band.begin(), nth, band.end(), std::greater<>());
-  const std::uint64_t least = *nth;
-  const auto above =
-      std::count_if(band.begin(), nth, [least](std::uint64_t key) { return key > least; });
-  return {static_cast<Key<T>>(least), wanted - static_cast<std::size_t>(above)};
+  const Key<T> least = *nth;
+  const auto above = std::count_if(band.begin(), nth, [least](Key<T> key) { return key > least; });
+  return {least, wanted - static_cast<std::size_t>(above)};
 }
 
 // Writes pairs (index_at(i), value[i]) until k are sent.

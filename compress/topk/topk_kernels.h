@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "gradwire/status.h"
@@ -12,12 +13,16 @@ namespace gradwire {
 
 inline constexpr std::size_t kTopkIndexBytes = 4;
 
+// A magnitude as an unsigned integer.
+template <typename T>
+using TopkKey = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+
 // Elements that may be among the k largest, in order of index; kept between calls for its memory.
 template <typename T>
 struct TopkScratch {
   std::vector<std::uint32_t> index;
   std::vector<T> value;
-  std::vector<std::uint64_t> keys;
+  std::vector<TopkKey<T>> keys;
 };
 
 }  // namespace gradwire

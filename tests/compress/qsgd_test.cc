@@ -151,6 +151,47 @@ TEST(Qsgd, PayloadBytesAreBitsNotBytes) {
   EXPECT_EQ(total("qsgd:levels=1,norm=l2"), 28215u);   // 28,214.5
 }
 
+// No bucket is added when the last one is full, and a vector pays no more than a matrix.
+TEST(Qsgd, NoExtraBucketAndNoScalePerRow) {
+  const auto bytes = [](const Shape& shape) {
+    return make("qsgd:bits=8")->max_payload_bytes(shape, DType::kF32, 0);
+  };
+  EXPECT_EQ(bytes(Shape::vector(1024)), 1024u + 2 * 4);
+  EXPECT_EQ(bytes(Shape::vector(1025)), 1025u + 3 * 4);
+  EXPECT_EQ(bytes(Shape::matrix(1024, 1)), bytes(Shape::vector(1024)));
+  EXPECT_EQ(bytes({{1, 1024, 1, 1}, 3}), bytes(Shape::vector(1024)));
+}
+
+// The last bucket's norm is that of the elements it has, whatever their number (L2 over a padded
+// length would differ).
+TEST(Qsgd, ShortLastBucketIsNotPadded) {
+  std::vector<float> x(513, 1.0f);
+  x[512] = 3.0f;
+  const QsgdGrid grid = grid_of(1, 512, true);
+  const auto wire = encoded<float>(grid, RandomStream(1, RandomUse::kDither, 0, 0, 0, 0), 0,
+                                   std::span<const float>(x));
+  EXPECT_FLOAT_EQ(load_le<float>(wire.data(), 0), std::sqrt(512.0f));
+  EXPECT_EQ(load_le<float>(wire.data(), 1), 3.0f);
+}
+
+// Dithers are a function of seed, tensor, rank and step: the same again for the same, others else.
+TEST(Qsgd, FixedSeedReproduces) {
+  const auto compressor = make("qsgd:bits=2");
+  const RandomStream data(3, RandomUse::kTest, 0, 0, 0, 0);
+  std::vector<float> x(512);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(data.normal(i));
+  const auto payload = [&](std::uint64_t seed, std::uint64_t tensor, std::uint64_t step) {
+    auto ranks = CoderRanks<float>::open(*compressor, Shape::vector(512), 2, seed, tensor);
+    return ranks.value().step({x, x}, step).bytes[0];
+  };
+  const auto once = payload(1, 2, 3);
+  EXPECT_EQ(payload(1, 2, 3), once);
+  EXPECT_NE(once[0], once[1]);  // ranks draw their own
+  EXPECT_NE(payload(9, 2, 3)[0], once[0]);
+  EXPECT_NE(payload(1, 9, 3)[0], once[0]);
+  EXPECT_NE(payload(1, 2, 9)[0], once[0]);
+}
+
 // The classic symmetric code clips +max by one level and drifts downwards.
 TEST(Qsgd, LargestElementsAreNotClipped) {
   const std::vector<float> x{1.0f, -1.0f, 1.0f, -1.0f};

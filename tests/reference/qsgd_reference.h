@@ -59,7 +59,7 @@ struct QsgdReference {
       const auto norm_bits = std::bit_cast<std::uint32_t>(n);
       for (int k = 0; k < 4; ++k) bytes.push_back(static_cast<std::uint8_t>(norm_bits >> (8 * k)));
       for (std::size_t i = 0; i < part.size(); ++i) {
-        const int level = n > 0 ? level_of(part[i], n, draws.uniform(first + begin + i)) : 0;
+        const int level = n > 0 ? level_of(part[i], n, draw_of(draws, first + begin + i)) : 0;
         for (int k = 0; k < bits() - 1; ++k) stream.push_back(((level >> k) & 1) != 0);
         stream.push_back(n > 0 && std::signbit(part[i]));
       }
@@ -72,8 +72,13 @@ struct QsgdReference {
     return bytes;
   }
 
+  static double draw_of(const RandomStream& draws, std::uint64_t element) {
+    const std::uint32_t word = draws.word(element / 2);
+    return ((element % 2 == 0 ? word & 0xffffu : word >> 16) + 0.5) / 65536;
+  }
+
   template <typename T>
-  int level_of(T x, float norm, float draw) const {
+  int level_of(T x, float norm, double draw) const {
     T before = 1;
     if (sizeof(T) == 4 && norm < 0x1p-90f) before = static_cast<T>(0x1p64);
     if (sizeof(T) == 4 && norm > 0x1p90f) before = static_cast<T>(0x1p-64);
