@@ -200,7 +200,9 @@ void Job::read_output(Rank& rank, bool is_err) {
 void Job::look_at_ranks() {
   std::vector<int> failed;
   for (const int number : running()) look_at(number, failed);
-  if (!failed.empty()) note_failures(std::move(failed));
+  if (failed.empty()) return;
+  judge_failures(failed);
+  for (const int number : failed) note_end(number);
 }
 
 // Takes what the kernel has to tell about one rank.
@@ -233,7 +235,7 @@ void Job::look_at(int number, std::vector<int>& failed) {
 
 // Of several that are found at the same time, one that was killed is the likelier cause: the others
 // may have failed for want of it.
-void Job::note_failures(std::vector<int> failed) {
+void Job::judge_failures(std::vector<int>& failed) {
   if (end_.first_failed || phase_ != Phase::kRunning) return;
   std::ranges::stable_partition(
       failed, [&](int number) { return end_.ranks[static_cast<std::size_t>(number)].signal != 0; });
@@ -244,10 +246,16 @@ void Job::note_failures(std::vector<int> failed) {
   const std::vector<int> stopped = stopped_now();
   if (!stopped.empty()) end_.first_stopped = *std::ranges::min_element(stopped, {}, since);
   enter(Phase::kReporting, deadline_in(options_.deadline + kReportSeconds));
-  if (running().empty()) return;
-  note(format("rank %d: %s; the others have %g s to report", failed.front(),
-              describe_end(end_.ranks[static_cast<std::size_t>(failed.front())]).c_str(),
-              options_.deadline + kReportSeconds));
+}
+
+// One line for every rank that ends badly; what it said itself stands above already.
+void Job::note_end(int number) {
+  const RankState& state = end_.ranks[static_cast<std::size_t>(number)];
+  std::string text = format("rank %d: %s", number, describe_end(state, false).c_str());
+  if (state.signal != 0 && phase_ >= Phase::kEnding) text += ", ended by the launcher";
+  if (end_.first_failed == number && phase_ == Phase::kReporting && !running().empty())
+    text += format("; the others have %g s to report", options_.deadline + kReportSeconds);
+  note(text);
 }
 
 void Job::note(const std::string& text) { err_queue_.append("gradwire: " + text + "\n"); }

@@ -68,7 +68,8 @@ class Job {
   void read_output(Rank& rank, bool is_err);
   void look_at_ranks();
   void look_at(int number, std::vector<int>& failed);
-  void note_failures(std::vector<int> failed);
+  void judge_failures(std::vector<int>& failed);
+  void note_end(int number);
   void enter(Phase phase, Deadline until);
   void end_ranks(int signal);
   void signal_all(int signal);

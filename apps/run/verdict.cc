@@ -21,10 +21,10 @@ std::string signal_text(int signal) {
                 name == nullptr ? "unknown" : name);
 }
 
-std::string describe_end(const RankState& rank) {
+std::string describe_end(const RankState& rank, bool error) {
   if (rank.signal != 0) return "killed by " + signal_text(rank.signal);
   const std::string status = "exit status " + std::to_string(rank.exit_status);
-  return rank.last_error.empty() ? status : status + ": " + rank.last_error;
+  return !error || rank.last_error.empty() ? status : status + ": " + rank.last_error;
 }
 
 std::string rank_list(const std::vector<int>& ranks) {

@@ -37,8 +37,8 @@ struct Verdict {
 // A rank that was stopped while the others ran into their deadlines is named before these.
 Verdict judge(const JobEnd& end);
 
-// "killed by signal 9 (SIGKILL)", "exit status 3".
-std::string describe_end(const RankState& rank);
+// "killed by signal 9 (SIGKILL)", "exit status 3"; with `error` ": " and its last error follow.
+std::string describe_end(const RankState& rank, bool error = true);
 // "signal 9 (SIGKILL)".
 std::string signal_text(int signal);
 // "rank 1" or "ranks 1, 2, 5".
