@@ -3,11 +3,14 @@
 // slowest rank's.
 #include "bench/collective_bench.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,6 +68,33 @@ Status reduce(Communicator& communicator, std::span<double> values, ReduceOp op)
   GW_ASSIGN(Work work, communicator.all_reduce(view_of(values), op));
   return work.wait();
 }
+
+// Binds the calling thread to the rank-th processor that it may use, until destroyed. Does nothing
+// when there are fewer processors than ranks.
+class Binding {
+ public:
+  Binding(int rank, int ranks) {
+    if (sched_getaffinity(0, sizeof before_, &before_) != 0 || CPU_COUNT(&before_) < ranks) return;
+    int processor = -1;
+    for (int left = rank; left >= 0; --left) {
+      do ++processor;
+      while (!CPU_ISSET(processor, &before_));
+    }
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    bound_ = sched_setaffinity(0, sizeof one, &one) == 0;
+  }
+  ~Binding() {
+    if (bound_) (void)sched_setaffinity(0, sizeof before_, &before_);
+  }
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+ private:
+  cpu_set_t before_{};
+  bool bound_ = false;
+};
 
 // How often to run, agreed by all ranks: from the slowest one's time of a warm-up.
 Result<int> warm_up(Communicator& communicator, Subject& subject,
@@ -155,6 +185,8 @@ Status bench_collective(Communicator& communicator, const Registry& registry,
                         const std::function<Status(const CollectiveRow&)>& on_row) {
   GW_ASSIGN(const Collective collective, collective_named(options.operation));
   GW_TRY(check_options(options, collective));
+  std::optional<Binding> binding;
+  if (options.bind) binding.emplace(communicator.rank(), communicator.size());
   const std::int64_t unit = static_cast<std::int64_t>(sizeof(float)) * communicator.size();
   for (double size = static_cast<double>(options.min_bytes);
        size <= static_cast<double>(options.max_bytes); size *= options.factor) {

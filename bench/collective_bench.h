@@ -25,6 +25,9 @@ struct CollectiveBenchOptions {
   // Whether tensors lie in gradwire's own memory (Buffer) or in the caller's (new[]). No transport
   // takes advantage of its own memory yet, so the two differ in alignment alone.
   bool shared_buffers = false;
+  // Binds the calling thread to processor `rank` meanwhile, as mpirun does with its ranks, if there
+  // is one for every rank.
+  bool bind = true;
   std::string transport;        // label for the rows
   double seconds_per_size = 1;  // of timed operations, roughly
   int min_operations = 10;      // timed at each size, at least

@@ -13,11 +13,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A waiter spins this long before it sleeps, giving the processor away in between: ranks may be
-// more than processors. The engine's thread competes with the caller's own work, so it spins less.
+// A waiter spins this long before it sleeps. The engine's thread competes with the caller's own
+// work, so it spins less.
 constexpr double kWaiterSpin = 100e-6;
 constexpr double kThreadSpin = 20e-6;
-constexpr int kTurnsBeforeYield = 64;
+// Spinning gives the processor away only when the job has more ranks than there are processors: on
+// a machine that is busy with something else, each time costs a slice of everybody else's, 10 ms
+// and more, where sleeping costs some 10 us.
+constexpr int kTurnsBeforeClock = 64;
 constexpr int kTurnsBetweenLooks = 4096;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
@@ -37,6 +40,7 @@ ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport)
       rank_(transport_->rank()),
       size_(transport_->size()),
       describe_(transport_->describe()),
+      crowded_(size_ > static_cast<int>(std::thread::hardware_concurrency())),
       last_submit_(Clock::now()),
       ids_(kIds, false),
       thread_([this] { run(); }) {}
@@ -233,8 +237,7 @@ Deadline ProgressEngine::next_deadline(Deadline now) const {
 // Requires the baton. Turns until `enough` or, roughly, `until`.
 void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seconds,
                            Deadline until) {
-  const auto spin =
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(spin_seconds));
+  const auto spin = std::chrono::duration<double>(spin_seconds);
   int idle_turns = 0;
   int turns = 0;
   Deadline idle_since;
@@ -242,13 +245,13 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
     const bool moved = turn();
     if (moved) idle_turns = 0;
     const bool look = ++turns % kTurnsBetweenLooks == 0;
-    if ((moved || ++idle_turns < kTurnsBeforeYield) && !look) continue;
+    if ((moved || ++idle_turns < kTurnsBeforeClock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);
     if (now >= until) return;
-    if (idle_turns <= kTurnsBeforeYield) idle_since = now;
+    if (idle_turns <= kTurnsBeforeClock) idle_since = now;
     if (now - idle_since < spin) {
-      sched_yield();
+      if (crowded_) sched_yield();
     } else {
       sleep_in_transport(enough, std::min(until, next_deadline(now)));
       look_around(Clock::now());

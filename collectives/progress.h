@@ -76,6 +76,7 @@ class ProgressEngine {
   int rank_;
   int size_;
   std::string describe_;
+  bool crowded_;  // more ranks than processors
 
   mutable std::mutex mutex_;
   std::condition_variable baton_free_;  // for waiters: the baton is free, or something has ended

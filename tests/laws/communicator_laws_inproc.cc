@@ -1,6 +1,8 @@
 // The laws of Communicator over the in-process transport, for 1, 2, 3, 4, 5 and 8 ranks.
 #include <gtest/gtest.h>
 
+#include "collectives/group_communicator.h"
+#include "comm/inproc/inproc_transport.h"
 #include "tests/laws/communicator_programs.h"
 #include "tests/support/thread_ranks.h"
 
@@ -34,6 +36,25 @@ TEST_P(CommunicatorLaws, SplitAndSplitAgain) { run(split_and_split_again); }
 TEST_P(CommunicatorLaws, ManyOutstanding) { run(many_outstanding); }
 TEST_P(CommunicatorLaws, RefuseBadArguments) { run(refuse_bad_arguments); }
 TEST_P(CommunicatorLaws, CountBytes) { run(count_bytes); }
+
+// Segments of a few elements: every tensor has more of them than there are slots, and results are
+// the same.
+TEST(CommunicatorSegments, TinyOnesChangeNothing) {
+  constexpr int kRanks = 3;
+  auto transports = make_inproc_transports(kRanks);
+  ASSERT_TRUE(transports.has_value());
+  const auto faults = on_threads<std::string>(kRanks, [&](int r) -> std::string {
+    auto& transport = transports.value()[static_cast<std::size_t>(r)];
+    auto engine = std::make_shared<ProgressEngine>(std::move(transport));
+    if (!engine->claim_id(0)) return "id 0 is not free";
+    GroupCommunicator world(engine, {0, 1, 2}, r, 0, {}, {.segment_bytes = 40, .slots = 2});
+    for (const Program program : {reduce_everything, move_everything, split_and_split_again}) {
+      if (std::string fault = program(world); !fault.empty()) return fault;
+    }
+    return "";
+  });
+  for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLaws, testing::Values(1, 2, 3, 4, 5, 8));
 
