@@ -10,51 +10,51 @@
 
 namespace gradwire {
 
-// One code in each byte of `spread` -> the low 8 kBits bits, the first code lowest.
-template <int kBits>
+// One code in each byte of `spread` -> the low 8 Bits bits, the first code lowest.
+template <int Bits>
 constexpr std::uint64_t fold_codes(std::uint64_t spread) {
-  constexpr int kGap = 8 - kBits;
+  constexpr int kGap = 8 - Bits;
   spread = (spread & 0x00ff00ff00ff00ffu) | (spread & 0xff00ff00ff00ff00u) >> kGap;
   spread = (spread & 0x0000ffff0000ffffu) | (spread & 0xffff0000ffff0000u) >> (2 * kGap);
   return (spread & 0x00000000ffffffffu) | (spread & 0xffffffff00000000u) >> (4 * kGap);
 }
 
-// The reverse; bits above 8 kBits are ignored.
-template <int kBits>
+// The reverse; bits above 8 Bits are ignored.
+template <int Bits>
 constexpr std::uint64_t spread_codes(std::uint64_t folded) {
-  constexpr int kGap = 8 - kBits;
-  constexpr std::uint64_t kFour = (std::uint64_t{1} << (4 * kBits)) - 1;
-  constexpr std::uint64_t kTwo = ((std::uint64_t{1} << (2 * kBits)) - 1) * 0x0000000100000001u;
-  constexpr std::uint64_t kOne = ((std::uint64_t{1} << kBits) - 1) * 0x0001000100010001u;
-  std::uint64_t x = (folded & kFour) | ((folded >> (4 * kBits)) & kFour) << 32;
-  x = (x & kTwo) | (x & (kTwo << (2 * kBits))) << (2 * kGap);
-  return (x & kOne) | (x & (kOne << kBits)) << kGap;
+  constexpr int kGap = 8 - Bits;
+  constexpr std::uint64_t kFour = (std::uint64_t{1} << (4 * Bits)) - 1;
+  constexpr std::uint64_t kTwo = ((std::uint64_t{1} << (2 * Bits)) - 1) * 0x0000000100000001u;
+  constexpr std::uint64_t kOne = ((std::uint64_t{1} << Bits) - 1) * 0x0001000100010001u;
+  std::uint64_t x = (folded & kFour) | ((folded >> (4 * Bits)) & kFour) << 32;
+  x = (x & kTwo) | (x & (kTwo << (2 * Bits))) << (2 * kGap);
+  return (x & kOne) | (x & (kOne << Bits)) << kGap;
 }
 
-// Writes groups * kBits bytes: codes[8 groups] in bit order.
-template <int kBits>
+// Writes groups * Bits bytes: codes[8 groups] in bit order.
+template <int Bits>
 void pack_groups(const std::uint8_t* codes, std::size_t groups, std::byte* bytes) {
   const auto* from = reinterpret_cast<const std::byte*>(codes);
   for (std::size_t g = 0; g < groups; ++g) {
-    const std::uint64_t folded = fold_codes<kBits>(load_le<std::uint64_t>(from, g));
-    std::memcpy(bytes + g * kBits, &folded, kBits);
+    const std::uint64_t folded = fold_codes<Bits>(load_le<std::uint64_t>(from, g));
+    std::memcpy(bytes + g * Bits, &folded, Bits);
   }
 }
 
-// Reads groups * kBits bytes.
-template <int kBits>
+// Reads groups * Bits bytes.
+template <int Bits>
 void unpack_groups(const std::byte* bytes, std::size_t groups, std::uint8_t* codes) {
   auto* to = reinterpret_cast<std::byte*>(codes);
   std::size_t g = 0;
-  if constexpr (kBits != 2 && kBits != 4 && kBits != 8) {  // whole words while they are there
-    for (; g * kBits + 8 <= groups * kBits; ++g) {
-      store_le(to, spread_codes<kBits>(load_le<std::uint64_t>(bytes + g * kBits)), g);
+  if constexpr (Bits != 2 && Bits != 4 && Bits != 8) {  // whole words while they are there
+    for (; g * Bits + 8 <= groups * Bits; ++g) {
+      store_le(to, spread_codes<Bits>(load_le<std::uint64_t>(bytes + g * Bits)), g);
     }
   }
   for (; g < groups; ++g) {
     std::uint64_t folded = 0;
-    std::memcpy(&folded, bytes + g * kBits, kBits);
-    store_le(to, spread_codes<kBits>(folded), g);
+    std::memcpy(&folded, bytes + g * Bits, Bits);
+    store_le(to, spread_codes<Bits>(folded), g);
   }
 }
 
@@ -72,11 +72,11 @@ void with_code_bits(int bits, const Call& call) {
   }
 }
 inline void pack_codes(int bits, const std::uint8_t* codes, std::size_t groups, std::byte* bytes) {
-  with_code_bits(bits, [&]<int kBits>() { pack_groups<kBits>(codes, groups, bytes); });
+  with_code_bits(bits, [&]<int Bits>() { pack_groups<Bits>(codes, groups, bytes); });
 }
 inline void unpack_codes(int bits, const std::byte* bytes, std::size_t groups,
                          std::uint8_t* codes) {
-  with_code_bits(bits, [&]<int kBits>() { unpack_groups<kBits>(bytes, groups, codes); });
+  with_code_bits(bits, [&]<int Bits>() { unpack_groups<Bits>(bytes, groups, codes); });
 }
 
 }  // namespace gradwire

@@ -199,7 +199,7 @@ class CodeReader {
   std::array<std::uint8_t, 2 * kChunk + 16> codes_;
 };
 
-template <bool kAdd, typename T>
+template <bool Add, typename T>
 void expand(const QsgdGrid& grid, float norm, const std::uint8_t* codes, std::span<T> dst) {
   const T scale = static_cast<T>(norm);
   const T step = T{1} / static_cast<T>(grid.levels);
@@ -211,7 +211,7 @@ void expand(const QsgdGrid& grid, float norm, const std::uint8_t* codes, std::sp
     const T magnitude = scale * (static_cast<T>(code & level_mask) * step);
     const auto sign = static_cast<Bits<T>>(code >> sign_shift) << (8 * sizeof(T) - 1);
     const T value = std::bit_cast<T>(std::bit_cast<Bits<T>>(magnitude) ^ sign);
-    to[i] = kAdd ? to[i] + value : value;
+    to[i] = Add ? to[i] + value : value;
   }
 }
 
