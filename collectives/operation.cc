@@ -59,11 +59,17 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
             format("rank %d lost in ", failure.lost->rank) + place + ": " + failure.lost->reason +
                 deadline_of(operation)};
   }
+  // Those whom the roll call did not find are called what the others are told that they are.
+  if (failure.cause.code() == Code::kTimedOut && !failure.missing.empty()) {
+    const std::string all =
+        failure.missing.size() > 1 ? " (missing: " + ranks_text(failure.missing) + ")" : "";
+    return {Code::kTimedOut, format("rank %d lost in ", failure.missing.front()) + place +
+                                 ": took no part" + all + deadline_of(operation)};
+  }
   if (failure.cause.code() == Code::kTimedOut) {
-    const std::vector<int> missing =
-        failure.missing.empty() ? operation.execution.waiting_for(transport) : failure.missing;
-    return {Code::kTimedOut, format("rank %d timed out in ", failure.rank) + place +
-                                 ": waiting for " + ranks_text(missing) + deadline_of(operation)};
+    return {Code::kTimedOut,
+            format("rank %d timed out in ", failure.rank) + place + ": waiting for " +
+                ranks_text(operation.execution.waiting_for(transport)) + deadline_of(operation)};
   }
   return {failure.cause.code(), format("rank %d failed in ", failure.rank) + place + ": " + cause +
                                     deadline_of(operation)};

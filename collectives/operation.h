@@ -51,8 +51,8 @@ std::string description_of(const Operation& operation);
 
 // The outcome of `operation`, with its name and times:
 //   rank 2 lost in all_reduce (operation 41) after 3.2 s: no heartbeat for 5.0 s (deadline 15.0 s)
-//   rank 1 timed out in all_reduce (operation 41) after 15.0 s: waiting for ranks 2, 3
-//   (deadline 15.0 s)
+//   rank 2 lost in all_reduce (operation 41) after 15.0 s: took no part (deadline 15.0 s)
+//   rank 1 timed out in recv (operation 41) after 15.0 s: waiting for rank 2 (deadline 15.0 s)
 Status outcome_of(const Operation& operation, const Failure& failure, const Transport& transport,
                   Deadline now);
 
