@@ -139,7 +139,10 @@ void Peers::post(Peer& peer, ucp_ep_h endpoint, const Control& message) {
 void Peers::send(int rank, Control message) {
   message.from = options_.rank;
   message.epoch = options_.epoch;
-  if (at(rank).state == State::kLive) post(at(rank), at(rank).control, message);
+  if (at(rank).state != State::kLive) return;
+  // What the peer waits for may not come after the goodbye.
+  const bool before_goodbye = message.kind == Control::Kind::kTaken;
+  post(at(rank), before_goodbye ? at(rank).data : at(rank).control, message);
 }
 
 void Peers::broadcast(const Control& message) {

@@ -2,7 +2,7 @@
 //
 // Each peer has two endpoints, one for data and one for control, so that over TCP a heartbeat does
 // not queue behind a bulk message. A goodbye goes over the data endpoint: it arrives after all
-// data.
+// data, and after every kTaken, which goes there for that reason.
 #pragma once
 
 #include <ucp/api/ucp.h>

@@ -15,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -122,7 +123,7 @@ class Tickets {
   int sending_ = 0;  // sends that UCX holds
   std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches_;
   std::unordered_map<std::uint64_t, Op*> loans_;
-  std::unordered_map<std::uint64_t, int> withdrawn_;  // loan id -> its rank, before it was read
+  std::set<std::pair<int, std::uint64_t>> withdrawn_;  // (rank, loan id), before it was read
   std::deque<Op*> reads_;
   SelfQueue<Op> self_;
   std::vector<Batch*> failing_;
