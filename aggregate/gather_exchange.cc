@@ -2,8 +2,7 @@
 //
 //   block := table payload{parameters}     one per rank and round
 //   table := length{parameters}            u32 little-endian, bytes of each payload; absent when
-//   all
-//                                          methods of the bucket write fixed lengths
+//                                          all methods of the bucket write fixed lengths
 //
 // Fixed lengths are known to all, so that nothing but payload travels. Otherwise the lengths of the
 // blocks travel first, 8 bytes a rank.

@@ -17,6 +17,8 @@ std::uint32_t channel_of(bool point_to_point, DType dtype) {
   return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
 }
 constexpr int kMostSlots = 15;
+// Lengths that ranks tell each other add up to less, or they are not lengths.
+constexpr std::int64_t kMostGathered = std::int64_t{1} << 40;
 
 TensorView bytes_view(ByteSpan bytes) {
   return {bytes.data(), Shape::vector(static_cast<std::int64_t>(bytes.size())), DType::kU8};
@@ -141,7 +143,11 @@ Result<Work> GroupCommunicator::all_gather_unsized(ConstByteSpan in, std::vector
   GW_TRY(exchange.wait());
   std::int64_t sum = 0;
   for (const std::int64_t count : bytes) {
-    if (count < 0) return Status(Code::kRankMismatch, "all_gather_unsized: a negative length");
+    if (count < 0 || count > kMostGathered - sum) {
+      return Status(Code::kRankMismatch,
+                    format("all_gather_unsized: a length of %lld bytes (0 to 2^40 together wanted)",
+                           static_cast<long long>(count)));
+    }
     sum += count;
   }
   out.resize(static_cast<std::size_t>(sum));

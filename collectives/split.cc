@@ -4,9 +4,8 @@
 //   2  everybody gathers the ids that are free on each rank; the members of a group choose the
 //      smallest that is free on all of them. Groups may choose alike: their members are disjoint.
 //   3  everybody claims the id on its own engine and says whether that worked. It fails when
-//   another
-//      split, of another communicator and from another thread, was quicker on some rank: then all
-//      try again, each time looking a little further.
+//      another split, of another communicator and from another thread, was quicker on some rank:
+//      then all try again, each time looking a little further.
 #include <algorithm>
 #include <bit>
 #include <utility>
