@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +15,11 @@
 namespace gradwire {
 namespace {
 
-[[noreturn]] void become(std::vector<char*>& argv, int log) {
+// Its group is its own, so it does not get the terminal's Ctrl-C: it ends with its parent.
+[[noreturn]] void become(std::vector<char*>& argv, int log, pid_t parent) {
   setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);  // it died before the line above
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
@@ -35,8 +39,9 @@ Result<Child> Child::start(const std::vector<std::string>& argv, const std::stri
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
+  const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) become(words, log);
+  if (pid == 0) become(words, log, parent);
   close(log);
   if (pid < 0)
     return Status(Code::kInternal,

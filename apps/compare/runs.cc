@@ -83,8 +83,10 @@ Status try_row(const Study& study, std::size_t row, const RunsOptions& options) 
   }
   without_steps.overrides["steps"] = "0";
   // The data set is looked at once, by the first row; what the others may get wrong shows on a
-  // small one.
-  if (row > 0 && without_steps.overrides.count("data") == 0) {
+  // small one, unless they start from a file, which fits its own set alone.
+  const bool from_file =
+      alone.train.count("load-params") + without_steps.overrides.count("load-params") > 0;
+  if (row > 0 && !from_file && without_steps.overrides.count("data") == 0) {
     alone.train.erase("data-dir");
     alone.train["data"] = "digits";
   }
@@ -166,7 +168,8 @@ class Runner {
         GW_TRY(accept(job, complete ? 0 : 1));
         continue;
       }
-      std::filesystem::remove(job.metrics);
+      std::error_code ignored;  // the run itself says why it cannot write there
+      std::filesystem::remove(job.metrics, ignored);
       GW_ASSIGN(Child child, Child::start(job.argv, job.log));
       running_.push_back({std::move(job), std::move(child), Clock::now()});
     }

@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -11,6 +12,8 @@
 
 namespace gradwire {
 namespace {
+
+constexpr std::int64_t kMostSeeds = 1000;
 
 // Where a wrong key stands, and the file's name for every message.
 struct Source {
@@ -77,10 +80,15 @@ Status read_seeds(const Source& source, const toml::node& node, Study& study) {
     const auto* number = item.as_integer();
     if (number == nullptr || number->get() < 0)
       return source.error(item, "a seed is a whole number from 0 on");
-    study.seeds.push_back(static_cast<std::uint64_t>(number->get()));
+    const auto seed = static_cast<std::uint64_t>(number->get());
+    if (std::find(study.seeds.begin(), study.seeds.end(), seed) != study.seeds.end())
+      return source.error(item, "seed " + std::to_string(seed) + " is there already");
+    study.seeds.push_back(seed);
     return {};
   };
   if (const auto* count = node.as_integer()) {
+    if (count->get() < 1 || count->get() > kMostSeeds)
+      return source.error(node, "key 'seeds' is no number of runs (1 to 1000 wanted)");
     for (std::int64_t seed = 1; seed <= count->get(); ++seed)
       study.seeds.push_back(static_cast<std::uint64_t>(seed));
     return {};
@@ -88,6 +96,7 @@ Status read_seeds(const Source& source, const toml::node& node, Study& study) {
   const auto* list = node.as_array();
   if (list == nullptr)
     return source.error(node, "key 'seeds' is neither a count nor a list of seeds");
+  if (list->empty()) return source.error(node, "key 'seeds' lists none");
   for (const toml::node& item : *list) GW_TRY(add(item));
   return {};
 }
@@ -177,6 +186,9 @@ Status check_rule(const Study& study, const AcceptRule& rule) {
     return {Code::kInvalidArgument, "accept: there is no row '" + rule.row + "'"};
   if (!rule.minus.empty() && !known(rule.minus))
     return {Code::kInvalidArgument, "accept: there is no row '" + rule.minus + "'"};
+  if (std::isinf(rule.at_least) && std::isinf(rule.at_most))
+    return {Code::kInvalidArgument, "accept: the rule about row '" + rule.row +
+                                        "' accepts anything (at_least or at_most wanted)"};
   return {};
 }
 

@@ -69,6 +69,11 @@ TEST(StudyFile, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(std::string(syntax.error().message()), HasSubstr("syntax.toml, line 1"));
   const auto ranks = load_study(write("ranks.toml", "ranks = 0\n"));
   EXPECT_THAT(std::string(ranks.error().message()), HasSubstr("1 to 4096 wanted"));
+  for (const char* seeds : {"0", "-3", "100000000000", "[]", "[-1]", "[1, 2, 1]", "\"1\""}) {
+    const auto study = load_study(write("seeds.toml", "seeds = " + std::string(seeds) + "\n"));
+    ASSERT_FALSE(study.has_value()) << seeds;
+    EXPECT_THAT(std::string(study.error().message()), HasSubstr("seeds.toml, line 1")) << seeds;
+  }
   const auto row = load_study(write("row.toml", "[[row]]\nname = \"x\"\n"));
   EXPECT_THAT(std::string(row.error().message()), HasSubstr("needs a compressor"));
   EXPECT_FALSE(load_study("/nonexistent/study.toml").has_value());
@@ -83,6 +88,8 @@ TEST(Study, RefusesTwinsAndRulesAboutNobody) {
   rule.rows = {{.name = {}, .compressor = "none", .overrides = {}}};
   rule.accept = {{.text = {}, .row = "topk", .minus = {}}};
   EXPECT_THAT(std::string(complete_study(rule).message()), HasSubstr("there is no row 'topk'"));
+  rule.accept = {{.text = {}, .row = "none", .minus = {}}};
+  EXPECT_THAT(std::string(complete_study(rule).message()), HasSubstr("accepts anything"));
   Study empty;
   EXPECT_FALSE(complete_study(empty).ok());
 }
