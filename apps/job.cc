@@ -16,6 +16,8 @@
 namespace gradwire {
 namespace {
 
+constexpr double kLongestDeadline = 1e9;  // seconds; also what gradwire run takes
+
 Result<std::string> job_secret() {
   if (const auto secret = environment("GRADWIRE_SECRET")) return *secret;
   const auto path = environment("GRADWIRE_SECRET_FILE");
@@ -57,9 +59,9 @@ Result<double> deadline_from_environment(double otherwise) {
   const auto text = environment("GRADWIRE_DEADLINE");
   if (!text) return otherwise;
   const auto seconds = to_double(*text);
-  if (seconds && *seconds > 0) return *seconds;
-  return Status(Code::kInvalidArgument,
-                "bad value for GRADWIRE_DEADLINE ('" + *text + "' seen; seconds above 0 wanted)");
+  if (seconds && *seconds > 0 && *seconds <= kLongestDeadline) return *seconds;
+  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_DEADLINE ('" + *text +
+                                            "' seen; seconds above 0, at most 1e9, wanted)");
 }
 
 int fail_promptly(const Status& error) {

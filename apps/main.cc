@@ -1,6 +1,9 @@
 // The program gradwire: finds the subcommand and prints its error, if any.
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +56,20 @@ int fail(std::string_view message) {
   return 1;
 }
 
+// Sizes come from flags and files, so too large ones are the user's to hear of, in whatever thread
+// they meet the end of memory.
+[[noreturn]] void explain_and_end() {
+  try {
+    if (std::current_exception() != nullptr) throw;
+  } catch (const std::bad_alloc&) {
+    (void)fail("out of memory (an allocation failed; smaller sizes wanted)");
+    std::_Exit(1);
+  } catch (const std::exception& bug) {
+    (void)fail(bug.what());
+  }
+  std::abort();
+}
+
 std::string command_names() {
   std::string names;
   for (const Command& command : kCommands) {
@@ -82,4 +99,7 @@ int dispatch(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace gradwire
 
-int main(int argc, char** argv) { return gradwire::dispatch({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  std::set_terminate(gradwire::explain_and_end);
+  return gradwire::dispatch({argv + 1, argv + argc});
+}

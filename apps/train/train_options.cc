@@ -24,7 +24,7 @@ void add_problem_flags(Flags& flags, TrainOptions& o) {
 void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.group("Optimisation");
   flags.integer("steps", o.steps, kFromZero, "optimizer steps");
-  flags.integer("epochs", o.epochs, kFromOne, "passes over the training set, instead of --steps",
+  flags.integer("epochs", o.epochs, {1, 1e9}, "passes over the training set, instead of --steps",
                 "none");
   flags.integer("batch", o.batch, kFromOne, "global batch in samples, over all ranks");
   flags.seed("seed", o.seed, "of initial parameters, data order and dithers");
