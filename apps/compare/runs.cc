@@ -40,6 +40,16 @@ std::string words_of(const std::string& log_path) {
   return errors.empty() ? last : errors;
 }
 
+// A rank whose gradients stop being numbers ends the run with an error that says so.
+bool says_not_finite(const std::string& log_path) {
+  std::ifstream file(log_path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("error: ") != std::string::npos && line.find("finite") != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
 struct Job {
   std::size_t row;
   std::uint64_t seed;
@@ -117,8 +127,7 @@ Result<RunResult> outcome_of(const Study& study, const Job& job, int status) {
   if (status == 0 && run.complete) return run;
   run.complete = false;
   run.reason = words_of(job.log);
-  // A run whose gradients stop being numbers ends itself with an error that says so.
-  if (run.reason.find("finite") != std::string::npos) run.diverged = true;
+  run.diverged = run.diverged || says_not_finite(job.log);
   if (run.diverged) return run;
   return Status(Code::kInternal,
                 format("row '%s', seed %llu failed with status %d (%s; log: %s)",
@@ -129,7 +138,8 @@ Result<RunResult> outcome_of(const Study& study, const Job& job, int status) {
 // Diverged runs are finished too: they would only diverge again.
 bool finished_before(const Job& job) {
   const auto run = read_run(job.metrics);
-  return run.has_value() && (run.value().complete || run.value().diverged);
+  return run.has_value() &&
+         (run.value().complete || run.value().diverged || says_not_finite(job.log));
 }
 
 class Runner {

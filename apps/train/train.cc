@@ -29,7 +29,12 @@ Status train_rank(const TrainOptions& options, const Problem& problem, Communica
   return run->run();
 }
 
-// Ranks as threads of this process; the error is that of the rank that failed first.
+// A rank that ends because another one did says less than the one that caused it.
+bool is_consequence(const Status& status) {
+  return status.code() == Code::kPeerLost || status.code() == Code::kCancelled;
+}
+
+// Ranks as threads of this process; the error is that of the rank that failed first, by itself.
 Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks) {
   GW_ASSIGN(RunReport report, RunReport::create(options));
   GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(options)));
@@ -43,7 +48,8 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
                                            communicator->rank() == 0 ? &report : nullptr);
           {  // before the communicator goes: what its end does to others is not the first error
             const std::lock_guard lock(mutex);
-            if (first.ok()) first = status;
+            if (first.ok() || (is_consequence(first) && !status.ok() && !is_consequence(status)))
+              first = status;
           }
           communicator.reset();
         });
