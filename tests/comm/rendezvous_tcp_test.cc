@@ -141,10 +141,10 @@ TEST_F(Tcp, ARankThatNeverComesIsNamed) {
     const auto missing = store->get("address/2", deadline_in(0.2));
     ASSERT_FALSE(missing.has_value());
     EXPECT_EQ(missing.error().code(), Code::kTimedOut);
-    EXPECT_NE(missing.error().message().find(
-                  "key 'address/2' was not set within 0.2 s; ranks that never came: 2"),
-              std::string::npos)
-        << missing.error().message();
+    // Not the time in between: a busy machine takes longer.
+    for (const char* part : {"key 'address/2' was not set within ", " s; ranks that never came: 2"})
+      EXPECT_NE(missing.error().message().find(part), std::string::npos)
+          << missing.error().message();
   }
 }
 
