@@ -30,7 +30,7 @@ std::optional<Refuse> Roster::join(std::uint32_t rank) {
   // A rank that left in good order may be back for the next job on this port, whose store is not
   // up yet: it may try again.
   const bool again = presence == Presence::kDone;
-  if (presence != Presence::kNever)
+  if (presence != Presence::kNever && presence != Presence::kDropped)
     return Refuse{Code::kInvalidArgument, again,
                   format("rank %u is taken: a process of that rank has %s", rank,
                          presence == Presence::kHere ? "joined already" : "come and gone")};
@@ -38,9 +38,9 @@ std::optional<Refuse> Roster::join(std::uint32_t rank) {
   return std::nullopt;
 }
 
-void Roster::leave(std::uint32_t rank, bool said_goodbye) {
+void Roster::leave(std::uint32_t rank, Presence now) {
   const std::lock_guard lock(mutex_);
-  presence_[rank] = said_goodbye ? Presence::kDone : Presence::kLost;
+  presence_[rank] = now;
 }
 
 int Roster::count(Presence presence) const {
@@ -53,7 +53,7 @@ std::string Roster::missing() const {
   std::string never;
   std::string lost;
   for (std::size_t rank = 0; rank < presence_.size(); ++rank) {
-    if (presence_[rank] != Presence::kNever && presence_[rank] != Presence::kLost) continue;
+    if (presence_[rank] == Presence::kHere || presence_[rank] == Presence::kDone) continue;
     std::string& list = presence_[rank] == Presence::kNever ? never : lost;
     if (list.size() > 200) continue;  // a reader has the idea by then
     list += (list.empty() ? "" : ", ") + std::to_string(rank) + (list.size() > 190 ? ", ..." : "");
@@ -66,7 +66,8 @@ std::string Roster::missing() const {
 }
 
 ServerSession::~ServerSession() {
-  if (present_) job_.roster.leave(hello_.rank, false);
+  if (!present_) return;
+  job_.roster.leave(hello_.rank, has_asked_ ? Roster::Presence::kLost : Roster::Presence::kDropped);
 }
 
 Status ServerSession::receive(ConstByteSpan bytes, Deadline now) {
@@ -81,12 +82,13 @@ Status ServerSession::receive(ConstByteSpan bytes, Deadline now) {
 }
 
 Status ServerSession::handle(const Frame& frame, Deadline now) {
+  has_asked_ = stage_ == Stage::kJoined;
   if (stage_ == Stage::kHello && frame.kind == Kind::kHello) return on_hello(frame.body);
   if (stage_ == Stage::kProof && frame.kind == Kind::kProof) return on_proof(frame.body);
   if (stage_ == Stage::kJoined && frame.kind == Kind::kGet) return on_get(frame.body, now);
   if (stage_ == Stage::kJoined && frame.kind == Kind::kSet) return on_set(frame.body);
   if (stage_ == Stage::kJoined && frame.kind == Kind::kBye) {
-    job_.roster.leave(hello_.rank, true);
+    job_.roster.leave(hello_.rank, Roster::Presence::kDone);
     present_ = false;
     stage_ = Stage::kOver;
     return {};

@@ -24,14 +24,16 @@ SessionKeys derive_keys(std::string_view secret, const Hello& hello, const Chall
 // Who is in the job, as rank 0 knows it. Thread-safe.
 class Roster {
  public:
-  enum class Presence : std::uint8_t { kNever, kHere, kDone, kLost };
+  // kDropped: its connection broke before it asked for anything, as when the client had no patience
+  // for the welcome. It may come again, and counts as lost until then.
+  enum class Presence : std::uint8_t { kNever, kHere, kDone, kLost, kDropped };
 
   explicit Roster(int size) : presence_(static_cast<std::size_t>(size), Presence::kNever) {
     presence_[0] = Presence::kHere;
   }
   // A refusal when the rank is there or was there already.
   std::optional<Refuse> join(std::uint32_t rank);
-  void leave(std::uint32_t rank, bool said_goodbye);
+  void leave(std::uint32_t rank, Presence now);
   int count(Presence presence) const;
   // "ranks that never came: 2, 5; ranks that left without goodbye: 1", or "" when all are here.
   std::string missing() const;
@@ -100,6 +102,7 @@ class ServerSession {
   Hello hello_;
   SessionKeys keys_;
   bool present_ = false;
+  bool has_asked_ = false;
   std::vector<Waiting> waiting_;
 };
 

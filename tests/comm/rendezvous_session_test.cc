@@ -119,6 +119,25 @@ TEST(ServerSession, ARankIsThereOnce) {
   EXPECT_EQ(other.join(), "");
 }
 
+// The client's patience for one try ends while the server, on a busy machine, has yet to say
+// welcome: its next try is no second process.
+TEST(ServerSession, ARankWhoseConnectionBrokeBeforeItAskedMayComeAgain) {
+  JobState job("j", 2, "");
+  {
+    Client first(job, "");
+    ASSERT_EQ(first.join(), "");
+  }
+  EXPECT_EQ(job.roster.missing(), "ranks that left without goodbye: 1");
+  {
+    Client second(job, "");
+    ASSERT_EQ(second.join(), "");
+    second.channel.send(Kind::kGet, encode(Get{1, 0, "k"}));
+    ASSERT_TRUE(second.exchange().ok());
+  }
+  Client third(job, "");
+  EXPECT_EQ(third.join(), "rank 1 is taken: a process of that rank has come and gone");
+}
+
 // A rank's proof belongs to its connection: the same bytes open no second one.
 TEST(ServerSession, AProofCannotBePlayedAgain) {
   JobState job("j", 3, "secret");
@@ -234,8 +253,8 @@ TEST(Roster, SaysWhoIsMissing) {
   Roster roster(5);
   EXPECT_EQ(roster.missing(), "ranks that never came: 1, 2, 3, 4");
   for (const std::uint32_t rank : {1U, 2U, 4U}) EXPECT_FALSE(roster.join(rank));
-  roster.leave(1, true);
-  roster.leave(4, false);
+  roster.leave(1, Roster::Presence::kDone);
+  roster.leave(4, Roster::Presence::kLost);
   EXPECT_EQ(roster.missing(), "ranks that never came: 3; ranks that left without goodbye: 4");
   EXPECT_TRUE(roster.join(1)->again);  // may be back for the next job
   EXPECT_FALSE(roster.join(4)->again);
