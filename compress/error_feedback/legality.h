@@ -5,9 +5,8 @@
 //   vote (mean is not the average of own)  refused, always
 //   contraction (top-k, scaled sign, ...)  sound
 //   unbiased, omega < 1                    sound
-//   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto), known
-//   to
-//                                          fail without (ef_scale=none)
+//   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto),
+//                                          known to fail without (ef_scale=none)
 //   neither (unscaled sign)                known to fail
 //
 // Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.
