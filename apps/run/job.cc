@@ -237,8 +237,9 @@ void Job::look_at(int number, std::vector<int>& failed) {
 // may have failed for want of it.
 void Job::judge_failures(std::vector<int>& failed) {
   if (end_.first_failed || phase_ != Phase::kRunning) return;
-  std::ranges::stable_partition(
-      failed, [&](int number) { return end_.ranks[static_cast<std::size_t>(number)].signal != 0; });
+  std::stable_partition(failed.begin(), failed.end(), [&](int number) {
+    return end_.ranks[static_cast<std::size_t>(number)].signal != 0;
+  });
   end_.first_failed = failed.front();
   const auto since = [&](int number) {
     return ranks_[static_cast<std::size_t>(number)].stopped_since;

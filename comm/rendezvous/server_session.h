@@ -45,8 +45,8 @@ class Roster {
 
 // What all sessions of one store share.
 struct JobState {
-  explicit JobState(std::string job_name, int size_, std::string secret_)
-      : job(std::move(job_name)), size(size_), secret(std::move(secret_)), roster(size_) {}
+  JobState(std::string name, int world_size, std::string job_secret)
+      : job(std::move(name)), size(world_size), secret(std::move(job_secret)), roster(world_size) {}
   const std::string job;
   const int size;
   const std::string secret;

@@ -126,8 +126,17 @@ class Environment(unittest.TestCase):
 
 
 class Failures(unittest.TestCase):
+    def run_with_file(self, ranks, script, *flags):
+        """$0 of the script is the path of a file that does not exist yet."""
+        with tempfile.TemporaryDirectory() as folder:
+            words = command(ranks, script, "--timeout", str(LIMIT - 10), *flags) + [folder + "/file"]
+            return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT)
+
     def test_status_of_the_first_rank_that_failed(self):
-        done = run(3, "if [ $GRADWIRE_RANK = 1 ]; then exit 3; fi; sleep 0.5; exit 4", "--deadline", "5")
+        # The others fail when rank 1 has been reaped.
+        script = """if [ $GRADWIRE_RANK = 1 ]; then echo $$ > "$0".part; mv "$0".part "$0"; exit 3; fi
+            until [ -e "$0" ] && [ ! -e /proc/$(cat "$0") ]; do sleep 0.05; done; exit 4"""
+        done = self.run_with_file(3, script, "--deadline", "20")
         self.assertEqual(done.returncode, 3)
         self.assertEqual(last_line(done), "gradwire: error: rank 1 failed first: exit status 3")
 
@@ -142,7 +151,7 @@ class Failures(unittest.TestCase):
 
     def test_others_have_the_deadline_and_two_seconds_to_report(self):
         script = "if [ $GRADWIRE_RANK = 0 ]; then exit 9; fi; sleep 2; echo reported; exit 1"
-        done = run(2, script, "--deadline", "2")
+        done = run(2, script, "--deadline", "20")
         self.assertEqual(done.returncode, 9)
         self.assertEqual(done.stdout, "rank 1 | reported\n")
 
@@ -152,28 +161,32 @@ class Failures(unittest.TestCase):
 
     def test_a_failed_rank_is_reaped_at_once(self):
         script = """if [ $GRADWIRE_RANK = 0 ]; then echo $$; exit 7; fi
-            sleep 1; echo looked; exit 1"""
-        process = subprocess.Popen(command(2, script, "--deadline", "5"), stdout=subprocess.PIPE,
+            exec sleep 60"""
+        process = subprocess.Popen(command(2, script, "--deadline", "50"), stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL, text=True)
         pid = int(process.stdout.readline().split()[-1])
         wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the zombie to go")
         self.assertIsNone(process.poll())  # rank 1 is still there
+        process.terminate()
         process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 7)
 
     def test_a_stopped_rank_is_named_before_those_that_waited_for_it(self):
-        script = """if [ $GRADWIRE_RANK = 2 ]; then kill -STOP $$; fi
-            sleep 1; echo "gradwire: error: rank 2 lost" >&2; exit 6"""
-        done = run(4, script, "--deadline", "60")
+        script = """if [ $GRADWIRE_RANK = 2 ]; then echo $$ > "$0".part; mv "$0".part "$0"; kill -STOP $$; fi
+            until [ -e "$0" ] && grep -q ') T ' /proc/$(cat "$0")/stat; do sleep 0.05; done
+            echo "gradwire: error: rank 2 lost" >&2; exit 6"""
+        done = self.run_with_file(4, script, "--deadline", "60")
         self.assertEqual(done.returncode, 6)
         self.assertRegex(last_line(done),
                          r"rank 2 failed first: stopped by signal 19 \(SIGSTOP\); "
                          r"then rank [013]: exit status 6: rank 2 lost$")
 
     def test_a_rank_that_was_stopped_and_goes_on_is_not_blamed(self):
-        script = """if [ $GRADWIRE_RANK = 1 ]; then (sleep 0.3; kill -CONT $$) & kill -STOP $$; wait; exit 0; fi
-            sleep 1; exit 6"""
-        self.assertEqual(last_line(run(2, script, "--deadline", "1")),
+        script = """if [ $GRADWIRE_RANK = 1 ]; then
+              (sleep 0.3; kill -CONT $$) & kill -STOP $$; wait; touch "$0"; exit 0
+            fi
+            until [ -e "$0" ]; do sleep 0.05; done; exit 6"""
+        self.assertEqual(last_line(self.run_with_file(2, script, "--deadline", "1")),
                          "gradwire: error: rank 0 failed first: exit status 6")
 
     def test_what_cannot_be_executed(self):
@@ -198,13 +211,13 @@ class Failures(unittest.TestCase):
 class Ends(unittest.TestCase):
     def test_timeout_names_the_ranks_that_still_ran(self):
         script = "if [ $GRADWIRE_RANK = 1 ]; then exit 0; fi; exec sleep 60"
-        done = run(3, script, "--timeout", "0.5")
+        done = run(3, script, "--timeout", "3")
         self.assertEqual(done.returncode, 124)
-        self.assertEqual(last_line(done), "gradwire: error: the job did not end within 0.5 s (--timeout); "
+        self.assertEqual(last_line(done), "gradwire: error: the job did not end within 3 s (--timeout); "
                                           "still running: ranks 0, 2")
 
     def test_timeout_ends_stopped_ranks_too(self):
-        done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "0.5")
+        done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "3")
         self.assertEqual(done.returncode, 124)
         self.assertIn("still running: ranks 0, 1 (ranks 0, 1 stopped)", last_line(done))
 
