@@ -59,12 +59,10 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
             format("rank %d lost in ", failure.lost->rank) + place + ": " + failure.lost->reason +
                 deadline_of(operation)};
   }
-  // Those whom the roll call did not find are called what the others are told that they are.
-  if (failure.cause.code() == Code::kTimedOut && !failure.missing.empty()) {
-    const std::string all =
-        failure.missing.size() > 1 ? " (missing: " + ranks_text(failure.missing) + ")" : "";
+  // The one whom the roll call did not find is called what the others are told that it is.
+  if (failure.cause.code() == Code::kTimedOut && failure.missing.size() == 1) {
     return {Code::kTimedOut, format("rank %d lost in ", failure.missing.front()) + place +
-                                 ": took no part" + all + deadline_of(operation)};
+                                 ": took no part" + deadline_of(operation)};
   }
   if (failure.cause.code() == Code::kTimedOut) {
     return {Code::kTimedOut,
@@ -89,7 +87,9 @@ std::optional<LostPeer> verdict_of(const Operation* operation, const Failure& fa
                     std::string(kDisagreement) + ": " + cause};
   }
   if (failure.cause.code() == Code::kTimedOut && operation != nullptr) {
-    if (failure.missing.empty()) return std::nullopt;
+    // Of several, some may only have begun later than the roll call: then everybody says for itself
+    // whom it waits for, and nobody is accused.
+    if (failure.missing.size() != 1) return std::nullopt;
     return LostPeer{
         failure.missing.front(),
         format("took no part in %s (operation %llu)", std::string(operation->name).c_str(),

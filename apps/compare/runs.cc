@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/commit.h"
 #include "apps/compare/child.h"
 #include "apps/compare/run_progress.h"
 #include "base/hash.h"
@@ -70,7 +71,7 @@ Job job_of(const Study& study, std::size_t row, std::uint64_t seed, const RunsOp
           .argv = train_command(study, study.rows[row], seed),
           .metrics = {},
           .log = {}};
-  const std::uint64_t key = hash_name(joined(job.argv) + " " GRADWIRE_VERSION);
+  const std::uint64_t key = hash_name(joined(job.argv) + " " GRADWIRE_VERSION " " GRADWIRE_COMMIT);
   const std::string stem =
       options.directory + "/runs/" + format("%016llx", static_cast<unsigned long long>(key));
   job.metrics = stem + ".jsonl";

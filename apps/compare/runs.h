@@ -20,7 +20,7 @@ struct RunsOptions {
   double timeout_seconds = 3600;  // of one run; a run that takes longer is ended and fails
 };
 
-// In the order rows x seeds. Finished runs of the same flags and version are taken from DIRECTORY.
+// In the order rows x seeds. Finished runs of the same flags and commit are taken from DIRECTORY.
 // A run that ends with a non-finite loss or gradient counts as diverged; any other failed run is an
 // error that names the row, the seed and the child's own words. Before the first run every row's
 // flags are tried with no step.

@@ -224,7 +224,7 @@ void Peers::handle(const Control& message) {
 }
 
 void Peers::on_verdict(const Control& message) {
-  if (message.culprit == message.from) return;  // nobody reports itself
+  // A rank that gives up for a reason of its own names itself.
   lose(message.culprit, message.text, message.reporter);
 }
 
@@ -279,7 +279,9 @@ void Peers::look_for_losses(Deadline now) {
 void Peers::need(int rank) { blame(rank, at(rank).reason, options_.rank); }
 
 void Peers::announce(const LostPeer& culprit) {
-  if (culprit.rank < 0 || culprit.rank >= options_.size || culprit.rank == options_.rank) return;
+  if (culprit.rank < 0 || culprit.rank >= options_.size) return;
+  // This rank's own failure: the others hear why it goes; it still reaches them.
+  if (culprit.rank == options_.rank) return blame(culprit.rank, culprit.reason, options_.rank);
   lose(culprit.rank, culprit.reason, options_.rank);
 }
 

@@ -117,7 +117,9 @@ class Topk final : public Compressor {
  private:
   std::int64_t count(std::int64_t elems) const {
     if (elems == 0) return 0;
-    const auto part = static_cast<std::int64_t>(std::ceil(ratio_ * static_cast<double>(elems)));
+    // 7 % of 100 are 7, although 0.07 * 100 is a little more than 7 in binary.
+    const double exact = ratio_ * static_cast<double>(elems);
+    const auto part = static_cast<std::int64_t>(std::ceil(exact * (1 - 1e-12)));
     return std::clamp<std::int64_t>(k_ > 0 ? k_ : part, 1, elems);
   }
   double ratio_;    // when k_ is 0

@@ -161,6 +161,12 @@ TEST(Topk, RefusesBadIndices) {
   EXPECT_EQ(check(0xffffffffu, 0).code(), Code::kCorruptPayload);
 }
 
+// 0.07 * 100 is 7.000000000000001 in binary; seven elements are meant.
+TEST(Topk, CountIsNotRaisedByBinaryRounding) {
+  EXPECT_EQ(make("topk:ratio=0.07")->max_payload_bytes(Shape::vector(100), DType::kF32, 0), 7u * 8);
+  EXPECT_EQ(make("topk:ratio=0.07")->max_payload_bytes(Shape::vector(101), DType::kF32, 0), 8u * 8);
+}
+
 TEST(Topk, TakesRatioOrK) {
   for (const char* spec : {"topk", "topk:ratio=0.1,k=3", "topk:ratio=0", "topk:ratio=1.5",
                            "topk:k=0", "topk:k=3,index=bitmap", "topk:0.01"}) {
