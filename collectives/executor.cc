@@ -258,7 +258,8 @@ std::vector<int> Execution::waiting_for(const Transport& transport) const {
   // A send may wait only because its round's receive does, so it counts where there is no receive.
   std::vector<int>& ranks = receives.empty() ? sends : receives;
   std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()),
+              ranks.end());  // clang 14 lacks the ranges form
   return ranks;
 }
 
