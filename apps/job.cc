@@ -1,6 +1,5 @@
 #include "apps/job.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -41,9 +40,7 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& 
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
   UcxOptions ucx;
   ucx.log = log;
-  // A stopped rank is told by its silence: that has to be noticed before an operation times out.
-  ucx.liveness_seconds =
-      std::clamp(options.deadline_seconds / 2, 2 * ucx.heartbeat_seconds, ucx.liveness_seconds);
+  ucx.liveness_seconds = liveness_for(options.deadline_seconds);
   GW_ASSIGN(auto transport, make_ucx_transport(job.rendezvous, ucx));
   GW_ASSIGN(job.communicator, make_communicator(std::move(transport), options));
   return job;

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,9 +34,7 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
                                           "make_inproc_communicators)");
   }
   UcxOptions ucx;
-  // A silent rank is to be named well before the operation that waits for it times out.
-  ucx.liveness_seconds =
-      std::clamp(options.deadline_seconds / 3, 2 * ucx.heartbeat_seconds, ucx.liveness_seconds);
+  ucx.liveness_seconds = liveness_for(options.deadline_seconds);
   GW_ASSIGN(auto transport, make_ucx_transport(rendezvous, ucx));
   return make_communicator(std::move(transport), options);
 }
