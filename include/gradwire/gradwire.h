@@ -7,6 +7,7 @@
 #include "gradwire/communicator.h"
 #include "gradwire/compressor.h"
 #include "gradwire/config.h"
+#include "gradwire/link_model.h"
 #include "gradwire/registry.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/schedule.h"

@@ -1,0 +1,24 @@
+// What a message and a reduction cost: the numbers that algorithms are chosen by and simulated
+// with.
+#pragma once
+
+namespace gradwire {
+
+// A message of n bytes takes alpha + n * beta from the time on at which both its ends are there; a
+// rank's port sends one and receives one at a time, busy for gap + n * beta each, so messages that
+// start together share one alpha. Reducing n bytes into another n takes n * gamma of the rank.
+// Messages between ranks of one node cost alpha_intra and beta_intra. Seconds, and seconds per
+// byte. Source: Hockney, Parallel Computing 1994 (alpha, beta); Alexandrov, Ionescu, Schauser,
+// Scheiman, SPAA 1995 (the gap).
+struct LinkModel {
+  double alpha = 13e-6;   // TCP between two network namespaces of one host
+  double beta = 0.84e-9;  // what TCP/IP leaves of 10 Gbit/s
+  double gamma = 0.04e-9;
+  double alpha_intra = 2e-6;  // shared memory
+  double beta_intra = 0.1e-9;
+  double gap = 0;  // 0: the textbook's; else at most alpha
+
+  friend bool operator==(const LinkModel&, const LinkModel&) = default;
+};
+
+}  // namespace gradwire
