@@ -14,6 +14,7 @@
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
 #include "apps/run/run.h"
+#include "apps/sim/sim.h"
 #include "apps/train/train.h"
 #include "gradwire/version.h"
 
@@ -37,6 +38,7 @@ constexpr std::array kCommands{
     Command{"data", "fetch data sets", data_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
     Command{"run", "start the ranks of a job on this machine", run_command},
+    Command{"sim", "what every algorithm takes on a modelled network", sim_command},
     Command{"train", "one training run", train_command},
     Command{"version", "print the version", version},
 };

@@ -91,7 +91,8 @@ class Run {
 
   const TimedJob& job_;
   const SimulationOptions& options_;
-  ExactTime alpha_[2], beta_[2], gamma_, gap_;  // [1]: inside a node
+  ExactTime alpha_[2], beta_[2], gap_[2];  // [1]: inside a node
+  ExactTime gamma_;
   ExactTime now_;
   ExactTime end_;
   std::vector<Thread> threads_;
@@ -115,7 +116,8 @@ Run::Run(const TimedJob& job, const SimulationOptions& options) : job_(job), opt
   beta_[0] = ExactTime::from_seconds(links.beta);
   beta_[1] = ExactTime::from_seconds(links.beta_intra);
   gamma_ = ExactTime::from_seconds(links.gamma);
-  gap_ = ExactTime::from_seconds(links.gap);
+  gap_[0] = ExactTime::from_seconds(links.gap * links.alpha);
+  gap_[1] = ExactTime::from_seconds(links.gap * links.alpha_intra);
   ports_.resize(job.programs.size());
   std::int64_t largest = 0;  // slots are the same on all ranks, as the executor's tags want it
   for (const TimedProgram& program : job.programs) largest = std::max(largest, program.largest);
@@ -323,9 +325,10 @@ void Run::start(std::size_t index) {
   const bool inside = job_.same_node(place, (place + message.offset) % job_.size);
   sender.sent += message.bytes;
   if (!inside) sender.left_node += message.bytes;
-  const ExactTime busy = message.bytes * beta_[inside ? 1 : 0];
-  at(now_ + gap_ + busy, Event::Kind::kFree, index);
-  at(now_ + busy + std::max(gap_, alpha_[inside ? 1 : 0]), Event::Kind::kArrived, index);
+  const int level = inside ? 1 : 0;
+  const ExactTime sent = now_ + message.bytes * beta_[level];
+  at(sent + gap_[level], Event::Kind::kFree, index);
+  at(sent + alpha_[level], Event::Kind::kArrived, index);
 }
 
 Result<Simulation> Run::result() const {

@@ -2,8 +2,9 @@
 // network.
 //
 //   a message    starts when both its ends have reached the round that names it and a port of each
-//                is free, keeps the sender's out-port and the receiver's in-port for gap + n *
-//                beta, and has arrived n * beta + alpha after its start; both ends learn so then
+//                is free, keeps the sender's out-port and the receiver's in-port for gap * alpha +
+//                n * beta, and has arrived alpha + n * beta after its start; both ends learn so
+//                then
 //   a port       carries one message at a time, in the order in which they became ready; sends of a
 //                round that become ready together go in the schedule's order. Sending and receiving
 //                do not disturb one another
@@ -26,6 +27,8 @@
 
 namespace gradwire {
 
+inline constexpr int kMostSimulatedSlots = 65536;  // of SimulationOptions
+
 struct SimulationOptions {
   LinkModel links = {};
   std::vector<int> node_of = {};  // by rank; empty: no two ranks share a node
@@ -33,7 +36,7 @@ struct SimulationOptions {
   // As the executor cuts (Segmentation, executor.h): so many bytes of a cell at most, so many cuts
   // in flight. 0 bytes: cells stay whole.
   std::int64_t segment_bytes = 0;
-  int slots = 4;
+  int slots = 4;  // 1 to kMostSimulatedSlots
   // Whether one rank may stand for others that do the same, turned by whole nodes.
   bool use_symmetry = true;
 };

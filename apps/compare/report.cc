@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/compare/chart_js.h"
+#include "apps/compare/html_page.h"
 #include "apps/compare/report_page.h"
 #include "apps/compare/table.h"
 #include "base/text.h"
@@ -17,28 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kPoints =
     120;  // per curve: each the mean of its window of steps, so that noise does not hide the course
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
-// JSON inside a script element: "</" must not appear.
-std::string script_json(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  for (std::size_t at = text.find("</"); at != std::string::npos; at = text.find("</", at + 3))
-    text.insert(at + 1, "\\");
-  return text;
-}
 
 // The mean loss of a row's seeds at each step, smoothed over a window of steps, with the mean
 // megabytes and seconds spent until then. Stops where the first seed stops or diverges.
@@ -123,21 +102,6 @@ std::string rules_section(const ReportInput& input) {
                               : "<td class=\"no\">refused</td></tr>\n");
   }
   return html + "</table>\n";
-}
-
-std::string filled(std::string page, const std::map<std::string, std::string>& values) {
-  // One pass from left to right, so that a value that looks like a mark stays what it is.
-  std::string out;
-  for (std::size_t at = 0; at < page.size();) {
-    const std::size_t mark = page.find("@@", at);
-    const std::size_t end = mark == std::string::npos ? mark : page.find("@@", mark + 2);
-    if (end == std::string::npos) return out + page.substr(at);
-    out += page.substr(at, mark - at);
-    const auto value = values.find(page.substr(mark + 2, end - mark - 2));
-    out += value == values.end() ? page.substr(mark, end + 2 - mark) : value->second;
-    at = end + 2;
-  }
-  return out;
 }
 
 }  // namespace

@@ -4,19 +4,21 @@
 
 namespace gradwire {
 
-// A message of n bytes takes alpha + n * beta from the time on at which both its ends are there; a
-// rank's port sends one and receives one at a time, busy for gap + n * beta each, so messages that
-// start together share one alpha. Reducing n bytes into another n takes n * gamma of the rank.
-// Messages between ranks of one node cost alpha_intra and beta_intra. Seconds, and seconds per
-// byte. Source: Hockney, Parallel Computing 1994 (alpha, beta); Alexandrov, Ionescu, Schauser,
-// Scheiman, SPAA 1995 (the gap).
+// A message of n bytes takes alpha + n * beta from the time on at which both its ends are there. A
+// rank's port sends one message and receives one at a time, and is busy with each for gap * alpha +
+// n * beta. Reducing n bytes into another n takes n * gamma of the rank. Messages between ranks of
+// one node cost alpha_intra and beta_intra. Seconds, and seconds per byte.
+// Source: Hockney, Parallel Computing 1994 (alpha, beta); Alexandrov, Ionescu, Schauser, Scheiman,
+// SPAA 1995 (the gap).
 struct LinkModel {
   double alpha = 13e-6;   // TCP between two network namespaces of one host
   double beta = 0.84e-9;  // what TCP/IP leaves of 10 Gbit/s
   double gamma = 0.04e-9;
   double alpha_intra = 2e-6;  // shared memory
   double beta_intra = 0.1e-9;
-  double gap = 0;  // 0: the textbook's; else at most alpha
+  // 0 to 1. 1: every message of a rank costs its start-up, the textbook's one-ported model. 0:
+  // messages that start together share it, as if it were spent on the wire.
+  double gap = 1;
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };

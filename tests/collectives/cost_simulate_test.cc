@@ -15,7 +15,8 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
                            .beta = 0.83e-9,
                            .gamma = 0.041e-9,
                            .alpha_intra = 1.9e-6,
-                           .beta_intra = 0.17e-9};
+                           .beta_intra = 0.17e-9,
+                           .gap = 0};
 
 ExactTime alphas(std::int64_t n) { return n * ExactTime::from_seconds(kLinks.alpha); }
 ExactTime betas(std::int64_t bytes) { return bytes * ExactTime::from_seconds(kLinks.beta); }
@@ -123,17 +124,19 @@ TEST(Simulate, R7_TheServerSaturatesAndShardingItDoesNot) {
 }
 
 TEST(Simulate, AGapMakesEveryMessageOfARoundCost) {
-  SimulationOptions options = without_gamma();
-  options.links.gap = 3e-6;
-  const ExactTime gap = ExactTime::from_seconds(3e-6);
   const int p = 5;
-  // p - 1 messages of c bytes: the last starts after p - 2 others.
   const std::int64_t c = 4 * 100;
-  EXPECT_EQ(run(p, all_reduce("canonical", p, p * 100), options).time,
-            2 * ((p - 2) * gap + betas((p - 1) * c) + alphas(1)));
-  // One message a round: no difference.
-  EXPECT_EQ(run(p, all_reduce("ring", p, p * 100), options).time,
-            alphas(2 * (p - 1)) + betas(2 * (p - 1) * c));
+  // p - 1 messages of c bytes: the last starts after p - 2 others.
+  for (const double gap : {1.0, 0.25}) {
+    SimulationOptions options = without_gamma();
+    options.links.gap = gap;
+    const ExactTime start = ExactTime::from_seconds(gap * kLinks.alpha);
+    EXPECT_EQ(run(p, all_reduce("canonical", p, p * 100), options).time,
+              2 * ((p - 2) * start + betas((p - 1) * c) + alphas(1)));
+    // One message a round: no difference.
+    EXPECT_EQ(run(p, all_reduce("ring", p, p * 100), options).time,
+              alphas(2 * (p - 1)) + betas(2 * (p - 1) * c));
+  }
 }
 
 TEST(Simulate, BinomialTakesOneMessageTimeARound) {
@@ -171,7 +174,7 @@ TEST(Simulate, OneRankStandingForManyChangesNothing) {
     for (const int nodes : {24, 6, 3, 1}) {
       SimulationOptions options;
       options.links = kLinks;
-      options.links.gap = 1e-6;
+      options.links.gap = 0.7;
       options.node_of = blocks_of_ranks(24, nodes);
       const Simulation few = run(24, all_reduce(algorithm, 24, 24 * 50), options);
       options.use_symmetry = false;

@@ -1,0 +1,86 @@
+#include "apps/sim/sim_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "collectives/cost_compressed.h"
+#include "collectives/cost_simulation.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+Result<SimRow> simulate_row(const CostQuestion& question, std::string_view algorithm) {
+  GW_ASSIGN(const Simulation simulation, simulate_algorithm(question, algorithm));
+  SimRow row;
+  row.algorithm = algorithm;
+  row.seconds = simulation.time.seconds();
+  row.wire_bytes_max = simulation.wire_bytes_max;
+  row.node_bytes_max = simulation.node_bytes_max;
+  row.rounds = simulation.rounds;
+  row.simulated_ranks = simulation.simulated_ranks;
+  if (const auto cost = cost_of(question, algorithm)) {
+    row.formula_seconds = time_of(cost->terms, question.links).seconds();
+    row.exact = cost->exact;
+    row.segment_bytes = cost->segment_bytes;
+  }
+  return row;
+}
+
+// A matrix as square as may be, since a low-rank method's payload depends on the shape.
+Shape example_shape(std::int64_t elems) {
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(elems)));
+  return Shape::matrix(std::max<std::int64_t>(side, 1), elems / std::max<std::int64_t>(side, 1));
+}
+
+std::vector<CompressedExchange> exchanges_of(const Compressor& compressor) {
+  const Traits traits = compressor.traits();
+  if (traits.exchange == Exchange::kAllReduceSum) return {CompressedExchange::kSum};
+  if (traits.elementwise) return {CompressedExchange::kTwoHop, CompressedExchange::kGather};
+  return {CompressedExchange::kGather, CompressedExchange::kReselect};
+}
+
+}  // namespace
+
+Result<std::vector<SimRow>> simulate_rows(
+    const CostQuestion& question,
+    const std::function<void(int done, int total, std::string_view algorithm)>& before) {
+  const std::vector<std::string_view> algorithms = algorithms_of(question.collective);
+  const std::string_view chosen = choose_algorithm(question);
+  std::vector<SimRow> rows;
+  for (const std::string_view algorithm : algorithms) {
+    before(static_cast<int>(rows.size()), static_cast<int>(algorithms.size()), algorithm);
+    GW_ASSIGN(SimRow row, simulate_row(question, algorithm));
+    row.chosen = algorithm == chosen;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Result<std::vector<SimRow>> compressed_rows(const CostQuestion& question, const std::string& spec,
+                                            double codec) {
+  GW_ASSIGN(const std::unique_ptr<Compressor> compressor, Registry::builtin().make(spec));
+  const Shape shape = example_shape(elems_of(question));
+  CompressedQuestion compressed{.raw = question, .payload_bytes = {}, .codec = codec};
+  for (int round = 0; round < compressor->traits().rounds; ++round) {
+    compressed.payload_bytes.push_back(
+        static_cast<std::int64_t>(compressor->max_payload_bytes(shape, DType::kF32, round)));
+  }
+  std::vector<SimRow> rows;
+  for (const CompressedExchange exchange : exchanges_of(*compressor)) {
+    compressed.exchange = exchange;
+    const CompressedCost cost = compressed_cost(compressed);
+    SimRow row;
+    row.algorithm = compressor->spec() + ", " + std::string(to_string(exchange));
+    row.simulated = false;
+    row.seconds = row.formula_seconds = cost.seconds;
+    row.wire_bytes_max = cost.wire_bytes_max;
+    row.rounds = cost.rounds;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,151 @@
+#include "collectives/cost_model.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+
+#include "collectives/cost_forms.h"
+
+namespace gradwire {
+namespace {
+
+// Whether `bytes` of a question are those of all ranks' rows.
+bool has_rows(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+         collective == Collective::kAllToAll;
+}
+
+// How long it takes until all of p ranks know what one knew: whoever knows tells the next one every
+// `gap`, who knows after `alpha`.
+ExactTime telling_all(std::int64_t p, ExactTime alpha, ExactTime gap) {
+  std::priority_queue<ExactTime, std::vector<ExactTime>, std::greater<>> free;
+  free.push(ExactTime());
+  ExactTime last;
+  for (std::int64_t told = 1; told < p; ++told) {
+    const ExactTime start = free.top();
+    free.pop();
+    last = std::max(last, start + alpha);
+    free.push(start + gap);
+    free.push(start + alpha);
+  }
+  return last;
+}
+
+}  // namespace
+
+std::int64_t elems_of(const CostQuestion& question) {
+  if (question.collective == Collective::kBarrier || question.bytes <= 0) return 0;
+  const std::int64_t rows = has_rows(question.collective) ? question.ranks : 1;
+  return std::max<std::int64_t>(1, question.bytes / (rows * question.elem_bytes));
+}
+
+CostTerms& CostTerms::operator+=(const CostTerms& other) {
+  alphas += other.alphas;
+  beta_bytes += other.beta_bytes;
+  alphas_intra += other.alphas_intra;
+  beta_intra_bytes += other.beta_intra_bytes;
+  gamma_bytes += other.gamma_bytes;
+  gaps += other.gaps;
+  gaps_intra += other.gaps_intra;
+  return *this;
+}
+
+ExactTime time_of(const CostTerms& terms, const LinkModel& links) {
+  return terms.alphas * ExactTime::from_seconds(links.alpha) +
+         terms.beta_bytes * ExactTime::from_seconds(links.beta) +
+         terms.alphas_intra * ExactTime::from_seconds(links.alpha_intra) +
+         terms.beta_intra_bytes * ExactTime::from_seconds(links.beta_intra) +
+         terms.gamma_bytes * ExactTime::from_seconds(links.gamma) +
+         terms.gaps * ExactTime::from_seconds(links.gap * links.alpha) +
+         terms.gaps_intra * ExactTime::from_seconds(links.gap * links.alpha_intra);
+}
+
+std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algorithm) {
+  const CostShape shape(question);
+  if (question.ranks == 1) return Cost{.exact = true};
+  switch (question.collective) {
+    case Collective::kAllReduce: return all_reduce_cost(shape, algorithm);
+    case Collective::kReduceScatter: return reduce_scatter_cost(shape, algorithm);
+    case Collective::kAllGather: return all_gather_cost(shape, algorithm);
+    case Collective::kAllToAll: return all_to_all_cost(shape, algorithm);
+    case Collective::kBroadcast: return broadcast_cost(shape, algorithm);
+    case Collective::kBarrier: return barrier_cost(shape, algorithm);
+  }
+  return std::nullopt;
+}
+
+ExactTime lower_bound(const CostQuestion& question) {
+  const CostShape shape(question);
+  if (shape.p == 1) return {};
+  const LinkModel& links = shape.links;
+  const bool one_node = shape.nodes == 1;
+  const bool apart = shape.per_node == 1;
+  const double alpha = one_node ? links.alpha_intra
+                       : apart  ? links.alpha
+                                : std::min(links.alpha, links.alpha_intra);
+  const double beta = one_node ? links.beta_intra
+                      : apart  ? links.beta
+                               : std::min(links.beta, links.beta_intra);
+  const ExactTime latency = telling_all(shape.p, ExactTime::from_seconds(alpha),
+                                        ExactTime::from_seconds(links.gap * alpha));
+  // What enters or leaves one rank, and one node through all its ports together: all of a tensor
+  // once, or (p-1)/p of it twice for an all-reduce.
+  const bool rows = has_rows(question.collective);
+  const bool twice = question.collective == Collective::kAllReduce;
+  const std::int64_t total = rows ? shape.p * shape.m : shape.m;
+  const auto share = [&](std::int64_t parts) {
+    const std::int64_t moved = rows || twice ? total * (parts - 1) : total * parts;
+    return (twice ? 2 : 1) * moved / parts;
+  };
+  const ExactTime port = share(shape.p) * ExactTime::from_seconds(beta);
+  ExactTime node;
+  if (!one_node) node = share(shape.nodes) / shape.per_node * ExactTime::from_seconds(links.beta);
+  return std::max({latency, port, node});
+}
+
+std::string_view choose_algorithm(const CostQuestion& question) {
+  const std::vector<std::string_view> known = algorithms_of(question.collective);
+  std::string_view best = known.front();
+  std::optional<ExactTime> least;
+  for (const std::string_view algorithm : known) {
+    const std::optional<Cost> cost = cost_of(question, algorithm);
+    if (!cost) continue;
+    const ExactTime time = time_of(cost->terms, question.links);
+    if (least && time >= *least) continue;
+    least = time;
+    best = algorithm;
+  }
+  return best;
+}
+
+std::vector<Crossover> crossovers(CostQuestion question, std::int64_t min_bytes,
+                                  std::int64_t max_bytes) {
+  const auto at = [&](std::int64_t bytes) {
+    question.bytes = bytes;
+    return choose_algorithm(question);
+  };
+  std::vector<Crossover> found{{min_bytes, at(min_bytes)}};
+  // Whole elements on every rank, so that rounding does not decide.
+  const std::int64_t step = question.ranks * question.elem_bytes;
+  for (std::int64_t low = min_bytes; low < max_bytes;) {
+    const std::int64_t high = std::min(max_bytes, 2 * low);
+    const std::string_view after = at(high);
+    if (after != found.back().algorithm) {
+      std::int64_t old_side = low;
+      std::int64_t new_side = high;
+      while (new_side - old_side > step) {
+        const std::int64_t middle = old_side + (new_side - old_side) / 2;
+        (at(middle) == found.back().algorithm ? old_side : new_side) = middle;
+      }
+      found.push_back({new_side, at(new_side)});
+      if (found.back().algorithm != after) {
+        low = new_side;
+        continue;
+      }
+    }
+    low = high;
+  }
+  return found;
+}
+
+}  // namespace gradwire

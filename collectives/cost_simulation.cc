@@ -1,0 +1,31 @@
+#include "collectives/cost_simulation.h"
+
+namespace gradwire {
+
+Result<Simulation> simulate_algorithm(const CostQuestion& question, std::string_view algorithm) {
+  SimulationOptions options;
+  options.links = question.links;
+  options.elem_bytes = question.elem_bytes;
+  if (question.nodes < question.ranks) {
+    options.node_of = blocks_of_ranks(question.ranks, question.nodes);
+  }
+  if (const auto cost = cost_of(question, algorithm); cost && cost->segment_bytes > 0) {
+    options.segment_bytes = cost->segment_bytes;
+    options.slots = kMostSimulatedSlots;
+  }
+  const std::int64_t elems = elems_of(question);
+  const auto run = [&](std::int64_t n) {
+    return simulate(
+        question.ranks,
+        [&](int rank) {
+          return make_schedule(question.collective, algorithm, rank, question.ranks, n);
+        },
+        options);
+  };
+  Result<Simulation> exact = run(elems);
+  const std::int64_t over = elems % question.ranks;
+  if (exact.has_value() || exact.error().code() != Code::kUnsupported || over == 0) return exact;
+  return run(elems + question.ranks - over);
+}
+
+}  // namespace gradwire

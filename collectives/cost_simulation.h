@@ -1,0 +1,16 @@
+// An algorithm's time by simulation of its schedules, asked for as its closed form is.
+#pragma once
+
+#include <string_view>
+
+#include "collectives/cost_model.h"
+#include "collectives/simulate.h"
+
+namespace gradwire {
+
+// In the cuts that cost_of() names, whole for algorithms without a closed form. Where there are too
+// many steps to simulate one by one, a tensor is made longer by less than one element for each
+// rank, so that ranks are alike; the errors are simulate()'s.
+Result<Simulation> simulate_algorithm(const CostQuestion& question, std::string_view algorithm);
+
+}  // namespace gradwire

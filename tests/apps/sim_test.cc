@@ -1,0 +1,154 @@
+#include "apps/sim/sim.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "apps/sim/sim_text.h"
+#include "apps/whole_file.h"
+#include "tests/apps/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+std::string printed(std::vector<std::string> words) {
+  words.emplace_back("--quiet");
+  testing::internal::CaptureStdout();
+  const auto outcome = sim_command(words);
+  std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
+  return text;
+}
+
+std::string refusal(const std::vector<std::string>& words) {
+  testing::internal::CaptureStdout();
+  const auto outcome = sim_command(words);
+  (void)testing::internal::GetCapturedStdout();
+  return outcome.has_value() ? "ok" : std::string(outcome.error().message());
+}
+
+// By algorithm.
+std::map<std::string, nlohmann::json> rows(std::vector<std::string> words) {
+  const TemporaryFolder folder;
+  words.insert(words.end(), {"--json", folder.path() + "/rows"});
+  (void)printed(words);
+  const auto text = read_whole_file(folder.path() + "/rows");
+  EXPECT_TRUE(text.has_value());
+  std::map<std::string, nlohmann::json> found;
+  std::istringstream lines(text.has_value() ? text.value() : "");
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_TRUE(row.is_object()) << line;
+    found[row["algorithm"]] = row;
+  }
+  return found;
+}
+
+TEST(Sim, RowsAreTheClosedForms) {
+  const auto found = rows({"all_reduce", "--ranks", "8", "--bytes", "8M", "--alpha", "1e-5",
+                           "--beta", "1e-9", "--gamma", "1e-10"});
+  const auto& ring = found.at("ring");
+  // 14 alpha + 14/8 m beta + 7/8 m gamma
+  EXPECT_DOUBLE_EQ(ring["seconds"], 14e-5 + 14.0 / 8 * 8388608 * 1e-9 + 7.0 / 8 * 8388608 * 1e-10);
+  EXPECT_EQ(ring["op"], "all_reduce");
+  EXPECT_EQ(ring["ranks"], 8);
+  EXPECT_EQ(ring["nodes"], 8);
+  EXPECT_EQ(ring["bytes"], 8388608);
+  EXPECT_EQ(ring["wire_bytes_max"], 14 * 1048576);
+  EXPECT_DOUBLE_EQ(ring["bound_seconds"], 14.0 / 8 * 8388608 * 1e-9);
+  // Two bursts of one chunk to everybody, which share their start-ups.
+  EXPECT_DOUBLE_EQ(found.at("canonical")["seconds"],
+                   2e-5 + 14.0 / 8 * 8388608 * 1e-9 + 7.0 / 8 * 8388608 * 1e-10);
+  int chosen = 0;
+  double least = 1e9;
+  for (const auto& [name, row] : found) {
+    EXPECT_GE(row["seconds"], row["bound_seconds"]) << name;
+    least = std::min(least, row["seconds"].get<double>());
+    chosen += row["chosen"].get<bool>() ? 1 : 0;
+  }
+  EXPECT_EQ(chosen, 1);
+  for (const auto& [name, row] : found) {
+    if (row["chosen"]) {
+      EXPECT_LE(row["seconds"], 1.05 * least) << name;
+    }
+  }
+}
+
+TEST(Sim, EveryOperationHasItsAlgorithms) {
+  for (const char* operation :
+       {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier"}) {
+    const auto found = rows({operation, "--ranks", "6", "--nodes", "2", "--bytes", "1000",
+                             "--alpha-intra", "1e-6", "--beta-intra", "1e-10"});
+    EXPECT_FALSE(found.empty()) << operation;
+    for (const auto& [name, row] : found) {
+      EXPECT_GT(row["seconds"], 0) << operation << " " << name;
+      EXPECT_GE(row["seconds"], row["bound_seconds"]) << operation << " " << name;
+      EXPECT_EQ(row["nodes"], 2);
+    }
+  }
+}
+
+TEST(Sim, InsideNodesTheNumbersAreThoseBetweenUnlessGiven) {
+  const std::vector<std::string> words{"all_reduce", "--ranks", "8",    "--nodes", "2",   "--bytes",
+                                       "64K",        "--alpha", "2e-5", "--beta",  "1e-9"};
+  std::vector<std::string> flat = words;
+  flat[4] = "8";
+  EXPECT_EQ(rows(words).at("ring")["seconds"], rows(flat).at("ring")["seconds"]);
+}
+
+TEST(Sim, CompressorsAddTheirExchanges) {
+  const auto found = rows({"all_reduce", "--ranks", "64", "--bytes", "100000000", "--beta",
+                           "0.8e-9", "--compressor", "qsgd:bits=8"});
+  double dense = 1e9;
+  double two_hop = 0;
+  for (const auto& [name, row] : found) {
+    if (row["chosen"]) dense = row["seconds"];
+    if (name.find("two-hop") != std::string::npos) two_hop = row["seconds"];
+  }
+  EXPECT_GT(two_hop, 0);
+  EXPECT_GT(dense / two_hop, 3.5);
+  EXPECT_THAT(refusal({"broadcast", "--compressor", "topk:ratio=0.01"}),
+              HasSubstr("all_reduce wanted"));
+  EXPECT_THAT(refusal({"all_reduce", "--quiet", "--compressor", "nonesuch"}),
+              HasSubstr("nonesuch"));
+}
+
+TEST(Sim, ThePageHoldsTableChartAndCommand) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/page.html";
+  const std::string text = printed({"all_reduce", "--ranks", "8", "--html", file});
+  EXPECT_THAT(text, HasSubstr("all_reduce of 1 MiB, 8 ranks on 8 nodes"));
+  EXPECT_THAT(text, HasSubstr("What auto takes, by size"));
+  const auto page = read_whole_file(file);
+  ASSERT_TRUE(page.has_value());
+  EXPECT_THAT(page.value(), HasSubstr("<th>ring</th>"));
+  EXPECT_THAT(page.value(), HasSubstr("gradwire sim all_reduce --ranks 8"));
+  EXPECT_THAT(page.value(), HasSubstr("new Chart("));
+  EXPECT_EQ(page.value().find("@@"), std::string::npos);
+  EXPECT_EQ(page.value().find("src=\"http"), std::string::npos);
+}
+
+TEST(Sim, BadWordsSayWhatIsWanted) {
+  EXPECT_THAT(refusal({"gossip"}),
+              HasSubstr("unknown operation ('gossip' seen; one of all_reduce"));
+  EXPECT_THAT(refusal({"all_reduce", "--ranks", "4", "--nodes", "8"}),
+              HasSubstr("more nodes than ranks (8 seen; at most 4 wanted)"));
+  EXPECT_THAT(refusal({"all_reduce", "--gap", "2"}), HasSubstr("--gap"));
+}
+
+TEST(SimText, TimesAndSizesAreShort) {
+  EXPECT_EQ(time_text(1.5e-6), "1.5 us");
+  EXPECT_EQ(time_text(0.0123456), "12.35 ms");
+  EXPECT_EQ(time_text(2), "2 s");
+  EXPECT_EQ(size_text(1536), "1.5 KiB");
+  EXPECT_EQ(size_text(std::int64_t{1} << 30), "1 GiB");
+}
+
+}  // namespace
+}  // namespace gradwire
