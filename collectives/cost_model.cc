@@ -70,8 +70,8 @@ std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algor
     case Collective::kAllToAll: return all_to_all_cost(shape, algorithm);
     case Collective::kBroadcast: return broadcast_cost(shape, algorithm);
     case Collective::kBarrier: return barrier_cost(shape, algorithm);
+    default: return std::nullopt;
   }
-  return std::nullopt;
 }
 
 ExactTime lower_bound(const CostQuestion& question) {
