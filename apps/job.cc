@@ -10,6 +10,8 @@
 #include "apps/environment.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
+#include "comm/liveness.h"
+#include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire {
@@ -30,20 +32,43 @@ Result<std::string> job_secret() {
                 "GRADWIRE_SECRET_FILE: '" + *path + "' is empty (a secret wanted)");
 }
 
+Result<std::unique_ptr<Transport>> make_transport(const std::string& name,
+                                                  const Rendezvous& rendezvous,
+                                                  double liveness_seconds, const Log& log) {
+  if (name == "tcp") {
+    TcpOptions tcp;
+    tcp.liveness_seconds = liveness_seconds;
+    tcp.interface = environment("GRADWIRE_IFNAME").value_or("");
+    tcp.congestion = environment("GRADWIRE_TCP_CONGESTION").value_or("");
+    tcp.log = log;
+    return make_tcp_transport(rendezvous, tcp);
+  }
+  if (name == "ucx") {
+    UcxOptions ucx;
+    ucx.liveness_seconds = liveness_seconds;
+    ucx.log = log;
+    return make_ucx_transport(rendezvous, ucx);
+  }
+  return Status(Code::kInvalidArgument,
+                "no transport '" + name + "' between processes (ucx or tcp wanted)");
+}
+
 }  // namespace
 
-Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options,
-                           const Log& log) {
+Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
+                           const CommunicatorOptions& options, const Log& log) {
   GW_ASSIGN(const std::string secret, job_secret());
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
-  UcxOptions ucx;
-  ucx.log = log;
-  ucx.liveness_seconds = liveness_for(options.deadline_seconds);
-  GW_ASSIGN(auto transport, make_ucx_transport(job.rendezvous, ucx));
-  GW_ASSIGN(job.communicator, make_communicator(std::move(transport), options));
+  GW_ASSIGN(auto made, make_transport(transport, job.rendezvous,
+                                      comm::liveness_for(options.deadline_seconds), log));
+  GW_ASSIGN(job.communicator, make_communicator(std::move(made), options));
   return job;
+}
+
+std::string transport_from_environment() {
+  return environment("GRADWIRE_TRANSPORT").value_or("ucx");
 }
 
 std::string transport_of(const Communicator& communicator) {

@@ -18,10 +18,15 @@ struct JoinedJob {
   std::unique_ptr<Communicator> communicator;
 };
 
-// Collective over the job's processes: meets them where `launch` says and connects to them. The
-// secret is GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names.
-Result<JoinedJob> join_job(const LaunchInfo& launch, const CommunicatorOptions& options,
-                           const Log& log);
+// Collective over the job's processes: meets them where `launch` says and connects to them over
+// `transport`, "ucx" or "tcp". The secret is GRADWIRE_SECRET, or the contents of the file that
+// GRADWIRE_SECRET_FILE names. tcp: GRADWIRE_IFNAME says which interface or address others should
+// use (of several, the first that is up), GRADWIRE_TCP_CONGESTION which congestion control.
+Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
+                           const CommunicatorOptions& options, const Log& log);
+
+// Of processes, where no flag says it: GRADWIRE_TRANSPORT, else ucx.
+std::string transport_from_environment();
 
 // What carries its bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of 4 over ucx
 // 1.13.1: ...".

@@ -3,6 +3,8 @@
 
 #include "collectives/group_communicator.h"
 #include "comm/inproc/inproc_transport.h"
+#include "comm/liveness.h"
+#include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 #include "gradwire/communicator.h"
 
@@ -28,15 +30,20 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options) {
-  if (backend != "ucx") {
-    return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
-                                          "' (ucx wanted; ranks as threads come from "
-                                          "make_inproc_communicators)");
+  const double liveness = comm::liveness_for(options.deadline_seconds);
+  if (backend == "tcp") {
+    GW_ASSIGN(auto transport, make_tcp_transport(rendezvous, {.liveness_seconds = liveness}));
+    return make_communicator(std::move(transport), options);
   }
-  UcxOptions ucx;
-  ucx.liveness_seconds = liveness_for(options.deadline_seconds);
-  GW_ASSIGN(auto transport, make_ucx_transport(rendezvous, ucx));
-  return make_communicator(std::move(transport), options);
+  if (backend == "ucx") {
+    UcxOptions ucx;
+    ucx.liveness_seconds = liveness;
+    GW_ASSIGN(auto transport, make_ucx_transport(rendezvous, ucx));
+    return make_communicator(std::move(transport), options);
+  }
+  return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
+                                        "' (ucx or tcp wanted; ranks as threads come from "
+                                        "make_inproc_communicators)");
 }
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(

@@ -26,6 +26,7 @@ struct CollectiveFlags {
   std::int64_t inproc = 0;  // ranks as threads
   double deadline = 15;
   std::string buffers = "private";
+  std::string transport;
   std::string json;
   std::string log_level;
 };
@@ -41,6 +42,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.text("compressor", f.bench.compressor,
              "a spec: an aggregator averages one fp32 matrix with it (all_reduce only)");
   flags.text("algorithm", f.bench.algorithm, "auto, ring, canonical, ...");
+  flags.text("transport", f.transport, "between processes: ucx or tcp",
+             "GRADWIRE_TRANSPORT, or ucx");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600}, "timed per size, about");
@@ -123,8 +126,9 @@ Result<int> bench_threads(CollectiveFlags f) {
 
 Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log& log) {
   GW_ASSIGN(RowFile file, RowFile::create(launch.rank == 0 ? f.json : ""));
-  f.bench.transport = "ucx";
-  GW_ASSIGN(const JoinedJob job, join_job(launch, {.deadline_seconds = f.deadline}, log));
+  f.bench.transport = f.transport.empty() ? transport_from_environment() : f.transport;
+  GW_ASSIGN(const JoinedJob job,
+            join_job(launch, f.bench.transport, {.deadline_seconds = f.deadline}, log));
   const Status status = bench_rank(f, *job.communicator, launch.rank == 0 ? &file : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;

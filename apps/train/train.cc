@@ -66,7 +66,8 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   if (launch.rank == 0) {
     GW_ASSIGN(report, RunReport::create(options));
   }
-  GW_ASSIGN(JoinedJob job, join_job(launch, communicator_options(options), log));
+  GW_ASSIGN(JoinedJob job,
+            join_job(launch, transport_from_environment(), communicator_options(options), log));
   RunReport* mine = report ? &*report : nullptr;
   auto run = RankRun::create(options, problem, *job.communicator, mine);
   const Status status = run.has_value() ? run.value()->run() : run.error();

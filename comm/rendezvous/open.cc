@@ -46,7 +46,8 @@ Result<Rendezvous> open_rendezvous(const LaunchInfo& info, std::string_view secr
                         .size = info.size,
                         .job = info.job,
                         .store = nullptr,
-                        .timeout_seconds = timeout_seconds};
+                        .timeout_seconds = timeout_seconds,
+                        .secret = std::string(secret)};
   if (info.size == 1) return rendezvous;
   if (info.rendezvous.empty())
     return Status(Code::kInvalidArgument,

@@ -155,7 +155,8 @@ ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, siz
                                const ucp_am_recv_param_t* param) {
   auto& self = *static_cast<Peers*>(peers);
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // never sent by us
-  const auto message = decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
+  const auto message =
+      comm::decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
   if (!message || message->epoch != self.options_.epoch || message->from == self.options_.rank) {
     return UCS_OK;  // not of this job
   }

@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "base/log.h"
-#include "comm/ucx/control.h"
-#include "comm/ucx/liveness.h"
+#include "comm/control.h"
+#include "comm/liveness.h"
 #include "comm/ucx/worker.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::ucx {
+
+using comm::Control;
+using comm::Liveness;
 
 struct PeersOptions {
   int rank = 0;

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/self_queue.h"
 #include "comm/ucx/peers.h"
-#include "comm/ucx/self_queue.h"
 #include "comm/ucx/worker.h"
 #include "gradwire/transport.h"
 
@@ -125,7 +125,7 @@ class Tickets {
   std::unordered_map<std::uint64_t, Op*> loans_;
   std::set<std::pair<int, std::uint64_t>> withdrawn_;  // (rank, loan id), before it was read
   std::deque<Op*> reads_;
-  SelfQueue<Op> self_;
+  comm::SelfQueue<Op> self_;
   std::vector<Batch*> failing_;
   std::vector<std::unique_ptr<Batch>> graveyard_;  // UCX never let go of them
   TransportStats stats_;

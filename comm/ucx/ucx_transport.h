@@ -1,7 +1,6 @@
 // Ranks as processes, over UCX tag matching.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 
@@ -21,13 +20,6 @@ struct UcxOptions {
   std::size_t single_copy_bytes = 32768;
   Log log;  // info: UCX version and the transports taken; warn: losses
 };
-
-// How long a peer may be silent when operations have `deadline_seconds`: a silent rank is to be
-// named well before the operation that waits for it times out, and never before its second
-// heartbeat is due.
-inline double liveness_for(double deadline_seconds, const UcxOptions& options = {}) {
-  return std::clamp(deadline_seconds / 2, 2 * options.heartbeat_seconds, options.liveness_seconds);
-}
 
 // Collective: returns when this rank has heard from all others, or kTimedOut (the rendezvous'
 // timeout) naming the rank that is missing.

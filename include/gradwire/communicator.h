@@ -98,7 +98,7 @@ class Communicator {
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options = {});
 
-// By backend name: "ucx". Collective. kUnsupported names the backends of this build.
+// By backend name: "ucx" or "tcp". Collective. kUnsupported names the backends of this build.
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options = {});

@@ -32,6 +32,9 @@ struct Rendezvous {
   std::string job = "job";  // equal on all ranks, distinct between jobs that share a host
   std::shared_ptr<KeyValueStore> store;  // null only when size == 1
   double timeout_seconds = 60;           // how long to wait for the slowest rank
+  // Known to all ranks and nobody else, where not empty: transports that can prove connections with
+  // it do.
+  std::string secret = {};
 };
 
 // Ranks as threads of one process.

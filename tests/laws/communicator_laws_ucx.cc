@@ -1,79 +1,10 @@
-// The laws of Communicator over UCX processes: the same programs as in process, and how ranks fail
-// when one is killed or stopped.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <csignal>
-#include <vector>
-
-#include "base/elements.h"
-#include "tests/laws/communicator_programs.h"
-#include "tests/support/process_ranks.h"
+#include "tests/laws/communicator_process_laws.h"
 
 namespace gradwire {
 namespace {
 
-using testing::HasSubstr;
-using Program = std::string (*)(Communicator& world);
-
-class CommunicatorLawsUcx : public testing::TestWithParam<int> {
- protected:
-  void run(std::vector<Program> programs) {
-    const auto outcomes =
-        on_processes(GetParam(), {}, 60, [&](std::unique_ptr<Communicator> world) {
-          for (const Program program : programs) {
-            if (std::string fault = program(*world); !fault.empty()) return fault;
-          }
-          return std::string();
-        });
-    ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(GetParam()));
-    for (std::size_t r = 0; r < outcomes.size(); ++r) {
-      EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-      EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0)
-          << "rank " << r << " ended with wait status " << outcomes[r].wait_status;
-    }
-  }
-};
-
-TEST_P(CommunicatorLawsUcx, Reductions) { run({reduce_everything, reduce_large, count_bytes}); }
-TEST_P(CommunicatorLawsUcx, Movements) { run({move_everything, move_large}); }
-TEST_P(CommunicatorLawsUcx, Groups) {
-  run({rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments});
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsUcx, testing::Values(1, 2, 3, 4));
-
-// Sums until it fails, a bounded number of times; the error as text.
-std::string sum_until_error(std::unique_ptr<Communicator> world) {
-  for (int i = 0; i < 100000; ++i) {
-    std::vector<float> data(20000, 1.0f);
-    auto work = world->all_reduce(view_of(std::span(data)), ReduceOp::kSum);
-    const Status status = work.has_value() ? work.value().wait() : work.error();
-    if (!status.ok())
-      return std::string(to_string(status.code())) + ": " + std::string(status.message());
-  }
-  return "no error";
-}
-
-void signal_one_of_four(int signal_number) {
-  constexpr std::size_t kVictim = 2;
-  const auto outcomes = on_processes(4, {.deadline_seconds = 6, .algorithm = "auto"}, 12,
-                                     sum_until_error, [&](const std::vector<pid_t>& pids) {
-                                       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-                                       kill(pids[kVictim], signal_number);
-                                     });
-  ASSERT_EQ(outcomes.size(), 4u);
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    if (r == kVictim) continue;
-    EXPECT_THAT(outcomes[r].text, HasSubstr("peer lost: rank 2 lost in all_reduce (operation "))
-        << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended);
-    EXPECT_LT(outcomes[r].seconds, 7) << "rank " << r;  // the deadline and a second
-  }
-}
-
-TEST(CommunicatorLossUcx, AKilledRankIsNamedByAll) { signal_one_of_four(SIGKILL); }
-TEST(CommunicatorLossUcx, AStoppedRankIsNamedByAll) { signal_one_of_four(SIGSTOP); }
+INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLaws, process_jobs("ucx"), job_name);
+INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLoss, testing::Values("ucx"));
 
 }  // namespace
 }  // namespace gradwire

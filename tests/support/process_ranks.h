@@ -1,5 +1,5 @@
 // Ranks as processes of this machine: forks one per rank, which find each other through files. The
-// parent never calls UCX.
+// parent calls no backend.
 #pragma once
 
 #include <sys/wait.h>
@@ -35,7 +35,8 @@ namespace process_ranks {
 
 // In the child.
 [[noreturn]] inline void play(int rank, int size, const std::string& folder, int result_fd,
-                              const CommunicatorOptions& options, const ProcessProgram& program) {
+                              const CommunicatorOptions& options, const ProcessProgram& program,
+                              const std::string& backend) {
   std::string text;
   auto store = make_file_store(folder);
   if (!store.has_value()) {
@@ -43,7 +44,7 @@ namespace process_ranks {
   } else {
     Rendezvous rendezvous{.rank = rank, .size = size, .job = "test", .store = store.value()};
     rendezvous.timeout_seconds = 20;
-    auto world = make_communicator("ucx", rendezvous, options);
+    auto world = make_communicator(backend, rendezvous, options);
     text = world.has_value() ? program(std::move(world).value())
                              : std::string(world.error().message());
   }
@@ -69,7 +70,8 @@ inline std::string read_all(int fd) {
 inline std::vector<ProcessOutcome> on_processes(
     int ranks, const CommunicatorOptions& options, double limit_seconds,
     const ProcessProgram& program,
-    const std::function<void(const std::vector<pid_t>&)>& meanwhile = {}) {
+    const std::function<void(const std::vector<pid_t>&)>& meanwhile = {},
+    const std::string& backend = "ucx") {
   std::string folder = (std::filesystem::temp_directory_path() / "gw-ranks-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return {};
   std::fflush(nullptr);
@@ -79,7 +81,7 @@ inline std::vector<ProcessOutcome> on_processes(
     int ends[2];
     if (pipe(ends) != 0) return {};
     const pid_t pid = fork();
-    if (pid == 0) process_ranks::play(rank, ranks, folder, ends[1], options, program);
+    if (pid == 0) process_ranks::play(rank, ranks, folder, ends[1], options, program, backend);
     close(ends[1]);
     pids.push_back(pid);
     results.push_back(ends[0]);

@@ -1,9 +1,9 @@
-#include "comm/ucx/control.h"
+#include "comm/control.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
@@ -59,4 +59,4 @@ std::optional<Control> decode(ConstByteSpan bytes, int size) {
   return message;
 }
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

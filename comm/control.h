@@ -1,4 +1,4 @@
-// What ranks tell each other beside the data. Sent as active messages.
+// What ranks tell each other beside the data: each transport carries these in its own way.
 //
 //   message := version:u8 kind:u8 epoch:u8 flag:u8 from:u16 culprit:u16 reporter:u16 zero:u16
 //              zero:u32 id:u64 text              little-endian; text is the rest, at most 200 bytes
@@ -12,7 +12,7 @@
 
 #include "gradwire/tensor.h"
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 
 struct Control {
   enum class Kind : std::uint8_t {
@@ -37,4 +37,4 @@ std::vector<std::byte> encode(const Control& message);
 // nullopt for bytes that no encode() made, or ranks not below `size`.
 std::optional<Control> decode(ConstByteSpan bytes, int size);
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

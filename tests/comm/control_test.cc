@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
-#include "comm/ucx/control.h"
+#include "comm/control.h"
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 namespace {
 
 TEST(Control, ComesBackAsItWas) {
@@ -65,4 +65,4 @@ TEST(Control, ShortLongAndRandomBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

@@ -1,6 +1,6 @@
-#include "comm/ucx/liveness.h"
+#include "comm/liveness.h"
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 
 Liveness::Liveness(int size, int rank, Duration interval, Duration patience, Deadline now)
     : interval_(interval),
@@ -47,4 +47,4 @@ Liveness::Duration Liveness::silence_of(int rank) const {
   return heard ? now_ - *heard : Duration::zero();
 }
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

@@ -5,7 +5,7 @@
 #include <deque>
 #include <unordered_map>
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 
 // Op has `kind` and `tag`. Ops are borrowed while they wait.
 template <typename Op>
@@ -35,4 +35,4 @@ class SelfQueue {
   std::unordered_map<std::uint64_t, std::deque<Op*>> queues_;
 };
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

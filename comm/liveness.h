@@ -1,12 +1,21 @@
 // Who has been heard of when. Arithmetic on times alone: no clock, no network.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "gradwire/tensor.h"
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
+
+// How long a peer may be silent, in seconds, when operations have `deadline_seconds`: a silent rank
+// is to be named well before the operation that waits for it times out, and never before its second
+// heartbeat is due.
+inline double liveness_for(double deadline_seconds, double heartbeat_seconds = 1,
+                           double most_seconds = 5) {
+  return std::clamp(deadline_seconds / 2, 2 * heartbeat_seconds, most_seconds);
+}
 
 class Liveness {
  public:
@@ -21,6 +30,7 @@ class Liveness {
   void tick(Deadline now);
   // True once per interval: heartbeats are to be sent now.
   bool beat_due(Deadline now);
+  Deadline next_beat() const { return next_beat_; }
 
   void heard(int rank);   // something came from it since the last tick
   void forget(int rank);  // it is gone: no longer watched
@@ -40,4 +50,4 @@ class Liveness {
   std::vector<std::optional<Deadline>> last_heard_;
 };
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

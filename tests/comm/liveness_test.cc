@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "comm/ucx/liveness.h"
+#include "comm/liveness.h"
 
-namespace gradwire::ucx {
+namespace gradwire::comm {
 namespace {
 
 using std::chrono::milliseconds;
@@ -59,4 +59,4 @@ TEST_F(LivenessTest, TheOwnRankIsNotWatched) {
 }
 
 }  // namespace
-}  // namespace gradwire::ucx
+}  // namespace gradwire::comm

@@ -1,0 +1,107 @@
+// Who of the job is there: heartbeats, suspicions, verdicts and goodbyes, over whatever carries
+// control messages. No network in here: a Carrier sends, and tells what came.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "comm/control.h"
+#include "comm/liveness.h"
+#include "gradwire/transport.h"
+
+namespace gradwire::comm {
+
+struct MembershipOptions {
+  int rank = 0;
+  int size = 1;
+  std::uint8_t epoch = 0;
+  Deadline::duration heartbeat;
+  Deadline::duration patience;  // a rank that was silent for longer is lost
+  Log log;
+};
+
+// One thread at a time.
+class Membership {
+ public:
+  // kClosed: it said goodbye and all its data has been read.
+  enum class State : std::uint8_t { kLive, kClosed, kLost };
+
+  // What this class needs of a transport. Both are called from the public functions below.
+  class Carrier {
+   public:
+    virtual ~Carrier() = default;
+    // Best effort, never blocks, in order. A heartbeat may be dropped where much is under way.
+    virtual void send(int rank, const Control& message) = 0;
+    // `rank` is lost: nothing more is to be sent to it or taken from it.
+    virtual void cut(int rank) = 0;
+  };
+
+  Membership(Carrier& carrier, const MembershipOptions& options, Deadline now);
+
+  State state(int rank) const { return at(rank).state; }
+  bool live(int rank) const { return at(rank).state == State::kLive; }
+  // Why a ticket that names `rank`, which is not live, settles: "rank 2 lost: no heartbeat ...".
+  Status why(int rank) const;
+  const std::optional<LostPeer>& lost() const { return lost_; }
+
+  // Heartbeats, silence, suspicions that have ripened. To be called often.
+  void tend(Deadline now);
+  // When tend() has something to do, at the latest.
+  Deadline next_event(Deadline now) const;
+  // True once after some peer's state has changed.
+  bool take_changed() { return std::exchange(changed_, false); }
+
+  void heard(int rank) { liveness_.heard(rank); }
+  void receive(const Control& message, Deadline now);
+  // The network refused something with `rank`, or its connection ended. Becomes a loss unless a
+  // goodbye or a verdict that explains it is on its way.
+  void suspect(int rank, const std::string& reason, Deadline now);
+  // What `rank` sent is of no job of this kind: it is lost at once.
+  void condemn(int rank, const std::string& reason);
+  // Nothing more can be read from `rank`; `reason` says why, in case it has said no goodbye.
+  void data_over(int rank, const std::string& reason, Deadline now);
+  // It has said goodbye; what it sent before may still have to be read.
+  bool leaving(int rank) const { return at(rank).goodbye; }
+  // Somebody waits for `rank`, which has closed.
+  void need(int rank);
+  void announce(const LostPeer& culprit);
+
+  // Says goodbye to all that live.
+  void say_goodbye();
+  // Some live rank has not yet seen this rank's goodbye, as far as can be known.
+  bool awaits_farewell() const;
+
+ private:
+  struct Peer {
+    State state = State::kLive;
+    bool goodbye = false;   // it said so
+    bool farewell = false;  // it has seen this rank's goodbye
+    bool over = false;      // its data has been read to the end
+    std::optional<Deadline> suspect_since;
+    std::string reason;  // of the suspicion, then of the loss
+  };
+
+  Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  void send(int rank, Control message);
+  void look_for_losses(Deadline now);
+  void lose(int rank, const std::string& reason, int reporter);
+  void blame(int culprit, const std::string& reason, int reporter);
+  void close_if_done(int rank);
+
+  Carrier& carrier_;
+  MembershipOptions options_;
+  std::vector<Peer> peers_;
+  Liveness liveness_;
+  std::optional<LostPeer> lost_;
+  std::optional<Control> verdict_;  // as it was passed on, for the goodbye
+  bool changed_ = false;
+  int suspects_ = 0;
+  Deadline next_look_{};
+};
+
+}  // namespace gradwire::comm

@@ -1,0 +1,95 @@
+#include "comm/tcp/control_line.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using rendezvous::Moved;
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::uint32_t kLongest = 256;
+// A peer that takes nothing is not sent more than this.
+constexpr std::size_t kMostPending = 64 << 10;
+
+}  // namespace
+
+void ControlLine::send(const comm::Control& message) {
+  if (!fd_.valid()) return;
+  const bool beat = message.kind == comm::Control::Kind::kHeartbeat;
+  if ((beat && !flushed()) || out_.size() - out_used_ > kMostPending) return;
+  const std::vector<std::byte> body = encode(message);
+  const auto length = static_cast<std::uint32_t>(body.size());
+  std::byte prefix[kLengthBytes];
+  std::memcpy(prefix, &length, sizeof length);
+  out_.insert(out_.end(), prefix, prefix + kLengthBytes);
+  out_.insert(out_.end(), body.begin(), body.end());
+  bytes_sent_ += kLengthBytes + body.size();
+  ++messages_sent_;
+  flush();
+}
+
+void ControlLine::flush() {
+  while (fd_.valid() && !flushed()) {
+    const Moved moved = rendezvous::write_some(fd_.get(), ConstByteSpan(out_).subspan(out_used_));
+    if (moved.kind != Moved::Kind::kSome) return;  // a broken line shows when it is read
+    out_used_ += moved.bytes;
+  }
+  out_.clear();
+  out_used_ = 0;
+}
+
+// Takes one message from what has been read; false when there is no whole one, or the line ends.
+bool ControlLine::next(int size, Arrivals& arrivals) {
+  std::uint32_t length = 0;
+  if (arrivals.end || in_.size() < kLengthBytes) return false;
+  std::memcpy(&length, in_.data(), sizeof length);
+  if (length > kLongest) {
+    arrivals.end = format("control message of %u bytes (at most %u wanted)", length, kLongest);
+    return false;
+  }
+  if (in_.size() < kLengthBytes + length) return false;
+  const auto message = comm::decode(ConstByteSpan(in_).subspan(kLengthBytes, length), size);
+  if (message) {
+    arrivals.messages.push_back(*message);
+    in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length));
+  } else {
+    arrivals.end = "a control message that no rank sends";
+  }
+  return message.has_value();
+}
+
+ControlLine::Arrivals ControlLine::receive(int size) {
+  Arrivals arrivals;
+  while (fd_.valid() && !arrivals.end) {
+    std::byte chunk[1024];
+    const Moved moved = rendezvous::read_some(fd_.get(), chunk);
+    if (moved.kind == Moved::Kind::kWait) break;
+    if (moved.kind == Moved::Kind::kClosed) {
+      arrivals.end = moved.error == 0 ? "connection closed" : std::strerror(moved.error);
+    }
+    arrivals.bytes += moved.bytes;
+    in_.insert(in_.end(), chunk, chunk + moved.bytes);
+    while (next(size, arrivals)) {
+    }
+  }
+  return arrivals;
+}
+
+void ControlLine::close() {
+  if (fd_.valid()) {
+    (void)::shutdown(fd_.get(), SHUT_WR);
+    std::byte chunk[1024];
+    for (int i = 0; i < 64; ++i) {
+      if (rendezvous::read_some(fd_.get(), chunk).kind != Moved::Kind::kSome) break;
+    }
+  }
+  fd_ = rendezvous::Fd();
+}
+
+}  // namespace gradwire::tcp

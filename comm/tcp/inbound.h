@@ -1,0 +1,101 @@
+// One peer's messages to this rank: read from its connection straight into the receives that wait
+// for them.
+//
+// A message whose receive is not posted yet waits where it is, in the socket, for a moment. Then it
+// is taken into memory of its own, so that what comes behind it can pass, if some other receive
+// waits for this peer (then whatever blocks it must go), or if all that is kept so stays under
+// kRoom. Otherwise it stays in the socket, and TCP slows its sender down.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/rendezvous/socket.h"
+#include "comm/tcp/op.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire::tcp {
+
+class Inbound {
+ public:
+  static constexpr std::size_t kRoom = std::size_t{8} << 20;
+
+  void open(rendezvous::Fd fd, int peer, std::uint64_t prefix);
+  bool is_open() const { return fd_.valid(); }
+  int fd() const { return fd_.get(); }
+
+  // The receive's memory is this object's until the op is in some `done`, or withdrawn. An op that
+  // cannot take its message has that error in its batch's status and is done too.
+  void post(Op& op, std::vector<Op*>& done);
+  void withdraw(Op& op);
+
+  // The connection may have something to read, or (`ended`) has ended behind that.
+  void notice(bool ended) {
+    readable_ = true;
+    ended_ = ended_ || ended;
+  }
+  // read() may get somewhere now.
+  bool runnable() const { return fd_.valid() && (readable_ || header_) && !paused_; }
+  // The peer sends nothing new: all that is left can be taken in.
+  void drain() {
+    draining_ = true;
+    paused_ = false;
+  }
+
+  struct Outcome {
+    enum class Kind : std::uint8_t { kOpen, kOver, kBroken, kCorrupt } kind = Kind::kOpen;
+    std::size_t bytes = 0;    // read from the connection, headers included
+    std::string reason = {};  // of kBroken and kCorrupt
+  };
+  // Reads about `most` bytes, or until something is done. Messages that are complete go to `done`.
+  Outcome read(std::size_t most, std::vector<Op*>& done, Deadline now);
+  void close();
+
+ private:
+  // A message that no receive has been posted for; complete when data.size() is bytes.
+  struct Message {
+    std::uint64_t tag = 0;
+    std::size_t bytes = 0;
+    std::vector<std::byte> data;
+  };
+  enum class Target : std::uint8_t { kNone, kOp, kMessage, kNowhere };
+
+  bool parse(std::vector<Op*>& done, Deadline now);
+  bool begin(Deadline now);
+  bool may_keep(std::size_t bytes, Deadline now);
+  void take(std::vector<Op*>& done);
+  void finish(std::vector<Op*>& done);
+  ByteSpan target_memory(std::size_t most);
+  void filled(std::size_t bytes);
+  Outcome fill(std::size_t most);
+  void refuse(Op& op, std::size_t bytes) const;
+
+  rendezvous::Fd fd_;
+  int peer_ = 0;
+  std::uint64_t prefix_ = 0;
+  bool readable_ = false;
+  bool ended_ = false;
+  bool paused_ = false;
+  bool draining_ = false;
+  std::optional<Deadline> deferred_since_;
+
+  std::array<std::byte, 16 << 10> stage_{};  // read, not looked at
+  std::size_t stage_begin_ = 0, stage_end_ = 0;
+  std::optional<Header> header_;  // of the message at the front, not begun
+  Target target_ = Target::kNone;
+  std::size_t left_ = 0;  // of the message that has been begun
+  Op* op_ = nullptr;
+  std::list<Message>::iterator message_;
+  bool corrupt_ = false;
+
+  WaitingReceives waiting_;
+  std::list<Message> kept_;
+  std::size_t kept_bytes_ = 0;
+};
+
+}  // namespace gradwire::tcp

@@ -1,0 +1,111 @@
+#include "comm/tcp/outbound.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace gradwire::tcp {
+namespace {
+
+constexpr int kMostPieces = 64;
+
+}  // namespace
+
+void Outbound::open(rendezvous::Fd fd, std::uint64_t prefix) {
+  fd_ = std::move(fd);
+  prefix_ = prefix;
+}
+
+void Outbound::push(Op& op) {
+  queue_.push_back({.header = {prefix_ | op.tag, op.data.size()},
+                    .data = op.data.data(),
+                    .bytes = op.data.size(),
+                    .op = &op,
+                    .copy = {}});
+}
+
+// What is next to be written, as pieces; returns their bytes.
+std::size_t Outbound::gather(std::size_t most, iovec* pieces, int& count) const {
+  std::size_t skip = written_;
+  std::size_t total = 0;
+  const auto add = [&](const void* base, std::size_t bytes) {
+    if (skip >= bytes) {
+      skip -= bytes;
+      return;
+    }
+    const std::size_t some = std::min(bytes - skip, most - total);
+    pieces[count++] = {const_cast<std::byte*>(static_cast<const std::byte*>(base) + skip), some};
+    total += some;
+    skip = 0;
+  };
+  for (const Item& item : queue_) {
+    if (count + 2 > kMostPieces || total >= most) break;
+    add(&item.header, sizeof item.header);
+    if (total < most) add(item.data, item.bytes);
+  }
+  return total;
+}
+
+rendezvous::Moved Outbound::write(std::size_t most, std::vector<Op*>& done) {
+  using Kind = rendezvous::Moved::Kind;
+  std::size_t total = 0;
+  while (runnable() && total < most) {
+    iovec pieces[kMostPieces];
+    int count = 0;
+    const std::size_t wanted = gather(most - total, pieces, count);
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = static_cast<std::size_t>(count);
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return {Kind::kClosed, total, errno};
+      blocked_ = true;
+      break;
+    }
+    const auto bytes = static_cast<std::size_t>(sent);
+    total += bytes;
+    advance(bytes, done);
+    if (bytes < wanted) blocked_ = true;  // an edge follows when there is room again
+  }
+  return {total > 0 ? Kind::kSome : Kind::kWait, total, 0};
+}
+
+void Outbound::advance(std::size_t bytes, std::vector<Op*>& done) {
+  written_ += bytes;
+  while (!queue_.empty()) {
+    const Item& first = queue_.front();
+    const std::size_t whole = sizeof(Header) + first.bytes;
+    if (written_ < whole) return;
+    written_ -= whole;
+    if (first.op != nullptr) done.push_back(first.op);
+    queue_.pop_front();
+  }
+}
+
+void Outbound::withdraw(Op& op) {
+  const auto found =
+      std::find_if(queue_.begin(), queue_.end(), [&](const Item& item) { return item.op == &op; });
+  if (found == queue_.end()) return;
+  if (found != queue_.begin() || written_ == 0) {
+    queue_.erase(found);
+    return;
+  }
+  found->op = nullptr;
+  found->copy.assign(found->data, found->data + found->bytes);
+  found->data = found->copy.data();
+}
+
+void Outbound::shut() {
+  if (fd_.valid()) (void)::shutdown(fd_.get(), SHUT_WR);
+}
+
+void Outbound::close() {
+  fd_ = rendezvous::Fd();
+  queue_.clear();
+  written_ = 0;
+}
+
+}  // namespace gradwire::tcp

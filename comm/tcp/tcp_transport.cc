@@ -1,0 +1,317 @@
+#include "comm/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "comm/membership.h"
+#include "comm/rendezvous/hmac.h"
+#include "comm/tcp/greeting.h"
+#include "comm/tcp/interfaces.h"
+#include "comm/tcp/meeting.h"
+#include "comm/tcp/peers.h"
+#include "comm/tcp/sockets.h"
+#include "comm/tcp/tickets.h"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kFlushSeconds = 0.3;  // for messages that have been begun, when this rank leaves
+constexpr double kLeaveSeconds = 0.5;  // a goodbye waits so long for peers that do not answer
+constexpr auto kLeaveLook = std::chrono::milliseconds(10);
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
+      : rendezvous_(rendezvous), options_(options), peers_(rendezvous.size) {}
+  ~TcpTransport() override;
+  Status start();
+
+  int rank() const override { return rendezvous_.rank; }
+  int size() const override { return rendezvous_.size; }
+  TransportCaps caps() const override { return {}; }
+  TransportStats stats() const override;
+  std::string describe() const override { return description_; }
+
+  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  Result<int> progress() override;
+  std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
+  std::size_t received(Ticket ticket, std::size_t index) const override {
+    return tickets_->received(ticket, index);
+  }
+  void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
+  std::optional<LostPeer> lost() const override { return membership_->lost(); }
+  void announce(const LostPeer& culprit) override;
+  Status wait(Deadline until) override;
+  void wake() override { peers_.wake(); }
+
+ private:
+  struct Listeners;
+  struct Record;
+  Result<Listeners> listen() const;
+  Result<std::vector<Record>> trade(const Listeners& listeners, std::uint8_t epoch,
+                                    Deadline deadline) const;
+  Status connect(std::uint8_t epoch, Deadline deadline);
+  Status advance(bool* moved);
+  void hear_control(Deadline now);
+
+  Rendezvous rendezvous_;
+  TcpOptions options_;
+  tcp::Peers peers_;
+  std::unique_ptr<comm::Membership> membership_;
+  std::unique_ptr<tcp::Tickets> tickets_;
+  std::uint64_t control_bytes_received_ = 0;
+  std::uint64_t control_messages_received_ = 0;
+  const std::string host_ = tcp::network_identity();
+  std::string description_;
+};
+
+// Where this rank can be called. A port is 0 where there is no such address.
+struct TcpTransport::Listeners {
+  tcp::Interface outside;
+  std::vector<rendezvous::Fd> fds;
+  int port = 0;
+  int loopback_port = 0;
+};
+
+// What a rank puts into the store under "tcp/RANK":
+//   "gw-tcp1 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN", with "-" for no address.
+struct TcpTransport::Record {
+  std::string host;
+  std::string address;
+  int port = 0;
+  int loopback_port = 0;
+  std::string token;
+};
+
+Deadline::duration duration(double seconds) {
+  return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
+
+Status check(const Rendezvous& rendezvous, const TcpOptions& options) {
+  if (rendezvous.size < 1 || rendezvous.size > 65536 || rendezvous.rank < 0 ||
+      rendezvous.rank >= rendezvous.size) {
+    return {Code::kInvalidArgument, format("tcp: rank %d of %d (size 1 to 65536, rank below it)",
+                                           rendezvous.rank, rendezvous.size)};
+  }
+  if (rendezvous.size > 1 && rendezvous.store == nullptr) {
+    return {Code::kInvalidArgument, "tcp: more than one rank needs a key-value store"};
+  }
+  if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
+    return {Code::kInvalidArgument,
+            format("tcp: heartbeat %g s, liveness %g s (liveness of two heartbeats or more wanted)",
+                   options.heartbeat_seconds, options.liveness_seconds)};
+  }
+  return {};
+}
+
+Result<TcpTransport::Listeners> TcpTransport::listen() const {
+  Listeners listeners;
+  const std::vector<tcp::Interface> interfaces = tcp::list_interfaces();
+  GW_ASSIGN(listeners.outside, tcp::choose_interface(interfaces, options_.interface));
+  if (!listeners.outside.address.empty() && !listeners.outside.loopback) {
+    GW_ASSIGN(rendezvous::Fd fd, rendezvous::listen_on(listeners.outside.address, 0));
+    GW_ASSIGN(listeners.port, rendezvous::local_port(fd.get()));
+    listeners.fds.push_back(std::move(fd));
+  }
+  Result<rendezvous::Fd> loopback = rendezvous::listen_on("127.0.0.1", 0);
+  if (loopback.has_value()) {
+    GW_ASSIGN(listeners.loopback_port, rendezvous::local_port(loopback.value().get()));
+    listeners.fds.push_back(std::move(loopback).value());
+  }
+  if (listeners.fds.empty()) {
+    return Status(Code::kUnsupported,
+                  "tcp: nothing to listen on (interfaces: " + tcp::describe(interfaces) +
+                      "; one that is up, or loopback, wanted)");
+  }
+  return listeners;
+}
+
+Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& listeners,
+                                                              std::uint8_t epoch,
+                                                              Deadline deadline) const {
+  const bool outside = listeners.port > 0;
+  const std::string mine = format("gw-tcp1 %d %s %s %d %d %s", epoch, host_.c_str(),
+                                  outside ? listeners.outside.address.c_str() : "-", listeners.port,
+                                  listeners.loopback_port, rendezvous::random_hex(16).c_str());
+  GW_TRY(rendezvous_.store->set(format("tcp/%d", rank()),
+                                std::as_bytes(std::span(mine.data(), mine.size())), deadline));
+  std::vector<Record> records;
+  for (int peer = 0; peer < size(); ++peer) {
+    GW_ASSIGN(const std::vector<std::byte> bytes,
+              rendezvous_.store->get(format("tcp/%d", peer), deadline));
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    int their_epoch = 0, port = 0, loopback_port = 0;
+    char host[128] = {}, address[64] = {}, token[64] = {};
+    const int fields = std::sscanf(text.c_str(), "gw-tcp1 %d %127s %63s %d %d %63s", &their_epoch,
+                                   host, address, &port, &loopback_port, token);
+    if (fields != 6 || their_epoch != epoch) {
+      return Status(Code::kRankMismatch,
+                    format("tcp: the record of rank %d is not one of job \"%s\" and this version",
+                           peer, rendezvous_.job.c_str()));
+    }
+    records.push_back({host, address, port, loopback_port, token});
+    if (records.back().host != host_ && (port == 0 || !outside)) {
+      return Status(Code::kUnsupported,
+                    format("tcp: rank %d has no address for rank %d, which is on another host (an "
+                           "interface that is up and no bridge wanted; GRADWIRE_IFNAME names one)",
+                           outside ? peer : rank(), outside ? rank() : peer));
+    }
+  }
+  return records;
+}
+
+Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
+  GW_ASSIGN(Listeners listeners, listen());
+  GW_ASSIGN(const std::vector<Record> records, trade(listeners, epoch, deadline));
+  std::vector<tcp::PeerAddress> addresses;
+  bool alone = true;  // all ranks are on this host
+  for (const Record& record : records) {
+    const bool here = record.host == host_ && record.loopback_port > 0;
+    alone = alone && here;
+    addresses.push_back({here ? "127.0.0.1" : record.address,
+                         here ? record.loopback_port : record.port,
+                         tcp::greeting_key(rendezvous_.secret, rendezvous_.job, record.token)});
+  }
+  if (alone && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
+  tcp::Meeting meeting(rank(), std::move(addresses), std::move(listeners.fds));
+  GW_ASSIGN(std::vector<tcp::Links> links, meeting.run(deadline, rendezvous_.timeout_seconds));
+  std::map<std::string, std::string> ranks_by_way;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    const tcp::Links& mine = links[static_cast<std::size_t>(peer)];
+    const bool here = records[static_cast<std::size_t>(peer)].host == host_;
+    tcp::prepare_bulk(mine.out.get(), here, options_.congestion);
+    tcp::prepare_bulk(mine.in.get(), here, options_.congestion);
+    tcp::prepare_control(mine.control.get(), duration(options_.liveness_seconds));
+    const std::string way =
+        (here ? "loopback" : listeners.outside.name + " " + listeners.outside.address) + " (" +
+        tcp::congestion_of(mine.out.get()) + ")";
+    std::string& ranks = ranks_by_way[way];
+    ranks += format(ranks.empty() ? "%d" : ", %d", peer);
+  }
+  for (const auto& [way, ranks] : ranks_by_way) {
+    description_ += (description_.empty() ? "" : "; ") + way + " to rank " + ranks;
+  }
+  return peers_.open(std::move(links), rank(), epoch);
+}
+
+Status TcpTransport::start() {
+  GW_TRY(check(rendezvous_, options_));
+  GW_TRY(peers_.start());
+  const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
+  const auto epoch = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
+  if (size() > 1) GW_TRY(connect(epoch, deadline));
+  membership_ = std::make_unique<comm::Membership>(
+      peers_,
+      comm::MembershipOptions{rank(), size(), epoch, duration(options_.heartbeat_seconds),
+                              duration(options_.liveness_seconds), options_.log},
+      Clock::now());
+  tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank());
+  description_ = format("tcp: rank %d of %d; ", rank(), size()) +
+                 (description_.empty() ? "no peers" : description_);
+  options_.log(LogLevel::kInfo, description_);
+  return {};
+}
+
+TcpTransport::~TcpTransport() {
+  if (!tickets_) return;
+  tickets_->cancel_all();
+  bool ignored = false;
+  for (const Deadline until = deadline_in(kFlushSeconds);
+       tickets_->unwritten() && Clock::now() < until;) {
+    if (!advance(&ignored).ok() || !peers_.look(Clock::now() + kLeaveLook).ok()) break;
+  }
+  for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
+  membership_->say_goodbye();
+  for (const Deadline until = deadline_in(kLeaveSeconds);
+       membership_->awaits_farewell() && Clock::now() < until;) {
+    if (!peers_.look(Clock::now() + kLeaveLook).ok() || !advance(&ignored).ok()) break;
+  }
+}
+
+TransportStats TcpTransport::stats() const {
+  TransportStats stats = tickets_->stats();
+  stats.bytes_sent += peers_.control_bytes_sent();
+  stats.messages_sent += peers_.control_messages_sent();
+  stats.bytes_received += control_bytes_received_;
+  stats.messages_received += control_messages_received_;
+  return stats;
+}
+
+Result<Ticket> TcpTransport::post(std::span<const Transfer> batch, const Stream&) {
+  for (const Transfer& transfer : batch) {
+    if (transfer.peer < 0 || transfer.peer >= size()) {
+      return Status(Code::kInvalidArgument,
+                    format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+    }
+    if (transfer.device.space == MemorySpace::kCuda) {
+      return Status(Code::kInvalidArgument,
+                    "post: CUDA memory (the TCP transport takes host memory)");
+    }
+  }
+  return tickets_->post(batch);
+}
+
+void TcpTransport::hear_control(Deadline now) {
+  for (int rank = 0; rank < size(); ++rank) {
+    tcp::Peer& peer = peers_.at(rank);
+    if (!std::exchange(peer.control_ready, false)) continue;
+    const tcp::ControlLine::Arrivals arrivals = peer.control.receive(size());
+    control_bytes_received_ += arrivals.bytes;
+    control_messages_received_ += arrivals.messages.size();
+    for (const comm::Control& message : arrivals.messages) {
+      if (message.from == rank) membership_->receive(message, now);
+    }
+    if (membership_->leaving(rank)) peer.in.drain();
+    if (arrivals.end && !membership_->leaving(rank)) membership_->suspect(rank, *arrivals.end, now);
+  }
+}
+
+// One round of everything that needs no waiting.
+Status TcpTransport::advance(bool* moved) {
+  GW_TRY(peers_.look(Deadline()));
+  const Deadline now = Clock::now();
+  *moved = tickets_->move(now);
+  hear_control(now);
+  membership_->tend(now);
+  if (membership_->take_changed()) tickets_->on_losses();
+  return {};
+}
+
+Result<int> TcpTransport::progress() {
+  bool moved = false;
+  GW_TRY(advance(&moved));
+  return tickets_->take_settled();
+}
+
+Status TcpTransport::wait(Deadline until) {
+  bool moved = false;
+  GW_TRY(advance(&moved));
+  if (moved || tickets_->any_settled() || tickets_->runnable()) return {};
+  GW_TRY(peers_.look(std::min(until, membership_->next_event(Clock::now()))));
+  return advance(&moved);
+}
+
+void TcpTransport::announce(const LostPeer& culprit) {
+  membership_->announce(culprit);
+  if (membership_->take_changed()) tickets_->on_losses();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_tcp_transport(const Rendezvous& rendezvous,
+                                                      const TcpOptions& options) {
+  auto transport = std::make_unique<TcpTransport>(rendezvous, options);
+  GW_TRY(transport->start());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,256 @@
+#include "comm/tcp/tickets.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using State = comm::Membership::State;
+
+constexpr int kSlotBits = 24;
+constexpr std::uint64_t kSlots = std::uint64_t{1} << kSlotBits;
+// Per connection and turn: large enough to hide the system call, small enough for the cache and for
+// the other direction's turn.
+constexpr std::size_t kPiece = std::size_t{256} << 10;
+
+}  // namespace
+
+Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank)
+    : peers_(peers), membership_(membership), rank_(rank) {}
+
+Batch* Tickets::find(Ticket ticket) const {
+  const auto number = static_cast<std::uint64_t>(ticket);
+  const std::uint64_t slot = number % kSlots;
+  if (slot >= batches_.size()) return nullptr;
+  Batch* batch = batches_[slot].get();
+  return batch->serial != 0 && batch->serial == number >> kSlotBits ? batch : nullptr;
+}
+
+std::uint64_t Tickets::take_slot() {
+  if (free_slots_.empty()) {
+    batches_.push_back(std::make_unique<Batch>());
+    return batches_.size() - 1;
+  }
+  const std::uint64_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) {
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer == rank_) continue;
+    const State state = membership_.state(transfer.peer);
+    // What a closed peer sent before it closed can still be received.
+    const bool gone = state == State::kLost ||
+                      (state == State::kClosed && transfer.kind == Transfer::Kind::kSend);
+    if (!gone) continue;
+    if (state == State::kClosed) membership_.need(transfer.peer);
+    return membership_.why(transfer.peer);
+  }
+  return std::nullopt;
+}
+
+Ticket Tickets::post(std::span<const Transfer> transfers) {
+  const std::uint64_t slot = take_slot();
+  Batch& batch = *batches_[slot];
+  batch.serial = next_serial_++;
+  const Ticket ticket{batch.serial << kSlotBits | slot};
+  if (auto why = unreachable(transfers)) {
+    batch.status = *why;
+    ++settled_;
+    return ticket;
+  }
+  batch.ops.resize(transfers.size());
+  batch.open = batch.ops.size() + 1;  // one for this call: nothing settles before all have started
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    batch.ops[i] = {.batch = &batch,
+                    .kind = transfers[i].kind,
+                    .open = true,
+                    .peer = transfers[i].peer,
+                    .tag = transfers[i].tag.bits(),
+                    .data = transfers[i].data};
+  }
+  // Receives first: what comes may be an answer to what is sent.
+  for (const auto kind : {Transfer::Kind::kRecv, Transfer::Kind::kSend}) {
+    for (Op& op : batch.ops) {
+      if (op.kind == kind) start(op);
+    }
+  }
+  settle_done();
+  for (const Op& op : batch.ops) {
+    if (!op.open || op.peer == rank_ || membership_.live(op.peer)) continue;
+    if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
+    fail(batch, membership_.why(op.peer));
+  }
+  if (batch.open > 0 && --batch.open == 0) ++settled_;
+  return ticket;
+}
+
+void Tickets::start(Op& op) {
+  if (op.peer == rank_) return start_self(op);
+  if (op.kind == Transfer::Kind::kRecv) return peers_.at(op.peer).in.post(op, done_);
+  Outbound& out = peers_.at(op.peer).out;
+  const bool first = out.empty();
+  out.push(op);
+  if (first) (void)write(op.peer, std::chrono::steady_clock::now());
+}
+
+void Tickets::start_self(Op& op) {
+  Op* partner = self_.meet(op);
+  if (partner == nullptr) return;
+  const bool sending = op.kind == Transfer::Kind::kSend;
+  Op& from = sending ? op : *partner;
+  Op& to = sending ? *partner : op;
+  if (from.data.size() > to.data.size()) {
+    to.batch->status = Status(Code::kRankMismatch,
+                              format("message of %zu bytes from rank %d: the receive takes %zu",
+                                     from.data.size(), rank_, to.data.size()));
+  } else {
+    if (!from.data.empty()) std::memcpy(to.data.data(), from.data.data(), from.data.size());
+    to.arrived = from.data.size();
+  }
+  done_.push_back(&from);
+  done_.push_back(&to);
+}
+
+void Tickets::close(Op& op) {
+  op.open = false;
+  if (--op.batch->open == 0) ++settled_;
+}
+
+void Tickets::settle_done() {
+  for (Op* op : done_) {
+    ++(op->kind == Transfer::Kind::kSend ? stats_.messages_sent : stats_.messages_received);
+    close(*op);
+  }
+  done_.clear();
+}
+
+bool Tickets::read(int rank, Deadline now) {
+  using Kind = Inbound::Outcome::Kind;
+  Inbound& in = peers_.at(rank).in;
+  const std::size_t before = done_.size();
+  const Inbound::Outcome outcome = in.read(kPiece, done_, now);
+  stats_.bytes_received += outcome.bytes;
+  if (outcome.bytes > 0) membership_.heard(rank);
+  if (outcome.kind == Kind::kCorrupt) {
+    membership_.condemn(rank, outcome.reason);
+  } else if (outcome.kind != Kind::kOpen) {
+    in.close();
+    membership_.data_over(rank, outcome.kind == Kind::kOver ? "connection closed" : outcome.reason,
+                          now);
+  }
+  return outcome.bytes > 0 || done_.size() > before;
+}
+
+bool Tickets::write(int rank, Deadline now) {
+  Outbound& out = peers_.at(rank).out;
+  const rendezvous::Moved moved = out.write(kPiece, done_);
+  stats_.bytes_sent += moved.bytes;
+  if (moved.kind == rendezvous::Moved::Kind::kClosed) {
+    out.close();
+    membership_.suspect(rank, std::strerror(moved.error), now);
+  }
+  return moved.bytes > 0;
+}
+
+bool Tickets::move(Deadline now) {
+  bool moved = false;
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_.at(rank);
+    if (peer.in.runnable()) moved = read(rank, now) || moved;
+    if (peer.out.runnable()) moved = write(rank, now) || moved;
+    if (peer.out_ended && peer.out.is_open()) {
+      peer.out_ended = false;
+      membership_.suspect(rank, "connection closed", now);
+    }
+  }
+  settle_done();
+  return moved;
+}
+
+bool Tickets::runnable() const {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_.at(rank);
+    if (peer.in.runnable() || peer.out.runnable()) return true;
+  }
+  return false;
+}
+
+void Tickets::on_losses() {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (rank != rank_ && membership_.state(rank) == State::kClosed) peers_.at(rank).out.close();
+  }
+  for (const auto& batch : batches_) {
+    if (batch->serial == 0 || batch->open == 0) continue;
+    for (const Op& op : batch->ops) {
+      if (!op.open || op.peer == rank_ || membership_.live(op.peer)) continue;
+      if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
+      fail(*batch, membership_.why(op.peer));
+      break;
+    }
+  }
+}
+
+// A batch settles as a whole, at once: every connection lets go of its memory.
+void Tickets::fail(Batch& batch, const Status& why) {
+  if (batch.status.ok()) batch.status = why;
+  for (Op& op : batch.ops) {
+    if (!op.open) continue;
+    if (op.peer == rank_) {
+      self_.remove(op);
+    } else if (op.kind == Transfer::Kind::kRecv) {
+      peers_.at(op.peer).in.withdraw(op);
+    } else {
+      peers_.at(op.peer).out.withdraw(op);
+    }
+    close(op);
+  }
+}
+
+Status Tickets::cancelled() const {
+  return {Code::kCancelled, format("rank %d cancelled the transfer", rank_)};
+}
+
+void Tickets::cancel(Ticket ticket) {
+  Batch* batch = find(ticket);
+  if (batch != nullptr && batch->open > 0) fail(*batch, cancelled());
+}
+
+void Tickets::cancel_all() {
+  for (const auto& batch : batches_) {
+    if (batch->serial != 0 && batch->open > 0) fail(*batch, cancelled());
+  }
+}
+
+bool Tickets::unwritten() const {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const Outbound& out = peers_.at(rank).out;
+    if (rank != rank_ && out.is_open() && !out.empty() && membership_.live(rank)) return true;
+  }
+  return false;
+}
+
+std::optional<Status> Tickets::poll(Ticket ticket) {
+  Batch* batch = find(ticket);
+  if (batch == nullptr) {
+    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
+                                                 static_cast<unsigned long long>(ticket)));
+  }
+  if (batch->open > 0) return std::nullopt;
+  const Status outcome = std::exchange(batch->status, Status());
+  batch->serial = 0;
+  batch->ops.clear();
+  free_slots_.push_back(static_cast<std::uint64_t>(ticket) % kSlots);
+  return outcome;
+}
+
+std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
+  const Batch* batch = find(ticket);
+  return batch == nullptr || index >= batch->ops.size() ? 0 : batch->ops[index].arrived;
+}
+
+}  // namespace gradwire::tcp

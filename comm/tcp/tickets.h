@@ -1,0 +1,70 @@
+// The batches of this rank, from post to poll.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "comm/membership.h"
+#include "comm/self_queue.h"
+#include "comm/tcp/op.h"
+#include "comm/tcp/peers.h"
+#include "gradwire/transport.h"
+
+namespace gradwire::tcp {
+
+class Tickets {
+ public:
+  Tickets(Peers& peers, comm::Membership& membership, int rank);
+  Tickets(const Tickets&) = delete;
+  Tickets& operator=(const Tickets&) = delete;
+
+  Ticket post(std::span<const Transfer> transfers);
+  // Reads and writes what the connections have and take, a bounded amount; true if anything moved.
+  bool move(Deadline now);
+  // Some connection may be read from or written to without waiting.
+  bool runnable() const;
+  // Settles what names peers that are not live any more.
+  void on_losses();
+
+  std::optional<Status> poll(Ticket ticket);
+  std::size_t received(Ticket ticket, std::size_t index) const;
+  void cancel(Ticket ticket);
+  void cancel_all();
+  // A message has been begun and is not written to its end.
+  bool unwritten() const;
+
+  int take_settled() { return std::exchange(settled_, 0); }
+  bool any_settled() const { return settled_ > 0; }
+  const TransportStats& stats() const { return stats_; }
+
+ private:
+  Batch* find(Ticket ticket) const;
+  std::optional<Status> unreachable(std::span<const Transfer> transfers);
+  std::uint64_t take_slot();
+  void start(Op& op);
+  void start_self(Op& op);
+  bool read(int rank, Deadline now);
+  bool write(int rank, Deadline now);
+  void settle_done();
+  void close(Op& op);
+  void fail(Batch& batch, const Status& why);
+  Status cancelled() const;
+
+  Peers& peers_;
+  comm::Membership& membership_;
+  int rank_;
+  std::vector<std::unique_ptr<Batch>> batches_;  // by slot
+  std::vector<std::uint64_t> free_slots_;
+  std::uint64_t next_serial_ = 1;
+  int settled_ = 0;
+  std::vector<Op*> done_;  // in a connection's opinion, not yet closed
+  comm::SelfQueue<Op> self_;
+  TransportStats stats_;
+};
+
+}  // namespace gradwire::tcp

@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include "comm/membership.h"
+
+namespace gradwire::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using State = Membership::State;
+using Kind = Control::Kind;
+
+// Rank 0 of 4; a heartbeat each second, patience of 5 s.
+class MembershipTest : public testing::Test, public Membership::Carrier {
+ protected:
+  struct Sent {
+    int rank;
+    Control message;
+  };
+  void send(int rank, const Control& message) override { sent_.push_back({rank, message}); }
+  void cut(int rank) override { cut_.push_back(rank); }
+
+  static Deadline at(int ms) { return Deadline{} + milliseconds(ms); }
+  void hear(Control message, int from, int ms) {
+    message.from = from;
+    members_.receive(message, at(ms));
+  }
+  std::vector<int> receivers_of(Kind kind) const {
+    std::vector<int> ranks;
+    for (const Sent& sent : sent_) {
+      if (sent.message.kind == kind) ranks.push_back(sent.rank);
+    }
+    return ranks;
+  }
+  // tend() each 100 ms; ranks in `talking` are heard each time.
+  void run(int from, int to, std::initializer_list<int> talking) {
+    for (int ms = from; ms <= to; ms += 100) {
+      members_.tend(at(ms));
+      for (const int rank : talking) members_.heard(rank);
+    }
+  }
+
+  std::vector<Sent> sent_;
+  std::vector<int> cut_;
+  Membership members_{*this,
+                      {.rank = 0,
+                       .size = 4,
+                       .epoch = 3,
+                       .heartbeat = milliseconds(1000),
+                       .patience = milliseconds(5000),
+                       .log = {}},
+                      at(0)};
+};
+
+TEST_F(MembershipTest, HeartbeatsGoToAllOthers) {
+  run(0, 0, {});
+  EXPECT_EQ(receivers_of(Kind::kHeartbeat), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(sent_[0].message.epoch, 3);
+  EXPECT_EQ(sent_[0].message.from, 0);
+  EXPECT_LE(members_.next_event(at(10)), at(1000));
+}
+
+TEST_F(MembershipTest, ASilentRankIsLostAndAllHearOfIt) {
+  run(0, 5200, {1, 3});
+  ASSERT_TRUE(members_.lost().has_value());
+  EXPECT_EQ(members_.lost()->rank, 2);
+  EXPECT_EQ(members_.state(2), State::kLost);
+  EXPECT_EQ(members_.state(1), State::kLive);
+  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(cut_, (std::vector<int>{2}));
+  EXPECT_TRUE(members_.take_changed());
+  EXPECT_FALSE(members_.take_changed());
+  EXPECT_EQ(members_.why(2).code(), Code::kPeerLost);
+}
+
+TEST_F(MembershipTest, ASuspicionRipensUnlessSomethingExplainsIt) {
+  members_.suspect(1, "connection reset", at(0));
+  members_.suspect(2, "connection reset", at(0));
+  members_.suspect(3, "connection reset", at(0));
+  // Rank 2 left in good order, rank 3 because of rank 1.
+  hear({.kind = Kind::kGoodbye}, 2, 50);
+  members_.data_over(2, "connection closed", at(50));
+  EXPECT_EQ(members_.state(2), State::kClosed);
+  EXPECT_FALSE(members_.lost().has_value());
+  hear({.kind = Kind::kGoodbye, .flag = true, .culprit = 1, .reporter = 3, .text = "gone"}, 3, 60);
+  ASSERT_TRUE(members_.lost().has_value());
+  EXPECT_EQ(members_.lost()->rank, 1);
+  EXPECT_EQ(members_.lost()->reason, "reported by rank 3: gone");
+  run(100, 400, {});
+  EXPECT_EQ(members_.lost()->rank, 1);
+  EXPECT_EQ(members_.state(3), State::kLive);  // until its data is over
+}
+
+TEST_F(MembershipTest, ASuspicionThatNothingExplainsIsALoss) {
+  members_.suspect(1, "connection reset", at(0));
+  run(0, 100, {1, 2, 3});
+  EXPECT_FALSE(members_.lost().has_value());
+  run(200, 200, {1, 2, 3});
+  ASSERT_TRUE(members_.lost().has_value());
+  EXPECT_EQ(members_.lost()->reason, "connection reset");
+}
+
+TEST_F(MembershipTest, AGoodbyeIsAnsweredAndIsNoLoss) {
+  hear({.kind = Kind::kGoodbye}, 1, 0);
+  EXPECT_EQ(receivers_of(Kind::kFarewell), (std::vector<int>{1}));
+  EXPECT_TRUE(members_.leaving(1));
+  EXPECT_EQ(members_.state(1), State::kLive);  // data may still come
+  members_.data_over(1, "connection closed", at(10));
+  EXPECT_EQ(members_.state(1), State::kClosed);
+  run(100, 9000, {2, 3});
+  EXPECT_FALSE(members_.lost().has_value());
+  members_.need(1);
+  EXPECT_EQ(members_.lost()->rank, 1);
+  EXPECT_EQ(members_.why(1).message(), "rank 1 closed");
+}
+
+TEST_F(MembershipTest, TheFirstVerdictStays) {
+  hear({.kind = Kind::kVerdict, .culprit = 2, .reporter = 1, .text = "silent"}, 1, 0);
+  members_.announce({3, "my own reason"});
+  EXPECT_EQ(members_.lost()->rank, 2);
+  EXPECT_EQ(members_.state(3), State::kLost);
+  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3}));  // passed on once
+}
+
+TEST_F(MembershipTest, WhoIsGivenUpReachesNobody) {
+  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .text = "silent"}, 1, 0);
+  for (const int rank : {1, 2, 3}) EXPECT_EQ(members_.state(rank), State::kLost);
+  EXPECT_EQ(cut_, (std::vector<int>{1, 2, 3}));
+}
+
+TEST_F(MembershipTest, FarewellsAreAwaited) {
+  members_.say_goodbye();
+  EXPECT_EQ(receivers_of(Kind::kGoodbye), (std::vector<int>{1, 2, 3}));
+  EXPECT_TRUE(members_.awaits_farewell());
+  hear({.kind = Kind::kFarewell}, 1, 10);
+  hear({.kind = Kind::kGoodbye}, 2, 10);
+  members_.data_over(2, "connection closed", at(10));
+  EXPECT_TRUE(members_.awaits_farewell());
+  members_.suspect(3, "connection reset", at(20));
+  EXPECT_FALSE(members_.awaits_farewell());
+}
+
+}  // namespace
+}  // namespace gradwire::comm

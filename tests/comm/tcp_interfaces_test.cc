@@ -1,0 +1,54 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/tcp/interfaces.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using testing::HasSubstr;
+
+const std::vector<Interface> kSeen = {
+    {"lo", "127.0.0.1", true, true, false},    {"docker0", "172.17.0.1", true, false, true},
+    {"lan", "192.168.0.1", true, false, true}, {"veth12", "10.9.0.1", true, false, false},
+    {"eth0", "10.0.0.7", false, false, false}, {"eth1", "10.0.1.7", true, false, false},
+    {"ib0", "10.1.0.7", true, false, false},   {"eth1", "2001:db8::7", true, false, false},
+};
+
+std::string chosen(std::string_view wanted) {
+  const auto interface = choose_interface(kSeen, wanted);
+  return interface.has_value() ? interface.value().name + " " + interface.value().address
+                               : std::string(interface.error().message());
+}
+
+TEST(TcpInterfaces, LoopbackBridgesContainersAndDownOnesAreLeftOut) {
+  EXPECT_EQ(chosen(""), "eth1 10.0.1.7");
+}
+
+TEST(TcpInterfaces, NamesAndAddressesInTheirOrder) {
+  EXPECT_EQ(chosen("ib0"), "ib0 10.1.0.7");
+  EXPECT_EQ(chosen("eth9,ib0,eth1"), "ib0 10.1.0.7");
+  EXPECT_EQ(chosen("eth0,eth1"), "eth1 10.0.1.7");  // the first is down
+  EXPECT_EQ(chosen("2001:db8::7"), "eth1 2001:db8::7");
+  EXPECT_EQ(chosen("docker0"), "docker0 172.17.0.1");  // who names it gets it
+}
+
+TEST(TcpInterfaces, WhatIsNotThereIsRefusedWithWhatIs) {
+  EXPECT_THAT(chosen("eth0"), HasSubstr("no interface 'eth0' that is up"));
+  EXPECT_THAT(chosen("wlan0"), HasSubstr("eth0 10.0.0.7 (down), eth1 10.0.1.7"));
+}
+
+TEST(TcpInterfaces, NoneIsNoError) {
+  const auto interface = choose_interface(std::span(kSeen).first(3), "");
+  ASSERT_TRUE(interface.has_value());
+  EXPECT_EQ(interface.value().address, "");
+}
+
+TEST(TcpInterfaces, ThisHostHasAnIdentity) {
+  EXPECT_EQ(network_identity(), network_identity());
+  EXPECT_FALSE(network_identity().empty());
+  EXPECT_EQ(network_identity().find(' '), std::string::npos);  // it is a word of a record
+}
+
+}  // namespace
+}  // namespace gradwire::tcp

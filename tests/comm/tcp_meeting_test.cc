@@ -1,0 +1,118 @@
+// Connections between ranks as threads, with strangers in between.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "comm/tcp/meeting.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using rendezvous::Fd;
+
+struct Place {
+  std::vector<PeerAddress> addresses;
+  std::vector<std::vector<Fd>> listeners;
+};
+
+Place make_place(int ranks) {
+  Place place;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto fd = rendezvous::listen_on("127.0.0.1", 0);
+    EXPECT_TRUE(fd.has_value());
+    const int port = rendezvous::local_port(fd.value().get()).value();
+    place.addresses.push_back({"127.0.0.1", port, greeting_key("s", "job", std::to_string(rank))});
+    place.listeners.emplace_back();
+    place.listeners.back().push_back(std::move(fd).value());
+  }
+  return place;
+}
+
+std::vector<Result<std::vector<Links>>> meet(Place& place, double seconds) {
+  std::vector<Result<std::vector<Links>>> outcomes;
+  for (std::size_t r = 0; r < place.addresses.size(); ++r) {
+    outcomes.emplace_back(Status(Code::kInternal, "did not run"));
+  }
+  std::vector<std::jthread> threads;
+  for (std::size_t r = 0; r < place.addresses.size(); ++r) {
+    threads.emplace_back([&, r] {
+      Meeting meeting(static_cast<int>(r), place.addresses, std::move(place.listeners[r]));
+      outcomes[r] = meeting.run(deadline_in(seconds), seconds);
+    });
+  }
+  threads.clear();
+  return outcomes;
+}
+
+// A byte that goes into one end comes out at the other.
+bool joined(const Fd& a, const Fd& b) {
+  const std::byte sent{0x5a};
+  std::byte seen{};
+  if (rendezvous::write_some(a.get(), ConstByteSpan(&sent, 1)).bytes != 1) return false;
+  if (!rendezvous::wait_readable(b.get(), deadline_in(5)).ok()) return false;
+  return rendezvous::read_some(b.get(), ByteSpan(&seen, 1)).bytes == 1 && seen == sent;
+}
+
+TEST(TcpMeeting, EverybodyIsJoinedWithEverybody) {
+  constexpr std::size_t kRanks = 5;
+  Place place = make_place(kRanks);
+  auto links = meet(place, 20);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    ASSERT_TRUE(links[r].has_value()) << links[r].error().message();
+    EXPECT_FALSE(links[r].value()[r].out.valid());
+  }
+  for (std::size_t a = 0; a < kRanks; ++a) {
+    for (std::size_t b = 0; b < kRanks; ++b) {
+      if (a == b) continue;
+      EXPECT_TRUE(joined(links[a].value()[b].out, links[b].value()[a].in)) << a << " " << b;
+      EXPECT_TRUE(joined(links[a].value()[b].control, links[b].value()[a].control)) << a << b;
+    }
+  }
+}
+
+// Strangers that say nothing, that say something else, and more of them than are let in at once.
+TEST(TcpMeeting, StrangersDoNotStopIt) {
+  Place place = make_place(2);
+  std::vector<Fd> strangers;
+  const std::string garbage(500, 'x');
+  for (int i = 0; i < 400; ++i) {
+    auto fd = rendezvous::connect_to({"127.0.0.1", place.addresses[0].port}, deadline_in(5));
+    if (!fd.has_value()) continue;  // the queue of connections may be full
+    if (i % 2 == 0) {
+      (void)rendezvous::write_some(fd.value().get(),
+                                   std::as_bytes(std::span(garbage.data(), garbage.size())));
+    }
+    strangers.push_back(std::move(fd).value());
+  }
+  EXPECT_GT(strangers.size(), 100u);
+  const auto links = meet(place, 20);
+  for (const auto& each : links) EXPECT_TRUE(each.has_value()) << each.error().message();
+}
+
+TEST(TcpMeeting, AWrongKeyIsNeverLetIn) {
+  Place place = make_place(2);
+  place.addresses[1].key = greeting_key("other", "job", "1");  // what both believe rank 1's to be
+  Place theirs;
+  theirs.addresses = place.addresses;
+  theirs.addresses[0].key = greeting_key("other", "job", "0");
+  std::vector<Result<std::vector<Links>>> outcomes;
+  outcomes.emplace_back(Status(Code::kInternal, "did not run"));
+  outcomes.emplace_back(Status(Code::kInternal, "did not run"));
+  {
+    std::jthread other([&] {
+      Meeting meeting(1, theirs.addresses, std::move(place.listeners[1]));
+      outcomes[1] = meeting.run(deadline_in(1), 1);
+    });
+    Meeting meeting(0, place.addresses, std::move(place.listeners[0]));
+    outcomes[0] = meeting.run(deadline_in(1), 1);
+  }
+  for (const auto& outcome : outcomes) {
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code(), Code::kTimedOut);
+  }
+  EXPECT_NE(outcomes[0].error().message().find("rank 1 (127.0.0.1 port"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gradwire::tcp

@@ -1,0 +1,260 @@
+// Frames of one direction between two ranks, over a pair of connected sockets in this process.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "comm/tcp/inbound.h"
+#include "comm/tcp/outbound.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr std::uint64_t kPrefix = std::uint64_t{7} << 56 | std::uint64_t{1} << 40;
+
+Bytes pattern(std::size_t size, unsigned seed) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + seed + i / 256);
+  return bytes;
+}
+
+class TcpStream : public testing::Test {
+ protected:
+  TcpStream() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    in_fd_ = ends[1];
+    out_.open(rendezvous::Fd(ends[0]), kPrefix);
+    in_.open(rendezvous::Fd(ends[1]), 1, kPrefix);
+  }
+  Op& op(Transfer::Kind kind, std::uint64_t tag, Bytes& data) {
+    batches_.push_back(std::make_unique<Batch>());
+    Batch& batch = *batches_.back();
+    batch.ops.push_back({.batch = &batch,
+                         .kind = kind,
+                         .open = true,
+                         .peer = 1,
+                         .tag = tag,
+                         .data = ByteSpan(data)});
+    return batch.ops.back();
+  }
+  Op& send(std::uint64_t tag, Bytes& data) {
+    Op& sent = op(Transfer::Kind::kSend, tag, data);
+    out_.push(sent);
+    return sent;
+  }
+  Op& receive(std::uint64_t tag, Bytes& data) {
+    Op& wanted = op(Transfer::Kind::kRecv, tag, data);
+    in_.post(wanted, done_);
+    return wanted;
+  }
+  bool is_done(const Op& op) const {
+    return std::find(done_.begin(), done_.end(), &op) != done_.end();
+  }
+  // Moves bytes until neither side gets further; `step` bounds each read and write. Time stands
+  // still, but for `ms_a_turn`.
+  Inbound::Outcome move(std::size_t step = 1 << 20, int ms_a_turn = 0) {
+    Inbound::Outcome outcome;
+    for (int idle = 0, turns = 0; idle < 3 && turns < 200000; ++turns) {
+      out_.unblock();
+      in_.notice(ended_);
+      const std::size_t wrote = out_.write(step, done_).bytes;
+      const std::size_t before = done_.size();
+      if (in_.runnable()) outcome = in_.read(step, done_, now_);
+      now_ += std::chrono::milliseconds(ms_a_turn);
+      if (outcome.kind != Inbound::Outcome::Kind::kOpen) break;
+      idle = wrote + outcome.bytes > 0 || done_.size() > before ? 0 : idle + 1;
+    }
+    return outcome;
+  }
+
+  Outbound out_;
+  Inbound in_;
+  int in_fd_ = -1;
+  bool ended_ = false;
+  Deadline now_{};
+  std::vector<Op*> done_;
+  std::vector<std::unique_ptr<Batch>> batches_;
+};
+
+TEST_F(TcpStream, AFrameIsTagLengthAndBytes) {
+  Bytes data = pattern(3, 1);
+  send(0x0102030405, data);
+  EXPECT_EQ(out_.write(1 << 20, done_).bytes, 19u);
+  Bytes wire(64);
+  ASSERT_EQ(recv(in_fd_, wire.data(), wire.size(), 0), 19);
+  const unsigned char expected[16] = {5, 4, 3, 2, 1, 1, 0, 7, 3, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(std::memcmp(wire.data(), expected, 16), 0);
+  EXPECT_EQ(std::memcmp(wire.data() + 16, data.data(), 3), 0);
+}
+
+TEST_F(TcpStream, WrittenAndReadInAnyPieces) {
+  for (const std::size_t step : {1, 7, 16, 17, 4099, 1 << 20}) {
+    const std::size_t size = step < 100 ? 999 : 300'000;
+    Bytes one = pattern(size, 1), none, two = pattern(5, 2);
+    Bytes a(size), b(8, std::byte{0xaa}), c(5);
+    Op& first = receive(1, a);
+    Op& second = receive(2, b);
+    Op& third = receive(3, c);
+    send(1, one);
+    send(2, none);
+    send(3, two);
+    move(step);
+    ASSERT_TRUE(is_done(first) && is_done(second) && is_done(third)) << step;
+    EXPECT_TRUE(a == one && c == two) << step;
+    EXPECT_EQ(second.arrived, 0u);
+    EXPECT_EQ(b, Bytes(8, std::byte{0xaa}));
+  }
+}
+
+TEST_F(TcpStream, AMessageWithoutAReceiveLetsTheNextOnePass) {
+  Bytes early = pattern(200'000, 1), wanted = pattern(100, 2);
+  Bytes in(100), late(200'000);
+  Op& next = receive(2, in);
+  send(1, early);
+  send(2, wanted);
+  move();  // its receive may come any moment
+  EXPECT_FALSE(is_done(next));
+  move(1 << 20, 1);
+  EXPECT_TRUE(is_done(next) && in == wanted);
+  EXPECT_TRUE(is_done(receive(1, late)));
+  EXPECT_TRUE(late == early);
+}
+
+TEST_F(TcpStream, WithoutAnyReceiveOnlySoMuchIsTakenIn) {
+  Bytes large = pattern(Inbound::kRoom / 2, 1);
+  std::vector<Op*> sends;
+  for (std::uint64_t i = 0; i < 3; ++i) sends.push_back(&send(i, large));
+  move();
+  move(1 << 20, 1);
+  EXPECT_TRUE(is_done(*sends[0]) && is_done(*sends[1]));
+  EXPECT_FALSE(is_done(*sends[2]));
+  EXPECT_FALSE(in_.runnable());
+  // Somebody who waits for something behind it lets it in.
+  Bytes last = pattern(10, 9), in(10);
+  send(9, last);
+  Op& waiting = receive(9, in);
+  move();
+  move(1 << 20, 1);
+  EXPECT_TRUE(is_done(waiting) && in == last);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    Bytes room(large.size());
+    EXPECT_TRUE(is_done(receive(i, room)));
+    EXPECT_TRUE(room == large) << i;
+  }
+}
+
+TEST_F(TcpStream, AReceiveMayComeInTheMiddleOfItsMessage) {
+  Bytes data = pattern(3 << 20, 1), in(3 << 20);
+  send(1, data);
+  // A socket's buffer full, of which a part is read.
+  (void)out_.write(1 << 20, done_);
+  in_.notice(false);
+  (void)in_.read(4096, done_, Deadline());
+  (void)in_.read(4096, done_, Deadline() + std::chrono::seconds(1));
+  Op& wanted = receive(1, in);
+  EXPECT_FALSE(is_done(wanted));
+  move();
+  EXPECT_TRUE(is_done(wanted) && in == data);
+  EXPECT_EQ(wanted.arrived, data.size());
+}
+
+TEST_F(TcpStream, AWithdrawnReceiveGivesItsMessageToTheNext) {
+  Bytes data = pattern(3 << 20, 1), wrong(3 << 20), right(3 << 20);
+  Op& first = receive(1, wrong);
+  send(1, data);
+  (void)out_.write(1 << 20, done_);
+  in_.notice(false);
+  (void)in_.read(100'000, done_, Deadline());
+  EXPECT_GT(first.arrived, 0u);
+  in_.withdraw(first);
+  wrong.assign(wrong.size(), std::byte{0});
+  Op& second = receive(1, right);
+  move();
+  EXPECT_TRUE(is_done(second) && right == data);
+  EXPECT_FALSE(is_done(first));
+  EXPECT_EQ(wrong, Bytes(wrong.size()));  // untouched since
+}
+
+TEST_F(TcpStream, AWithdrawnSendThatHasBegunIsFinished) {
+  Bytes data = pattern(3 << 20, 1), next = pattern(10, 2);
+  Bytes in(data.size()), after(10);
+  Op& sent = send(1, data);
+  Op& never = send(2, next);
+  (void)out_.write(100'000, done_);
+  out_.withdraw(sent);
+  out_.withdraw(never);
+  const Bytes expected = data;
+  data.assign(data.size(), std::byte{0});  // free again
+  send(3, next);
+  Op& first = receive(1, in);
+  Op& third = receive(3, after);
+  move();
+  move();
+  EXPECT_TRUE(is_done(first) && in == expected);
+  EXPECT_TRUE(is_done(third) && after == next);
+  EXPECT_FALSE(is_done(sent) || is_done(never));
+}
+
+TEST_F(TcpStream, TooLongAMessageIsRefusedAndPassedOver) {
+  for (const bool early : {false, true}) {
+    Bytes data = pattern(100'000, 1), small(99'999), next = pattern(4, 2), in(4);
+    send(1, data);
+    if (early) {
+      move();
+      move(1 << 20, 1);
+    }
+    Op& refused = receive(1, small);
+    Op& good = receive(2, in);
+    send(2, next);
+    move();
+    EXPECT_TRUE(is_done(refused) && is_done(good)) << early;
+    EXPECT_EQ(refused.batch->status.code(), Code::kRankMismatch);
+    EXPECT_NE(refused.batch->status.message().find("100000 bytes from rank 1"), std::string::npos);
+    EXPECT_TRUE(in == next);
+  }
+}
+
+TEST_F(TcpStream, AnEndBetweenMessagesIsAnEndAndWithinOneIsNot) {
+  Bytes data = pattern(50'000, 1), in(50'000);
+  Op& whole = receive(1, in);
+  send(1, data);
+  move();
+  out_.shut();
+  ended_ = true;
+  EXPECT_EQ(move().kind, Inbound::Outcome::Kind::kOver);
+  EXPECT_TRUE(is_done(whole));
+}
+
+TEST_F(TcpStream, AnEndWithinAMessageIsAFault) {
+  Bytes data = pattern(50'000, 1), in(50'000);
+  receive(1, in);
+  send(1, data);
+  (void)out_.write(10'000, done_);
+  out_.close();
+  ended_ = true;
+  const auto outcome = move();
+  EXPECT_EQ(outcome.kind, Inbound::Outcome::Kind::kBroken);
+  EXPECT_EQ(outcome.reason, "connection closed within a message");
+}
+
+TEST_F(TcpStream, FramesOfAnotherJobOrRankAreCorrupt) {
+  for (const Header& header :
+       {Header{kPrefix ^ std::uint64_t{1} << 56, 4}, Header{kPrefix ^ std::uint64_t{1} << 41, 4},
+        Header{kPrefix, ~std::uint64_t{0}}}) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    const rendezvous::Fd writer(ends[0]);
+    Inbound in;
+    in.open(rendezvous::Fd(ends[1]), 1, kPrefix);
+    ASSERT_EQ(write(writer.get(), &header, sizeof header), 16);
+    EXPECT_EQ(in.read(1 << 20, done_, Deadline()).kind, Inbound::Outcome::Kind::kCorrupt);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::tcp
