@@ -280,14 +280,19 @@ TEST_F(Tcp, RankZeroWaitsForTheGoodbyesOfTheOthers) {
 TEST_F(Tcp, ARankThatIsEarlyForTheNextJobWaitsForIt) {
   serve(2);
   { ASSERT_TRUE(join(1).has_value()); }
-  std::thread early([&] { expect_served(1); });
+  Status came;
+  std::thread early([&] {
+    auto store = join(1);
+    came = store.has_value() ? store.value()->set("rank/1", bytes_of("x"), deadline_in(10))
+                             : store.error();
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   server_.reset();
-  TcpStoreOptions again = options_;
-  auto next = make_tcp_store(again);
-  ASSERT_TRUE(next.has_value()) << next.error().message();
-  server_ = next.value();
+  auto next = make_tcp_store(options_);
   early.join();
+  ASSERT_TRUE(next.has_value()) << next.error().message();
+  EXPECT_TRUE(came.ok()) << came.message();
+  EXPECT_TRUE(next.value()->get("rank/1", deadline_in(10)).has_value());
 }
 
 TEST_F(Tcp, ServesOnASocketThatItIsGiven) {
