@@ -230,10 +230,8 @@ std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
 
 std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size) {
   if (size == 1) return 0;
-  // The reduce-scatter half keeps back the piece after this rank's, the all-gather half the one
-  // after that.
-  return 2 * elems - piece(elems, size, (rank + 1) % size).size() -
-         piece(elems, size, (rank + 2) % size).size();
+  // The reduce-scatter half keeps back this rank's piece, the all-gather half the one after that.
+  return 2 * elems - piece(elems, size, rank).size() - piece(elems, size, (rank + 1) % size).size();
 }
 
 }  // namespace gradwire

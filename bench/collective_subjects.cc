@@ -113,7 +113,7 @@ class DenseSubject final : public Subject {
         return communicator_.all_gather(in_.view(), out_.view(), options);
       case Collective::kAllToAll: return communicator_.all_to_all(in_.view(), out_.view(), options);
       case Collective::kBroadcast: return communicator_.broadcast(out_.view(), 0, options);
-      case Collective::kBarrier: break;
+      default: break;
     }
     return Status(Code::kInternal, "no such benchmark");
   }
@@ -130,8 +130,7 @@ class DenseSubject final : public Subject {
       case Collective::kAllGather: return exact_value(static_cast<int>(i / row_), i % row_);
       case Collective::kAllToAll:
         return exact_value(static_cast<int>(i / row_), me * row_ + i % row_);
-      case Collective::kBroadcast:
-      case Collective::kBarrier: break;
+      default: break;
     }
     return exact_value(0, i);
   }

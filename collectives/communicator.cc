@@ -111,10 +111,11 @@ Result<Work> GroupCommunicator::all_gather(ConstTensorView in, TensorView out,
   GW_TRY(check_host("all_gather", in.device()));
   GW_TRY(check_host("all_gather", out.device()));
   GW_TRY(check_shapes("all_gather", in, size(), out, 1));
-  GW_TRY(resolve_algorithm(Collective::kAllGather, options.algorithm).error());
-  return start({"all_gather", ring_all_gather(rank_, size(), in.elems()),
-                operands_of(in, out, in.dtype(), options), in.elems()},
-               options);
+  GW_ASSIGN(const auto algorithm, resolve_algorithm(Collective::kAllGather, options.algorithm));
+  return start(
+      {"all_gather", make_schedule(Collective::kAllGather, algorithm, rank_, size(), in.elems()),
+       operands_of(in, out, in.dtype(), options), in.elems()},
+      options);
 }
 
 Result<Work> GroupCommunicator::all_gather_v(ConstByteSpan in, ByteSpan out,
@@ -123,8 +124,10 @@ Result<Work> GroupCommunicator::all_gather_v(ConstByteSpan in, ByteSpan out,
   GW_TRY(check_lengths("all_gather_v", "out", bytes, size(), out.size()));
   const std::int64_t own = bytes[static_cast<std::size_t>(rank_)];
   GW_TRY(check_lengths("all_gather_v", "in", std::span(&own, 1), 1, in.size()));
-  GW_TRY(resolve_algorithm(Collective::kAllGather, options.algorithm).error());
-  return start({"all_gather_v", ring_all_gather_v(rank_, bytes),
+  ScheduleRequest request{.collective = Collective::kAllGather, .rank = rank_, .size = size()};
+  GW_ASSIGN(request.algorithm, resolve_algorithm(Collective::kAllGather, options.algorithm, true));
+  request.counts = bytes;
+  return start({"all_gather_v", make_schedule(request),
                 operands_of(bytes_view(in), bytes_view(out), DType::kU8, options),
                 static_cast<std::int64_t>(out.size())},
                options);
@@ -164,8 +167,9 @@ Result<Work> GroupCommunicator::all_to_all(ConstTensorView in, TensorView out,
                   format("all_to_all: %lld elements (a multiple of %d wanted)",
                          static_cast<long long>(in.elems()), size()));
   }
-  GW_TRY(resolve_algorithm(Collective::kAllToAll, options.algorithm).error());
-  return start({"all_to_all", pairwise_all_to_all(rank_, size(), in.elems() / size()),
+  GW_ASSIGN(const auto algorithm, resolve_algorithm(Collective::kAllToAll, options.algorithm));
+  return start({"all_to_all",
+                make_schedule(Collective::kAllToAll, algorithm, rank_, size(), in.elems() / size()),
                 operands_of(in, out, in.dtype(), options), in.elems()},
                options);
 }
@@ -176,7 +180,10 @@ Result<Work> GroupCommunicator::all_to_all_v(ConstByteSpan in,
                                              const OpOptions& options) {
   GW_TRY(check_lengths("all_to_all_v", "in", send_bytes, size(), in.size()));
   GW_TRY(check_lengths("all_to_all_v", "out", recv_bytes, size(), out.size()));
-  GW_TRY(resolve_algorithm(Collective::kAllToAll, options.algorithm).error());
+  ScheduleRequest request{.collective = Collective::kAllToAll, .rank = rank_, .size = size()};
+  GW_ASSIGN(request.algorithm, resolve_algorithm(Collective::kAllToAll, options.algorithm, true));
+  request.counts = send_bytes;
+  request.recv_counts = recv_bytes;
   const auto self = static_cast<std::size_t>(rank_);
   if (send_bytes[self] != recv_bytes[self]) {
     return Status(
@@ -184,7 +191,7 @@ Result<Work> GroupCommunicator::all_to_all_v(ConstByteSpan in,
         format("all_to_all_v: %lld bytes from this rank to itself, %lld received",
                static_cast<long long>(send_bytes[self]), static_cast<long long>(recv_bytes[self])));
   }
-  return start({"all_to_all_v", pairwise_all_to_all_v(rank_, send_bytes, recv_bytes),
+  return start({"all_to_all_v", make_schedule(request),
                 operands_of(bytes_view(in), bytes_view(out), DType::kU8, options)},
                options);
 }
@@ -192,15 +199,17 @@ Result<Work> GroupCommunicator::all_to_all_v(ConstByteSpan in,
 Result<Work> GroupCommunicator::broadcast(TensorView tensor, int root, const OpOptions& options) {
   GW_TRY(check_host("broadcast", tensor.device()));
   GW_TRY(check_rank("broadcast", "root", root, size()));
-  GW_TRY(resolve_algorithm(Collective::kBroadcast, options.algorithm).error());
-  return start({"broadcast", binomial_broadcast(rank_, size(), root, tensor.elems()),
-                operands_of(tensor, tensor, tensor.dtype(), options), tensor.elems()},
-               options);
+  GW_ASSIGN(const auto algorithm, resolve_algorithm(Collective::kBroadcast, options.algorithm));
+  return start(
+      {"broadcast",
+       make_schedule(Collective::kBroadcast, algorithm, rank_, size(), tensor.elems(), root),
+       operands_of(tensor, tensor, tensor.dtype(), options), tensor.elems()},
+      options);
 }
 
 Result<Work> GroupCommunicator::barrier(const OpOptions& options) {
-  GW_TRY(resolve_algorithm(Collective::kBarrier, options.algorithm).error());
-  return start({"barrier", dissemination_barrier(rank_, size()),
+  GW_ASSIGN(const auto algorithm, resolve_algorithm(Collective::kBarrier, options.algorithm));
+  return start({"barrier", make_schedule(Collective::kBarrier, algorithm, rank_, size(), 0),
                 operands_of({}, {}, DType::kU8, options), 0},
                options);
 }

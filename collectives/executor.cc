@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "collectives/fold.h"
+#include "collectives/round_actions.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -33,6 +35,7 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
 }
 
 int Execution::cuts_of(std::int64_t elems) const {
+  if (!schedule_.divisible) return 1;
   const std::int64_t per_segment = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(segmentation_.segment_bytes / size_of(operands_.dtype)));
   return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
@@ -48,9 +51,10 @@ std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
 
 void Execution::plan() {
   std::size_t used = 0;
+  if (!schedule_.divisible) (void)reserve(schedule_.scratch_elems, used);
   std::size_t arrivals = 0;
   const auto know = [&](const Place& place) {
-    if (place.buffer != BufferId::kScratch) return;
+    if (place.buffer != BufferId::kScratch || !schedule_.divisible) return;
     const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
     if (std::ranges::any_of(spots_, same)) return;
     spots_.push_back({place.range, reserve(place.range.size(), used)});
@@ -84,6 +88,15 @@ bool Execution::takes_part(const Step& step, int cut) const {
   return cut < cuts_of(elems_of(step));
 }
 
+// Cells have spots of their own; ranges that may nest lie where they say.
+std::size_t Execution::scratch_offset(Range range) const {
+  if (!schedule_.divisible) return static_cast<std::size_t>(range.begin) * size_of(operands_.dtype);
+  const auto same = [&](const Spot& spot) { return spot.cell == range; };
+  const auto found = std::ranges::find_if(spots_, same);
+  GW_CHECK(found != spots_.end());
+  return found->offset;
+}
+
 // The slot's cut of a cell.
 TensorView Execution::view(const Place& place, const Slot& slot) const {
   const std::int64_t elems = place.range.size();
@@ -91,10 +104,8 @@ TensorView Execution::view(const Place& place, const Slot& slot) const {
   const std::size_t width = size_of(operands_.dtype);
   const Shape shape = Shape::vector(part.size());
   if (place.buffer == BufferId::kScratch) {
-    const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
-    const auto found = std::ranges::find_if(spots_, same);
-    GW_CHECK(found != spots_.end());
-    std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + found->offset;
+    std::byte* base =
+        elems == 0 ? nullptr : slot.scratch.bytes().data() + scratch_offset(place.range);
     return {base, shape, operands_.dtype, operands_.device};
   }
   // A schedule never writes to kIn, so its constness is only set aside for the common type.
@@ -194,31 +205,37 @@ Status Execution::check_lengths(const Slot& slot) const {
 
 // What is to be done with the round's messages, then its local steps.
 Status Execution::finish_round(Slot& slot) {
-  const Round& round = schedule_.rounds[slot.round];
-  const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
-  for (const Step& step : round) {
-    if (step.op != Op::kRecvReduce || !takes_part(step, slot.cut)) continue;
-    GW_TRY(reduce(op, arrival(step, slot), view(step.to, slot), operands_.stream));
-  }
-  for (const Step& step : round) {
-    if (!is_message(step) && takes_part(step, slot.cut)) GW_TRY(run_local(step, slot));
+  std::vector<const Step*> steps = steps_after_messages(schedule_.rounds[slot.round]);
+  std::erase_if(steps, [&](const Step* step) { return !takes_part(*step, slot.cut); });
+  for (std::size_t i = 0; i < steps.size();) {
+    const auto rest = std::span(steps).subspan(i);
+    const auto action = rest.first(action_length(rest));
+    GW_TRY(action[0]->op == Op::kCopy ? copy(*action[0], slot) : combine(action, slot));
+    i += action.size();
   }
   return {};
 }
 
-Status Execution::run_local(const Step& step, const Slot& slot) {
-  const TensorView to = view(step.to, slot);
+// One reduction: everything that is added to one place, and its finish.
+Status Execution::combine(std::span<const Step* const> action, const Slot& slot) {
+  const TensorView to = view(action[0]->to, slot);
   if (to.bytes().empty()) return {};
-  if (step.op == Op::kFinish) {
-    if (operands_.op != ReduceOp::kMean) return {};
-    return scale(to, 1.0 / schedule_.size, operands_.stream);
+  std::vector<ConstTensorView> sources;
+  for (const Step* step : action) {
+    if (step->op == Op::kRecvReduce) sources.emplace_back(arrival(*step, slot));
+    if (step->op == Op::kReduce) sources.emplace_back(view(step->from, slot));
   }
+  const bool mean = operands_.op == ReduceOp::kMean;
+  const bool scaled = mean && action.back()->op == Op::kFinish;
+  return fold(mean ? ReduceOp::kSum : operands_.op, sources, to,
+              scaled ? std::optional(1.0 / schedule_.size) : std::nullopt, operands_.stream);
+}
+
+Status Execution::copy(const Step& step, const Slot& slot) {
+  const TensorView to = view(step.to, slot);
   const TensorView from = view(step.from, slot);
-  if (step.op == Op::kReduce) {
-    const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
-    return reduce(op, from, to, operands_.stream);
-  }
-  if (from.data() == to.data()) return {};  // the caller's in and out overlap on purpose
+  // The caller's in and out may overlap on purpose.
+  if (to.bytes().empty() || from.data() == to.data()) return {};
   return copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), operands_.stream);
 }
 

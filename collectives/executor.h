@@ -5,13 +5,15 @@
 // in each slot, so that one segment's reduction overlaps another's transfer, and what arrives to be
 // reduced passes through a slot's scratch memory that stays in the cache. Slot s runs the cuts s,
 // s + slots, ... one after another on tag channel s. Results depend on none of this: an element is
-// combined in the order that its cell's schedule says, however the cell is cut.
+// combined in the order that its cell's schedule says, however the cell is cut. A schedule that is
+// not divisible runs in one cut, in one slot.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/scratch_pool.h"
@@ -27,7 +29,7 @@ namespace gradwire {
 struct Segmentation {
   // Measured with one copy per message between two ranks of one host: at 16 MiB 512 KiB beat 256
   // KiB by a fifth, at 1 and 64 MiB they were alike; four slots of it are one core's 2 MiB of L2.
-  std::size_t segment_bytes = 512 << 10;  // of one message, at most
+  std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
   int slots = 4;                          // cuts in flight, at most 128
 };
 
@@ -93,13 +95,15 @@ class Execution {
   Status start(ScratchPool& pool);
   int cuts_of(std::int64_t elems) const;
   bool takes_part(const Step& step, int cut) const;
+  std::size_t scratch_offset(Range range) const;
   TensorView view(const Place& place, const Slot& slot) const;
   TensorView arrival(const Step& step, const Slot& slot) const;
   Result<bool> advance_slot(Slot& slot, std::uint32_t channel, Transport& transport);
   Status post_round(Slot& slot, std::uint32_t channel, Transport& transport);
   Status check_lengths(const Slot& slot) const;
   Status finish_round(Slot& slot);
-  Status run_local(const Step& step, const Slot& slot);
+  Status combine(std::span<const Step* const> action, const Slot& slot);
+  Status copy(const Step& step, const Slot& slot);
 
   Schedule schedule_;
   Operands operands_;

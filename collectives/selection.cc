@@ -1,11 +1,123 @@
 #include "collectives/selection.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
+#include "base/check.h"
 #include "collectives/schedules/schedules.h"
 
 namespace gradwire {
+namespace {
+
+using R = ScheduleRequest;
+using C = Collective;
+
+struct Algorithm {
+  Collective collective;
+  std::string_view name;
+  Schedule (*make)(const ScheduleRequest& request);
+  bool counted = true;  // takes unequal counts, where the operation has them
+};
+
+constexpr int kRadix = 4;  // of "knomial"
+
+// Every rank has its row.
+std::vector<std::int64_t> rows(const R& r) {
+  if (!r.counts.empty()) return {r.counts.begin(), r.counts.end()};
+  return std::vector<std::int64_t>(static_cast<std::size_t>(r.size), r.elems);
+}
+
+std::vector<std::int64_t> rows_from(const R& r) {
+  return r.recv_counts.empty() ? rows(r) : std::vector(r.recv_counts.begin(), r.recv_counts.end());
+}
+
+std::vector<int> nodes(const R& r) {
+  if (!r.node_of.empty()) return {r.node_of.begin(), r.node_of.end()};
+  return std::vector<int>(static_cast<std::size_t>(r.size), 0);
+}
+
+// From a request to the functions' parameters.
+template <Schedule (*kMake)(int, int, std::int64_t)>
+Schedule plain(const R& r) {
+  return kMake(r.rank, r.size, r.elems);
+}
+template <Schedule (*kMake)(int, int, std::int64_t, int), int kRadix>
+Schedule radix(const R& r) {
+  return kMake(r.rank, r.size, r.elems, kRadix);
+}
+template <Schedule (*kMake)(int, int, int, std::int64_t)>
+Schedule rooted(const R& r) {
+  return kMake(r.rank, r.size, r.root, r.elems);
+}
+template <Schedule (*kMake)(int, int, int, std::int64_t, int), int kRadix>
+Schedule rooted_radix(const R& r) {
+  return kMake(r.rank, r.size, r.root, r.elems, kRadix);
+}
+template <Schedule (*kMake)(int, Counts)>
+Schedule in_rows(const R& r) {
+  return kMake(r.rank, rows(r));
+}
+template <Schedule (*kMake)(int, int, Counts)>
+Schedule rooted_rows(const R& r) {
+  return kMake(r.rank, r.root, rows(r));
+}
+template <Schedule (*kMake)(int, Counts, Counts)>
+Schedule both_rows(const R& r) {
+  return kMake(r.rank, rows(r), rows_from(r));
+}
+Schedule barrier(const R& r) { return dissemination_barrier(r.rank, r.size); }
+Schedule barrier_by_tree(const R& r) { return tree_barrier(r.rank, r.size); }
+Schedule two_level(const R& r) { return two_level_all_reduce(r.rank, nodes(r), r.elems); }
+Schedule blueconnect(const R& r) {
+  return blueconnect_all_reduce(r.rank, nodes(r), r.levels, r.elems);
+}
+
+// By collective, best known first.
+constexpr std::array kAlgorithms{
+    Algorithm{C::kAllReduce, "ring", plain<ring_all_reduce>},
+    Algorithm{C::kAllReduce, "canonical", plain<canonical_all_reduce>},
+    Algorithm{C::kAllReduce, "direct", plain<direct_all_reduce>},
+    Algorithm{C::kAllReduce, "recursive_doubling", plain<recursive_doubling_all_reduce>},
+    Algorithm{C::kAllReduce, "halving_doubling", plain<halving_doubling_all_reduce>},
+    Algorithm{C::kAllReduce, "double_tree", plain<double_tree_all_reduce>},
+    Algorithm{C::kAllReduce, "tree", radix<knomial_all_reduce, 2>},
+    Algorithm{C::kAllReduce, "knomial", radix<knomial_all_reduce, kRadix>},
+    Algorithm{C::kAllReduce, "parameter_server", rooted<parameter_server_all_reduce>},
+    Algorithm{C::kAllReduce, "two_level", two_level},
+    Algorithm{C::kAllReduce, "blueconnect", blueconnect},
+    Algorithm{C::kReduceScatter, "ring", in_rows<ring_reduce_scatter>},
+    Algorithm{C::kReduceScatter, "canonical", in_rows<canonical_reduce_scatter>},
+    Algorithm{C::kReduceScatter, "recursive_halving", in_rows<halving_reduce_scatter>},
+    Algorithm{C::kReduceScatter, "pairwise", in_rows<pairwise_reduce_scatter>},
+    Algorithm{C::kAllGather, "ring", in_rows<ring_all_gather>},
+    Algorithm{C::kAllGather, "recursive_doubling", in_rows<doubling_all_gather>},
+    Algorithm{C::kAllGather, "bruck", in_rows<bruck_all_gather>},
+    Algorithm{C::kAllGather, "direct", in_rows<direct_all_gather>},
+    Algorithm{C::kAllToAll, "pairwise", both_rows<pairwise_all_to_all>},
+    Algorithm{C::kAllToAll, "direct", both_rows<direct_all_to_all>},
+    Algorithm{C::kAllToAll, "bruck", plain<bruck_all_to_all>, false},
+    Algorithm{C::kBroadcast, "binomial", rooted_radix<knomial_broadcast, 2>},
+    Algorithm{C::kBroadcast, "knomial", rooted_radix<knomial_broadcast, kRadix>},
+    Algorithm{C::kBroadcast, "double_tree", rooted<double_tree_broadcast>},
+    Algorithm{C::kBroadcast, "scatter_all_gather", rooted<scatter_all_gather_broadcast>},
+    Algorithm{C::kBroadcast, "chain", rooted<chain_broadcast>},
+    Algorithm{C::kBarrier, "dissemination", barrier},
+    Algorithm{C::kBarrier, "tree", barrier_by_tree},
+    Algorithm{C::kReduce, "binomial", rooted_radix<knomial_reduce, 2>},
+    Algorithm{C::kReduce, "knomial", rooted_radix<knomial_reduce, kRadix>},
+    Algorithm{C::kReduce, "double_tree", rooted<double_tree_reduce>},
+    Algorithm{C::kReduce, "scatter_gather", rooted<scatter_gather_reduce>},
+    Algorithm{C::kReduce, "canonical", rooted<canonical_reduce>},
+    Algorithm{C::kGather, "binomial", rooted_rows<binomial_gather>},
+    Algorithm{C::kGather, "linear", rooted_rows<linear_gather>},
+    Algorithm{C::kScatter, "binomial", rooted_rows<binomial_scatter>},
+    Algorithm{C::kScatter, "linear", rooted_rows<linear_scatter>},
+    Algorithm{C::kExclusiveScan, "recursive_doubling", plain<doubling_exclusive_scan>},
+    Algorithm{C::kExclusiveScan, "linear", plain<linear_exclusive_scan>},
+};
+
+}  // namespace
 
 std::string_view to_string(Collective collective) {
   switch (collective) {
@@ -15,48 +127,67 @@ std::string_view to_string(Collective collective) {
     case Collective::kAllToAll: return "all_to_all";
     case Collective::kBroadcast: return "broadcast";
     case Collective::kBarrier: return "barrier";
+    case Collective::kReduce: return "reduce";
+    case Collective::kGather: return "gather";
+    case Collective::kScatter: return "scatter";
+    case Collective::kExclusiveScan: return "exclusive_scan";
   }
   return "?";
 }
 
-std::vector<std::string_view> algorithms_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter: return {"ring", "canonical"};
-    case Collective::kAllGather: return {"ring"};
-    case Collective::kAllToAll: return {"pairwise"};
-    case Collective::kBroadcast: return {"binomial"};
-    case Collective::kBarrier: return {"dissemination"};
+std::vector<std::string_view> algorithms_of(Collective collective, bool counted) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& one : kAlgorithms) {
+    if (one.collective == collective && (one.counted || !counted)) names.push_back(one.name);
   }
-  return {};
+  return names;
 }
 
-Result<std::string_view> resolve_algorithm(Collective collective, std::string_view name) {
-  const std::vector<std::string_view> known = algorithms_of(collective);
+Result<std::string_view> resolve_algorithm(Collective collective, std::string_view name,
+                                           bool counted) {
+  const std::vector<std::string_view> known = algorithms_of(collective, counted);
   if (name == "auto") return known.front();
   if (const auto found = std::ranges::find(known, name); found != known.end()) return *found;
   std::string text = "no algorithm '" + std::string(name) + "' for " +
-                     std::string(to_string(collective)) + " (known: auto";
+                     std::string(to_string(collective)) + (counted ? "_v" : "") + " (known: auto";
   for (const std::string_view one : known) text += ", " + std::string(one);
   return Status(Code::kInvalidArgument, text + ")");
 }
 
+Schedule make_schedule(const ScheduleRequest& request) {
+  const auto wanted = [&](const Algorithm& one) {
+    return one.collective == request.collective && one.name == request.algorithm;
+  };
+  const auto found = std::ranges::find_if(kAlgorithms, wanted);
+  GW_CHECK(found != kAlgorithms.end());
+  return found->make(request);
+}
+
 Schedule make_schedule(Collective collective, std::string_view algorithm, int rank, int size,
                        std::int64_t elems, int root) {
-  const bool canonical = algorithm == "canonical";
-  switch (collective) {
-    case Collective::kAllReduce:
-      return canonical ? canonical_all_reduce(rank, size, elems)
-                       : ring_all_reduce(rank, size, elems);
-    case Collective::kReduceScatter:
-      return canonical ? canonical_reduce_scatter(rank, size, elems)
-                       : ring_reduce_scatter(rank, size, elems);
-    case Collective::kAllGather: return ring_all_gather(rank, size, elems);
-    case Collective::kAllToAll: return pairwise_all_to_all(rank, size, elems);
-    case Collective::kBroadcast: return binomial_broadcast(rank, size, root, elems);
-    case Collective::kBarrier: return dissemination_barrier(rank, size);
+  return make_schedule({.collective = collective,
+                        .algorithm = algorithm,
+                        .rank = rank,
+                        .size = size,
+                        .elems = elems,
+                        .root = root});
+}
+
+ScheduleClaim claim_of(const ScheduleRequest& request) {
+  ScheduleClaim claim{.operation = request.collective,
+                      .size = request.size,
+                      .elems = request.elems,
+                      .root = request.root,
+                      .counts = {request.counts.begin(), request.counts.end()}};
+  const std::string_view name = request.algorithm;
+  claim.rank_order = name == "canonical" ||
+                     (request.collective == Collective::kAllReduce &&
+                      (name == "direct" || (name == "parameter_server" && request.root == 0)));
+  const auto size = static_cast<std::size_t>(request.size);
+  if (request.collective == Collective::kAllToAll && request.counts.empty()) {
+    claim.counts.assign(size * size, request.elems);
   }
-  return {};
+  return claim;
 }
 
 }  // namespace gradwire

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <optional>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "apps/flags.h"
 #include "apps/inspect/inspect.h"
@@ -15,53 +15,31 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kCollectives{
-    std::pair{Collective::kAllReduce, ScheduleClaim::Operation::kAllReduce},
-    std::pair{Collective::kReduceScatter, ScheduleClaim::Operation::kReduceScatter},
-    std::pair{Collective::kAllGather, ScheduleClaim::Operation::kAllGather},
-    std::pair{Collective::kAllToAll, ScheduleClaim::Operation::kAllToAll},
-    std::pair{Collective::kBroadcast, ScheduleClaim::Operation::kBroadcast},
-    std::pair{Collective::kBarrier, ScheduleClaim::Operation::kBarrier},
-};
-
-struct Chosen {
-  Collective collective;
-  ScheduleClaim::Operation operation;
+    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
+    Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan,
+    Collective::kBarrier,
 };
 
 std::vector<std::string> operation_names() {
   std::vector<std::string> names;
-  for (const auto& [collective, operation] : kCollectives) {
-    names.emplace_back(to_string(collective));
-  }
+  for (const Collective collective : kCollectives) names.emplace_back(to_string(collective));
   return names;
 }
 
 // The operation asked for, else the first that has such an algorithm.
-Result<Chosen> choose(const std::string& op, const std::string& algorithm) {
+Result<Collective> choose(const std::string& op, const std::string& algorithm) {
   std::string known;
-  for (const auto& [collective, operation] : kCollectives) {
+  for (const Collective collective : kCollectives) {
     if (!op.empty() && op != to_string(collective)) continue;
     for (const std::string_view name : algorithms_of(collective)) {
-      if (name == algorithm) return Chosen{collective, operation};
+      if (name == algorithm) return collective;
       known += (known.empty() ? "" : ", ") + std::string(name) + " (" +
                std::string(to_string(collective)) + ")";
     }
   }
   return Status(Code::kInvalidArgument, "inspect schedule: unknown algorithm ('" + algorithm +
                                             "' seen; one of " + known + " wanted)");
-}
-
-ScheduleClaim claim_of(const Chosen& chosen, const std::string& algorithm, int ranks,
-                       std::int64_t elems) {
-  ScheduleClaim claim;
-  claim.operation = chosen.operation;
-  claim.size = ranks;
-  claim.elems = elems;
-  claim.rank_order = algorithm == "canonical";
-  const auto n = static_cast<std::size_t>(ranks);
-  if (chosen.operation == ScheduleClaim::Operation::kAllGather) claim.counts.assign(n, elems);
-  if (chosen.operation == ScheduleClaim::Operation::kAllToAll) claim.counts.assign(n * n, elems);
-  return claim;
 }
 
 void print_costs(const std::vector<ScheduleCost>& costs) {
@@ -76,6 +54,41 @@ void print_costs(const std::vector<ScheduleCost>& costs) {
   }
 }
 
+// Ranks in blocks, one a node; the first ranks % nodes nodes have one more.
+std::vector<int> in_blocks(int ranks, int nodes) {
+  std::vector<int> node_of;
+  for (int node = 0; node < nodes; ++node) {
+    node_of.insert(node_of.end(), static_cast<std::size_t>(piece(ranks, nodes, node).size()), node);
+  }
+  return node_of;
+}
+
+// Prints every rank's part, then what the checker says.
+Status print_schedules(ScheduleRequest request) {
+  std::vector<Schedule> schedules;
+  for (request.rank = 0; request.rank < request.size; ++request.rank) {
+    schedules.push_back(make_schedule(request));
+  }
+  std::printf(
+      "%s by %s, %d rank(s), %lld elements\n\n", std::string(to_string(request.collective)).c_str(),
+      std::string(request.algorithm).c_str(), request.size, static_cast<long long>(request.elems));
+  for (const Schedule& schedule : schedules) std::printf("%s\n", to_string(schedule).c_str());
+  GW_ASSIGN(const auto costs, check_schedules(schedules, claim_of(request)));
+  print_costs(costs);
+  return {};
+}
+
+// A whole number from `least` to `most`.
+Result<int> number(const std::string& name, const std::string& text, int least, int most) {
+  const auto value = to_int(text);
+  if (value && *value >= least && *value <= most) return static_cast<int>(*value);
+  return Status(
+      Code::kInvalidArgument,
+      format("inspect schedule: bad value for %s ('%s' seen; a whole number from %d to %d "
+             "wanted)",
+             name.c_str(), text.c_str(), least, most));
+}
+
 }  // namespace
 
 Result<int> inspect_schedule(const std::vector<std::string>& args) {
@@ -83,33 +96,33 @@ Result<int> inspect_schedule(const std::vector<std::string>& args) {
   std::string ranks_text;
   std::string op;
   std::int64_t elems = 12;
+  std::int64_t root = 0;
+  std::int64_t nodes = 1;
   Flags flags("inspect schedule",
               "Prints every rank's rounds of a collective operation and proves, without a network, "
               "that they end and count every contribution exactly once.");
-  flags.positional("algorithm", algorithm, "ring, canonical, pairwise, binomial or dissemination");
+  flags.positional("algorithm", algorithm,
+                   "ring, canonical, halving_doubling, ...: docs/algorithms.md");
   flags.positional("ranks", ranks_text, "how many, 1 to 256");
   flags.choice("op", op, operation_names(), "operation; unset: the first with such an algorithm");
   flags.integer("elems", elems, {0, 1e9},
-                "elements of the tensor (all_reduce, broadcast) or of one rank's row");
+                "elements of the tensor, or of one rank's row where the operation has rows");
+  flags.integer("root", root, {0, 255}, "the root, where the operation has one");
+  flags.integer("nodes", nodes, {1, 256},
+                "two_level, blueconnect: on how many nodes the ranks are");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  const auto ranks = to_int(ranks_text);
-  if (!ranks || *ranks < 1 || *ranks > 256) {
-    return Status(Code::kInvalidArgument, "inspect schedule: bad value for ranks ('" + ranks_text +
-                                              "' seen; a whole number from 1 to 256 wanted)");
-  }
-  const int size = static_cast<int>(*ranks);
-  GW_ASSIGN(const Chosen chosen, choose(op, algorithm));
-  std::vector<Schedule> schedules;
-  for (int rank = 0; rank < size; ++rank) {
-    schedules.push_back(make_schedule(chosen.collective, algorithm, rank, size, elems));
-  }
-  std::printf("%s by %s, %d rank(s), %lld elements\n\n",
-              std::string(to_string(chosen.collective)).c_str(), algorithm.c_str(), size,
-              static_cast<long long>(elems));
-  for (const Schedule& schedule : schedules) std::printf("%s\n", to_string(schedule).c_str());
-  GW_ASSIGN(const auto costs, check_schedules(schedules, claim_of(chosen, algorithm, size, elems)));
-  print_costs(costs);
+  GW_ASSIGN(const int size, number("ranks", ranks_text, 1, 256));
+  GW_TRY(number("--root", std::to_string(root), 0, size - 1).error());
+  GW_TRY(number("--nodes", std::to_string(nodes), 1, size).error());
+  GW_ASSIGN(const Collective collective, choose(op, algorithm));
+  const std::vector<int> node_of = in_blocks(size, static_cast<int>(nodes));
+  GW_TRY(print_schedules({.collective = collective,
+                          .algorithm = algorithm,
+                          .size = size,
+                          .elems = elems,
+                          .root = static_cast<int>(root),
+                          .node_of = node_of}));
   return 0;
 }
 

@@ -1,12 +1,16 @@
 // The canonical order: every element is summed as a left fold over ranks, ((v0 + v1) + v2) + ...,
 // whatever the number of elements, so the bits do not change with the size or the place of a tensor
-// and equal those of one process that adds the same values one after another.
+// and equal those of one process that adds the same values one after another. The fold is one
+// reduction: f16 and bf16 are rounded once in all.
 //
 //   round 1   everybody sends chunk j to rank j, which keeps them apart, folds them in rank order
-//   round 2   and sends its finished chunk to everybody (all-reduce only)
+//   round 2   and sends its finished chunk to everybody (all-reduce) or to the root (reduce)
 //
-// Elements sent: n - |own chunk| in round 1, (p-1) |own chunk| in round 2, so 2n(p-1)/p when p
-// divides n, as the ring; but p - 1 messages a round and (p-1)/p n elements of scratch.
+// Elements sent: n - |own chunk| in round 1, (p-1) |own chunk| in round 2 of an all-reduce, so
+// 2n(p-1)/p when p divides n, as the ring; but p - 1 messages a round and (p-1)/p n elements of
+// scratch.
+#include <utility>
+
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/steps.h"
 
@@ -19,6 +23,30 @@ void for_each_peer(int rank, int size, const Visit& visit) {
   for (int t = 1; t < size; ++t) visit(around(rank + t, size));
 }
 
+// Where the values of the others for the own chunk of `length` wait.
+Place waiting(int rank, std::int64_t length, int r) {
+  return scratch_place_of(row(length, r < rank ? r : r - 1));
+}
+
+// Everybody's chunk j goes to rank j, and waits there.
+template <typename Chunk>
+Round scatter_round(int rank, int size, const Chunk& chunk, std::int64_t length) {
+  Round round;
+  for_each_peer(rank, size, [&](int peer) { round.push_back(send_step(peer, chunk(peer))); });
+  for_each_peer(rank, size,
+                [&](int peer) { round.push_back(recv_copy(peer, waiting(rank, length, peer))); });
+  return round;
+}
+
+// The fold of own and waiting values at `sum`, which holds rank 0's.
+void add_fold(Round& round, int rank, int size, Place own, Place sum) {
+  const std::int64_t length = own.range.size();
+  for (int r = 1; r < size; ++r) {
+    round.push_back(local_reduce(r == rank ? own : waiting(rank, length, r), sum));
+  }
+  if (size > 1) round.push_back(finish_step(sum));
+}
+
 }  // namespace
 
 Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
@@ -29,17 +57,10 @@ Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
   const Place own = chunk(rank);
   const std::int64_t length = own.range.size();
   schedule.scratch_elems = (size - 1) * length;
-  // The values of rank r for the own chunk: in place for the own, else in scratch.
-  const auto values = [=](int r) {
-    return r == rank ? own : scratch_place_of(row(length, r < rank ? r : r - 1));
-  };
-  Round scatter;
-  for_each_peer(rank, size, [&](int peer) { scatter.push_back(send_step(peer, chunk(peer))); });
-  for_each_peer(rank, size, [&](int peer) { scatter.push_back(recv_copy(peer, values(peer))); });
-  const Place fold = values(0);
-  for (int r = 1; r < size; ++r) scatter.push_back(local_reduce(values(r), fold));
-  if (rank != 0) scatter.push_back(local_copy(fold, own));
-  scatter.push_back(finish_step(own));
+  Round scatter = scatter_round(rank, size, chunk, length);
+  const Place sum = rank == 0 ? own : waiting(rank, length, 0);
+  add_fold(scatter, rank, size, own, sum);
+  if (rank != 0) scatter.push_back(local_copy(sum, own));
   Round gather;
   for_each_peer(rank, size, [&](int peer) { gather.push_back(send_step(peer, own)); });
   for_each_peer(rank, size, [&](int peer) { gather.push_back(recv_copy(peer, chunk(peer))); });
@@ -47,24 +68,46 @@ Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
   return schedule;
 }
 
-Schedule canonical_reduce_scatter(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = size * elems, .out_elems = elems};
-  const Place out = out_place_of({0, elems});
-  const auto in_row = [=](int r) { return in_place_of(row(elems, r)); };
-  // Rank 0's values arrive in the output, where the fold grows; the others wait in scratch.
-  const auto values = [=](int r) {
-    if (r == rank) return in_row(rank);
-    if (r == 0) return out;
-    return scratch_place_of(row(elems, r - 1 - (rank != 0 && r > rank ? 1 : 0)));
-  };
-  schedule.scratch_elems = (rank == 0 ? size - 1 : size - 2) * elems;
-  Round round;
-  for_each_peer(rank, size, [&](int peer) { round.push_back(send_step(peer, in_row(peer))); });
-  for_each_peer(rank, size, [&](int peer) { round.push_back(recv_copy(peer, values(peer))); });
-  if (rank == 0) round.push_back(local_copy(in_row(0), out));
-  for (int r = 1; r < size; ++r) round.push_back(local_reduce(values(r), out));
-  if (size > 1) round.push_back(finish_step(out));
+Schedule canonical_reduce_scatter(int rank, Counts counts) {
+  const int size = static_cast<int>(counts.size());
+  const std::vector<Range> rows = rows_of(counts);
+  const auto in_row = [&](int r) { return in_place_of(rows[static_cast<std::size_t>(r)]); };
+  const Place own = in_row(rank);
+  const std::int64_t length = own.range.size();
+  const Place out = out_place_of({0, length});
+  Schedule schedule{.rank = rank, .size = size, .in_elems = rows.back().end, .out_elems = length};
+  schedule.scratch_elems = (size - 1) * length;
+  Round round = scatter_round(rank, size, in_row, length);
+  if (rank == 0) round.push_back(local_copy(own, out));
+  const Place sum = rank == 0 ? out : waiting(rank, length, 0);
+  add_fold(round, rank, size, own, sum);
+  if (rank != 0) round.push_back(local_copy(sum, out));
   schedule.rounds.push_back(std::move(round));
+  return schedule;
+}
+
+Schedule canonical_reduce(int rank, int size, int root, std::int64_t elems) {
+  Schedule schedule{.rank = rank, .size = size, .in_elems = elems};
+  if (rank == root) schedule.out_elems = elems;
+  const auto chunk = [=](int c) { return in_place_of(piece(elems, size, c)); };
+  const auto finished = [=](int c) { return out_place_of(piece(elems, size, c)); };
+  const Place own = chunk(rank);
+  const std::int64_t length = own.range.size();
+  // Rank 0's values wait where the sum grows, on rank 0 itself too.
+  Place sum = waiting(rank, length, 0);
+  if (rank == 0) sum = rank == root ? finished(0) : scratch_place_of(row(length, size - 1));
+  schedule.scratch_elems = (rank == 0 && rank != root ? size : size - 1) * length;
+  Round scatter = scatter_round(rank, size, chunk, length);
+  if (rank == 0) scatter.push_back(local_copy(own, sum));
+  add_fold(scatter, rank, size, own, sum);
+  Round gather;
+  if (rank != root) {
+    gather.push_back(send_step(root, sum));
+  } else {
+    if (rank != 0) scatter.push_back(local_copy(sum, finished(rank)));
+    for_each_peer(rank, size, [&](int peer) { gather.push_back(recv_copy(peer, finished(peer))); });
+  }
+  schedule.rounds = {std::move(scatter), std::move(gather)};
   return schedule;
 }
 

@@ -1,9 +1,10 @@
 // One pure function per algorithm: who sends which elements to whom, for one rank of a group.
 //
-// Vocabulary: p = size; the chunk of a rank is piece(elems, p, rank) or row `rank` of a (p, n)
-// buffer. Every rank sends and receives its messages even when they are empty, so that ranks which
-// disagree about a length find out from the messages themselves. Each file says rounds and elements
-// sent.
+// Vocabulary: p = size; the chunk of a rank is piece(elems, p, rank), its row is what `counts` says
+// of rows that lie one after another in rank order. Every rank sends and receives its messages even
+// when they are empty, so that ranks which disagree about a length find out from the messages
+// themselves. Each file says rounds and elements sent. Where a smaller buffer has its place in the
+// larger one, as a rank's row or as the whole, the two may be the same memory.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +14,69 @@
 
 namespace gradwire {
 
-// In place over kOut: (elems). Every rank ends with the reduction of all.
+using Counts = std::span<const std::int64_t>;  // one of each rank; its size is the group's
+
+// The same with kIn and kOut apart: `schedule` is in place, and every rank's kIn survives.
+Schedule out_of_place(Schedule schedule);
+
+// All-reduce, in place over kOut: (elems). Every rank ends with the reduction of all.
 Schedule ring_all_reduce(int rank, int size, std::int64_t elems);
 Schedule canonical_all_reduce(int rank, int size, std::int64_t elems);
+Schedule direct_all_reduce(int rank, int size, std::int64_t elems);
+Schedule recursive_doubling_all_reduce(int rank, int size, std::int64_t elems);
+Schedule halving_doubling_all_reduce(int rank, int size, std::int64_t elems);
+Schedule knomial_all_reduce(int rank, int size, std::int64_t elems, int radix);
+Schedule double_tree_all_reduce(int rank, int size, std::int64_t elems);
+Schedule parameter_server_all_reduce(int rank, int size, int root, std::int64_t elems);
+// node_of: one of each rank. levels: their product is `size`; level 0 joins ranks of one node where
+// nodes are as large as it.
+Schedule two_level_all_reduce(int rank, std::span<const int> node_of, std::int64_t elems);
+Schedule blueconnect_all_reduce(int rank, std::span<const int> node_of, std::span<const int> levels,
+                                std::int64_t elems);
 
-// kIn: (size, elems), kOut: (elems), the reduction of row `rank`.
-Schedule ring_reduce_scatter(int rank, int size, std::int64_t elems);
-Schedule canonical_reduce_scatter(int rank, int size, std::int64_t elems);
+// kIn: all ranks' rows; kOut: (counts[rank]), the reduction of the own row.
+Schedule ring_reduce_scatter(int rank, Counts counts);
+Schedule canonical_reduce_scatter(int rank, Counts counts);
+Schedule halving_reduce_scatter(int rank, Counts counts);
+Schedule pairwise_reduce_scatter(int rank, Counts counts);
 
-// kIn: (elems), kOut: (size, elems).
-Schedule ring_all_gather(int rank, int size, std::int64_t elems);
-// kIn: (elems[rank]), kOut: all ranks' blocks one after another. elems.size() is the group's size.
-Schedule ring_all_gather_v(int rank, std::span<const std::int64_t> elems);
+// kIn: (counts[rank]), kOut: all ranks' rows.
+Schedule ring_all_gather(int rank, Counts counts);
+Schedule doubling_all_gather(int rank, Counts counts);
+Schedule bruck_all_gather(int rank, Counts counts);
+Schedule direct_all_gather(int rank, Counts counts);
 
 // In place over kOut: (elems); root's contents reach every rank.
-Schedule binomial_broadcast(int rank, int size, int root, std::int64_t elems);
+Schedule knomial_broadcast(int rank, int size, int root, std::int64_t elems, int radix);
+Schedule double_tree_broadcast(int rank, int size, int root, std::int64_t elems);
+Schedule scatter_all_gather_broadcast(int rank, int size, int root, std::int64_t elems);
+Schedule chain_broadcast(int rank, int size, int root, std::int64_t elems);
+
+// kIn: (elems); kOut: (elems) on root, none elsewhere.
+Schedule knomial_reduce(int rank, int size, int root, std::int64_t elems, int radix);
+Schedule double_tree_reduce(int rank, int size, int root, std::int64_t elems);
+Schedule scatter_gather_reduce(int rank, int size, int root, std::int64_t elems);
+Schedule canonical_reduce(int rank, int size, int root, std::int64_t elems);
+
+// kIn: (counts[rank]); kOut: all ranks' rows on root, none elsewhere.
+Schedule binomial_gather(int rank, int root, Counts counts);
+Schedule linear_gather(int rank, int root, Counts counts);
+// kIn: all ranks' rows on root, none elsewhere; kOut: (counts[rank]).
+Schedule binomial_scatter(int rank, int root, Counts counts);
+Schedule linear_scatter(int rank, int root, Counts counts);
+
+// kIn and kOut: rows; row r goes to rank r, row r of kOut comes from it. to, from: their lengths.
+Schedule pairwise_all_to_all(int rank, Counts to, Counts from);
+Schedule direct_all_to_all(int rank, Counts to, Counts from);
+Schedule bruck_all_to_all(int rank, int size, std::int64_t elems);
 
 // No elements: nobody leaves before everybody has come.
 Schedule dissemination_barrier(int rank, int size);
+Schedule tree_barrier(int rank, int size);
 
-// kIn and kOut: (size, elems); row r goes to rank r, row r of kOut comes from it.
-Schedule pairwise_all_to_all(int rank, int size, std::int64_t elems);
-// The same with rows of send_elems[r] and recv_elems[r]; both have the group's size.
-Schedule pairwise_all_to_all_v(int rank, std::span<const std::int64_t> send_elems,
-                               std::span<const std::int64_t> recv_elems);
+// kIn and kOut: (elems); kOut becomes the reduction of the ranks below, rank 0's is left alone.
+Schedule linear_exclusive_scan(int rank, int size, std::int64_t elems);
+Schedule doubling_exclusive_scan(int rank, int size, std::int64_t elems);
 
 // One message, kIn to kOut there.
 Schedule point_to_point_send(int rank, int size, int peer, std::int64_t elems);

@@ -34,6 +34,21 @@ inline std::vector<Range> rows_of(std::span<const std::int64_t> elems) {
   return rows;
 }
 
+// Almost equal parts of [0, elems), one after another.
+inline std::vector<Range> pieces_of(std::int64_t elems, int parts) {
+  std::vector<Range> pieces;
+  for (int i = 0; i < parts; ++i) pieces.push_back(piece(elems, parts, i));
+  return pieces;
+}
+
+// All elements of rows first .. last - 1. Requires first < last.
+inline Range stretch_of(const std::vector<Range>& rows, int first, int last) {
+  return {rows[static_cast<std::size_t>(first)].begin,
+          rows[static_cast<std::size_t>(last - 1)].end};
+}
+
+constexpr Range shifted(Range range, std::int64_t by) { return {range.begin + by, range.end + by}; }
+
 // x modulo size, in 0 .. size - 1 for x >= -size.
 constexpr int around(int x, int size) { return (x % size + size) % size; }
 

@@ -31,9 +31,10 @@ std::string to_text(const Step& step) {
 
 std::string to_string(const Schedule& schedule) {
   std::string text = format(
-      "rank %d of %d: in %lld, out %lld, scratch %lld elements%s\n", schedule.rank, schedule.size,
+      "rank %d of %d: in %lld, out %lld, scratch %lld elements%s%s\n", schedule.rank, schedule.size,
       static_cast<long long>(schedule.in_elems), static_cast<long long>(schedule.out_elems),
-      static_cast<long long>(schedule.scratch_elems), schedule.in_place ? ", in place" : "");
+      static_cast<long long>(schedule.scratch_elems), schedule.in_place ? ", in place" : "",
+      schedule.divisible ? "" : ", in one cut");
   for (std::size_t t = 0; t < schedule.rounds.size(); ++t) {
     std::string lead = format("  round %2zu  ", t + 1);
     for (const Step& step : schedule.rounds[t]) {

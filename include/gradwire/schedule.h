@@ -45,13 +45,17 @@ struct Step {
   Place to = {};
 };
 
-// The messages of a round may all be in flight at once; its local steps run in order once they are
-// done. Rounds are in order.
-//
-// Cells: any two ranges of one buffer that a schedule names are equal or disjoint, on all ranks
-// alike, and the two places of a step (or of a send and its receive) have equal sizes. So whoever
-// runs it may cut every cell in the same way and run the cuts as independent schedules.
+// The messages of a round may all be in flight at once; rounds are in order. What kRecvReduce gets
+// lands in memory of the executor's own and is reduced when all messages of the round are done, in
+// the order of the steps; then its local steps run in order. So a round may send what it reduces
+// into. Reductions into one place that follow one another, and a kFinish behind them, are one
+// reduction: f16 and bf16 are added in f32 and rounded once.
 using Round = std::vector<Step>;
+
+// Cells: in a divisible schedule any two ranges of one buffer are equal or disjoint, so whoever
+// runs it may cut every cell in the same way and run the cuts as independent schedules. In any
+// other, ranges may nest, and it runs in one cut. The two places of a step (or of a send and its
+// receive) have equal sizes in either. All ranks' schedules of one operation are alike in this.
 struct Schedule {
   int rank = 0;
   int size = 1;
@@ -59,6 +63,7 @@ struct Schedule {
   std::int64_t out_elems = 0;
   std::int64_t scratch_elems = 0;
   bool in_place = false;  // kIn and kOut are the same memory
+  bool divisible = true;
   std::vector<Round> rounds = {};
 };
 

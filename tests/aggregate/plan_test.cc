@@ -160,11 +160,11 @@ TEST(Buckets, ALargerParameterIsABucketOfItsOwn) {
 TEST(RingElems, ByHand) {
   EXPECT_EQ(ring_elems_sent(100, 0, 1), 0);
   EXPECT_EQ(ring_elems_sent(100, 0, 2), 100);  // half of it, twice
-  // 10 elements on 4 ranks: pieces 3 3 2 2. Rank 0 keeps back pieces 1 and 2: 20 - 3 - 2.
-  EXPECT_EQ(ring_elems_sent(10, 0, 4), 15);
-  EXPECT_EQ(ring_elems_sent(10, 1, 4), 16);
-  EXPECT_EQ(ring_elems_sent(10, 2, 4), 15);
-  EXPECT_EQ(ring_elems_sent(10, 3, 4), 14);
+  // 10 elements on 4 ranks: pieces 3 3 2 2. Rank 0 keeps back pieces 0 and 1: 20 - 3 - 3.
+  EXPECT_EQ(ring_elems_sent(10, 0, 4), 14);
+  EXPECT_EQ(ring_elems_sent(10, 1, 4), 15);
+  EXPECT_EQ(ring_elems_sent(10, 2, 4), 16);
+  EXPECT_EQ(ring_elems_sent(10, 3, 4), 15);
   std::int64_t all = 0;
   for (int rank = 0; rank < 4; ++rank) all += ring_elems_sent(10, rank, 4);
   EXPECT_EQ(all, 2 * 3 * 10);  // 2(n-1) rounds, in each of which every element moves once

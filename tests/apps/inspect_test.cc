@@ -66,11 +66,33 @@ TEST(InspectSchedule, ShowsEveryRankAndTheVerdict) {
 }
 
 TEST(InspectSchedule, EveryAlgorithmIsKnownByItsName) {
-  for (const char* name : {"ring", "canonical", "pairwise", "binomial", "dissemination"}) {
+  for (const char* name : {"ring",
+                           "canonical",
+                           "direct",
+                           "recursive_doubling",
+                           "halving_doubling",
+                           "double_tree",
+                           "tree",
+                           "knomial",
+                           "parameter_server",
+                           "two_level",
+                           "blueconnect",
+                           "recursive_halving",
+                           "pairwise",
+                           "bruck",
+                           "binomial",
+                           "scatter_all_gather",
+                           "chain",
+                           "scatter_gather",
+                           "linear",
+                           "dissemination"}) {
     EXPECT_THAT(printed({"schedule", name, "3"}), HasSubstr("checked: ")) << name;
   }
   EXPECT_THAT(printed({"schedule", "canonical", "3", "--op", "reduce_scatter"}),
               HasSubstr("reduce_scatter by canonical"));
+  EXPECT_THAT(printed({"schedule", "two_level", "5", "--nodes", "2"}), HasSubstr("checked: "));
+  EXPECT_THAT(printed({"schedule", "binomial", "5", "--op", "gather", "--root", "3"}),
+              HasSubstr("checked: "));
 }
 
 TEST(InspectSchedule, BadWordsSayWhatIsWanted) {
@@ -78,6 +100,8 @@ TEST(InspectSchedule, BadWordsSayWhatIsWanted) {
   EXPECT_THAT(refusal({"schedule", "ring", "0"}), HasSubstr("a whole number from 1 to 256 wanted"));
   EXPECT_THAT(refusal({"schedule", "ring", "4", "--op", "gossip"}),
               HasSubstr("--op ('gossip' seen"));
+  EXPECT_THAT(refusal({"schedule", "binomial", "4", "--root", "4"}),
+              HasSubstr("--root ('4' seen; a whole number from 0 to 3 wanted"));
   EXPECT_THAT(refusal({"schedule", "ring"}), HasSubstr("ranks"));
   EXPECT_THAT(refusal({"nonesuch"}), HasSubstr("unknown topic ('nonesuch' seen"));
 }

@@ -7,14 +7,14 @@
 #include <string>
 
 #include "collectives/schedules/schedules.h"
+#include "collectives/selection.h"
 
 namespace gradwire {
 namespace {
 
-using Operation = ScheduleClaim::Operation;
 using testing::HasSubstr;
 
-constexpr ScheduleClaim::Operation kAllReduce = Operation::kAllReduce;
+constexpr Collective kAllReduce = Collective::kAllReduce;
 
 std::vector<Schedule> ring(int p, std::int64_t n) {
   std::vector<Schedule> schedules;
@@ -84,8 +84,21 @@ TEST(Checker, FindsALengthMismatch) {
 
 TEST(Checker, FindsARace) {
   auto schedules = ring(2, 4);
-  schedules[0].rounds[0][0].from = schedules[0].rounds[0][1].to;
+  schedules[0].rounds[1][0].from = schedules[0].rounds[1][1].to;
   EXPECT_THAT(fault_in(schedules, all_reduce_of(2, 4)), HasSubstr("touch the same elements"));
+}
+
+TEST(Checker, WhatIsReducedMayBeSentInTheSameRound) {
+  std::vector<Schedule> schedules;
+  for (int r = 0; r < 2; ++r) {
+    schedules.push_back({.rank = r, .size = 2, .in_elems = 4, .out_elems = 4, .in_place = true});
+    const Place all{BufferId::kOut, {0, 4}};
+    schedules[static_cast<std::size_t>(r)].rounds = {{{Step::Op::kSend, 1 - r, all, {}},
+                                                      {Step::Op::kRecvReduce, 1 - r, {}, all},
+                                                      {Step::Op::kFinish, -1, {}, all}}};
+  }
+  // Each adds the other's to its own: the bits may differ.
+  EXPECT_THAT(fault_in(schedules, all_reduce_of(2, 4)), HasSubstr("combined in another order"));
 }
 
 TEST(Checker, FindsCellsThatOverlap) {
@@ -94,11 +107,57 @@ TEST(Checker, FindsCellsThatOverlap) {
   EXPECT_THAT(fault_in(schedules, all_reduce_of(2, 4)), HasSubstr("overlaps another cell"));
 }
 
+TEST(Checker, RangesOfAnIndivisibleScheduleMayNest) {
+  auto schedules = ring(2, 4);
+  for (Schedule& schedule : schedules) {
+    schedule.rounds.push_back(
+        {{Step::Op::kCopy, -1, {BufferId::kOut, {0, 1}}, {BufferId::kOut, {0, 1}}}});
+  }
+  EXPECT_THAT(fault_in(schedules, all_reduce_of(2, 4)), HasSubstr("overlaps another cell"));
+  for (Schedule& schedule : schedules) schedule.divisible = false;
+  EXPECT_EQ(fault_in(schedules, all_reduce_of(2, 4)), "no fault");
+  schedules[1].divisible = true;
+  EXPECT_THAT(fault_in(schedules, all_reduce_of(2, 4)), HasSubstr("differ in being divisible"));
+}
+
 TEST(Checker, FindsAReadOfNothing) {
-  std::vector<Schedule> schedules{ring_all_gather(0, 2, 3), ring_all_gather(1, 2, 3)};
-  schedules[0].rounds[0][0].from.buffer = BufferId::kOut;
-  const ScheduleClaim claim{.operation = Operation::kAllGather, .size = 2, .counts = {3, 3}};
+  std::vector<Schedule> schedules;
+  for (int r = 0; r < 2; ++r) {
+    schedules.push_back(make_schedule(Collective::kAllGather, "ring", r, 2, 3));
+  }
+  schedules[0].rounds.erase(schedules[0].rounds.begin());
+  const ScheduleClaim claim{.operation = Collective::kAllGather, .size = 2, .counts = {3, 3}};
   EXPECT_THAT(fault_in(schedules, claim), HasSubstr("read before it was written"));
+}
+
+TEST(Checker, FindsWhatSharedMemoryDestroys) {
+  std::vector<Schedule> schedules;
+  const Place row{BufferId::kIn, {0, 3}};
+  const Place out{BufferId::kOut, {0, 3}};
+  schedules.push_back({.rank = 0, .size = 2, .in_elems = 3, .out_elems = 3, .scratch_elems = 3});
+  schedules.push_back({.rank = 1, .size = 2, .in_elems = 3});
+  schedules[0].rounds = {{{Step::Op::kRecvCopy, 1, {}, out},
+                          {Step::Op::kReduce, -1, row, out},
+                          {Step::Op::kFinish, -1, {}, out}}};
+  schedules[1].rounds = {{{Step::Op::kSend, 0, row, {}}}};
+  ScheduleClaim claim{.operation = Collective::kReduce, .size = 2, .elems = 3};
+  EXPECT_EQ(fault_in(schedules, claim), "no fault");
+  claim.aliased = true;
+  EXPECT_NE(fault_in(schedules, claim), "no fault");
+}
+
+TEST(Checker, FindsASecondRounding) {
+  std::vector<Schedule> schedules;
+  for (int r = 0; r < 3; ++r) {
+    schedules.push_back(make_schedule(kAllReduce, "parameter_server", r, 3, 4));
+  }
+  ScheduleClaim claim = all_reduce_of(3, 4);
+  claim.rank_order = true;
+  EXPECT_EQ(fault_in(schedules, claim), "no fault");
+  Round& push = schedules[0].rounds[0];  // from ranks 1 and 2, then kFinish
+  schedules[0].rounds.insert(schedules[0].rounds.begin(), Round{push[0]});
+  schedules[0].rounds[1].erase(schedules[0].rounds[1].begin());
+  EXPECT_THAT(fault_in(schedules, claim), HasSubstr("rounded 2 times"));
 }
 
 TEST(Checker, FindsABarrierThatLetsOneOutEarly) {
@@ -107,7 +166,7 @@ TEST(Checker, FindsABarrierThatLetsOneOutEarly) {
     schedules.push_back(dissemination_barrier(r, 4));
     schedules.back().rounds.pop_back();
   }
-  const ScheduleClaim claim{.operation = Operation::kBarrier, .size = 4};
+  const ScheduleClaim claim{.operation = Collective::kBarrier, .size = 4};
   EXPECT_THAT(fault_in(schedules, claim), HasSubstr("having heard from 2 of 4 ranks"));
 }
 

@@ -1,11 +1,11 @@
-// Every schedule, proven by the checker for 1 to 17 ranks and awkward counts, and its cost compared
-// with the closed forms of docs/algorithms.md, which are computed here from `piece` alone.
+// Every schedule of every collective, proven by the checker: 1 to 17 ranks with awkward counts, up
+// to 64 ranks with fewer, kIn and kOut apart and shared.
 #include "collectives/schedules/schedules.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "collectives/checker.h"
@@ -14,185 +14,178 @@
 namespace gradwire {
 namespace {
 
-using Operation = ScheduleClaim::Operation;
-using Counts = std::vector<std::int64_t>;
+using Elems = std::vector<std::int64_t>;
 
 constexpr int kMaxRanks = 17;
 
-Counts awkward_counts(int p) { return {0, 1, p - 1, p, 1000003}; }
-
-int log2_up(int p) {
-  int rounds = 0;
-  while ((1 << rounds) < p) ++rounds;
-  return rounds;
+bool has_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
+         collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-std::vector<ScheduleCost> costs_of(int p, const ScheduleClaim& claim,
-                                   const std::function<Schedule(int rank)>& make) {
+bool has_rows(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
+         collective == Collective::kGather || collective == Collective::kScatter;
+}
+
+std::vector<int> roots_of(Collective collective, int p) {
+  if (!has_root(collective)) return {0};
+  const std::set<int> roots{0, p / 2, p - 1};
+  return {roots.begin(), roots.end()};
+}
+
+std::string text_of(const ScheduleRequest& request, std::string_view what) {
+  return std::string(to_string(request.collective)) + " by " + std::string(request.algorithm) +
+         ", " + std::to_string(request.size) + " ranks, root " + std::to_string(request.root) +
+         ", " + std::to_string(request.elems) + " elements" + std::string(what);
+}
+
+// The fault, or nothing.
+void prove(ScheduleRequest request, const ScheduleClaim& claim, std::string_view what = "",
+           bool apart = false) {
   std::vector<Schedule> schedules;
-  for (int r = 0; r < p; ++r) schedules.push_back(make(r));
-  auto costs = check_schedules(schedules, claim);
-  EXPECT_TRUE(costs.has_value()) << costs.error().message() << "\n" << to_string(schedules[0]);
-  return costs.has_value() ? costs.value() : std::vector<ScheduleCost>(static_cast<std::size_t>(p));
+  for (int r = 0; r < request.size; ++r) {
+    request.rank = r;
+    schedules.push_back(make_schedule(request));
+    if (apart) schedules.back() = out_of_place(std::move(schedules.back()));
+  }
+  const auto costs = check_schedules(schedules, claim);
+  EXPECT_TRUE(costs.has_value()) << text_of(request, what) << ": " << costs.error().message();
 }
 
-std::int64_t chunk(std::int64_t n, int p, int i) { return piece(n, p, i % p).size(); }
+void prove_everything(ScheduleRequest request) {
+  ScheduleClaim claim = claim_of(request);
+  prove(request, claim);
+  const Collective collective = request.collective;
+  if (collective == Collective::kAllReduce) prove(request, claim, ", out of place", true);
+  if (has_rows(collective) || collective == Collective::kReduce ||
+      collective == Collective::kExclusiveScan) {
+    claim.aliased = true;
+    prove(request, claim, ", in place");
+  }
+}
+
+constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
+                                       Collective::kAllGather, Collective::kAllToAll,
+                                       Collective::kBroadcast, Collective::kBarrier,
+                                       Collective::kReduce,    Collective::kGather,
+                                       Collective::kScatter,   Collective::kExclusiveScan};
+
+void prove_collective(Collective collective, int p, const Elems& counts) {
+  for (const std::string_view algorithm : algorithms_of(collective)) {
+    for (const int root : roots_of(collective, p)) {
+      for (const std::int64_t elems : counts) {
+        prove_everything({.collective = collective,
+                          .algorithm = algorithm,
+                          .size = p,
+                          .elems = elems,
+                          .root = root});
+      }
+    }
+  }
+}
+
+TEST(Schedules, AreRightForOneToSeventeenRanksAndAwkwardCounts) {
+  for (const Collective collective : kCollectives) {
+    for (int p = 1; p <= kMaxRanks; ++p) {
+      const std::set<std::int64_t> counts{0, 1, p - 1, p, 65537};
+      prove_collective(collective, p, Elems(counts.begin(), counts.end()));
+    }
+  }
+}
+
+TEST(Schedules, AreRightForUpToSixtyFourRanks) {
+  for (const Collective collective : kCollectives) {
+    for (const int p : {23, 32, 33, 48, 63, 64}) prove_collective(collective, p, {1003});
+  }
+}
 
 // A pseudo-random but fixed length, zero now and then.
 std::int64_t odd_length(int i, int j) {
   return (i * 7 + j * 13) % 5 == 0 ? 0 : (i + 3) * (j + 1) % 23;
 }
 
-TEST(Schedules, RingAllReduce) {
+TEST(Schedules, AreRightForRowsOfUnequalLengths) {
   for (int p = 1; p <= kMaxRanks; ++p) {
-    for (const std::int64_t n : awkward_counts(p)) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, " << n << " elements");
-      const auto costs = costs_of(p, {.operation = Operation::kAllReduce, .size = p, .elems = n},
-                                  [&](int r) { return ring_all_reduce(r, p, n); });
-      std::int64_t total = 0;
-      for (int r = 0; r < p; ++r) {
-        const ScheduleCost& cost = costs[static_cast<std::size_t>(r)];
-        const std::int64_t want = p == 1 ? 0 : 2 * n - chunk(n, p, r + 1) - chunk(n, p, r + 2);
-        EXPECT_EQ(cost.elems_sent, want);
-        EXPECT_EQ(cost.rounds, 2 * (p - 1));
-        EXPECT_EQ(cost.messages_sent, 2 * (p - 1));
-        total += cost.elems_sent;
+    Elems counts;
+    for (int r = 0; r < p; ++r) counts.push_back(odd_length(r, p));
+    for (const Collective collective : kCollectives) {
+      if (!has_rows(collective)) continue;
+      for (const std::string_view algorithm : algorithms_of(collective, true)) {
+        for (const int root : roots_of(collective, p)) {
+          prove_everything({.collective = collective,
+                            .algorithm = algorithm,
+                            .size = p,
+                            .root = root,
+                            .counts = counts});
+        }
       }
-      EXPECT_EQ(total, 2 * n * (p - 1));
-    }
-  }
-}
-
-TEST(Schedules, CanonicalAllReduceFoldsInRankOrder) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    for (const std::int64_t n : awkward_counts(p)) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, " << n << " elements");
-      const ScheduleClaim claim{
-          .operation = Operation::kAllReduce, .size = p, .elems = n, .rank_order = true};
-      const auto costs = costs_of(p, claim, [&](int r) { return canonical_all_reduce(r, p, n); });
-      for (int r = 0; r < p; ++r) {
-        const std::int64_t own = chunk(n, p, r);
-        EXPECT_EQ(costs[static_cast<std::size_t>(r)].elems_sent, n - own + (p - 1) * own);
-        EXPECT_EQ(costs[static_cast<std::size_t>(r)].rounds, p == 1 ? 0 : 2);
-      }
-    }
-  }
-}
-
-TEST(Schedules, ReduceScatters) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    for (const std::int64_t n : awkward_counts(p)) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, rows of " << n);
-      ScheduleClaim claim{.operation = Operation::kReduceScatter, .size = p, .elems = n};
-      const auto ring = costs_of(p, claim, [&](int r) { return ring_reduce_scatter(r, p, n); });
-      claim.rank_order = true;
-      const auto canonical =
-          costs_of(p, claim, [&](int r) { return canonical_reduce_scatter(r, p, n); });
-      for (std::size_t r = 0; r < ring.size(); ++r) {
-        EXPECT_EQ(ring[r].elems_sent, (p - 1) * n);
-        EXPECT_EQ(ring[r].messages_sent, p - 1);
-        EXPECT_EQ(canonical[r].elems_sent, (p - 1) * n);
-        EXPECT_EQ(canonical[r].rounds, 1);
-      }
-    }
-  }
-}
-
-TEST(Schedules, AllGathers) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    for (const std::int64_t n : awkward_counts(p)) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, blocks of " << n);
-      const Counts counts(static_cast<std::size_t>(p), n);
-      const ScheduleClaim claim{.operation = Operation::kAllGather, .size = p, .counts = counts};
-      const auto costs = costs_of(p, claim, [&](int r) { return ring_all_gather(r, p, n); });
-      for (const ScheduleCost& cost : costs) EXPECT_EQ(cost.elems_sent, (p - 1) * n);
-    }
-  }
-}
-
-TEST(Schedules, AllGatherOfUnequalBlocks) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    SCOPED_TRACE(testing::Message() << p << " ranks");
-    Counts counts;
-    std::int64_t total = 0;
-    for (int r = 0; r < p; ++r) total += counts.emplace_back(odd_length(r, 1));
-    const ScheduleClaim claim{.operation = Operation::kAllGather, .size = p, .counts = counts};
-    const auto costs = costs_of(p, claim, [&](int r) { return ring_all_gather_v(r, counts); });
-    for (int r = 0; r < p; ++r) {
-      const auto next = static_cast<std::size_t>((r + 1) % p);
-      EXPECT_EQ(costs[static_cast<std::size_t>(r)].elems_sent, total - counts[next]);
-    }
-  }
-}
-
-TEST(Schedules, AllToAll) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    for (const std::int64_t n : awkward_counts(p)) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, rows of " << n);
-      const Counts counts(static_cast<std::size_t>(p * p), n);
-      const ScheduleClaim claim{.operation = Operation::kAllToAll, .size = p, .counts = counts};
-      const auto costs = costs_of(p, claim, [&](int r) { return pairwise_all_to_all(r, p, n); });
-      for (const ScheduleCost& cost : costs) EXPECT_EQ(cost.elems_sent, (p - 1) * n);
     }
   }
 }
 
 TEST(Schedules, AllToAllOfUnequalRows) {
   for (int p = 1; p <= kMaxRanks; ++p) {
-    SCOPED_TRACE(testing::Message() << p << " ranks");
-    Counts counts;
+    ScheduleClaim claim{.operation = Collective::kAllToAll, .size = p};
     for (int i = 0; i < p; ++i) {
-      for (int j = 0; j < p; ++j) counts.push_back(odd_length(i, j));
+      for (int j = 0; j < p; ++j) claim.counts.push_back(odd_length(i, j));
     }
-    const auto at = [&](int i, int j) { return counts[static_cast<std::size_t>(i * p + j)]; };
-    const auto make = [&](int r) {
-      Counts send, recv;
-      for (int other = 0; other < p; ++other) {
-        send.push_back(at(r, other));
-        recv.push_back(at(other, r));
-      }
-      return pairwise_all_to_all_v(r, send, recv);
-    };
-    const auto costs =
-        costs_of(p, {.operation = Operation::kAllToAll, .size = p, .counts = counts}, make);
-    for (int r = 0; r < p; ++r) {
-      std::int64_t want = 0;
-      for (int j = 0; j < p; ++j) want += j == r ? 0 : at(r, j);
-      EXPECT_EQ(costs[static_cast<std::size_t>(r)].elems_sent, want);
-    }
-  }
-}
-
-TEST(Schedules, BinomialBroadcastFromEveryRoot) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    for (int root = 0; root < p; ++root) {
-      for (const std::int64_t n : awkward_counts(p)) {
-        SCOPED_TRACE(testing::Message()
-                     << p << " ranks, root " << root << ", " << n << " elements");
-        const ScheduleClaim claim{
-            .operation = Operation::kBroadcast, .size = p, .elems = n, .root = root};
-        const auto costs =
-            costs_of(p, claim, [&](int r) { return binomial_broadcast(r, p, root, n); });
-        std::int64_t total = 0;
-        for (const ScheduleCost& cost : costs) {
-          total += cost.elems_sent;
-          EXPECT_LE(cost.rounds, log2_up(p));
+    for (const std::string_view algorithm : algorithms_of(Collective::kAllToAll, true)) {
+      std::vector<Schedule> schedules;
+      for (int r = 0; r < p; ++r) {
+        Elems to, from;
+        for (int other = 0; other < p; ++other) {
+          to.push_back(odd_length(r, other));
+          from.push_back(odd_length(other, r));
         }
-        EXPECT_EQ(total, (p - 1) * n);
-        EXPECT_EQ(costs[static_cast<std::size_t>(root)].rounds, log2_up(p));
+        schedules.push_back(make_schedule({.collective = Collective::kAllToAll,
+                                           .algorithm = algorithm,
+                                           .rank = r,
+                                           .size = p,
+                                           .counts = to,
+                                           .recv_counts = from}));
+      }
+      const auto costs = check_schedules(schedules, claim);
+      EXPECT_TRUE(costs.has_value())
+          << p << " ranks by " << algorithm << ": " << costs.error().message();
+    }
+  }
+}
+
+// Nodes of any shape: blocks, dealt out, one rank alone, unequal.
+TEST(Schedules, TwoLevelsAndBlueConnectOnNodesOfAnyShape) {
+  const std::vector<std::vector<int>> shapes{
+      {0, 0, 1, 1},          {0, 1, 0, 1},
+      {0, 1, 2, 3},          {7, 7, 7, 7, 7, 7},
+      {0, 0, 0, 1, 1, 1},    {0, 0, 0, 0, 1},
+      {5, 4, 5, 4, 5, 3, 3}, {0, 1, 2, 0, 1, 2, 0, 1, 2},
+      {2, 2, 0, 0, 0, 1},    {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3}};
+  for (const std::vector<int>& shape : shapes) {
+    for (const std::string_view algorithm : {"two_level", "blueconnect"}) {
+      for (const std::int64_t elems : {0, 1, 11, 4096, 65537}) {
+        prove_everything({.algorithm = algorithm,
+                          .size = static_cast<int>(shape.size()),
+                          .elems = elems,
+                          .node_of = shape});
       }
     }
   }
 }
 
-TEST(Schedules, DisseminationBarrier) {
-  for (int p = 1; p <= kMaxRanks; ++p) {
-    SCOPED_TRACE(testing::Message() << p << " ranks");
-    const auto costs = costs_of(p, {.operation = Operation::kBarrier, .size = p},
-                                [&](int r) { return dissemination_barrier(r, p); });
-    for (const ScheduleCost& cost : costs) {
-      EXPECT_EQ(cost.messages_sent, log2_up(p));
-      EXPECT_EQ(cost.elems_sent, 0);
+TEST(Schedules, BlueConnectTakesAnyFactors) {
+  const std::vector<std::vector<int>> factors{{12},   {2, 6},    {6, 2},    {3, 4},
+                                              {4, 3}, {2, 3, 2}, {2, 2, 3}, {1, 12, 1}};
+  for (const std::vector<int>& levels : factors) {
+    for (const std::int64_t elems : {5, 144, 65537}) {
+      prove_everything({.algorithm = "blueconnect", .size = 12, .elems = elems, .levels = levels});
+    }
+  }
+}
+
+TEST(Schedules, AParameterServerMayBeAnyRank) {
+  for (int p = 1; p <= 9; ++p) {
+    for (int root = 0; root < p; ++root) {
+      prove_everything({.algorithm = "parameter_server", .size = p, .elems = 10, .root = root});
     }
   }
 }
@@ -204,24 +197,24 @@ TEST(Schedules, RingOfTwoByHand) {
     return Place{BufferId::kOut, {begin, end}};
   };
   EXPECT_EQ(schedule.rounds[0][0].op, Step::Op::kSend);
-  EXPECT_EQ(schedule.rounds[0][0].from, out(2, 3));
+  EXPECT_EQ(schedule.rounds[0][0].from, out(0, 2));
   EXPECT_EQ(schedule.rounds[0][1].op, Step::Op::kRecvReduce);
-  EXPECT_EQ(schedule.rounds[0][1].to, out(0, 2));
+  EXPECT_EQ(schedule.rounds[0][1].to, out(2, 3));
   EXPECT_EQ(schedule.rounds[0][2].op, Step::Op::kFinish);
-  EXPECT_EQ(schedule.rounds[0][2].to, out(0, 2));
-  EXPECT_EQ(schedule.rounds[1][0].from, out(0, 2));
+  EXPECT_EQ(schedule.rounds[0][2].to, out(2, 3));
+  EXPECT_EQ(schedule.rounds[1][0].from, out(2, 3));
   EXPECT_EQ(schedule.rounds[1][1].op, Step::Op::kRecvCopy);
-  EXPECT_EQ(schedule.rounds[1][1].to, out(2, 3));
+  EXPECT_EQ(schedule.rounds[1][1].to, out(0, 2));
 }
 
 TEST(Schedules, PrintAsATable) {
   EXPECT_EQ(to_string(ring_all_reduce(0, 2, 2)),
             "rank 0 of 2: in 2, out 2, scratch 0 elements, in place\n"
-            "  round  1  out[0, 1) -> rank 1\n"
-            "            out[1, 2) op= rank 1\n"
-            "            finish out[1, 2)\n"
-            "  round  2  out[1, 2) -> rank 1\n"
-            "            out[0, 1) <- rank 1\n");
+            "  round  1  out[1, 2) -> rank 1\n"
+            "            out[0, 1) op= rank 1\n"
+            "            finish out[0, 1)\n"
+            "  round  2  out[0, 1) -> rank 1\n"
+            "            out[1, 2) <- rank 1\n");
 }
 
 }  // namespace

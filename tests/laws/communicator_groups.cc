@@ -119,7 +119,7 @@ std::string count_bytes(Communicator& world) {
   if (auto fault = sum_job_ranks(world, 3, 1001); !fault.empty()) return fault;
   const auto chunk = [&](int c) { return piece(1001, p, c % p).size(); };
   const int r = world.rank();
-  const std::int64_t elems = p == 1 ? 0 : 2 * 1001 - chunk(r + 1) - chunk(r + 2);
+  const std::int64_t elems = p == 1 ? 0 : 2 * 1001 - chunk(r) - chunk(r + 1);
   const std::uint64_t want = 3 * 4 * static_cast<std::uint64_t>(elems);
   const std::uint64_t sent = world.bytes_sent() - before;
   if (sent != want) {

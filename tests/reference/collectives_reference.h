@@ -82,34 +82,36 @@ std::vector<std::byte> inputs(int rank, std::int64_t first, std::int64_t count) 
   return bytes;
 }
 
+// In the type that additions are made in: not rounded to kType.
 template <DType kType>
-typename Element<kType>::Stored combine(ReduceOp op, typename Element<kType>::Stored a,
-                                        typename Element<kType>::Stored b) {
-  using E = Element<kType>;
-  const auto x = E::widen(a);
-  const auto y = E::widen(b);
-  if (op == ReduceOp::kMax) return x < y ? b : a;
-  if (op == ReduceOp::kMin) return y < x ? b : a;
-  return E::narrow(static_cast<typename E::Computed>(x + y));
+typename Element<kType>::Computed combine(ReduceOp op, typename Element<kType>::Computed x,
+                                          typename Element<kType>::Stored b) {
+  using Computed = typename Element<kType>::Computed;
+  const Computed y = Element<kType>::widen(b);
+  if (op == ReduceOp::kMax) return x < y ? y : x;
+  if (op == ReduceOp::kMin) return y < x ? y : x;
+  return static_cast<Computed>(x + y);
 }
 
-// Element i of all ranks, combined from rank `first` on, around the circle.
+// Element i of all ranks, combined from rank `first` on, around the circle. A mean's factor belongs
+// to the last step. once: rounded to kType only then, else after every step.
 template <DType kType>
-typename Element<kType>::Stored fold(ReduceOp op, int size, int first, std::int64_t i) {
+typename Element<kType>::Stored fold(ReduceOp op, int size, int first, std::int64_t i, bool once) {
   using E = Element<kType>;
-  auto sum = input<kType>(first, i);
-  for (int k = 1; k < size; ++k) sum = combine<kType>(op, sum, input<kType>((first + k) % size, i));
-  if constexpr (is_floating<kType>()) {
-    using Computed = typename E::Computed;
-    if (op == ReduceOp::kMean && size > 1) {
-      sum = E::narrow(E::widen(sum) * static_cast<Computed>(1.0 / size));
-    }
+  using Computed = typename E::Computed;
+  Computed sum = E::widen(input<kType>(first, i));
+  for (int k = 1; k < size; ++k) {
+    if (!once) sum = E::widen(E::narrow(sum));
+    sum = combine<kType>(op, sum, input<kType>((first + k) % size, i));
   }
-  return sum;
+  if constexpr (is_floating<kType>()) {
+    if (op == ReduceOp::kMean && size > 1) sum *= static_cast<Computed>(1.0 / size);
+  }
+  return E::narrow(sum);
 }
 
-// The canonical order starts from rank 0; a ring's chunk c from rank c (all_reduce) or c + 1
-// (reduce_scatter), where its walk begins.
+// The canonical order starts from rank 0 and is rounded once; a ring's chunk c starts from rank
+// c + 1, where its walk begins, and is rounded at every rank.
 template <DType kType>
 std::vector<std::byte> all_reduce(ReduceOp op, int size, std::int64_t elems, bool canonical) {
   using Stored = typename Element<kType>::Stored;
@@ -117,7 +119,7 @@ std::vector<std::byte> all_reduce(ReduceOp op, int size, std::int64_t elems, boo
   for (int c = 0; c < size; ++c) {
     const Range chunk = piece(elems, size, c);
     for (std::int64_t i = chunk.begin; i < chunk.end; ++i) {
-      const Stored value = fold<kType>(op, size, canonical ? 0 : c, i);
+      const Stored value = fold<kType>(op, size, canonical ? 0 : (c + 1) % size, i, canonical);
       std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(Stored), &value,
                   sizeof(Stored));
     }
@@ -131,7 +133,8 @@ std::vector<std::byte> reduce_scatter(ReduceOp op, int size, int rank, std::int6
   using Stored = typename Element<kType>::Stored;
   std::vector<std::byte> bytes(static_cast<std::size_t>(elems) * sizeof(Stored));
   for (std::int64_t i = 0; i < elems; ++i) {
-    const Stored value = fold<kType>(op, size, canonical ? 0 : (rank + 1) % size, rank * elems + i);
+    const Stored value =
+        fold<kType>(op, size, canonical ? 0 : (rank + 1) % size, rank * elems + i, canonical);
     std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(Stored), &value,
                 sizeof(Stored));
   }

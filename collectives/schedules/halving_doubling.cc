@@ -1,0 +1,168 @@
+// Recursive halving and doubling, for any number of ranks (halves.h): a group and its rows are
+// halved together. ceil(log2 p) rounds either way.
+//
+//   reduce-scatter (halving)   every rank sends what it has of the other half's rows to its partner
+//                              there and adds what comes for its own half; then each half goes on
+//                              alone. n - |own row| elements at the most from a rank, exactly so
+//                              where p is a power of two
+//   all-gather (doubling)      the same backwards: halves that are complete exchange their rows
+//   all-reduce                 both, over chunks: 2 ceil(log2 p) rounds and 2n(p-1)/p elements
+//   where
+//                              p is a power of two that divides n
+//   broadcast                  scatter down a binomial tree, then all-gather by doubling
+//   reduce                     reduce-scatter by halving, then gather up a binomial tree
+//
+// Where halves differ by one, the odd one out adds no round: its partner's partner listens to two.
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 2005; for the
+// broadcast van de Geijn, J. Parallel Distrib. Comput. 1994.
+#include <algorithm>
+#include <utility>
+
+#include "collectives/schedules/halves.h"
+#include "collectives/schedules/schedules.h"
+#include "collectives/schedules/steps.h"
+
+namespace gradwire {
+namespace {
+
+Range rows_in(const std::vector<Range>& rows, Interval ranks) {
+  return stretch_of(rows, ranks.first, ranks.last);
+}
+
+// In place: `place` turns a range of all rows into where it is.
+template <typename PlaceOf>
+void add_halving(Schedule& schedule, const std::vector<Range>& rows, const PlaceOf& place) {
+  for (const Split& split : splits_of(schedule.rank, schedule.size)) {
+    Round round{send_step(split.send_to, place(rows_in(rows, split.other)))};
+    for (const int peer : split.recv_from) {
+      round.push_back(recv_reduce(peer, place(rows_in(rows, split.own))));
+    }
+    schedule.rounds.push_back(std::move(round));
+  }
+  const Range own = rows[static_cast<std::size_t>(schedule.rank)];
+  if (schedule.size > 1) schedule.rounds.back().push_back(finish_step(place(own)));
+}
+
+// In place over kOut, where the own row is.
+void add_doubling(Schedule& schedule, const std::vector<Range>& rows) {
+  const std::vector<Split> splits = splits_of(schedule.rank, schedule.size);
+  for (auto split = splits.rbegin(); split != splits.rend(); ++split) {
+    Round round{recv_copy(split->send_to, out_place_of(rows_in(rows, split->other)))};
+    for (const int peer : split->recv_from) {
+      round.push_back(send_step(peer, out_place_of(rows_in(rows, split->own))));
+    }
+    schedule.rounds.push_back(std::move(round));
+  }
+}
+
+// As add_halving, but kIn survives: the first values that arrive are put down in scratch, at
+// `base` less than in kIn, and the own ones added to them. The last split always brings some.
+void add_halving_from_input(Schedule& schedule, const std::vector<Range>& rows,
+                            std::span<const Split> splits, std::int64_t base) {
+  bool moved = false;
+  const auto held = [&](Range range) {
+    return moved ? scratch_place_of(shifted(range, -base)) : in_place_of(range);
+  };
+  for (const Split& split : splits) {
+    const Range own = rows_in(rows, split.own);
+    Round round{send_step(split.send_to, held(rows_in(rows, split.other)))};
+    for (const int peer : split.recv_from) {
+      const Place target = scratch_place_of(shifted(own, -base));
+      const bool first = !moved && peer == split.recv_from.front();
+      round.push_back(first ? recv_copy(peer, target) : recv_reduce(peer, target));
+    }
+    if (!moved && !split.recv_from.empty()) {
+      round.push_back(local_reduce(in_place_of(own), scratch_place_of(shifted(own, -base))));
+      moved = true;
+    }
+    schedule.rounds.push_back(std::move(round));
+  }
+}
+
+}  // namespace
+
+Schedule halving_doubling_all_reduce(int rank, int size, std::int64_t elems) {
+  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
+  schedule.in_place = true;
+  schedule.divisible = false;
+  const std::vector<Range> chunks = pieces_of(elems, size);
+  add_halving(schedule, chunks, out_place_of);
+  add_doubling(schedule, chunks);
+  return schedule;
+}
+
+Schedule halving_reduce_scatter(int rank, Counts counts) {
+  const int size = static_cast<int>(counts.size());
+  const std::vector<Range> rows = rows_of(counts);
+  const Range own = rows[static_cast<std::size_t>(rank)];
+  const Place out = out_place_of({0, own.size()});
+  Schedule schedule{
+      .rank = rank, .size = size, .in_elems = rows.back().end, .out_elems = own.size()};
+  schedule.divisible = false;
+  if (size == 1) {
+    schedule.rounds.push_back({local_copy(in_place_of(own), out)});
+    return schedule;
+  }
+  const std::vector<Split> splits = splits_of(rank, size);
+  const Range most = rows_in(rows, splits.front().own);
+  schedule.scratch_elems = most.size();
+  add_halving_from_input(schedule, rows, splits, most.begin);
+  const Place sum = scratch_place_of(shifted(own, -most.begin));
+  schedule.rounds.back().push_back(finish_step(sum));
+  schedule.rounds.back().push_back(local_copy(sum, out));
+  return schedule;
+}
+
+Schedule doubling_all_gather(int rank, Counts counts) {
+  const std::vector<Range> rows = rows_of(counts);
+  const Range own = rows[static_cast<std::size_t>(rank)];
+  Schedule schedule{.rank = rank,
+                    .size = static_cast<int>(counts.size()),
+                    .in_elems = own.size(),
+                    .out_elems = rows.back().end,
+                    .divisible = false};
+  schedule.rounds.push_back({local_copy(in_place_of({0, own.size()}), out_place_of(own))});
+  add_doubling(schedule, rows);
+  return schedule;
+}
+
+Schedule scatter_all_gather_broadcast(int rank, int size, int root, std::int64_t elems) {
+  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
+  schedule.in_place = true;
+  schedule.divisible = false;
+  const std::vector<Range> chunks = pieces_of(elems, size);
+  for (const TreeEdge& edge : tree_edges_of(rank, size, root)) {
+    const Place moved = out_place_of(rows_in(chunks, edge.moved));
+    schedule.rounds.push_back(
+        {edge.to_head ? recv_copy(edge.peer, moved) : send_step(edge.peer, moved)});
+  }
+  add_doubling(schedule, chunks);
+  return schedule;
+}
+
+// The root works in its output, the others in scratch of n elements.
+Schedule scatter_gather_reduce(int rank, int size, int root, std::int64_t elems) {
+  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .divisible = false};
+  const std::vector<Range> chunks = pieces_of(elems, size);
+  const auto place = [=](Range range) {
+    return rank == root ? out_place_of(range) : scratch_place_of(range);
+  };
+  if (rank == root) {
+    schedule.out_elems = elems;
+    schedule.rounds.push_back({local_copy(in_place_of({0, elems}), out_place_of({0, elems}))});
+    add_halving(schedule, chunks, place);
+  } else {
+    schedule.scratch_elems = elems;
+    add_halving_from_input(schedule, chunks, splits_of(rank, size), 0);
+    schedule.rounds.back().push_back(finish_step(place(chunks[static_cast<std::size_t>(rank)])));
+  }
+  const std::vector<TreeEdge> edges = tree_edges_of(rank, size, root);
+  for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
+    const Place moved = place(rows_in(chunks, edge->moved));
+    schedule.rounds.push_back(
+        {edge->to_head ? send_step(edge->peer, moved) : recv_copy(edge->peer, moved)});
+  }
+  return schedule;
+}
+
+}  // namespace gradwire
