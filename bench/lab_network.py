@@ -2,8 +2,8 @@
 
 Each host has its own network, process, IPC, host name and /dev/shm, so that nothing but its link leads to the others.
 A link is shaped on both of its ends (as a switch's port and a host's card are), in both directions independently.
-Every namespace of a laboratory is named gwlab-PID-..., PID being the process that owns it. When that is gone, however it
-went, the next laboratory removes what it left.
+Every namespace of a laboratory is named gwlab-PID-START-..., which is the process that owns it. When that is gone,
+however it went, the next laboratory removes what it left.
 """
 import ctypes
 import os
@@ -53,13 +53,17 @@ def remove(names):
         subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
 
 
-def owner_lives(name):
-    """Whether the process that the name speaks of is there and has it as its own."""
-    pid = name.split("-")[1]
+def started(pid):
+    """When a process started, in ticks since boot; None when there is none. With the number it names one process."""
     try:
-        return b"lab" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:
-        return False
+        return None
+
+
+def owner_lives(name):
+    pid, start = name.split("-")[1:3]
+    return started(pid) == start
 
 
 def check_machine():
@@ -68,7 +72,7 @@ def check_machine():
     for tool in ("ip", "tc", "unshare"):
         if shutil.which(tool) is None:
             raise LabUnavailable(f"no program '{tool}' (Debian: iproute2, util-linux)")
-    probe = f"{PREFIX}-{os.getpid()}-probe"
+    probe = f"{PREFIX}-{os.getpid()}-{started(os.getpid())}-probe"
     try:
         run("ip", "netns", "add", probe)
         run("ip", "-n", probe, "link", "add", "name", "end0", "type", "veth", "peer", "name", "end1")
@@ -94,7 +98,7 @@ class Lab:
         self.hosts = hosts
         self.rate = rate
         self.bits = bits_of(rate)
-        self.base = f"{PREFIX}-{os.getpid()}"
+        self.base = f"{PREFIX}-{os.getpid()}-{started(os.getpid())}"
         self.switch = f"{self.base}-switch"
 
     def name(self, host):

@@ -27,7 +27,7 @@ THIRD_PARTY = {
     r"^zlib\.h$": ["trainer/"],
     r"^nlohmann/": ["apps/", "trainer/", "tests/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],
-    r"^mpi\.h$": ["bench/peers/"],
+    r"^mpi\.h$|^gloo/": ["bench/peers/"],
     r"^gtest/|^gmock/": ["tests/"],
     r"^torch/": ["adapters/torch/"],
 }
