@@ -46,6 +46,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name,
   if (name == "ucx") {
     UcxOptions ucx;
     ucx.liveness_seconds = liveness_seconds;
+    ucx.interfaces = environment("GRADWIRE_IFNAME").value_or("");
     ucx.log = log;
     return make_ucx_transport(rendezvous, ucx);
   }

@@ -5,17 +5,26 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradwire::ucx {
 
-// "1.13.1": the library that runs, which need not be the one that was compiled against.
-std::string library_version();
+struct Lane {
+  std::string transport;  // "sysv", "tcp", "rc_mlx5"
+  std::string device;     // "memory", "eth0", "mlx5_0:1"
+  bool operator==(const Lane&) const = default;
+};
 
-// The transports that UCX took for an endpoint, in its order: "sysv", "tcp+cma"; "?" if it does not
-// say.
-std::string lanes_of(ucp_ep_h endpoint);
+// The lanes that UCX took for an endpoint, in its order, each once; empty if it does not say.
+std::vector<Lane> lanes_of(ucp_ep_h endpoint);
 
 // The same from the text of ucp_ep_print_info(), which is all that UCX before 1.15 offers.
-std::string lanes_in(std::string_view text);
+std::vector<Lane> lanes_in(std::string_view text);
+
+// "sysv+cma", "tcp/eth0+tcp/eth1": devices where they are a network's; "?" for none.
+std::string text_of(const std::vector<Lane>& lanes);
+// Whether bulk between two processes of one host goes over a network device: peer error handling
+// does that to UCX when it is not told otherwise.
+bool network_only(const std::vector<Lane>& lanes);
 
 }  // namespace gradwire::ucx

@@ -331,7 +331,7 @@ std::string Peers::describe_lanes() const {
   std::map<std::string, std::string> ranks_by_lanes;
   for (const auto& peer : peers_) {
     if (peer->data == nullptr) continue;
-    std::string& ranks = ranks_by_lanes[lanes_of(peer->data)];
+    std::string& ranks = ranks_by_lanes[text_of(lanes_of(peer->data))];
     ranks += format(ranks.empty() ? "%d" : ", %d", peer->rank);
   }
   std::string text;

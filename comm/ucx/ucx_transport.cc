@@ -129,7 +129,7 @@ Status UcxTransport::start() {
   std::random_device entropy;
   nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
-  GW_ASSIGN(worker_, ucx::Worker::make());
+  GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
   const auto epoch = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0x7f);
   const auto duration = [](double seconds) {
     return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));

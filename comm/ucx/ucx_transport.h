@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "base/log.h"
 #include "gradwire/rendezvous.h"
@@ -18,6 +19,9 @@ struct UcxOptions {
   // Between processes of one host that may read each other's memory (process_vm_readv), messages of
   // more than `single_copy_bytes` are copied once, by the receiver. SIZE_MAX: never.
   std::size_t single_copy_bytes = 32768;
+  // Network interfaces to use, with commas between: "eth0", "eth0,eth1", "mlx5_0:1". "": all that
+  // are up, without the bridges of containers. UCX_NET_DEVICES in the environment goes before.
+  std::string interfaces = {};
   Log log;  // info: UCX version and the transports taken; warn: losses
 };
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "comm/ucx/settings.h"
@@ -28,24 +29,25 @@ constexpr int kMostEvents = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<Worker>> Worker::make() {
+Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options) {
   std::unique_ptr<Worker> worker(new Worker);
-  GW_TRY(worker->start());
+  GW_TRY(worker->start(options));
   return worker;
 }
 
-Status Worker::start() {
+Status Worker::start(const SettingsOptions& options) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
-  GW_ASSIGN(ucp_config_t * config, read_settings());
+  GW_ASSIGN(Settings settings, read_settings(options));
+  settings_ = std::move(settings.list);
+  devices_ = std::move(settings.devices);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "gradwire";
-  ucs_status_t status = ucp_init(&params, config, &context_);
-  ucp_config_release(config);
+  ucs_status_t status = ucp_init(&params, settings.config.get(), &context_);
   if (status != UCS_OK) {
     context_ = nullptr;
     return error("ucp_init", status);

@@ -1,11 +1,17 @@
+#include <cstdint>
+#include <cstdlib>
+
 #include "comm/ucx/ucx_transport.h"
 #include "tests/laws/process_backend.h"
 
 namespace gradwire::laws {
 namespace {
 
-TransportBackend ucx(std::string name, std::size_t single_copy_bytes) {
+// transports: as in UCX_TLS. Every rank is a process of its own, so its environment is, too.
+TransportBackend ucx(std::string name, std::size_t single_copy_bytes,
+                     const std::string& transports = "all") {
   return process_backend(std::move(name), [=](const Rendezvous& rendezvous) {
+    setenv("UCX_TLS", transports.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
     return make_ucx_transport(rendezvous, {.heartbeat_seconds = 0.25,
                                            .liveness_seconds = 2,
                                            .single_copy_bytes = single_copy_bytes,
@@ -14,7 +20,8 @@ TransportBackend ucx(std::string name, std::size_t single_copy_bytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportLaws,
-                         testing::Values(ucx("shared_memory", SIZE_MAX), ucx("single_copy", 8192)),
+                         testing::Values(ucx("shared_memory", SIZE_MAX), ucx("single_copy", 8192),
+                                         ucx("tcp", SIZE_MAX, "tcp")),
                          backend_name);
 
 }  // namespace
