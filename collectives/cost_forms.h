@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "collectives/cost_model.h"
 
@@ -26,17 +28,25 @@ struct CostShape {
   bool divides = false;       // p divides n
   bool alike = false;         // nodes have the same number of ranks
   bool flat() const { return nodes == 1 || per_node == 1; }
-  // Whether ranks `distance` apart, in groups that begin at its multiples, share a node.
+  std::vector<int> levels;  // of blueconnect
+
+  // Whether ranks `distance` apart, in groups of twice as many, share a node.
   bool near(std::int64_t distance) const;
+  // Whether groups of 2, 4, 8, ... ranks are whole or inside one node: `near` says all then.
+  bool aligned() const;
 
   // `count` messages of `bytes` one after another...
   CostTerms intra(std::int64_t count, std::int64_t bytes) const;
   CostTerms inter(std::int64_t count, std::int64_t bytes) const;
-  // ... over whatever is slowest among the links that such a pattern crosses,
+  // ... between ranks `distance` apart in groups of twice as many,
+  CostTerms apart(std::int64_t distance, std::int64_t count, std::int64_t bytes) const;
+  // ... over whatever is slowest among the links that a turn of all ranks crosses.
   CostTerms hops(std::int64_t count, std::int64_t bytes) const;
-  // ... or one each to the ranks 1, 2, 4, ... places on,
-  CostTerms doubling(std::int64_t bytes) const;
-  // ... or all at once from one port to as many peers.
+  // What `count` messages add that leave the same port behind another one.
+  CostTerms following(std::int64_t count, std::int64_t bytes) const;
+  // One from each rank to the next, one behind the other.
+  CostTerms line(std::int64_t bytes) const;
+  // As many at once from one port, or to one.
   CostTerms burst(std::int64_t count, std::int64_t bytes) const;
 };
 
@@ -45,13 +55,36 @@ CostTerms operator+(CostTerms a, const CostTerms& b);
 
 int ceil_log2(std::int64_t x);
 
+// Costs that several algorithms are made of. `chunk` is the bytes of one rank's part.
+CostTerms halving_terms(const CostShape& s, std::int64_t chunk);        // reduce-scatter
+CostTerms doubling_terms(const CostShape& s, std::int64_t chunk);       // all-gather
+CostTerms interval_tree_terms(const CostShape& s, std::int64_t chunk);  // gather or scatter
+struct Knomial {
+  CostTerms broadcast;
+  CostTerms reduce;
+  std::int64_t children = 0;  // of the root
+  int levels = 0;
+};
+Knomial knomial_terms(const CostShape& s, int radix, std::int64_t bytes);
+// Double trees: one cut through all levels but the top's, two children each...
+CostTerms tree_levels(const CostShape& s, std::int64_t bytes);
+// ... and what `count` messages add that keep every port, a third of them between nodes.
+CostTerms tree_follow(const CostShape& s, std::int64_t count, std::int64_t bytes);
+Cost double_tree_one_way(const CostShape& s);
+// Cuts of a pipeline: the power of 2 that makes terms_of(cuts) fastest.
+std::int64_t best_cuts(const CostShape& s, std::int64_t elems,
+                       const std::function<CostTerms(std::int64_t cuts)>& terms_of);
+
 // By collective; nullopt where the algorithm has no closed form.
-std::optional<Cost> all_reduce_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> reduce_scatter_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> reduce_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> broadcast_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> all_gather_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> all_to_all_cost(const CostShape& shape, std::string_view algorithm);
-std::optional<Cost> barrier_cost(const CostShape& shape, std::string_view algorithm);
+std::optional<Cost> all_reduce_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> reduce_scatter_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> reduce_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> exclusive_scan_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> broadcast_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> all_gather_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> all_to_all_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> gather_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> scatter_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> barrier_cost(const CostShape& s, std::string_view algorithm);
 
 }  // namespace gradwire

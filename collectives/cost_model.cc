@@ -12,7 +12,8 @@ namespace {
 // Whether `bytes` of a question are those of all ranks' rows.
 bool has_rows(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-         collective == Collective::kAllToAll;
+         collective == Collective::kAllToAll || collective == Collective::kGather ||
+         collective == Collective::kScatter;
 }
 
 // How long it takes until all of p ranks know what one knew: whoever knows tells the next one every
@@ -70,8 +71,12 @@ std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algor
     case Collective::kAllToAll: return all_to_all_cost(shape, algorithm);
     case Collective::kBroadcast: return broadcast_cost(shape, algorithm);
     case Collective::kBarrier: return barrier_cost(shape, algorithm);
-    default: return std::nullopt;
+    case Collective::kReduce: return reduce_cost(shape, algorithm);
+    case Collective::kGather: return gather_cost(shape, algorithm);
+    case Collective::kScatter: return scatter_cost(shape, algorithm);
+    case Collective::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
   }
+  return std::nullopt;
 }
 
 ExactTime lower_bound(const CostQuestion& question) {

@@ -23,6 +23,8 @@ struct CostQuestion {
   std::int64_t bytes = 0;
   std::int64_t elem_bytes = 4;
   LinkModel links = {};
+  std::vector<int> levels = {};  // of blueconnect, from the innermost on; none: {ranks of a node,
+                                 // nodes}, the prime factors of `ranks` where that says nothing
 };
 
 // Elements of the tensor, or of one rank's row: what make_schedule() wants. A row has at least one

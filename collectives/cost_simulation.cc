@@ -1,14 +1,15 @@
 #include "collectives/cost_simulation.h"
 
+#include "collectives/cost_forms.h"
+
 namespace gradwire {
 
 Result<Simulation> simulate_algorithm(const CostQuestion& question, std::string_view algorithm) {
   SimulationOptions options;
   options.links = question.links;
   options.elem_bytes = question.elem_bytes;
-  if (question.nodes < question.ranks) {
-    options.node_of = blocks_of_ranks(question.ranks, question.nodes);
-  }
+  options.node_of = blocks_of_ranks(question.ranks, question.nodes);
+  const std::vector<int> levels = CostShape(question).levels;
   if (const auto cost = cost_of(question, algorithm); cost && cost->segment_bytes > 0) {
     options.segment_bytes = cost->segment_bytes;
     options.slots = kMostSimulatedSlots;
@@ -18,7 +19,13 @@ Result<Simulation> simulate_algorithm(const CostQuestion& question, std::string_
     return simulate(
         question.ranks,
         [&](int rank) {
-          return make_schedule(question.collective, algorithm, rank, question.ranks, n);
+          return make_schedule({.collective = question.collective,
+                                .algorithm = algorithm,
+                                .rank = rank,
+                                .size = question.ranks,
+                                .elems = n,
+                                .node_of = options.node_of,
+                                .levels = levels});
         },
         options);
   };

@@ -45,14 +45,13 @@ class Run {
     std::int64_t bytes = 0;
     std::uint32_t order = 0;  // of the send in its round
     std::int32_t offset = 0;
+    ExactTime ready = {};  // both ends were there
   };
   struct Ports {
     bool out_busy = false;
-    bool out_waits = false;  // its next message stands in a receiver's line
     bool in_busy = false;
-    bool listed = false;              // among the candidates of this instant
-    std::deque<std::size_t> out;      // messages that are ready, in order
-    std::deque<std::size_t> in_line;  // messages that wait for the in-port
+    std::deque<std::size_t> out;  // messages that are ready, in order
+    std::deque<std::size_t> in;
     ExactTime reducing_until;
     std::int64_t sent = 0;
     std::int64_t left_node = 0;
@@ -84,8 +83,8 @@ class Run {
   void match(const End& send, const End& receive, std::int32_t offset);
   void message_arrived(std::size_t thread);
   void start_what_can();
-  void serve_line(Ports& ports);
-  void serve_sender(Ports& ports);
+  bool earlier(std::size_t a, std::size_t b) const;
+  void find_startable();
   void start(std::size_t message);
   Result<Simulation> result() const;
 
@@ -103,9 +102,10 @@ class Run {
   std::unordered_map<std::uint64_t, std::vector<End>> lonely_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t next_number_ = 0;
-  std::vector<std::size_t> fresh_;       // messages that became ready at this instant
-  std::vector<std::size_t> free_lines_;  // places whose in-port became free at this instant
-  std::vector<std::size_t> candidates_;  // places that may send
+  std::vector<std::size_t> fresh_;    // messages that became ready at this instant
+  std::vector<std::size_t> senders_;  // places that may have something to start now
+  std::vector<std::size_t> receivers_;
+  std::vector<std::size_t> startable_;
   Status error_;
 };
 
@@ -132,7 +132,7 @@ Run::Run(const TimedJob& job, const SimulationOptions& options) : job_(job), opt
 }
 
 int Run::cuts_of(std::int64_t elems) const {
-  if (options_.segment_bytes <= 0) return 1;
+  if (options_.segment_bytes <= 0 || !job_.programs.front().divisible) return 1;
   const std::int64_t per_segment =
       std::max<std::int64_t>(1, options_.segment_bytes / options_.elem_bytes);
   return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
@@ -165,8 +165,8 @@ void Run::handle(const Event& event) {
   if (event.kind == Event::Kind::kFree) {
     ports(message.from).out_busy = false;
     ports(message.to).in_busy = false;
-    candidates_.push_back(place_of(message.from));
-    free_lines_.push_back(place_of(message.to));
+    senders_.push_back(place_of(message.from));
+    receivers_.push_back(place_of(message.to));
     return;
   }
   unused_.push_back(event.subject);
@@ -263,64 +263,63 @@ void Run::match(const End& send, const End& receive, std::int32_t offset) {
     index = unused_.back();
     unused_.pop_back();
   }
-  messages_[index] = {send.thread, receive.thread, send.bytes, send.order, offset};
+  messages_[index] = {send.thread, receive.thread, send.bytes, send.order, offset, now_};
   fresh_.push_back(index);
 }
 
-void Run::start_what_can() {
-  const auto earlier = [this](std::size_t a, std::size_t b) {
-    const Message& x = messages_[a];
-    const Message& y = messages_[b];
-    return std::tuple(x.order, threads_[x.from].slot, x.offset) <
-           std::tuple(y.order, threads_[y.from].slot, y.offset);
+bool Run::earlier(std::size_t a, std::size_t b) const {
+  const auto key = [this](std::size_t index) {
+    const Message& m = messages_[index];
+    return std::tuple(m.ready, m.order, threads_[m.from].slot, m.offset);
   };
-  std::ranges::sort(fresh_, earlier);
+  return key(a) < key(b);
+}
+
+// Of every port that has news, the first message whose other port is free too.
+void Run::find_startable() {
+  startable_.clear();
+  const auto look = [this](std::size_t place, bool send) {
+    const Ports& own = ports_[place];
+    if (send ? own.out_busy : own.in_busy) return;
+    const std::deque<std::size_t>& queue = send ? own.out : own.in;
+    const auto free = [&](std::size_t index) {
+      return send ? !ports(messages_[index].to).in_busy : !ports(messages_[index].from).out_busy;
+    };
+    const auto found = std::ranges::find_if(queue, free);
+    if (found != queue.end()) startable_.push_back(*found);
+  };
+  for (const std::size_t place : senders_) look(place, true);
+  for (const std::size_t place : receivers_) look(place, false);
+  std::ranges::sort(startable_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
+}
+
+void Run::start_what_can() {
+  std::ranges::sort(fresh_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
   for (const std::size_t index : fresh_) {
     const std::size_t sender = place_of(messages_[index].from);
     ports_[sender].out.push_back(index);
-    candidates_.push_back(sender);
+    ports(messages_[index].to).in.push_back(index);
+    senders_.push_back(sender);
   }
   fresh_.clear();
-  for (const std::size_t place : free_lines_) serve_line(ports_[place]);
-  free_lines_.clear();
-  std::erase_if(candidates_, [this](std::size_t place) {
-    Ports& ports = ports_[place];
-    return ports.out_busy || ports.out_waits || ports.out.empty() ||
-           std::exchange(ports.listed, true);
-  });
-  std::ranges::sort(candidates_, [&](std::size_t a, std::size_t b) {
-    return earlier(ports_[a].out.front(), ports_[b].out.front());
-  });
-  for (const std::size_t place : candidates_) serve_sender(ports_[place]);
-  candidates_.clear();
-}
-
-void Run::serve_line(Ports& ports) {
-  if (ports.in_busy || ports.in_line.empty()) return;
-  const std::size_t message = ports.in_line.front();
-  ports.in_line.pop_front();
-  ports_[place_of(messages_[message].from)].out_waits = false;
-  start(message);
-}
-
-void Run::serve_sender(Ports& sender) {
-  sender.listed = false;
-  const std::size_t message = sender.out.front();
-  sender.out.pop_front();
-  Ports& receiver = ports(messages_[message].to);
-  if (receiver.in_busy || !receiver.in_line.empty()) {
-    receiver.in_line.push_back(message);
-    sender.out_waits = true;
-    return;
+  // Two may want the same port; whoever loses looks again.
+  for (find_startable(); !startable_.empty(); find_startable()) {
+    for (const std::size_t index : startable_) {
+      const Message& message = messages_[index];
+      if (!ports(message.from).out_busy && !ports(message.to).in_busy) start(index);
+    }
   }
-  start(message);
+  senders_.clear();
+  receivers_.clear();
 }
 
 void Run::start(std::size_t index) {
   const Message& message = messages_[index];
   Ports& sender = ports(message.from);
-  sender.out_busy = true;
-  ports(message.to).in_busy = true;
+  Ports& receiver = ports(message.to);
+  sender.out_busy = receiver.in_busy = true;
+  sender.out.erase(std::ranges::find(sender.out, index));
+  receiver.in.erase(std::ranges::find(receiver.in, index));
   const auto place = static_cast<int>(place_of(message.from));
   const bool inside = job_.same_node(place, (place + message.offset) % job_.size);
   sender.sent += message.bytes;

@@ -5,9 +5,9 @@
 //                is free, keeps the sender's out-port and the receiver's in-port for gap * alpha +
 //                n * beta, and has arrived alpha + n * beta after its start; both ends learn so
 //                then
-//   a port       carries one message at a time, in the order in which they became ready; sends of a
-//                round that become ready together go in the schedule's order. Sending and receiving
-//                do not disturb one another
+//   a port       carries one message at a time: of those whose other end is free, the one that has
+//                been ready longest; sends of a round that became ready together go in the
+//                schedule's order. Sending and receiving do not disturb one another
 //   a round      ends when all its messages have arrived; then its reductions take gamma a byte,
 //   one
 //                after another. Copies are free

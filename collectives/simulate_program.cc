@@ -17,6 +17,7 @@ constexpr int kSpread = 512;
 TimedProgram program_of(const Schedule& schedule) {
   using Op = Step::Op;
   TimedProgram program;
+  program.divisible = schedule.divisible;
   program.round_ends.reserve(schedule.rounds.size());
   for (const Round& round : schedule.rounds) {
     for (const Step& step : round) {

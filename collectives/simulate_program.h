@@ -22,6 +22,7 @@ struct TimedProgram {
   std::vector<TimedStep> steps;
   std::vector<std::uint32_t> round_ends;  // indices into steps
   std::int64_t largest = 0;               // elements of its largest step
+  bool divisible = true;                  // else it runs in one cut
   friend bool operator==(const TimedProgram&, const TimedProgram&) = default;
 };
 

@@ -15,9 +15,11 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array kOperations{Collective::kAllReduce, Collective::kReduceScatter,
-                                 Collective::kAllGather, Collective::kAllToAll,
-                                 Collective::kBroadcast, Collective::kBarrier};
+constexpr std::array kOperations{Collective::kAllReduce,     Collective::kReduceScatter,
+                                 Collective::kAllGather,     Collective::kAllToAll,
+                                 Collective::kBroadcast,     Collective::kReduce,
+                                 Collective::kGather,        Collective::kScatter,
+                                 Collective::kExclusiveScan, Collective::kBarrier};
 
 struct SimFlags {
   CostQuestion question;

@@ -24,7 +24,9 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
 
 constexpr std::array kCollectives{Collective::kAllReduce, Collective::kReduceScatter,
                                   Collective::kAllGather, Collective::kAllToAll,
-                                  Collective::kBroadcast, Collective::kBarrier};
+                                  Collective::kBroadcast, Collective::kBarrier,
+                                  Collective::kReduce,    Collective::kGather,
+                                  Collective::kScatter,   Collective::kExclusiveScan};
 
 std::string text_of(const CostQuestion& question, std::string_view algorithm) {
   return std::string(to_string(question.collective)) + " by " + std::string(algorithm) + ", " +
