@@ -82,7 +82,8 @@ TEST(Sim, RowsAreTheClosedForms) {
 
 TEST(Sim, EveryOperationHasItsAlgorithms) {
   for (const char* operation :
-       {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "barrier"}) {
+       {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
+        "scatter", "exclusive_scan", "barrier"}) {
     const auto found = rows({operation, "--ranks", "6", "--nodes", "2", "--bytes", "1000",
                              "--alpha-intra", "1e-6", "--beta-intra", "1e-10"});
     EXPECT_FALSE(found.empty()) << operation;

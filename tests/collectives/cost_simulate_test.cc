@@ -123,6 +123,63 @@ TEST(Simulate, R7_TheServerSaturatesAndShardingItDoesNot) {
   }
 }
 
+TEST(Simulate, R8_BlueConnectTakesEachLevelsRing) {
+  // 2 ranks on each of 4 nodes, beta between nodes 5 times that inside.
+  SimulationOptions options;
+  options.links = kLinks;
+  options.node_of = blocks_of_ranks(8, 4);
+  const std::int64_t n = 8 * 50000;
+  const auto blueconnect = [&](int rank) {
+    return make_schedule({.collective = Collective::kAllReduce,
+                          .algorithm = "blueconnect",
+                          .rank = rank,
+                          .size = 8,
+                          .elems = n,
+                          .node_of = options.node_of});
+  };
+  const ExactTime alpha = ExactTime::from_seconds(kLinks.alpha_intra);
+  const ExactTime beta = ExactTime::from_seconds(kLinks.beta_intra);
+  const Simulation simulation = run(8, blueconnect, options);
+  EXPECT_EQ(simulation.time, 2 * alpha + 2 * (n / 2) * 4 * beta +      // 2 (p1 - 1)/p1 N
+                                 alphas(6) + betas(6 * (n / 8) * 4) +  // 2 (p2 - 1)/p2 N/p1
+                                 gammas((n / 2) * 4 + 3 * (n / 8) * 4));
+  EXPECT_LT(simulation.time, run(8, all_reduce("ring", 8, n), options).time);
+  // Levels of any size on one network: 2 sum (pi - 1) rounds.
+  const std::vector<int> levels{2, 3, 2};
+  const auto three = [&](int rank) {
+    return make_schedule({.collective = Collective::kAllReduce,
+                          .algorithm = "blueconnect",
+                          .rank = rank,
+                          .size = 12,
+                          .elems = 12 * 1000,
+                          .levels = levels});
+  };
+  EXPECT_EQ(run(12, three, without_gamma()).time,
+            alphas(2 * (1 + 2 + 1)) + betas(2 * 11 * 1000 * 4));
+}
+
+TEST(Simulate, R4_TheServerAmongTheWorkers) {
+  for (int p = 2; p <= 9; ++p) {
+    EXPECT_EQ(run(p, all_reduce("parameter_server", p, 1000), without_gamma()).time,
+              alphas(2) + betas(2 * (p - 1) * 4000));
+  }
+}
+
+TEST(Simulate, ABusyReceiverDoesNotHoldUpWhatIsForOthers) {
+  // Ranks 1 and 2 both send to 0; rank 1 then has something for 3, which is free all the time.
+  const auto schedule_of = [](int rank) {
+    Schedule schedule{.rank = rank, .size = 4, .in_elems = 2000, .out_elems = 2000};
+    const Place all = in_place_of({0, 1000});
+    const Place other = out_place_of({1000, 2000});
+    if (rank == 0) schedule.rounds = {{recv_copy(2, out_place_of({0, 1000})), recv_copy(1, other)}};
+    if (rank == 1) schedule.rounds = {{send_step(0, all), send_step(3, all)}};
+    if (rank == 2) schedule.rounds = {{send_step(0, all)}};
+    if (rank == 3) schedule.rounds = {{recv_copy(1, other)}};
+    return schedule;
+  };
+  EXPECT_EQ(run(4, schedule_of).time, alphas(1) + betas(2 * 4000));
+}
+
 TEST(Simulate, AGapMakesEveryMessageOfARoundCost) {
   const int p = 5;
   const std::int64_t c = 4 * 100;
