@@ -18,6 +18,18 @@ std::string_view to_string(DType type) {
   return "?";
 }
 
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kMean: return "mean";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kProduct: return "product";
+    case ReduceOp::kPreMulSum: return "pre_mul_sum";
+  }
+  return "?";
+}
+
 std::string to_string(const Shape& shape) {
   std::string text = "(";
   for (int i = 0; i < shape.rank; ++i) {

@@ -1,27 +1,28 @@
-// What callers may hand to a Communicator: checks that are the same on every rank's own side.
+// What callers may hand to a Communicator: checks that every rank makes on its own side.
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string_view>
 
+#include "gradwire/op_call.h"
 #include "gradwire/status.h"
-#include "gradwire/tensor.h"
 
 namespace gradwire {
 
-// kUnsupported unless in host memory.
-Status check_host(std::string_view name, Device device);
-// kInvalidArgument for a mean of integers.
-Status check_reduction(std::string_view name, DType dtype, ReduceOp op);
-// kInvalidArgument unless `in` and `out` have the same dtype and in_factor * in = out_factor * out
-// elements.
-Status check_shapes(std::string_view name, ConstTensorView in, std::int64_t in_factor,
-                    ConstTensorView out, std::int64_t out_factor);
-// kInvalidArgument unless there are `size` lengths, none negative, that sum up to `bytes`.
-Status check_lengths(std::string_view name, std::string_view which,
-                     std::span<const std::int64_t> lengths, int size, std::size_t bytes);
-// kInvalidArgument unless 0 <= rank < size.
-Status check_rank(std::string_view name, std::string_view which, int rank, int size);
+// What a call means on this rank, in elements. Counts of a tensor that this rank has no part in
+// (root's `out` elsewhere) are 0.
+struct Extent {
+  DType dtype = DType::kU8;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  std::int64_t agreed = -1;  // the count that all ranks must agree on; -1 where there is none
+  // In place: in's elements [in_begin, in_begin + shared) are out's from out_begin on.
+  std::int64_t shared = 0;
+  std::int64_t in_begin = 0;
+  std::int64_t out_begin = 0;
+};
+
+// kInvalidArgument naming the operation, the value seen and the value wanted; kUnsupported for
+// tensors outside the host's memory.
+Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size);
 
 }  // namespace gradwire

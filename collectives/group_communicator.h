@@ -9,8 +9,8 @@
 
 #include "collectives/executor.h"
 #include "collectives/operation.h"
+#include "collectives/planner.h"
 #include "collectives/progress.h"
-#include "collectives/selection.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -32,36 +32,15 @@ class GroupCommunicator final : public Communicator {
   std::string describe() const override;
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
-  Result<Work> all_reduce(TensorView tensor, ReduceOp op, const OpOptions& options) override;
-  Result<Work> reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op,
-                              const OpOptions& options) override;
-  Result<Work> all_gather(ConstTensorView in, TensorView out, const OpOptions& options) override;
-  Result<Work> all_gather_v(ConstByteSpan in, ByteSpan out, std::span<const std::int64_t> bytes,
-                            const OpOptions& options) override;
-  Result<Work> all_gather_unsized(ConstByteSpan in, std::vector<std::byte>& out,
-                                  std::vector<std::int64_t>& bytes,
-                                  const OpOptions& options) override;
-  Result<Work> all_to_all(ConstTensorView in, TensorView out, const OpOptions& options) override;
-  Result<Work> all_to_all_v(ConstByteSpan in, std::span<const std::int64_t> send_bytes,
-                            ByteSpan out, std::span<const std::int64_t> recv_bytes,
-                            const OpOptions& options) override;
-  Result<Work> broadcast(TensorView tensor, int root, const OpOptions& options) override;
-  Result<Work> barrier(const OpOptions& options) override;
-  Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options) override;
-  Result<Work> recv(TensorView tensor, int peer, const OpOptions& options) override;
+  Result<Work> start(const OpCall& call, const OpOptions& options) override;
+  Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
+  Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
 
  private:
-  struct Call {
-    std::string_view name;
-    Schedule schedule;
-    Operands operands;
-    std::int64_t elems = -1;   // where all ranks must agree on them
-    int peer = -1;             // send and recv only
-    std::uint64_t number = 0;  // send and recv only
-  };
-  Result<Work> start(Call call, const OpOptions& options);
-  Result<Work> reduction(Collective collective, std::string_view name, ConstTensorView in,
-                         TensorView out, ReduceOp op, const OpOptions& options);
+  // Runs the operations as one Work.
+  Result<Work> launch(std::vector<PlannedOperation> planned, std::optional<Deadline> deadline);
+  // The operation's number among those of its kind: it tells its messages from others'.
+  std::uint64_t number_of(const PlannedOperation& planned);
   static constexpr int kTryAgain = -1;
   static constexpr int kNoGroup = -2;
   Result<int> agree_on_id(int color, const std::vector<std::int64_t>& colors, int attempt);
@@ -72,6 +51,7 @@ class GroupCommunicator final : public Communicator {
   int id_;
   CommunicatorOptions options_;
   Segmentation segmentation_;
+  Planner planner_;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent_;
   std::uint64_t next_operation_ = 0;
   std::vector<std::uint64_t> next_send_;  // by peer

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,8 @@ struct Operation {
   Execution execution;
   std::shared_ptr<WorkState> work;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent;  // of its communicator
+  // Run by whoever drives when all messages are done, before the Work is; may be empty.
+  std::function<Status()> after = {};
 
   // Adds what the execution has sent since the last call to the communicator's count.
   void count_bytes() {

@@ -189,7 +189,7 @@ void ProgressEngine::advance_all() {
     if (!moved.has_value()) return fail(&operation, moved.error());
     if (operation.execution.done()) {
       operation.execution.release(pool_);
-      end(operation, {});
+      end(operation, operation.after ? operation.after() : Status());
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;

@@ -21,7 +21,7 @@ constexpr int kAttempts = 8;
 
 // All ranks' `own`, one after another.
 template <typename T>
-Result<std::vector<T>> gather(Communicator& communicator, const std::vector<T>& own) {
+Result<std::vector<T>> gathered(Communicator& communicator, const std::vector<T>& own) {
   std::vector<T> all(own.size() * static_cast<std::size_t>(communicator.size()));
   GW_ASSIGN(Work work, communicator.all_gather(const_view_of(std::span<const T>(own)),
                                                view_of(std::span<T>(all))));
@@ -46,7 +46,7 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
                                            int attempt) {
   const std::vector<std::uint64_t> own = engine_->free_ids();
   GW_ASSIGN(const std::vector<std::int64_t> all,
-            gather(*this, std::vector<std::int64_t>(own.begin(), own.end())));
+            gathered(*this, std::vector<std::int64_t>(own.begin(), own.end())));
   std::vector<std::uint64_t> common(own.size(), ~std::uint64_t{0});
   for (std::size_t r = 0; r < group_->size(); ++r) {
     if (colors[2 * r] != color) continue;
@@ -58,7 +58,7 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
   const int id = color < 0 ? -1 : nth_bit(common, attempt * (id_ + 1));
   const bool claimed = id >= 0 && engine_->claim_id(id);
   const std::vector<std::int64_t> verdict{color < 0 || claimed ? 1 : 0};
-  auto verdicts = gather(*this, verdict);
+  auto verdicts = gathered(*this, verdict);
   const bool good = verdicts.has_value() &&
                     std::ranges::all_of(verdicts.value(), [](std::int64_t v) { return v == 1; });
   if (claimed && !good) engine_->release_id(id);
@@ -69,7 +69,7 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key) {
   GW_ASSIGN(const std::vector<std::int64_t> colors,
-            gather(*this, std::vector<std::int64_t>{color < 0 ? -1 : color, key}));
+            gathered(*this, std::vector<std::int64_t>{color < 0 ? -1 : color, key}));
   const int own_color = color < 0 ? -1 : color;
   int id = kTryAgain;
   for (int attempt = 0; attempt < kAttempts && id == kTryAgain; ++attempt) {

@@ -9,9 +9,6 @@ namespace gradwire {
 namespace {
 
 bool on_host(Device device) { return device.space == MemorySpace::kHost; }
-bool is_floating(DType type) {
-  return type == DType::kF64 || type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
-}
 Status no_device() { return {Code::kUnsupported, "this build computes on host memory only"}; }
 
 Status check_pair(const char* what, ConstTensorView a, ConstTensorView b) {
@@ -39,8 +36,10 @@ Status copy_bytes(ConstByteSpan src, Device src_device, ByteSpan dst, Device dst
 Status reduce(ReduceOp op, ConstTensorView src, TensorView acc, const Stream&) {
   GW_TRY(check_pair("reduce", src, acc));
   if (src.dtype() != acc.dtype()) return {Code::kInvalidArgument, "reduce: dtypes differ"};
-  if (op == ReduceOp::kMean)
-    return {Code::kInvalidArgument, "reduce: mean is a sum followed by scale()"};
+  if (op == ReduceOp::kMean || op == ReduceOp::kPreMulSum) {
+    return {Code::kInvalidArgument, "reduce: " + std::string(to_string(op)) +
+                                        " (a sum and scale() or scaled_copy() wanted)"};
+  }
   cpu::reduce(op, src, acc);
   return {};
 }
@@ -48,7 +47,23 @@ Status reduce(ReduceOp op, ConstTensorView src, TensorView acc, const Stream&) {
 Status scale(TensorView tensor, double factor, const Stream&) {
   if (!on_host(tensor.device())) return no_device();
   if (!is_floating(tensor.dtype())) return {Code::kInvalidArgument, "scale: floating types only"};
-  cpu::scale(tensor, factor);
+  cpu::scaled_copy(tensor, factor, tensor);
+  return {};
+}
+
+Status scaled_copy(ConstTensorView src, double factor, TensorView dst, const Stream&) {
+  GW_TRY(check_pair("scaled_copy", src, dst));
+  if (src.dtype() != dst.dtype()) return {Code::kInvalidArgument, "scaled_copy: dtypes differ"};
+  if (!is_floating(src.dtype())) {
+    return {Code::kInvalidArgument, "scaled_copy: floating types only"};
+  }
+  cpu::scaled_copy(src, factor, dst);
+  return {};
+}
+
+Status fill_neutral(ReduceOp op, TensorView tensor, const Stream&) {
+  if (!on_host(tensor.device())) return no_device();
+  cpu::fill_neutral(op, tensor);
   return {};
 }
 

@@ -15,13 +15,22 @@ namespace gradwire {
 Status copy_bytes(ConstByteSpan src, Device src_device, ByteSpan dst, Device dst_device,
                   const Stream& stream);
 
-// acc = acc op src, element by element, in the dtype; f16 and bf16 are added in f32 and rounded
-// once. kMean is invalid here: it is a sum followed by scale().
+// acc = acc op src, element by element, in the dtype; f16 and bf16 are combined in f32 and rounded
+// once, integers wrap around. Which of the two operands is which makes no difference to the result
+// (but for which of two NaNs a sum or product is). kMean and kPreMulSum are invalid here: they are
+// sums followed by scale() or preceded by scaled_copy().
 Status reduce(ReduceOp op, ConstTensorView src, TensorView acc, const Stream& stream);
 
 // tensor *= factor. Floating types; the factor is rounded to the dtype (f32 for f16 and bf16)
 // first.
 Status scale(TensorView tensor, double factor, const Stream& stream);
+
+// dst = factor * src, rounded once; src and dst may be the same memory. As scale() otherwise.
+Status scaled_copy(ConstTensorView src, double factor, TensorView dst, const Stream& stream);
+
+// Every element becomes what `op` leaves other values as they are with: 0 for kSum, kMean and
+// kPreMulSum, 1 for kProduct, the highest value (infinity) for kMin, the lowest for kMax.
+Status fill_neutral(ReduceOp op, TensorView tensor, const Stream& stream);
 
 // dst = src converted, round to nearest even. Floating types.
 Status cast(ConstTensorView src, TensorView dst, const Stream& stream);

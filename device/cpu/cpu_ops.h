@@ -5,7 +5,8 @@
 
 namespace gradwire::cpu {
 void reduce(ReduceOp op, ConstTensorView src, TensorView acc);
-void scale(TensorView tensor, double factor);
+void scaled_copy(ConstTensorView src, double factor, TensorView dst);
+void fill_neutral(ReduceOp op, TensorView tensor);
 void cast(ConstTensorView src, TensorView dst);
 void gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options);
 }  // namespace gradwire::cpu

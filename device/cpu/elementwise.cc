@@ -9,39 +9,6 @@
 namespace gradwire::cpu {
 namespace {
 
-template <typename T>
-void reduce_plain(ReduceOp op, std::span<const T> src, std::span<T> acc) {
-  const T* from = src.data();
-  T* to = acc.data();
-  const std::size_t count = acc.size();
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMean:
-      for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<T>(to[i] + from[i]);
-      return;
-    case ReduceOp::kMax:
-      for (std::size_t i = 0; i < count; ++i) to[i] = std::max(to[i], from[i]);
-      return;
-    case ReduceOp::kMin:
-      for (std::size_t i = 0; i < count; ++i) to[i] = std::min(to[i], from[i]);
-      return;
-  }
-}
-
-float combine(ReduceOp op, float a, float b) {
-  if (op == ReduceOp::kMax) return std::max(a, b);
-  if (op == ReduceOp::kMin) return std::min(a, b);
-  return a + b;
-}
-
-template <float (*Widen)(std::uint16_t), std::uint16_t (*Round)(float)>
-void reduce_small(ReduceOp op, ConstTensorView src, TensorView acc) {
-  const auto* from = reinterpret_cast<const std::uint16_t*>(src.data());
-  auto* to = reinterpret_cast<std::uint16_t*>(acc.data());
-  for (std::int64_t i = 0; i < acc.elems(); ++i)
-    to[i] = Round(combine(op, Widen(to[i]), Widen(from[i])));
-}
-
 template <typename Visit>
 void visit_as_float(ConstTensorView src, const Visit& visit) {
   const std::int64_t count = src.elems();
@@ -61,41 +28,30 @@ void visit_as_float(ConstTensorView src, const Visit& visit) {
   }
 }
 
-}  // namespace
-
-void reduce(ReduceOp op, ConstTensorView src, TensorView acc) {
-  switch (acc.dtype()) {
-    case DType::kF64: return reduce_plain(op, elements<double>(src), elements<double>(acc));
-    case DType::kF32: return reduce_plain(op, elements<float>(src), elements<float>(acc));
-    case DType::kI64:
-      return reduce_plain(op, elements<std::int64_t>(src), elements<std::int64_t>(acc));
-    case DType::kI32:
-      return reduce_plain(op, elements<std::int32_t>(src), elements<std::int32_t>(acc));
-    case DType::kI8:
-      return reduce_plain(op, elements<std::int8_t>(src), elements<std::int8_t>(acc));
-    case DType::kU8:
-      return reduce_plain(op, elements<std::uint8_t>(src), elements<std::uint8_t>(acc));
-    case DType::kF16: return reduce_small<float_from_fp16, fp16_from_float>(op, src, acc);
-    case DType::kBF16: return reduce_small<float_from_bf16, bf16_from_float>(op, src, acc);
-  }
+template <typename T>
+void scale_plain(ConstTensorView src, T factor, TensorView dst) {
+  const T* from = elements<T>(src).data();
+  T* to = elements<T>(dst).data();
+  for (std::int64_t i = 0; i < dst.elems(); ++i) to[i] = from[i] * factor;
 }
 
-void scale(TensorView tensor, double factor) {
+template <float (*Widen)(std::uint16_t), std::uint16_t (*Round)(float)>
+void scale_small(ConstTensorView src, float factor, TensorView dst) {
+  const auto* from = reinterpret_cast<const std::uint16_t*>(src.data());
+  auto* to = reinterpret_cast<std::uint16_t*>(dst.data());
+  for (std::int64_t i = 0; i < dst.elems(); ++i) to[i] = Round(Widen(from[i]) * factor);
+}
+
+}  // namespace
+
+void scaled_copy(ConstTensorView src, double factor, TensorView dst) {
   const auto narrow = static_cast<float>(factor);
-  switch (tensor.dtype()) {
-    case DType::kF64:
-      for (double& x : elements<double>(tensor)) x *= factor;
-      return;
-    case DType::kF32:
-      for (float& x : elements<float>(tensor)) x *= narrow;
-      return;
-    default: break;
-  }
-  auto* data = reinterpret_cast<std::uint16_t*>(tensor.data());
-  const bool half = tensor.dtype() == DType::kF16;
-  for (std::int64_t i = 0; i < tensor.elems(); ++i) {
-    data[i] = half ? fp16_from_float(float_from_fp16(data[i]) * narrow)
-                   : bf16_from_float(float_from_bf16(data[i]) * narrow);
+  switch (dst.dtype()) {
+    case DType::kF64: return scale_plain<double>(src, factor, dst);
+    case DType::kF32: return scale_plain<float>(src, narrow, dst);
+    case DType::kF16: return scale_small<float_from_fp16, fp16_from_float>(src, narrow, dst);
+    case DType::kBF16: return scale_small<float_from_bf16, bf16_from_float>(src, narrow, dst);
+    default: return;
   }
 }
 

@@ -3,28 +3,19 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gradwire/op_call.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
-#include "gradwire/stream.h"
 #include "gradwire/tensor.h"
 #include "gradwire/transport.h"
 #include "gradwire/work.h"
 
 namespace gradwire {
-
-struct OpOptions {
-  std::string_view algorithm =
-      "auto";  // "ring", "canonical", ...; an unknown name is kInvalidArgument
-  std::optional<Deadline>
-      deadline;  // default: the communicator's deadline_seconds from the call on
-  Stream stream;
-};
 
 struct CommunicatorOptions {
   double deadline_seconds = 15;    // bounds every operation that names no deadline of its own
@@ -33,12 +24,16 @@ struct CommunicatorOptions {
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work
 // is done. Communicators split from one another may be used from different threads at the same
-// time. Every operation is exact up to the rounding of its dtype's additions (f16 and bf16 are
-// added in f32 and rounded once per reduction step), and leaves bit-identical results on all ranks.
-// Failure: within its deadline + 1 s every rank's Work ends, kPeerLost or kTimedOut naming the lost
-// rank (or the ranks that were waited for), the operation and the elapsed time. After any
-// operation's error but kInvalidArgument the communicator and all that were split from the same
-// root are finished, and every call returns that error.
+// time. Every operation is exact up to the rounding of its dtype's arithmetic (f16 and bf16 are
+// added and multiplied in f32 and rounded once per reduction step), and what all ranks get is
+// bit-identical on all of them (but for which of several NaNs it is).
+//
+// Arguments that do not fit (sizes, types, a rank out of range, memory that overlaps otherwise than
+// the operation allows) are kInvalidArgument with the operation, the value and the value wanted;
+// nothing is sent then. Failure: within its deadline + 1 s every rank's Work ends, kPeerLost or
+// kTimedOut naming the lost rank (or the ranks that were waited for), the operation and the elapsed
+// time. After any operation's error but kInvalidArgument the communicator and all that were split
+// from the same root are finished, and every call returns that error.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -58,40 +53,89 @@ class Communicator {
   // negative color takes part and receives null.
   virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
 
-  // In place; all ranks end with bit-identical contents, whatever the algorithm.
-  virtual Result<Work> all_reduce(TensorView tensor, ReduceOp op,
-                                  const OpOptions& options = {}) = 0;
-  // in: (size, n) taken as elements; out: (n), the reduction of row rank().
-  virtual Result<Work> reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op,
-                                      const OpOptions& options = {}) = 0;
-  // in: (n) on each rank; out: (size, n), rank r's block at row r.
-  virtual Result<Work> all_gather(ConstTensorView in, TensorView out,
-                                  const OpOptions& options = {}) = 0;
-  // Rank r contributes bytes[r] bytes, equal on all ranks and known to all; out holds them one
-  // after another in rank order. `bytes` is copied.
-  virtual Result<Work> all_gather_v(ConstByteSpan in, ByteSpan out,
-                                    std::span<const std::int64_t> bytes,
-                                    const OpOptions& options = {}) = 0;
+  // Starts one operation. The methods below are spellings of this one.
+  virtual Result<Work> start(const OpCall& call, const OpOptions& options = {}) = 0;
+  // Starts several, all or none, in one Work that is done when all are. They are in flight together
+  // and so cannot block one another: ranks may list the sends and receives of a batch in any order
+  // (the k-th send to a peer still meets the k-th recv there), but collectives in the same.
+  virtual Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options = {}) = 0;
+  // Checks and plans an operation that will run many times on the same memory. Sends nothing; the
+  // ranks agree on the order of the starts. options.deadline must be unset: each run has the
+  // communicator's. The result must not outlive the communicator.
+  virtual Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options = {}) = 0;
+
+  // Two-tensor forms work in place when `out` is `in`, or the row of it that the operation says;
+  // any other overlap is refused. What is said of the root's `out` (`in`) alone: it is not looked
+  // at on other ranks and may be {} there. n, size: elements, and of the group.
+
+  // Every rank's `out` (n) becomes root's `in` (n; other ranks' is not looked at).
+  Result<Work> broadcast(ConstTensorView in, TensorView out, int root,
+                         const OpOptions& options = {});
+  Result<Work> broadcast(TensorView tensor, int root, const OpOptions& options = {});
+  // root's `out` (n): the reduction of all ranks' `in` (n).
+  Result<Work> reduce(ConstTensorView in, TensorView out, ReduceOp op, int root,
+                      const OpOptions& options = {});
+  // Every rank's `out` (n): the reduction of all ranks' `in` (n).
+  Result<Work> all_reduce(ConstTensorView in, TensorView out, ReduceOp op,
+                          const OpOptions& options = {});
+  Result<Work> all_reduce(TensorView tensor, ReduceOp op, const OpOptions& options = {});
+  // In place over many small tensors of one type as if they were one: as many messages as for one.
+  // An element's order of summation depends on its place among all, so results equal those of
+  // tensors that are reduced apart bit for bit under "canonical" alone.
+  Result<Work> all_reduce_fused(std::span<const TensorView> tensors, ReduceOp op,
+                                const OpOptions& options = {});
+  // in: (size, n) taken as elements; out: (n), the reduction of row rank(). In place: out is row
+  // rank() of in.
+  Result<Work> reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op,
+                              const OpOptions& options = {});
+  // The same with rows of counts[r] elements.
+  Result<Work> reduce_scatter_v(ConstTensorView in, TensorView out,
+                                std::span<const std::int64_t> counts, ReduceOp op,
+                                const OpOptions& options = {});
+  // in: (n) on each rank; out: (size, n), rank r's block at row r. In place: in is row rank() of
+  // out.
+  Result<Work> all_gather(ConstTensorView in, TensorView out, const OpOptions& options = {});
+  // Rank r contributes counts[r] elements (bytes in the second form), equal on all ranks and known
+  // to all; out holds them one after another in rank order.
+  Result<Work> all_gather_v(ConstTensorView in, TensorView out,
+                            std::span<const std::int64_t> counts, const OpOptions& options = {});
+  Result<Work> all_gather_v(ConstByteSpan in, ByteSpan out, std::span<const std::int64_t> bytes,
+                            const OpOptions& options = {});
   // As all_gather_v for lengths that only their owners know: blocks while the lengths (8 bytes a
   // rank) travel, then returns the Work that fills `out` (resized) and `bytes`; both are lent until
   // it is done.
-  virtual Result<Work> all_gather_unsized(ConstByteSpan in, std::vector<std::byte>& out,
-                                          std::vector<std::int64_t>& bytes,
-                                          const OpOptions& options = {}) = 0;
+  Result<Work> all_gather_unsized(ConstByteSpan in, std::vector<std::byte>& out,
+                                  std::vector<std::int64_t>& bytes, const OpOptions& options = {});
+  // As all_gather(_v) for root's `out` alone.
+  Result<Work> gather(ConstTensorView in, TensorView out, int root, const OpOptions& options = {});
+  Result<Work> gather_v(ConstTensorView in, TensorView out, std::span<const std::int64_t> counts,
+                        int root, const OpOptions& options = {});
+  // root's `in`: (size, n); out: (n), row rank() of it. In place at root: out is row root of in.
+  Result<Work> scatter(ConstTensorView in, TensorView out, int root, const OpOptions& options = {});
+  // The same with rows of counts[r] elements, equal on all ranks and known to all.
+  Result<Work> scatter_v(ConstTensorView in, TensorView out, std::span<const std::int64_t> counts,
+                         int root, const OpOptions& options = {});
   // in and out: (size, n); row r of in goes to rank r, row r of out comes from rank r.
-  virtual Result<Work> all_to_all(ConstTensorView in, TensorView out,
-                                  const OpOptions& options = {}) = 0;
-  // send_bytes[r] bytes of `in` go to rank r, recv_bytes[r] bytes of `out` come from it, both laid
-  // out in rank order. send_bytes[r] here equals recv_bytes[rank()] there. Both are copied.
-  virtual Result<Work> all_to_all_v(ConstByteSpan in, std::span<const std::int64_t> send_bytes,
-                                    ByteSpan out, std::span<const std::int64_t> recv_bytes,
-                                    const OpOptions& options = {}) = 0;
-  virtual Result<Work> broadcast(TensorView tensor, int root, const OpOptions& options = {}) = 0;
-  virtual Result<Work> barrier(const OpOptions& options = {}) = 0;
+  Result<Work> all_to_all(ConstTensorView in, TensorView out, const OpOptions& options = {});
+  // send_counts[r] elements (bytes in the second form) of `in` go to rank r, recv_counts[r] of
+  // `out` come from it, both laid out in rank order. send_counts[r] here equals
+  // recv_counts[rank()] there. In place where the two are equal.
+  Result<Work> all_to_all_v(ConstTensorView in, std::span<const std::int64_t> send_counts,
+                            TensorView out, std::span<const std::int64_t> recv_counts,
+                            const OpOptions& options = {});
+  Result<Work> all_to_all_v(ConstByteSpan in, std::span<const std::int64_t> send_bytes,
+                            ByteSpan out, std::span<const std::int64_t> recv_bytes,
+                            const OpOptions& options = {});
+  // out (n) on rank r: the reduction of ranks 0 .. r - 1's `in` (n); on rank 0 what leaves every
+  // other value as it is (0 for a sum, 1 for a product, the lowest value for a maximum). Not
+  // kMean.
+  Result<Work> exclusive_scan(ConstTensorView in, TensorView out, ReduceOp op,
+                              const OpOptions& options = {});
+  Result<Work> barrier(const OpOptions& options = {});
   // Point to point; the k-th send to a peer meets the k-th recv from this rank there, and may
-  // overlap collectives. `peer` is a group rank.
-  virtual Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options = {}) = 0;
-  virtual Result<Work> recv(TensorView tensor, int peer, const OpOptions& options = {}) = 0;
+  // overlap collectives. `peer` is a group rank, not this one.
+  Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options = {});
+  Result<Work> recv(TensorView tensor, int peer, const OpOptions& options = {});
 };
 
 // The communicator of all ranks over an own transport.

@@ -32,16 +32,28 @@ constexpr std::size_t size_of(DType type) {
   return 0;
 }
 
-// How elements combine in a reduction.
+// f64, f32, f16, bf16.
+constexpr bool is_floating(DType type) {
+  return type == DType::kF64 || type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+// How elements combine in a reduction. Integers wrap around. A maximum or minimum of floating
+// numbers that holds a NaN is a NaN, and -0 is below +0 (IEEE 754-2019, maximum and minimum).
 enum class ReduceOp : std::uint8_t {
   kSum,
   kMean,  // the sum, then one multiplication by 1/size; floating types only
   kMax,
   kMin,
+  kProduct,
+  // Each rank's elements times OpOptions::factor, rounded to their type, then the sum; floating
+  // types only.
+  kPreMulSum,
 };
 
 // "f32", "bf16", ...: the spelling of specs, flags and reports.
 std::string_view to_string(DType type);
+// "sum", "mean", "max", "min", "product", "pre_mul_sum".
+std::string_view to_string(ReduceOp op);
 
 struct Device {
   MemorySpace space = MemorySpace::kHost;

@@ -1,8 +1,10 @@
-// A collective in flight.
+// A collective in flight, and one that runs again and again.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -33,6 +35,21 @@ class [[nodiscard]] Work {
  private:
   void finish();
   std::shared_ptr<WorkState> state_;
+};
+
+// An operation that was checked and planned once (Communicator::prepare). Each start() runs it once
+// more on the same memory, in the order of its communicator's operations like any other call. The
+// memory stays lent while a run is under way; between two runs its owner may read and write it. The
+// Work of one run must be done before the next. Movable; used from the communicator's thread.
+class PersistentWork {
+ public:
+  // For implementations of Communicator: what one run does.
+  explicit PersistentWork(std::function<Result<Work>()> run) : run_(std::move(run)) {}
+  // The errors of the method that it stands for, but for bad arguments.
+  Result<Work> start() { return run_(); }
+
+ private:
+  std::function<Result<Work>()> run_;
 };
 
 }  // namespace gradwire

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/elements.h"
@@ -29,6 +31,71 @@ TEST(Ops, ReduceByHand) {
   std::vector<float> shorter{1};
   EXPECT_EQ(reduce(ReduceOp::kSum, view_of<float>(shorter), view_of<float>(b), {}).code(),
             Code::kInvalidArgument);
+}
+
+template <typename T>
+std::vector<T> reduced(ReduceOp op, std::vector<T> a, std::vector<T> b) {
+  EXPECT_TRUE(reduce(op, view_of<T>(a), view_of<T>(b), {}).ok());
+  return b;
+}
+
+TEST(Ops, ProductsAndIntegersThatWrapAround) {
+  EXPECT_EQ(reduced<double>(ReduceOp::kProduct, {1.5, -2}, {4, 8}), (std::vector<double>{6, -16}));
+  EXPECT_EQ(reduced<std::int8_t>(ReduceOp::kProduct, {16, -3}, {17, 5}),
+            (std::vector<std::int8_t>{16, -15}));  // 272 = 256 + 16
+  EXPECT_EQ(reduced<std::uint8_t>(ReduceOp::kSum, {200}, {100}), (std::vector<std::uint8_t>{44}));
+  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(reduced<std::int32_t>(ReduceOp::kSum, {kMost}, {2}),
+            (std::vector<std::int32_t>{std::numeric_limits<std::int32_t>::min() + 1}));
+  EXPECT_EQ(reduced<std::int64_t>(ReduceOp::kProduct, {std::int64_t{1} << 62}, {6}),
+            (std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::min()}));
+  std::vector<float> x{1};
+  for (const ReduceOp op : {ReduceOp::kMean, ReduceOp::kPreMulSum}) {
+    EXPECT_EQ(reduce(op, view_of<float>(x), view_of<float>(x), {}).code(), Code::kInvalidArgument);
+  }
+}
+
+// Replicas are bit-identical only if neither operand is special.
+TEST(Ops, MaximaDoNotDependOnTheOrder) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> a{0.0f, -0.0f, nan, 1, -0.0f, infinity};
+  const std::vector<float> b{-0.0f, 0.0f, 1, nan, -0.0f, 3};
+  const auto bits = [](const std::vector<float>& values) {
+    std::vector<std::uint32_t> all;
+    for (const float v : values) all.push_back(std::bit_cast<std::uint32_t>(v));
+    return all;
+  };
+  EXPECT_EQ(bits(reduced(ReduceOp::kMax, a, b)), bits({0.0f, 0.0f, nan, nan, -0.0f, infinity}));
+  EXPECT_EQ(bits(reduced(ReduceOp::kMax, b, a)), bits({0.0f, 0.0f, nan, nan, -0.0f, infinity}));
+  EXPECT_EQ(bits(reduced(ReduceOp::kMin, a, b)), bits({-0.0f, -0.0f, nan, nan, -0.0f, 3}));
+  EXPECT_EQ(bits(reduced(ReduceOp::kMin, b, a)), bits({-0.0f, -0.0f, nan, nan, -0.0f, 3}));
+}
+
+TEST(Ops, ScaledCopiesRoundOnceAndNeutralElementsChangeNothing) {
+  const std::vector<float> src{3, -4};
+  std::vector<float> dst(2);
+  EXPECT_TRUE(scaled_copy(const_view_of<float>(src), 0.5, view_of<float>(dst), {}).ok());
+  EXPECT_EQ(dst, (std::vector<float>{1.5f, -2}));
+  std::array<std::uint16_t, 1> half{0x3c00};  // 1 in fp16
+  const TensorView view(reinterpret_cast<std::byte*>(half.data()), Shape::vector(1), DType::kF16);
+  EXPECT_TRUE(scaled_copy(view, 0.1, view, {}).ok());
+  EXPECT_EQ(half[0], 0x2e66);  // 0.0999755859375, the fp16 nearest to 0.1
+  std::vector<std::int32_t> whole{5};
+  EXPECT_EQ(scaled_copy(view_of<std::int32_t>(whole), 2, view_of<std::int32_t>(whole), {}).code(),
+            Code::kInvalidArgument);
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMax, ReduceOp::kMin}) {
+    std::vector<std::int8_t> neutral(3);
+    EXPECT_TRUE(fill_neutral(op, view_of<std::int8_t>(neutral), {}).ok());
+    const std::vector<std::int8_t> numbers{-128, 0, 127};
+    EXPECT_EQ(reduced(op, numbers, neutral), numbers);
+    EXPECT_TRUE(fill_neutral(op, view, {}).ok());
+    std::array<std::uint16_t, 1> small{0xfbff};  // -65504, the lowest fp16
+    const TensorView lowest(reinterpret_cast<std::byte*>(small.data()), Shape::vector(1),
+                            DType::kF16);
+    EXPECT_TRUE(reduce(op, lowest, view, {}).ok());
+    EXPECT_EQ(half[0], 0xfbff);
+  }
 }
 
 TEST(Ops, SmallFloatsAddInFloatAndRoundOnce) {

@@ -34,6 +34,10 @@ TEST_P(CommunicatorLaws, MoveLarge) { run(move_large); }
 TEST_P(CommunicatorLaws, RowsAndColumns) { run(rows_and_columns); }
 TEST_P(CommunicatorLaws, SplitAndSplitAgain) { run(split_and_split_again); }
 TEST_P(CommunicatorLaws, ManyOutstanding) { run(many_outstanding); }
+TEST_P(CommunicatorLaws, WorkInPlaceAndApart) { run(work_in_place_and_apart); }
+TEST_P(CommunicatorLaws, RunAgainAndAgain) { run(run_again_and_again); }
+TEST_P(CommunicatorLaws, RunBatches) { run(run_batches); }
+TEST_P(CommunicatorLaws, ReduceFused) { run(reduce_fused); }
 TEST_P(CommunicatorLaws, RefuseBadArguments) { run(refuse_bad_arguments); }
 TEST_P(CommunicatorLaws, CountBytes) { run(count_bytes); }
 

@@ -38,6 +38,9 @@ TEST_P(CommunicatorProcessLaws, Reductions) {
   run(GetParam(), {reduce_everything, reduce_large, count_bytes});
 }
 TEST_P(CommunicatorProcessLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
+TEST_P(CommunicatorProcessLaws, Forms) {
+  run(GetParam(), {work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
+}
 TEST_P(CommunicatorProcessLaws, Groups) {
   run(GetParam(),
       {rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments});

@@ -23,6 +23,14 @@ std::string rows_and_columns(Communicator& world);
 std::string split_and_split_again(Communicator& world);
 // Hundreds of operations started before the first is waited for.
 std::string many_outstanding(Communicator& world);
+// Every operation that has both forms, in place and out of place; sums of scaled inputs.
+std::string work_in_place_and_apart(Communicator& world);
+// Operations that were planned once.
+std::string run_again_and_again(Communicator& world);
+// Several operations in one Work.
+std::string run_batches(Communicator& world);
+// Many tensors as one.
+std::string reduce_fused(Communicator& world);
 // Bad arguments are refused and do no harm.
 std::string refuse_bad_arguments(Communicator& world);
 // The counters agree with the closed forms.

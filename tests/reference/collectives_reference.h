@@ -90,6 +90,7 @@ typename Element<kType>::Computed combine(ReduceOp op, typename Element<kType>::
   const Computed y = Element<kType>::widen(b);
   if (op == ReduceOp::kMax) return x < y ? y : x;
   if (op == ReduceOp::kMin) return y < x ? y : x;
+  if (op == ReduceOp::kProduct) return static_cast<Computed>(x * y);
   return static_cast<Computed>(x + y);
 }
 

@@ -1,0 +1,111 @@
+#include "collectives/group_communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+// Tag channels: point-to-point 1 bit | dtype 3 bits | slot 4 bits. With the dtype in the tag, ranks
+// that disagree about it never mix up elements: they time out, and the roll call says why. Slot 15
+// stays free for the roll call.
+std::uint32_t channel_of(bool point_to_point, DType dtype) {
+  return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
+}
+constexpr int kMostSlots = 15;
+
+}  // namespace
+
+GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> group,
+                                     int rank, int id, CommunicatorOptions options,
+                                     Segmentation segmentation)
+    : engine_(std::move(engine)),
+      group_(std::make_shared<const std::vector<int>>(std::move(group))),
+      rank_(rank),
+      id_(id),
+      options_(std::move(options)),
+      segmentation_(segmentation),
+      planner_(rank, static_cast<int>(group_->size()), options_.algorithm),
+      bytes_sent_(std::make_shared<std::atomic<std::uint64_t>>(0)),
+      next_send_(group_->size(), 0),
+      next_recv_(group_->size(), 0) {
+  segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
+}
+
+GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
+
+std::string GroupCommunicator::describe() const {
+  return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,
+                size(), job_rank(rank_), engine_->size()) +
+         engine_->describe();
+}
+
+Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
+  return start_all(std::span(&call, 1), options);
+}
+
+Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const OpOptions& options) {
+  std::vector<PlannedOperation> planned;
+  planned.reserve(calls.size());
+  for (const OpCall& call : calls) {
+    GW_ASSIGN(PlannedOperation one, planner_.plan(call, options));
+    planned.push_back(std::move(one));
+  }
+  return launch(std::move(planned), options.deadline);
+}
+
+Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOptions& options) {
+  if (options.deadline) {
+    return Status(Code::kInvalidArgument,
+                  "prepare: a deadline (none wanted: each run has the communicator's)");
+  }
+  GW_ASSIGN(PlannedOperation planned, planner_.plan(call, options));
+  return PersistentWork(
+      [this, planned = std::move(planned)] { return launch({planned}, std::nullopt); });
+}
+
+std::uint64_t GroupCommunicator::number_of(const PlannedOperation& planned) {
+  if (planned.peer < 0) return next_operation_++;
+  const auto peer = static_cast<std::size_t>(planned.peer);
+  return planned.kind == OpKind::kSend ? next_send_[peer]++ : next_recv_[peer]++;
+}
+
+Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
+                                       std::optional<Deadline> deadline) {
+  GW_TRY(engine_->status());
+  for (const PlannedOperation& one : planned) {
+    if (one.before) GW_TRY(one.before());
+  }
+  auto work = std::make_shared<WorkState>(engine_, planned.size());
+  const Deadline now = std::chrono::steady_clock::now();
+  const Deadline until = deadline.value_or(deadline_in(options_.deadline_seconds));
+  Status refusal;
+  for (PlannedOperation& one : planned) {
+    const std::uint64_t number = number_of(one);
+    const DType dtype = one.operands.dtype;
+    Route route{group_, static_cast<std::uint32_t>(id_), number, channel_of(one.peer >= 0, dtype)};
+    auto operation = std::make_unique<Operation>(Operation{
+        .name = to_string(one.kind),
+        .number = number,
+        .dtype = to_string(dtype),
+        .elems = one.elems,
+        .collective = one.peer < 0,
+        .started = now,
+        .deadline = until,
+        .execution =
+            Execution(std::move(one.schedule), one.operands, std::move(route), segmentation_),
+        .work = work,
+        .bytes_sent = bytes_sent_,
+        .after = std::move(one.after)});
+    const Status submitted = engine_->submit(std::move(operation));
+    if (refusal.ok()) refusal = submitted;
+  }
+  // Those that were taken before the engine failed end with its error.
+  GW_TRY(refusal);
+  return Work(std::move(work));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,180 @@
+#include "collectives/planner.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/in_place.h"
+#include "collectives/schedules/schedules.h"
+#include "collectives/selection.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+// The operations that have algorithms; nothing for send and recv.
+std::optional<Collective> collective_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kBroadcast: return Collective::kBroadcast;
+    case OpKind::kReduce: return Collective::kReduce;
+    case OpKind::kAllReduce:
+    case OpKind::kAllReduceFused: return Collective::kAllReduce;
+    case OpKind::kReduceScatter:
+    case OpKind::kReduceScatterV: return Collective::kReduceScatter;
+    case OpKind::kAllGather:
+    case OpKind::kAllGatherV: return Collective::kAllGather;
+    case OpKind::kGather:
+    case OpKind::kGatherV: return Collective::kGather;
+    case OpKind::kScatter:
+    case OpKind::kScatterV: return Collective::kScatter;
+    case OpKind::kAllToAll:
+    case OpKind::kAllToAllV: return Collective::kAllToAll;
+    case OpKind::kExclusiveScan: return Collective::kExclusiveScan;
+    case OpKind::kBarrier: return Collective::kBarrier;
+    case OpKind::kSend:
+    case OpKind::kRecv: break;
+  }
+  return std::nullopt;
+}
+
+bool point_to_point(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+// Elements of one row, or of the tensor where there are no rows.
+std::int64_t row_elems(const OpCall& call, const Extent& extent, int size) {
+  return call.kind == OpKind::kAllToAll ? extent.in / size : extent.agreed;
+}
+
+TensorView vector_at(std::byte* data, std::int64_t elems, DType dtype) {
+  return {data, Shape::vector(elems), dtype};
+}
+
+// dst = src, times factor where there is one.
+Status copy_scaled(ConstTensorView src, double factor, TensorView dst, const Stream& stream) {
+  if (factor != 1) return scaled_copy(src, factor, dst, stream);
+  if (src.data() == dst.data()) return {};
+  return copy_bytes(src.bytes(), src.device(), dst.bytes(), dst.device(), stream);
+}
+
+// Whether each tensor begins where the one before it ends.
+bool adjacent(const std::vector<TensorView>& tensors) {
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i - 1].data() + tensors[i - 1].bytes().size() != tensors[i].data()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
+                                      std::string_view algorithm) const {
+  const std::optional<Collective> collective = collective_of(call.kind);
+  if (!collective) {
+    return call.kind == OpKind::kSend ? point_to_point_send(rank_, size_, call.peer, extent.in)
+                                      : point_to_point_recv(rank_, size_, call.peer, extent.out);
+  }
+  const bool has_default =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  if (algorithm == "auto" && has_default) algorithm = algorithm_;
+  ScheduleRequest request{.collective = *collective,
+                          .rank = rank_,
+                          .size = size_,
+                          .elems = row_elems(call, extent, size_),
+                          .root = call.peer,
+                          .counts = call.counts,
+                          .recv_counts = call.recv_counts};
+  GW_ASSIGN(request.algorithm, resolve_algorithm(*collective, algorithm, !call.counts.empty()));
+  return make_schedule(request);
+}
+
+Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) const {
+  GW_ASSIGN(Extent extent, check_call(call, options, rank_, size_));
+  PlannedOperation planned;
+  planned.kind = call.kind;
+  planned.elems = extent.agreed;
+  planned.peer = point_to_point(call.kind) ? call.peer : -1;
+  planned.operands = {.in = call.in.data(),
+                      .out = call.out.data(),
+                      .dtype = extent.dtype,
+                      .op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op,
+                      .stream = options.stream};
+  GW_ASSIGN(planned.schedule, schedule_of(call, extent, options.algorithm));
+  if (call.kind == OpKind::kAllReduceFused) {
+    GW_TRY(fuse(planned, call, extent, options));
+  } else if (options.factor != 1) {
+    GW_TRY(premultiply(planned, extent, options.factor));
+  }
+  if (call.kind == OpKind::kExclusiveScan && rank_ == 0) {
+    planned.after = [op = planned.operands.op, out = call.out, stream = options.stream] {
+      return fill_neutral(op, out, stream);
+    };
+  }
+  if (planned.schedule.in_place && extent.in > 0 && planned.operands.in != planned.operands.out) {
+    planned.schedule = out_of_place(std::move(planned.schedule));
+  } else if (!planned.schedule.in_place && extent.shared > 0 &&
+             planned.operands.in == call.in.data()) {
+    planned.schedule =
+        in_place(planned.schedule, {extent.shared, extent.in_begin, extent.out_begin});
+  }
+  return planned;
+}
+
+// The caller's input stays as it is: scaled, it is the operation's own. An all_reduce has room for
+// it in `out`.
+Status Planner::premultiply(PlannedOperation& planned, const Extent& extent, double factor) const {
+  Operands& operands = planned.operands;
+  const ConstTensorView in(operands.in, Shape::vector(extent.in), extent.dtype);
+  std::byte* scaled = operands.out;
+  std::shared_ptr<std::byte> lent;
+  if (planned.kind != OpKind::kAllReduce) {
+    GW_ASSIGN(lent, memory_->lend(in.bytes().size()));
+    scaled = lent.get();
+  }
+  operands.in = scaled;
+  planned.before = [in, factor, lent, scaled, stream = operands.stream] {
+    return scaled_copy(in, factor, vector_at(scaled, in.elems(), in.dtype()), stream);
+  };
+  return {};
+}
+
+// Tensors that lie one after another are one already.
+Status Planner::fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,
+                     const OpOptions& options) const {
+  std::vector<TensorView> tensors;
+  for (const TensorView& tensor : call.tensors) {
+    if (!tensor.empty()) tensors.push_back(tensor);
+  }
+  if (tensors.empty()) return {};
+  const bool whole = adjacent(tensors);
+  std::shared_ptr<std::byte> lent;
+  if (!whole) {
+    GW_ASSIGN(lent, memory_->lend(static_cast<std::size_t>(extent.agreed) * size_of(extent.dtype)));
+  }
+  std::byte* const data = whole ? tensors.front().data() : lent.get();
+  planned.operands.in = planned.operands.out = data;
+  const TensorView all = vector_at(data, extent.agreed, extent.dtype);
+  if (whole) {
+    planned.before = [all, factor = options.factor, stream = options.stream] {
+      return copy_scaled(all, factor, all, stream);
+    };
+    return {};
+  }
+  planned.before = [tensors, lent, all, factor = options.factor, stream = options.stream] {
+    std::int64_t begin = 0;
+    for (const TensorView& tensor : tensors) {
+      GW_TRY(copy_scaled(tensor, factor, all.slice(begin, tensor.elems()), stream));
+      begin += tensor.elems();
+    }
+    return Status();
+  };
+  planned.after = [tensors, lent, all, stream = options.stream] {
+    std::int64_t begin = 0;
+    for (const TensorView& tensor : tensors) {
+      GW_TRY(copy_scaled(all.slice(begin, tensor.elems()), 1, tensor, stream));
+      begin += tensor.elems();
+    }
+    return Status();
+  };
+  return {};
+}
+
+}  // namespace gradwire

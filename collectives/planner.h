@@ -1,0 +1,57 @@
+// From a call to what this rank has to do: a schedule, the memory that it runs on, and what is to
+// be done before the first message and after the last.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "collectives/arguments.h"
+#include "collectives/executor.h"
+#include "collectives/own_memory.h"
+#include "gradwire/op_call.h"
+#include "gradwire/schedule.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// Copies may run one after another: each run starts with `before`, in the caller's thread, and ends
+// with `after`, in that of whoever drives. Both keep alive what memory of their own they use.
+struct PlannedOperation {
+  OpKind kind = OpKind::kBarrier;
+  Schedule schedule = {};
+  Operands operands = {};
+  std::int64_t elems = -1;              // that all ranks must agree on; -1 where there are none
+  int peer = -1;                        // of a send or recv; else -1
+  std::function<Status()> before = {};  // may be empty, as `after`
+  std::function<Status()> after = {};
+};
+
+// One rank of a group of `size`.
+class Planner {
+ public:
+  // algorithm: for all_reduce and reduce_scatter calls that say "auto".
+  Planner(int rank, int size, std::string algorithm)
+      : rank_(rank),
+        size_(size),
+        algorithm_(std::move(algorithm)),
+        memory_(std::make_shared<OwnMemory>()) {}
+
+  // kInvalidArgument for arguments that do not fit (arguments.h) and unknown algorithms.
+  Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options) const;
+
+ private:
+  Result<Schedule> schedule_of(const OpCall& call, const Extent& extent,
+                               std::string_view algorithm) const;
+  Status fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,
+              const OpOptions& options) const;
+  Status premultiply(PlannedOperation& planned, const Extent& extent, double factor) const;
+
+  int rank_;
+  int size_;
+  std::string algorithm_;
+  std::shared_ptr<OwnMemory> memory_;
+};
+
+}  // namespace gradwire
