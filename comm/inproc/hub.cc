@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/philox.h"
@@ -26,8 +27,10 @@ std::size_t Hub::KeyHash::operator()(const Key& key) const {
   return mix64(key.tag ^ (static_cast<std::uint64_t>(key.source) << 40));
 }
 
-Hub::Hub(int size, double silence_seconds)
-    : ranks_(static_cast<std::size_t>(size)), silence_seconds_(silence_seconds) {}
+Hub::Hub(int size, double silence_seconds, std::shared_ptr<VirtualClock> clock)
+    : ranks_(static_cast<std::size_t>(size)),
+      silence_seconds_(silence_seconds),
+      clock_(std::move(clock)) {}
 
 std::deque<Op*>& Hub::queue_of(const Op& op) {
   return at(target_of(op)).queues[{source_of(op), op.tag}];
@@ -47,8 +50,14 @@ void Hub::start(Op& op) {
   partner.partner = &op;
   op.state = partner.state = Op::State::kMatched;
   Op& receive = op.kind == Transfer::Kind::kRecv ? op : partner;
+  if (clock_ != nullptr) time(*receive.partner, receive);
   at(receive.owner).ready.push_back(&receive);
   at(receive.owner).news.notify_one();
+}
+
+void Hub::time(Op& send, Op& receive) {
+  send.ended = receive.ended =
+      clock_->carry(send.owner, receive.owner, send.data.size(), send.posted, receive.posted);
 }
 
 // Undoes a match: the partner waits again, as the oldest of its queue.
@@ -178,6 +187,7 @@ Ticket Hub::post(int rank, std::span<const Transfer> transfers) {
     op.peer = transfers[i].peer;
     op.tag = transfers[i].tag.bits();
     op.data = transfers[i].data;
+    if (clock_ != nullptr) op.posted = clock_->now(rank);
     start(op);
   }
   if (batch->open == 0) ++self.settled;
@@ -237,6 +247,9 @@ std::optional<Status> Hub::poll(int rank, Ticket ticket) {
   }
   if (found->second->open > 0) return std::nullopt;
   Status outcome = found->second->status;
+  if (clock_ != nullptr) {
+    for (const Op& op : found->second->ops) clock_->reach(rank, op.ended);
+  }
   batches.erase(found);
   return outcome;
 }

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "comm/inproc/virtual_clock.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::inproc {
@@ -32,6 +33,8 @@ struct Op {
   std::uint64_t tag = 0;
   ByteSpan data;
   std::size_t arrived = 0;
+  ExactTime posted;  // both of the virtual clock, if there is one
+  ExactTime ended;
 };
 
 struct Batch {
@@ -44,7 +47,8 @@ struct Batch {
 // on whose behalf it runs.
 class Hub {
  public:
-  Hub(int size, double silence_seconds);
+  // clock: may be null.
+  Hub(int size, double silence_seconds, std::shared_ptr<VirtualClock> clock = nullptr);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   Ticket post(int rank, std::span<const Transfer> batch);
@@ -96,6 +100,7 @@ class Hub {
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::deque<Op*>& queue_of(const Op& op);
   void start(Op& op);
+  void time(Op& send, Op& receive);
   void unmatch(Op& op);
   void withdraw(Op& op);
   void finish(Op& op);
@@ -109,6 +114,7 @@ class Hub {
   std::mutex mutex_;
   std::deque<Rank> ranks_;  // a deque: condition variables do not move
   double silence_seconds_;
+  std::shared_ptr<VirtualClock> clock_;
   std::optional<Deadline> next_silence_;
 };
 

@@ -63,7 +63,7 @@ Result<std::vector<std::unique_ptr<Transport>>> make_inproc_transports(
   if (size < 1 || size > 65536) {
     return Status(Code::kInvalidArgument, format("inproc: %d ranks (1 to 65536 wanted)", size));
   }
-  auto hub = std::make_shared<inproc::Hub>(size, options.silence_seconds);
+  auto hub = std::make_shared<inproc::Hub>(size, options.silence_seconds, options.clock);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank) {
     transports.push_back(std::make_unique<InprocTransport>(hub, rank));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/inproc/virtual_clock.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
@@ -12,6 +13,8 @@ namespace gradwire {
 struct InprocOptions {
   // A rank that stop_rank() stopped counts as lost after this silence; real threads never do.
   double silence_seconds = 0.5;
+  // Times every message; of as many ranks. Null: none does.
+  std::shared_ptr<VirtualClock> clock = nullptr;
 };
 
 // Element r belongs to the thread that plays rank r and may be destroyed before or after the
