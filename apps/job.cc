@@ -11,6 +11,7 @@
 #include "apps/whole_file.h"
 #include "base/text.h"
 #include "comm/liveness.h"
+#include "comm/rendezvous/agree.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 
@@ -30,6 +31,13 @@ Result<std::string> job_secret() {
   if (!secret.empty()) return secret;
   return Status(Code::kInvalidArgument,
                 "GRADWIRE_SECRET_FILE: '" + *path + "' is empty (a secret wanted)");
+}
+
+Result<bool> checksums_from_environment(bool otherwise) {
+  const std::string value = environment("GRADWIRE_CHECKSUM").value_or(otherwise ? "1" : "0");
+  if (value == "0" || value == "1") return value == "1";
+  return Status(Code::kInvalidArgument,
+                "bad value for GRADWIRE_CHECKSUM ('" + value + "' seen; 0 or 1 wanted)");
 }
 
 Result<std::unique_ptr<Transport>> make_transport(const std::string& name,
@@ -62,9 +70,12 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
+  CommunicatorOptions checked = options;
+  GW_ASSIGN(checked.checksums, checksums_from_environment(options.checksums));
+  GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_CHECKSUM", checked.checksums ? "1" : "0"));
   GW_ASSIGN(auto made, make_transport(transport, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
-  GW_ASSIGN(job.communicator, make_communicator(std::move(made), options));
+  GW_ASSIGN(job.communicator, make_communicator(std::move(made), checked));
   return job;
 }
 

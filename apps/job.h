@@ -21,7 +21,9 @@ struct JoinedJob {
 // Collective over the job's processes: meets them where `launch` says and connects to them over
 // `transport`, "ucx" or "tcp". The secret is GRADWIRE_SECRET, or the contents of the file that
 // GRADWIRE_SECRET_FILE names. tcp: GRADWIRE_IFNAME says which interface or address others should
-// use (of several, the first that is up), GRADWIRE_TCP_CONGESTION which congestion control.
+// use (of several, the first that is up), GRADWIRE_TCP_CONGESTION which congestion control. ucx:
+// GRADWIRE_IFNAME says which interfaces to use, all of several. GRADWIRE_CHECKSUM=1 gives every
+// message a checksum; kRankMismatch where ranks differ in that.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log);
 

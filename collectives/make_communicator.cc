@@ -2,8 +2,10 @@
 #include <utility>
 
 #include "collectives/group_communicator.h"
+#include "comm/checked/checked_transport.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
+#include "comm/rendezvous/agree.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 #include "gradwire/communicator.h"
@@ -17,6 +19,7 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
   if (!(options.deadline_seconds > 0)) {
     return Status(Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0");
   }
+  if (options.checksums) transport = with_checksums(std::move(transport));
   const int rank = transport->rank();
   std::vector<int> group;
   for (int r = 0; r < transport->size(); ++r) group.push_back(r);
@@ -30,6 +33,7 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options) {
+  GW_TRY(rendezvous::agree(rendezvous, "checksums", options.checksums ? "on" : "off"));
   const double liveness = comm::liveness_for(options.deadline_seconds);
   if (backend == "tcp") {
     GW_ASSIGN(auto transport, make_tcp_transport(rendezvous, {.liveness_seconds = liveness}));

@@ -18,7 +18,11 @@
 namespace gradwire {
 
 struct CommunicatorOptions {
-  double deadline_seconds = 15;    // bounds every operation that names no deadline of its own
+  double deadline_seconds = 15;  // bounds every operation that names no deadline of its own
+  // Every message carries an XXH3 checksum; one that does not fit is kCorruptPayload, naming the
+  // message and both ranks. Alike on all ranks. What ranks read from each other's memory without a
+  // message (arenas) has none.
+  bool checksums = false;
   std::string algorithm = "auto";  // all_reduce and reduce_scatter calls that say "auto" take this
 };
 

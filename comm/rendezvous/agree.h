@@ -1,0 +1,15 @@
+// Settings that all ranks of a job must have alike.
+#pragma once
+
+#include <string_view>
+
+#include "gradwire/rendezvous.h"
+#include "gradwire/status.h"
+
+namespace gradwire::rendezvous {
+
+// Collective, once a job and name. kRankMismatch, with both values, where this rank's differs from
+// rank 0's; the ranks that agree with it hear nothing of that. Errors of the store as they are.
+Status agree(const Rendezvous& rendezvous, std::string_view name, std::string_view value);
+
+}  // namespace gradwire::rendezvous
