@@ -38,6 +38,12 @@ TEST_P(CommunicatorProcessLaws, Reductions) {
   run(GetParam(), {reduce_everything, reduce_large, count_bytes});
 }
 TEST_P(CommunicatorProcessLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
+std::string sample_the_product(Communicator& world) {
+  const Sizes sizes{.elems = {1, world.size() + 1, 997, 65537}, .stride = 13};
+  if (std::string fault = reduce_exactly(world, sizes); !fault.empty()) return fault;
+  return move_exactly(world, sizes);
+}
+TEST_P(CommunicatorProcessLaws, Product) { run(GetParam(), {sample_the_product}); }
 TEST_P(CommunicatorProcessLaws, Forms) {
   run(GetParam(), {work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }

@@ -2,7 +2,9 @@
 // empty when all is well, so that ranks may be threads or processes.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gradwire/communicator.h"
 
@@ -10,6 +12,15 @@ namespace gradwire {
 
 // Every reduction x dtype x op x algorithm x odd counts against the scalar reference, bit for bit.
 std::string reduce_everything(Communicator& world);
+// What of the product of operations x algorithms x types x reductions x counts is taken.
+struct Sizes {
+  std::vector<std::int64_t> elems;  // of the whole tensor
+  int stride = 1;                   // every so many-th case; prime to the lengths of the lists
+  bool only_f32 = false;
+};
+// Data whose reductions are exact, so that every algorithm has one right answer, bit for bit.
+std::string reduce_exactly(Communicator& world, const Sizes& sizes);
+std::string move_exactly(Communicator& world, const Sizes& sizes);
 // Tensors of many segments, against the same reference.
 std::string reduce_large(Communicator& world);
 // all_gather, all_gather_v, all_gather_unsized, all_to_all(_v), broadcast from every root, send and

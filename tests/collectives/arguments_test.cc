@@ -1,0 +1,153 @@
+// Every refusal by its text: the operation, the value seen, the value wanted.
+#include "collectives/arguments.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace gradwire {
+namespace {
+
+// Rank 1 of 3, with 40 floats of memory from which tensors are taken.
+class Arguments : public testing::Test {
+ protected:
+  TensorView at(std::int64_t begin, std::int64_t count, DType dtype = DType::kF32) {
+    return {reinterpret_cast<std::byte*>(memory_.data() + begin), Shape::vector(count), dtype};
+  }
+  static Result<Extent> check(const OpCall& call, double factor = 1) {
+    return check_call(call, {.deadline = {}, .stream = {}, .factor = factor}, 1, 3);
+  }
+  static std::string refusal(const OpCall& call, double factor = 1) {
+    const Status status = check(call, factor).error();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    return std::string(status.message());
+  }
+  std::vector<float> memory_ = std::vector<float>(40);
+};
+
+TEST_F(Arguments, RanksOutOfRange) {
+  EXPECT_EQ(refusal({.kind = OpKind::kBroadcast, .out = at(0, 4), .peer = 3}),
+            "broadcast: root 3 (0 to 2 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kGatherV, .in = at(0, 4), .peer = -1}),
+            "gather_v: root -1 (0 to 2 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kSend, .in = at(0, 4), .peer = 9}),
+            "send: peer 9 (0 to 2 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kRecv, .out = at(0, 4), .peer = 1}),
+            "recv: peer 1, which is this rank itself (another wanted)");
+}
+
+TEST_F(Arguments, SizesThatDoNotFit) {
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(8, 5)}),
+            "all_reduce: out has 5 elements (4 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 8), .out = at(20, 3)}),
+            "reduce_scatter: in has 8 elements (9 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kGather, .in = at(0, 3), .out = at(20, 8), .peer = 1}),
+            "gather: out has 8 elements (9 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kScatter, .in = at(0, 8), .out = at(20, 3), .peer = 1}),
+            "scatter: in has 8 elements (9 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kAllToAll, .in = at(0, 8), .out = at(20, 8)}),
+            "all_to_all: in has 8 elements (a multiple of 3 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kReduce, .in = at(0, 3), .out = at(20, 2), .peer = 1}),
+            "reduce: out has 2 elements (3 wanted)");
+}
+
+TEST_F(Arguments, CountsThatDoNotFit) {
+  const std::vector<std::int64_t> two{1, 2};
+  const std::vector<std::int64_t> negative{4, -1, 2};
+  const std::vector<std::int64_t> vast{1, std::int64_t{1} << 60, 2};
+  const std::vector<std::int64_t> good{1, 2, 3};
+  const std::vector<std::int64_t> other{1, 3, 3};
+  EXPECT_EQ(refusal({.kind = OpKind::kAllGatherV, .in = at(0, 2), .out = at(8, 6), .counts = two}),
+            "all_gather_v: 2 counts (3 wanted, one a rank)");
+  EXPECT_EQ(refusal({.kind = OpKind::kScatterV, .out = at(0, 2), .peer = 0, .counts = negative}),
+            "scatter_v: counts[1] is -1 elements (0 or more wanted, 2^50 at most together)");
+  EXPECT_EQ(
+      refusal({.kind = OpKind::kReduceScatterV, .counts = vast}),
+      "reduce_scatter_v: counts[1] is 1152921504606846976 elements (0 or more wanted, 2^50 at "
+      "most together)");
+  EXPECT_EQ(refusal({.kind = OpKind::kGatherV, .in = at(0, 3), .peer = 0, .counts = good}),
+            "gather_v: in has 3 elements (2 wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kAllToAllV,
+                     .in = at(0, 6),
+                     .out = at(8, 7),
+                     .counts = good,
+                     .recv_counts = other}),
+            "all_to_all_v: 2 elements from this rank to itself, 3 received from it (as many "
+            "wanted)");
+}
+
+TEST_F(Arguments, TypesAndReductions) {
+  EXPECT_EQ(refusal({.kind = OpKind::kAllGather, .in = at(0, 2), .out = at(8, 6, DType::kI32)}),
+            "all_gather: f32 into i32 (one type wanted)");
+  const TensorView whole = at(0, 4, DType::kI32);
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = whole, .out = whole, .op = ReduceOp::kMean}),
+            "all_reduce: mean of i32 (a floating type wanted)");
+  EXPECT_EQ(
+      refusal({.kind = OpKind::kReduce, .in = whole, .op = ReduceOp::kPreMulSum, .peer = 0}, 2),
+      "reduce: pre_mul_sum of i32 (a floating type wanted)");
+  EXPECT_EQ(
+      refusal(
+          {.kind = OpKind::kExclusiveScan, .in = at(0, 4), .out = at(0, 4), .op = ReduceOp::kMean}),
+      "exclusive_scan: mean (sum, pre_mul_sum, product, min or max wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4)}, 0.5),
+            "all_reduce: factor 0.5 without pre_mul_sum (1 wanted)");
+  EXPECT_EQ(
+      refusal(
+          {.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4), .op = ReduceOp::kPreMulSum},
+          std::numeric_limits<double>::infinity()),
+      "all_reduce: factor inf (a finite number wanted)");
+}
+
+TEST_F(Arguments, OverlapsThatAreNotInPlace) {
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(3, 4)}),
+            "all_reduce: out overlaps in, 12 bytes behind its beginning (0, which is in place, or "
+            "apart wanted)");
+  EXPECT_EQ(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 9), .out = at(0, 3)}),
+            "reduce_scatter: out overlaps in, 0 bytes behind its beginning (12, which is in place, "
+            "or apart wanted)");
+  const std::vector<std::int64_t> sent{1, 2, 3};
+  const std::vector<std::int64_t> received{3, 2, 1};
+  EXPECT_EQ(refusal({.kind = OpKind::kAllToAllV,
+                     .in = at(0, 6),
+                     .out = at(0, 6),
+                     .counts = sent,
+                     .recv_counts = received}),
+            "all_to_all_v: out overlaps in, 0 bytes behind its beginning (apart wanted)");
+  const std::vector<TensorView> tensors{at(4, 4), at(0, 5)};
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduceFused, .tensors = tensors}),
+            "all_reduce_fused: two of its tensors overlap (tensors apart wanted)");
+  const std::vector<TensorView> mixed{at(0, 4), at(8, 4, DType::kI32)};
+  EXPECT_EQ(refusal({.kind = OpKind::kAllReduceFused, .tensors = mixed}),
+            "all_reduce_fused: tensors of f32 and i32 (one type wanted)");
+}
+
+TEST_F(Arguments, InPlaceIsTheRowOfTheOwnRank) {
+  const auto gather = check({.kind = OpKind::kAllGather, .in = at(3, 3), .out = at(0, 9)});
+  ASSERT_TRUE(gather.has_value()) << gather.error().message();
+  EXPECT_EQ(gather.value().shared, 3);
+  EXPECT_EQ(gather.value().out_begin, 3);
+  const std::vector<std::int64_t> counts{5, 2, 1};
+  const auto scatter = check(
+      {.kind = OpKind::kScatterV, .in = at(0, 8), .out = at(5, 2), .peer = 1, .counts = counts});
+  ASSERT_TRUE(scatter.has_value()) << scatter.error().message();
+  EXPECT_EQ(scatter.value().shared, 2);
+  EXPECT_EQ(scatter.value().in_begin, 5);
+  const auto apart = check({.kind = OpKind::kAllGather, .in = at(20, 3), .out = at(0, 9)});
+  ASSERT_TRUE(apart.has_value()) << apart.error().message();
+  EXPECT_EQ(apart.value().shared, 0);
+}
+
+TEST_F(Arguments, OthersNeedNotBringRootsTensor) {
+  const auto reduce = check({.kind = OpKind::kReduce, .in = at(0, 3), .peer = 2});
+  ASSERT_TRUE(reduce.has_value()) << reduce.error().message();
+  EXPECT_EQ(reduce.value().out, 0);
+  const auto broadcast = check({.kind = OpKind::kBroadcast, .out = at(0, 3), .peer = 2});
+  ASSERT_TRUE(broadcast.has_value()) << broadcast.error().message();
+  EXPECT_EQ(broadcast.value().in, 0);
+  EXPECT_EQ(broadcast.value().agreed, 3);
+}
+
+}  // namespace
+}  // namespace gradwire
