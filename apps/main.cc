@@ -11,6 +11,7 @@
 #include "apps/bench/bench.h"
 #include "apps/command.h"
 #include "apps/compare/compare.h"
+#include "apps/doctor/doctor.h"
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
 #include "apps/run/run.h"
@@ -36,6 +37,8 @@ constexpr std::array kCommands{
     Command{"bench", "measure collectives and codecs", bench_command},
     Command{"compare", "train under several compressors, side by side", compare_main},
     Command{"data", "fetch data sets", data_command},
+    Command{"doctor", "what this machine and this job offer, what was chosen, and why",
+            doctor_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
     Command{"run", "start the ranks of a job on this machine", run_command},
     Command{"sim", "what every algorithm takes on a modelled network", sim_command},

@@ -1,5 +1,6 @@
 #include "comm/ucx/settings.h"
 
+#include <dlfcn.h>
 #include <ucs/debug/debug.h>
 
 #include <algorithm>
@@ -107,6 +108,17 @@ std::string printed(const ucp_config_t* config) {
 std::string line_of(const std::string& table, const std::string& variable) {
   const std::size_t at = table.find("\n" + variable + "=");
   return at == std::string::npos ? "" : table.substr(at + 1, table.find('\n', at + 1) - at - 1);
+}
+
+// UCX complains of being asked to give back a signal that it does not have: 1.22 takes none by
+// default, and a second transport of one process finds none left.
+bool is_ucx_handler(int number) {
+  struct sigaction action {};
+  if (sigaction(number, nullptr, &action) != 0) return false;
+  if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) return false;
+  Dl_info where{};
+  return dladdr(reinterpret_cast<void*>(action.sa_handler), &where) != 0 &&
+         std::string_view(where.dli_fname).find("libucs") != std::string_view::npos;
 }
 
 class Maker {
@@ -218,7 +230,9 @@ std::string header_version() { return format("%d.%d", UCP_API_MAJOR, UCP_API_MIN
 
 void release_signals() {
   if (user_value("HANDLE_ERRORS")) return;
-  for (const int number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(number);
+  for (const int number : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) {
+    if (is_ucx_handler(number)) ucs_debug_disable_signal(number);
+  }
 }
 
 }  // namespace gradwire::ucx

@@ -2,6 +2,7 @@
 // know, so every setting is looked for where it acts: in UCX's printed configuration, in the
 // options of its sockets, in the transport it took. Each look is in a process of its own.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -290,6 +291,27 @@ TEST(UcxSettings, SignalsAreLeftAlone) {
         return "signal " + std::to_string(number) + " is UCX's";
     }
     return std::string();
+  });
+}
+
+// Output is the program's: UCX complains on it of settings and signals that it does not have.
+TEST(UcxSettings, UcxHasNothingToSay) {
+  in_process({}, [] {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK) != 0) return std::string("pipe");
+    const int out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    for (int life = 0; life < 2; ++life) {
+      ucx::release_signals();
+      (void)ucx::Worker::make();
+    }
+    std::fflush(nullptr);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    std::string said(4096, ' ');
+    const ssize_t got = read(ends[0], said.data(), said.size());
+    return said.substr(0, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   });
 }
 
