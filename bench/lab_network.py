@@ -85,7 +85,10 @@ def check_machine():
         remove([probe])
 
 
-def die_with_parent():
+def become_child():
+    """A process group of its own, and the end of its parent is its own. No session of its own: Linux may give each session
+    an equal share of the processors, in which case yielding to the ranks of others would do nothing."""
+    os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -163,8 +166,8 @@ class Lab:
 
     def start(self, host, command, environment, **more):
         """A Popen of `command` on a host, in a process group of its own; it ends when this process does."""
-        return subprocess.Popen(self.inside(host, command), env={**os.environ, **environment}, start_new_session=True,
-                                preexec_fn=die_with_parent, **more)
+        return subprocess.Popen(self.inside(host, command), env={**os.environ, **environment},
+                                preexec_fn=become_child, **more)
 
     def rank_environment(self, rank, port, secret):
         """What `gradwire run` tells its ranks, and what torch and Gloo programs read."""

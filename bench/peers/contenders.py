@@ -73,7 +73,7 @@ class Place:
 
     def start(self, host, command, environment):
         return subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+                                stderr=subprocess.PIPE, text=True, preexec_fn=os.setpgrp)
 
     def start_gradwire(self, words):
         return [self.start(0, [*words, "--ranks", str(self.ranks)], {})]
@@ -89,7 +89,7 @@ class LabPlace(Place):
         self.port = 29400
         hosts = ",".join(f"{lab.address(host)}:1" for host in range(lab.hosts))
         remote = str(pathlib.Path(__file__).resolve().parent.parent / "lab_rsh")
-        self.mpirun = ["mpirun", "--allow-run-as-root", "--host", hosts, "--mca", "plm_rsh_agent", remote,
+        self.mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--host", hosts, "--mca", "plm_rsh_agent", remote,
                        "--mca", "oob_tcp_if_include", "eth0", "-x", "PATH"]
 
     def start(self, host, command, environment):

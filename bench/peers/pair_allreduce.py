@@ -23,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from lab_network import Lab, LabError, bits_of  # noqa: E402
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+OURS = "gw-"
 OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
 
 
@@ -40,6 +41,7 @@ def parse():
     parser.add_argument("--sizes", type=lambda text: [bytes_of(size) for size in text.split(",")], default="1M,16M,64M")
     parser.add_argument("--seconds", type=float, default=1, help="timed at each size in each round")
     parser.add_argument("--gradwire", default="", help="more flags for gradwire bench; default off shm: --transport tcp")
+    parser.add_argument("--algorithms", default="auto", help="of gradwire; each is a contender, the best of them counts")
     parser.add_argument("--peers", help="comma-separated names, of those that the first run prints")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures, one line a size")
     return parser.parse_args()
@@ -48,7 +50,10 @@ def parse():
 def all_contenders(options, place):
     words = options.gradwire.split() or ([] if options.link == "shm" else ["--transport", "tcp"])
     measured = (options.operation, options.sizes, options.seconds)
-    found = {"gradwire": lambda: contenders.gradwire(place, *measured, words)}
+    found = {}
+    for algorithm in options.algorithms.split(","):
+        own = [*words, "--algorithm", algorithm]
+        found[OURS + algorithm] = lambda w=own: contenders.gradwire(place, *measured, w)
     if shutil.which("mpirun") and (options.build / "bench/peers/mpi_collective").exists():
         for name, (arguments, environment) in contenders.mpi_settings(options.link, place.interface).items():
             found[name] = lambda a=arguments, e=environment: contenders.open_mpi(place, *measured, a, e)
@@ -57,7 +62,7 @@ def all_contenders(options, place):
     if (options.build / "bench/peers/gloo_all_reduce").exists() and options.operation == "all_reduce" and options.link != "shm":
         found["gloo"] = lambda: contenders.gloo(place, options.sizes, options.seconds)
     wanted = options.peers.split(",") if options.peers is not None else list(found)
-    return {name: run for name, run in found.items() if name == "gradwire" or name in wanted}
+    return {name: run for name, run in found.items() if name.startswith(OURS) or name in wanted}
 
 
 def measure(options, place):
@@ -92,12 +97,13 @@ def report(options, names, times):
         line = {"op": options.operation, "link": options.link, "bytes": size, "ranks": options.ranks,
                 "rounds": options.rounds, "best_us": best, "median_us": median}
         text = f"{size:>10} " + " ".join(f"{best[name]:>10.1f} ({median[name]:>9.1f})" for name in names)
-        peers = [name for name in names if name != "gradwire"]
+        peers = [name for name in names if not name.startswith(OURS)]
+        ours = min(best[name] for name in names if name.startswith(OURS))
         if peers:
             winner = min(peers, key=best.get)
-            line |= {"best_peer": winner, "ratio": best[winner] / best["gradwire"]}
+            line |= {"best_peer": winner, "ratio": best[winner] / ours}
             text += f"   {line['ratio']:.2f} ({winner})"
-        share = wire_share(options, size, best["gradwire"])
+        share = wire_share(options, size, ours)
         if share is not None:
             line["wire_share"] = share
             text += f"; {share:.1%} of the link"
