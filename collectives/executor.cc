@@ -36,8 +36,12 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
 
 int Execution::cuts_of(std::int64_t elems) const {
   if (!schedule_.divisible) return 1;
-  const std::int64_t per_segment = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(segmentation_.segment_bytes / size_of(operands_.dtype)));
+  const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
+  const auto most = static_cast<std::int64_t>(segmentation_.segment_bytes) / width;
+  const auto least = static_cast<std::int64_t>(segmentation_.least_segment_bytes) / width;
+  // One for every slot, if they are worth it.
+  const std::int64_t even = (elems + segmentation_.slots - 1) / segmentation_.slots;
+  const std::int64_t per_segment = std::max<std::int64_t>(1, std::min(most, std::max(least, even)));
   return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
 }
 

@@ -27,9 +27,11 @@ namespace gradwire {
 
 // Equal on all ranks of a job: they decide which message is which.
 struct Segmentation {
-  // Measured with one copy per message between two ranks of one host: at 16 MiB 512 KiB beat 256
-  // KiB by a fifth, at 1 and 64 MiB they were alike; four slots of it are one core's 2 MiB of L2.
+  // As in TransportCaps. 512 KiB was measured with one copy per message between two ranks of one
+  // host: at 16 MiB it beat 256 KiB by a fifth, at 1 and 64 MiB they were alike; four slots of it
+  // are one core's 2 MiB of L2.
   std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
+  std::size_t least_segment_bytes = 512 << 10;
   int slots = 4;                          // cuts in flight, at most 128
 };
 

@@ -21,13 +21,17 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
   }
   if (options.checksums) transport = with_checksums(std::move(transport));
   const int rank = transport->rank();
+  const TransportCaps caps = transport->caps();
+  Segmentation segmentation;
+  segmentation.segment_bytes = caps.segment_bytes;
+  segmentation.least_segment_bytes = caps.least_segment_bytes;
   std::vector<int> group;
   for (int r = 0; r < transport->size(); ++r) group.push_back(r);
   auto engine = std::make_shared<ProgressEngine>(std::move(transport));
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
   return std::unique_ptr<Communicator>(std::make_unique<GroupCommunicator>(
-      std::move(engine), std::move(group), rank, kRootId, options));
+      std::move(engine), std::move(group), rank, kRootId, options, segmentation));
 }
 
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,

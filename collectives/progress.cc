@@ -243,16 +243,18 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
   Deadline idle_since;
   while (!enough()) {
     const bool moved = turn();
-    if (moved) idle_turns = 0;
+    if (moved) {
+      idle_turns = 0;
+    } else if (crowded_) {
+      sched_yield();
+    }
     const bool look = ++turns % kTurnsBetweenLooks == 0;
     if ((moved || ++idle_turns < kTurnsBeforeClock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);
     if (now >= until) return;
     if (idle_turns <= kTurnsBeforeClock) idle_since = now;
-    if (now - idle_since < spin) {
-      if (crowded_) sched_yield();
-    } else {
+    if (now - idle_since >= spin) {
       sleep_in_transport(enough, std::min(until, next_deadline(now)));
       look_around(Clock::now());
     }

@@ -52,6 +52,11 @@ struct TransportCaps {
   bool cuda_memory = false;
   bool matches_tags = true;   // false (NCCL): messages match in order per peer, tags are ignored
   bool short_receive = true;  // false (NCCL): sender and receiver must name the same byte count
+  // How large tensors are best cut, equal on all ranks of a job: messages of `segment_bytes` at
+  // most; shorter ones too are cut, for one part to travel while another is reduced, as long as no
+  // part falls below `least_segment_bytes`.
+  std::size_t segment_bytes = 512 << 10;
+  std::size_t least_segment_bytes = 512 << 10;
 };
 
 // Bytes as they left and reached this rank since construction: payload of data messages plus every

@@ -158,6 +158,9 @@ TEST(Numbers, EveryAlgorithmSumsAndMovesWhatItShould) {
                                         .node_of = node_of};
           expect_right_sums(request, false, {});
           expect_right_sums(request, false, {.segment_bytes = 256, .slots = 3});
+          // Short cells are cut too, but not below 12 bytes.
+          expect_right_sums(request, false,
+                            {.segment_bytes = 256, .least_segment_bytes = 12, .slots = 3});
           if (collective != Collective::kAllReduce) continue;
           expect_right_sums(request, true, {.segment_bytes = 256, .slots = 3});
         }
