@@ -1,5 +1,6 @@
 #include "apps/job.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,8 @@
 #include "base/text.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/agree.h"
+#include "comm/rendezvous/socket.h"
+#include "comm/tcp/interfaces.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 
@@ -40,7 +43,7 @@ Result<bool> checksums_from_environment(bool otherwise) {
                 "bad value for GRADWIRE_CHECKSUM ('" + value + "' seen; 0 or 1 wanted)");
 }
 
-Result<std::unique_ptr<Transport>> make_transport(const std::string& name,
+Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const LaunchInfo& launch,
                                                   const Rendezvous& rendezvous,
                                                   double liveness_seconds, const Log& log) {
   if (name == "tcp") {
@@ -54,7 +57,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name,
   if (name == "ucx") {
     UcxOptions ucx;
     ucx.liveness_seconds = liveness_seconds;
-    ucx.interfaces = environment("GRADWIRE_IFNAME").value_or("");
+    ucx.interfaces = ucx_interfaces(launch);
     ucx.log = log;
     return make_ucx_transport(rendezvous, ucx);
   }
@@ -73,10 +76,22 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   CommunicatorOptions checked = options;
   GW_ASSIGN(checked.checksums, checksums_from_environment(options.checksums));
   GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_CHECKSUM", checked.checksums ? "1" : "0"));
-  GW_ASSIGN(auto made, make_transport(transport, job.rendezvous,
+  GW_ASSIGN(auto made, make_transport(transport, launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
   GW_ASSIGN(job.communicator, make_communicator(std::move(made), checked));
   return job;
+}
+
+std::string ucx_interfaces(const LaunchInfo& launch) {
+  if (const auto wanted = environment("GRADWIRE_IFNAME")) return *wanted;
+  const auto place = rendezvous::parse_host_port(launch.rendezvous);
+  if (!place.has_value()) return "";
+  const std::string& host = place.value().host;
+  if (host != "localhost" && host != "::1" && !host.starts_with("127.")) return "";
+  const std::vector<tcp::Interface> here = tcp::list_interfaces();
+  const auto loopback =
+      std::ranges::find_if(here, [](const tcp::Interface& one) { return one.loopback && one.up; });
+  return loopback == here.end() ? "" : loopback->name;
 }
 
 std::string transport_from_environment() {

@@ -27,6 +27,12 @@ struct JoinedJob {
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log);
 
+// GRADWIRE_IFNAME; without it, the loopback interface for a job whose rendezvous is on loopback
+// (all ranks are on this host, and UCX, which believes whoever connects, should listen to no
+// other); else
+// "". As UcxOptions::interfaces.
+std::string ucx_interfaces(const LaunchInfo& launch);
+
 // Of processes, where no flag says it: GRADWIRE_TRANSPORT, else ucx.
 std::string transport_from_environment();
 

@@ -9,6 +9,7 @@
 
 #include "apps/doctor/pair_probe.h"
 #include "apps/environment.h"
+#include "apps/job.h"
 #include "apps/machine.h"
 #include "base/text.h"
 #include "comm/tcp/interfaces.h"
@@ -216,7 +217,7 @@ Json machine_facts(const LaunchInfo& launch, const std::string& transport) {
   report["machine"] = host_facts();
   report["launcher"] = launcher_facts(launch);
   report["transport"] = transport;
-  report["ucx"] = ucx_facts(interfaces);
+  report["ucx"] = ucx_facts(ucx_interfaces(launch));
   report["interfaces"] = interface_facts();
   report["tcp_interface"] = tcp_choice(interfaces);
   report["same_host"] = std::move(pair);

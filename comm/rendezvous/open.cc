@@ -1,5 +1,6 @@
 // From what a launcher said to a store that is open.
 #include "base/text.h"
+#include "comm/rendezvous/hmac.h"
 #include "comm/rendezvous/socket.h"
 #include "gradwire/config.h"
 #include "gradwire/rendezvous.h"
@@ -20,13 +21,24 @@ std::string job_folder(std::string_view directory, const std::string& job) {
   return std::string(directory) + "/" + name;
 }
 
+// Jobs may share a secret, and a folder that somebody else can write: what one job has written must
+// not pass for another's.
+std::string job_secret(std::string_view job, std::string_view secret) {
+  if (secret.empty()) return "";
+  const auto bytes = [](std::string_view text) {
+    return std::as_bytes(std::span(text.data(), text.size()));
+  };
+  return rendezvous::to_hex(
+      rendezvous::hmac(bytes(secret), {bytes("gradwire file rendezvous of job"), bytes(job)}));
+}
+
 Result<std::shared_ptr<KeyValueStore>> open_store(const LaunchInfo& info, std::string_view secret,
                                                   double timeout_seconds) {
   if (info.rendezvous.rfind(kFile, 0) == 0) {
     const std::string directory = info.rendezvous.substr(kFile.size());
     if (directory.empty())
       return Status(Code::kInvalidArgument, "rendezvous 'file://' (wanted file://DIRECTORY)");
-    return make_file_store(job_folder(directory, info.job), secret);
+    return make_file_store(job_folder(directory, info.job), job_secret(info.job, secret));
   }
   GW_ASSIGN(const rendezvous::HostPort where, rendezvous::parse_host_port(info.rendezvous));
   return make_tcp_store({.host = where.host,

@@ -76,6 +76,8 @@ class ServerSession {
   // So much is waiting to be written that nothing more is taken or answered: a client that asks
   // and does not read may not fill the server's memory.
   bool backlogged() const { return channel_.outgoing().size() > 2 * kMaxPayloadBytes; }
+  // Said which rank of this job it is, and has its challenge; not proven yet.
+  bool proving() const { return stage_ == Stage::kProof; }
   bool joined() const { return stage_ == Stage::kJoined; }
   // Said goodbye, or was refused: close once outgoing() is written.
   bool over() const { return stage_ == Stage::kOver; }

@@ -96,8 +96,7 @@ void TcpServer::accept_some(Deadline now) {
     const bool out_of_files = !fd.valid() && (errno == EMFILE || errno == ENFILE);
     if (!fd.valid() && !out_of_files) return;
     if (out_of_files || strangers() >= options_.max_strangers) {
-      const auto oldest = std::ranges::find_if(
-          connections_, [](const auto& connection) { return !connection->session.joined(); });
+      const auto oldest = least_wanted();
       if (oldest == connections_.end()) {
         // Nobody can make room. A short sleep, for the listener stays readable.
         ::poll(nullptr, 0, 50);
@@ -162,6 +161,16 @@ bool TcpServer::may_end(Deadline now) const {
   return std::ranges::none_of(connections_, [&](const auto& connection) {
     return connection->session.joined() && now < after(connection->heard, options_.goodbye_seconds);
   });
+}
+
+// The oldest that has not joined; those that know the job's name come last.
+TcpServer::Connections::iterator TcpServer::least_wanted() {
+  const auto silent = std::ranges::find_if(connections_, [](const auto& connection) {
+    return !connection->session.joined() && !connection->session.proving();
+  });
+  if (silent != connections_.end()) return silent;
+  return std::ranges::find_if(connections_,
+                              [](const auto& connection) { return !connection->session.joined(); });
 }
 
 std::size_t TcpServer::strangers() const {

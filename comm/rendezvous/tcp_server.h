@@ -14,7 +14,8 @@ namespace gradwire::rendezvous {
 struct TcpServerOptions {
   double handshake_seconds = 5;     // a connection that has not joined by then is dropped
   double goodbye_seconds = 5;       // how long stop() waits for ranks that still use the store
-  std::size_t max_strangers = 256;  // connections that have not joined; the oldest makes room
+  std::size_t max_strangers = 256;  // connections that have not joined; the oldest
+                                    // makes room, those with a good hello last
 };
 
 class TcpServer {
@@ -43,6 +44,8 @@ class TcpServer {
     bool dead = false;
   };
 
+  using Connections = std::vector<std::unique_ptr<Connection>>;
+
   TcpServer(Fd listener, Fd wake, std::shared_ptr<JobState> job, TcpServerOptions options,
             int port);
   void loop();
@@ -53,6 +56,7 @@ class TcpServer {
   Deadline next_deadline(Deadline now) const;
   bool may_end(Deadline now) const;
   std::size_t strangers() const;
+  Connections::iterator least_wanted();
 
   Fd listener_;
   Fd wake_;
@@ -61,7 +65,7 @@ class TcpServer {
   const int port_;
   const Deadline started_;
   std::atomic<bool> stopping_ = false;
-  std::vector<std::unique_ptr<Connection>> connections_;  // oldest first; the thread's alone
+  Connections connections_;  // oldest first; the thread's alone
   std::thread thread_;
 };
 

@@ -176,7 +176,8 @@ void take_interfaces(Maker& maker, const Settings& settings, bool by_name) {
   if (!settings.devices.restricted) return;
   const std::string names = joined(taken);
   maker.make({"NET_DEVICES", names.c_str(), "NET_DEVICES", Table::kContext, false,
-              by_name ? "asked for" : "all that are up, but the bridges of this host"});
+              by_name ? "asked for, or all ranks are on this host"
+                      : "all that are up, but the bridges of this host"});
   if (!by_name || taken.size() < 2) return;
   const std::string rails = std::to_string(taken.size());
   constexpr const char* kRails = "several interfaces were asked for: each carries its part";

@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
-#include "base/hash.h"
 #include "base/text.h"
+#include "comm/rendezvous/hmac.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/peer_memory.h"
 #include "comm/ucx/peers.h"
@@ -66,7 +66,10 @@ class UcxTransport final : public Transport {
 };
 
 // What a rank puts into the store under "ucx/RANK":
-//   "gw-ucx1 EPOCH PID NONCE NONCE_ADDRESS HOST\n" and the worker's address.
+//   record := mac{32} "gw-ucx2 EPOCH PID NONCE NONCE_ADDRESS HOST\n" worker address
+// mac is the HMAC-SHA256, with the job's secret as its key, of all that follows, the job and the
+// rank; zero without a secret. UCX believes whoever connects, so at least this rank connects to
+// nobody else.
 struct UcxTransport::Address {
   ucx::ProcessIdentity process;
   std::string host;
@@ -90,28 +93,65 @@ Status check(const Rendezvous& rendezvous, const UcxOptions& options) {
   return {};
 }
 
+using rendezvous::Mac;
+
+ConstByteSpan bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Mac mac_of(const Rendezvous& job, int rank, std::string_view record) {
+  if (job.secret.empty()) return {};
+  const std::string who = format("gradwire ucx address %d", rank);
+  return rendezvous::hmac(bytes_of(job.secret),
+                          {bytes_of(who), bytes_of(job.job), bytes_of(record)});
+}
+
+std::string seal(const Rendezvous& job, const std::string& record) {
+  const Mac mac = mac_of(job, job.rank, record);
+  return std::string(reinterpret_cast<const char*>(mac.data()), mac.size()) + record;
+}
+
+Result<std::string> unseal(const Rendezvous& job, int rank, ConstByteSpan bytes) {
+  Mac seen{};
+  const std::size_t head = std::min(bytes.size(), seen.size());
+  std::copy_n(bytes.begin(), head, seen.begin());
+  const ConstByteSpan rest = bytes.subspan(head);
+  std::string record(reinterpret_cast<const char*>(rest.data()), rest.size());
+  if (head == seen.size() && rendezvous::equal(seen, mac_of(job, rank, record))) return record;
+  return Status(
+      Code::kInvalidArgument,
+      format("ucx: the address of rank %d was not written with this rank's secret", rank));
+}
+
+// Stale messages of another job match nothing; 7 bits do not keep anybody out.
+std::uint8_t epoch_of(const Rendezvous& job) {
+  const Mac mac =
+      rendezvous::hmac(bytes_of(job.secret), {bytes_of("gradwire ucx epoch"), bytes_of(job.job)});
+  return std::to_integer<std::uint8_t>(mac[0]) & 0x7f;
+}
+
 Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::uint8_t epoch,
                                                                          Deadline deadline) {
   std::vector<Address> addresses(static_cast<std::size_t>(size()));
   if (size() == 1) return addresses;
   GW_ASSIGN(const std::string mine, worker_->address());
   const std::string record =
-      format("gw-ucx1 %d %d %llu %llu %s\n", epoch, static_cast<int>(getpid()),
+      format("gw-ucx2 %d %d %llu %llu %s\n", epoch, static_cast<int>(getpid()),
              static_cast<unsigned long long>(nonce_),
              static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&nonce_)),
              ucx::host_identity().c_str()) +
       mine;
-  GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()),
-                                std::as_bytes(std::span(record.data(), record.size())), deadline));
+  GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()), bytes_of(seal(rendezvous_, record)),
+                                deadline));
   for (int peer = 0; peer < size(); ++peer) {
     GW_ASSIGN(const std::vector<std::byte> bytes,
               rendezvous_.store->get(format("ucx/%d", peer), deadline));
-    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    GW_ASSIGN(const std::string text, unseal(rendezvous_, peer, bytes));
     const std::size_t line = text.find('\n');
     int their_epoch = 0, pid = 0;
     unsigned long long nonce = 0, at = 0;
     char host[128] = {};
-    const int fields = std::sscanf(text.c_str(), "gw-ucx1 %d %d %llu %llu %127s", &their_epoch,
+    const int fields = std::sscanf(text.c_str(), "gw-ucx2 %d %d %llu %llu %127s", &their_epoch,
                                    &pid, &nonce, &at, host);
     if (fields != 5 || line == std::string::npos || their_epoch != epoch) {
       return Status(Code::kRankMismatch,
@@ -130,7 +170,7 @@ Status UcxTransport::start() {
   nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
-  const auto epoch = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0x7f);
+  const auto epoch = epoch_of(rendezvous_);
   const auto duration = [](double seconds) {
     return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
   };

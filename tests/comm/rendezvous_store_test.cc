@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm/rendezvous/hmac.h"
+#include "gradwire/config.h"
 #include "gradwire/rendezvous.h"
 
 namespace gradwire {
@@ -170,6 +171,25 @@ TEST(FileStore, RefusesValuesOfAnotherSecret) {
   auto other = make_file_store(folder.path, "other").value();
   ASSERT_TRUE(other->set("k", bytes_of("v"), deadline_in(1)).ok());
   const auto read = mine->get("k", deadline_in(1));
+  ASSERT_FALSE(read.has_value());
+  EXPECT_NE(read.error().message().find("secret"), std::string::npos) << read.error().message();
+}
+
+// Two jobs with one secret and one folder that somebody else can write.
+TEST(FileStore, RefusesValuesOfAnotherJob) {
+  const Folder folder;
+  const auto open = [&](const std::string& job) {
+    LaunchInfo info;
+    info.size = 2;
+    info.job = job;
+    info.rendezvous = "file://" + folder.path;
+    return open_rendezvous(info, "a secret", 5).value().store;
+  };
+  const auto yesterday = open("yesterday"), today = open("today");
+  ASSERT_TRUE(yesterday->set("k", bytes_of("v"), deadline_in(1)).ok());
+  EXPECT_TRUE(open("yesterday")->get("k", deadline_in(1)).has_value());
+  std::filesystem::copy(folder.path + "/yesterday/k-k", folder.path + "/today/k-k");
+  const auto read = today->get("k", deadline_in(1));
   ASSERT_FALSE(read.has_value());
   EXPECT_NE(read.error().message().find("secret"), std::string::npos) << read.error().message();
 }

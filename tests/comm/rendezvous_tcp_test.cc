@@ -174,6 +174,35 @@ TEST_F(Tcp, HalfOpenConnectionsStallNobody) {
   EXPECT_EQ(bytes_until_closed(silent.front().get()), 0U);   // the oldest has made room
 }
 
+// A flood of strangers does not throw out the rank that has begun its handshake.
+TEST_F(Tcp, WhoHasSaidAGoodHelloGoesLast) {
+  auto listener = rendezvous::listen_on("127.0.0.1", 0);
+  ASSERT_TRUE(listener.has_value());
+  options_.port = rendezvous::local_port(listener.value().get()).value();
+  auto job = std::make_shared<rendezvous::JobState>("job", 2, "");
+  const auto server = rendezvous::TcpServer::start(
+      std::move(listener).value(), job,
+      {.handshake_seconds = 60, .goodbye_seconds = 0.1, .max_strangers = 4});
+  ASSERT_TRUE(server.has_value());
+  const Fd rank = stranger();
+  rendezvous::Channel channel;
+  channel.send(rendezvous::Kind::kHello,
+               encode(rendezvous::Hello{.rank = 1, .size = 2, .nonce = {}, .job = "job"}));
+  (void)rendezvous::write_some(rank.get(), channel.outgoing());
+  ASSERT_TRUE(rendezvous::wait_readable(rank.get(), deadline_in(10)).ok());  // the challenge
+  std::vector<Fd> flood;
+  for (int i = 0; i < 20; ++i) flood.push_back(stranger());
+  EXPECT_EQ(bytes_until_closed(flood.front().get()), 0U);
+  std::array<std::byte, 4096> chunk{};
+  const auto challenge = rendezvous::read_some(rank.get(), chunk);
+  EXPECT_EQ(challenge.kind, rendezvous::Moved::Kind::kSome);
+  channel.consume(channel.outgoing().size());
+  channel.send(rendezvous::Kind::kProof, encode(rendezvous::Proof{}));  // zero without a secret
+  (void)rendezvous::write_some(rank.get(), channel.outgoing());
+  ASSERT_TRUE(rendezvous::wait_readable(rank.get(), deadline_in(10)).ok());
+  EXPECT_EQ(rendezvous::read_some(rank.get(), chunk).kind, rendezvous::Moved::Kind::kSome);
+}
+
 TEST_F(Tcp, SilentConnectionsAreDroppedAfterAWhile) {
   auto listener = rendezvous::listen_on("127.0.0.1", 0);
   ASSERT_TRUE(listener.has_value());

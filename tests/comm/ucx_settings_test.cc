@@ -315,6 +315,22 @@ TEST(UcxSettings, UcxHasNothingToSay) {
   });
 }
 
+// Whoever can write into a store without seals, and does not know the secret.
+TEST(UcxAddresses, AForgedAddressIsRefused) {
+  in_process({}, [] {
+    Rendezvous rendezvous{.rank = 1, .size = 2, .job = "t", .store = make_inproc_store()};
+    rendezvous.secret = "a secret";
+    const std::string forged = std::string(32, '\0') + "gw-ucx2 0 1 2 3 host\naddress";
+    const auto bytes = std::as_bytes(std::span(forged.data(), forged.size()));
+    if (!rendezvous.store->set("ucx/0", bytes, deadline_in(1)).ok()) return std::string("set");
+    const auto transport = make_ucx_transport(rendezvous);
+    if (transport.has_value()) return std::string("it was taken");
+    const std::string text(transport.error().message());
+    const bool good = text == "ucx: the address of rank 0 was not written with this rank's secret";
+    return good ? std::string() : text;
+  });
+}
+
 TEST(UcxLanes, TcpWhenAskedFor) {
   in_job(kTcp, [](Transport& transport) {
     const std::string text = transport.describe();
