@@ -1,15 +1,17 @@
 // Every size: the result is checked once, a few operations warm up, then as many are timed as fit
-// into the time given, back to back. Each rank notes the time of each operation; what counts is the
-// slowest rank's.
+// into the time given, back to back (or, where there is a root, with untimed barriers between).
+// Each rank notes the time of each operation; what counts is the slowest rank's.
 #include "bench/collective_bench.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,51 +19,41 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "bench/collective_subjects.h"
-#include "collectives/selection.h"
 
 namespace gradwire::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmUps = 3;
-
-constexpr std::array kCollectives{Collective::kAllReduce, Collective::kReduceScatter,
-                                  Collective::kAllGather, Collective::kAllToAll,
-                                  Collective::kBroadcast};
-
-Result<Collective> collective_named(const std::string& name) {
-  std::string known;
-  for (const Collective collective : kCollectives) {
-    if (to_string(collective) == name) return collective;
-    known += (known.empty() ? "" : ", ") + std::string(to_string(collective));
-  }
-  return Status(Code::kInvalidArgument,
-                "bench: no operation '" + name + "' (one of " + known + " wanted)");
-}
-
-Status check_options(const CollectiveBenchOptions& options, Collective collective) {
-  const auto refuse = [](const std::string& why) {
-    return Status(Code::kInvalidArgument, "bench: " + why);
+Status check_options(const CollectiveBenchOptions& options, const BenchOperation& operation,
+                     int ranks) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument, "bench " + options.operation + ": " + why);
   };
   if (options.min_bytes < 1 || options.max_bytes < options.min_bytes) {
     return refuse(format("sizes from %lld to %lld bytes (1 <= min <= max wanted)",
                          static_cast<long long>(options.min_bytes),
                          static_cast<long long>(options.max_bytes)));
   }
-  if (!(options.factor > 1))
+  if (!(options.factor > 1)) {
     return refuse("factor " + shortest(options.factor) + " (above 1 wanted)");
-  if (options.compressor != "none" && collective != Collective::kAllReduce) {
-    return refuse("a compressor under " + options.operation + " (all_reduce wanted)");
   }
   if (options.min_operations < 1 || options.max_operations < options.min_operations) {
     return refuse("operations at each size (1 <= min <= max wanted)");
   }
+  if (operation.has_root && (options.root < 0 || options.root >= ranks)) {
+    return refuse(format("root %d (0 to %d wanted)", options.root, ranks - 1));
+  }
+  if (!operation.kind && ranks < 2) return refuse("1 rank (2 or more wanted)");
+  if (!operation.kind && options.in_place.value_or(false)) {
+    return refuse("in place (what is sent stays; out of place wanted)");
+  }
+  if (options.compressor == "none") return {};
+  if (operation.kind != OpKind::kAllReduce || options.dtype != DType::kF32) {
+    return refuse("a compressor for " + std::string(to_string(options.dtype)) + " under " +
+                  options.operation + " (f32 under all_reduce wanted)");
+  }
   return {};
-}
-
-bool has_rows(Collective collective) {
-  return collective != Collective::kAllReduce && collective != Collective::kBroadcast;
 }
 
 Status reduce(Communicator& communicator, std::span<double> values, ReduceOp op) {
@@ -96,6 +88,16 @@ class Binding {
   bool bound_ = false;
 };
 
+// User and system time of this process so far, in seconds.
+double cpu_seconds() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 // How often to run, agreed by all ranks: from the slowest one's time of a warm-up.
 Result<int> warm_up(Communicator& communicator, Subject& subject,
                     const CollectiveBenchOptions& options) {
@@ -111,21 +113,45 @@ Result<int> warm_up(Communicator& communicator, Subject& subject,
       std::clamp(fit, 1.0 * options.min_operations, 1.0 * options.max_operations));
 }
 
-// The slowest rank's time of each operation in microseconds, ascending.
-Result<std::vector<double>> time(Communicator& communicator, Subject& subject, int operations) {
-  std::vector<double> micros(static_cast<std::size_t>(operations));
+struct Timing {
+  std::vector<double> micros;  // of each operation, that of the slowest rank, ascending
+  double cpu_seconds = 0;      // of all ranks and operations
+  CodecSeconds codec;          // of this rank and all operations
+};
+
+Status wait_for_all(Communicator& communicator) {
   GW_ASSIGN(Work barrier, communicator.barrier());
-  GW_TRY(barrier.wait());
+  return barrier.wait();
+}
+
+// What has a root begins together each time: ranks that only send would run ahead of the others.
+Result<Timing> time(Communicator& communicator, Subject& subject, const BenchOperation& operation,
+                    int operations, bool one_process) {
+  Timing timing;
+  timing.micros.resize(static_cast<std::size_t>(operations));
+  GW_TRY(wait_for_all(communicator));
+  const double cpu_before = cpu_seconds();
+  const CodecSeconds before = subject.codec_seconds();
   Clock::time_point start = Clock::now();
-  for (double& each : micros) {
+  for (double& each : timing.micros) {
+    if (operation.has_root) {
+      GW_TRY(wait_for_all(communicator));
+      start = Clock::now();
+    }
     GW_TRY(subject.run());
     const Clock::time_point now = Clock::now();
     each = std::chrono::duration<double, std::micro>(now - start).count();
     start = now;
   }
-  GW_TRY(reduce(communicator, micros, ReduceOp::kMax));
-  std::ranges::sort(micros);
-  return micros;
+  const CodecSeconds after = subject.codec_seconds();
+  timing.codec = {after.encode - before.encode, after.exchange - before.exchange,
+                  after.decode - before.decode};
+  timing.cpu_seconds = cpu_seconds() - cpu_before;
+  const ReduceOp together = one_process ? ReduceOp::kMax : ReduceOp::kSum;
+  GW_TRY(reduce(communicator, std::span(&timing.cpu_seconds, 1), together));
+  GW_TRY(reduce(communicator, timing.micros, ReduceOp::kMax));
+  std::ranges::sort(timing.micros);
+  return timing;
 }
 
 // Nearest rank: the smallest time that `share` of all do not exceed.
@@ -135,35 +161,111 @@ double percentile(const std::vector<double>& ascending, double share) {
   return ascending[std::min(index, ascending.size() - 1)];
 }
 
+OperationTimes summary_of(const std::vector<double>& ascending) {
+  const double sum = std::accumulate(ascending.begin(), ascending.end(), 0.0);
+  return {.min = ascending.front(),
+          .mean = sum / static_cast<double>(ascending.size()),
+          .p50 = percentile(ascending, 0.5),
+          .p99 = percentile(ascending, 0.99),
+          .max = ascending.back()};
+}
+
+// What the best algorithm makes every rank send, per byte of S.
+double least_share(const BenchOperation& operation, int ranks) {
+  const double share = (ranks - 1.0) / ranks;
+  if (operation.kind == OpKind::kAllReduce) return 2 * share;
+  if (operation.kind == OpKind::kBarrier) return 0;
+  return operation.has_rows ? share : 1;
+}
+
+CollectiveRow labelled_row(const Communicator& communicator, const BenchOperation& operation,
+                           const CollectiveBenchOptions& options) {
+  return {.op = options.operation,
+          .algorithm = {},
+          .transport = options.transport,
+          .compressor = options.compressor,
+          .buffers = options.shared_buffers ? "shared" : "private",
+          .redop = operation.reduces ? std::string(to_string(options.op)) : "none",
+          .root = operation.has_root ? options.root : -1,
+          .in_place = options.in_place.value_or(operation.usually_in_place),
+          .ranks = communicator.size(),
+          .dtype = std::string(to_string(options.dtype)),
+          .time_us = {},
+          .checked = options.check};
+}
+
 Result<CollectiveRow> measure(Communicator& communicator, Subject& subject,
+                              const BenchOperation& operation,
                               const CollectiveBenchOptions& options, std::int64_t elems) {
-  std::array<double, 1> wrong{};
-  GW_ASSIGN(const std::int64_t own_wrong, subject.check());
-  wrong[0] = static_cast<double>(own_wrong);
-  GW_TRY(reduce(communicator, wrong, ReduceOp::kSum));
-  GW_ASSIGN(const int operations, warm_up(communicator, subject, options));
+  CollectiveRow row = labelled_row(communicator, operation, options);
+  row.algorithm = subject.algorithm();
+  row.bytes = elems * static_cast<std::int64_t>(size_of(options.dtype));
+  if (options.check) {
+    GW_ASSIGN(const std::int64_t own_wrong, subject.check());
+    std::array<double, 1> wrong{static_cast<double>(own_wrong)};
+    GW_TRY(reduce(communicator, wrong, ReduceOp::kSum));
+    row.wrong = static_cast<std::int64_t>(wrong[0]);
+  }
+  GW_ASSIGN(row.operations, warm_up(communicator, subject, options));
   const std::uint64_t before = subject.bytes_sent();
   GW_TRY(subject.run());
   std::array<double, 1> wire{static_cast<double>(subject.bytes_sent() - before)};
   GW_TRY(reduce(communicator, wire, ReduceOp::kMax));
-  GW_ASSIGN(const std::vector<double> micros, time(communicator, subject, operations));
-  CollectiveRow row{.op = options.operation,
-                    .algorithm = subject.algorithm(),
-                    .transport = options.transport,
-                    .compressor = options.compressor,
-                    .buffers = options.shared_buffers ? "shared" : "private",
-                    .ranks = communicator.size(),
-                    .bytes = elems * static_cast<std::int64_t>(sizeof(float)),
-                    .dtype = "f32",
-                    .operations = operations};
-  row.time_us_min = micros.front();
-  row.time_us_p50 = percentile(micros, 0.5);
-  row.time_us_p99 = percentile(micros, 0.99);
   row.wire_bytes = static_cast<std::int64_t>(wire[0]);
-  row.wrong = static_cast<std::int64_t>(wrong[0]);
-  row.algbw_gbps = static_cast<double>(row.bytes) / row.time_us_p50 * 1e-3;
-  row.busbw_gbps = wire[0] / row.time_us_p50 * 1e-3;
+  GW_ASSIGN(const Timing timing,
+            time(communicator, subject, operation, row.operations, options.one_process));
+  row.time_us = summary_of(timing.micros);
+  row.algbw_gbps = static_cast<double>(row.bytes) / row.time_us.p50 * 1e-3;
+  row.busbw_gbps = row.algbw_gbps * least_share(operation, row.ranks);
+  const double gigabytes = 1e-9 * static_cast<double>(row.bytes) * row.operations * row.ranks;
+  row.cpu_seconds_per_gb = gigabytes > 0 ? timing.cpu_seconds / gigabytes : 0;
+  if (options.compressor != "none") {
+    const double per_operation = 1e6 / row.operations;
+    row.compressed = CompressedFigures{.encode_us = timing.codec.encode * per_operation,
+                                       .exchange_us = timing.codec.exchange * per_operation,
+                                       .decode_us = timing.codec.decode * per_operation,
+                                       .error_norm = subject.error_norm()};
+  }
   return row;
+}
+
+// The compressor's row with the dense run of the same size beside it.
+Result<CollectiveRow> measure_compressed(Communicator& communicator, const Registry& registry,
+                                         const BenchOperation& operation,
+                                         const CollectiveBenchOptions& options,
+                                         std::int64_t elems) {
+  CollectiveBenchOptions plain = options;
+  plain.compressor = "none";
+  GW_ASSIGN(const auto dense_subject, make_dense_subject(communicator, operation, plain, elems));
+  GW_ASSIGN(const CollectiveRow dense,
+            measure(communicator, *dense_subject, operation, plain, elems));
+  GW_ASSIGN(const auto subject, make_compressed_subject(communicator, registry, options, elems));
+  GW_ASSIGN(CollectiveRow row, measure(communicator, *subject, operation, options, elems));
+  row.wrong += dense.wrong;
+  CompressedFigures& figures = *row.compressed;
+  figures.wire_gbps = static_cast<double>(row.wire_bytes) / row.time_us.p50 * 1e-3;
+  row.busbw_gbps = figures.wire_gbps;
+  if (row.wire_bytes > 0) {
+    figures.ratio = static_cast<double>(dense.wire_bytes) / static_cast<double>(row.wire_bytes);
+  }
+  row.dense_algorithm = dense.algorithm;
+  figures.dense_time_us_p50 = dense.time_us.p50;
+  figures.dense_algbw_gbps = dense.algbw_gbps;
+  figures.dense_wire_bytes = dense.wire_bytes;
+  figures.dense_cpu_seconds_per_gb = dense.cpu_seconds_per_gb;
+  figures.speedup = dense.time_us.p50 / row.time_us.p50;
+  return row;
+}
+
+// One size: S = elems elements.
+Result<CollectiveRow> bench_size(Communicator& communicator, const Registry& registry,
+                                 const BenchOperation& operation,
+                                 const CollectiveBenchOptions& options, std::int64_t elems) {
+  if (options.compressor != "none") {
+    return measure_compressed(communicator, registry, operation, options, elems);
+  }
+  GW_ASSIGN(const auto subject, make_dense_subject(communicator, operation, options, elems));
+  return measure(communicator, *subject, operation, options, elems);
 }
 
 }  // namespace
@@ -183,22 +285,21 @@ Result<std::string> bare_spec(const std::string& spec) {
 Status bench_collective(Communicator& communicator, const Registry& registry,
                         const CollectiveBenchOptions& options,
                         const std::function<Status(const CollectiveRow&)>& on_row) {
-  GW_ASSIGN(const Collective collective, collective_named(options.operation));
-  GW_TRY(check_options(options, collective));
+  GW_ASSIGN(const BenchOperation operation, bench_operation_named(options.operation));
+  GW_TRY(check_options(options, operation, communicator.size()));
   std::optional<Binding> binding;
   if (options.bind) binding.emplace(communicator.rank(), communicator.size());
-  const std::int64_t unit = static_cast<std::int64_t>(sizeof(float)) * communicator.size();
+  const std::int64_t unit = static_cast<std::int64_t>(size_of(options.dtype)) * communicator.size();
   for (double size = static_cast<double>(options.min_bytes);
        size <= static_cast<double>(options.max_bytes); size *= options.factor) {
+    const bool nothing = operation.kind == OpKind::kBarrier;
     const std::int64_t rows = static_cast<std::int64_t>(size) / unit;
-    const std::int64_t least = has_rows(collective) ? communicator.size() : 1;
-    const std::int64_t elems = std::max(rows * communicator.size(), least);
-    GW_ASSIGN(const auto subject,
-              options.compressor == "none"
-                  ? make_dense_subject(communicator, collective, options, elems)
-                  : make_compressed_subject(communicator, registry, options, elems));
-    GW_ASSIGN(const CollectiveRow row, measure(communicator, *subject, options, elems));
+    const std::int64_t least = operation.has_rows ? communicator.size() : 1;
+    const std::int64_t elems = nothing ? 0 : std::max(rows * communicator.size(), least);
+    GW_ASSIGN(const CollectiveRow row,
+              bench_size(communicator, registry, operation, options, elems));
     if (communicator.rank() == 0) GW_TRY(on_row(row));
+    if (nothing) break;
   }
   return {};
 }

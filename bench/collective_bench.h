@@ -4,22 +4,34 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
 
 namespace gradwire::bench {
 
+// Timed operations that come before the measured ones at each size, and do not count.
+constexpr int kWarmUps = 3;
+
 // Equal on all ranks.
 struct CollectiveBenchOptions {
-  // all_reduce, reduce_scatter, all_gather, all_to_all, broadcast.
+  // all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all,
+  // barrier; send_recv: to the next rank and from the one before, at the same time.
   std::string operation = "all_reduce";
-  std::int64_t min_bytes = 1 << 10;   // of S: the tensor; for reduce_scatter, all_gather and
-  std::int64_t max_bytes = 64 << 20;  // all_to_all that of all ranks' rows together
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;  // of reductions
+  int root = 0;
+  // Unset: all_reduce and broadcast in place, the others out of place. send_recv cannot be.
+  std::optional<bool> in_place;
+  std::int64_t min_bytes = 1 << 10;   // of S: the tensor, or all ranks' rows together where there
+  std::int64_t max_bytes = 64 << 20;  // are rows
   double factor = 2;                  // from one size to the next, above 1
-  // Other than "none" (all_reduce only): an Aggregator averages one fp32 matrix_of(N) with it;
-  // "min_elems=0,dense_1d=false" unless the spec says otherwise.
+  // Other than "none" (all_reduce of f32 only): an Aggregator averages one fp32 matrix_of(N) with
+  // it; "min_elems=0,dense_1d=false" unless the spec says otherwise. The dense all_reduce of the
+  // same tensor is timed before.
   std::string compressor = "none";
   std::string algorithm = "auto";
   // Whether tensors lie in gradwire's own memory (Buffer) or in the caller's (new[]). No transport
@@ -28,10 +40,38 @@ struct CollectiveBenchOptions {
   // Binds the calling thread to processor `rank` meanwhile, as mpirun does with its ranks, if there
   // is one for every rank.
   bool bind = true;
+  bool check = true;            // results, once at each size
+  bool persistent = false;      // planned once at each size; dense runs only
+  bool one_process = false;     // ranks are threads of one process: its CPU time is that of all
   std::string transport;        // label for the rows
   double seconds_per_size = 1;  // of timed operations, roughly
   int min_operations = 10;      // timed at each size, at least
   int max_operations = 2000;    // and at most
+};
+
+// Microseconds of an operation, that of its slowest rank.
+struct OperationTimes {
+  double min = 0;
+  double mean = 0;
+  double p50 = 0;
+  double p99 = 0;
+  double max = 0;
+};
+
+// What a compressor adds to a row. Times are rank 0's own, per operation.
+struct CompressedFigures {
+  double ratio = 0;      // wire bytes of the dense run / of this one
+  double wire_gbps = 0;  // wire bytes / p50
+  double encode_us = 0;
+  double exchange_us = 0;
+  double decode_us = 0;
+  // |average - exact average| / |exact average| of the first operation, which has no residual yet.
+  double error_norm = 0;
+  double dense_time_us_p50 = 0;
+  double dense_algbw_gbps = 0;
+  std::int64_t dense_wire_bytes = 0;
+  double dense_cpu_seconds_per_gb = 0;
+  double speedup = 0;  // dense p50 / p50
 };
 
 // Times are per operation, that of its slowest rank. GB are 10^9 bytes.
@@ -41,22 +81,31 @@ struct CollectiveRow {
   std::string transport;
   std::string compressor;
   std::string buffers;  // "private" or "shared"
+  std::string redop;    // "none" where nothing is reduced
+  int root = -1;        // -1 where there is none
+  bool in_place = false;
   int ranks = 1;
   std::int64_t bytes = 0;  // S, rounded down to ranks x element size, at least one element
   std::string dtype;
   int operations = 0;  // timed
-  double time_us_min = 0;
-  double time_us_p50 = 0;
-  double time_us_p99 = 0;
+  OperationTimes time_us;
   double algbw_gbps = 0;  // S / p50
-  // Wire bytes of one rank / p50: for dense runs S/t times 2(p-1)/p (all_reduce), (p-1)/p (gather,
-  // scatter, all-to-all) or 1 (broadcast); for compressed ones what was really sent.
+  // Dense: S / p50 times what the best algorithm makes every rank send of S: 2(p-1)/p (all_reduce),
+  // (p-1)/p (where there are rows) or 1. Compressed: wire bytes / p50.
   double busbw_gbps = 0;
   std::int64_t wire_bytes = 0;  // message bytes of one operation, of the rank that sends most
-  // Elements, over all ranks. Dense: that differ from the exact answer (whole numbers whose sum is
+  // CPU time, user and system, per GB of S, averaged over ranks.
+  double cpu_seconds_per_gb = 0;
+  bool checked = true;
+  // Elements, over all ranks. Dense: that differ from the exact answer (data whose reduction is
   // exact in any order). Compressed: that are not finite or differ from rank 0's.
   std::int64_t wrong = 0;
+  std::optional<CompressedFigures> compressed = {};
+  std::string dense_algorithm = {};  // of the dense run beside a compressed one
 };
+
+// The operations that can be measured.
+std::vector<std::string> bench_operations();
 
 // Collective. Calls `on_row` on rank 0 after each size, from this thread. kInvalidArgument for bad
 // options, else the communicator's or aggregator's errors.

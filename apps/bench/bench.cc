@@ -20,7 +20,12 @@ constexpr std::array kBenchmarks{
     Benchmark{"reduce_scatter", "each rank one part of the sum", bench_collectives},
     Benchmark{"all_gather", "everybody's rows for all", bench_collectives},
     Benchmark{"all_to_all", "a row from each to each", bench_collectives},
-    Benchmark{"broadcast", "rank 0's tensor for all", bench_collectives},
+    Benchmark{"broadcast", "root's tensor for all", bench_collectives},
+    Benchmark{"reduce", "the sum of all ranks' tensors for root", bench_collectives},
+    Benchmark{"gather", "everybody's rows for root", bench_collectives},
+    Benchmark{"scatter", "a row of root's for each", bench_collectives},
+    Benchmark{"barrier", "nobody leaves before all have come", bench_collectives},
+    Benchmark{"send_recv", "to the next rank and from the one before", bench_collectives},
     Benchmark{"codecs", "encode and decode, on one core", bench_codecs},
 };
 

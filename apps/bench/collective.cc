@@ -1,4 +1,5 @@
 // `gradwire bench all_reduce` and the other collective operations.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "apps/bench/bench.h"
+#include "apps/bench/collective_rows.h"
 #include "apps/bench/row_file.h"
 #include "apps/environment.h"
 #include "apps/flags.h"
@@ -27,22 +29,62 @@ struct CollectiveFlags {
   double deadline = 15;
   std::string buffers = "private";
   std::string transport;
+  std::string dtype = "f32";
+  std::string op = "sum";
+  std::int64_t root = 0;
+  bool in_place = false;
+  bool out_of_place = false;
+  bool check = false;
+  bool no_check = false;
   std::string json;
+  std::string csv;
   std::string log_level;
+  std::string launcher;  // for the heading
 };
 
+constexpr std::array kTypes{DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
+                            DType::kI64, DType::kI32, DType::kI8,  DType::kU8};
+constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kMean,    ReduceOp::kMax,
+                          ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kPreMulSum};
+
+// All values as flags spell them.
+template <typename Values>
+std::vector<std::string> names_of(const Values& values) {
+  std::vector<std::string> names;
+  for (const auto value : values) names.emplace_back(to_string(value));
+  return names;
+}
+
+// The value of a name that names_of() gave.
+template <typename Values>
+auto value_named(const Values& values, const std::string& name) {
+  return *std::ranges::find_if(values, [&](auto value) { return to_string(value) == name; });
+}
+
 void add_flags(Flags& flags, CollectiveFlags& f) {
-  flags.integer("ranks", f.ranks, {1, 1024}, "so many processes, started here",
+  flags.integer("ranks", f.ranks, {1, 1024},
+                "so many processes, started here; threads with "
+                "--transport inproc",
                 "as the launcher says");
   flags.integer("inproc", f.inproc, {1, 64}, "so many ranks as threads instead of processes",
                 "none");
   flags.bytes("min", f.bench.min_bytes, {1}, "smallest size in bytes (K, M, G: powers of 1024)");
   flags.bytes("max", f.bench.max_bytes, {1}, "largest size in bytes");
   flags.number("factor", f.bench.factor, {1.01, 1e6}, "from one size to the next");
+  flags.choice("type", f.dtype, names_of(kTypes), "of the elements");
+  flags.choice("op", f.op, names_of(kOps), "of reductions");
+  flags.integer("root", f.root, {0, 1023}, "rank that broadcasts, scatters, reduces or gathers");
+  flags.toggle("in-place", f.in_place, "results where the input was, or its row");
+  flags.toggle("out-of-place", f.out_of_place,
+               "results apart; unset: all_reduce and broadcast in place, others apart");
+  flags.toggle("persistent", f.bench.persistent, "plan once per size, run many times");
+  flags.toggle("check", f.check, "check the results at every size, as without this flag");
+  flags.toggle("no-check", f.no_check, "do not check the results");
   flags.text("compressor", f.bench.compressor,
-             "a spec: an aggregator averages one fp32 matrix with it (all_reduce only)");
+             "a spec: an aggregator averages one fp32 matrix with it (all_reduce of f32 only), "
+             "beside the dense all_reduce");
   flags.text("algorithm", f.bench.algorithm, "auto, ring, canonical, ...");
-  flags.text("transport", f.transport, "between processes: ucx or tcp",
+  flags.text("transport", f.transport, "between processes: ucx or tcp; inproc: ranks as threads",
              "GRADWIRE_TRANSPORT, or ucx");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
@@ -50,56 +92,53 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.number("deadline", f.deadline, {0.1, 86400}, "seconds that one operation may take",
                "15, or what gradwire run says");
   flags.text("json", f.json, "file for result rows, one JSON line each");
+  flags.text("csv", f.csv, "file for result rows as CSV, with a heading");
   flags.choice("log-level", f.log_level, {"trace", "debug", "info", "warn", "error", "off"},
                "of the log on standard error; else GRADWIRE_LOG, else warn");
 }
 
-nlohmann::ordered_json json_of(const bench::CollectiveRow& row) {
-  nlohmann::ordered_json json;
-  json["op"] = row.op;
-  json["algorithm"] = row.algorithm;
-  json["transport"] = row.transport;
-  json["compressor"] = row.compressor;
-  json["buffers"] = row.buffers;
-  json["ranks"] = row.ranks;
-  json["bytes"] = row.bytes;
-  json["dtype"] = row.dtype;
-  json["operations"] = row.operations;
-  json["time_us_min"] = row.time_us_min;
-  json["time_us_p50"] = row.time_us_p50;
-  json["time_us_p99"] = row.time_us_p99;
-  json["algbw_gbps"] = row.algbw_gbps;
-  json["busbw_gbps"] = row.busbw_gbps;
-  json["wire_bytes"] = row.wire_bytes;
-  json["wrong"] = row.wrong;
-  return json;
+// What the flags mean together.
+Status settle(CollectiveFlags& f, const Flags& flags) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument, "bench " + f.bench.operation + ": " + why);
+  };
+  if (f.ranks > 0 && f.inproc > 0) {
+    return refuse("--ranks and --inproc exclude one another (both seen; one wanted)");
+  }
+  if (f.in_place && f.out_of_place) {
+    return refuse("--in-place and --out-of-place exclude one another (both seen; one wanted)");
+  }
+  if (f.check && f.no_check) {
+    return refuse("--check and --no-check exclude one another (both seen; one wanted)");
+  }
+  if (f.transport == "inproc" && f.inproc == 0) f.inproc = std::max<std::int64_t>(f.ranks, 1);
+  if (f.inproc > 0) f.ranks = 0;
+  f.bench.dtype = value_named(kTypes, f.dtype);
+  f.bench.op = value_named(kOps, f.op);
+  f.bench.root = static_cast<int>(f.root);
+  if (f.in_place || f.out_of_place) f.bench.in_place = f.in_place;
+  f.bench.check = !f.no_check;
+  f.bench.shared_buffers = f.buffers == "shared";
+  if (!flags.given("deadline")) {
+    GW_ASSIGN(f.deadline, deadline_from_environment(f.deadline));
+  }
+  return {};
 }
 
-void print_heading(const Communicator& communicator, const CollectiveFlags& f) {
-  std::printf("%s\n%s\n%s, %d rank(s), compressor %s, %s buffers; GB are 10^9 bytes\n",
-              machine_line().c_str(), transport_of(communicator).c_str(), f.bench.operation.c_str(),
-              communicator.size(), f.bench.compressor.c_str(), f.buffers.c_str());
-  std::printf("%12s %10s %10s %10s %10s %10s %12s %7s\n", "bytes", "min us", "p50 us", "p99 us",
-              "algbw GB/s", "busbw GB/s", "wire bytes", "wrong");
-}
-
-void print_row(const bench::CollectiveRow& row) {
-  std::printf("%12lld %10.1f %10.1f %10.1f %10.3f %10.3f %12lld %7lld\n",
-              static_cast<long long>(row.bytes), row.time_us_min, row.time_us_p50, row.time_us_p99,
-              row.algbw_gbps, row.busbw_gbps, static_cast<long long>(row.wire_bytes),
-              static_cast<long long>(row.wrong));
-  std::fflush(stdout);
-}
-
-// One rank's part. Wrong data is an error, after the table.
-Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile* file) {
+// One rank's part; `rows` on rank 0 alone. Wrong data is an error, after the table.
+Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile* rows) {
   std::int64_t wrong = 0;
-  if (file != nullptr) print_heading(communicator, f);
+  if (rows != nullptr) {
+    print_heading(f.bench, {.transport = transport_of(communicator),
+                            .launcher = f.launcher,
+                            .deadline = f.deadline,
+                            .ranks = communicator.size()});
+  }
   GW_TRY(bench::bench_collective(communicator, Registry::builtin(), f.bench,
                                  [&](const bench::CollectiveRow& row) {
                                    wrong += row.wrong;
                                    print_row(row);
-                                   return file->write(json_of(row));
+                                   return rows->write(json_of(row));
                                  }));
   if (wrong == 0) return {};
   return {Code::kInternal, "bench " + f.bench.operation + ": wrong results (" +
@@ -107,8 +146,10 @@ Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile*
 }
 
 Result<int> bench_threads(CollectiveFlags f) {
-  GW_ASSIGN(RowFile file, RowFile::create(f.json));
+  GW_ASSIGN(RowFile rows, RowFile::create(f.json, f.csv));
   f.bench.transport = "inproc";
+  f.bench.one_process = true;
+  f.launcher = "this process, as threads";
   const int ranks = static_cast<int>(std::max<std::int64_t>(f.inproc, 1));
   GW_ASSIGN(const auto communicators,
             make_inproc_communicators(ranks, {.deadline_seconds = f.deadline}));
@@ -117,7 +158,7 @@ Result<int> bench_threads(CollectiveFlags f) {
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < communicators.size(); ++r) {
       threads.emplace_back(
-          [&, r] { outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &file : nullptr); });
+          [&, r] { outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &rows : nullptr); });
     }
   }
   for (const Status& status : outcomes) GW_TRY(status);
@@ -125,11 +166,13 @@ Result<int> bench_threads(CollectiveFlags f) {
 }
 
 Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log& log) {
-  GW_ASSIGN(RowFile file, RowFile::create(launch.rank == 0 ? f.json : ""));
+  const bool first = launch.rank == 0;
+  GW_ASSIGN(RowFile rows, RowFile::create(first ? f.json : "", first ? f.csv : ""));
+  f.launcher = launch.source;
   f.bench.transport = f.transport.empty() ? transport_from_environment() : f.transport;
   GW_ASSIGN(const JoinedJob job,
             join_job(launch, f.bench.transport, {.deadline_seconds = f.deadline}, log));
-  const Status status = bench_rank(f, *job.communicator, launch.rank == 0 ? &file : nullptr);
+  const Status status = bench_rank(f, *job.communicator, first ? &rows : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;
 }
@@ -151,19 +194,13 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
   f.bench.operation = words[0];
   Flags flags("bench " + words[0],
               "Times a collective operation over a range of sizes and checks its results. A table "
-              "goes to standard output, rows with the machine inside to --json.");
+              "goes to standard output, rows with the machine inside to --json and --csv. Exits "
+              "with an error if any result was wrong.");
   add_flags(flags, f);
   GW_ASSIGN(const auto outcome, flags.parse({words.begin() + 1, words.end()}));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  f.bench.shared_buffers = f.buffers == "shared";
-  if (!flags.given("deadline")) {
-    GW_ASSIGN(f.deadline, deadline_from_environment(f.deadline));
-  }
+  GW_TRY(settle(f, flags));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  if (f.ranks > 0 && f.inproc > 0) {
-    return Status(Code::kInvalidArgument,
-                  "bench: --ranks and --inproc exclude one another (both seen; one wanted)");
-  }
   if (launch.size == 1 && f.ranks > 1) return launch_ranks(f, words);
   if (launch.size == 1) return bench_threads(std::move(f));
   if (f.inproc > 0 || (f.ranks > 0 && f.ranks != launch.size)) {

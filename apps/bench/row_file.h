@@ -1,4 +1,4 @@
-// Result rows as JSON lines, each with the machine it was measured on.
+// Result rows for programs, each with the machine it was measured on: JSON lines, CSV, or both.
 #pragma once
 
 #include <cstdio>
@@ -15,19 +15,26 @@ namespace gradwire {
 class RowFile {
  public:
   // Replaces what was there; an empty path makes a file that drops every row.
-  static Result<RowFile> create(const std::string& path);
+  static Result<RowFile> create(const std::string& json_path, const std::string& csv_path = "");
 
-  // Adds the machine's facts and writes one line.
+  // Adds the machine's facts and writes one line to each file. The CSV's columns are the first
+  // row's keys, so all rows should have the same.
   Status write(nlohmann::ordered_json row);
 
  private:
   struct CloseFile {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
-  RowFile(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  struct Output {
+    std::unique_ptr<std::FILE, CloseFile> file;  // null: drops
+    std::string path;
+  };
+  static Result<Output> open(const std::string& path);
+  static Status put(const Output& output, const std::string& line);
 
-  std::unique_ptr<std::FILE, CloseFile> file_;  // null: drops
-  std::string path_;
+  Output json_;
+  Output csv_;
+  bool has_heading_ = false;
   Machine machine_ = machine();
 };
 

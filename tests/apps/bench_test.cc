@@ -68,7 +68,33 @@ TEST_F(Bench, CompressedAllReduceShapesAMatrix) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0]["compressor"], "powersgd:rank=2");
   EXPECT_EQ(lines[0]["wire_bytes"], 2 * (64 + 64) * 4);
+  EXPECT_EQ(lines[0]["dense_wire_bytes"], 16384);
+  EXPECT_EQ(lines[0]["ratio"], 16);
+  for (const char* key : {"wire_gbps", "encode_us", "exchange_us", "decode_us", "error_norm",
+                          "dense_time_us_p50", "dense_algbw_gbps", "speedup"}) {
+    EXPECT_TRUE(lines[0].contains(key)) << key;
+  }
   EXPECT_EQ(lines[0]["wrong"], 0);
+}
+
+TEST_F(Bench, CsvHasAHeadingAndTheSameRows) {
+  const std::string csv = folder_.path() + "/rows.csv";
+  const auto lines =
+      rows({"gather", "--transport", "inproc", "--ranks", "3", "--type", "bf16", "--root", "2",
+            "--in-place", "--min", "1K", "--max", "2K", "--seconds", "0.01", "--csv", csv});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["dtype"], "bf16");
+  EXPECT_EQ(lines[0]["root"], 2);
+  EXPECT_EQ(lines[0]["in_place"], true);
+  EXPECT_EQ(lines[0]["redop"], "none");
+  EXPECT_EQ(lines[0]["wrong"], 0);
+  std::ifstream file(csv);
+  std::vector<std::string> text;
+  for (std::string line; std::getline(file, line);) text.push_back(line);
+  ASSERT_EQ(text.size(), 3U);
+  EXPECT_THAT(text[0], testing::StartsWith("op,algorithm,transport,compressor,"));
+  EXPECT_THAT(text[1], testing::StartsWith("gather," + std::string(lines[0]["algorithm"]) +
+                                           ",inproc,none,private,3,1020,bf16,none,2,true,"));
 }
 
 TEST_F(Bench, CodecRowsHoldTheStableKeys) {
@@ -98,7 +124,10 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
       error({"all_reduce", "--min", "1Q"}),
       "bench all_reduce: bad value for --min ('1Q' seen; a number of bytes such as 4096, 64K, "
       "25M or 1G wanted)");
-  EXPECT_THAT(error({"gather"}), testing::HasSubstr("unknown benchmark ('gather' seen"));
+  EXPECT_THAT(error({"scan"}), testing::HasSubstr("unknown benchmark ('scan' seen"));
+  EXPECT_THAT(error({"gather", "--in-place", "--out-of-place"}),
+              testing::HasSubstr("exclude one another"));
+  EXPECT_THAT(error({"reduce", "--op", "median"}), testing::HasSubstr("'median' seen"));
   EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
               testing::StartsWith("bench codecs: bad value for --compressors: "));
 }

@@ -42,9 +42,12 @@ CollectiveBenchOptions quick(const std::string& operation) {
 
 void expect_sane(const CollectiveRow& row) {
   EXPECT_EQ(row.wrong, 0);
-  EXPECT_LE(row.time_us_min, row.time_us_p50);
-  EXPECT_LE(row.time_us_p50, row.time_us_p99);
-  EXPECT_NEAR(row.algbw_gbps * row.time_us_p50, static_cast<double>(row.bytes) * 1e-3, 1e-6);
+  EXPECT_LE(row.time_us.min, row.time_us.p50);
+  EXPECT_LE(row.time_us.p50, row.time_us.p99);
+  EXPECT_LE(row.time_us.p99, row.time_us.max);
+  EXPECT_LE(row.time_us.min, row.time_us.mean);
+  EXPECT_LE(row.time_us.mean, row.time_us.max);
+  EXPECT_NEAR(row.algbw_gbps * row.time_us.p50, static_cast<double>(row.bytes) * 1e-3, 1e-6);
 }
 
 TEST(CollectiveBench, SizesAreRoundedDownToRanksTimesElements) {
@@ -80,6 +83,51 @@ TEST(CollectiveBench, EveryOperationIsRightAndSendsItsShare) {
   }
 }
 
+// Every operation, type and reduction, in place and apart: no element wrong, and busbw is algbw
+// times the share of S that the best algorithm makes every rank send.
+TEST(CollectiveBench, EveryOperationIsRightInAllItsForms) {
+  const auto check = [](CollectiveBenchOptions options, double share) {
+    options.min_bytes = 5000;
+    const auto rows = rows_of(3, options);
+    ASSERT_TRUE(rows.has_value()) << rows.error().message();
+    ASSERT_EQ(rows.value().size(), 1u);
+    const CollectiveRow& row = rows.value().front();
+    expect_sane(row);
+    EXPECT_NEAR(row.busbw_gbps, share * row.algbw_gbps, 1e-9) << options.operation;
+  };
+  const std::vector<std::pair<const char*, double>> shares{
+      {"all_reduce", 4.0 / 3}, {"reduce_scatter", 2.0 / 3},
+      {"all_gather", 2.0 / 3}, {"broadcast", 1},
+      {"reduce", 1},           {"gather", 2.0 / 3},
+      {"scatter", 2.0 / 3},    {"all_to_all", 2.0 / 3}};
+  int turn = 0;
+  for (const auto& [operation, share] : shares) {
+    for (const bool in_place : {false, true}) {
+      CollectiveBenchOptions options = quick(operation);
+      options.in_place = in_place;
+      options.root = ++turn % 3;
+      options.persistent = turn % 2 == 0;
+      check(options, share);
+    }
+  }
+  for (const DType dtype :
+       {DType::kF64, DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI8, DType::kU8}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin,
+                              ReduceOp::kProduct, ReduceOp::kPreMulSum}) {
+      const bool scales = op == ReduceOp::kMean || op == ReduceOp::kPreMulSum;
+      if (scales && !is_floating(dtype)) continue;
+      CollectiveBenchOptions options = quick("all_reduce");
+      options.dtype = dtype;
+      options.op = op;
+      check(options, 4.0 / 3);
+    }
+  }
+  check(quick("send_recv"), 1);
+  CollectiveBenchOptions barrier = quick("barrier");
+  barrier.max_bytes = 1 << 20;  // one row, whatever the sizes
+  check(barrier, 0);
+}
+
 TEST(CollectiveBench, ACompressorSendsFewerBytes) {
   CollectiveBenchOptions options = quick("all_reduce");
   options.min_bytes = 40000;
@@ -91,6 +139,13 @@ TEST(CollectiveBench, ACompressorSendsFewerBytes) {
   EXPECT_EQ(rows.value()[0].compressor, "cast:bf16");
   EXPECT_GE(rows.value()[0].wire_bytes, 20000);
   EXPECT_LT(rows.value()[0].wire_bytes, 20200);
+  ASSERT_TRUE(rows.value()[0].compressed.has_value());
+  const CompressedFigures& figures = *rows.value()[0].compressed;
+  EXPECT_EQ(figures.dense_wire_bytes, 40000);
+  EXPECT_NEAR(figures.ratio, 2, 0.02);
+  EXPECT_GT(figures.error_norm, 0);
+  EXPECT_LT(figures.error_norm, 0x1p-8);  // bf16 keeps 8 bits
+  EXPECT_GT(figures.dense_time_us_p50, 0);
 }
 
 TEST(CollectiveBench, BadOptionsAreRefused) {
@@ -98,6 +153,11 @@ TEST(CollectiveBench, BadOptionsAreRefused) {
   options.factor = 1;
   EXPECT_THAT(std::string(rows_of(1, options).error().message()), HasSubstr("factor 1"));
   EXPECT_THAT(std::string(rows_of(1, quick("scan")).error().message()), HasSubstr("'scan'"));
+  EXPECT_EQ(rows_of(1, quick("send_recv")).error().message(),
+            "bench send_recv: 1 rank (2 or more wanted)");
+  CollectiveBenchOptions rooted = quick("reduce");
+  rooted.root = 2;
+  EXPECT_EQ(rows_of(2, rooted).error().message(), "bench reduce: root 2 (0 to 1 wanted)");
   CollectiveBenchOptions compressed = quick("broadcast");
   compressed.compressor = "qsgd";
   EXPECT_EQ(rows_of(1, compressed).error().code(), Code::kInvalidArgument);

@@ -1,0 +1,236 @@
+// A communicator's operation on tensors of its own.
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "bench/bench_memory.h"
+#include "bench/collective_subjects.h"
+#include "bench/exact_data.h"
+#include "collectives/selection.h"
+
+namespace gradwire::bench {
+namespace {
+
+constexpr std::array kOperations{
+    BenchOperation{.name = "all_reduce",
+                   .kind = OpKind::kAllReduce,
+                   .collective = Collective::kAllReduce,
+                   .reduces = true,
+                   .usually_in_place = true},
+    BenchOperation{.name = "reduce_scatter",
+                   .kind = OpKind::kReduceScatter,
+                   .collective = Collective::kReduceScatter,
+                   .has_rows = true,
+                   .reduces = true},
+    BenchOperation{.name = "all_gather",
+                   .kind = OpKind::kAllGather,
+                   .collective = Collective::kAllGather,
+                   .has_rows = true},
+    BenchOperation{.name = "broadcast",
+                   .kind = OpKind::kBroadcast,
+                   .collective = Collective::kBroadcast,
+                   .has_root = true,
+                   .usually_in_place = true},
+    BenchOperation{.name = "reduce",
+                   .kind = OpKind::kReduce,
+                   .collective = Collective::kReduce,
+                   .has_root = true,
+                   .reduces = true},
+    BenchOperation{.name = "gather",
+                   .kind = OpKind::kGather,
+                   .collective = Collective::kGather,
+                   .has_rows = true,
+                   .has_root = true},
+    BenchOperation{.name = "scatter",
+                   .kind = OpKind::kScatter,
+                   .collective = Collective::kScatter,
+                   .has_rows = true,
+                   .has_root = true},
+    BenchOperation{.name = "all_to_all",
+                   .kind = OpKind::kAllToAll,
+                   .collective = Collective::kAllToAll,
+                   .has_rows = true},
+    BenchOperation{.name = "barrier", .kind = OpKind::kBarrier, .collective = Collective::kBarrier},
+    BenchOperation{.name = "send_recv"},
+};
+
+// Elements of a rank's `in` and `out`; in place the smaller one begins there in the larger.
+struct Layout {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  std::int64_t begin = 0;
+};
+
+Layout layout_of(const BenchOperation& operation, std::int64_t elems, int rank, int size,
+                 int root) {
+  if (!operation.kind) return {elems, elems, 0};
+  const std::int64_t row = elems / size;
+  const bool at_root = rank == root;
+  switch (*operation.kind) {
+    case OpKind::kReduceScatter: return {elems, row, rank * row};
+    case OpKind::kAllGather: return {row, elems, rank * row};
+    case OpKind::kBroadcast: return {at_root ? elems : 0, elems, 0};
+    case OpKind::kReduce: return {elems, at_root ? elems : 0, 0};
+    case OpKind::kGather: return {row, at_root ? elems : 0, rank * row};
+    case OpKind::kScatter: return {at_root ? elems : 0, row, rank * row};
+    case OpKind::kBarrier: return {};
+    default: return {elems, elems, 0};
+  }
+}
+
+class DenseSubject final : public Subject {
+ public:
+  DenseSubject(Communicator& communicator, const BenchOperation& operation,
+               const CollectiveBenchOptions& options, std::int64_t elems)
+      : communicator_(communicator),
+        operation_(operation),
+        root_(options.root),
+        row_(elems / communicator.size()),
+        layout_(layout_of(operation, elems, communicator.rank(), communicator.size(), root_)),
+        data_(options.dtype, operation.reduces ? options.op : ReduceOp::kSum, communicator.size()) {
+  }
+
+  Status prepare(const CollectiveBenchOptions& options) {
+    if (operation_.collective) {
+      GW_ASSIGN(algorithm_, resolve_algorithm(*operation_.collective, options.algorithm));
+    } else if (options.algorithm != "auto") {
+      return {Code::kInvalidArgument,
+              "bench: algorithm '" + options.algorithm + "' for send_recv (auto wanted)"};
+    }
+    GW_TRY(allocate(options));
+    if (operation_.reduces) {
+      call_.op = options.op;
+      options_.factor = data_.factor(communicator_.rank());
+    }
+    if (operation_.kind) call_.kind = *operation_.kind;
+    call_.in = in_;
+    call_.out = out_;
+    call_.peer = operation_.has_root ? root_ : 0;
+    if (operation_.collective) options_.algorithm = algorithm_;
+    if (!options.persistent || !operation_.kind) return {};
+    GW_ASSIGN(PersistentWork planned, communicator_.prepare(call_, options_));
+    planned_.emplace(std::move(planned));
+    return {};
+  }
+
+  std::uint64_t bytes_sent() const override { return communicator_.bytes_sent(); }
+  std::string algorithm() const override { return std::string(algorithm_); }
+
+  // On zeros, which stay zeros however often they are reduced in place.
+  Status run() override {
+    GW_ASSIGN(Work work, start());
+    return work.wait();
+  }
+
+  Result<std::int64_t> check() override {
+    std::ranges::fill(out_.bytes(), std::byte{0});
+    data_.fill(in_, communicator_.rank(), 0);
+    GW_TRY(run());
+    const std::int64_t wrong = count_wrong();
+    std::ranges::fill(in_.bytes(), std::byte{0});
+    std::ranges::fill(out_.bytes(), std::byte{0});
+    return wrong;
+  }
+
+ private:
+  Status allocate(const CollectiveBenchOptions& options) {
+    const bool in_place = options.in_place.value_or(operation_.usually_in_place);
+    const auto make = [&](std::int64_t elems) {
+      return BenchMemory::create(elems, options.dtype, options.shared_buffers);
+    };
+    if (!in_place) {
+      GW_ASSIGN(first_, make(layout_.in));
+      GW_ASSIGN(second_, make(layout_.out));
+      in_ = first_.view();
+      out_ = second_.view();
+      return {};
+    }
+    GW_ASSIGN(first_, make(std::max(layout_.in, layout_.out)));
+    const TensorView all = first_.view();
+    const auto part = [&](std::int64_t elems) {
+      if (elems == 0) return TensorView();
+      return elems == all.elems() ? all : all.slice(layout_.begin, elems);
+    };
+    in_ = part(layout_.in);
+    out_ = part(layout_.out);
+    return {};
+  }
+
+  Result<Work> start() {
+    if (planned_) return planned_->start();
+    if (operation_.kind) return communicator_.start(call_, options_);
+    const int p = communicator_.size();
+    const std::array pair{OpCall::send(in_, (communicator_.rank() + 1) % p),
+                          OpCall::recv(out_, (communicator_.rank() + p - 1) % p)};
+    return communicator_.start_all(pair, options_);
+  }
+
+  std::int64_t count_wrong() const {
+    const int p = communicator_.size();
+    const int me = communicator_.rank();
+    if (!operation_.kind) return data_.count_wrong(out_, (me + p - 1) % p, 0);
+    switch (*operation_.kind) {
+      case OpKind::kAllReduce:
+      case OpKind::kReduce: return data_.count_wrong_reduction(out_, 0);
+      case OpKind::kReduceScatter: return data_.count_wrong_reduction(out_, me * row_);
+      case OpKind::kAllGather:
+      case OpKind::kGather: return count_wrong_rows(0);
+      case OpKind::kAllToAll: return count_wrong_rows(me * row_);
+      case OpKind::kScatter: return data_.count_wrong(out_, root_, me * row_);
+      case OpKind::kBroadcast: return data_.count_wrong(out_, root_, 0);
+      default: return 0;
+    }
+  }
+
+  // Row r of `out` should be rank r's elements from `first` on.
+  std::int64_t count_wrong_rows(std::int64_t first) const {
+    std::int64_t wrong = 0;
+    for (int r = 0; r < communicator_.size() && !out_.empty(); ++r) {
+      wrong += data_.count_wrong(out_.slice(r * row_, row_), r, first);
+    }
+    return wrong;
+  }
+
+  Communicator& communicator_;
+  BenchOperation operation_;
+  int root_;
+  std::int64_t row_;
+  Layout layout_;
+  ExactData data_;
+  std::string_view algorithm_ = "pair";
+  BenchMemory first_, second_;
+  TensorView in_, out_;
+  OpCall call_;
+  OpOptions options_;
+  std::optional<PersistentWork> planned_;
+};
+
+}  // namespace
+
+std::vector<std::string> bench_operations() {
+  std::vector<std::string> names;
+  for (const BenchOperation& one : kOperations) names.emplace_back(one.name);
+  return names;
+}
+
+Result<BenchOperation> bench_operation_named(std::string_view name) {
+  std::string known;
+  for (const BenchOperation& one : kOperations) {
+    if (one.name == name) return one;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return Status(Code::kInvalidArgument,
+                "bench: no operation '" + std::string(name) + "' (one of " + known + " wanted)");
+}
+
+Result<std::unique_ptr<Subject>> make_dense_subject(Communicator& communicator,
+                                                    const BenchOperation& operation,
+                                                    const CollectiveBenchOptions& options,
+                                                    std::int64_t elems) {
+  auto subject = std::make_unique<DenseSubject>(communicator, operation, options, elems);
+  GW_TRY(subject->prepare(options));
+  return std::unique_ptr<Subject>(std::move(subject));
+}
+
+}  // namespace gradwire::bench
