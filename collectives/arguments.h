@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "gradwire/op_call.h"
+#include "gradwire/communicator.h"
 #include "gradwire/status.h"
 
 namespace gradwire {

@@ -10,7 +10,7 @@
 #include "collectives/arguments.h"
 #include "collectives/executor.h"
 #include "collectives/own_memory.h"
-#include "gradwire/op_call.h"
+#include "gradwire/communicator.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
 

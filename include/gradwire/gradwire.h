@@ -8,7 +8,6 @@
 #include "gradwire/compressor.h"
 #include "gradwire/config.h"
 #include "gradwire/link_model.h"
-#include "gradwire/op_call.h"
 #include "gradwire/registry.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/schedule.h"
