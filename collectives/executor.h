@@ -32,7 +32,7 @@ struct Segmentation {
   // are one core's 2 MiB of L2.
   std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
   std::size_t least_segment_bytes = 512 << 10;
-  int slots = 4;                          // cuts in flight, at most 128
+  int slots = 4;  // cuts in flight, at most 128
 };
 
 // The memory that a schedule's ranges refer to. kIn and kOut may be the same.
