@@ -305,22 +305,64 @@ class Simulation {
   std::map<std::pair<int, int>, std::deque<Message>> queues_;  // by sender and receiver
 };
 
+Status check_group(std::span<const Schedule> schedules, const ScheduleClaim& claim) {
+  for (std::size_t r = 0; r < schedules.size(); ++r) {
+    const Schedule& one = schedules[r];
+    if (one.rank != static_cast<int>(r) || one.size != claim.size ||
+        schedules.size() != static_cast<std::size_t>(claim.size)) {
+      return {Code::kInternal, format("schedule %zu is that of rank %d of %d, in a group of %d", r,
+                                      one.rank, one.size, claim.size)};
+    }
+    if (one.divisible != schedules[0].divisible || one.fan_in != schedules[0].fan_in ||
+        one.stretches.size() != schedules[0].stretches.size()) {
+      return {Code::kInternal, format("ranks 0 and %zu differ in how they may be cut", r)};
+    }
+  }
+  return check_claim(claim);
+}
+
+// The stretches are as long together as the whole, on every rank.
+Status check_lengths(std::span<const Schedule> schedules, const ScheduleClaim& claim) {
+  for (const Schedule& schedule : schedules) {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+    for (const Schedule& stretch : schedule.stretches) {
+      in += stretch.in_elems;
+      out += stretch.out_elems;
+    }
+    if (in != schedule.in_elems || in != claim.elems || out != schedule.out_elems) {
+      return {Code::kInternal,
+              format("rank %d's stretches are not as long as the whole", schedule.rank)};
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ScheduleCost>> check_stretches(std::span<const Schedule> schedules,
+                                                  ScheduleClaim claim) {
+  GW_TRY(check_lengths(schedules, claim));
+  std::vector<ScheduleCost> sum(schedules.size());
+  for (std::size_t k = 0; k < schedules[0].stretches.size(); ++k) {
+    std::vector<Schedule> stretch;
+    for (const Schedule& schedule : schedules) stretch.push_back(schedule.stretches[k]);
+    claim.elems = stretch[0].in_elems;
+    GW_ASSIGN(const auto costs, check_schedules(stretch, claim));
+    for (std::size_t r = 0; r < costs.size(); ++r) {
+      sum[r].rounds += costs[r].rounds;
+      sum[r].messages_sent += costs[r].messages_sent;
+      sum[r].elems_sent += costs[r].elems_sent;
+      sum[r].elems_received += costs[r].elems_received;
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 Result<std::vector<ScheduleCost>> check_schedules(std::span<const Schedule> schedules,
                                                   const ScheduleClaim& claim) {
-  for (std::size_t r = 0; r < schedules.size(); ++r) {
-    if (schedules[r].rank != static_cast<int>(r) || schedules[r].size != claim.size ||
-        schedules.size() != static_cast<std::size_t>(claim.size)) {
-      return Status(Code::kInternal,
-                    format("schedule %zu is that of rank %d of %d, in a group of %d", r,
-                           schedules[r].rank, schedules[r].size, claim.size));
-    }
-    if (schedules[r].divisible != schedules[0].divisible) {
-      return Status(Code::kInternal, format("ranks 0 and %zu differ in being divisible", r));
-    }
-  }
-  GW_TRY(check_claim(claim));
+  GW_TRY(check_group(schedules, claim));
+  if (!schedules[0].stretches.empty()) return check_stretches(schedules, claim);
   Simulation simulation(schedules, claim);
   GW_TRY(simulation.run());
   return simulation.costs();

@@ -15,6 +15,10 @@ namespace {
 using Op = Step::Op;
 
 constexpr std::size_t kAlignment = 64;  // bytes
+// What a slot's scratch may hold of the messages of a round before segments become smaller, and how
+// small they become.
+constexpr std::size_t kMostWaiting = 4 << 20;
+constexpr std::size_t kLeastSegment = 16 << 10;
 
 bool is_message(const Step& step) { return step.peer >= 0; }
 // Both places of a step have this length.
@@ -34,10 +38,13 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
   plan();
 }
 
+// Equal on all ranks, as is all that it depends on.
 int Execution::cuts_of(std::int64_t elems) const {
   if (!schedule_.divisible) return 1;
+  const std::size_t share = kMostWaiting / static_cast<std::size_t>(schedule_.fan_in);
+  const std::size_t bytes = std::min(segmentation_.segment_bytes, std::max(share, kLeastSegment));
   const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
-  const auto most = static_cast<std::int64_t>(segmentation_.segment_bytes) / width;
+  const auto most = static_cast<std::int64_t>(bytes) / width;
   const auto least = static_cast<std::int64_t>(segmentation_.least_segment_bytes) / width;
   // One for every slot, if they are worth it.
   const std::int64_t even = (elems + segmentation_.slots - 1) / segmentation_.slots;
@@ -54,16 +61,37 @@ std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
 }
 
 void Execution::plan() {
+  if (schedule_.stretches.empty()) {
+    slot_bytes_ = plan(schedule_);
+    return;
+  }
+  Begin begin;
+  for (const Schedule& stretch : schedule_.stretches) {
+    begins_.push_back(begin);
+    begin.in += stretch.in_elems;
+    begin.out += stretch.out_elems;
+    std::size_t scratch = 0;
+    (void)reserve(stretch.scratch_elems, scratch);
+    arrival_offset_ = std::max(arrival_offset_, scratch);
+  }
+  for (const Schedule& stretch : schedule_.stretches) {
+    slot_bytes_ = std::max(slot_bytes_, plan(stretch));
+  }
+  cuts_ = static_cast<int>(begins_.size());
+}
+
+// Bytes of scratch that a slot needs for it.
+std::size_t Execution::plan(const Schedule& part) {
   std::size_t used = 0;
-  if (!schedule_.divisible) (void)reserve(schedule_.scratch_elems, used);
   std::size_t arrivals = 0;
+  if (!schedule_.divisible) (void)reserve(part.scratch_elems, used);
   const auto know = [&](const Place& place) {
     if (place.buffer != BufferId::kScratch || !schedule_.divisible) return;
     const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
     if (std::ranges::any_of(spots_, same)) return;
     spots_.push_back({place.range, reserve(place.range.size(), used)});
   };
-  for (const Round& round : schedule_.rounds) {
+  for (const Round& round : part.rounds) {
     std::size_t here = 0;
     for (const Step& step : round) {
       cuts_ = std::max(cuts_, cuts_of(elems_of(step)));
@@ -73,8 +101,12 @@ void Execution::plan() {
     }
     arrivals = std::max(arrivals, here);
   }
-  arrival_offset_ = used;
-  slot_bytes_ = used + arrivals;
+  arrival_offset_ = std::max(arrival_offset_, used);
+  return arrival_offset_ + arrivals;
+}
+
+const Schedule& Execution::part_of(const Slot& slot) const {
+  return begins_.empty() ? schedule_ : schedule_.stretches[static_cast<std::size_t>(slot.cut)];
 }
 
 Status Execution::start(ScratchPool& pool) {
@@ -88,8 +120,12 @@ Status Execution::start(ScratchPool& pool) {
   return {};
 }
 
-bool Execution::takes_part(const Step& step, int cut) const {
-  return cut < cuts_of(elems_of(step));
+bool Execution::takes_part(const Step& step, const Slot& slot) const {
+  return !begins_.empty() || slot.cut < cuts_of(elems_of(step));
+}
+
+Range Execution::cut_of(std::int64_t elems, const Slot& slot) const {
+  return piece(elems, cuts_of(elems), begins_.empty() ? slot.cut : 0);
 }
 
 // Cells have spots of their own; ranges that may nest lie where they say.
@@ -104,7 +140,7 @@ std::size_t Execution::scratch_offset(Range range) const {
 // The slot's cut of a cell.
 TensorView Execution::view(const Place& place, const Slot& slot) const {
   const std::int64_t elems = place.range.size();
-  const Range part = piece(elems, cuts_of(elems), slot.cut);
+  const Range part = cut_of(elems, slot);
   const std::size_t width = size_of(operands_.dtype);
   const Shape shape = Shape::vector(part.size());
   if (place.buffer == BufferId::kScratch) {
@@ -113,23 +149,24 @@ TensorView Execution::view(const Place& place, const Slot& slot) const {
     return {base, shape, operands_.dtype, operands_.device};
   }
   // A schedule never writes to kIn, so its constness is only set aside for the common type.
-  std::byte* base = place.buffer == BufferId::kIn && !schedule_.in_place
-                        ? const_cast<std::byte*>(operands_.in)
-                        : operands_.out;
-  if (elems > 0) base += static_cast<std::size_t>(place.range.begin + part.begin) * width;
+  const bool input = place.buffer == BufferId::kIn && !schedule_.in_place;
+  std::byte* base = input ? const_cast<std::byte*>(operands_.in) : operands_.out;
+  const Begin begin = begins_.empty() ? Begin{} : begins_[static_cast<std::size_t>(slot.cut)];
+  const std::int64_t first = (input ? begin.in : begin.out) + place.range.begin + part.begin;
+  if (elems > 0) base += static_cast<std::size_t>(first) * width;
   return {base, shape, operands_.dtype, operands_.device};
 }
 
 // Where a message that is to be reduced waits: behind the earlier ones of its round.
 TensorView Execution::arrival(const Step& step, const Slot& slot) const {
   std::size_t offset = arrival_offset_;
-  for (const Step& other : schedule_.rounds[slot.round]) {
+  for (const Step& other : part_of(slot).rounds[slot.round]) {
     if (&other == &step) break;
     if (other.op == Op::kRecvReduce) (void)reserve(elems_of(other), offset);
   }
   const std::int64_t elems = elems_of(step);
   std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + offset;
-  const Shape shape = Shape::vector(piece(elems, cuts_of(elems), slot.cut).size());
+  const Shape shape = Shape::vector(cut_of(elems, slot).size());
   return {base, shape, operands_.dtype, operands_.device};
 }
 
@@ -148,14 +185,15 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
 Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transport& transport) {
   bool moved = false;
   while (true) {
-    if (slot.round == schedule_.rounds.size()) {
-      slot.cut += segmentation_.slots;
+    if (slot.round == part_of(slot).rounds.size()) {
       slot.round = 0;
-      if (slot.cut >= cuts_ || schedule_.rounds.empty()) {
+      if (slot.cut + segmentation_.slots >= cuts_) {
         slot.finished = true;
         --open_slots_;
         return true;
       }
+      slot.cut += segmentation_.slots;
+      if (part_of(slot).rounds.empty()) continue;
     }
     if (!slot.ticket) {
       GW_TRY(post_round(slot, channel, transport));
@@ -181,8 +219,8 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
 Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& transport) {
   slot.batch.clear();
   GW_ASSIGN(const Tag tag, Tag::make(route_.communicator, route_.operation, channel));
-  for (const Step& step : schedule_.rounds[slot.round]) {
-    if (!is_message(step) || !takes_part(step, slot.cut)) continue;
+  for (const Step& step : part_of(slot).rounds[slot.round]) {
+    if (!is_message(step) || !takes_part(step, slot)) continue;
     const TensorView data = step.op == Op::kSend         ? view(step.from, slot)
                             : step.op == Op::kRecvReduce ? arrival(step, slot)
                                                          : view(step.to, slot);
@@ -209,8 +247,8 @@ Status Execution::check_lengths(const Slot& slot) const {
 
 // What is to be done with the round's messages, then its local steps.
 Status Execution::finish_round(Slot& slot) {
-  std::vector<const Step*> steps = steps_after_messages(schedule_.rounds[slot.round]);
-  std::erase_if(steps, [&](const Step* step) { return !takes_part(*step, slot.cut); });
+  std::vector<const Step*> steps = steps_after_messages(part_of(slot).rounds[slot.round]);
+  std::erase_if(steps, [&](const Step* step) { return !takes_part(*step, slot); });
   for (std::size_t i = 0; i < steps.size();) {
     const auto rest = std::span(steps).subspan(i);
     const auto action = rest.first(action_length(rest));

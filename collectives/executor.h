@@ -6,7 +6,7 @@
 // reduced passes through a slot's scratch memory that stays in the cache. Slot s runs the cuts s,
 // s + slots, ... one after another on tag channel s. Results depend on none of this: an element is
 // combined in the order that its cell's schedule says, however the cell is cut. A schedule that is
-// not divisible runs in one cut, in one slot.
+// not divisible runs in one cut, or in one for each of its stretches.
 #pragma once
 
 #include <cstddef>
@@ -78,13 +78,18 @@ class Execution {
 
  private:
   struct Slot {
-    int cut = 0;
+    int cut = 0;  // or stretch
     std::size_t round = 0;
     std::optional<Ticket> ticket;
     std::vector<Transfer> batch;       // of the ticket
     std::vector<std::size_t> arrived;  // bytes, by transfer
     Buffer scratch;
     bool finished = false;
+  };
+  // Where a stretch begins, in elements.
+  struct Begin {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
   };
   // Where a scratch cell, or a message that waits to be reduced, lies in every slot's scratch.
   struct Spot {
@@ -93,10 +98,14 @@ class Execution {
   };
 
   void plan();
+  std::size_t plan(const Schedule& part);
+  const Schedule& part_of(const Slot& slot) const;
+  // The slot's cut of a cell of so many elements.
+  Range cut_of(std::int64_t elems, const Slot& slot) const;
   std::size_t reserve(std::int64_t elems, std::size_t& used) const;
   Status start(ScratchPool& pool);
   int cuts_of(std::int64_t elems) const;
-  bool takes_part(const Step& step, int cut) const;
+  bool takes_part(const Step& step, const Slot& slot) const;
   std::size_t scratch_offset(Range range) const;
   TensorView view(const Place& place, const Slot& slot) const;
   TensorView arrival(const Step& step, const Slot& slot) const;
@@ -112,6 +121,7 @@ class Execution {
   Route route_;
   Segmentation segmentation_;
   int cuts_ = 0;
+  std::vector<Begin> begins_;       // of stretches
   std::vector<Spot> spots_;         // of scratch cells
   std::size_t arrival_offset_ = 0;  // of messages that wait to be reduced
   std::size_t slot_bytes_ = 0;

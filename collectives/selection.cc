@@ -38,33 +38,33 @@ std::vector<int> nodes(const R& r) {
 }
 
 // From a request to the functions' parameters.
-template <Schedule (*kMake)(int, int, std::int64_t)>
+template <Schedule (*Make)(int, int, std::int64_t)>
 Schedule plain(const R& r) {
-  return kMake(r.rank, r.size, r.elems);
+  return Make(r.rank, r.size, r.elems);
 }
-template <Schedule (*kMake)(int, int, std::int64_t, int), int kRadix>
+template <Schedule (*Make)(int, int, std::int64_t, int), int Radix>
 Schedule radix(const R& r) {
-  return kMake(r.rank, r.size, r.elems, kRadix);
+  return Make(r.rank, r.size, r.elems, Radix);
 }
-template <Schedule (*kMake)(int, int, int, std::int64_t)>
+template <Schedule (*Make)(int, int, int, std::int64_t)>
 Schedule rooted(const R& r) {
-  return kMake(r.rank, r.size, r.root, r.elems);
+  return Make(r.rank, r.size, r.root, r.elems);
 }
-template <Schedule (*kMake)(int, int, int, std::int64_t, int), int kRadix>
+template <Schedule (*Make)(int, int, int, std::int64_t, int), int Radix>
 Schedule rooted_radix(const R& r) {
-  return kMake(r.rank, r.size, r.root, r.elems, kRadix);
+  return Make(r.rank, r.size, r.root, r.elems, Radix);
 }
-template <Schedule (*kMake)(int, Counts)>
+template <Schedule (*Make)(int, Counts)>
 Schedule in_rows(const R& r) {
-  return kMake(r.rank, rows(r));
+  return Make(r.rank, rows(r));
 }
-template <Schedule (*kMake)(int, int, Counts)>
+template <Schedule (*Make)(int, int, Counts)>
 Schedule rooted_rows(const R& r) {
-  return kMake(r.rank, r.root, rows(r));
+  return Make(r.rank, r.root, rows(r));
 }
-template <Schedule (*kMake)(int, Counts, Counts)>
+template <Schedule (*Make)(int, Counts, Counts)>
 Schedule both_rows(const R& r) {
-  return kMake(r.rank, rows(r), rows_from(r));
+  return Make(r.rank, rows(r), rows_from(r));
 }
 Schedule barrier(const R& r) { return dissemination_barrier(r.rank, r.size); }
 Schedule barrier_by_tree(const R& r) { return tree_barrier(r.rank, r.size); }
@@ -117,6 +117,13 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kExclusiveScan, "linear", plain<linear_exclusive_scan>},
 };
 
+// Whether its tensor is larger than a stretch; its schedule may be divisible nevertheless.
+bool comes_in_stretches(const R& r) {
+  const bool one_tensor =
+      r.collective == C::kAllReduce || r.collective == C::kBroadcast || r.collective == C::kReduce;
+  return one_tensor && r.stretch_elems > 0 && r.elems > r.stretch_elems;
+}
+
 }  // namespace
 
 std::string_view to_string(Collective collective) {
@@ -160,7 +167,21 @@ Schedule make_schedule(const ScheduleRequest& request) {
   };
   const auto found = std::ranges::find_if(kAlgorithms, wanted);
   GW_CHECK(found != kAlgorithms.end());
-  return found->make(request);
+  if (!comes_in_stretches(request)) return found->make(request);
+  ScheduleRequest part = request;
+  part.elems = request.stretch_elems;
+  Schedule schedule = found->make(part);
+  if (schedule.divisible) return found->make(request);
+  const auto count = static_cast<int>((request.elems - 1) / request.stretch_elems + 1);
+  schedule.in_elems = schedule.out_elems = schedule.scratch_elems = 0;
+  schedule.rounds.clear();
+  for (int k = 0; k < count; ++k) {
+    part.elems = piece(request.elems, count, k).size();
+    schedule.stretches.push_back(found->make(part));
+    schedule.in_elems += schedule.stretches.back().in_elems;
+    schedule.out_elems += schedule.stretches.back().out_elems;
+  }
+  return schedule;
 }
 
 Schedule make_schedule(Collective collective, std::string_view algorithm, int rank, int size,

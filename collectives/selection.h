@@ -43,7 +43,14 @@ struct ScheduleRequest {
   // blueconnect: sizes of the levels from the innermost on, whose product is `size`. None: what
   // node_of says if all nodes are alike, else the prime factors of `size`.
   std::span<const int> levels = {};
+  // Indivisible schedules of one tensor (all_reduce, broadcast, reduce) come in stretches of at
+  // most so many elements; 0: as one.
+  std::int64_t stretch_elems = 0;
 };
+
+// A stretch's bytes for operations that are run: messages and what waits for its reduction stay in
+// the cache.
+inline constexpr std::int64_t kStretchBytes = 2 << 20;
 
 Schedule make_schedule(const ScheduleRequest& request);
 

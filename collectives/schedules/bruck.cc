@@ -40,8 +40,10 @@ Schedule bruck_all_gather(int rank, Counts counts) {
   const std::int64_t upper = stretch_of(rows, 0, size - rank).end;  // rows rank .. size - 1
   schedule.rounds.back().push_back(
       local_copy(scratch_place_of({0, upper}), out_place_of({total - upper, total})));
-  schedule.rounds.back().push_back(
-      local_copy(scratch_place_of({upper, total}), out_place_of({0, total - upper})));
+  if (rank > 0) {
+    schedule.rounds.back().push_back(
+        local_copy(scratch_place_of({upper, total}), out_place_of({0, total - upper})));
+  }
   return schedule;
 }
 

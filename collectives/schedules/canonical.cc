@@ -9,6 +9,7 @@
 // Elements sent: n - |own chunk| in round 1, (p-1) |own chunk| in round 2 of an all-reduce, so
 // 2n(p-1)/p when p divides n, as the ring; but p - 1 messages a round and (p-1)/p n elements of
 // scratch.
+#include <algorithm>
 #include <utility>
 
 #include "collectives/schedules/schedules.h"
@@ -53,6 +54,7 @@ Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
   Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
   schedule.in_place = true;
   if (size == 1) return schedule;
+  schedule.fan_in = size - 1;
   const auto chunk = [=](int c) { return out_place_of(piece(elems, size, c)); };
   const Place own = chunk(rank);
   const std::int64_t length = own.range.size();
@@ -76,6 +78,7 @@ Schedule canonical_reduce_scatter(int rank, Counts counts) {
   const std::int64_t length = own.range.size();
   const Place out = out_place_of({0, length});
   Schedule schedule{.rank = rank, .size = size, .in_elems = rows.back().end, .out_elems = length};
+  schedule.fan_in = std::max(1, size - 1);
   schedule.scratch_elems = (size - 1) * length;
   Round round = scatter_round(rank, size, in_row, length);
   if (rank == 0) round.push_back(local_copy(own, out));
@@ -93,6 +96,7 @@ Schedule canonical_reduce(int rank, int size, int root, std::int64_t elems) {
   const auto finished = [=](int c) { return out_place_of(piece(elems, size, c)); };
   const Place own = chunk(rank);
   const std::int64_t length = own.range.size();
+  schedule.fan_in = std::max(1, size - 1);
   // Rank 0's values wait where the sum grows, on rank 0 itself too.
   Place sum = waiting(rank, length, 0);
   if (rank == 0) sum = rank == root ? finished(0) : scratch_place_of(row(length, size - 1));

@@ -14,6 +14,7 @@ Schedule direct_all_reduce(int rank, int size, std::int64_t elems) {
   Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
   schedule.in_place = true;
   if (size == 1) return schedule;
+  schedule.fan_in = size - 1;
   const Place own = out_place_of({0, elems});
   const auto values = [=](int r) {
     return r == rank ? own : scratch_place_of(row(elems, r < rank ? r : r - 1));

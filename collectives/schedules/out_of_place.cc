@@ -37,6 +37,11 @@ std::vector<Range> cells_of(const Schedule& schedule) {
 
 Schedule out_of_place(Schedule schedule) {
   GW_CHECK(schedule.in_place && schedule.in_elems == schedule.out_elems);
+  if (!schedule.stretches.empty()) {
+    schedule.in_place = false;
+    for (Schedule& stretch : schedule.stretches) stretch = out_of_place(std::move(stretch));
+    return schedule;
+  }
   const std::vector<Range> cells =
       schedule.divisible ? cells_of(schedule) : std::vector<Range>{{0, schedule.out_elems}};
   Round copies;

@@ -42,6 +42,9 @@ std::string to_string(const Schedule& schedule) {
       lead.assign(lead.size(), ' ');
     }
   }
+  for (std::size_t k = 0; k < schedule.stretches.size(); ++k) {
+    text += format("stretch %zu: ", k + 1) + to_string(schedule.stretches[k]);
+  }
   return text;
 }
 

@@ -64,7 +64,12 @@ struct Schedule {
   std::int64_t scratch_elems = 0;
   bool in_place = false;  // kIn and kOut are the same memory
   bool divisible = true;
+  int fan_in = 1;  // on some rank so many messages of a round wait in scratch; equal on all ranks
   std::vector<Round> rounds = {};
+  // Instead of rounds, for tensors that an indivisible schedule would move in messages too large to
+  // stay in a cache: the same operation on consecutive stretches of kIn and kOut, each with ranges
+  // and scratch of its own. They may run at the same time.
+  std::vector<Schedule> stretches = {};
 };
 
 // A table of rounds for people; what `gradwire inspect schedule` prints.

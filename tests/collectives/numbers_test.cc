@@ -3,80 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/small_floats.h"
-#include "collectives/executor.h"
-#include "collectives/schedules/schedules.h"
 #include "collectives/selection.h"
-#include "comm/inproc/inproc_transport.h"
+#include "tests/collectives/trial.h"
 #include "tests/reference/collectives_reference.h"
 
 namespace gradwire {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-// What one run of an operation starts from and ends with, by rank. in: the contents of kIn; where
-// schedules are in place, of kOut.
-struct Trial {
-  ScheduleRequest request;
-  DType dtype = DType::kI32;
-  ReduceOp op = ReduceOp::kSum;
-  Segmentation segmentation = {};
-  bool apart = false;  // all_reduce out of place
-  std::vector<Bytes> in = {};
-  std::vector<Bytes> out = {};
-};
-
-// The first error of any rank; bounded by a minute.
-Status drive(std::vector<Execution>& executions,
-             std::vector<std::unique_ptr<Transport>>& transports) {
-  std::vector<ScratchPool> pools(executions.size());
-  const Deadline until = deadline_in(60);
-  for (bool done = false; !done;) {
-    done = true;
-    for (std::size_t r = 0; r < executions.size(); ++r) {
-      GW_TRY(transports[r]->progress().error());
-      if (executions[r].done()) continue;
-      GW_TRY(executions[r].advance(*transports[r], pools[r]).error());
-      done = false;
-    }
-    if (std::chrono::steady_clock::now() > until) return {Code::kTimedOut, "no end in a minute"};
-  }
-  for (std::size_t r = 0; r < executions.size(); ++r) executions[r].release(pools[r]);
-  return {};
-}
-
-Status execute(Trial& run) {
-  const int p = run.request.size;
-  auto transports = make_inproc_transports(p);
-  GW_TRY(transports.error());
-  auto group = std::make_shared<std::vector<int>>(static_cast<std::size_t>(p));
-  std::iota(group->begin(), group->end(), 0);
-  std::vector<Execution> executions;
-  run.out.resize(static_cast<std::size_t>(p));
-  for (run.request.rank = 0; run.request.rank < p; ++run.request.rank) {
-    const auto at = static_cast<std::size_t>(run.request.rank);
-    Schedule schedule = make_schedule(run.request);
-    if (run.apart) schedule = out_of_place(std::move(schedule));
-    run.out[at].assign(static_cast<std::size_t>(schedule.out_elems) * size_of(run.dtype),
-                       std::byte{0x55});
-    if (schedule.in_place) run.out[at] = run.in[at];
-    executions.emplace_back(
-        std::move(schedule),
-        Operands{
-            .in = run.in[at].data(), .out = run.out[at].data(), .dtype = run.dtype, .op = run.op},
-        Route{group, 7, 3, 0}, run.segmentation);
-  }
-  return drive(executions, transports.value());
-}
 
 std::string text_of(const Trial& run) {
   return std::string(to_string(run.request.collective)) + " by " +
@@ -161,8 +99,17 @@ TEST(Numbers, EveryAlgorithmSumsAndMovesWhatItShould) {
           // Short cells are cut too, but not below 12 bytes.
           expect_right_sums(request, false,
                             {.segment_bytes = 256, .least_segment_bytes = 12, .slots = 3});
+          if (collective == Collective::kBroadcast || collective == Collective::kReduce) {
+            ScheduleRequest in_stretches = request;
+            in_stretches.stretch_elems = 100;
+            expect_right_sums(in_stretches, false, {.segment_bytes = 256, .slots = 3});
+          }
           if (collective != Collective::kAllReduce) continue;
           expect_right_sums(request, true, {.segment_bytes = 256, .slots = 3});
+          ScheduleRequest in_stretches = request;
+          in_stretches.stretch_elems = 100;
+          expect_right_sums(in_stretches, false, {.segment_bytes = 256, .slots = 3});
+          expect_right_sums(in_stretches, true, {.segment_bytes = 256, .slots = 4});
         }
       }
     }

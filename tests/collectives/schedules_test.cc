@@ -190,6 +190,29 @@ TEST(Schedules, AParameterServerMayBeAnyRank) {
   }
 }
 
+TEST(Schedules, LargeTensorsOfIndivisibleSchedulesComeInStretches) {
+  const std::vector<int> node_of{0, 0, 1, 1, 1};
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
+    for (const std::string_view algorithm : algorithms_of(collective)) {
+      ScheduleRequest request{.collective = collective,
+                              .algorithm = algorithm,
+                              .size = 5,
+                              .elems = 1003,
+                              .root = 2,
+                              .node_of = node_of,
+                              .stretch_elems = 100};
+      const Schedule schedule = make_schedule(request);
+      EXPECT_EQ(schedule.stretches.size(), schedule.divisible ? 0u : 11u) << algorithm;
+      EXPECT_EQ(schedule.rounds.empty(), !schedule.divisible) << algorithm;
+      prove_everything(request);
+    }
+  }
+  const Schedule whole = make_schedule(
+      {.algorithm = "halving_doubling", .size = 4, .elems = 100, .stretch_elems = 100});
+  EXPECT_TRUE(whole.stretches.empty());
+}
+
 TEST(Schedules, RingOfTwoByHand) {
   const Schedule schedule = ring_all_reduce(1, 2, 3);  // chunks [0, 2) and [2, 3)
   ASSERT_EQ(schedule.rounds.size(), 2u);
