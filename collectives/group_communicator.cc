@@ -33,6 +33,12 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
       next_send_(group_->size(), 0),
       next_recv_(group_->size(), 0) {
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
+  if (options_.node_of.empty()) return;
+  std::vector<int> node_of;
+  for (const int job_rank : *group_) {
+    node_of.push_back(options_.node_of[static_cast<std::size_t>(job_rank)]);
+  }
+  planner_.use_nodes(std::move(node_of));
 }
 
 GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }

@@ -19,6 +19,12 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
   if (!(options.deadline_seconds > 0)) {
     return Status(Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0");
   }
+  const std::size_t nodes = options.node_of.size();
+  if (nodes != 0 && nodes != static_cast<std::size_t>(transport->size())) {
+    return Status(Code::kInvalidArgument, "make_communicator: node_of has " +
+                                              std::to_string(nodes) + " entries (0 or " +
+                                              std::to_string(transport->size()) + " wanted)");
+  }
   if (options.checksums) transport = with_checksums(std::move(transport));
   const int rank = transport->rank();
   const TransportCaps caps = transport->caps();

@@ -81,7 +81,8 @@ Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
                           .elems = row_elems(call, extent, size_),
                           .root = call.peer,
                           .counts = call.counts,
-                          .recv_counts = call.recv_counts};
+                          .recv_counts = call.recv_counts,
+                          .node_of = node_of_};
   request.stretch_elems = kStretchBytes / static_cast<std::int64_t>(size_of(extent.dtype));
   GW_ASSIGN(request.algorithm, resolve_algorithm(*collective, algorithm, !call.counts.empty()));
   return make_schedule(request);

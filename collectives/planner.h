@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "collectives/arguments.h"
 #include "collectives/executor.h"
@@ -38,6 +40,9 @@ class Planner {
         algorithm_(std::move(algorithm)),
         memory_(std::make_shared<OwnMemory>()) {}
 
+  // By group rank; empty: all on one.
+  void use_nodes(std::vector<int> node_of) { node_of_ = std::move(node_of); }
+
   // kInvalidArgument for arguments that do not fit (arguments.h) and unknown algorithms.
   Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options) const;
 
@@ -51,6 +56,7 @@ class Planner {
   int rank_;
   int size_;
   std::string algorithm_;
+  std::vector<int> node_of_;
   std::shared_ptr<OwnMemory> memory_;
 };
 

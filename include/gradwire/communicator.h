@@ -81,6 +81,9 @@ struct CommunicatorOptions {
   // message (arenas) has none.
   bool checksums = false;
   std::string algorithm = "auto";  // all_reduce and reduce_scatter calls that say "auto" take this
+  // Which node each rank of the job is on, as any number: what two_level and blueconnect go by.
+  // Equal on all ranks; empty: all are on one. Groups that are split off go by it too.
+  std::vector<int> node_of = {};
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work

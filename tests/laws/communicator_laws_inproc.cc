@@ -1,6 +1,13 @@
 // The laws of Communicator over the in-process transport, for 1, 2, 3, 4, 5 and 8 ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
 #include "collectives/group_communicator.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/laws/communicator_programs.h"
@@ -40,6 +47,44 @@ TEST_P(CommunicatorLaws, RunBatches) { run(run_batches); }
 TEST_P(CommunicatorLaws, ReduceFused) { run(reduce_fused); }
 TEST_P(CommunicatorLaws, RefuseBadArguments) { run(refuse_bad_arguments); }
 TEST_P(CommunicatorLaws, CountBytes) { run(count_bytes); }
+
+// The sum of 1000 ones by two levels, and how many bytes this rank sent for it.
+Result<std::uint64_t> bytes_by_two_levels(Communicator& world) {
+  std::vector<float> ones(1000, 1.0f);
+  const std::uint64_t before = world.bytes_sent();
+  GW_ASSIGN(Work work, world.all_reduce(view_of(std::span(ones)), ReduceOp::kSum,
+                                        {.algorithm = "two_level", .deadline = {}, .stream = {}}));
+  GW_TRY(work.wait());
+  const auto right = static_cast<float>(world.size());
+  if (std::ranges::count(ones, right) != 1000) return Status(Code::kInternal, "wrong sum");
+  return world.bytes_sent() - before;
+}
+
+// Rank 4 is its node's third where the other node has two ranks: it hands both halves over and gets
+// them back. On a node of five it would send four fifths, twice.
+TEST(CommunicatorNodes, TwoLevelsGoByThemInGroupsToo) {
+  constexpr int kRanks = 5;
+  auto made = make_inproc_communicators(kRanks, {.node_of = {0, 0, 1, 1, 1}});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto sent = on_threads<std::string>(kRanks, [&](int r) -> std::string {
+    const auto world = std::move(made.value()[static_cast<std::size_t>(r)]);
+    const auto whole = bytes_by_two_levels(*world);
+    auto group = world->split(r % 2 == 0 ? 0 : -1, 0);  // ranks 0, 2 and 4
+    if (!group.has_value()) return std::string(group.error().message());
+    if (!whole.has_value()) return std::string(whole.error().message());
+    std::string text = std::to_string(whole.value());
+    if (group.value() == nullptr) return text;
+    const auto part = bytes_by_two_levels(*group.value());
+    return text + (part.has_value() ? ", " + std::to_string(part.value())
+                                    : std::string(part.error().message()));
+  });
+  EXPECT_EQ(sent[4], "4000, 4000");  // in the group: all to rank 2
+}
+
+TEST(CommunicatorNodes, AreOneForEachRank) {
+  const auto made = make_inproc_communicators(3, {.node_of = {0, 1}});
+  EXPECT_EQ(made.error().message(), "make_communicator: node_of has 2 entries (0 or 3 wanted)");
+}
 
 // Segments of a few elements: every tensor has more of them than there are slots, and results are
 // the same.
