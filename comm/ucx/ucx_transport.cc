@@ -54,6 +54,7 @@ class UcxTransport final : public Transport {
   struct Address;
   Result<std::vector<Address>> trade_addresses(std::uint8_t epoch, Deadline deadline);
   std::string describe_now() const;
+  void warn_of_detours(const std::vector<Address>& addresses) const;
   bool advance();
 
   Rendezvous rendezvous_;
@@ -190,6 +191,7 @@ Status UcxTransport::start() {
   GW_TRY(peers_->connect(workers, readable, deadline, rendezvous_.timeout_seconds));
   description_ = describe_now();
   options_.log(LogLevel::kInfo, description_);
+  warn_of_detours(addresses);
   return {};
 }
 
@@ -209,6 +211,24 @@ UcxTransport::~UcxTransport() {
     (void)worker_->progress();
   }
   worker_.reset();  // first: what it still completes refers to tickets and peers
+}
+
+// Silently taking the network between processes of one host is what UCX does when it is not told
+// otherwise; it was told, unless the user wants no shared memory.
+void UcxTransport::warn_of_detours(const std::vector<Address>& addresses) const {
+  const bool told = std::ranges::any_of(worker_->settings(), [](const ucx::Setting& setting) {
+    return setting.variable == "UCX_MM_ERROR_HANDLING" &&
+           setting.source == ucx::Setting::Source::kGradwire;
+  });
+  for (int peer = 0; told && peer < size(); ++peer) {
+    const Address& address = addresses[static_cast<std::size_t>(peer)];
+    if (peer == rank() || address.host != ucx::host_identity()) continue;
+    const std::vector<ucx::Lane> lanes = ucx::lanes_of(peers_->data_endpoint(peer));
+    if (!ucx::network_only(lanes)) continue;
+    options_.log(LogLevel::kWarn,
+                 format("ucx: rank %d is on this host, but reached over %s, not shared memory",
+                        peer, ucx::text_of(lanes).c_str()));
+  }
 }
 
 std::string UcxTransport::describe_now() const {

@@ -71,7 +71,9 @@ std::string move(Transport& transport, Transfer::Kind kind, std::uint64_t number
 
 // Both ends of a two-rank job; `look` runs on each once they are connected. Neither leaves before
 // the other has looked.
-void in_job(Variables variables, const std::function<std::string(Transport&)>& look) {
+// `look` also gets the warnings so far.
+using Look = std::function<std::string(Transport&, const std::string& warnings)>;
+void in_job(const Variables& variables, const Look& look) {
   std::string directory = (std::filesystem::temp_directory_path() / "gw-set-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   const auto play = [&](int rank) -> std::string {
@@ -79,10 +81,13 @@ void in_job(Variables variables, const std::function<std::string(Transport&)>& l
     if (!store.has_value()) return std::string(store.error().message());
     UcxOptions options;
     options.single_copy_bytes = SIZE_MAX;
+    std::string warnings;
+    options.log =
+        Log(LogLevel::kWarn, [&warnings](LogLevel, std::string_view line) { warnings += line; });
     auto transport =
         make_ucx_transport({.rank = rank, .size = 2, .job = "t", .store = store.value()}, options);
     if (!transport.has_value()) return std::string(transport.error().message());
-    std::string text = look(*transport.value());
+    std::string text = look(*transport.value(), warnings);
     std::byte seen{};
     for (const int sender : {0, 1}) {
       const auto kind = sender == rank ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
@@ -158,6 +163,11 @@ std::string await_on_one(Transport& transport, const std::function<bool()>& here
     if (mine != std::byte{0} || theirs != std::byte{0}) return "";
   }
   return "on neither rank";
+}
+
+void in_job(const Variables& variables, const std::function<std::string(Transport&)>& look) {
+  in_job(variables,
+         Look([&](Transport& transport, const std::string&) { return look(transport); }));
 }
 
 const Variables kTcp = {{"UCX_TLS", "tcp"}};
@@ -261,6 +271,20 @@ TEST(UcxSettings, WithoutTheSettingUcxTakesTcpOnOneHost) {
            const std::string text = transport.describe();
            return text.find("; tcp/") != std::string::npos ? std::string() : text;
          });
+}
+
+// Shared memory that is wanted and not to be had: whoever looks for the reason finds it in the log.
+TEST(UcxSettings, ADetourOnOneHostIsWarnedOf) {
+  in_job({{"UCX_SHM_DEVICES", "none"}}, Look([](Transport&, const std::string& warnings) {
+           const bool said =
+               warnings.find("is on this host, but reached over tcp/") != std::string::npos;
+           return said ? std::string() : "warnings: " + warnings;
+         }));
+}
+
+TEST(UcxSettings, NoDetourNoWarning) {
+  in_job({}, Look([](Transport&, const std::string& warnings) { return warnings; }));
+  in_job(kTcp, Look([](Transport&, const std::string& warnings) { return warnings; }));
 }
 
 // A large message ends before there is a receive for it only if it is no rendezvous.
