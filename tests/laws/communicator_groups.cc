@@ -109,6 +109,16 @@ std::string refuse_bad_arguments(Communicator& world) {
   for (std::size_t i = 0; i < refusals.size(); ++i) {
     if (refusals[i].code() != Code::kInvalidArgument) return format("bad call %zu was taken", i);
   }
+  // One bad call in a batch, and none of it starts: the numbers of operations stay together.
+  const std::vector<OpCall> batch{
+      {.kind = OpKind::kAllReduce, .in = tensor, .out = tensor},
+      {.kind = OpKind::kReduce, .in = tensor, .out = tensor, .peer = world.size()}};
+  if (world.rank() == 0 && world.start_all(batch).error().code() != Code::kInvalidArgument) {
+    return "a batch with a bad call was taken";
+  }
+  const Status unplanned =
+      world.prepare({.kind = OpKind::kGather, .in = tensor, .peer = -1}).error();
+  if (unplanned.code() != Code::kInvalidArgument) return "a bad call was planned";
   if (!world.status().ok()) return "a refused call finished the communicator";
   return sum_job_ranks(world, 1, 4);
 }
