@@ -1,9 +1,12 @@
 #include "apps/bench/collective_rows.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "apps/machine.h"
 #include "base/text.h"
+#include "bench/collective_subjects.h"
 
 namespace gradwire {
 namespace {
@@ -23,9 +26,25 @@ void add_compressed(nlohmann::ordered_json& json, const bench::CompressedFigures
   json["speedup"] = figures.speedup;
 }
 
-std::string placement_of(const bench::CollectiveBenchOptions& options) {
-  if (!options.in_place) return "in or out of place as usual";
-  return *options.in_place ? "in place" : "out of place";
+// "reduce of f32, sum, root 0, out of place"
+std::string subject_of(const bench::CollectiveBenchOptions& options) {
+  std::string text = options.operation + " of " + std::string(to_string(options.dtype));
+  const auto operation = bench::bench_operation_named(options.operation);
+  if (!operation.has_value()) return text;
+  if (operation.value().reduces) text += ", " + std::string(to_string(options.op));
+  if (operation.value().has_root) text += ", root " + std::to_string(options.root);
+  const bool in_place = options.in_place.value_or(operation.value().usually_in_place);
+  return text + (in_place ? ", in place" : ", out of place");
+}
+
+// "4 rank(s) on 2 core(s): more than cores, they take turns"
+std::string ranks_and_cores(int ranks) {
+  const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int usable = machine().cores;
+  std::string text = std::to_string(ranks) + " rank(s) on " + std::to_string(cores) + " core(s)";
+  if (ranks > cores) text += ": more than cores, they take turns";
+  if (usable < cores) text += ", rank 0 bound to " + std::to_string(usable);
+  return text;
 }
 
 }  // namespace
@@ -64,13 +83,9 @@ nlohmann::ordered_json json_of(const bench::CollectiveRow& row) {
 }
 
 void print_heading(const bench::CollectiveBenchOptions& options, const BenchHead& head) {
-  const int cores = machine().cores;
-  const char* const shared = head.ranks > cores ? ": more than cores, they take turns" : "";
   std::printf("%s\n%s\n", machine_line().c_str(), head.transport.c_str());
-  std::printf("%s of %s, op %s, root %d, %s; %d rank(s) on %d core(s)%s, launched by %s\n",
-              options.operation.c_str(), std::string(to_string(options.dtype)).c_str(),
-              std::string(to_string(options.op)).c_str(), options.root,
-              placement_of(options).c_str(), head.ranks, cores, shared, head.launcher.c_str());
+  std::printf("%s; %s, launched by %s\n", subject_of(options).c_str(),
+              ranks_and_cores(head.ranks).c_str(), head.launcher.c_str());
   std::printf(
       "algorithm %s, compressor %s, %s buffers%s%s; %d warm-ups, then about %s s per size, "
       "deadline %s s; GB are 10^9 bytes\n",
