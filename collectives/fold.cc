@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -45,7 +47,11 @@ Status fold(ReduceOp op, std::span<const ConstTensorView> sources, TensorView ac
   }
   for (const ConstTensorView& source : sources) {
     if (source.elems() != acc.elems() || source.dtype() != acc.dtype()) {
-      return {Code::kInvalidArgument, "fold: operands differ in count or type"};
+      return {Code::kInvalidArgument, format("fold: a source of %lld %s (%lld %s wanted)",
+                                             static_cast<long long>(source.elems()),
+                                             std::string(to_string(source.dtype())).c_str(),
+                                             static_cast<long long>(acc.elems()),
+                                             std::string(to_string(acc.dtype())).c_str())};
     }
   }
   std::vector<ConstTensorView> parts(sources.size());

@@ -3,12 +3,10 @@
 //
 //   reduce-scatter (halving)   every rank sends what it has of the other half's rows to its partner
 //                              there and adds what comes for its own half; then each half goes on
-//                              alone. n - |own row| elements at the most from a rank, exactly so
-//                              where p is a power of two
+//                              alone. n - |own row| elements from every rank
 //   all-gather (doubling)      the same backwards: halves that are complete exchange their rows
-//   all-reduce                 both, over chunks: 2 ceil(log2 p) rounds and 2n(p-1)/p elements
-//   where
-//                              p is a power of two that divides n
+//   all-reduce                 both, over chunks: 2 ceil(log2 p) rounds; 2n(p-1)/p elements from
+//                              every rank where p is a power of two that divides n
 //   broadcast                  scatter down a binomial tree, then all-gather by doubling
 //   reduce                     reduce-scatter by halving, then gather up a binomial tree
 //
