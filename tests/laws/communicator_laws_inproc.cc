@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "base/text.h"
 #include "collectives/group_communicator.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/laws/communicator_programs.h"
@@ -44,7 +45,7 @@ TEST_P(CommunicatorLaws, ManyOutstanding) { run(many_outstanding); }
 TEST_P(CommunicatorLaws, WorkInPlaceAndApart) { run(work_in_place_and_apart); }
 TEST_P(CommunicatorLaws, RunAgainAndAgain) { run(run_again_and_again); }
 TEST_P(CommunicatorLaws, RunBatches) { run(run_batches); }
-TEST_P(CommunicatorLaws, ReduceFused) { run(reduce_fused); }
+TEST_P(CommunicatorLaws, R10_FusedTensorsHaveTheBitsOfEachAlone) { run(reduce_fused); }
 TEST_P(CommunicatorLaws, RefuseBadArguments) { run(refuse_bad_arguments); }
 TEST_P(CommunicatorLaws, CountBytes) { run(count_bytes); }
 
@@ -84,6 +85,33 @@ TEST(CommunicatorNodes, TwoLevelsGoByThemInGroupsToo) {
 TEST(CommunicatorNodes, AreOneForEachRank) {
   const auto made = make_inproc_communicators(3, {.node_of = {0, 1}});
   EXPECT_EQ(made.error().message(), "make_communicator: node_of has 2 entries (0 or 3 wanted)");
+}
+
+// Messages that a fused all-reduce of k tensors with kElems elements together takes on this rank.
+std::uint64_t messages_of_fused(Communicator& world, std::int64_t k) {
+  constexpr std::int64_t kElems = 4096;
+  std::vector<float> data(kElems + static_cast<std::size_t>(k));
+  std::vector<TensorView> tensors;
+  for (std::int64_t t = 0; t < k; ++t) {  // one float between any two
+    const Range part = piece(kElems, static_cast<int>(k), static_cast<int>(t));
+    tensors.push_back(view_of(std::span(data)).slice(part.begin + t, part.size()));
+  }
+  const std::uint64_t before = world.transport_stats().messages_sent;
+  auto work = world.all_reduce_fused(tensors, ReduceOp::kSum);
+  const Status status = work.has_value() ? work.value().wait() : work.error();
+  return status.ok() ? world.transport_stats().messages_sent - before : 0;
+}
+
+TEST_P(CommunicatorLaws, R10_FusedTensorsTakeAsManyMessagesAsOne) {
+  run([](Communicator& world) -> std::string {
+    const std::uint64_t one = messages_of_fused(world, 1);
+    if (world.size() > 1 && one == 0) return "no messages";
+    for (const std::int64_t k : {2, 7, 500}) {
+      if (messages_of_fused(world, k) != one)
+        return format("%d tensors take others", static_cast<int>(k));
+    }
+    return "";
+  });
 }
 
 // Segments of a few elements: every tensor has more of them than there are slots, and results are
