@@ -119,9 +119,12 @@ def gradwire(place, operation, sizes, seconds, words):
 
 def open_mpi(place, operation, sizes, seconds, arguments, environment):
     passed = [word for name in environment for word in ("-x", name)]
-    command = [*place.mpirun, *arguments, *passed, str(place.build / "bench/peers/mpi_collective"), "mpi", operation,
-               str(seconds), *[str(size) for size in sizes]]
-    return rows_of(finish([place.start(0, command, environment)], " ".join(command)))
+    # A folder of its own for each run: it is named after process numbers, which repeat in a laboratory.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*place.mpirun, "--mca", "orte_tmpdir_base", folder, *arguments, *passed,
+                   str(place.build / "bench/peers/mpi_collective"), "mpi", operation, str(seconds),
+                   *[str(size) for size in sizes]]
+        return rows_of(finish([place.start(0, command, environment)], " ".join(command)))
 
 
 def gloo(place, sizes, seconds):

@@ -29,7 +29,7 @@ constexpr double kLeaveSeconds = 0.5;  // a goodbye waits so long for peers that
 // KiB lose more to their system calls than they gain by travelling beside each other; on a link of
 // 10 Gbit/s 512 KiB is slower than any smaller one from 1 MiB up.
 constexpr std::size_t kSegment = std::size_t{256} << 10;
-constexpr std::size_t kLeastSegment = std::size_t{64} << 10;
+constexpr std::size_t kLeastSegment = std::size_t{128} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 
 class TcpTransport final : public Transport {
