@@ -265,11 +265,20 @@ void Peers::lose(int rank, const std::string& reason, int reporter) {
 }
 
 void Peers::look_for_losses(Deadline now) {
-  for (const auto& peer : peers_) {
-    if (peer->state == State::kLive && peer->suspect_since &&
-        now - *peer->suspect_since >= kSuspicion) {
-      lose(peer->rank, std::string(peer->reason), options_.rank);
+  // The earliest first: a rank that was kept from running may find two ripe at once, and who went
+  // because of the other is not to be blamed.
+  const auto ripe = [&](const auto& peer) {
+    return peer->state == State::kLive && peer->suspect_since &&
+           now - *peer->suspect_since >= kSuspicion;
+  };
+  while (true) {  // ends: lose() leaves no peer live
+    const Peer* first = nullptr;
+    for (const auto& peer : peers_) {
+      if (ripe(peer) && (first == nullptr || *peer->suspect_since < *first->suspect_since))
+        first = peer.get();
     }
+    if (first == nullptr) break;
+    lose(first->rank, std::string(first->reason), options_.rank);
   }
   while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
     lose(*silent, format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
