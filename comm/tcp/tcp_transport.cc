@@ -25,9 +25,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kFlushSeconds = 0.3;  // for messages that have been begun, when this rank leaves
 constexpr double kLeaveSeconds = 0.5;  // a goodbye waits so long for peers that do not answer
-// Of rings over loopback and over links of 1 and 10 Gbit/s, 2 and 4 ranks: parts of less than 64
-// KiB lose more to their system calls than they gain by travelling beside each other; on a link of
-// 10 Gbit/s 512 KiB is slower than any smaller one from 1 MiB up.
+// Of rings over loopback and over links of 1 and 10 Gbit/s, 2 and 4 ranks: parts of less than
+// 128 KiB lose more to their system calls than they gain by travelling beside each other; on a link
+// of 10 Gbit/s 512 KiB is slower than any smaller one from 1 MiB up.
 constexpr std::size_t kSegment = std::size_t{256} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{128} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
