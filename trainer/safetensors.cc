@@ -182,6 +182,38 @@ Status load(const std::string& path, std::span<const NamedTensor> tensors) {
   return {};
 }
 
+Status cannot_write(const std::string& path, int code) {
+  return Status(Code::kInvalidArgument,
+                format("cannot write %s: %s", path.c_str(), std::strerror(code)));
+}
+
+// Where a file is written and where it ends up. A link keeps pointing where it did; what is no
+// regular file (a device, a pipe) is written to as it is, never replaced.
+struct SavePlace {
+  std::filesystem::path written;
+  std::filesystem::path final;
+};
+
+Result<SavePlace> place_of(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path final = path;
+  if (std::filesystem::is_symlink(final, error)) {
+    final = std::filesystem::weakly_canonical(final, error);
+    if (error) return cannot_write(path, error.value());
+  }
+  const auto type = std::filesystem::status(final, error).type();
+  if (type == std::filesystem::file_type::directory) return cannot_write(path, EISDIR);
+  const bool special = type != std::filesystem::file_type::regular &&
+                       type != std::filesystem::file_type::not_found &&
+                       type != std::filesystem::file_type::none;
+  return SavePlace{special ? final : std::filesystem::path(final.string() + ".part"), final};
+}
+
+void discard(const SavePlace& place) {
+  std::error_code ignored;
+  if (place.written != place.final) std::filesystem::remove(place.written, ignored);
+}
+
 }  // namespace
 
 Status save_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {
@@ -191,10 +223,10 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
                                               std::string(to_string(named.tensor.dtype())) +
                                               "; f32 wanted");
   }
+  GW_ASSIGN(const SavePlace place, place_of(path));
   const std::string header = header_of(tensors);
   const std::uint64_t length = header.size();
-  const std::string unfinished = path + ".part";
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  std::ofstream file(place.written, std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (const NamedTensor& named : tensors) {
@@ -203,13 +235,26 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
                static_cast<std::streamsize>(bytes.size()));
   }
   file.close();
+  if (!file) {
+    const int code = errno;
+    discard(place);
+    return cannot_write(path, code);
+  }
+  if (place.written == place.final) return {};
   std::error_code error;
-  if (file) std::filesystem::rename(unfinished, path, error);
-  if (file && !error) return {};
-  const int code = error ? error.value() : errno;
-  std::filesystem::remove(unfinished, error);
-  return Status(Code::kInvalidArgument,
-                format("cannot write %s: %s", path.c_str(), std::strerror(code)));
+  std::filesystem::rename(place.written, place.final, error);
+  if (!error) return {};
+  discard(place);
+  return cannot_write(path, error.value());
+}
+
+Status check_save_path(const std::string& path) {
+  GW_ASSIGN(const SavePlace place, place_of(path));
+  if (place.written == place.final) return {};  // to open a pipe is to wait for its reader
+  const bool opened = std::ofstream(place.written, std::ios::binary | std::ios::app).is_open();
+  const int code = errno;
+  discard(place);
+  return opened ? Status() : cannot_write(path, code);
 }
 
 Status load_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {

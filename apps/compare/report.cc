@@ -65,17 +65,11 @@ Json data_of(const ReportInput& input) {
 std::string table_rows(const ReportInput& input) {
   std::string html;
   for (const RowSummary& row : input.rows) {
-    const bool gone = row.diverged == row.runs && row.runs > 0;
-    const std::string accuracy = gone
-                                     ? "diverged"
-                                     : format("%.2f", row.accuracy_mean) +
-                                           (row.runs > 1 ? format(" ± %.2f", row.accuracy_sd) : "");
-    const std::string difference =
-        row.name == input.study.baseline ? "–" : format("%+.2f", row.difference_mean);
     html += "<tr><th title=\"" + escaped(row.compressor) + "\">" + escaped(row.name) + "</th><td>" +
-            accuracy + "</td><td>" + difference + "</td><td>" + bytes_text(row.bytes_per_step) +
-            "</td><td>" + bytes_text(row.payload_per_step) + "</td>";
-    html += format("<td>%.1f×</td>", row.ratio);
+            accuracy_text(row) + "</td><td>" + difference_text(input.study, row) + "</td><td>" +
+            bytes_text(row.bytes_per_step) + "</td><td>" + bytes_text(row.payload_per_step) +
+            "</td>";
+    html += "<td>" + ratio_text(row) + "</td>";
     for (const double ms :
          {row.step_ms, row.compute_ms, row.encode_ms, row.wire_ms, row.decode_ms, row.exposed_ms}) {
       html += format("<td>%.2f</td>", ms);
@@ -117,7 +111,7 @@ std::string html_report(const ReportInput& input) {
   return filled(kReportPage,
                 {{"title", escaped(study.title)},
                  {"setup", escaped(format("%d %s; ", study.ranks,
-                                          study.inproc ? "ranks as threads" : "UCX processes") +
+                                          study.inproc ? "ranks as threads" : "processes") +
                                    flags + "; seeds " + seeds)},
                  {"command", escaped(input.command)},
                  {"environment", escaped(input.environment)},

@@ -26,7 +26,7 @@ inline constexpr char kReportPage[] = R"page(<!doctype html>
 <th>ms per<br>step</th><th>compute</th><th>encode</th><th>wire</th><th>decode</th><th>exposed</th></tr></thead><tbody>
 @@rows@@</tbody></table></div>
 <p class="small">Sent: bytes that left rank 0 at the transport, everything included. Ratio: what a ring all-reduce of fp32 gradients sends, over what was sent. Encode, wire and decode run on a thread of their own beside the backward pass;
-exposed is the part of them that the step had to wait for. Ranks share the machine's cores, so milliseconds compare rows of this page only. Difference: to the baseline, paired by seed.</p>
+exposed is what the step waited for after its backward pass: the part of them that was not hidden, and the threads' waking. Ranks share the machine's cores, so milliseconds compare rows of this page only. Difference: to the baseline, paired by seed.</p>
 @@rules@@<h2>Training loss</h2>
 <div class="small">Mean over the global batch and the seeds, before each update. Click a name to hide or show it.</div>
 <div id="legend"></div>

@@ -13,6 +13,7 @@
 #include "apps/commit.h"
 #include "apps/compare/child.h"
 #include "apps/compare/run_progress.h"
+#include "apps/environment.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "gradwire/version.h"
@@ -65,13 +66,53 @@ struct Running {
   Clock::time_point since;
 };
 
+// Size and time of a file, or of the files of a folder and of its folders: enough to see that an
+// input of a run is another one now.
+std::string state_of(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<std::string> parts;
+  const auto note = [&](const fs::path& file) {
+    const auto time = fs::last_write_time(file, ignored).time_since_epoch().count();
+    parts.push_back(file.string() +
+                    format(" %llu %lld",
+                           static_cast<unsigned long long>(fs::file_size(file, ignored)),
+                           static_cast<long long>(time)));
+  };
+  if (fs::is_regular_file(path, ignored)) note(path);
+  if (fs::is_directory(path, ignored)) {
+    fs::recursive_directory_iterator entry(path, ignored);
+    for (; entry != fs::recursive_directory_iterator(); entry.increment(ignored)) {
+      if (entry.depth() >= 1) entry.disable_recursion_pending();
+      if (entry->is_regular_file(ignored)) note(entry->path());
+    }
+  }
+  std::sort(parts.begin(), parts.end());
+  return joined(parts);
+}
+
+// What decides a run's numbers beside its flags: the variables it reads and the files it names.
+std::string surroundings_of(const std::vector<std::string>& argv) {
+  std::string text;
+  for (const auto& [name, value] :
+       environment_with({"GRADWIRE_TRANSPORT", "GRADWIRE_DATA", "UCX_"})) {
+    text += " " + name + "=" + value;
+    if (name == "GRADWIRE_DATA") text += " " + state_of(value);
+  }
+  for (std::size_t i = 0; i + 1 < argv.size(); ++i) {
+    if (argv[i] == "--data-dir" || argv[i] == "--load-params") text += " " + state_of(argv[i + 1]);
+  }
+  return text;
+}
+
 Job job_of(const Study& study, std::size_t row, std::uint64_t seed, const RunsOptions& options) {
   Job job{.row = row,
           .seed = seed,
           .argv = train_command(study, study.rows[row], seed),
           .metrics = {},
           .log = {}};
-  const std::uint64_t key = hash_name(joined(job.argv) + " " GRADWIRE_VERSION " " GRADWIRE_COMMIT);
+  const std::uint64_t key = hash_name(joined(job.argv) + surroundings_of(job.argv) +
+                                      " " GRADWIRE_VERSION " " GRADWIRE_COMMIT);
   const std::string stem =
       options.directory + "/runs/" + format("%016llx", static_cast<unsigned long long>(key));
   job.metrics = stem + ".jsonl";

@@ -20,10 +20,10 @@ struct RunsOptions {
   double timeout_seconds = 3600;  // of one run; a run that takes longer is ended and fails
 };
 
-// In the order rows x seeds. Finished runs of the same flags and commit are taken from DIRECTORY.
-// A run that ends with a non-finite loss or gradient counts as diverged; any other failed run is an
-// error that names the row, the seed and the child's own words. Before the first run every row's
-// flags are tried with no step.
+// In the order rows x seeds. Finished runs of the same flags, inputs and commit are taken from
+// DIRECTORY. A run that ends with a non-finite loss or gradient counts as diverged; any other
+// failed run is an error that names the row, the seed and the child's own words. Before the first
+// run every row's flags are tried with no step.
 Result<std::vector<RunResult>> run_study(const Study& study, const RunsOptions& options);
 
 // The command of one run, for reports: what a user types to repeat it.

@@ -10,18 +10,6 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-std::string accuracy_text(const RowSummary& row) {
-  if (row.diverged == row.runs && row.runs > 0) return "diverged";
-  std::string text = format("%.2f", row.accuracy_mean);
-  if (row.runs > 1) text += format(" ± %.2f", row.accuracy_sd);
-  if (row.diverged > 0) text += format(" (%d of %d diverged)", row.diverged, row.runs);
-  return text;
-}
-
-std::string difference_text(const Study& study, const RowSummary& row) {
-  return row.name == study.baseline ? "–" : format("%+.2f", row.difference_mean);
-}
-
 // Columns as a terminal shows them: bytes that continue a UTF-8 character take no room.
 std::size_t width(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -55,6 +43,23 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
+std::string accuracy_text(const RowSummary& row) {
+  if (row.diverged == row.runs && row.runs > 0) return "diverged";
+  std::string text = format("%.2f", row.accuracy_mean);
+  if (row.runs > 1) text += format(" ± %.2f", row.accuracy_sd);
+  if (row.diverged > 0) text += format(" (%d of %d diverged)", row.diverged, row.runs);
+  return text;
+}
+
+std::string difference_text(const Study& study, const RowSummary& row) {
+  const bool no_accuracy = row.diverged == row.runs && row.runs > 0;
+  return row.name == study.baseline || no_accuracy ? "–" : format("%+.2f", row.difference_mean);
+}
+
+std::string ratio_text(const RowSummary& row) {
+  return row.ratio > 0 ? format("%.1f", row.ratio) : "–";
+}
+
 std::string bytes_text(double bytes) {
   if (!std::isfinite(bytes)) return "?";
   if (bytes < 1000) return format("%.0f B", bytes);
@@ -67,11 +72,11 @@ std::string text_table(const Study& study, const std::vector<RowSummary>& rows) 
                             "payload/step", "ratio to fp32", "ms/step", "compute", "encode", "wire",
                             "decode", "exposed"}};
   for (const RowSummary& row : rows) {
-    lines.push_back(
-        {row.name, accuracy_text(row), difference_text(study, row), bytes_text(row.bytes_per_step),
-         bytes_text(row.payload_per_step), format("%.1f", row.ratio), format("%.2f", row.step_ms),
-         format("%.2f", row.compute_ms), format("%.2f", row.encode_ms), format("%.2f", row.wire_ms),
-         format("%.2f", row.decode_ms), format("%.2f", row.exposed_ms)});
+    lines.push_back({row.name, accuracy_text(row), difference_text(study, row),
+                     bytes_text(row.bytes_per_step), bytes_text(row.payload_per_step),
+                     ratio_text(row), format("%.2f", row.step_ms), format("%.2f", row.compute_ms),
+                     format("%.2f", row.encode_ms), format("%.2f", row.wire_ms),
+                     format("%.2f", row.decode_ms), format("%.2f", row.exposed_ms)});
   }
   return aligned(lines);
 }

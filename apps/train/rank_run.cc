@@ -108,6 +108,9 @@ std::string RankRun::headline() {
 Status RankRun::start() {
   // Rank 0 alone reads the file: other hosts need not have it.
   const bool from_file = !options_.load_params.empty();
+  if (report_ != nullptr && !options_.save_params.empty()) {
+    GW_TRY(check_save_path(options_.save_params));
+  }
   if (from_file && communicator_.rank() == 0) {
     GW_TRY(load_safetensors(options_.load_params, trainer_.parameters()));
   }

@@ -97,6 +97,8 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (options.inproc > 0 && options.accumulate > 1) {
     return refuse("--inproc and --accumulate exclude one another (both seen; one wanted)");
   }
+  if (options.momentum >= 1)
+    return refuse("--momentum remembers for ever (1 seen; below 1 wanted)");
   const std::int64_t parts = options.inproc > 0 ? options.inproc : options.accumulate;
   if (options.batch % parts != 0) {
     return refuse("--batch cannot be cut into equal parts (" + std::to_string(options.batch) +

@@ -1,13 +1,17 @@
 // Compressor specs: the one grammar of flags, files and APIs, and the table of methods behind it.
 //
-//   list  := rules {";" rules}             only where several are compared; rules in a list stand
-//   in [ ] rules := rule {";" rule} rule  := [glob "="] spec               glob: letters, digits, .
-//   _ - / * ?; present if and only if the
-//                                          rule's first "=" stands before any ":"
-//   spec  := stage {"|" stage}             topk:ratio=0.01|qsgd:bits=4   (values of the first coded
-//   by the second) stage := name [":" arg {"," arg}]      names and keys: [a-z][a-z0-9_]* arg   :=
-//   key "=" value | value         a bare value is the method's main key: cast:bf16 = cast:type=bf16
+// clang-format off
+//   list  := rules {";" rules}           where several are compared; rules in a list stand in [ ]
+//   rules := rule {";" rule}
+//   rule  := [glob "="] spec             glob: letters, digits, . _ - / * ?; present if and only
+//                                        if the rule's first "=" stands before any ":"
+//   spec  := stage {"|" stage}           topk:ratio=0.01|qsgd:bits=4: the second codes the values
+//                                        of the first
+//   stage := name [":" arg {"," arg}]    names and keys: [a-z][a-z0-9_]*
+//   arg   := key "=" value | value       a bare value is the method's main key: cast:bf16 is
+//                                        cast:type=bf16
 //   value := any characters but , | ; [ ] = and blanks
+// clang-format on
 // Blanks around , | ; are ignored. The aggregator's keys (aggregator.h) stand in the first stage
 // and are taken out before the registry sees it.
 #pragma once

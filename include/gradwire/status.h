@@ -58,8 +58,11 @@ class [[nodiscard]] Result {
  public:
   Result(T value)
       : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Result(Status error)
-      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  // An ok Status explains nothing and becomes kInternal.
+  Result(Status error)  // NOLINT(google-explicit-constructor)
+      : state_(std::in_place_index<1>, error.ok()
+                                           ? Status(Code::kInternal, "neither a value nor an error")
+                                           : std::move(error)) {}
 
   bool has_value() const { return state_.index() == 0; }
   Status error() const { return has_value() ? Status() : std::get<1>(state_); }

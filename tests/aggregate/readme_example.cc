@@ -1,4 +1,5 @@
 // The README's minute of library use; tests/lint/readme_test.py holds the two equal.
+#include <atomic>
 #include <cstdio>
 #include <numeric>
 #include <thread>
@@ -33,14 +34,15 @@ int main() {
   auto ranks = make_inproc_communicators(4);
   if (!ranks.has_value()) return 1;
   std::vector<std::thread> threads;
-  int failures = 0;
+  std::atomic<int> failures = 0;
   for (auto& world : ranks.value()) {
     threads.emplace_back([&world, &failures] {
       std::vector<float> gradient(512 * 256);
       std::iota(gradient.begin(), gradient.end(), static_cast<float>(world->rank()));
       const Status status = train_a_step(*world, gradient);
-      if (!status.ok())
-        failures = std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      if (status.ok()) return;
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      ++failures;
     });
   }
   for (std::thread& thread : threads) thread.join();

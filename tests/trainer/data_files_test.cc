@@ -194,7 +194,11 @@ TEST_F(DataFiles, SetsAreFoundInTheirFolderOrItsParent) {
   const std::string own = (folder_ / "fashion-mnist").string();
   EXPECT_EQ(find_data_set("fashion-mnist", {own, ""}).value(), own);
   EXPECT_EQ(find_data_set("fashion-mnist", {folder_.string(), ""}).value(), own);
-  EXPECT_EQ(find_data_set("fashion-mnist", {"/nonexistent", folder_.string()}).value(), own);
+  std::filesystem::create_directory(folder_ / "other");
+  const std::string other = (folder_ / "other").string();
+  EXPECT_EQ(find_data_set("fashion-mnist", {other, folder_.string()}).value(), own);
+  const auto nowhere = find_data_set("digits", {other + "/no", folder_.string()});
+  EXPECT_THAT(std::string(nowhere.error().message()), HasSubstr(other + "/no is no folder"));
   const auto loaded = load_data_set("fashion-mnist", {own, ""});
   ASSERT_TRUE(loaded.has_value()) << loaded.error().message();
   EXPECT_EQ(loaded.value().train().count(), 3);

@@ -67,6 +67,35 @@ class Safetensors : public testing::Test {
   std::vector<NamedTensor> tensors_;
 };
 
+TEST_F(Safetensors, ALinkKeepsPointingWhereItDid) {
+  const std::string link = path_ + ".link";
+  put("old");
+  std::filesystem::create_symlink(path_, link);
+  ASSERT_TRUE(save_safetensors(link, tensors_).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(load_safetensors(path_, tensors_).ok());
+  std::filesystem::remove(link);
+}
+
+// What is no regular file is written to, not replaced by one.
+TEST_F(Safetensors, ADeviceStaysADevice) {
+  EXPECT_TRUE(save_safetensors("/dev/null", tensors_).ok());
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  const Status full = save_safetensors("/dev/full", tensors_);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("cannot write /dev/full"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+TEST_F(Safetensors, APlaceIsLookedAtWithoutLeavingAnything) {
+  EXPECT_TRUE(check_save_path(path_).ok());
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
+  EXPECT_THAT(std::string(check_save_path(path_ + "/no/such").message()),
+              HasSubstr("cannot write " + path_ + "/no/such"));
+  EXPECT_THAT(std::string(check_save_path(testing::TempDir()).message()),
+              HasSubstr("cannot write"));
+}
+
 TEST_F(Safetensors, BytesByHand) {
   ASSERT_TRUE(save_safetensors(path_, tensors_).ok());
   const std::string bytes = contents();

@@ -97,6 +97,11 @@ struct Found {
 
 Result<Found> find(const Entry& entry, const DataPlaces& places) {
   std::string searched;
+  std::error_code ignored;
+  if (!places.data_dir.empty() && !std::filesystem::is_directory(places.data_dir, ignored)) {
+    return Status(Code::kInvalidArgument, "data-dir " + places.data_dir +
+                                              " is no folder (a data set's or its parent wanted)");
+  }
   for (const std::string& place : {places.data_dir, places.environment_dir,
                                    std::string(kSourceDataDir), std::string(kInstalledDataDir)}) {
     if (place.empty()) continue;

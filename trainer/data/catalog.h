@@ -24,7 +24,7 @@ std::vector<std::string> data_set_names();
 
 // The folder that holds all files of the set: the first of data_dir, environment_dir, the source
 // tree's data folder and the installed one. kInvalidArgument for an unknown name, or lists every
-// folder searched and the files wanted.
+// folder searched and the files wanted, or says that data_dir is no folder.
 Result<std::string> find_data_set(std::string_view name, const DataPlaces& places);
 
 // find_data_set(), then reads and checks every file.
