@@ -76,7 +76,8 @@ Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContex
   Buffer buffer;
   TensorView flat(first.data(), Shape::vector(elems), first.dtype());
   if (!adjacent(members)) {
-    GW_ASSIGN(buffer, Buffer::allocate(static_cast<std::size_t>(elems) * size_of(first.dtype())));
+    GW_ASSIGN(buffer, context.communicator.allocate(static_cast<std::size_t>(elems) *
+                                                    size_of(first.dtype())));
     flat = buffer.tensor(Shape::vector(elems), first.dtype());
   }
   return std::unique_ptr<BucketExchange>(

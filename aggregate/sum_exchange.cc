@@ -95,7 +95,7 @@ Result<std::unique_ptr<BucketExchange>> make_sum_exchange(const ExchangeContext&
     for (const CodedParameter& coded : coders) {
       total += has_round(coded, round) ? coded.bytes[static_cast<std::size_t>(round)] : 0;
     }
-    GW_ASSIGN(Buffer buffer, Buffer::allocate(total));
+    GW_ASSIGN(Buffer buffer, context.communicator.allocate(total));
     rounds.push_back(std::move(buffer));
     bytes.push_back(total);
   }

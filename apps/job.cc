@@ -62,7 +62,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
     return make_ucx_transport(rendezvous, ucx);
   }
   return Status(Code::kInvalidArgument,
-                "no transport '" + name + "' between processes (ucx or tcp wanted)");
+                "no transport '" + name + "' between processes (auto, shm, ucx or tcp wanted)");
 }
 
 }  // namespace
@@ -76,9 +76,15 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   CommunicatorOptions checked = options;
   GW_ASSIGN(checked.checksums, checksums_from_environment(options.checksums));
   GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_CHECKSUM", checked.checksums ? "1" : "0"));
-  GW_ASSIGN(auto made, make_transport(transport, launch, job.rendezvous,
+  const bool share = transport == "auto" || transport == "shm";
+  GW_ASSIGN(auto made, make_transport(messages_of(transport), launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
-  GW_ASSIGN(job.communicator, make_communicator(std::move(made), checked));
+  GW_ASSIGN(job.communicator, share ? make_sharing_communicator(std::move(made), checked)
+                                    : make_communicator(std::move(made), checked));
+  const std::string taken = transport_of(*job.communicator);
+  if (transport == "shm" && job.rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
+    return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
+  }
   return job;
 }
 
@@ -94,8 +100,13 @@ std::string ucx_interfaces(const LaunchInfo& launch) {
   return loopback == here.end() ? "" : loopback->name;
 }
 
+std::string messages_of(const std::string& transport) {
+  if (transport != "auto" && transport != "shm") return transport;
+  return kHaveUcx ? "ucx" : "tcp";
+}
+
 std::string transport_from_environment() {
-  return environment("GRADWIRE_TRANSPORT").value_or("ucx");
+  return environment("GRADWIRE_TRANSPORT").value_or("auto");
 }
 
 std::string transport_of(const Communicator& communicator) {

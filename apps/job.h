@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "gradwire/communicator.h"
@@ -19,11 +20,13 @@ struct JoinedJob {
 };
 
 // Collective over the job's processes: meets them where `launch` says and connects to them over
-// `transport`, "ucx" or "tcp". The secret is GRADWIRE_SECRET, or the contents of the file that
-// GRADWIRE_SECRET_FILE names. tcp: GRADWIRE_IFNAME says which interface or address others should
-// use (of several, the first that is up), GRADWIRE_TCP_CONGESTION which congestion control. ucx:
-// GRADWIRE_IFNAME says which interfaces to use, all of several. GRADWIRE_CHECKSUM=1 gives every
-// message a checksum; kRankMismatch where ranks differ in that.
+// `transport`: "ucx" or "tcp"; "auto", which is the first of these that the build has, and shared
+// memory where all are on one host; "shm", which is that or an error. The secret is
+// GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names. tcp:
+// GRADWIRE_IFNAME says which interface or address others should use (of several, the first that is
+// up), GRADWIRE_TCP_CONGESTION which congestion control. ucx: GRADWIRE_IFNAME says which interfaces
+// to use, all of several. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory needs
+// none); kRankMismatch where ranks differ in that.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log);
 
@@ -33,8 +36,14 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
 // "". As UcxOptions::interfaces.
 std::string ucx_interfaces(const LaunchInfo& launch);
 
-// Of processes, where no flag says it: GRADWIRE_TRANSPORT, else ucx.
+// Of processes, where no flag says it: GRADWIRE_TRANSPORT, else auto.
 std::string transport_from_environment();
+
+// What carries the messages of such a job: "ucx" or "tcp", as given or for "auto" and "shm".
+std::string messages_of(const std::string& transport);
+
+// How the text below ends where ranks share memory.
+inline constexpr std::string_view kSharedMemory = "; collectives in shared memory";
 
 // What carries its bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of 4 over ucx
 // 1.13.1: ...".

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gradwire/buffer.h"
+#include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -12,14 +13,15 @@ namespace gradwire::bench {
 
 class BenchMemory {
  public:
-  // shared: gradwire's own.
-  static Result<BenchMemory> create(std::int64_t elems, DType dtype, bool shared) {
+  // shared: the communicator's.
+  static Result<BenchMemory> create(Communicator& communicator, std::int64_t elems, DType dtype,
+                                    bool shared) {
     BenchMemory memory;
     memory.elems_ = elems;
     memory.dtype_ = dtype;
     const std::size_t bytes = static_cast<std::size_t>(elems) * size_of(dtype);
     if (shared) {
-      GW_ASSIGN(memory.shared_, Buffer::allocate(bytes));
+      GW_ASSIGN(memory.shared_, communicator.allocate(bytes));
     } else {
       memory.private_.assign(bytes, std::byte{0});
     }

@@ -34,8 +34,8 @@ struct CollectiveBenchOptions {
   // same tensor is timed before.
   std::string compressor = "none";
   std::string algorithm = "auto";
-  // Whether tensors lie in gradwire's own memory (Buffer) or in the caller's (new[]). No transport
-  // takes advantage of its own memory yet, so the two differ in alignment alone.
+  // Whether tensors lie in memory of the communicator's (Communicator::allocate), which ranks of
+  // one host read where it is, or in the caller's (new[]).
   bool shared_buffers = false;
   // Binds the calling thread to processor `rank` meanwhile, as mpirun does with its ranks, if there
   // is one for every rank.
@@ -43,7 +43,7 @@ struct CollectiveBenchOptions {
   bool check = true;            // results, once at each size
   bool persistent = false;      // planned once at each size; dense runs only
   bool one_process = false;     // ranks are threads of one process: its CPU time is that of all
-  std::string transport;        // label for the rows
+  std::string transport;        // label for the rows; "shm": "auto" is what shared memory does
   double seconds_per_size = 1;  // of timed operations, roughly
   int min_operations = 10;      // timed at each size, at least
   int max_operations = 2000;    // and at most

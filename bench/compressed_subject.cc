@@ -23,7 +23,8 @@ class CompressedSubject final : public Subject {
                                                  const CollectiveBenchOptions& options,
                                                  std::int64_t elems) {
     auto subject = std::make_unique<CompressedSubject>(communicator);
-    GW_ASSIGN(subject->gradient_, BenchMemory::create(elems, DType::kF32, options.shared_buffers));
+    GW_ASSIGN(subject->gradient_,
+              BenchMemory::create(communicator, elems, DType::kF32, options.shared_buffers));
     subject->algorithm_ = options.algorithm;
     AggregatorOptions aggregator;
     GW_ASSIGN(aggregator.compressor, bare_spec(options.compressor));

@@ -92,7 +92,9 @@ class DenseSubject final : public Subject {
   }
 
   Status prepare(const CollectiveBenchOptions& options) {
-    if (operation_.collective) {
+    if (options.transport == "shm" && options.algorithm == "auto") {
+      algorithm_ = "auto";
+    } else if (operation_.collective) {
       GW_ASSIGN(algorithm_, resolve_algorithm(*operation_.collective, options.algorithm));
     } else if (options.algorithm != "auto") {
       return {Code::kInvalidArgument,
@@ -137,7 +139,7 @@ class DenseSubject final : public Subject {
   Status allocate(const CollectiveBenchOptions& options) {
     const bool in_place = options.in_place.value_or(operation_.usually_in_place);
     const auto make = [&](std::int64_t elems) {
-      return BenchMemory::create(elems, options.dtype, options.shared_buffers);
+      return BenchMemory::create(communicator_, elems, options.dtype, options.shared_buffers);
     };
     if (!in_place) {
       GW_ASSIGN(first_, make(layout_.in));

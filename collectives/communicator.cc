@@ -45,6 +45,8 @@ std::string_view to_string(OpKind kind) {
   return "?";
 }
 
+Result<Buffer> Communicator::allocate(std::size_t bytes) { return Buffer::allocate(bytes); }
+
 Result<Work> Communicator::broadcast(ConstTensorView in, TensorView out, int root,
                                      const OpOptions& options) {
   return start({.kind = OpKind::kBroadcast, .in = in, .out = out, .peer = root}, options);

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/runnable.h"
 #include "collectives/scratch_pool.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
@@ -55,26 +56,26 @@ struct Route {
 
 // One operation on its way. Used by one thread at a time; the operands are lent until it is done,
 // or cancelled and settled.
-class Execution {
+class Execution final : public Runnable {
  public:
   Execution(Schedule schedule, const Operands& operands, Route route, Segmentation segmentation);
 
   // Posts what can be posted and looks at what was; true if anything moved. After an error call
   // cancel(). kRankMismatch names the peer and both byte counts.
-  Result<bool> advance(Transport& transport, ScratchPool& pool);
-  bool done() const { return started_ && open_slots_ == 0; }
+  Result<bool> advance(Transport& transport, ScratchPool& pool) override;
+  bool done() const override { return started_ && open_slots_ == 0; }
 
   // Asks for the end of every message in flight; settled() then says whether all have ended.
-  void cancel(Transport& transport);
-  bool settled(Transport& transport);
+  void cancel(Transport& transport) override;
+  bool settled(Transport& transport) override;
   // Hands scratch memory back; after done() or settled().
-  void release(ScratchPool& pool);
+  void release(ScratchPool& pool) override;
 
   // Job ranks whose message or receipt is missing now, ascending.
-  std::vector<int> waiting_for(const Transport& transport) const;
-  const Route& route() const { return route_; }
+  std::vector<int> waiting_for(const Transport& transport) const override;
+  const Route& route() const override { return route_; }
   // Of messages, so far.
-  std::uint64_t bytes_sent() const { return bytes_sent_; }
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   struct Slot {

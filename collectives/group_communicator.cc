@@ -46,7 +46,7 @@ GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
 std::string GroupCommunicator::describe() const {
   return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,
                 size(), job_rank(rank_), engine_->size()) +
-         engine_->describe();
+         engine_->describe() + (note_.empty() ? "" : "; " + note_);
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
@@ -93,19 +93,19 @@ Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
     const std::uint64_t number = number_of(one);
     const DType dtype = one.operands.dtype;
     Route route{group_, static_cast<std::uint32_t>(id_), number, channel_of(one.peer >= 0, dtype)};
-    auto operation = std::make_unique<Operation>(Operation{
-        .name = to_string(one.kind),
-        .number = number,
-        .dtype = to_string(dtype),
-        .elems = one.elems,
-        .collective = one.peer < 0,
-        .started = now,
-        .deadline = until,
-        .execution =
-            Execution(std::move(one.schedule), one.operands, std::move(route), segmentation_),
-        .work = work,
-        .bytes_sent = bytes_sent_,
-        .after = std::move(one.after)});
+    auto operation = std::make_unique<Operation>(
+        Operation{.name = to_string(one.kind),
+                  .number = number,
+                  .dtype = to_string(dtype),
+                  .elems = one.elems,
+                  .collective = one.peer < 0,
+                  .started = now,
+                  .deadline = until,
+                  .execution = std::make_unique<Execution>(std::move(one.schedule), one.operands,
+                                                           std::move(route), segmentation_),
+                  .work = work,
+                  .bytes_sent = bytes_sent_,
+                  .after = std::move(one.after)});
     const Status submitted = engine_->submit(std::move(operation));
     if (refusal.ok()) refusal = submitted;
   }

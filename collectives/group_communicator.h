@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/executor.h"
@@ -31,6 +32,17 @@ class GroupCommunicator final : public Communicator {
   std::uint64_t bytes_sent() const override { return bytes_sent_->load(std::memory_order_relaxed); }
   std::string describe() const override;
 
+  // For a communicator that runs operations of its own over the same ranks: what they share.
+  const CommunicatorOptions& options() const { return options_; }
+  const std::shared_ptr<ProgressEngine>& engine() const { return engine_; }
+  // The number of the next collective, on all ranks alike; used up.
+  std::uint64_t take_number() { return next_operation_++; }
+  Route route_of(std::uint64_t number) const {
+    return {group_, static_cast<std::uint32_t>(id_), number, 0};
+  }
+  // For describe(): "; " and the note after the rest.
+  void set_note(std::string note) { note_ = std::move(note); }
+
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
@@ -53,6 +65,7 @@ class GroupCommunicator final : public Communicator {
   Segmentation segmentation_;
   Planner planner_;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent_;
+  std::string note_;
   std::uint64_t next_operation_ = 0;
   std::vector<std::uint64_t> next_send_;  // by peer
   std::vector<std::uint64_t> next_recv_;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "collectives/group_communicator.h"
+#include "collectives/shm_communicator.h"
 #include "comm/checked/checked_transport.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
@@ -11,20 +12,22 @@
 #include "gradwire/communicator.h"
 
 namespace gradwire {
+namespace {
 
-Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
-                                                        const CommunicatorOptions& options) {
-  if (transport == nullptr)
-    return Status(Code::kInvalidArgument, "make_communicator: no transport");
+Status check(const Transport* transport, const CommunicatorOptions& options) {
+  if (transport == nullptr) return {Code::kInvalidArgument, "make_communicator: no transport"};
   if (!(options.deadline_seconds > 0)) {
-    return Status(Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0");
+    return {Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0"};
   }
   const std::size_t nodes = options.node_of.size();
-  if (nodes != 0 && nodes != static_cast<std::size_t>(transport->size())) {
-    return Status(Code::kInvalidArgument, "make_communicator: node_of has " +
-                                              std::to_string(nodes) + " entries (0 or " +
-                                              std::to_string(transport->size()) + " wanted)");
-  }
+  if (nodes == 0 || nodes == static_cast<std::size_t>(transport->size())) return {};
+  return {Code::kInvalidArgument, "make_communicator: node_of has " + std::to_string(nodes) +
+                                      " entries (0 or " + std::to_string(transport->size()) +
+                                      " wanted)"};
+}
+
+std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transport,
+                                              const CommunicatorOptions& options) {
   if (options.checksums) transport = with_checksums(std::move(transport));
   const int rank = transport->rank();
   const TransportCaps caps = transport->caps();
@@ -36,8 +39,30 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
   auto engine = std::make_shared<ProgressEngine>(std::move(transport));
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
-  return std::unique_ptr<Communicator>(std::make_unique<GroupCommunicator>(
-      std::move(engine), std::move(group), rank, kRootId, options, segmentation));
+  return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,
+                                             options, segmentation);
+}
+
+Result<std::unique_ptr<Transport>> make_transport(std::string_view backend,
+                                                  const Rendezvous& rendezvous, double liveness) {
+  if (backend == "tcp") return make_tcp_transport(rendezvous, {.liveness_seconds = liveness});
+  UcxOptions ucx;
+  ucx.liveness_seconds = liveness;
+  return make_ucx_transport(rendezvous, ucx);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
+                                                        const CommunicatorOptions& options) {
+  GW_TRY(check(transport.get(), options));
+  return std::unique_ptr<Communicator>(world_over(std::move(transport), options));
+}
+
+Result<std::unique_ptr<Communicator>> make_sharing_communicator(
+    std::unique_ptr<Transport> transport, const CommunicatorOptions& options) {
+  GW_TRY(check(transport.get(), options));
+  return share_memory(world_over(std::move(transport), options), options.shared_bytes);
 }
 
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
@@ -45,18 +70,16 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
                                                         const CommunicatorOptions& options) {
   GW_TRY(rendezvous::agree(rendezvous, "checksums", options.checksums ? "on" : "off"));
   const double liveness = comm::liveness_for(options.deadline_seconds);
-  if (backend == "tcp") {
-    GW_ASSIGN(auto transport, make_tcp_transport(rendezvous, {.liveness_seconds = liveness}));
+  if (backend == "tcp" || backend == "ucx") {
+    GW_ASSIGN(auto transport, make_transport(backend, rendezvous, liveness));
     return make_communicator(std::move(transport), options);
   }
-  if (backend == "ucx") {
-    UcxOptions ucx;
-    ucx.liveness_seconds = liveness;
-    GW_ASSIGN(auto transport, make_ucx_transport(rendezvous, ucx));
-    return make_communicator(std::move(transport), options);
+  if (backend == "auto") {
+    GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
+    return make_sharing_communicator(std::move(transport), options);
   }
   return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
-                                        "' (ucx or tcp wanted; ranks as threads come from "
+                                        "' (auto, ucx or tcp wanted; ranks as threads come from "
                                         "make_inproc_communicators)");
 }
 

@@ -67,7 +67,7 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
   if (failure.cause.code() == Code::kTimedOut) {
     return {Code::kTimedOut,
             format("rank %d timed out in ", failure.rank) + place + ": waiting for " +
-                ranks_text(operation.execution.waiting_for(transport)) + deadline_of(operation)};
+                ranks_text(operation.execution->waiting_for(transport)) + deadline_of(operation)};
   }
   return {failure.cause.code(), format("rank %d failed in ", failure.rank) + place + ": " + cause +
                                     deadline_of(operation)};
@@ -82,7 +82,7 @@ std::optional<LostPeer> verdict_of(const Operation* operation, const Failure& fa
   }
   const std::string cause(failure.cause.message());
   if (failure.cause.code() == Code::kRankMismatch && operation != nullptr) {
-    const std::vector<int> peers = operation->execution.waiting_for(transport);
+    const std::vector<int> peers = operation->execution->waiting_for(transport);
     return LostPeer{peers.empty() ? failure.rank : peers.front(),
                     std::string(kDisagreement) + ": " + cause};
   }

@@ -26,7 +26,7 @@ struct Operation {
   bool collective = true;       // false: send and recv
   Deadline started;
   Deadline deadline;
-  Execution execution;
+  std::unique_ptr<Runnable> execution;
   std::shared_ptr<WorkState> work;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent;  // of its communicator
   // Run by whoever drives when all messages are done, before the Work is; may be empty.
@@ -34,7 +34,7 @@ struct Operation {
 
   // Adds what the execution has sent since the last call to the communicator's count.
   void count_bytes() {
-    const std::uint64_t now = execution.bytes_sent();
+    const std::uint64_t now = execution->bytes_sent();
     bytes_sent->fetch_add(now - counted, std::memory_order_relaxed);
     counted = now;
   }

@@ -28,6 +28,9 @@ constexpr double kShortNap = 0.5e-3;
 constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often (heartbeats want once a second).
 constexpr double kLongNap = 0.25;
+// While memory is waited for, the transport is looked at this often (heartbeats, verdicts).
+constexpr std::chrono::milliseconds kBellNap{50};
+constexpr std::chrono::milliseconds kMixedNap{1};
 // After a time-out: how long ranks may take to answer the roll call, and cancelled messages to
 // settle. Together less than the second that an operation may end late.
 constexpr double kRollCall = 0.4;
@@ -49,7 +52,7 @@ ProgressEngine::~ProgressEngine() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    if (asleep_ && transport_) transport_->wake();
+    wake_driver();
     work_to_do_.notify_all();
   }
   thread_.join();
@@ -71,7 +74,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   has_incoming_ = true;
   last_submit_ = Clock::now();
   if (driven_) {
-    if (asleep_ && transport_) transport_->wake();
+    wake_driver();
     return {};
   }
   driven_ = true;
@@ -92,7 +95,7 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
   while (!work.done() && Clock::now() < end) {
     if (driven_) {
       // The engine's thread gives way to waiters; another waiter tells when it leaves.
-      if (asleep_ && transport_) transport_->wake();
+      wake_driver();
       baton_free_.wait_until(lock, std::min(end, Clock::now() + std::chrono::seconds(1)));
       continue;
     }
@@ -111,7 +114,7 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
 void ProgressEngine::cancel() {
   const std::lock_guard lock(mutex_);
   cancel_asked_ = true;
-  if (asleep_ && transport_) transport_->wake();
+  wake_driver();
   work_to_do_.notify_one();
 }
 
@@ -160,7 +163,7 @@ bool ProgressEngine::turn() {
     return true;
   }
   moved = moved || settled.value() > 0;
-  if (moved) advance_all();
+  if (moved || polling_ > 0) moved = advance_all(!moved) || moved;
   return moved;
 }
 
@@ -175,26 +178,39 @@ bool ProgressEngine::accept() {
     if (failed_) {
       end(*operation, status());
     } else {
+      if (operation->execution->polls()) ++polling_;
       active_.push_back(std::move(operation));
     }
   }
   return !arrived.empty();
 }
 
-void ProgressEngine::advance_all() {
+// One turn of every operation, or of those alone that poll; true if any moved.
+bool ProgressEngine::advance_all(bool polling_alone) {
+  bool any = false;
   for (std::size_t i = 0; i < active_.size();) {
     Operation& operation = *active_[i];
-    const Result<bool> moved = operation.execution.advance(*transport_, pool_);
+    if (polling_alone && !operation.execution->polls()) {
+      ++i;
+      continue;
+    }
+    const Result<bool> moved = operation.execution->advance(*transport_, pool_);
     operation.count_bytes();
-    if (!moved.has_value()) return fail(&operation, moved.error());
-    if (operation.execution.done()) {
-      operation.execution.release(pool_);
+    if (!moved.has_value()) {
+      fail(&operation, moved.error());
+      return true;
+    }
+    any = any || moved.value();
+    if (operation.execution->done()) {
+      if (operation.execution->polls()) --polling_;
+      operation.execution->release(pool_);
       end(operation, operation.after ? operation.after() : Status());
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
       ++i;
     }
   }
+  return any;
 }
 
 void ProgressEngine::end(Operation& operation, Status status) {
@@ -262,19 +278,36 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
 }
 
 // asleep_ is set before the last look, and read after whatever is to be seen was written: so either
-// the look sees it, or its writer wakes the transport.
+// the look sees it, or its writer wakes this thread. Where memory alone is waited for, that is at
+// the bell; messages and memory together have no such place, then naps are short.
 void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Deadline until) {
   if (!transport_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
+  const auto polling = static_cast<std::size_t>(bell_ ? polling_ : 0);
+  const bool at_bell = polling > 0 && polling == active_.size();
+  if (polling > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
+  const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
+  const auto ready = [](const auto& operation) { return operation->execution->ready(); };
+  Status status;
   asleep_ = true;
   if (!has_incoming_ && !cancel_asked_ && !enough()) {
-    const Status status = transport_->wait(until);
-    asleep_ = false;
-    if (!status.ok()) fail(nullptr, status);
+    if (!at_bell) {
+      status = transport_->wait(until);
+    } else if (std::ranges::none_of(active_, ready)) {
+      bell_->sleep(seen, until);
+    }
   }
   asleep_ = false;
+  if (at_bell) bell_->get_up();
+  if (!status.ok()) fail(nullptr, status);
+}
+
+void ProgressEngine::wake_driver() {
+  if (!asleep_) return;
+  if (transport_) transport_->wake();
+  if (bell_) bell_->ring();
 }
 
 // Ends every operation, for good. The verdict goes out first: others may be waiting for this rank.
@@ -292,7 +325,7 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
   }
   if (const auto verdict = verdict_of(culprit, failure, *transport_))
     transport_->announce(*verdict);
-  for (auto& operation : active_) operation->execution.cancel(*transport_);
+  for (auto& operation : active_) operation->execution->cancel(*transport_);
   const bool settled = settle_all() && !unsettled_;
   {
     const std::lock_guard lock(mutex_);
@@ -301,10 +334,11 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
     if (!settled) transport_.reset();
   }
   for (std::size_t i = 0; i < active_.size(); ++i) {
-    if (settled) active_[i]->execution.release(pool_);
+    if (settled) active_[i]->execution->release(pool_);
     end(*active_[i], outcomes[i]);
   }
   active_.clear();
+  polling_ = 0;
 }
 
 // Who is to blame. After a time-out without a verdict of the transport's own, the ranks ask around.
@@ -313,7 +347,7 @@ Failure ProgressEngine::investigate(const Operation* culprit, Status cause) {
   if (failure.cause.code() != Code::kTimedOut || failure.lost) return failure;
   if (culprit == nullptr || !culprit->collective) return failure;
   const std::string own = description_of(*culprit);
-  const RollCall call = take_roll_call(*transport_, culprit->execution.route(), own, kRollCall);
+  const RollCall call = take_roll_call(*transport_, culprit->execution->route(), own, kRollCall);
   unsettled_ = !call.settled;
   failure.lost = transport_->lost();
   failure.missing = call.missing;
@@ -329,7 +363,7 @@ bool ProgressEngine::settle_all() {
     const Result<int> progressed = transport_->progress();
     bool settled = true;
     for (auto& operation : active_) {
-      settled = operation->execution.settled(*transport_) && settled;
+      settled = operation->execution->settled(*transport_) && settled;
     }
     if (settled) return true;
     const Deadline now = Clock::now();

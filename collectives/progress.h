@@ -15,10 +15,12 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/operation.h"
 #include "collectives/scratch_pool.h"
+#include "comm/shm/bell.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
@@ -43,6 +45,11 @@ class ProgressEngine {
   void cancel();
   // The first failure, or ok.
   Status status() const;
+  // Where the driver sleeps while it waits for memory alone. Before the first operation that polls.
+  void listen_to(std::shared_ptr<shm::Bell> bell) {
+    const std::lock_guard lock(mutex_);
+    bell_ = std::move(bell);
+  }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -60,11 +67,12 @@ class ProgressEngine {
  private:
   bool turn();
   bool accept();
-  void advance_all();
+  bool advance_all(bool polling_alone);
   void look_around(Deadline now);
   Deadline next_deadline(Deadline now) const;
   void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
   void sleep_in_transport(const std::function<bool()>& enough, Deadline until);
+  void wake_driver();
   void end(Operation& operation, Status status);
   void fail(Operation* culprit, Status cause);
   Failure investigate(const Operation* culprit, Status cause);
@@ -88,6 +96,7 @@ class ProgressEngine {
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;
   std::vector<bool> ids_;  // taken
+  std::shared_ptr<shm::Bell> bell_;
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> stopping_{false};
@@ -99,6 +108,7 @@ class ProgressEngine {
   // Of whoever drives.
   std::vector<std::unique_ptr<Operation>> active_;
   ScratchPool pool_;
+  int polling_ = 0;  // active operations that poll
   bool failed_ = false;
   bool unsettled_ = false;  // the transport still holds memory that it must not touch any more
 

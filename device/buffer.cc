@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 
@@ -12,10 +13,11 @@ struct Buffer::Rep {
   std::byte* data;
   std::size_t bytes;
   Device device;
+  std::shared_ptr<void> owner;  // null: the bytes are the heap's
 };
 
 void Buffer::Free::operator()(Rep* rep) const noexcept {
-  std::free(rep->data);
+  if (rep->owner == nullptr) std::free(rep->data);
   delete rep;
 }
 
@@ -29,7 +31,13 @@ Result<Buffer> Buffer::allocate(std::size_t bytes, Device device) {
   if (data == nullptr) throw std::bad_alloc();  // the host's memory is out: left alone by design
   std::memset(data, 0, padded);
   Buffer buffer;
-  buffer.rep_.reset(new Rep{data, bytes, device});
+  buffer.rep_.reset(new Rep{data, bytes, device, nullptr});
+  return buffer;
+}
+
+Buffer Buffer::adopt(ByteSpan bytes, Device device, std::shared_ptr<void> owner) {
+  Buffer buffer;
+  buffer.rep_.reset(new Rep{bytes.data(), bytes.size(), device, std::move(owner)});
   return buffer;
 }
 

@@ -84,8 +84,10 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
              "a spec: an aggregator averages one fp32 matrix with it (all_reduce of f32 only), "
              "beside the dense all_reduce");
   flags.text("algorithm", f.bench.algorithm, "auto, ring, canonical, ...");
-  flags.text("transport", f.transport, "between processes: ucx or tcp; inproc: ranks as threads",
-             "GRADWIRE_TRANSPORT, or ucx");
+  flags.text("transport", f.transport,
+             "between processes: ucx or tcp; shm, for ranks of one host; auto, the best of these; "
+             "inproc: ranks as threads",
+             "GRADWIRE_TRANSPORT, or auto");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600}, "timed per size, about");
@@ -169,9 +171,11 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   const bool first = launch.rank == 0;
   GW_ASSIGN(RowFile rows, RowFile::create(first ? f.json : "", first ? f.csv : ""));
   f.launcher = launch.source;
-  f.bench.transport = f.transport.empty() ? transport_from_environment() : f.transport;
-  GW_ASSIGN(const JoinedJob job,
-            join_job(launch, f.bench.transport, {.deadline_seconds = f.deadline}, log));
+  const std::string wanted = f.transport.empty() ? transport_from_environment() : f.transport;
+  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, {.deadline_seconds = f.deadline}, log));
+  const std::string taken = transport_of(*job.communicator);
+  const bool shared = taken.ends_with(kSharedMemory);
+  f.bench.transport = shared ? "shm" : taken.substr(0, taken.find_first_of(" :"));
   const Status status = bench_rank(f, *job.communicator, first ? &rows : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;

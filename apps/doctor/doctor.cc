@@ -63,7 +63,8 @@ Result<int> doctor_command(const std::vector<std::string>& args) {
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
   const std::string transport = transport_from_environment();
   // The first rank looks at its machine; the others only take part.
-  DoctorReport report = launch.rank == 0 ? machine_facts(launch, transport) : DoctorReport();
+  DoctorReport report =
+      launch.rank == 0 ? machine_facts(launch, messages_of(transport)) : DoctorReport();
   const Status job = launch.size > 1 ? examine_job(launch, transport, report) : Status();
   if (launch.rank == 0) {
     if (!job.ok())

@@ -298,6 +298,8 @@ void UcxTransport::announce(const LostPeer& culprit) {
 
 }  // namespace
 
+extern const bool kHaveUcx = true;
+
 Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous& rendezvous,
                                                       const UcxOptions& options) {
   auto transport = std::make_unique<UcxTransport>(rendezvous, options);

@@ -12,6 +12,9 @@
 
 namespace gradwire {
 
+// Whether this build has UCX; without, make_ucx_transport() is kUnsupported.
+extern const bool kHaveUcx;
+
 struct UcxOptions {
   double heartbeat_seconds = 1;
   // A rank that nothing was heard of for so long is lost. At least two heartbeats.

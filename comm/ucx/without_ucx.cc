@@ -10,6 +10,8 @@ Status no_ucx() {
 
 }  // namespace
 
+extern const bool kHaveUcx = false;
+
 Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous&, const UcxOptions&) {
   return no_ucx();
 }

@@ -15,6 +15,8 @@ class Buffer {
  public:
   // kUnsupported for a memory space this build lacks, kOutOfMemory when the device refuses.
   static Result<Buffer> allocate(std::size_t bytes, Device device = {});
+  // Bytes that belong to `owner`, which the Buffer keeps until it goes; zeroed and aligned by it.
+  static Buffer adopt(ByteSpan bytes, Device device, std::shared_ptr<void> owner);
 
   Buffer() = default;
   Buffer(Buffer&&) noexcept = default;

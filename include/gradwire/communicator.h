@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/buffer.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -84,6 +85,8 @@ struct CommunicatorOptions {
   // Which node each rank of the job is on, as any number: what two_level and blueconnect go by.
   // Equal on all ranks; empty: all are on one. Groups that are split off go by it too.
   std::vector<int> node_of = {};
+  // Bytes of the host's memory that its ranks share at most; 0: half of it.
+  std::size_t shared_bytes = 0;
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work
@@ -112,6 +115,11 @@ class Communicator {
   // Message bytes that operations of this communicator have sent; any thread may ask.
   virtual std::uint64_t bytes_sent() const = 0;
   virtual std::string describe() const = 0;
+
+  // Zeroed memory for tensors of this communicator's operations, where they run best on it: shared
+  // with the other ranks where these share memory, else the heap's. Not collective; any thread. It
+  // may outlive the communicator. Errors as Buffer::allocate().
+  virtual Result<Buffer> allocate(std::size_t bytes);
 
   // Collective. Ranks with equal `color` form a group ordered by `key`, then by old rank; a
   // negative color takes part and receives null.
@@ -206,7 +214,16 @@ class Communicator {
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options = {});
 
-// By backend name: "ucx" or "tcp". Collective. kUnsupported names the backends of this build.
+// The same, but ranks that are all on one host share memory if the system lets them: collectives
+// that leave the choice of the algorithm ("auto") then read and write the tensors of the other
+// ranks instead of sending messages, and sum in rank order. describe() says what became of it.
+// Collective.
+Result<std::unique_ptr<Communicator>> make_sharing_communicator(
+    std::unique_ptr<Transport> transport, const CommunicatorOptions& options = {});
+
+// By backend name: "ucx" or "tcp" for messages alone; "auto" for shared memory on one host, beside
+// messages over UCX, or over TCP in a build without it. Collective. kUnsupported names the backends
+// of this build.
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options = {});

@@ -29,7 +29,7 @@ Status train_a_step(Communicator& world, std::vector<float>& gradient) {
   return {};
 }
 
-// Four ranks as threads; with processes it is make_communicator("ucx", rendezvous).
+// Four ranks as threads; with processes it is make_communicator("auto", rendezvous).
 int main() {
   auto ranks = make_inproc_communicators(4);
   if (!ranks.has_value()) return 1;

@@ -1,0 +1,97 @@
+#include "collectives/shm_channel.h"
+
+#include <utility>
+
+#include "base/hash.h"
+#include "comm/shm/host.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kStepBits = 24;
+
+std::uint64_t mark(std::uint64_t n, std::uint32_t step) { return (n << kStepBits) | step; }
+
+}  // namespace
+
+std::size_t ShmChannel::board_bytes(int ranks) {
+  return sizeof(Common) +
+         static_cast<std::size_t>(ranks) * (sizeof(Lane) + 2 * kSmallBytes + kSlots * kSlotBytes);
+}
+
+ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
+                       std::vector<int> members, int rank)
+    : boards_(std::move(boards)),
+      members_(std::move(members)),
+      rank_(rank),
+      crowded_(size() > shm::usable_processors()) {
+  const auto count = static_cast<std::size_t>(size());
+  std::byte* at = arena().at(board);
+  common_ = reinterpret_cast<Common*>(at);
+  at += sizeof(Common);
+  lanes_ = reinterpret_cast<Lane*>(at);
+  at += count * sizeof(Lane);
+  small_ = at;
+  slots_ = at + count * 2 * kSmallBytes;
+}
+
+ShmChannel::~ShmChannel() { common_->left.fetch_add(1, std::memory_order_release); }
+
+bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, int ranks) {
+  const auto* common = reinterpret_cast<const Common*>(arena.at(board));
+  return common->left.load(std::memory_order_acquire) == ranks;
+}
+
+void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out) {
+  ShmNotice& own = lane(rank_).notices[n % 2];
+  own.kind = static_cast<std::uint8_t>(call.kind);
+  own.dtype = static_cast<std::uint8_t>(call.dtype);
+  own.op = static_cast<std::uint8_t>(call.op);
+  own.root = call.root;
+  own.elems = call.elems;
+  own.lengths = call.lengths.empty() ? 0 : hash_bytes(std::as_bytes(std::span(call.lengths)));
+  own.in = in;
+  own.out = out;
+  own.arrival.store(n, std::memory_order_release);
+  ring();
+}
+
+bool ShmChannel::arrived(int q, std::uint64_t n) const {
+  return lane(q).notices[n % 2].arrival.load(std::memory_order_acquire) >= n;
+}
+
+void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
+  lane(rank_).progress.store(mark(n, step), std::memory_order_release);
+  ring();
+}
+
+bool ShmChannel::reached(int q, std::uint64_t n, std::uint32_t step) const {
+  return lane(q).progress.load(std::memory_order_acquire) >= mark(n, step);
+}
+
+std::byte* ShmChannel::small(int q, std::uint64_t n) const {
+  return small_ + (static_cast<std::size_t>(q) * 2 + n % 2) * kSmallBytes;
+}
+
+std::byte* ShmChannel::slot(int q, int index) const {
+  return slots_ +
+         (static_cast<std::size_t>(q) * kSlots + static_cast<std::size_t>(index % kSlots)) *
+             kSlotBytes;
+}
+
+bool ShmChannel::broken() const { return common_->broken.load(std::memory_order_relaxed) != 0; }
+
+void ShmChannel::give_up() {
+  common_->broken.store(1, std::memory_order_relaxed);
+  arena().retire();
+  ring();
+}
+
+void ShmChannel::ring() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int q = 0; q < size(); ++q) {
+    if (q != rank_) arena().bell(members_[static_cast<std::size_t>(q)]).ring_if_asleep();
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,118 @@
+// What the ranks of a communicator write for each other in an arena, and one rank's end of it.
+//
+//   board   = common:128 lane[ranks] small[ranks][2] slots[ranks][kSlots]
+//   lane    = notice:64[2] progress:128          written by its rank alone
+//   notice  = arrival:u64 descriptor             arrival n: the rank is in operation n, as
+//   described small   = byte[kSmallBytes]                  a small operation's data, by parity of n
+//   slot    = byte[kSlotBytes]                   a part of a large one's
+//
+// Operations are numbered from 1 and run one after another. A rank enters operation n only when all
+// have left operation n - 2, that is when all have entered n - 1; so two notices, and two places
+// for small data, are enough. progress counts (n, step) upwards.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/shm_boards.h"
+#include "collectives/shm_call.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// What must be equal on all ranks, and where a rank's tensors are.
+struct ShmNotice {
+  static constexpr std::uint64_t kPrivate = ~std::uint64_t{0};
+
+  std::atomic<std::uint64_t> arrival;
+  std::uint8_t kind;
+  std::uint8_t dtype;
+  std::uint8_t op;
+  std::int32_t root;
+  std::int64_t elems;
+  std::uint64_t lengths;  // their hash
+  std::uint64_t in;       // offsets in the arena, or kPrivate
+  std::uint64_t out;
+};
+
+// Used by one thread at a time: whoever runs the communicator's operation.
+class ShmChannel {
+ public:
+  static constexpr std::size_t kSmallBytes = 32 << 10;
+  static constexpr std::size_t kSlotBytes = 512 << 10;
+  static constexpr int kSlots = 4;
+  static constexpr int kMostRanks = 128;
+  static constexpr std::uint32_t kLastStep = (1u << 24) - 1;
+
+  static std::size_t board_bytes(int ranks);
+  // `board`: zeroed board_bytes(size) at that offset of the arena, equal on all members. members:
+  // arena ranks by group rank.
+  ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board, std::vector<int> members,
+             int rank);
+  // Leaves the board: nothing of it is touched any more.
+  ~ShmChannel();
+  ShmChannel(const ShmChannel&) = delete;
+  ShmChannel& operator=(const ShmChannel&) = delete;
+  static bool all_left(const shm::Arena& arena, std::uint64_t board, int ranks);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  shm::Arena& arena() const { return boards_->arena(); }
+  ShmBoards& boards() const { return *boards_; }
+  bool crowded() const { return crowded_; }
+
+  // This rank is in operation n. Requires that all have arrived at n - 1, and the caller's data in
+  // small() if there are any. Full fence; wakes who sleeps.
+  void enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out);
+  bool arrived(int q, std::uint64_t n) const;
+  // Requires arrived(q, n), and not to have left n.
+  const ShmNotice& notice(int q, std::uint64_t n) const { return lane(q).notices[n % 2]; }
+
+  // This rank has done `step` of operation n. Full fence; wakes who sleeps.
+  void publish(std::uint64_t n, std::uint32_t step);
+  bool reached(int q, std::uint64_t n, std::uint32_t step) const;
+
+  std::byte* small(int q, std::uint64_t n) const;
+  std::byte* slot(int q, int index) const;
+
+  // A rank has given up: nobody may go on, since its memory may be gone for other uses.
+  bool broken() const;
+  void give_up();
+
+  // Of operations that others run for this communicator: the next one's number, the last one that
+  // used slots, and how many are handed over and have not ended.
+  std::uint64_t turn = 1;
+  std::uint64_t last_in_slots = 0;
+  std::atomic<int> handed_over{0};
+
+ private:
+  struct Lane {
+    struct alignas(64) Padded : ShmNotice {};
+    Padded notices[2];
+    alignas(128) std::atomic<std::uint64_t> progress;
+  };
+  static_assert(sizeof(Lane) == 256);
+  struct Common {
+    alignas(128) std::atomic<std::uint32_t> broken;
+    std::atomic<std::int32_t> left;  // members that have gone
+  };
+
+  Lane& lane(int q) const { return lanes_[q]; }
+  void ring();
+
+  std::shared_ptr<ShmBoards> boards_;
+  std::vector<int> members_;
+  int rank_;
+  bool crowded_;  // more ranks than processors
+  Common* common_;
+  Lane* lanes_;
+  std::byte* small_;
+  std::byte* slots_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,62 @@
+// A communicator whose ranks are on one host and share an arena. Collectives that leave the choice
+// of the algorithm to it ("auto"), or say "shm", go through memory, and so do sums in the canonical
+// order: in memory every sum is a left fold in rank order, rounded once, whatever its size and
+// wherever the tensors are. Everything else goes to the communicator over messages below.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/group_communicator.h"
+#include "collectives/shm_channel.h"
+#include "collectives/shm_execution.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+
+class ShmCommunicator final : public Communicator {
+ public:
+  // Collective. `group` itself where there is no memory for a board. A rank of the job has its
+  // number in the arena too.
+  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<GroupCommunicator> group,
+                                                      std::shared_ptr<ShmBoards> boards);
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  int job_rank(int r) const override { return group_->job_rank(r); }
+  Status status() const override { return group_->status(); }
+  TransportStats transport_stats() const override;
+  std::uint64_t bytes_sent() const override;
+  std::string describe() const override;
+
+  Result<Buffer> allocate(std::size_t bytes) override;
+  Result<std::unique_ptr<Communicator>> split(int color, int key) override;
+  Result<Work> start(const OpCall& call, const OpOptions& options) override;
+  Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
+  Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
+
+ private:
+  ShmCommunicator(std::unique_ptr<GroupCommunicator> group, std::shared_ptr<ShmBoards> boards,
+                  std::shared_ptr<ShmChannel> channel);
+  bool in_memory(const OpCall& call, const OpOptions& options) const;
+  Result<ShmCall> checked(const OpCall& call, const OpOptions& options) const;
+  Result<Work> launch(ShmCall call, std::optional<Deadline> deadline);
+  bool run_at_once(ShmExecution& execution) const;
+
+  std::unique_ptr<GroupCommunicator> group_;
+  std::shared_ptr<ShmBoards> boards_;
+  std::shared_ptr<ShmChannel> channel_;
+  std::shared_ptr<std::atomic<std::uint64_t>> bytes_;  // through memory
+  std::uint64_t next_ = 1;
+};
+
+// Collective over `world`, which is a whole job. Where all its ranks are on one host and can share
+// memory, the communicator that does; else `world` itself, whose describe() says why not.
+// most_bytes: of the host's memory, 0 for half of it.
+Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator> world,
+                                                   std::size_t most_bytes);
+
+}  // namespace gradwire

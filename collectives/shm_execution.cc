@@ -1,0 +1,213 @@
+#include "collectives/shm_execution.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint32_t kDirectDone = 1;
+
+// "all_reduce of 8 f32"
+std::string text_of(const ShmNotice& notice) {
+  return std::string(to_string(static_cast<OpKind>(notice.kind))) + " of " +
+         std::to_string(notice.elems) + " " +
+         std::string(to_string(static_cast<DType>(notice.dtype)));
+}
+
+bool agree(const ShmNotice& a, const ShmNotice& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.elems == b.elems && a.lengths == b.lengths;
+}
+
+}  // namespace
+
+const ShmMoves& shm_moves_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kAllReduce: return shm_all_reduce();
+    case OpKind::kReduceScatter: return shm_reduce_scatter();
+    case OpKind::kAllGather:
+    case OpKind::kAllGatherV: return shm_all_gather();
+    case OpKind::kAllToAll: return shm_all_to_all();
+    case OpKind::kBroadcast: return shm_broadcast();
+    default: return shm_barrier();
+  }
+}
+
+ShmExecution::ShmExecution(std::shared_ptr<ShmChannel> channel, const ShmMoves& moves, ShmCall call,
+                           std::uint64_t n)
+    : channel_(std::move(channel)), moves_(&moves), call_(std::move(call)), n_(n) {
+  const int size = channel_->size();
+  small_ = moves.small_bytes(call_, size) <= moves.small_limit(size);
+}
+
+void ShmExecution::hand_over(Route route) {
+  route_ = std::move(route);
+  handed_over_ = true;
+  channel_->handed_over.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ShmExecution::release(ScratchPool&) {
+  if (handed_over_) channel_->handed_over.fetch_sub(1, std::memory_order_release);
+  handed_over_ = false;
+}
+
+// Whether rank q is as far as this rank needs it to be.
+bool ShmExecution::has(int q) const {
+  switch (phase_) {
+    case Phase::kEnter: return n_ <= 1 || channel_->arrived(q, n_ - 1);
+    case Phase::kGather:
+      return (small_ && moves_->from_root_alone() && q != call_.root) || channel_->arrived(q, n_);
+    case Phase::kLeave: return channel_->reached(q, n_, kDirectDone);
+    case Phase::kSlots: return channel_->reached(q, wanted_n_, wanted_step_);
+    case Phase::kDirect:
+    case Phase::kDone: return true;
+  }
+  return true;
+}
+
+bool ShmExecution::met() const {
+  if (phase_ == Phase::kEnter && channel_->turn != n_) return false;
+  while (met_ < channel_->size() && has(met_)) ++met_;
+  return met_ == channel_->size() && !channel_->broken();
+}
+
+bool ShmExecution::ready() const { return phase_ != Phase::kDone && met(); }
+
+std::vector<int> ShmExecution::waiting_for(const Transport&) const {
+  std::vector<int> ranks;
+  for (int q = 0; q < channel_->size(); ++q) {
+    if (q == stranger_ || (stranger_ < 0 && !has(q))) {
+      ranks.push_back((*route_.group)[static_cast<std::size_t>(q)]);
+    }
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+void ShmExecution::go_on(Phase phase) {
+  phase_ = phase;
+  met_ = 0;
+}
+
+Result<bool> ShmExecution::step() {
+  if (!met()) return false;
+  switch (phase_) {
+    case Phase::kEnter: enter(); break;
+    case Phase::kGather: GW_TRY(gather()); break;
+    case Phase::kDirect: work_directly(); break;
+    case Phase::kLeave: finish(); break;
+    case Phase::kSlots: work_in_slots(); break;
+    case Phase::kDone: return false;
+  }
+  return true;
+}
+
+void ShmExecution::enter() {
+  if (small_) {
+    moves_->put_small(place(), channel_->small(channel_->rank(), n_));
+    channel_->enter(n_, call_, ShmNotice::kPrivate, ShmNotice::kPrivate);
+  } else {
+    const auto offset = [&](const std::byte* data, std::size_t bytes) {
+      return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
+    };
+    const int size = channel_->size();
+    // In place, rows that others have yet to read would be overwritten.
+    const bool hidden = call_.kind == OpKind::kAllToAll && call_.in == call_.out;
+    channel_->enter(n_, call_,
+                    hidden ? ShmNotice::kPrivate : offset(call_.in, moves_->in_bytes(call_, size)),
+                    offset(call_.out, moves_->out_bytes(call_, size)));
+  }
+  go_on(Phase::kGather);
+}
+
+Status ShmExecution::check_notices() {
+  const ShmNotice& own = channel_->notice(channel_->rank(), n_);
+  for (int q = 0; q < channel_->size(); ++q) {
+    if (small_ && moves_->from_root_alone() && q != call_.root) continue;
+    const ShmNotice& theirs = channel_->notice(q, n_);
+    if (agree(own, theirs)) continue;
+    stranger_ = q;
+    const int job_rank = route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
+    return {Code::kRankMismatch, "rank " + std::to_string(job_rank) + " runs " + text_of(theirs) +
+                                     ", this rank " + text_of(own)};
+  }
+  return {};
+}
+
+Status ShmExecution::gather() {
+  GW_TRY(check_notices());
+  if (small_) {
+    moves_->take_small(place());
+    finish();
+  } else if (moves_->can_be_direct(place())) {
+    parts_ = moves_->direct_parts(place());
+    go_on(Phase::kDirect);
+  } else {
+    parts_ = moves_->slot_parts(place());
+    go_on(Phase::kSlots);
+    skip_empty_actions();
+  }
+  return {};
+}
+
+void ShmExecution::work_directly() {
+  if (action_ < parts_) moves_->direct(place(), action_++);
+  if (action_ < parts_) return;
+  finish_stores();
+  channel_->publish(n_, kDirectDone);
+  go_on(Phase::kLeave);
+}
+
+void ShmExecution::work_in_slots() {
+  const std::int64_t part = part_of_action(action_);
+  const std::int64_t kind = action_ % kinds();
+  if (kind == 0) {
+    moves_->put(place(), part);
+  } else if (kind == lag()) {
+    moves_->take(place(), part);
+  } else {
+    moves_->combine(place(), part);
+  }
+  channel_->publish(n_, step_of(action_));
+  ++action_;
+  skip_empty_actions();
+}
+
+// To the next action that there is, and to what it has to wait for.
+void ShmExecution::skip_empty_actions() {
+  const std::int64_t end = action_of(parts_ - 1, lag()) + 1;
+  const auto empty = [&](std::int64_t action) {
+    const std::int64_t part = part_of_action(action);
+    return part < 0 || part >= parts_;
+  };
+  while (action_ < end && empty(action_)) ++action_;
+  met_ = 0;
+  if (action_ >= end || parts_ == 0) {
+    finish_stores();
+    channel_->publish(n_, ShmChannel::kLastStep);
+    channel_->last_in_slots = n_;
+    return finish();
+  }
+  const std::int64_t part = part_of_action(action_);
+  const std::int64_t kind = action_ % kinds();
+  wanted_n_ = n_;
+  if (kind > 0) {
+    wanted_step_ = step_of(action_of(part, kind - 1));
+  } else if (part >= ShmChannel::kSlots) {
+    wanted_step_ = step_of(action_of(part - ShmChannel::kSlots, lag()));
+  } else {
+    wanted_n_ = channel_->last_in_slots;
+    wanted_step_ = wanted_n_ == 0 ? 0 : ShmChannel::kLastStep;
+  }
+}
+
+void ShmExecution::finish() {
+  bytes_sent_ = moves_->sent(place(), small_);
+  channel_->boards().total_bytes().fetch_add(bytes_sent_, std::memory_order_relaxed);
+  channel_->turn = n_ + 1;
+  go_on(Phase::kDone);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,106 @@
+// What each collective does in shared memory: which bytes go where. When, is ShmExecution's.
+//
+// There are three ways, and all ranks take the same:
+//   small   everybody puts its data on the board and, once all have, takes what it needs
+//   direct  tensors lie in the arena: the others' are read, and written, where they are
+//   slots   tensors lie elsewhere: part by part through slots of the board that stay in the caches.
+//           Put part i; combine part i - 1, where something is to be combined for others; take the
+//           part before
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/shm_call.h"
+#include "collectives/shm_channel.h"
+#include "device/fold.h"
+#include "gradwire/schedule.h"
+
+namespace gradwire {
+
+// Operation n of a channel.
+struct ShmPlace {
+  const ShmCall& call;
+  const ShmChannel& channel;
+  std::uint64_t n;
+
+  int size() const { return channel.size(); }
+  int rank() const { return channel.rank(); }
+  std::size_t width() const { return size_of(call.dtype); }
+  std::size_t bytes(std::int64_t elems) const { return static_cast<std::size_t>(elems) * width(); }
+  std::byte* small(int q) const { return channel.small(q, n); }
+  std::byte* slot(int q, std::int64_t part) const {
+    return channel.slot(q, static_cast<int>(part % ShmChannel::kSlots));
+  }
+  bool shares_in(int q) const { return channel.notice(q, n).in != ShmNotice::kPrivate; }
+  bool shares_out(int q) const { return channel.notice(q, n).out != ShmNotice::kPrivate; }
+  std::byte* in_of(int q) const { return channel.arena().at(channel.notice(q, n).in); }
+  std::byte* out_of(int q) const { return channel.arena().at(channel.notice(q, n).out); }
+};
+
+// Without state: one object per collective serves all operations.
+class ShmMoves {
+ public:
+  virtual ~ShmMoves() = default;
+
+  // Bytes that the tensors of one rank span, in and out: what decides which memory is shared.
+  virtual std::size_t in_bytes(const ShmCall& call, int size) const = 0;
+  virtual std::size_t out_bytes(const ShmCall& call, int size) const = 0;
+
+  // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
+  virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
+  virtual std::size_t small_limit(int) const { return ShmChannel::kSmallBytes; }
+  virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
+  virtual void take_small(const ShmPlace& place) const = 0;
+  // Only the root has something to put: nobody needs to wait for the others.
+  virtual bool from_root_alone() const { return false; }
+
+  // Direct: whether the tensors that matter are shared; how many parts this rank has to do.
+  virtual bool can_be_direct(const ShmPlace& place) const = 0;
+  virtual std::int64_t direct_parts(const ShmPlace& place) const = 0;
+  virtual void direct(const ShmPlace& place, std::int64_t part) const = 0;
+
+  // Slots: how many parts, equal on all ranks.
+  virtual std::int64_t slot_parts(const ShmPlace& place) const = 0;
+  virtual void put(const ShmPlace& place, std::int64_t part) const = 0;
+  virtual bool combines() const { return false; }
+  virtual void combine(const ShmPlace&, std::int64_t) const {}
+  virtual void take(const ShmPlace& place, std::int64_t part) const = 0;
+
+  // Bytes that other ranks get from this one.
+  virtual std::uint64_t sent(const ShmPlace& place, bool small) const = 0;
+};
+
+const ShmMoves& shm_moves_of(OpKind kind);
+const ShmMoves& shm_all_reduce();
+const ShmMoves& shm_reduce_scatter();
+const ShmMoves& shm_all_gather();
+const ShmMoves& shm_all_to_all();
+const ShmMoves& shm_broadcast();
+const ShmMoves& shm_barrier();
+
+// From so many bytes on, results leave the caches alone.
+inline constexpr std::size_t kStreamingBytes = 8 << 20;
+inline Stores stores_for(std::size_t bytes) {
+  return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
+}
+// A rank looks around between parts of about so many bytes.
+inline constexpr std::size_t kDirectBytes = 256 << 10;
+
+inline std::int64_t parts_of(std::int64_t elems, std::int64_t each) {
+  return (elems + each - 1) / each;
+}
+inline Range part_of(std::int64_t elems, std::int64_t each, std::int64_t part) {
+  const std::int64_t begin = part * each;
+  return {begin, begin + each < elems ? begin + each : elems};
+}
+
+// Piece i of `parts`, cut between cache lines: no two ranks write to one.
+inline Range line_piece(std::int64_t elems, std::size_t width, int parts, int i) {
+  const auto line = static_cast<std::int64_t>(64 / width);
+  const Range lines = piece((elems + line - 1) / line, parts, i);
+  const auto cut = [&](std::int64_t at) { return at * line < elems ? at * line : elems; };
+  return {cut(lines.begin), cut(lines.end)};
+}
+
+}  // namespace gradwire

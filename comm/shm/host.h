@@ -1,0 +1,20 @@
+// Which processes can share memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gradwire::shm {
+
+// Equal for two processes only if they run on the same boot of the same machine and see the same
+// host name, processes and network: two containers of one machine, or two network namespaces of a
+// lab, are two hosts. Unique to this process where the system does not say.
+std::string host_identity();
+
+// 64 bits of it, never 0.
+std::uint64_t hash_of_host(const std::string& identity);
+
+// Processors that this process may run on; at least 1.
+int usable_processors();
+
+}  // namespace gradwire::shm

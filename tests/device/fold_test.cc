@@ -1,0 +1,121 @@
+#include "device/fold.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/reference/collectives_reference.h"
+
+namespace gradwire {
+namespace {
+
+// The same fold, one element after another.
+template <DType kType>
+std::vector<std::byte> expected(ReduceOp op, int sources, std::int64_t elems) {
+  using E = reference::Element<kType>;
+  using Computed = typename E::Computed;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elems) * sizeof(typename E::Stored));
+  for (std::int64_t i = 0; i < elems; ++i) {
+    Computed sum = E::widen(reference::input<kType>(0, i));
+    for (int s = 1; s < sources; ++s) {
+      const Computed next = E::widen(reference::input<kType>(s, i));
+      if (op == ReduceOp::kMax) sum = sum < next ? next : sum;
+      if (op == ReduceOp::kMin) sum = next < sum ? next : sum;
+      if (op == ReduceOp::kSum || op == ReduceOp::kMean) sum = static_cast<Computed>(sum + next);
+    }
+    if constexpr (reference::is_floating<kType>()) {
+      if (op == ReduceOp::kMean && sources > 1) sum *= static_cast<Computed>(1.0 / sources);
+    }
+    const auto stored = E::narrow(sum);
+    std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof stored, &stored, sizeof stored);
+  }
+  return bytes;
+}
+
+// Sources and targets begin `shift` bytes behind a cache line; the first target is the last source.
+template <DType kType>
+void check(ReduceOp op, int sources, std::int64_t elems, std::size_t shift, Stores stores) {
+  const auto want = expected<kType>(op, sources, elems);
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<const std::byte*> from;
+  std::vector<std::byte*> to;
+  const auto at_line = [&](std::vector<std::byte>& bytes) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
+    return bytes.data() + (64 - begin % 64) % 64 + shift;
+  };
+  for (int s = 0; s < sources + 2; ++s) memory.emplace_back(want.size() + 192, std::byte{0xee});
+  for (int s = 0; s < sources; ++s) {
+    const auto input = reference::inputs<kType>(s, 0, elems);
+    std::byte* at = at_line(memory[static_cast<std::size_t>(s)]);
+    if (!input.empty()) std::memcpy(at, input.data(), input.size());
+    from.push_back(at);
+  }
+  to.push_back(at_line(memory[static_cast<std::size_t>(sources - 1)]));
+  to.push_back(at_line(memory[static_cast<std::size_t>(sources)]));
+  fold(op, kType, from, to, elems, stores);
+  finish_stores();
+  for (const std::byte* target : to) {
+    EXPECT_TRUE(want.empty() || std::memcmp(target, want.data(), want.size()) == 0)
+        << to_string(kType) << " op " << static_cast<int>(op) << ", " << sources << " sources, "
+        << elems << " elements, shift " << shift;
+    EXPECT_EQ(target[want.size()], std::byte{0xee});  // nothing behind the end
+  }
+}
+
+template <DType kType>
+void check_type() {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+    if (op == ReduceOp::kMean && !reference::is_floating<kType>()) continue;
+    for (const std::int64_t elems : {0, 1, 15, 16, 17, 1023, 1024, 1025, 5003}) {
+      check<kType>(op, 1, elems, 0, Stores::kCached);
+      check<kType>(op, 3, elems, 0, Stores::kStreaming);
+      check<kType>(op, 2, elems, size_of(kType), Stores::kStreaming);
+      check<kType>(op, 5, elems, size_of(kType), Stores::kCached);
+    }
+  }
+}
+
+TEST(Fold, EveryTypeEqualsTheScalarFold) {
+  check_type<DType::kF64>();
+  check_type<DType::kF32>();
+  check_type<DType::kF16>();
+  check_type<DType::kBF16>();
+  check_type<DType::kI64>();
+  check_type<DType::kI32>();
+  check_type<DType::kI8>();
+  check_type<DType::kU8>();
+}
+
+// 1 + 2^-11 + 2^-11 in f16: rounded after each addition it stays 1 (ties go to even), rounded once
+// it is 1 + 2^-10.
+TEST(Fold, HalvesAreRoundedOnce) {
+  const std::uint16_t one = 0x3c00;
+  const std::uint16_t tiny = fp16_from_float(0x1p-11f);
+  const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(&one),
+                                      reinterpret_cast<const std::byte*>(&tiny),
+                                      reinterpret_cast<const std::byte*>(&tiny)};
+  std::uint16_t sum = 0;
+  std::byte* const targets[] = {reinterpret_cast<std::byte*>(&sum)};
+  fold(ReduceOp::kSum, DType::kF16, sources, targets, 1, Stores::kCached);
+  EXPECT_EQ(sum, 0x3c01);
+}
+
+TEST(Fold, CopiesOfEveryAlignmentAreWhole) {
+  std::vector<std::byte> from(400);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7);
+  for (std::size_t shift = 0; shift < 70; ++shift) {
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{63},
+                                    std::size_t{64}, std::size_t{65}, std::size_t{300}}) {
+      std::vector<std::byte> to(500, std::byte{0xee});
+      copy_with(Stores::kStreaming, to.data() + shift, from.data() + 3, bytes);
+      finish_stores();
+      EXPECT_TRUE(bytes == 0 || std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
+      EXPECT_EQ(to[shift + bytes], std::byte{0xee});
+      EXPECT_TRUE(shift == 0 || to[shift - 1] == std::byte{0xee});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

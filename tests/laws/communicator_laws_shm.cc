@@ -1,0 +1,258 @@
+// The laws of Communicator where ranks share memory: as processes over UCX, and as threads whose
+// messages are in-process. The programs are the same as without, and those that name no algorithm
+// go through memory; beside them stand those that promise what memory alone does: sums in rank
+// order with one rounding, from tensors of the arena and from others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "comm/inproc/inproc_transport.h"
+#include "tests/laws/communicator_programs.h"
+#include "tests/laws/shm_programs.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+using Program = std::string (*)(Communicator& world);
+
+void expect_no_fault(const std::vector<std::string>& faults) {
+  for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
+
+class CommunicatorLawsShmThreads : public testing::TestWithParam<int> {
+ protected:
+  void run(const std::vector<Program>& programs) {
+    auto transports = make_inproc_transports(GetParam());
+    ASSERT_TRUE(transports.has_value());
+    expect_no_fault(on_threads<std::string>(GetParam(), [&](int r) -> std::string {
+      auto world =
+          make_sharing_communicator(std::move(transports.value()[static_cast<std::size_t>(r)]));
+      if (!world.has_value()) return std::string(world.error().message());
+      for (const Program program : programs) {
+        if (std::string fault = program(*world.value()); !fault.empty()) return fault;
+      }
+      return "";
+    }));
+  }
+};
+
+TEST_P(CommunicatorLawsShmThreads, Reductions) {
+  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order});
+}
+TEST_P(CommunicatorLawsShmThreads, Movements) { run({move_everything, move_shared_tensors}); }
+TEST_P(CommunicatorLawsShmThreads, Groups) {
+  run({rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments,
+       count_shared_bytes});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShmThreads, testing::Values(3, 5));
+
+class CommunicatorLawsShm : public testing::TestWithParam<int> {
+ protected:
+  void run(const std::vector<Program>& programs) {
+    const auto outcomes = on_processes(
+        GetParam(), {}, 60,
+        [&](std::unique_ptr<Communicator> world) {
+          for (const Program program : programs) {
+            if (std::string fault = program(*world); !fault.empty()) return fault;
+          }
+          return std::string();
+        },
+        {}, "auto");
+    ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(GetParam()));
+    for (std::size_t r = 0; r < outcomes.size(); ++r) {
+      EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
+      EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0)
+          << "rank " << r << " ended with wait status " << outcomes[r].wait_status;
+    }
+  }
+};
+
+TEST_P(CommunicatorLawsShm, Reductions) {
+  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order});
+}
+TEST_P(CommunicatorLawsShm, Movements) { run({move_everything, move_large, move_shared_tensors}); }
+TEST_P(CommunicatorLawsShm, Groups) {
+  run({rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments,
+       count_shared_bytes});
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShm, testing::Values(1, 2, 4));
+
+// Where one operation stands when a rank goes.
+struct Loss {
+  std::size_t bytes;
+  bool shared;
+  int signal_number;
+};
+
+// Sums until it fails, a bounded number of times; the error as text.
+std::string sum_until_error(Communicator& world, const Loss& loss) {
+  std::vector<float> own;
+  Buffer shared;
+  TensorView tensor;
+  const std::size_t elems = loss.bytes / sizeof(float);
+  if (loss.shared) {
+    auto memory = world.allocate(loss.bytes);
+    if (!memory.has_value()) return std::string(memory.error().message());
+    shared = std::move(memory).value();
+    tensor = shared.tensor(Shape::vector(static_cast<std::int64_t>(elems)), DType::kF32);
+  } else {
+    own.resize(elems);
+    tensor = view_of(std::span(own));
+  }
+  for (long i = 0; i < 100'000'000; ++i) {
+    auto work = world.all_reduce(tensor, ReduceOp::kSum);
+    const Status status = work.has_value() ? work.value().wait() : work.error();
+    if (!status.ok())
+      return std::string(to_string(status.code())) + ": " + std::string(status.message());
+  }
+  return "no error";
+}
+
+class CommunicatorLossShm : public testing::TestWithParam<Loss> {};
+
+TEST_P(CommunicatorLossShm, ARankThatGoesIsNamedByAll) {
+  constexpr std::size_t kVictim = 2;
+  const Loss loss = GetParam();
+  const auto outcomes = on_processes(
+      4, {.deadline_seconds = 6}, 8,
+      [&](std::unique_ptr<Communicator> world) { return sum_until_error(*world, loss); },
+      [&](const std::vector<pid_t>& pids) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        kill(pids[kVictim], loss.signal_number);
+      },
+      "auto");
+  ASSERT_EQ(outcomes.size(), 4u);
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (r == kVictim) continue;
+    EXPECT_THAT(outcomes[r].text, HasSubstr("peer lost: rank 2 lost in all_reduce (operation "))
+        << "rank " << r;
+    EXPECT_TRUE(outcomes[r].ended);
+    EXPECT_LT(outcomes[r].seconds, 7) << "rank " << r;  // the deadline and a second
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, CommunicatorLossShm,
+                         testing::Values(Loss{4000, false, SIGKILL}, Loss{4000, false, SIGSTOP},
+                                         Loss{16 << 20, false, SIGKILL},
+                                         Loss{16 << 20, true, SIGSTOP},
+                                         Loss{16 << 20, true, SIGKILL}),
+                         [](const auto& info) {
+                           const Loss& loss = info.param;
+                           return std::string(loss.signal_number == SIGKILL ? "Killed"
+                                                                            : "Stopped") +
+                                  (loss.shared ? "Shared" : "Private") + std::to_string(loss.bytes);
+                         });
+
+// A program runs on each of two ranks as threads; what each returned.
+std::vector<Status> on_two_ranks(double deadline_seconds,
+                                 const std::function<Status(Communicator& world)>& program) {
+  auto transports = make_inproc_transports(2);
+  return on_threads<Status>(2, [&](int r) -> Status {
+    GW_ASSIGN(auto world,
+              make_sharing_communicator(std::move(transports.value()[static_cast<std::size_t>(r)]),
+                                        {.deadline_seconds = deadline_seconds}));
+    return program(*world);
+  });
+}
+
+Status sum(Communicator& world, std::size_t elems) {
+  std::vector<float> data(elems, 1.0f);
+  GW_ASSIGN(Work work, world.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+  return work.wait();
+}
+
+TEST(CommunicatorShm, CountsThatDifferAreAMismatchOnBothSides) {
+  for (const std::size_t longer : {1001u, 2000u, 400000u}) {
+    const auto outcomes = on_two_ranks(
+        5, [&](Communicator& world) { return sum(world, world.rank() == 0 ? 1000 : longer); });
+    for (const Status& outcome : outcomes) {
+      EXPECT_EQ(outcome.code(), Code::kRankMismatch) << outcome.message();
+      EXPECT_THAT(std::string(outcome.message()), HasSubstr("all_reduce of 1000 f32"));
+      EXPECT_THAT(std::string(outcome.message()), HasSubstr(std::to_string(longer)));
+    }
+  }
+}
+
+TEST(CommunicatorShm, AnotherOperationIsAMismatch) {
+  const auto outcomes = on_two_ranks(5, [&](Communicator& world) -> Status {
+    if (world.rank() == 0) return sum(world, 10);
+    GW_ASSIGN(Work work, world.barrier());
+    return work.wait();
+  });
+  for (const Status& outcome : outcomes) {
+    EXPECT_EQ(outcome.code(), Code::kRankMismatch) << outcome.message();
+  }
+}
+
+TEST(CommunicatorShm, AnotherWayIsAMismatchAtTheDeadline) {
+  const auto outcomes = on_two_ranks(0.5, [&](Communicator& world) -> Status {
+    if (world.rank() == 0) return sum(world, 10);
+    std::vector<std::int32_t> data(7);
+    GW_ASSIGN(Work work, world.all_reduce(view_of(std::span(data)), ReduceOp::kSum,
+                                          {.algorithm = "ring", .deadline = {}, .stream = {}}));
+    return work.wait();
+  });
+  for (const Status& outcome : outcomes) {
+    EXPECT_EQ(outcome.code(), Code::kRankMismatch) << outcome.message();
+  }
+}
+
+TEST(CommunicatorShm, ARankThatComesLateIsNamedAndCannotGoOn) {
+  const auto outcomes = on_two_ranks(0.4, [&](Communicator& world) -> Status {
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return sum(world, 10);
+  });
+  EXPECT_THAT(std::string(outcomes[0].message()), HasSubstr("rank 1 lost in all_reduce"));
+  EXPECT_FALSE(outcomes[1].ok());
+}
+
+TEST(CommunicatorShm, AWaitThatEndsEarlyLeavesTheOperationAlone) {
+  const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {
+    std::vector<float> data(10, 1.0f);
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    GW_ASSIGN(Work work, world.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+    if (world.rank() == 0 && work.wait(deadline_in(0.02)).code() != Code::kTimedOut) {
+      return {Code::kInternal, "the wait did not end early"};
+    }
+    GW_TRY(work.wait());
+    return data == std::vector<float>(10, 2.0f) ? Status() : Status(Code::kInternal, "wrong sum");
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+TEST(CommunicatorShm, AnOperationMakesProgressWithoutBeingWaitedFor) {
+  const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {
+    std::vector<float> data(3'000'000, 1.0f);
+    GW_ASSIGN(Work work, world.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+    const Deadline until = deadline_in(8);
+    while (!work.done() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return work.done() ? work.wait() : Status(Code::kInternal, "no progress");
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+TEST(CommunicatorShm, MemoryOutlivesTheCommunicator) {
+  const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {
+    GW_ASSIGN(Buffer buffer, world.allocate(100000));
+    GW_ASSIGN(auto part, world.split(world.rank(), 0));
+    part.reset();
+    std::memset(buffer.bytes().data(), 1, buffer.bytes().size());
+    return sum(world, 5);
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,260 @@
+#include "tests/laws/shm_programs.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "tests/reference/collectives_reference.h"
+
+namespace gradwire {
+namespace {
+
+Status wait_for(Result<Work> work) {
+  if (!work.has_value()) return work.error();
+  return work.value().wait();
+}
+
+// Where a rank's tensors lie.
+enum class Home { kPrivate, kShared, kOddPrivate, kOddShared, kMixed };
+constexpr Home kHomes[] = {Home::kPrivate, Home::kShared, Home::kOddPrivate, Home::kOddShared,
+                           Home::kMixed};
+
+// Elements that live where `home` says; an odd one begins one element off a cache line.
+class Memory {
+ public:
+  Memory(Communicator& world, Home home, DType dtype, std::int64_t elems)
+      : dtype_(dtype), elems_(elems) {
+    const bool odd = home == Home::kOddPrivate || home == Home::kOddShared;
+    const bool shared = home == Home::kShared || home == Home::kOddShared ||
+                        (home == Home::kMixed && world.rank() % 2 == 0);
+    const std::size_t shift = odd ? size_of(dtype) : 0;
+    const std::size_t bytes = static_cast<std::size_t>(elems) * size_of(dtype) + shift;
+    if (shared) {
+      shared_ = std::move(world.allocate(bytes)).value();
+      data_ = shared_.bytes().data() + shift;
+    } else {
+      private_.resize(bytes);
+      data_ = private_.data() + shift;
+    }
+  }
+  TensorView view() const { return {data_, Shape::vector(elems_), dtype_}; }
+  void set(const std::vector<std::byte>& bytes) {
+    if (!bytes.empty()) std::memcpy(data_, bytes.data(), bytes.size());
+  }
+  bool is(const std::vector<std::byte>& bytes) const {
+    return bytes.empty() || std::memcmp(data_, bytes.data(), bytes.size()) == 0;
+  }
+
+ private:
+  DType dtype_;
+  std::int64_t elems_;
+  Buffer shared_;
+  std::vector<std::byte> private_;
+  std::byte* data_ = nullptr;
+};
+
+// Elements [first, first + count) of all ranks, folded in rank order and rounded once.
+template <DType kType>
+std::vector<std::byte> folded(ReduceOp op, int size, std::int64_t first, std::int64_t count) {
+  using E = reference::Element<kType>;
+  using Stored = typename E::Stored;
+  using Computed = typename E::Computed;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * sizeof(Stored));
+  for (std::int64_t i = 0; i < count; ++i) {
+    Computed sum = E::widen(reference::input<kType>(0, first + i));
+    for (int r = 1; r < size; ++r) {
+      const Computed next = E::widen(reference::input<kType>(r, first + i));
+      if (op == ReduceOp::kProduct) {
+        sum = static_cast<Computed>(sum * next);
+      } else if (op == ReduceOp::kMax) {
+        sum = sum < next ? next : sum;
+      } else if (op == ReduceOp::kMin) {
+        sum = next < sum ? next : sum;
+      } else {
+        sum = static_cast<Computed>(sum + next);
+      }
+    }
+    if constexpr (reference::is_floating<kType>()) {
+      if (op == ReduceOp::kMean && size > 1) sum *= static_cast<Computed>(1.0 / size);
+    }
+    const Stored stored = E::narrow(sum);
+    std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(Stored), &stored,
+                sizeof(Stored));
+  }
+  return bytes;
+}
+
+template <DType kType>
+std::string text_of(ReduceOp op, Home home, std::int64_t elems) {
+  return format(" of %lld %s, op %d, home %d", static_cast<long long>(elems),
+                std::string(to_string(kType)).c_str(), static_cast<int>(op),
+                static_cast<int>(home));
+}
+
+template <DType kType>
+std::string check_all_reduce(Communicator& world, ReduceOp op, Home home, std::int64_t elems) {
+  const std::string what = text_of<kType>(op, home, elems);
+  Memory tensor(world, home, kType, elems);
+  tensor.set(reference::inputs<kType>(world.rank(), 0, elems));
+  const Status status = wait_for(world.all_reduce(tensor.view(), op));
+  if (!status.ok()) return "all_reduce" + what + ": " + std::string(status.message());
+  if (tensor.is(folded<kType>(op, world.size(), 0, elems))) return "";
+  return "all_reduce" + what + ": wrong contents";
+}
+
+template <DType kType>
+std::string check_reduce_scatter(Communicator& world, ReduceOp op, Home home, std::int64_t elems) {
+  const int p = world.size();
+  const std::string what = text_of<kType>(op, home, elems);
+  const std::vector<std::byte> rows = reference::inputs<kType>(world.rank(), 0, p * elems);
+  Memory in(world, home, kType, p * elems);
+  Memory out(world, home, kType, elems);
+  in.set(rows);
+  const Status status = wait_for(world.reduce_scatter(in.view(), out.view(), op));
+  if (!status.ok()) return "reduce_scatter" + what + ": " + std::string(status.message());
+  if (!in.is(rows)) return "reduce_scatter" + what + ": changed its input";
+  if (!out.is(folded<kType>(op, p, world.rank() * elems, elems))) {
+    return "reduce_scatter" + what + ": wrong contents";
+  }
+  return "";
+}
+
+template <DType kType>
+std::string check(Communicator& world, ReduceOp op, Home home, std::int64_t elems) {
+  if (auto f = check_all_reduce<kType>(world, op, home, elems); !f.empty()) return f;
+  return check_reduce_scatter<kType>(world, op, home, elems);
+}
+
+template <DType kType>
+std::string check_type(Communicator& world) {
+  const int p = world.size();
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct}) {
+    if (op == ReduceOp::kMean && !reference::is_floating<kType>()) continue;
+    for (const std::int64_t elems : {0, 1, p - 1, p + 1, 997}) {
+      if (auto fault = check<kType>(world, op, Home::kPrivate, elems); !fault.empty()) return fault;
+    }
+  }
+  // Too large for the small way.
+  const auto elems = static_cast<std::int64_t>(40'011 / size_of(kType));
+  for (const Home home : kHomes) {
+    if (auto f = check<kType>(world, ReduceOp::kSum, home, elems); !f.empty()) return f;
+  }
+  if (!reference::is_floating<kType>()) return "";
+  return check<kType>(world, ReduceOp::kMean, Home::kPrivate, elems);
+}
+
+std::vector<std::byte> numbered(int from, std::int64_t count) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * 4);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<std::int32_t>(from * 10'000'000 + i);
+    std::memcpy(bytes.data() + i * 4, &value, 4);
+  }
+  return bytes;
+}
+
+std::string move(Communicator& world, Home in_home, Home out_home, std::int64_t n) {
+  const int p = world.size();
+  std::vector<std::byte> gathered;
+  std::vector<std::byte> exchanged;
+  for (int q = 0; q < p; ++q) {
+    const auto theirs = numbered(q, p * n);
+    const std::ptrdiff_t row = n * 4;
+    gathered.insert(gathered.end(), theirs.begin(), theirs.begin() + row);
+    exchanged.insert(exchanged.end(), theirs.begin() + world.rank() * row,
+                     theirs.begin() + (world.rank() + 1) * row);
+  }
+  Memory in(world, in_home, DType::kI32, p * n);
+  in.set(numbered(world.rank(), p * n));
+  Memory out(world, out_home, DType::kI32, p * n);
+  const std::string what = format(" (homes %d, %d, n = %lld)", static_cast<int>(in_home),
+                                  static_cast<int>(out_home), static_cast<long long>(n));
+  Status status = wait_for(world.all_gather(in.view().slice(0, n), out.view()));
+  if (!status.ok()) return std::string(status.message()) + what;
+  if (!out.is(gathered)) return "all_gather: wrong contents" + what;
+  status = wait_for(world.all_to_all(in.view(), out.view()));
+  if (!status.ok()) return std::string(status.message()) + what;
+  if (!out.is(exchanged)) return "all_to_all: wrong contents" + what;
+  for (int root = 0; root < p; ++root) {
+    out.set(numbered(world.rank(), p * n));
+    status = wait_for(world.broadcast(out.view(), root));
+    if (!status.ok()) return std::string(status.message()) + what;
+    if (!out.is(numbered(root, p * n))) return "broadcast: wrong contents" + what;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string shares_memory(Communicator& world) {
+  if (world.size() == 1) return "";
+  const std::string text = world.describe();
+  return text.find("in shared memory") != std::string::npos ? "" : "shares nothing: " + text;
+}
+
+std::string reduce_in_rank_order(Communicator& world) {
+  std::string fault;
+  const auto take = [&](std::string found) {
+    if (fault.empty()) fault = std::move(found);
+  };
+  take(check_type<DType::kF64>(world));
+  take(check_type<DType::kF32>(world));
+  take(check_type<DType::kF16>(world));
+  take(check_type<DType::kBF16>(world));
+  take(check_type<DType::kI64>(world));
+  take(check_type<DType::kI32>(world));
+  take(check_type<DType::kI8>(world));
+  take(check_type<DType::kU8>(world));
+  return fault;
+}
+
+std::string reduce_large_in_rank_order(Communicator& world) {
+  // Every slot is used again.
+  for (const Home home : {Home::kPrivate, Home::kMixed}) {
+    if (auto f = check_all_reduce<DType::kF32>(world, ReduceOp::kSum, home, 600'001); !f.empty()) {
+      return f;
+    }
+  }
+  constexpr auto kMax = ReduceOp::kMax;
+  if (auto f = check_reduce_scatter<DType::kF32>(world, kMax, Home::kPrivate, 200'001); !f.empty())
+    return f;
+  // Past the caches.
+  return check_all_reduce<DType::kF32>(world, ReduceOp::kMean, Home::kShared, 2'200'001);
+}
+
+std::string move_shared_tensors(Communicator& world) {
+  for (const std::int64_t n : {0, 3, 9001, 150'001}) {
+    for (const Home in : kHomes) {
+      const Home out = in == Home::kMixed ? Home::kOddShared : in;
+      if (auto fault = move(world, in, out, n); !fault.empty()) return fault;
+    }
+    if (auto fault = move(world, Home::kShared, Home::kPrivate, n); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+// Small: every other rank reads everything. Large: 2 (p - 1) / p of it, but for whole cache lines.
+std::string count_shared_bytes(Communicator& world) {
+  const auto p = static_cast<std::uint64_t>(world.size());
+  for (const std::uint64_t elems : {100u, 160'000u}) {
+    std::vector<float> data(elems);
+    const std::uint64_t before = world.bytes_sent();
+    if (const Status status = wait_for(world.all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+        !status.ok()) {
+      return std::string(status.message());
+    }
+    const std::uint64_t sent = world.bytes_sent() - before;
+    const std::uint64_t bytes = elems * sizeof(float);
+    const std::uint64_t want = elems == 100 ? (p - 1) * bytes : 2 * (p - 1) * bytes / p;
+    const std::uint64_t slack = elems == 100 ? 0 : p * 64;
+    if (sent + slack < want || sent > want + slack) {
+      return format("bytes_sent: %llu, %llu wanted", static_cast<unsigned long long>(sent),
+                    static_cast<unsigned long long>(want));
+    }
+  }
+  if (world.transport_stats().bytes_sent < world.bytes_sent()) return "transport_stats are behind";
+  return "";
+}
+
+}  // namespace gradwire
