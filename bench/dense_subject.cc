@@ -86,6 +86,7 @@ class DenseSubject final : public Subject {
       : communicator_(communicator),
         operation_(operation),
         root_(options.root),
+        elems_(elems),
         row_(elems / communicator.size()),
         layout_(layout_of(operation, elems, communicator.rank(), communicator.size(), root_)),
         data_(options.dtype, operation.reduces ? options.op : ReduceOp::kSum, communicator.size()) {
@@ -95,7 +96,9 @@ class DenseSubject final : public Subject {
     if (options.transport == "shm" && options.algorithm == "auto") {
       algorithm_ = "auto";
     } else if (operation_.collective) {
-      GW_ASSIGN(algorithm_, resolve_algorithm(*operation_.collective, options.algorithm));
+      const std::int64_t bytes = elems_ * static_cast<std::int64_t>(size_of(options.dtype));
+      GW_ASSIGN(algorithm_,
+                communicator_.algorithm_for(*operation_.kind, bytes, options.algorithm));
     } else if (options.algorithm != "auto") {
       return {Code::kInvalidArgument,
               "bench: algorithm '" + options.algorithm + "' for send_recv (auto wanted)"};
@@ -197,6 +200,7 @@ class DenseSubject final : public Subject {
   Communicator& communicator_;
   BenchOperation operation_;
   int root_;
+  std::int64_t elems_;
   std::int64_t row_;
   Layout layout_;
   ExactData data_;

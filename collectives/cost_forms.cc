@@ -43,6 +43,7 @@ CostShape::CostShape(const CostQuestion& question)
       power_of_two(std::has_single_bit(static_cast<std::uint64_t>(p))),
       divides(n % p == 0),
       alike(p % nodes == 0),
+      segment(question.segment_bytes),
       levels(levels_of(question)) {}
 
 bool CostShape::near(std::int64_t distance) const {
@@ -149,6 +150,7 @@ Knomial knomial_terms(const CostShape& s, int radix, std::int64_t bytes) {
 
 std::int64_t best_cuts(const CostShape& s, std::int64_t elems,
                        const std::function<CostTerms(std::int64_t cuts)>& terms_of) {
+  if (s.segment > 0) return std::max<std::int64_t>(1, (elems * s.elem + s.segment - 1) / s.segment);
   std::int64_t best = 1;
   for (std::int64_t cuts = 2; cuts <= kMostCuts; cuts *= 2) {
     if (elems * s.elem / cuts < kLeastCut) break;

@@ -28,7 +28,8 @@ struct CostShape {
   bool divides = false;       // p divides n
   bool alike = false;         // nodes have the same number of ranks
   bool flat() const { return nodes == 1 || per_node == 1; }
-  std::vector<int> levels;  // of blueconnect
+  std::int64_t segment = 0;  // bytes that the executor cuts cells into; 0: as is best
+  std::vector<int> levels;   // of blueconnect
 
   // Whether ranks `distance` apart, in groups of twice as many, share a node.
   bool near(std::int64_t distance) const;

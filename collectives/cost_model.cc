@@ -61,9 +61,10 @@ ExactTime time_of(const CostTerms& terms, const LinkModel& links) {
          terms.gaps_intra * ExactTime::from_seconds(links.gap * links.alpha_intra);
 }
 
-std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algorithm) {
-  const CostShape shape(question);
-  if (question.ranks == 1) return Cost{.exact = true};
+namespace {
+
+std::optional<Cost> whole_cost(const CostQuestion& question, const CostShape& shape,
+                               std::string_view algorithm) {
   switch (question.collective) {
     case Collective::kAllReduce: return all_reduce_cost(shape, algorithm);
     case Collective::kReduceScatter: return reduce_scatter_cost(shape, algorithm);
@@ -77,6 +78,25 @@ std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algor
     case Collective::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algorithm) {
+  if (question.ranks == 1) return Cost{.exact = true};
+  std::optional<Cost> cost = whole_cost(question, CostShape(question), algorithm);
+  const std::int64_t segment = question.segment_bytes;
+  if (!cost || segment <= 0 || cost->cell_bytes <= segment) return cost;
+  // One cut's reductions are seen; the others' run while the next cut travels, unless reducing is
+  // what takes longer.
+  const CostTerms reduced = gamma_of(cost->terms.gamma_bytes);
+  CostTerms moved = cost->terms;
+  moved.gamma_bytes = 0;
+  if (time_of(reduced, question.links) < time_of(moved, question.links)) {
+    cost->terms.gamma_bytes = cost->terms.gamma_bytes / cost->cell_bytes * segment;
+  }
+  cost->exact = false;
+  return cost;
 }
 
 ExactTime lower_bound(const CostQuestion& question) {
@@ -108,8 +128,8 @@ ExactTime lower_bound(const CostQuestion& question) {
   return std::max({latency, port, node});
 }
 
-std::string_view choose_algorithm(const CostQuestion& question) {
-  const std::vector<std::string_view> known = algorithms_of(question.collective);
+std::string_view choose_algorithm(const CostQuestion& question, bool counted) {
+  const std::vector<std::string_view> known = algorithms_of(question.collective, counted);
   std::string_view best = known.front();
   std::optional<ExactTime> least;
   for (const std::string_view algorithm : known) {

@@ -23,6 +23,9 @@ struct CostQuestion {
   std::int64_t bytes = 0;
   std::int64_t elem_bytes = 4;
   LinkModel links = {};
+  // What the executor cuts the cells of divisible schedules into: the reduction of one cut then
+  // hides behind the transfer of others. 0: cells stay whole, or in the cuts that are best.
+  std::int64_t segment_bytes = 0;
   std::vector<int> levels = {};  // of blueconnect, from the innermost on; none: {ranks of a node,
                                  // nodes}, the prime factors of `ranks` where that says nothing
 };
@@ -54,6 +57,7 @@ struct Cost {
   // Bytes of a cell's cuts, all in flight together: a pipeline along a tree or a chain lives of
   // them. 0: cells stay whole.
   std::int64_t segment_bytes = 0;
+  std::int64_t cell_bytes = 0;  // of the cells that are reduced, if they may be cut
 };
 
 // nullopt for an algorithm without a closed form; `auto` never takes one of those.
@@ -67,7 +71,8 @@ ExactTime lower_bound(const CostQuestion& question);
 // What "auto" stands for: the algorithm with the smallest cost, among equals the first that
 // algorithms_of() names; the first of all if none has a closed form. The same on all ranks that ask
 // the same question.
-std::string_view choose_algorithm(const CostQuestion& question);
+// counted: among those that take unequal rows.
+std::string_view choose_algorithm(const CostQuestion& question, bool counted = false);
 
 // The sizes from which another algorithm is chosen, ascending: the first entry has from_bytes ==
 // min_bytes. Found between sizes that differ by 2 and then by bisection.

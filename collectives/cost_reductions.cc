@@ -22,7 +22,8 @@ Cost ring(const CostShape& s) {
   return {.terms = s.hops(2 * (s.p - 1), s.chunk) + gamma_of((s.p - 1) * s.chunk),
           .rounds = count(2 * (s.p - 1)),
           .wire_bytes_max = ring_wire(s),
-          .exact = s.alike};
+          .exact = s.alike,
+          .cell_bytes = s.chunk};
 }
 
 // Two bursts of a chunk to everybody.
@@ -34,14 +35,16 @@ Cost canonical(const CostShape& s) {
   return {.terms = round + round + gamma_of((s.p - 1) * s.chunk),
           .rounds = 2,
           .wire_bytes_max = s.elem * (s.divides ? small_owner : std::max(small_owner, large_owner)),
-          .exact = s.divides && s.flat()};
+          .exact = s.divides && s.flat(),
+          .cell_bytes = s.chunk};
 }
 
 Cost direct(const CostShape& s) {
   return {.terms = s.burst(s.p - 1, s.m) + gamma_of((s.p - 1) * s.m),
           .rounds = 1,
           .wire_bytes_max = (s.p - 1) * s.m,
-          .exact = s.flat()};
+          .exact = s.flat(),
+          .cell_bytes = s.m};
 }
 
 Cost parameter_server(const CostShape& s) {
@@ -49,7 +52,8 @@ Cost parameter_server(const CostShape& s) {
   return {.terms = round + round + gamma_of((s.p - 1) * s.m),
           .rounds = 2,
           .wire_bytes_max = (s.p - 1) * s.m,
-          .exact = s.flat()};
+          .exact = s.flat(),
+          .cell_bytes = s.m};
 }
 
 // Ranks beyond a power of two hand over before and are told after.
@@ -65,7 +69,8 @@ Cost recursive_doubling(const CostShape& s) {
   return {.terms = terms,
           .rounds = rounds + (folded ? 2 : 0),
           .wire_bytes_max = (rounds + (folded ? 1 : 0)) * s.m,
-          .exact = s.flat() || (!folded && s.aligned())};
+          .exact = s.flat() || (!folded && s.aligned()),
+          .cell_bytes = s.m};
 }
 
 Cost halving_doubling(const CostShape& s) {
@@ -80,7 +85,8 @@ Cost tree(const CostShape& s, int radix) {
   return {.terms = tree.reduce + tree.broadcast,
           .rounds = 2 * tree.levels,
           .wire_bytes_max = tree.children * s.m,
-          .exact = s.flat()};
+          .exact = s.flat(),
+          .cell_bytes = s.m};
 }
 
 // Both halves in cuts, up and down. The first cut goes through all levels, two children each but
@@ -159,13 +165,15 @@ std::optional<Cost> reduce_scatter_cost(const CostShape& s, std::string_view alg
     return Cost{.terms = s.hops(others, s.m) + added,
                 .rounds = count(others),
                 .wire_bytes_max = others * s.m,
-                .exact = s.flat() || (algorithm == "ring" && s.alike)};
+                .exact = s.flat() || (algorithm == "ring" && s.alike),
+                .cell_bytes = s.m};
   }
   if (algorithm == "canonical") {
     return Cost{.terms = s.burst(others, s.m) + added,
                 .rounds = 1,
                 .wire_bytes_max = others * s.m,
-                .exact = s.flat()};
+                .exact = s.flat(),
+                .cell_bytes = s.m};
   }
   if (algorithm == "recursive_halving") {
     return Cost{.terms = halving_terms(s, s.m),

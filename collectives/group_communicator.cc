@@ -28,7 +28,9 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
       id_(id),
       options_(std::move(options)),
       segmentation_(segmentation),
-      planner_(rank, static_cast<int>(group_->size()), options_.algorithm),
+      planner_(rank, static_cast<int>(group_->size()), options_.algorithm,
+               {static_cast<int>(group_->size()), options_.links,
+                static_cast<std::int64_t>(segmentation.segment_bytes)}),
       bytes_sent_(std::make_shared<std::atomic<std::uint64_t>>(0)),
       next_send_(group_->size(), 0),
       next_recv_(group_->size(), 0) {
@@ -42,6 +44,11 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
 }
 
 GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
+
+void GroupCommunicator::use_links(const LinkModel& links) {
+  options_.links = links;
+  planner_.use({size(), links, static_cast<std::int64_t>(segmentation_.segment_bytes)});
+}
 
 std::string GroupCommunicator::describe() const {
   return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,

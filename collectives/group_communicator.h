@@ -31,6 +31,12 @@ class GroupCommunicator final : public Communicator {
   TransportStats transport_stats() const override { return engine_->stats(); }
   std::uint64_t bytes_sent() const override { return bytes_sent_->load(std::memory_order_relaxed); }
   std::string describe() const override;
+  Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
+                                         std::string_view wanted) override {
+    return planner_.algorithm_for(kind, bytes, wanted);
+  }
+  LinkModel links() const override { return planner_.choice().links(); }
+  void use_links(const LinkModel& links) override;
 
   // For a communicator that runs operations of its own over the same ranks: what they share.
   const CommunicatorOptions& options() const { return options_; }

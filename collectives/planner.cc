@@ -1,5 +1,6 @@
 #include "collectives/planner.h"
 
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -44,6 +45,22 @@ std::int64_t row_elems(const OpCall& call, const Extent& extent, int size) {
   return call.kind == OpKind::kAllToAll ? extent.in / size : extent.agreed;
 }
 
+bool takes_counts(OpKind kind) {
+  return kind == OpKind::kReduceScatterV || kind == OpKind::kAllGatherV ||
+         kind == OpKind::kGatherV || kind == OpKind::kScatterV || kind == OpKind::kAllToAllV;
+}
+
+// Of the tensor or of all ranks' rows, as far as all ranks know: -1 for unequal rows of an
+// all-to-all, of which everyone knows its own.
+std::int64_t all_elems(const OpCall& call, Collective collective, std::int64_t elems, int size) {
+  if (call.kind == OpKind::kAllToAllV) return -1;
+  if (takes_counts(call.kind)) return std::reduce(call.counts.begin(), call.counts.end());
+  const bool rows = collective == Collective::kReduceScatter ||
+                    collective == Collective::kAllGather || collective == Collective::kGather ||
+                    collective == Collective::kScatter || collective == Collective::kAllToAll;
+  return rows ? elems * size : elems;
+}
+
 TensorView vector_at(std::byte* data, std::int64_t elems, DType dtype) {
   return {data, Shape::vector(elems), dtype};
 }
@@ -65,16 +82,27 @@ bool adjacent(const std::vector<TensorView>& tensors) {
 
 }  // namespace
 
+Result<std::string_view> Planner::algorithm_for(OpKind kind, std::int64_t bytes,
+                                                std::string_view wanted) {
+  const std::optional<Collective> collective = collective_of(kind);
+  if (!collective) {
+    return Status(Code::kInvalidArgument, std::string(to_string(kind)) + ": has no algorithms");
+  }
+  const bool counted = takes_counts(kind);
+  const bool has_default =
+      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+  if (wanted == "auto" && has_default) wanted = algorithm_;
+  if (wanted == "auto" && bytes >= 0) return choice_.choose(*collective, bytes, counted);
+  return resolve_algorithm(*collective, wanted, counted);
+}
+
 Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
-                                      std::string_view algorithm) const {
+                                      std::string_view wanted) {
   const std::optional<Collective> collective = collective_of(call.kind);
   if (!collective) {
     return call.kind == OpKind::kSend ? point_to_point_send(rank_, size_, call.peer, extent.in)
                                       : point_to_point_recv(rank_, size_, call.peer, extent.out);
   }
-  const bool has_default =
-      collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
-  if (algorithm == "auto" && has_default) algorithm = algorithm_;
   ScheduleRequest request{.collective = *collective,
                           .rank = rank_,
                           .size = size_,
@@ -83,12 +111,14 @@ Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
                           .counts = call.counts,
                           .recv_counts = call.recv_counts,
                           .node_of = node_of_};
-  request.stretch_elems = kStretchBytes / static_cast<std::int64_t>(size_of(extent.dtype));
-  GW_ASSIGN(request.algorithm, resolve_algorithm(*collective, algorithm, !call.counts.empty()));
+  const auto width = static_cast<std::int64_t>(size_of(extent.dtype));
+  request.stretch_elems = kStretchBytes / width;
+  const std::int64_t elems = all_elems(call, *collective, request.elems, size_);
+  GW_ASSIGN(request.algorithm, algorithm_for(call.kind, elems < 0 ? elems : elems * width, wanted));
   return make_schedule(request);
 }
 
-Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) const {
+Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) {
   GW_ASSIGN(Extent extent, check_call(call, options, rank_, size_));
   PlannedOperation planned;
   planned.kind = call.kind;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/arguments.h"
+#include "collectives/cost_choice.h"
 #include "collectives/executor.h"
 #include "collectives/own_memory.h"
 #include "gradwire/communicator.h"
@@ -33,22 +34,33 @@ struct PlannedOperation {
 // One rank of a group of `size`.
 class Planner {
  public:
-  // algorithm: for all_reduce and reduce_scatter calls that say "auto".
-  Planner(int rank, int size, std::string algorithm)
+  // algorithm: for all_reduce and reduce_scatter calls that say "auto". choice: for the others,
+  // and if that says "auto" too.
+  Planner(int rank, int size, std::string algorithm, AlgorithmChoice choice)
       : rank_(rank),
         size_(size),
         algorithm_(std::move(algorithm)),
+        choice_(std::move(choice)),
         memory_(std::make_shared<OwnMemory>()) {}
 
   // By group rank; empty: all on one.
-  void use_nodes(std::vector<int> node_of) { node_of_ = std::move(node_of); }
+  void use_nodes(std::vector<int> node_of) {
+    choice_.use_nodes(node_of);
+    node_of_ = std::move(node_of);
+  }
 
   // kInvalidArgument for arguments that do not fit (arguments.h) and unknown algorithms.
-  Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options) const;
+  Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options);
+  // bytes: of the tensor, or of all ranks' rows; -1 where ranks do not know it alike.
+  Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes, std::string_view wanted);
+  const AlgorithmChoice& choice() const { return choice_; }
+  void use(AlgorithmChoice choice) {
+    choice_ = std::move(choice);
+    choice_.use_nodes(node_of_);
+  }
 
  private:
-  Result<Schedule> schedule_of(const OpCall& call, const Extent& extent,
-                               std::string_view algorithm) const;
+  Result<Schedule> schedule_of(const OpCall& call, const Extent& extent, std::string_view wanted);
   Status fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,
               const OpOptions& options) const;
   Status premultiply(PlannedOperation& planned, const Extent& extent, double factor) const;
@@ -57,6 +69,7 @@ class Planner {
   int size_;
   std::string algorithm_;
   std::vector<int> node_of_;
+  AlgorithmChoice choice_;
   std::shared_ptr<OwnMemory> memory_;
 };
 

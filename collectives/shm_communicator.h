@@ -31,6 +31,13 @@ class ShmCommunicator final : public Communicator {
   TransportStats transport_stats() const override;
   std::uint64_t bytes_sent() const override;
   std::string describe() const override;
+  // Of what does not run in shared memory.
+  Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
+                                         std::string_view wanted) override {
+    return group_->algorithm_for(kind, bytes, wanted);
+  }
+  LinkModel links() const override { return group_->links(); }
+  void use_links(const LinkModel& links) override { group_->use_links(links); }
 
   Result<Buffer> allocate(std::size_t bytes) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;

@@ -49,6 +49,11 @@ Result<int> bench_command(const std::vector<std::string>& args) {
     }
     return 0;
   }
+  if (wanted == "--explain") {  // without a name: of the operation that matters most
+    std::vector<std::string> words{"all_reduce"};
+    words.insert(words.end(), args.begin(), args.end());
+    return bench_collectives(words);
+  }
   for (const Benchmark& benchmark : kBenchmarks) {
     if (benchmark.name == wanted) return benchmark.run(args);
   }

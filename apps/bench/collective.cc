@@ -9,6 +9,7 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/collective_rows.h"
+#include "apps/bench/explain.h"
 #include "apps/bench/row_file.h"
 #include "apps/environment.h"
 #include "apps/flags.h"
@@ -40,6 +41,7 @@ struct CollectiveFlags {
   std::string csv;
   std::string log_level;
   std::string launcher;  // for the heading
+  LinkFlags links = unset_links();
 };
 
 constexpr std::array kTypes{DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
@@ -97,6 +99,7 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.text("csv", f.csv, "file for result rows as CSV, with a heading");
   flags.choice("log-level", f.log_level, {"trace", "debug", "info", "warn", "error", "off"},
                "of the log on standard error; else GRADWIRE_LOG, else warn");
+  add_link_flags(flags, f.links);
 }
 
 // What the flags mean together.
@@ -130,6 +133,10 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
 // One rank's part; `rows` on rank 0 alone. Wrong data is an error, after the table.
 Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile* rows) {
   std::int64_t wrong = 0;
+  GW_TRY(settle_links(communicator, f.links, f.bench.transport));
+  if (rows != nullptr && f.links.explain) {
+    std::printf("%s\n", explanation(communicator, f.bench).c_str());
+  }
   if (rows != nullptr) {
     print_heading(f.bench, {.transport = transport_of(communicator),
                             .launcher = f.launcher,

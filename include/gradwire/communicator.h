@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/buffer.h"
+#include "gradwire/link_model.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -87,6 +88,7 @@ struct CommunicatorOptions {
   std::vector<int> node_of = {};
   // Bytes of the host's memory that its ranks share at most; 0: half of it.
   std::size_t shared_bytes = 0;
+  LinkModel links = {};  // what "auto" chooses by; equal on all ranks
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work
@@ -120,6 +122,14 @@ class Communicator {
   // with the other ranks where these share memory, else the heap's. Not collective; any thread. It
   // may outlive the communicator. Errors as Buffer::allocate().
   virtual Result<Buffer> allocate(std::size_t bytes);
+  // What such a call runs: `wanted`, or what "auto" stands for at this size, which is the algorithm
+  // that takes least by the links' numbers. bytes: of the tensor, or of all ranks' rows together.
+  virtual Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
+                                                 std::string_view wanted = "auto") = 0;
+  virtual LinkModel links() const = 0;
+  // Between operations, the same on all ranks: later calls, and communicators split off later,
+  // choose by these.
+  virtual void use_links(const LinkModel& links) = 0;
 
   // Collective. Ranks with equal `color` form a group ordered by `key`, then by old rank; a
   // negative color takes part and receives null.

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -38,7 +39,7 @@ class Bench : public testing::Test {
 
 TEST_F(Bench, AllReduceRowsHoldTheStableKeys) {
   const auto lines = rows({"all_reduce", "--inproc", "4", "--min", "1K", "--max", "16K", "--factor",
-                           "4", "--seconds", "0.01"});
+                           "4", "--seconds", "0.01", "--algorithm", "ring"});
   ASSERT_EQ(lines.size(), 3U);
   std::int64_t bytes = 1024;
   for (const Json& row : lines) {
@@ -130,6 +131,27 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
   EXPECT_THAT(error({"reduce", "--op", "median"}), testing::HasSubstr("'median' seen"));
   EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
               testing::StartsWith("bench codecs: bad value for --compressors: "));
+}
+
+TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
+  setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
+  testing::internal::CaptureStdout();
+  const auto outcome = bench_command({"all_reduce", "--inproc", "4", "--min", "1K", "--max", "4K",
+                                      "--factor", "4", "--seconds", "0.01", "--explain", "--alpha",
+                                      "1e-5", "--beta", "1e-9", "--gamma", "0"});
+  const std::string text = testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
+  EXPECT_THAT(text, testing::HasSubstr("alpha 10 us, beta 1 ns/B, gamma 0 ns/B"));
+  // 1 KiB on 4 ranks: the ring takes 6 alpha + 6/4 m beta, doubling 2 (alpha + m beta).
+  EXPECT_THAT(text, testing::ContainsRegex("1024 +61.536 .* 22.048\\*"));
+  EXPECT_THAT(text, testing::HasSubstr("recursive_doubling"));
+  // What was measured is there for the next job, without the flags' numbers.
+  std::ifstream cache(folder_.path() + "/gradwire/links.json");
+  const Json kept = Json::parse(cache, nullptr, false);
+  ASSERT_TRUE(kept.is_object());
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_GT(kept.begin().value()["alpha"], 0.0);
+  EXPECT_NE(kept.begin().value()["alpha"], 1e-5);
 }
 
 }  // namespace

@@ -51,7 +51,9 @@ void expect_sane(const CollectiveRow& row) {
 }
 
 TEST(CollectiveBench, SizesAreRoundedDownToRanksTimesElements) {
-  const auto rows = rows_of(3, quick("all_reduce"));
+  CollectiveBenchOptions options = quick("all_reduce");
+  options.algorithm = "ring";
+  const auto rows = rows_of(3, options);
   ASSERT_TRUE(rows.has_value()) << rows.error().message();
   ASSERT_EQ(rows.value().size(), 3u);
   EXPECT_EQ(rows.value()[0].bytes, 4);
@@ -65,7 +67,9 @@ TEST(CollectiveBench, SizesAreRoundedDownToRanksTimesElements) {
 
 TEST(CollectiveBench, EveryOperationIsRightAndSendsItsShare) {
   for (const char* operation : {"reduce_scatter", "all_gather", "all_to_all"}) {
-    const auto rows = rows_of(4, quick(operation));
+    CollectiveBenchOptions options = quick(operation);
+    options.algorithm = operation == std::string("all_to_all") ? "pairwise" : "ring";
+    const auto rows = rows_of(4, options);
     ASSERT_TRUE(rows.has_value()) << rows.error().message();
     for (const CollectiveRow& row : rows.value()) {
       expect_sane(row);

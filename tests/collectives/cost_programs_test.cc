@@ -98,7 +98,7 @@ TEST(VirtualTime, R4_R5_ProgramsTakeWhatTheFormulasSay) {
 }
 
 TEST(VirtualTime, ProgramsAgreeWithTheSimulator) {
-  const CostQuestion question{Collective::kAllReduce, 8, 4, kBytes, 4, kLinks, {}};
+  const CostQuestion question{Collective::kAllReduce, 8, 4, kBytes, 4, kLinks, 0, {}};
   for (const char* algorithm :
        {"ring", "recursive_doubling", "halving_doubling", "tree", "canonical"}) {
     const Outcome program = run(

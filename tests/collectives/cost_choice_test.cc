@@ -1,0 +1,102 @@
+#include "collectives/cost_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/elements.h"
+#include "collectives/simulate.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+constexpr LinkModel kSlow{.alpha = 50e-6, .beta = 8e-9, .gamma = 0.04e-9};
+
+TEST(AlgorithmChoice, IsTheCheapestOfThoseWithAClosedForm) {
+  AlgorithmChoice choice(16, kSlow, 512 << 10);
+  for (const std::int64_t bytes : {64, 4096, 1 << 20, 64 << 20}) {
+    CostQuestion question{Collective::kAllReduce, 16, 16, bytes, 4, kSlow, 512 << 10, {}};
+    const auto chosen = choice.choose(Collective::kAllReduce, bytes, false);
+    for (const std::string_view other : algorithms_of(Collective::kAllReduce)) {
+      const auto cost = cost_of(question, other);
+      ASSERT_TRUE(cost.has_value()) << other;
+      EXPECT_LE(time_of(cost_of(question, chosen)->terms, kSlow), time_of(cost->terms, kSlow))
+          << bytes << " " << other;
+    }
+  }
+  // Few messages for small tensors, few bytes for large ones.
+  EXPECT_EQ(choice.choose(Collective::kAllReduce, 64, false), "recursive_doubling");
+  const auto large = choice.choose(Collective::kAllReduce, 64 << 20, false);
+  EXPECT_TRUE(large == "ring" || large == "halving_doubling") << large;
+}
+
+TEST(AlgorithmChoice, NodesDecideWhatCrossesTheSlowLinks) {
+  LinkModel links = kSlow;
+  links.alpha_intra = 1e-6;
+  links.beta_intra = 0.1e-9;
+  AlgorithmChoice choice(32, links, 512 << 10);
+  const std::vector<int> node_of = blocks_of_ranks(32, 4);
+  choice.use_nodes(node_of);
+  CostQuestion question{Collective::kAllReduce, 32, 4, 1 << 20, 4, links, 512 << 10, {}};
+  EXPECT_EQ(choice.choose(Collective::kAllReduce, 1 << 20, false), choose_algorithm(question));
+  EXPECT_NE(choice.choose(Collective::kAllReduce, 1 << 20, false), "ring");
+}
+
+TEST(AlgorithmChoice, UnequalRowsGetAnAlgorithmThatTakesThem) {
+  AlgorithmChoice choice(16, kSlow, 512 << 10);
+  EXPECT_EQ(choice.choose(Collective::kAllToAll, 16 * 16, false), "bruck");
+  EXPECT_NE(choice.choose(Collective::kAllToAll, 16 * 16, true), "bruck");
+}
+
+TEST(AlgorithmChoice, ReductionsOfCutsHideBehindTheWire) {
+  CostQuestion question{Collective::kAllReduce, 4, 4, 64 << 20, 4, kSlow, 0, {}};
+  const auto whole = cost_of(question, "ring");
+  question.segment_bytes = 512 << 10;
+  const auto cut = cost_of(question, "ring");
+  EXPECT_EQ(whole->terms.gamma_bytes, 3 * (16 << 20));
+  EXPECT_EQ(cut->terms.gamma_bytes, 3 * (512 << 10));
+  EXPECT_FALSE(cut->exact);
+  EXPECT_EQ(cost_of(question, "halving_doubling")->terms.gamma_bytes, 3 * (16 << 20));
+}
+
+TEST(AlgorithmChoice, AllRanksChooseAlikeAndAreRight) {
+  constexpr int kRanks = 5;
+  auto communicators = make_inproc_communicators(kRanks);
+  ASSERT_TRUE(communicators.has_value());
+  std::set<std::string> names;
+  for (const std::int64_t elems : {1, 100, 20'000, 700'000}) {
+    const auto answers = on_threads<std::string>(kRanks, [&](int r) -> std::string {
+      Communicator& own = *communicators.value()[static_cast<std::size_t>(r)];
+      std::vector<float> values(static_cast<std::size_t>(elems), static_cast<float>(r));
+      auto work = own.all_reduce(view_of(std::span(values)), ReduceOp::kSum);
+      if (!work.has_value()) return std::string(work.error().message());
+      if (const Status status = work.value().wait(); !status.ok()) {
+        return std::string(status.message());
+      }
+      for (const float value : values) {
+        if (value != 10) return "a wrong sum";
+      }
+      return std::string(own.algorithm_for(OpKind::kAllReduce, 4 * elems).value());
+    });
+    for (const std::string& answer : answers) EXPECT_EQ(answer, answers.front()) << elems;
+    names.insert(answers.front());
+  }
+  EXPECT_GE(names.size(), 2u);
+  EXPECT_EQ(names.count("a wrong sum"), 0u);
+}
+
+TEST(AlgorithmChoice, OtherNumbersMakeOtherChoices) {
+  auto communicators = make_inproc_communicators(1, {.links = kSlow});
+  ASSERT_TRUE(communicators.has_value());
+  Communicator& own = *communicators.value().front();
+  EXPECT_EQ(own.links(), kSlow);
+  EXPECT_EQ(own.algorithm_for(OpKind::kAllReduce, 4096, "canonical").value(), "canonical");
+  EXPECT_FALSE(own.algorithm_for(OpKind::kAllReduce, 4096, "nonesuch").has_value());
+  EXPECT_FALSE(own.algorithm_for(OpKind::kSend, 4096).has_value());
+  own.use_links(LinkModel{});
+  EXPECT_EQ(own.links(), LinkModel{});
+}
+
+}  // namespace
+}  // namespace gradwire
