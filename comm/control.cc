@@ -7,11 +7,17 @@ namespace gradwire::comm {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
-constexpr std::size_t kMostText = 200;
+constexpr std::uint16_t kStillThere = 1;
+constexpr std::uint16_t kCertain = 2;
+
+std::size_t most_text(Control::Kind kind) {
+  const bool long_one = kind == Control::Kind::kNote || kind == Control::Kind::kAddress;
+  return long_one ? kMostControlBytes - 24 : 200;
+}
 
 struct Head {
   std::uint8_t version, kind, epoch, flag;
-  std::uint16_t from, culprit, reporter, zero16;
+  std::uint16_t from, culprit, reporter, marks;
   std::uint32_t zero32;
   std::uint64_t id;
 };
@@ -27,10 +33,11 @@ std::vector<std::byte> encode(const Control& message) {
                      static_cast<std::uint16_t>(message.from),
                      static_cast<std::uint16_t>(message.culprit),
                      static_cast<std::uint16_t>(message.reporter),
-                     0,
+                     static_cast<std::uint16_t>((message.gone ? 0 : kStillThere) |
+                                                (message.certain ? kCertain : 0)),
                      0,
                      message.id};
-  const std::size_t text = std::min(message.text.size(), kMostText);
+  const std::size_t text = std::min(message.text.size(), most_text(message.kind));
   std::vector<std::byte> bytes(sizeof head + text);
   std::memcpy(bytes.data(), &head, sizeof head);
   if (text > 0) std::memcpy(bytes.data() + sizeof head, message.text.data(), text);
@@ -39,12 +46,15 @@ std::vector<std::byte> encode(const Control& message) {
 
 std::optional<Control> decode(ConstByteSpan bytes, int size) {
   Head head;
-  if (bytes.size() < sizeof head || bytes.size() > sizeof head + kMostText) return std::nullopt;
+  if (bytes.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, bytes.data(), sizeof head);
   const bool known = head.version == kVersion &&
                      head.kind >= static_cast<std::uint8_t>(Control::Kind::kHello) &&
-                     head.kind <= static_cast<std::uint8_t>(Control::Kind::kWithdraw);
-  if (!known || head.flag > 1 || head.zero16 != 0 || head.zero32 != 0) return std::nullopt;
+                     head.kind <= static_cast<std::uint8_t>(Control::Kind::kSevered);
+  if (!known || head.flag > 1 || head.marks > 3 || head.zero32 != 0) return std::nullopt;
+  if (bytes.size() > sizeof head + most_text(static_cast<Control::Kind>(head.kind))) {
+    return std::nullopt;
+  }
   if (std::max({head.from, head.culprit, head.reporter}) >= size) return std::nullopt;
   Control message;
   message.kind = static_cast<Control::Kind>(head.kind);
@@ -53,6 +63,8 @@ std::optional<Control> decode(ConstByteSpan bytes, int size) {
   message.from = head.from;
   message.culprit = head.culprit;
   message.reporter = head.reporter;
+  message.gone = (head.marks & kStillThere) == 0;
+  message.certain = (head.marks & kCertain) != 0;
   message.id = head.id;
   message.text.assign(reinterpret_cast<const char*>(bytes.data()) + sizeof head,
                       bytes.size() - sizeof head);

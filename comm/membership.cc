@@ -53,9 +53,14 @@ void Membership::receive(const Control& message, Deadline now) {
   liveness_.tick(now);
   liveness_.heard(message.from);
   switch (message.kind) {
-    case Control::Kind::kVerdict: return lose(message.culprit, message.text, message.reporter);
+    case Control::Kind::kVerdict: return on_verdict(message);
+    case Control::Kind::kNote: {
+      const auto* text = reinterpret_cast<const std::byte*>(message.text.data());
+      notes_.push_back({message.from, {text, text + message.text.size()}});
+      return;
+    }
     case Control::Kind::kGoodbye:
-      if (message.flag) lose(message.culprit, message.text, message.reporter);
+      if (message.flag) on_verdict(message);
       if (peer.state != State::kLive) return;
       send(message.from, {.kind = Control::Kind::kFarewell});
       peer.goodbye = true;
@@ -65,34 +70,53 @@ void Membership::receive(const Control& message, Deadline now) {
     case Control::Kind::kHello:
     case Control::Kind::kHeartbeat:
     case Control::Kind::kTaken:
-    case Control::Kind::kWithdraw: return;
+    case Control::Kind::kWithdraw:
+    case Control::Kind::kAddress: return;
+    case Control::Kind::kSevered: return unsuspect(message.from);
   }
 }
 
-void Membership::suspect(int rank, const std::string& reason, Deadline now) {
+// A culprit that is not gone concerns only those who have been rebuilt as often as its reporter.
+void Membership::on_verdict(const Control& message) {
+  const LostPeer culprit{.rank = message.culprit,
+                         .reason = message.text,
+                         .gone = message.gone,
+                         .certain = message.certain};
+  if (culprit.gone) return lose(culprit, message.reporter);
+  if (message.id == generation_) blame(culprit, message.reporter);
+}
+
+void Membership::suspect(int rank, const std::string& reason, Deadline now, bool certain) {
   Peer& peer = at(rank);
   if (peer.suspect_since || peer.state != State::kLive || peer.goodbye) return;
   peer.suspect_since = now;
   peer.reason = reason;
+  peer.certain = certain;
   ++suspects_;
 }
 
-void Membership::condemn(int rank, const std::string& reason) { lose(rank, reason, options_.rank); }
+void Membership::unsuspect(int rank) {
+  if (at(rank).suspect_since) --suspects_;
+  at(rank).suspect_since.reset();
+}
 
-void Membership::data_over(int rank, const std::string& reason, Deadline now) {
+void Membership::condemn(int rank, const std::string& reason) {
+  lose({.rank = rank, .reason = reason}, options_.rank);
+}
+
+void Membership::data_over(int rank, const std::string& reason, Deadline now, bool certain) {
   at(rank).over = true;
   if (at(rank).goodbye) {
     close_if_done(rank);
   } else {
-    suspect(rank, reason, now);
+    suspect(rank, reason, now, certain);
   }
 }
 
 void Membership::close_if_done(int rank) {
   Peer& peer = at(rank);
   if (!peer.goodbye || !peer.over || peer.state != State::kLive) return;
-  if (peer.suspect_since) --suspects_;
-  peer.suspect_since.reset();
+  unsuspect(rank);
   peer.state = State::kClosed;
   peer.reason = "closed";
   changed_ = true;
@@ -100,63 +124,126 @@ void Membership::close_if_done(int rank) {
 
 // The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
 // that saw it first goes at once.
-void Membership::blame(int culprit, const std::string& reason, int reporter) {
-  if (lost_) return;
-  lost_ = LostPeer{culprit, reporter == options_.rank
-                                ? reason
-                                : format("reported by rank %d: %s", reporter, reason.c_str())};
-  verdict_ = Control{
-      .kind = Control::Kind::kVerdict, .culprit = culprit, .reporter = reporter, .text = reason};
-  options_.log(LogLevel::kWarn, format("rank %d lost: %s", culprit, lost_->reason.c_str()));
+void Membership::blame(const LostPeer& culprit, int reporter) {
+  if (lost_ || !at(culprit.rank).member) return;
+  lost_ = culprit;
+  if (reporter != options_.rank) {
+    lost_->reason = format("reported by rank %d: %s", reporter, culprit.reason.c_str());
+  }
+  verdict_ = Control{.kind = Control::Kind::kVerdict,
+                     .culprit = culprit.rank,
+                     .reporter = reporter,
+                     .gone = culprit.gone,
+                     .certain = culprit.certain,
+                     .id = generation_,
+                     .text = culprit.reason};
+  options_.log(LogLevel::kWarn, format("rank %d lost: %s", culprit.rank, lost_->reason.c_str()));
   for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
 }
 
-void Membership::lose(int rank, const std::string& reason, int reporter) {
-  blame(rank, reason, reporter);
+void Membership::lose(const LostPeer& culprit, int reporter) {
+  const int rank = culprit.rank;
+  blame(culprit, reporter);
+  const std::string reason = reporter == options_.rank ? culprit.reason
+                                                       : format("reported by rank %d: %s", reporter,
+                                                                culprit.reason.c_str());
   if (rank == options_.rank) {  // the others have given this rank up: it reaches nobody any more
+    given_up_ = true;
     for (int other = 0; other < options_.size; ++other) {
       if (!live(other) || other == options_.rank) continue;
       at(other).state = State::kLost;
-      at(other).reason = format("it gave this rank up (%s)", lost_->reason.c_str());
+      at(other).reason = format("it gave this rank up (%s)", reason.c_str());
       carrier_.cut(other);
     }
+    at(rank).reason = reason;
     changed_ = true;
     return;
   }
   Peer& peer = at(rank);
   if (peer.state == State::kLost) return;
-  if (peer.suspect_since) --suspects_;
-  peer.suspect_since.reset();
+  unsuspect(rank);
   peer.state = State::kLost;
-  peer.reason = reporter == options_.rank
-                    ? reason
-                    : format("reported by rank %d: %s", reporter, reason.c_str());
+  peer.reason = reason;
+  peer.certain = culprit.certain;
   liveness_.forget(rank);
   carrier_.cut(rank);
   changed_ = true;
 }
 
 void Membership::look_for_losses(Deadline now) {
-  for (int rank = 0; rank < options_.size; ++rank) {
-    const Peer& peer = at(rank);
-    if (peer.state == State::kLive && !peer.goodbye && peer.suspect_since &&
-        now - *peer.suspect_since >= kSuspicion) {
-      lose(rank, std::string(peer.reason), options_.rank);
+  const auto ripe = [&](const Peer& peer) {
+    return peer.state == State::kLive && !peer.goodbye && peer.suspect_since &&
+           now - *peer.suspect_since >= kSuspicion;
+  };
+  // The earliest first: a rank that was kept from running may find two ripe at once, and who went
+  // because of the other is not to be blamed.
+  while (true) {  // ends: lose() leaves no peer live
+    std::optional<int> first;
+    for (int rank = 0; rank < options_.size; ++rank) {
+      if (rank == options_.rank || !ripe(at(rank))) continue;
+      if (!first || *at(rank).suspect_since < *at(*first).suspect_since) first = rank;
     }
+    if (!first) break;
+    lose({.rank = *first,
+          .reason = at(*first).reason,
+          .certain = at(*first).certain || carrier_.surely_gone(*first)},
+         options_.rank);
   }
   while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
-    lose(*silent, format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
+    lose({.rank = *silent,
+          .reason = format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
+          .certain = carrier_.surely_gone(*silent)},
          options_.rank);
   }
 }
 
-void Membership::need(int rank) { blame(rank, at(rank).reason, options_.rank); }
+void Membership::need(int rank) {
+  blame({.rank = rank, .reason = at(rank).reason, .certain = true}, options_.rank);
+}
 
 void Membership::announce(const LostPeer& culprit) {
   if (culprit.rank < 0 || culprit.rank >= options_.size) return;
   // This rank's own failure: the others hear why it goes; it still reaches them.
-  if (culprit.rank == options_.rank) return blame(culprit.rank, culprit.reason, options_.rank);
-  lose(culprit.rank, culprit.reason, options_.rank);
+  if (!culprit.gone || culprit.rank == options_.rank) return blame(culprit, options_.rank);
+  lose(culprit, options_.rank);
+}
+
+void Membership::tell(int rank, ConstByteSpan note) {
+  if (rank < 0 || rank >= options_.size || note.size() > Transport::kMostNoteBytes) return;
+  const auto* text = reinterpret_cast<const char*>(note.data());
+  send(rank, {.kind = Control::Kind::kNote, .text = std::string(text, note.size())});
+}
+
+std::vector<LostPeer> Membership::all_lost() const {
+  std::vector<LostPeer> lost;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const Peer& peer = at(rank);
+    const bool gone = rank == options_.rank ? given_up_ : peer.state != State::kLive;
+    if (!gone || !peer.member) continue;
+    lost.push_back({.rank = rank,
+                    .reason = peer.reason,
+                    .certain = peer.certain || peer.state == State::kClosed});
+  }
+  return lost;
+}
+
+Status Membership::rebuild(std::span<const int> survivors, std::uint32_t generation) {
+  for (const int rank : survivors) {
+    if (state(rank) == State::kLost) return why(rank);
+  }
+  for (int rank = 0; rank < options_.size; ++rank) {
+    Peer& peer = at(rank);
+    peer.member = std::ranges::find(survivors, rank) != survivors.end();
+    if (peer.member || peer.state != State::kLive) continue;
+    peer.state = State::kLost;
+    peer.reason = "left behind";
+    liveness_.forget(rank);
+    carrier_.cut(rank);
+  }
+  generation_ = generation;
+  lost_.reset();
+  verdict_.reset();
+  return {};
 }
 
 Status Membership::why(int rank) const {

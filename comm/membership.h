@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ class Membership {
     virtual void send(int rank, const Control& message) = 0;
     // `rank` is lost: nothing more is to be sent to it or taken from it.
     virtual void cut(int rank) = 0;
+    // Whether `rank`, which is silent, cannot live on beyond a network that fails: its process is
+    // of this host, and has ended or is stopped.
+    virtual bool surely_gone(int rank) const = 0;
   };
 
   Membership(Carrier& carrier, const MembershipOptions& options, Deadline now);
@@ -59,16 +63,25 @@ class Membership {
   void receive(const Control& message, Deadline now);
   // The network refused something with `rank`, or its connection ended. Becomes a loss unless a
   // goodbye or a verdict that explains it is on its way.
-  void suspect(int rank, const std::string& reason, Deadline now);
+  // `certain`: its kernel has said so.
+  void suspect(int rank, const std::string& reason, Deadline now, bool certain = false);
   // What `rank` sent is of no job of this kind: it is lost at once.
   void condemn(int rank, const std::string& reason);
   // Nothing more can be read from `rank`; `reason` says why, in case it has said no goodbye.
-  void data_over(int rank, const std::string& reason, Deadline now);
+  void data_over(int rank, const std::string& reason, Deadline now, bool certain = false);
   // It has said goodbye; what it sent before may still have to be read.
   bool leaving(int rank) const { return at(rank).goodbye; }
   // Somebody waits for `rank`, which has closed.
   void need(int rank);
   void announce(const LostPeer& culprit);
+
+  // As Transport says.
+  void tell(int rank, ConstByteSpan note);
+  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+  bool has_notes() const { return !notes_.empty(); }
+  std::vector<LostPeer> all_lost() const;
+  // kPeerLost if one of the survivors is lost; else nothing but they count from now on.
+  Status rebuild(std::span<const int> survivors, std::uint32_t generation);
 
   // Says goodbye to all that live.
   void say_goodbye();
@@ -81,6 +94,8 @@ class Membership {
     bool goodbye = false;   // it said so
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
+    bool member = true;     // of this generation
+    bool certain = false;   // of the suspicion, then of the loss
     std::optional<Deadline> suspect_since;
     std::string reason;  // of the suspicion, then of the loss
   };
@@ -88,9 +103,11 @@ class Membership {
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   void send(int rank, Control message);
+  void unsuspect(int rank);
   void look_for_losses(Deadline now);
-  void lose(int rank, const std::string& reason, int reporter);
-  void blame(int culprit, const std::string& reason, int reporter);
+  void on_verdict(const Control& message);
+  void lose(const LostPeer& culprit, int reporter);
+  void blame(const LostPeer& culprit, int reporter);
   void close_if_done(int rank);
 
   Carrier& carrier_;
@@ -99,6 +116,9 @@ class Membership {
   Liveness liveness_;
   std::optional<LostPeer> lost_;
   std::optional<Control> verdict_;  // as it was passed on, for the goodbye
+  std::vector<Note> notes_;
+  std::uint32_t generation_ = 0;
+  bool given_up_ = false;  // by the others
   bool changed_ = false;
   int suspects_ = 0;
   Deadline next_look_{};

@@ -52,6 +52,14 @@ class CheckedTransport final : public Transport {
   void announce(const LostPeer& culprit) override { inner_->announce(culprit); }
   Status wait(Deadline until) override { return inner_->wait(until); }
   void wake() override { inner_->wake(); }
+  void tell(int peer, ConstByteSpan note) override { inner_->tell(peer, note); }
+  std::vector<Note> take_notes() override { return inner_->take_notes(); }
+  std::vector<LostPeer> all_lost() const override { return inner_->all_lost(); }
+  bool sever() override { return inner_->sever(); }
+  Status rebuild(std::span<const int> survivors, std::uint32_t generation,
+                 Deadline until) override {
+    return inner_->rebuild(survivors, generation, until);
+  }
 
  private:
   std::uint64_t hash(const Transfer& transfer, std::size_t bytes) const;

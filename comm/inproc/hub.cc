@@ -11,6 +11,10 @@
 namespace gradwire::inproc {
 namespace {
 
+// Where an op's tag has its generation.
+constexpr int kTagBits = 40;
+constexpr std::uint64_t kGenerationOne = std::uint64_t{1} << kTagBits;
+
 int source_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.owner : op.peer; }
 int target_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.peer : op.owner; }
 
@@ -18,7 +22,8 @@ Status too_long(const Op& receive, std::size_t bytes) {
   return Status(
       Code::kRankMismatch,
       format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu", bytes,
-             receive.peer, static_cast<unsigned long long>(receive.tag), receive.data.size()));
+             receive.peer, static_cast<unsigned long long>(receive.tag & (kGenerationOne - 1)),
+             receive.data.size()));
 }
 
 }  // namespace
@@ -110,23 +115,33 @@ void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& w
         return op.peer == peer && op.state != Op::State::kDone && op.state != Op::State::kCopying;
       };
       if (!std::any_of(batch->ops.begin(), batch->ops.end(), open_with_peer)) continue;
-      if (!at(rank).lost) at(rank).lost = LostPeer{peer, reason};
+      if (!at(rank).lost) at(rank).lost = LostPeer{.rank = peer, .reason = reason, .certain = true};
       fail(*batch, why);
     }
   }
 }
 
-// `reporter` < 0: the loss is plain to all.
-void Hub::lose(int rank, const std::string& reason, int reporter) {
+// All learn why; a culprit that is not gone concerns only those who were rebuilt as often as its
+// reporter. `reporter` < 0: it is plain to all.
+void Hub::name(const LostPeer& culprit, int reporter) {
   for (int r = 0; r < size(); ++r) {
-    if (!at(r).lost) {
+    const bool elsewhere = !is_member(culprit.rank, r) ||
+                           (!culprit.gone && at(r).generation != at(reporter).generation);
+    if (!at(r).lost && !elsewhere) {
       const bool hearsay = reporter >= 0 && r != reporter;
-      at(r).lost = LostPeer{
-          rank, hearsay ? format("reported by rank %d: %s", reporter, reason.c_str()) : reason};
+      at(r).lost = culprit;
+      at(r).lost->certain = true;
+      if (hearsay) {
+        at(r).lost->reason = format("reported by rank %d: %s", reporter, culprit.reason.c_str());
+      }
     }
     at(r).woken = true;
     at(r).news.notify_one();
   }
+}
+
+void Hub::lose(int rank, const std::string& reason, int reporter) {
+  name(LostPeer{rank, reason}, reporter);
   if (at(rank).gone || at(rank).closed) return;
   at(rank).gone = reason;
   at(rank).silent_after.reset();
@@ -155,10 +170,15 @@ std::optional<Status> Hub::unreachable(int rank, std::span<const Transfer> batch
     return Status(Code::kPeerLost,
                   format("rank %d is lost to the others: %s", rank, at(rank).gone->c_str()));
   }
+  if (at(rank).severed) {
+    return Status(Code::kCancelled, format("rank %d severed its connections", rank));
+  }
   for (const Transfer& transfer : batch) {
     Rank& peer = at(transfer.peer);
     if (peer.closed) {
-      if (!at(rank).lost) at(rank).lost = LostPeer{transfer.peer, "closed"};
+      if (!at(rank).lost) {
+        at(rank).lost = LostPeer{.rank = transfer.peer, .reason = "closed", .certain = true};
+      }
       return Status(Code::kPeerLost, format("rank %d closed", transfer.peer));
     }
     if (peer.gone) {
@@ -185,7 +205,7 @@ Ticket Hub::post(int rank, std::span<const Transfer> transfers) {
     op.kind = transfers[i].kind;
     op.owner = rank;
     op.peer = transfers[i].peer;
-    op.tag = transfers[i].tag.bits();
+    op.tag = transfers[i].tag.bits() | self.generation << kTagBits;
     op.data = transfers[i].data;
     if (clock_ != nullptr) op.posted = clock_->now(rank);
     start(op);
@@ -279,7 +299,8 @@ std::optional<LostPeer> Hub::lost(int rank) {
 void Hub::announce(int rank, const LostPeer& culprit) {
   const std::lock_guard lock(mutex_);
   if (culprit.rank < 0 || culprit.rank >= size() || at(rank).gone || at(rank).silent_after) return;
-  lose(culprit.rank, culprit.reason, rank);
+  if (culprit.gone) return lose(culprit.rank, culprit.reason, rank);
+  name(culprit, rank);
 }
 
 void Hub::wait(int rank, Deadline until) {

@@ -59,6 +59,11 @@ class Hub {
   void cancel(int rank, Ticket ticket);
   std::optional<LostPeer> lost(int rank);
   void announce(int rank, const LostPeer& culprit);
+  void tell(int rank, int peer, ConstByteSpan note);
+  std::vector<Note> take_notes(int rank);
+  std::vector<LostPeer> all_lost(int rank);
+  void sever(int rank);
+  Status rebuild(int rank, std::span<const int> survivors, std::uint32_t generation);
   void wait(int rank, Deadline until);
   void wake(int rank);
   TransportStats stats(int rank);
@@ -94,6 +99,10 @@ class Hub {
     bool closed = false;
     std::optional<std::string> gone;  // why no peer can reach this rank any more
     std::optional<Deadline> silent_after;
+    std::vector<Note> notes;
+    bool severed = false;
+    std::uint64_t generation = 0;
+    std::optional<std::vector<int>> members;  // since the last rebuild; before it, all
   };
 
   // All below need the mutex.
@@ -108,6 +117,8 @@ class Hub {
   void fail_all(int rank, const Status& why);
   void fail_tickets_with(int peer, const std::string& reason, const Status& why);
   void lose(int rank, const std::string& reason, int reporter);
+  void name(const LostPeer& culprit, int reporter);
+  bool is_member(int rank, int of) const;
   void look_for_silence();
   std::optional<Status> unreachable(int rank, std::span<const Transfer> batch);
 

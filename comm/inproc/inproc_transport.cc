@@ -16,7 +16,7 @@ class InprocTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
-  TransportCaps caps() const override { return {}; }
+  TransportCaps caps() const override { return {.notes = true}; }
   TransportStats stats() const override { return hub_->stats(rank_); }
   std::string describe() const override {
     return format("inproc: %d ranks as threads, one copy from sender to receiver", size());
@@ -48,6 +48,18 @@ class InprocTransport final : public Transport {
     return {};
   }
   void wake() override { hub_->wake(rank_); }
+  void tell(int peer, ConstByteSpan note) override {
+    if (peer >= 0 && peer < size() && note.size() <= kMostNoteBytes) hub_->tell(rank_, peer, note);
+  }
+  std::vector<Note> take_notes() override { return hub_->take_notes(rank_); }
+  std::vector<LostPeer> all_lost() const override { return hub_->all_lost(rank_); }
+  bool sever() override {
+    hub_->sever(rank_);
+    return true;
+  }
+  Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) override {
+    return hub_->rebuild(rank_, survivors, generation);
+  }
 
   inproc::Hub& hub() { return *hub_; }
 

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -13,9 +14,9 @@ namespace {
 using rendezvous::Moved;
 
 constexpr std::size_t kLengthBytes = 4;
-constexpr std::uint32_t kLongest = 256;
+constexpr std::uint32_t kLongest = comm::kMostControlBytes;
 // A peer that takes nothing is not sent more than this.
-constexpr std::size_t kMostPending = 64 << 10;
+constexpr std::size_t kMostPending = 256 << 10;
 
 }  // namespace
 
@@ -71,6 +72,7 @@ ControlLine::Arrivals ControlLine::receive(int size) {
     const Moved moved = rendezvous::read_some(fd_.get(), chunk);
     if (moved.kind == Moved::Kind::kWait) break;
     if (moved.kind == Moved::Kind::kClosed) {
+      arrivals.ended = moved.error == 0 || moved.error == ECONNRESET;
       arrivals.end = moved.error == 0 ? "connection closed" : std::strerror(moved.error);
     }
     arrivals.bytes += moved.bytes;

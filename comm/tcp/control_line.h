@@ -29,6 +29,7 @@ class ControlLine {
   struct Arrivals {
     std::vector<comm::Control> messages;
     std::optional<std::string> end;
+    bool ended = false;  // by the peer's kernel: its process is gone
     std::size_t bytes = 0;
   };
   Arrivals receive(int size);

@@ -13,6 +13,7 @@ namespace gradwire::tcp {
 namespace {
 
 constexpr std::uint64_t kTagBits = (std::uint64_t{1} << 40) - 1;
+constexpr int kEpochShift = 56;
 constexpr std::uint64_t kLongestMessage = std::uint64_t{1} << 48;
 // Messages up to this are kept at once when no receive waits for them; longer ones wait a moment,
 // since their receive is often posted as soon as this rank has dealt with what came before.
@@ -87,10 +88,37 @@ bool Inbound::may_keep(std::size_t bytes, Deadline now) {
   return now - *deferred_since_ >= kGrace;
 }
 
+void Inbound::rebuild(std::uint64_t prefix) {
+  prefix_ = prefix;
+  kept_.clear();
+  kept_bytes_ = 0;
+  if (target_ == Target::kMessage) target_ = Target::kNowhere;
+  paused_ = false;
+  readable_ = true;
+}
+
+// Whether the tag is of this peer, in some generation.
+bool Inbound::belongs(std::uint64_t tag) const {
+  constexpr std::uint64_t kSource = ((std::uint64_t{1} << kEpochShift) - 1) & ~kTagBits;
+  return (tag & kSource) == (prefix_ & kSource);
+}
+
 // Finds a place for the message whose header has come; false: it has to wait.
 bool Inbound::begin(Deadline now) {
   const std::uint64_t tag = header_->tag & kTagBits;
   const auto bytes = static_cast<std::size_t>(header_->bytes);
+  const auto ahead =
+      static_cast<std::uint8_t>((header_->tag >> kEpochShift) - (prefix_ >> kEpochShift));
+  if (ahead > 0 && ahead < 128) {  // the peer has been rebuilt already
+    paused_ = true;
+    return false;
+  }
+  if (ahead != 0) {
+    target_ = Target::kNowhere;
+    left_ = bytes;
+    header_.reset();
+    return true;
+  }
   if (Op* op = waiting_.take(tag)) {
     op->arrived = 0;
     if (bytes <= op->data.size()) {
@@ -159,7 +187,7 @@ bool Inbound::parse(std::vector<Op*>& done, Deadline now) {
       header_.emplace();
       std::memcpy(&*header_, stage_.data() + stage_begin_, sizeof(Header));
       stage_begin_ += sizeof(Header);
-      corrupt_ = (header_->tag & ~kTagBits) != prefix_ || header_->bytes > kLongestMessage;
+      corrupt_ = !belongs(header_->tag) || header_->bytes > kLongestMessage;
       if (corrupt_) return false;
     }
     if (target_ == Target::kNone && !begin(now)) return false;
@@ -189,15 +217,15 @@ Inbound::Outcome Inbound::fill(std::size_t most) {
   if (target_ == Target::kOp || target_ == Target::kMessage) filled(std::min(bytes, direct.size()));
   stage_end_ += bytes - std::min(bytes, direct.size());
   if (got < 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
-    return {Outcome::Kind::kBroken, 0, std::strerror(error)};
+    return {Outcome::Kind::kBroken, 0, std::strerror(error), error == ECONNRESET};
   }
   // A short read has emptied the socket; the next arrival is an edge. An end is none.
   if (bytes < direct.size() + behind && error != EINTR && !ended_) readable_ = false;
   if (got < 0 && ended_ && error != EINTR) readable_ = false;
-  if (got != 0) return {Outcome::Kind::kOpen, bytes, {}};
+  if (got != 0) return {Outcome::Kind::kOpen, bytes, {}, false};
   const bool whole = target_ == Target::kNone && !header_ && stage_end_ == 0;
-  if (whole) return {Outcome::Kind::kOver, 0, {}};
-  return {Outcome::Kind::kBroken, 0, "connection closed within a message"};
+  if (whole) return {Outcome::Kind::kOver, 0, {}, true};
+  return {Outcome::Kind::kBroken, 0, "connection closed within a message", true};
 }
 
 Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadline now) {
@@ -210,6 +238,7 @@ Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadlin
     if (one.kind == Outcome::Kind::kOpen) continue;
     outcome.kind = one.kind;
     outcome.reason = one.reason;
+    outcome.ended = one.ended;
     return outcome;
   }
   if (corrupt_) {

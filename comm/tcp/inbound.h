@@ -51,7 +51,11 @@ class Inbound {
     enum class Kind : std::uint8_t { kOpen, kOver, kBroken, kCorrupt } kind = Kind::kOpen;
     std::size_t bytes = 0;    // read from the connection, headers included
     std::string reason = {};  // of kBroken and kCorrupt
+    bool ended = false;       // by the peer's kernel: its process is gone
   };
+  // Messages of earlier generations (the top byte of their tags) go nowhere from now on, those of
+  // later ones wait in the socket until this is called again. No receive may be posted.
+  void rebuild(std::uint64_t prefix);
   // Reads about `most` bytes, or until something is done. Messages that are complete go to `done`.
   Outcome read(std::size_t most, std::vector<Op*>& done, Deadline now);
   void close();
@@ -67,6 +71,7 @@ class Inbound {
 
   bool parse(std::vector<Op*>& done, Deadline now);
   bool begin(Deadline now);
+  bool belongs(std::uint64_t tag) const;
   bool may_keep(std::size_t bytes, Deadline now);
   void take(std::vector<Op*>& done);
   void finish(std::vector<Op*>& done);

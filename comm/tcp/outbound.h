@@ -31,6 +31,8 @@ class Outbound {
   rendezvous::Moved write(std::size_t most, std::vector<Op*>& done);
   // Lets go of the message's memory: it is not sent, or, if it has been begun, from a copy.
   void withdraw(Op& op);
+  // Messages that are pushed from now on are of another generation.
+  void rebuild(std::uint64_t prefix) { prefix_ = prefix; }
   // Nothing more comes after what is queued.
   void shut();
   void close();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/process_state.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -43,23 +44,40 @@ Status Peers::watch(int fd, int rank, Line line, std::uint32_t events) {
   return ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? Status() : failure("epoll_ctl");
 }
 
+namespace {
+
+std::uint64_t prefix_of(std::uint64_t epoch, int source) {
+  return epoch << 56 | static_cast<std::uint64_t>(source) << 40;
+}
+
+}  // namespace
+
 // Edges, so that neither a full socket nor one that is left alone has to be taken off the list.
 Status Peers::open(std::vector<Links> links, int own_rank, std::uint64_t epoch) {
-  const auto prefix = [&](int source) {
-    return epoch << 56 | static_cast<std::uint64_t>(source) << 40;
-  };
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == own_rank) continue;
     Links& mine = links[static_cast<std::size_t>(rank)];
     GW_TRY(watch(mine.out.get(), rank, Line::kOut, EPOLLOUT | EPOLLRDHUP | EPOLLET));
     GW_TRY(watch(mine.in.get(), rank, Line::kIn, EPOLLIN | EPOLLRDHUP | EPOLLET));
     GW_TRY(watch(mine.control.get(), rank, Line::kControl, EPOLLIN | EPOLLOUT | EPOLLET));
-    at(rank).out.open(std::move(mine.out), prefix(own_rank));
-    at(rank).in.open(std::move(mine.in), rank, prefix(rank));
+    at(rank).out.open(std::move(mine.out), prefix_of(epoch, own_rank));
+    at(rank).in.open(std::move(mine.in), rank, prefix_of(epoch, rank));
     at(rank).control.open(std::move(mine.control));
     at(rank).control_ready = true;
   }
   return {};
+}
+
+void Peers::rebuild(int own_rank, std::uint64_t epoch) {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == own_rank) continue;
+    at(rank).out.rebuild(prefix_of(epoch, own_rank));
+    at(rank).in.rebuild(prefix_of(epoch, rank));
+  }
+}
+
+bool Peers::surely_gone(int rank) const {
+  return at(rank).pid != 0 && comm::has_ended_or_stopped(at(rank).pid);
 }
 
 Status Peers::look(Deadline until) {

@@ -1,6 +1,8 @@
 // The connections of this rank, and sleeping on them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -21,6 +23,7 @@ struct Peer {
   ControlLine control;
   bool control_ready = false;  // something may have come there
   bool out_ended = false;      // the peer takes nothing more
+  pid_t pid = 0;               // 0: not of this host
 };
 
 // One thread at a time, but for wake().
@@ -35,6 +38,11 @@ class Peers final : public comm::Membership::Carrier {
   // `epoch`: the top 8 bits of every tag.
   Status open(std::vector<Links> links, int own_rank, std::uint64_t epoch);
 
+  // After Tickets::cancel_all(): messages are of another generation from now on.
+  void rebuild(int own_rank, std::uint64_t epoch);
+  // Of the rank's process, if it is of this host's process numbers.
+  void know_process(int rank, pid_t pid) { at(rank).pid = pid; }
+
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
   Peer& at(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -46,6 +54,7 @@ class Peers final : public comm::Membership::Carrier {
 
   void send(int rank, const comm::Control& message) override { at(rank).control.send(message); }
   void cut(int rank) override;
+  bool surely_gone(int rank) const override;
 
   std::uint64_t control_bytes_sent() const;
   std::uint64_t control_messages_sent() const;

@@ -1,5 +1,7 @@
 #include "comm/tcp/tcp_transport.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/membership.h"
+#include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/tcp/greeting.h"
 #include "comm/tcp/interfaces.h"
@@ -56,6 +59,14 @@ class TcpTransport final : public Transport {
   void announce(const LostPeer& culprit) override;
   Status wait(Deadline until) override;
   void wake() override { peers_.wake(); }
+  void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
+  std::vector<Note> take_notes() override { return membership_->take_notes(); }
+  std::vector<LostPeer> all_lost() const override { return membership_->all_lost(); }
+  bool sever() override {
+    tickets_->sever(true);
+    return true;
+  }
+  Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) override;
 
  private:
   struct Listeners;
@@ -72,6 +83,7 @@ class TcpTransport final : public Transport {
   tcp::Peers peers_;
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<tcp::Tickets> tickets_;
+  std::uint8_t epoch_ = 0;
   std::uint64_t control_bytes_received_ = 0;
   std::uint64_t control_messages_received_ = 0;
   const std::string host_ = tcp::network_identity();
@@ -87,13 +99,15 @@ struct TcpTransport::Listeners {
 };
 
 // What a rank puts into the store under "tcp/RANK":
-//   "gw-tcp1 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN", with "-" for no address.
+//   "gw-tcp2 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE", with "-" for no address.
 struct TcpTransport::Record {
   std::string host;
   std::string address;
   int port = 0;
   int loopback_port = 0;
   std::string token;
+  int pid = 0;
+  std::string process_space;
 };
 
 Deadline::duration duration(double seconds) {
@@ -143,9 +157,10 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
                                                               std::uint8_t epoch,
                                                               Deadline deadline) const {
   const bool outside = listeners.port > 0;
-  const std::string mine = format("gw-tcp1 %d %s %s %d %d %s", epoch, host_.c_str(),
+  const std::string mine = format("gw-tcp2 %d %s %s %d %d %s %d %s", epoch, host_.c_str(),
                                   outside ? listeners.outside.address.c_str() : "-", listeners.port,
-                                  listeners.loopback_port, rendezvous::random_hex(16).c_str());
+                                  listeners.loopback_port, rendezvous::random_hex(16).c_str(),
+                                  static_cast<int>(::getpid()), comm::process_space().c_str());
   GW_TRY(rendezvous_.store->set(format("tcp/%d", rank()),
                                 std::as_bytes(std::span(mine.data(), mine.size())), deadline));
   std::vector<Record> records;
@@ -153,16 +168,17 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
     GW_ASSIGN(const std::vector<std::byte> bytes,
               rendezvous_.store->get(format("tcp/%d", peer), deadline));
     const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    int their_epoch = 0, port = 0, loopback_port = 0;
-    char host[128] = {}, address[64] = {}, token[64] = {};
-    const int fields = std::sscanf(text.c_str(), "gw-tcp1 %d %127s %63s %d %d %63s", &their_epoch,
-                                   host, address, &port, &loopback_port, token);
-    if (fields != 6 || their_epoch != epoch) {
+    int their_epoch = 0, port = 0, loopback_port = 0, pid = 0;
+    char host[128] = {}, address[64] = {}, token[64] = {}, space[128] = {};
+    const int fields =
+        std::sscanf(text.c_str(), "gw-tcp2 %d %127s %63s %d %d %63s %d %127s", &their_epoch, host,
+                    address, &port, &loopback_port, token, &pid, space);
+    if (fields != 8 || their_epoch != epoch) {
       return Status(Code::kRankMismatch,
                     format("tcp: the record of rank %d is not one of job \"%s\" and this version",
                            peer, rendezvous_.job.c_str()));
     }
-    records.push_back({host, address, port, loopback_port, token});
+    records.push_back({host, address, port, loopback_port, token, pid, space});
     if (records.back().host != host_ && (port == 0 || !outside)) {
       return Status(Code::kUnsupported,
                     format("tcp: rank %d has no address for rank %d, which is on another host (an "
@@ -192,7 +208,9 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     const tcp::Links& mine = links[static_cast<std::size_t>(peer)];
-    const bool here = records[static_cast<std::size_t>(peer)].host == host_;
+    const Record& record = records[static_cast<std::size_t>(peer)];
+    if (comm::shares_processes(record.process_space)) peers_.know_process(peer, record.pid);
+    const bool here = record.host == host_;
     tcp::prepare_bulk(mine.out.get(), here, options_.congestion);
     tcp::prepare_bulk(mine.in.get(), here, options_.congestion);
     tcp::prepare_control(mine.control.get(), duration(options_.liveness_seconds));
@@ -212,11 +230,11 @@ Status TcpTransport::start() {
   GW_TRY(check(rendezvous_, options_));
   GW_TRY(peers_.start());
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
-  const auto epoch = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
-  if (size() > 1) GW_TRY(connect(epoch, deadline));
+  epoch_ = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
+  if (size() > 1) GW_TRY(connect(epoch_, deadline));
   membership_ = std::make_unique<comm::Membership>(
       peers_,
-      comm::MembershipOptions{rank(), size(), epoch, duration(options_.heartbeat_seconds),
+      comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
                               duration(options_.liveness_seconds), options_.log},
       Clock::now());
   tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank());
@@ -244,6 +262,7 @@ TcpTransport::~TcpTransport() {
 
 TransportCaps TcpTransport::caps() const {
   TransportCaps caps;
+  caps.notes = true;
   caps.segment_bytes = kSegment;
   caps.least_segment_bytes = kLeastSegment;
   return caps;
@@ -283,7 +302,9 @@ void TcpTransport::hear_control(Deadline now) {
       if (message.from == rank) membership_->receive(message, now);
     }
     if (membership_->leaving(rank)) peer.in.drain();
-    if (arrivals.end && !membership_->leaving(rank)) membership_->suspect(rank, *arrivals.end, now);
+    if (arrivals.end && !membership_->leaving(rank)) {
+      membership_->suspect(rank, *arrivals.end, now, arrivals.ended);
+    }
   }
 }
 
@@ -307,7 +328,9 @@ Result<int> TcpTransport::progress() {
 Status TcpTransport::wait(Deadline until) {
   bool moved = false;
   GW_TRY(advance(&moved));
-  if (moved || tickets_->any_settled() || tickets_->runnable()) return {};
+  if (moved || tickets_->any_settled() || tickets_->runnable() || membership_->has_notes()) {
+    return {};
+  }
   GW_TRY(peers_.look(std::min(until, membership_->next_event(Clock::now()))));
   return advance(&moved);
 }
@@ -315,6 +338,14 @@ Status TcpTransport::wait(Deadline until) {
 void TcpTransport::announce(const LostPeer& culprit) {
   membership_->announce(culprit);
   if (membership_->take_changed()) tickets_->on_losses();
+}
+
+// The connections stay: what is left of earlier messages is read and thrown away.
+Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) {
+  tickets_->sever(false);
+  GW_TRY(membership_->rebuild(survivors, generation));
+  peers_.rebuild(rank(), static_cast<std::uint8_t>(epoch_ + generation));
+  return {};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "comm/tcp/tickets.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/text.h"
@@ -58,7 +59,8 @@ Ticket Tickets::post(std::span<const Transfer> transfers) {
   Batch& batch = *batches_[slot];
   batch.serial = next_serial_++;
   const Ticket ticket{batch.serial << kSlotBits | slot};
-  if (auto why = unreachable(transfers)) {
+  const std::optional<Status> why = severed_ ? cancelled() : unreachable(transfers);
+  if (why) {
     batch.status = *why;
     ++settled_;
     return ticket;
@@ -141,7 +143,7 @@ bool Tickets::read(int rank, Deadline now) {
   } else if (outcome.kind != Kind::kOpen) {
     in.close();
     membership_.data_over(rank, outcome.kind == Kind::kOver ? "connection closed" : outcome.reason,
-                          now);
+                          now, outcome.ended);
   }
   return outcome.bytes > 0 || done_.size() > before;
 }
@@ -152,7 +154,8 @@ bool Tickets::write(int rank, Deadline now) {
   stats_.bytes_sent += moved.bytes;
   if (moved.kind == rendezvous::Moved::Kind::kClosed) {
     out.close();
-    membership_.suspect(rank, std::strerror(moved.error), now);
+    const bool ended = moved.error == ECONNRESET || moved.error == EPIPE;
+    membership_.suspect(rank, std::strerror(moved.error), now, ended);
   }
   return moved.bytes > 0;
 }
@@ -165,7 +168,7 @@ bool Tickets::move(Deadline now) {
     if (peer.out.runnable()) moved = write(rank, now) || moved;
     if (peer.out_ended && peer.out.is_open()) {
       peer.out_ended = false;
-      membership_.suspect(rank, "connection closed", now);
+      membership_.suspect(rank, "connection closed", now, true);
     }
   }
   settle_done();
@@ -209,6 +212,11 @@ void Tickets::fail(Batch& batch, const Status& why) {
     }
     close(op);
   }
+}
+
+void Tickets::sever(bool severed) {
+  severed_ = severed;
+  cancel_all();
 }
 
 Status Tickets::cancelled() const {

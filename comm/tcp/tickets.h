@@ -35,6 +35,8 @@ class Tickets {
   std::size_t received(Ticket ticket, std::size_t index) const;
   void cancel(Ticket ticket);
   void cancel_all();
+  // Cancels all; with true, posts fail from now on.
+  void sever(bool severed);
   // A message has been begun and is not written to its end.
   bool unwritten() const;
 
@@ -62,6 +64,7 @@ class Tickets {
   std::vector<std::uint64_t> free_slots_;
   std::uint64_t next_serial_ = 1;
   int settled_ = 0;
+  bool severed_ = false;
   std::vector<Op*> done_;  // in a connection's opinion, not yet closed
   comm::SelfQueue<Op> self_;
   TransportStats stats_;

@@ -1,27 +1,23 @@
 #include "comm/ucx/peers.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 
 #include "base/text.h"
+#include "comm/process_state.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/settings.h"
 
 namespace gradwire::ucx {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr unsigned kMessageId = 0x67;
-// Between an endpoint's failure and the loss of its rank: a goodbye or a verdict that was sent
-// before may still be read. Far below any deadline.
-constexpr auto kSuspicion = std::chrono::milliseconds(150);
-constexpr auto kLook = std::chrono::milliseconds(20);
 // Heartbeats to a peer that takes nothing are not piled up.
 constexpr int kMostInFlight = 8;
-
-double seconds(Deadline::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 }  // namespace
 
@@ -29,18 +25,21 @@ double seconds(Deadline::duration duration) {
 struct Peers::Outgoing {
   Peer* peer;
   std::vector<std::byte> bytes;
+  bool with_data = false;
 };
 
-Peers::Peers(Worker& worker, const PeersOptions& options)
-    : worker_(worker),
-      options_(options),
-      liveness_(options.size, options.rank, options.heartbeat, options.patience,
-                std::chrono::steady_clock::now()) {
+Peers::Peers(Worker& worker, const comm::MembershipOptions& options)
+    : worker_(worker), options_(options), membership_(*this, options, Clock::now()) {
   for (int rank = 0; rank < options.size; ++rank) {
     peers_.push_back(std::make_unique<Peer>());
     peers_.back()->owner = this;
     peers_.back()->rank = rank;
   }
+  listen(worker.data());
+  listen(worker.control());
+}
+
+void Peers::listen(ucp_worker_h worker) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -48,14 +47,10 @@ Peers::Peers(Worker& worker, const PeersOptions& options)
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = on_message;
   handler.arg = this;
-  (void)ucp_worker_set_am_recv_handler(worker.handle(), &handler);
+  (void)ucp_worker_set_am_recv_handler(worker, &handler);
 }
 
-void Peers::close() {
-  for (const auto& peer : peers_) close_endpoints(*peer);
-}
-
-Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, const std::string& address) {
+Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, ucp_worker_h worker, const std::string& address) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -64,44 +59,79 @@ Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, const std::string& address) {
   params.err_handler.cb = on_endpoint_error;
   params.err_handler.arg = &peer;
   ucp_ep_h endpoint = nullptr;
-  const ucs_status_t status = ucp_ep_create(worker_.handle(), &params, &endpoint);
+  const ucs_status_t status = ucp_ep_create(worker, &params, &endpoint);
   if (status == UCS_OK) return endpoint;
   return error("ucp_ep_create", status).with_context(format("endpoint to rank %d", peer.rank));
 }
 
-Status Peers::connect(const std::vector<std::string>& addresses, const std::vector<bool>& can_read,
-                      Deadline deadline, double timeout_seconds) {
-  for (const auto& peer : peers_) {
-    if (peer->rank == options_.rank) continue;
-    const auto index = static_cast<std::size_t>(peer->rank);
-    GW_ASSIGN(peer->data, make_endpoint(*peer, addresses[index]));
-    GW_ASSIGN(peer->control, make_endpoint(*peer, addresses[index]));
-    Control hello{.kind = Control::Kind::kHello, .flag = can_read[index]};
-    hello.from = options_.rank;
-    hello.epoch = options_.epoch;
-    post(*peer, peer->data, hello);  // both endpoints set up their wires now, not in a first step
-    post(*peer, peer->control, hello);
-  }
-  return await_hellos(deadline, timeout_seconds);
+Control Peers::hello(bool can_read, std::uint64_t generation) const {
+  Control hello{.kind = Control::Kind::kHello, .flag = can_read, .id = generation};
+  hello.from = options_.rank;
+  hello.epoch = options_.epoch;
+  return hello;
 }
 
-Status Peers::await_hellos(Deadline deadline, double timeout_seconds) {
+Status Peers::connect(const std::vector<PeerAddress>& addresses, Deadline deadline,
+                      double timeout_seconds) {
+  std::vector<int> all;
+  for (const auto& peer : peers_) {
+    if (peer->rank == options_.rank) continue;
+    all.push_back(peer->rank);
+    const PeerAddress& address = addresses[static_cast<std::size_t>(peer->rank)];
+    peer->pid = address.pid;
+    GW_ASSIGN(peer->data, make_endpoint(*peer, worker_.data(), address.data));
+    GW_ASSIGN(peer->control, make_endpoint(*peer, worker_.control(), address.control));
+    // Both endpoints set up their wires now, not in a first step.
+    post(*peer, peer->data, hello(address.readable, 0));
+    post(*peer, peer->control, hello(address.readable, 0));
+  }
+  return await(all, deadline, timeout_seconds,
+               [](Peer& peer) -> Result<bool> { return peer.greeted.has_value(); });
+}
+
+Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation,
+                        Deadline deadline) {
+  GW_TRY(worker_.renew_data());
+  listen(worker_.data());
+  GW_ASSIGN(const std::string address, worker_.data_address());
+  std::vector<int> others(survivors.begin(), survivors.end());
+  std::erase(others, options_.rank);
+  for (const int rank : others) {
+    tell(rank, {.kind = Control::Kind::kAddress, .id = generation, .text = address});
+  }
+  const double seconds = std::chrono::duration<double>(deadline - Clock::now()).count();
+  // A hello over the new wire says that the other has this rank's address too.
+  return await(others, deadline, seconds, [&](Peer& peer) -> Result<bool> {
+    if (peer.data == nullptr && peer.address.id == generation) {
+      GW_ASSIGN(peer.data, make_endpoint(peer, worker_.data(), peer.address.text));
+      peer.severed = false;
+      post(peer, peer.data, hello(false, generation));
+    }
+    return peer.greeted == generation && peer.data != nullptr;
+  });
+}
+
+// Drives the worker until all of `ranks` are `done`.
+Status Peers::await(std::span<const int> ranks, Deadline deadline, double timeout_seconds,
+                    const std::function<Result<bool>(Peer&)>& done) {
   while (true) {
+    (void)worker_.progress_control();
     (void)worker_.progress();
     (void)tend();
-    const Peer* missing = nullptr;
-    for (const auto& peer : peers_) {
-      if (peer->rank == options_.rank) continue;
-      if (peer->state == State::kLost) {
-        return Status(Code::kPeerLost,
-                      format("ucx: connecting to rank %d: %s", peer->rank, peer->reason.c_str()));
-      }
-      if (!peer->greeted && peer->state == State::kLive) missing = peer.get();
+    std::optional<int> missing;
+    for (const int rank : ranks) {
+      const comm::Membership::State state = membership_.state(rank);
+      const Status gone = membership_.why(rank).with_context("ucx: connecting");
+      if (state == comm::Membership::State::kLost) return gone;
+      GW_ASSIGN(const bool there, done(at(rank)));
+      // One that was there may have closed by now.
+      if (!there && state == comm::Membership::State::kClosed) return gone;
+      if (!there) missing = rank;
     }
-    if (missing == nullptr) return {};
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return Status(Code::kTimedOut, format("ucx: rank %d did not answer within %.1f s",
-                                            missing->rank, timeout_seconds));
+    if (!missing) return {};
+    if (Clock::now() >= deadline) {
+      return Status(Code::kTimedOut,
+                    format("ucx: rank %d did not answer within %.1f s", *missing, timeout_seconds));
     }
     GW_TRY(worker_.sleep(deadline, sending_ > 0));
   }
@@ -109,14 +139,17 @@ Status Peers::await_hellos(Deadline deadline, double timeout_seconds) {
 
 void Peers::on_sent(void* request, ucs_status_t, void* outgoing) {
   const std::unique_ptr<Outgoing> sent(static_cast<Outgoing*>(outgoing));
+  Peers& self = *sent->peer->owner;
   --sent->peer->in_flight;
-  --sent->peer->owner->sending_;
+  --self.sending_;
+  if (sent->with_data) self.with_data_.erase(sent.get());
   if (request != nullptr) ucp_request_free(request);
 }
 
 void Peers::post(Peer& peer, ucp_ep_h endpoint, const Control& message) {
   if (endpoint == nullptr) return;
-  auto outgoing = std::make_unique<Outgoing>(Outgoing{&peer, encode(message)});
+  const bool with_data = endpoint == peer.data;
+  auto outgoing = std::make_unique<Outgoing>(Outgoing{&peer, encode(message), with_data});
   bytes_sent_ += outgoing->bytes.size();
   ++messages_sent_;
   ++peer.in_flight;
@@ -130,25 +163,27 @@ void Peers::post(Peer& peer, ucp_ep_h endpoint, const Control& message) {
   const ucs_status_ptr_t request = ucp_am_send_nbx(
       endpoint, kMessageId, nullptr, 0, outgoing->bytes.data(), outgoing->bytes.size(), &params);
   Outgoing* const mine = outgoing.release();
+  if (with_data) with_data_.insert(mine);
   if (!UCS_PTR_IS_PTR(request)) {
     on_sent(nullptr, UCS_OK, mine);
-    if (UCS_PTR_IS_ERR(request)) suspect(peer.rank, ucs_status_string(UCS_PTR_STATUS(request)));
+    if (UCS_PTR_IS_ERR(request)) suspect(peer.rank, UCS_PTR_STATUS(request), !with_data);
   }
 }
 
-void Peers::send(int rank, Control message) {
+// What the peer waits for may not come after the goodbye.
+void Peers::send(int rank, const Control& message) {
+  Peer& peer = at(rank);
+  const bool beat = message.kind == Control::Kind::kHeartbeat;
+  if (beat && peer.in_flight >= kMostInFlight) return;
+  const bool behind_data =
+      message.kind == Control::Kind::kTaken || message.kind == Control::Kind::kGoodbye;
+  post(peer, behind_data && peer.data != nullptr ? peer.data : peer.control, message);
+}
+
+void Peers::tell(int rank, Control message) {
   message.from = options_.rank;
   message.epoch = options_.epoch;
-  if (at(rank).state != State::kLive) return;
-  // What the peer waits for may not come after the goodbye.
-  const bool before_goodbye = message.kind == Control::Kind::kTaken;
-  post(at(rank), before_goodbye ? at(rank).data : at(rank).control, message);
-}
-
-void Peers::broadcast(const Control& message) {
-  for (const auto& peer : peers_) {
-    if (peer->rank != options_.rank) send(peer->rank, message);
-  }
+  if (rank != options_.rank && membership_.live(rank)) send(rank, message);
 }
 
 ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, size_t bytes,
@@ -166,170 +201,96 @@ ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, siz
   return UCS_OK;
 }
 
-void Peers::on_endpoint_error(void* peer, ucp_ep_h, ucs_status_t status) {
+void Peers::on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status) {
   auto& failed = *static_cast<Peer*>(peer);
-  failed.owner->suspect(failed.rank, ucs_status_string(status));
+  failed.owner->suspect(failed.rank, status, endpoint == failed.control);
+}
+
+// What a peer has ended on purpose says nothing about the peer; heartbeats go on.
+void Peers::suspect(int rank, ucs_status_t status, bool control) {
+  if (at(rank).severed && !control) return;
+  membership_.suspect(rank, ucs_status_string(status), Clock::now(),
+                      status == UCS_ERR_CONNECTION_RESET);
 }
 
 void Peers::suspect(int rank, const std::string& reason) {
-  Peer& peer = at(rank);
-  if (peer.suspect_since || peer.state != State::kLive) return;
-  peer.suspect_since = std::chrono::steady_clock::now();
-  peer.reason = reason;
+  membership_.suspect(rank, reason, Clock::now());
 }
 
 bool Peers::tend() {
-  const Deadline now = std::chrono::steady_clock::now();
-  liveness_.tick(now);
+  const Deadline now = Clock::now();
   if (!inbox_.empty()) {
-    for (const Control& message : std::exchange(inbox_, {})) handle(message);
+    for (const Control& message : std::exchange(inbox_, {})) handle(message, now);
   }
-  if (liveness_.beat_due(now)) beat();
-  if (now >= next_look_) {
-    next_look_ = now + kLook;
-    look_for_losses(now);
-  }
-  return std::exchange(changed_, false);
+  membership_.tend(now);
+  return membership_.take_changed();
 }
 
-void Peers::beat() {
-  for (const auto& peer : peers_) {
-    if (peer->rank == options_.rank || peer->in_flight >= kMostInFlight) continue;
-    send(peer->rank, {});
-  }
-}
-
-void Peers::handle(const Control& message) {
+void Peers::handle(const Control& message, Deadline now) {
   Peer& peer = at(message.from);
-  if (peer.state == State::kLost) return;  // what a rank says that was given up is too late
-  liveness_.heard(message.from);
+  if (membership_.state(message.from) == comm::Membership::State::kLost) return;
+  membership_.receive(message, now);
   switch (message.kind) {
     case Control::Kind::kHello:
-      peer.greeted = true;
-      peer.reads_us = message.flag;
+      peer.greeted = message.id;
+      if (message.id == 0) peer.reads_us = message.flag;
       return;
-    case Control::Kind::kHeartbeat: return;
-    case Control::Kind::kVerdict: return on_verdict(message);
-    case Control::Kind::kGoodbye:
-      if (message.flag) on_verdict(message);
-      send(message.from, {.kind = Control::Kind::kFarewell});
-      peer.state = State::kClosed;
-      peer.reason = "closed";
-      liveness_.forget(message.from);
-      changed_ = true;
-      return;
-    case Control::Kind::kFarewell: peer.farewell = true; return;
+    case Control::Kind::kGoodbye:  // it came behind all data
+      return membership_.data_over(message.from, "closed", now);
     case Control::Kind::kTaken:
     case Control::Kind::kWithdraw: messages_.push_back(message); return;
+    case Control::Kind::kAddress: peer.address = message; return;
+    case Control::Kind::kSevered: peer.severed = true; return;
+    case Control::Kind::kHeartbeat:
+    case Control::Kind::kVerdict:
+    case Control::Kind::kFarewell:
+    case Control::Kind::kNote: return;
   }
 }
 
-void Peers::on_verdict(const Control& message) {
-  // A rank that gives up for a reason of its own names itself.
-  lose(message.culprit, message.text, message.reporter);
+void Peers::cut(int rank) {
+  close_endpoint(at(rank).data);
+  close_endpoint(at(rank).control);
 }
 
-// The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
-// that saw it first goes at once.
-void Peers::blame(int culprit, const std::string& reason, int reporter) {
-  if (lost_) return;
-  lost_ = LostPeer{culprit, reporter == options_.rank
-                                ? reason
-                                : format("reported by rank %d: %s", reporter, reason.c_str())};
-  verdict_ = Control{
-      .kind = Control::Kind::kVerdict, .culprit = culprit, .reporter = reporter, .text = reason};
-  options_.log(LogLevel::kWarn, format("rank %d lost: %s", culprit, lost_->reason.c_str()));
-  broadcast(*verdict_);
-}
-
-void Peers::lose(int rank, const std::string& reason, int reporter) {
-  blame(rank, reason, reporter);
-  if (rank == options_.rank) {  // the others have given this rank up: it reaches nobody any more
-    for (const auto& peer : peers_) {
-      if (peer->state != State::kLive || peer->rank == options_.rank) continue;
-      peer->state = State::kLost;
-      peer->reason = format("it gave this rank up (%s)", lost_->reason.c_str());
-    }
-    changed_ = true;
-    return;
-  }
-  Peer& peer = at(rank);
-  if (peer.state == State::kLost) return;
-  peer.state = State::kLost;
-  peer.reason = reporter == options_.rank
-                    ? reason
-                    : format("reported by rank %d: %s", reporter, reason.c_str());
-  liveness_.forget(rank);
-  close_endpoints(peer);
-  changed_ = true;
-}
-
-void Peers::look_for_losses(Deadline now) {
-  // The earliest first: a rank that was kept from running may find two ripe at once, and who went
-  // because of the other is not to be blamed.
-  const auto ripe = [&](const auto& peer) {
-    return peer->state == State::kLive && peer->suspect_since &&
-           now - *peer->suspect_since >= kSuspicion;
-  };
-  while (true) {  // ends: lose() leaves no peer live
-    const Peer* first = nullptr;
-    for (const auto& peer : peers_) {
-      if (ripe(peer) && (first == nullptr || *peer->suspect_since < *first->suspect_since))
-        first = peer.get();
-    }
-    if (first == nullptr) break;
-    lose(first->rank, std::string(first->reason), options_.rank);
-  }
-  while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
-    lose(*silent, format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
-         options_.rank);
-  }
-}
-
-void Peers::need(int rank) { blame(rank, at(rank).reason, options_.rank); }
-
-void Peers::announce(const LostPeer& culprit) {
-  if (culprit.rank < 0 || culprit.rank >= options_.size) return;
-  // This rank's own failure: the others hear why it goes; it still reaches them.
-  if (culprit.rank == options_.rank) return blame(culprit.rank, culprit.reason, options_.rank);
-  lose(culprit.rank, culprit.reason, options_.rank);
-}
-
-Status Peers::why(int rank) const {
-  const Peer& peer = at(rank);
-  if (peer.state == State::kClosed) return {Code::kPeerLost, format("rank %d closed", rank)};
-  return {Code::kPeerLost, format("rank %d lost: %s", rank, peer.reason.c_str())};
+bool Peers::surely_gone(int rank) const {
+  return at(rank).pid != 0 && comm::has_ended_or_stopped(at(rank).pid);
 }
 
 // FORCE also ends the sends that are still open there. Nothing has to wait for it.
-void Peers::close_endpoints(Peer& peer) {
-  for (ucp_ep_h* endpoint : {&peer.data, &peer.control}) {
-    if (*endpoint == nullptr) continue;
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(*endpoint, &params);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-    *endpoint = nullptr;
-  }
+void Peers::close_endpoint(ucp_ep_h& endpoint) {
+  if (endpoint == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &params);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  endpoint = nullptr;
+}
+
+void Peers::drop_data() {
+  for (int rank = 0; rank < options_.size; ++rank) tell(rank, {.kind = Control::Kind::kSevered});
+  for (const auto& peer : peers_) close_endpoint(peer->data);
+  worker_.drop_data();
+  // Nobody calls back about these any more.
+  while (!with_data_.empty()) on_sent(nullptr, UCS_OK, *with_data_.begin());
+}
+
+void Peers::close() {
+  for (const auto& peer : peers_) cut(peer->rank);
 }
 
 void Peers::leave(Deadline deadline) {
-  Control goodbye = verdict_.value_or(Control{});
-  goodbye.kind = Control::Kind::kGoodbye;
-  goodbye.flag = verdict_.has_value();
-  goodbye.from = options_.rank;
-  goodbye.epoch = options_.epoch;
-  for (const auto& peer : peers_) {
-    if (peer->state == State::kLive) post(*peer, peer->data, goodbye);
-  }
-  const auto awaited = [&](const auto& peer) {
-    return peer->rank != options_.rank &&
-           ((peer->state == State::kLive && !peer->farewell && !peer->suspect_since) ||
-            (peer->state == State::kClosed && peer->in_flight > 0));
+  membership_.say_goodbye();
+  const auto letting_go = [](const auto& peer) { return peer->in_flight > 0; };
+  const auto closed_ones_wait = [&] {
+    return std::ranges::any_of(peers_, [&](const auto& peer) {
+      const bool closed = membership_.state(peer->rank) == comm::Membership::State::kClosed;
+      return closed && letting_go(peer);
+    });
   };
-  while (std::any_of(peers_.begin(), peers_.end(), awaited) &&
-         std::chrono::steady_clock::now() < deadline) {
+  while ((membership_.awaits_farewell() || closed_ones_wait()) && Clock::now() < deadline) {
+    (void)worker_.progress_control();
     (void)worker_.progress();
     (void)tend();
     if (!worker_.sleep(std::min(deadline, deadline_in(0.01)), sending_ > 0).ok()) return;

@@ -1,78 +1,76 @@
-// The other ranks: endpoints, heartbeats, verdicts and goodbyes.
+// The other ranks over UCX: endpoints, control messages, and who is there (comm/membership.h).
 //
-// Each peer has two endpoints, one for data and one for control, so that over TCP a heartbeat does
-// not queue behind a bulk message. A goodbye goes over the data endpoint: it arrives after all
-// data, and after every kTaken, which goes there for that reason.
+// Each peer has two endpoints, one for data and one for control, on two workers, so that over TCP a
+// heartbeat does not queue behind a bulk message. A goodbye goes over the data endpoint: it arrives
+// after all data, and after every kTaken, which goes there for that reason.
 #pragma once
 
 #include <ucp/api/ucp.h>
 
-#include <deque>
+#include <sys/types.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/log.h"
 #include "comm/control.h"
-#include "comm/liveness.h"
+#include "comm/membership.h"
 #include "comm/ucx/worker.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::ucx {
 
 using comm::Control;
-using comm::Liveness;
 
-struct PeersOptions {
-  int rank = 0;
-  int size = 1;
-  std::uint8_t epoch = 0;
-  Deadline::duration heartbeat;
-  Deadline::duration patience;
-  Log log;
+// What a rank knows of another before they connect.
+struct PeerAddress {
+  std::string data, control;  // of its workers
+  bool readable = false;      // this rank can read its memory
+  pid_t pid = 0;              // 0: not of this host's process numbers
 };
 
-class Peers {
+class Peers final : public comm::Membership::Carrier {
  public:
-  enum class State : std::uint8_t { kLive, kClosed, kLost };
-
-  Peers(Worker& worker, const PeersOptions& options);
+  Peers(Worker& worker, const comm::MembershipOptions& options);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  // addresses[r] is the worker address of rank r, can_read[r] whether this rank can read its
-  // memory. Returns when all have answered.
-  Status connect(const std::vector<std::string>& addresses, const std::vector<bool>& can_read,
-                 Deadline deadline, double timeout_seconds);
+  comm::Membership& membership() { return membership_; }
+  const comm::Membership& membership() const { return membership_; }
 
-  State state(int rank) const { return at(rank).state; }
+  // addresses[r] is that of rank r. Returns when all have answered.
+  Status connect(const std::vector<PeerAddress>& addresses, Deadline deadline,
+                 double timeout_seconds);
+  // After drop_data(): new data endpoints among `survivors`, over the control ones.
+  Status reconnect(std::span<const int> survivors, std::uint32_t generation, Deadline deadline);
+  // Closes the data endpoints and drops the worker's data half with all that UCX holds there.
+  void drop_data();
+
   // Whether `rank` has said that it can read this process's memory.
   bool reads_us(int rank) const { return at(rank).reads_us; }
   ucp_ep_h data_endpoint(int rank) const { return at(rank).data; }
-  // Why a ticket that names `rank`, which is not live, settles: "rank 2 lost: no heartbeat ...".
-  Status why(int rank) const;
 
   // Heartbeats, what has arrived, silence. Not to be called from a UCX callback. Returns true when
   // some peer's state has changed, for tickets to be looked through.
   bool tend();
   // kTaken and kWithdraw since the last call.
   std::vector<Control> take_messages() { return std::exchange(messages_, {}); }
-  void send(int rank, Control message);
+  // The header is filled in here. Nothing to a rank that is not live.
+  void tell(int rank, Control message);
 
-  // The network refused a transfer with `rank`. Becomes a loss unless a goodbye or a verdict that
-  // explains it is on its way.
+  // The network refused a transfer of data with `rank`.
+  void suspect(int rank, ucs_status_t status, bool control = false);
+  // The same for what UCX does not know of.
   void suspect(int rank, const std::string& reason);
-  // Somebody waits for `rank`, which has closed.
-  void need(int rank);
   // Control messages that UCX has not let go.
   int sending() const { return sending_; }
-  void heard(int rank) { liveness_.heard(rank); }
 
-  const std::optional<LostPeer>& lost() const { return lost_; }
-  void announce(const LostPeer& culprit);
   // Says goodbye to all and waits, within `deadline`, until they have seen it.
   void leave(Deadline deadline);
   // Gives the endpoints back. What UCX then still completes refers to this object: it is to outlive
@@ -86,35 +84,35 @@ class Peers {
   // "sysv to ranks 1, 2; tcp to rank 3".
   std::string describe_lanes() const;
 
+  void send(int rank, const Control& message) override;
+  void cut(int rank) override;
+  bool surely_gone(int rank) const override;
+
  private:
   struct Peer {
     Peers* owner = nullptr;
     int rank = 0;
     ucp_ep_h data = nullptr;
     ucp_ep_h control = nullptr;
-    State state = State::kLive;
-    bool greeted = false;   // its hello came
-    bool farewell = false;  // it has seen this rank's goodbye
+    std::optional<std::uint64_t> greeted;  // generation of its last hello
     bool reads_us = false;
-    int in_flight = 0;  // control messages that UCX has not let go
-    std::optional<Deadline> suspect_since;
-    std::string reason;  // of the suspicion, then of the loss
+    bool severed = false;  // it has ended its side of `data`
+    pid_t pid = 0;
+    int in_flight = 0;     // control messages that UCX has not let go
+    Control address = {};  // its last kAddress
   };
   struct Outgoing;
 
   Peer& at(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
-  Result<ucp_ep_h> make_endpoint(Peer& peer, const std::string& address);
-  Status await_hellos(Deadline deadline, double timeout_seconds);
+  void listen(ucp_worker_h worker);
+  Result<ucp_ep_h> make_endpoint(Peer& peer, ucp_worker_h worker, const std::string& address);
+  Status await(std::span<const int> ranks, Deadline deadline, double timeout_seconds,
+               const std::function<Result<bool>(Peer&)>& done);
+  Control hello(bool can_read, std::uint64_t generation) const;
   void post(Peer& peer, ucp_ep_h endpoint, const Control& message);
-  void broadcast(const Control& message);
-  void beat();
-  void handle(const Control& message);
-  void on_verdict(const Control& message);
-  void look_for_losses(Deadline now);
-  void lose(int rank, const std::string& reason, int reporter);
-  void blame(int culprit, const std::string& reason, int reporter);
-  void close_endpoints(Peer& peer);
+  void handle(const Control& message, Deadline now);
+  static void close_endpoint(ucp_ep_h& endpoint);
 
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   static ucs_status_t on_message(void* peers, const void* header, size_t header_bytes, void* data,
@@ -122,16 +120,13 @@ class Peers {
   static void on_sent(void* request, ucs_status_t status, void* outgoing);
 
   Worker& worker_;
-  PeersOptions options_;
+  comm::MembershipOptions options_;
   std::vector<std::unique_ptr<Peer>> peers_;  // callbacks keep their addresses
-  Liveness liveness_;
+  comm::Membership membership_;
   std::vector<Control> inbox_;     // arrived in callbacks, not handled yet
   std::vector<Control> messages_;  // for take_messages()
-  std::optional<LostPeer> lost_;
-  std::optional<Control> verdict_;  // as it was passed on, for the goodbye
+  std::set<Outgoing*> with_data_;  // under way over data endpoints
   int sending_ = 0;
-  bool changed_ = false;
-  Deadline next_look_{};
   std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, messages_sent_ = 0, messages_received_ = 0;
 };
 

@@ -10,18 +10,21 @@
 namespace gradwire::ucx {
 namespace {
 
+using State = comm::Membership::State;
+
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kMagic = 0x6772616477697265;
 // Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
 // and for others' turns.
 constexpr std::size_t kReadPiece = 512 << 10;
-// How long UCX gets to give back what a loss has ended.
-constexpr auto kPatience = std::chrono::milliseconds(300);
 
 }  // namespace
 
 Tickets::Tickets(Worker& worker, Peers& peers, TicketsOptions options)
-    : worker_(worker), peers_(peers), options_(std::move(options)) {}
+    : worker_(worker),
+      peers_(peers),
+      membership_(peers.membership()),
+      options_(std::move(options)) {}
 
 std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
   return static_cast<std::uint64_t>(options_.epoch & 0x7f) << 56 |
@@ -31,13 +34,13 @@ std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
 std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) {
   for (const Transfer& transfer : transfers) {
     if (transfer.peer == options_.rank) continue;
-    const Peers::State state = peers_.state(transfer.peer);
+    const State state = membership_.state(transfer.peer);
     // What a closed peer sent before it closed can still be received.
-    const bool gone = state == Peers::State::kLost ||
-                      (state == Peers::State::kClosed && transfer.kind == Transfer::Kind::kSend);
+    const bool gone = state == State::kLost ||
+                      (state == State::kClosed && transfer.kind == Transfer::Kind::kSend);
     if (!gone) continue;
-    if (state == Peers::State::kClosed) peers_.need(transfer.peer);
-    return peers_.why(transfer.peer);
+    if (state == State::kClosed) membership_.need(transfer.peer);
+    return membership_.why(transfer.peer);
   }
   return std::nullopt;
 }
@@ -45,7 +48,8 @@ std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) 
 Ticket Tickets::post(std::span<const Transfer> transfers) {
   const std::uint64_t ticket = next_ticket_++;
   Batch& batch = *(batches_[ticket] = std::make_unique<Batch>());
-  if (auto why = unreachable(transfers)) {
+  const std::optional<Status> why = severed_ ? cancelled() : unreachable(transfers);
+  if (why) {
     batch.status = *why;
     ++settled_;
     return Ticket{ticket};
@@ -70,9 +74,9 @@ Ticket Tickets::post(std::span<const Transfer> transfers) {
   }
   for (const Op& op : batch.ops) {
     if (op.holds == 0 || op.peer == options_.rank) continue;
-    if (peers_.state(op.peer) == Peers::State::kLive) continue;
-    if (peers_.state(op.peer) == Peers::State::kClosed) peers_.need(op.peer);
-    fail(batch, peers_.why(op.peer));
+    if (membership_.state(op.peer) == State::kLive) continue;
+    if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
+    fail(batch, membership_.why(op.peer));
   }
   if (--batch.open == 0) ++settled_;
   return Ticket{ticket};
@@ -154,7 +158,7 @@ void Tickets::start_recv(Op& op) {
   // A descriptor must fit, whatever the room is.
   const bool small = op.data.size() < sizeof op.descriptor;
   const ucs_status_ptr_t request = ucp_tag_recv_nbx(
-      worker_.handle(), small ? static_cast<void*>(&op.descriptor) : op.data.data(),
+      worker_.data(), small ? static_cast<void*>(&op.descriptor) : op.data.data(),
       small ? sizeof op.descriptor : op.data.size(), wire_tag(op.peer, op.tag), ~kLent, &params);
   if (!UCS_PTR_IS_PTR(request)) {
     arrived(op, UCS_PTR_STATUS(request), {});
@@ -176,7 +180,7 @@ void Tickets::sent(Op& op, ucs_status_t status) {
     ++stats_.messages_sent;
     stats_.bytes_sent += op.data.size();
   } else {
-    peers_.suspect(op.peer, ucs_status_string(status));
+    peers_.suspect(op.peer, status);
     if (op.batch->status.ok()) hold(op, kReason);
   }
   release(op, kRequest);
@@ -194,7 +198,7 @@ void Tickets::on_received(void* request, ucs_status_t status, const ucp_tag_recv
 void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info) {
   const bool small = op.data.size() < sizeof op.descriptor;
   if (status == UCS_OK) {
-    peers_.heard(op.peer);
+    membership_.heard(op.peer);
     ++stats_.messages_received;
     if ((info.sender_tag & kLent) != 0 && info.length == sizeof op.descriptor) {
       if (!small) std::memcpy(&op.descriptor, op.data.data(), sizeof op.descriptor);
@@ -211,7 +215,7 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     ++stats_.messages_received;
     too_long(op, info.length);
   } else if (op.batch->status.ok()) {
-    peers_.suspect(op.peer, ucs_status_string(status));
+    peers_.suspect(op.peer, status);
     hold(op, kReason);
   }
   release(op, kRequest);
@@ -262,7 +266,7 @@ void Tickets::read_lent() {
   }
   if (!over) return;
   reads_.pop_front();
-  peers_.send(op.peer, {.kind = Control::Kind::kTaken, .id = lent.id});
+  peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = lent.id});
   release(op, kRead);
 }
 
@@ -280,72 +284,7 @@ void Tickets::on_message(const Control& message) {
     if (op->peer == message.from && op->descriptor.id == message.id) return;
   }
   withdrawn_.emplace(message.from, message.id);
-  peers_.send(message.from, {.kind = Control::Kind::kTaken, .id = message.id});
-}
-
-void Tickets::on_losses() {
-  for (auto& [ticket, batch] : batches_) {
-    if (batch->open == 0) continue;
-    for (const Op& op : batch->ops) {
-      if (op.holds == 0 || op.peer == options_.rank) continue;
-      const Peers::State state = peers_.state(op.peer);
-      if (state == Peers::State::kLive) continue;
-      if (state == Peers::State::kClosed) peers_.need(op.peer);
-      fail(*batch, peers_.why(op.peer));
-      break;
-    }
-  }
-}
-
-// A batch settles as a whole: all that can be ended is, and what a lost peer's connection holds is
-// given up for good after a while.
-void Tickets::fail(Batch& batch, const Status& why) {
-  if (batch.status.ok()) batch.status = why;
-  if (!batch.abandon_at) {
-    batch.abandon_at = std::chrono::steady_clock::now() + kPatience;
-    failing_.push_back(&batch);
-  }
-  for (Op& op : batch.ops) {
-    if (op.holds != 0) withdraw(op);
-  }
-}
-
-void Tickets::withdraw(Op& op) {
-  const bool live = op.peer == options_.rank || peers_.state(op.peer) == Peers::State::kLive;
-  if ((op.holds & kSelf) != 0) {
-    self_.remove(op);
-    release(op, kSelf);
-  }
-  if ((op.holds & kRead) != 0) {
-    std::erase(reads_, &op);
-    peers_.send(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
-    release(op, kRead);
-  }
-  if ((op.holds & kLoan) != 0 && live) {
-    peers_.send(op.peer, {.kind = Control::Kind::kWithdraw, .id = op.descriptor.id});
-  } else if ((op.holds & kLoan) != 0) {
-    loans_.erase(op.descriptor.id);
-    release(op, kLoan);
-  }
-  release(op, kReason);
-  // The callback may come from within this call.
-  if (op.request != nullptr && op.kind == Transfer::Kind::kRecv) {
-    ucp_request_cancel(worker_.handle(), op.request);
-  }
-}
-
-void Tickets::abandon(Deadline now) {
-  std::erase_if(failing_, [&](Batch* batch) {
-    if (batch->open == 0) return true;
-    if (now < *batch->abandon_at) return false;
-    for (const Op& op : batch->ops) {
-      const bool live = op.peer == options_.rank || peers_.state(op.peer) == Peers::State::kLive;
-      if (op.holds != 0 && live) return false;
-    }
-    batch->abandoned = true;
-    ++settled_;
-    return true;
-  });
+  peers_.tell(message.from, {.kind = Control::Kind::kTaken, .id = message.id});
 }
 
 std::optional<Status> Tickets::poll(Ticket ticket) {
@@ -367,27 +306,6 @@ std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
   const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
   if (found == batches_.end() || index >= found->second->ops.size()) return 0;
   return found->second->ops[index].arrived;
-}
-
-void Tickets::cancel(Ticket ticket) {
-  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches_.end() || found->second->open == 0) return;
-  fail(*found->second,
-       Status(Code::kCancelled, format("rank %d cancelled the transfer", options_.rank)));
-}
-
-void Tickets::cancel_all() {
-  for (auto& [ticket, batch] : batches_) {
-    if (batch->open > 0) {
-      fail(*batch, Status(Code::kCancelled, format("rank %d closed", options_.rank)));
-    }
-  }
-}
-
-bool Tickets::any_open() const {
-  return std::any_of(batches_.begin(), batches_.end(), [](const auto& entry) {
-    return entry.second->open > 0 && !entry.second->abandoned;
-  });
 }
 
 }  // namespace gradwire::ucx

@@ -52,6 +52,11 @@ class Tickets {
   std::size_t received(Ticket ticket, std::size_t index) const;
   void cancel(Ticket ticket);
   void cancel_all();
+  // Ends every ticket before it returns, and drops the worker's data half for it: what UCX holds
+  // there is never written again. Posts fail until restart().
+  void sever();
+  // Over new data endpoints.
+  void restart(std::uint8_t epoch);
   bool any_open() const;
 
   int take_settled() { return std::exchange(settled_, 0); }
@@ -94,6 +99,7 @@ class Tickets {
   };
 
   std::uint64_t wire_tag(int source, std::uint64_t tag) const;
+  Status cancelled() const;
   std::optional<Status> unreachable(std::span<const Transfer> transfers);
   void start(Op& op);
   void start_send(Op& op);
@@ -116,9 +122,11 @@ class Tickets {
 
   Worker& worker_;
   Peers& peers_;
+  comm::Membership& membership_;
   TicketsOptions options_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_loan_ = 1;
+  bool severed_ = false;
   int settled_ = 0;
   int sending_ = 0;  // sends that UCX holds
   std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches_;

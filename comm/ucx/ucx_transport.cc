@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/membership.h"
+#include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/peer_memory.h"
@@ -34,7 +36,7 @@ class UcxTransport final : public Transport {
 
   int rank() const override { return rendezvous_.rank; }
   int size() const override { return rendezvous_.size; }
-  TransportCaps caps() const override { return {}; }
+  TransportCaps caps() const override { return {.notes = true}; }
   TransportStats stats() const override;
   std::string describe() const override { return description_; }
 
@@ -45,10 +47,18 @@ class UcxTransport final : public Transport {
     return tickets_->received(ticket, index);
   }
   void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return peers_->lost(); }
+  std::optional<LostPeer> lost() const override { return peers_->membership().lost(); }
   void announce(const LostPeer& culprit) override;
   Status wait(Deadline until) override;
   void wake() override { worker_->wake(); }
+  void tell(int peer, ConstByteSpan note) override { peers_->membership().tell(peer, note); }
+  std::vector<Note> take_notes() override { return peers_->membership().take_notes(); }
+  std::vector<LostPeer> all_lost() const override { return peers_->membership().all_lost(); }
+  bool sever() override {
+    tickets_->sever();
+    return true;
+  }
+  Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline until) override;
 
  private:
   struct Address;
@@ -63,18 +73,22 @@ class UcxTransport final : public Transport {
   std::unique_ptr<ucx::Worker> worker_;
   std::unique_ptr<ucx::Peers> peers_;
   std::unique_ptr<ucx::Tickets> tickets_;
+  std::uint8_t epoch_ = 0;
   std::string description_;
 };
 
 // What a rank puts into the store under "ucx/RANK":
-//   record := mac{32} "gw-ucx2 EPOCH PID NONCE NONCE_ADDRESS HOST\n" worker address
+//   record := mac{32} "gw-ucx3 EPOCH PID NONCE NONCE_ADDRESS HOST SPACE DATA_BYTES\n"
+//             data worker's address{DATA_BYTES} control worker's address
 // mac is the HMAC-SHA256, with the job's secret as its key, of all that follows, the job and the
 // rank; zero without a secret. UCX believes whoever connects, so at least this rank connects to
 // nobody else.
 struct UcxTransport::Address {
   ucx::ProcessIdentity process;
   std::string host;
-  std::string worker;
+  std::string space;  // of process numbers
+  std::string data;
+  std::string control;
 };
 
 Status check(const Rendezvous& rendezvous, const UcxOptions& options) {
@@ -135,13 +149,14 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
                                                                          Deadline deadline) {
   std::vector<Address> addresses(static_cast<std::size_t>(size()));
   if (size() == 1) return addresses;
-  GW_ASSIGN(const std::string mine, worker_->address());
+  GW_ASSIGN(const std::string data, worker_->data_address());
+  GW_ASSIGN(const std::string control, worker_->control_address());
   const std::string record =
-      format("gw-ucx2 %d %d %llu %llu %s\n", epoch, static_cast<int>(getpid()),
+      format("gw-ucx3 %d %d %llu %llu %s %s %zu\n", epoch, static_cast<int>(getpid()),
              static_cast<unsigned long long>(nonce_),
              static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&nonce_)),
-             ucx::host_identity().c_str()) +
-      mine;
+             ucx::host_identity().c_str(), comm::process_space().c_str(), data.size()) +
+      data + control;
   GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()), bytes_of(seal(rendezvous_, record)),
                                 deadline));
   for (int peer = 0; peer < size(); ++peer) {
@@ -151,15 +166,21 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
     const std::size_t line = text.find('\n');
     int their_epoch = 0, pid = 0;
     unsigned long long nonce = 0, at = 0;
-    char host[128] = {};
-    const int fields = std::sscanf(text.c_str(), "gw-ucx2 %d %d %llu %llu %127s", &their_epoch,
-                                   &pid, &nonce, &at, host);
-    if (fields != 5 || line == std::string::npos || their_epoch != epoch) {
+    char host[128] = {}, space[128] = {};
+    std::size_t data_bytes = 0;
+    const int fields = std::sscanf(text.c_str(), "gw-ucx3 %d %d %llu %llu %127s %127s %zu",
+                                   &their_epoch, &pid, &nonce, &at, host, space, &data_bytes);
+    if (fields != 7 || line == std::string::npos || their_epoch != epoch ||
+        data_bytes > text.size() - line - 1) {
       return Status(Code::kRankMismatch,
                     format("ucx: the record of rank %d is not one of job \"%s\" and this version",
                            peer, rendezvous_.job.c_str()));
     }
-    addresses[static_cast<std::size_t>(peer)] = {{nonce, at, pid}, host, text.substr(line + 1)};
+    addresses[static_cast<std::size_t>(peer)] = {{nonce, at, pid},
+                                                 host,
+                                                 space,
+                                                 text.substr(line + 1, data_bytes),
+                                                 text.substr(line + 1 + data_bytes)};
   }
   return addresses;
 }
@@ -171,24 +192,28 @@ Status UcxTransport::start() {
   nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
-  const auto epoch = epoch_of(rendezvous_);
+  epoch_ = epoch_of(rendezvous_);
   const auto duration = [](double seconds) {
     return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
   };
   peers_ = std::make_unique<ucx::Peers>(
-      *worker_, ucx::PeersOptions{rank(), size(), epoch, duration(options_.heartbeat_seconds),
-                                  duration(options_.liveness_seconds), options_.log});
-  GW_ASSIGN(const std::vector<Address> addresses, trade_addresses(epoch, deadline));
-  ucx::TicketsOptions ticket_options{rank(), epoch, options_.single_copy_bytes, {}};
-  std::vector<std::string> workers;
-  std::vector<bool> readable;
+      *worker_,
+      comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
+                              duration(options_.liveness_seconds), options_.log});
+  GW_ASSIGN(const std::vector<Address> addresses, trade_addresses(epoch_, deadline));
+  ucx::TicketsOptions ticket_options{rank(), epoch_, options_.single_copy_bytes, {}};
+  std::vector<ucx::PeerAddress> peers;
   for (const Address& address : addresses) {
-    workers.push_back(address.worker);
-    readable.push_back(address.host == ucx::host_identity() && ucx::can_read(address.process));
+    const auto pid = static_cast<pid_t>(address.process.pid);
+    peers.push_back(
+        {.data = address.data,
+         .control = address.control,
+         .readable = address.host == ucx::host_identity() && ucx::can_read(address.process),
+         .pid = comm::shares_processes(address.space) ? pid : 0});
     ticket_options.pids.push_back(static_cast<pid_t>(address.process.pid));
   }
   tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, std::move(ticket_options));
-  GW_TRY(peers_->connect(workers, readable, deadline, rendezvous_.timeout_seconds));
+  GW_TRY(peers_->connect(peers, deadline, rendezvous_.timeout_seconds));
   description_ = describe_now();
   options_.log(LogLevel::kInfo, description_);
   warn_of_detours(addresses);
@@ -285,15 +310,28 @@ Result<int> UcxTransport::progress() {
 
 Status UcxTransport::wait(Deadline until) {
   (void)advance();
-  if (tickets_->any_settled() || tickets_->reading()) return {};
+  if (tickets_->any_settled() || tickets_->reading() || peers_->membership().has_notes()) {
+    return {};
+  }
   GW_TRY(worker_->sleep(until, tickets_->sending() + peers_->sending() > 0));
   (void)advance();
   return {};
 }
 
 void UcxTransport::announce(const LostPeer& culprit) {
-  peers_->announce(culprit);
+  peers_->membership().announce(culprit);
   if (peers_->tend()) tickets_->on_losses();
+}
+
+// With a data worker of its own a generation meets nothing of an earlier one.
+Status UcxTransport::rebuild(std::span<const int> survivors, std::uint32_t generation,
+                             Deadline until) {
+  tickets_->sever();
+  GW_TRY(peers_->membership().rebuild(survivors, generation));
+  GW_TRY(peers_->reconnect(survivors, generation, until));
+  tickets_->restart(static_cast<std::uint8_t>((epoch_ + generation) & 0x7f));
+  description_ = describe_now();
+  return {};
 }
 
 }  // namespace

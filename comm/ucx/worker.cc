@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <ucs/config/global_opts.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ constexpr auto kMostYielding = std::chrono::microseconds(200);
 constexpr int kMostMilliseconds = 100;
 constexpr int kSendingMilliseconds = 1;
 constexpr int kMostEvents = 64;
+constexpr int kTurnsPerControl = 16;
 
 }  // namespace
 
@@ -52,38 +54,79 @@ Status Worker::start(const SettingsOptions& options) {
     context_ = nullptr;
     return error("ucp_init", status);
   }
-  ucp_worker_params_t worker_params{};
-  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  status = ucp_worker_create(context_, &worker_params, &worker_);
-  if (status != UCS_OK) {
-    worker_ = nullptr;
-    return error("ucp_worker_create", status);
-  }
-  status = ucp_worker_get_efd(worker_, &arrivals_fd_);
-  return status == UCS_OK ? Status() : error("no transport with an event descriptor", status);
+  GW_ASSIGN(data_, make_half());
+  GW_ASSIGN(control_, make_half());
+  return {};
+}
+
+Result<Worker::Half> Worker::make_half() const {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  Half half;
+  ucs_status_t status = ucp_worker_create(context_, &params, &half.handle);
+  if (status != UCS_OK) return error("ucp_worker_create", status);
+  status = ucp_worker_get_efd(half.handle, &half.arrivals_fd);
+  if (status == UCS_OK) return half;
+  ucp_worker_destroy(half.handle);
+  return error("no transport with an event descriptor", status);
 }
 
 Worker::~Worker() {
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  drop_data();
+  if (control_.handle != nullptr) ucp_worker_destroy(control_.handle);
   if (context_ != nullptr) ucp_cleanup(context_);
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
-Result<std::string> Worker::address() const {
+// UCX warns of every message and request that nobody waits for any more: on purpose, here.
+void Worker::drop_data() {
+  if (data_.handle == nullptr) return;
+  char level[32] = {};
+  const bool known = ucs_global_opts_get_value("LOG_LEVEL", level, sizeof level) == UCS_OK;
+  if (known) (void)ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  ucp_worker_destroy(data_.handle);
+  if (known) (void)ucs_global_opts_set_value("LOG_LEVEL", level);
+  data_ = {};
+}
+
+Status Worker::renew_data() {
+  GW_ASSIGN(data_, make_half());
+  return {};
+}
+
+Result<std::string> Worker::address(const Half& half) {
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
-  const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
+  const ucs_status_t status = ucp_worker_get_address(half.handle, &address, &bytes);
   if (status != UCS_OK) return error("ucp_worker_get_address", status);
   std::string copy(reinterpret_cast<const char*>(address), bytes);
-  ucp_worker_release_address(worker_, address);
+  ucp_worker_release_address(half.handle, address);
   return copy;
 }
 
-bool Worker::progress() {
+bool Worker::drain(const Half& half) {
+  if (half.handle == nullptr) return false;
   int events = 0;
-  while (events < kMostEvents && ucp_worker_progress(worker_) != 0) ++events;
+  while (events < kMostEvents && ucp_worker_progress(half.handle) != 0) ++events;
   return events > 0;
+}
+
+bool Worker::progress_control() { return drain(control_); }
+
+bool Worker::progress() {
+  const bool look = ++turns_ % kTurnsPerControl == 0 || data_.handle == nullptr;
+  const bool control = look && progress_control();
+  return drain(data_) || control;
+}
+
+Result<bool> Worker::arm(const Half& half) {
+  if (half.handle == nullptr) return true;
+  const ucs_status_t armed = ucp_worker_arm(half.handle);
+  if (armed == UCS_OK) return true;
+  if (armed != UCS_ERR_BUSY) return error("ucp_worker_arm", armed);
+  (void)drain(half);
+  return false;
 }
 
 Status Worker::sleep(Deadline until, bool sending) {
@@ -92,12 +135,10 @@ Status Worker::sleep(Deadline until, bool sending) {
     if (progress()) return {};
     sched_yield();
   }
-  const ucs_status_t armed = ucp_worker_arm(worker_);
-  if (armed == UCS_ERR_BUSY) {  // something came meanwhile
-    (void)progress();
-    return {};
-  }
-  if (armed != UCS_OK) return error("ucp_worker_arm", armed);
+  GW_ASSIGN(const bool data_quiet, arm(data_));
+  if (!data_quiet) return {};
+  GW_ASSIGN(const bool control_quiet, arm(control_));
+  if (!control_quiet) return {};
   return doze(until, sending ? kSendingMilliseconds : kMostMilliseconds);
 }
 
@@ -106,12 +147,14 @@ Status Worker::doze(Deadline until, int most_milliseconds) {
       std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
   const int timeout =
       static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most_milliseconds));
-  pollfd fds[] = {{arrivals_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-  if (poll(fds, 2, timeout) < 0 && errno != EINTR) {
+  pollfd fds[] = {
+      {data_.arrivals_fd, POLLIN, 0}, {control_.arrivals_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+  if (poll(fds, 3, timeout) < 0 && errno != EINTR) {
     return Status(Code::kInternal, format("ucx: poll: %s", std::strerror(errno)));
   }
   std::uint64_t count = 0;
-  if ((fds[1].revents & POLLIN) != 0) (void)!read(wake_fd_, &count, sizeof count);
+  if ((fds[2].revents & POLLIN) != 0) (void)!read(wake_fd_, &count, sizeof count);
+  (void)progress_control();
   (void)progress();
   return {};
 }

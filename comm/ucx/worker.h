@@ -1,4 +1,8 @@
-// One UCX context with one worker, and how a thread sleeps on it.
+// One UCX context with two workers, and how a thread sleeps on them.
+//
+// One worker carries data and one control messages, so that the former can be given up as a whole
+// when UCX will not let go of the memory of a receive (the rest of a message from a stopped rank
+// may still come), while heartbeats go on.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -21,15 +25,25 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  ucp_worker_h handle() const { return worker_; }
   ucp_context_h context() const { return context_; }
   // What UCX was told, and the interfaces that it was given.
   const std::vector<Setting>& settings() const { return settings_; }
   const DeviceChoice& devices() const { return devices_; }
-  Result<std::string> address() const;
+  // Null after drop_data().
+  ucp_worker_h data() const { return data_.handle; }
+  ucp_worker_h control() const { return control_.handle; }
+  Result<std::string> data_address() const { return address(data_); }
+  Result<std::string> control_address() const { return address(control_); }
 
-  // Handles what has arrived, a bounded amount of it; false when there was nothing.
+  // Ends every request of the data worker, without a callback. Its endpoints are to be closed.
+  void drop_data();
+  // A new one, after drop_data().
+  Status renew_data();
+
+  // Handles what has arrived, a bounded amount of it; false when there was nothing. Control
+  // messages wait for every sixteenth call, or for sleep().
   bool progress();
+  bool progress_control();
   // Yields a little, then sleeps until something arrives, wake(), `until`, or 100 ms (wake-ups of
   // UCX have been known to get lost). With `sending`, at most a millisecond: room in a peer's
   // queue, for sends that wait for it, wakes nobody.
@@ -37,15 +51,25 @@ class Worker {
   void wake() const;
 
  private:
+  struct Half {
+    ucp_worker_h handle = nullptr;
+    int arrivals_fd = -1;  // belongs to the worker
+  };
   Worker() = default;
   Status start(const SettingsOptions& options);
+  Result<Half> make_half() const;
+  static Result<std::string> address(const Half& half);
+  static bool drain(const Half& half);
+  // False: something has come meanwhile.
+  static Result<bool> arm(const Half& half);
   Status doze(Deadline until, int most_milliseconds);
 
   std::vector<Setting> settings_;
   DeviceChoice devices_;
   ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
-  int arrivals_fd_ = -1;  // belongs to the worker
+  Half data_;
+  Half control_;
+  int turns_ = 0;
   int wake_fd_ = -1;
 };
 

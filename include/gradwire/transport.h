@@ -57,6 +57,7 @@ struct TransportCaps {
   // part falls below `least_segment_bytes`.
   std::size_t segment_bytes = 512 << 10;
   std::size_t least_segment_bytes = 512 << 10;
+  bool notes = false;         // tell(), take_notes() and what follows them work
 };
 
 // Bytes as they left and reached this rank since construction: payload of data messages plus every
@@ -69,10 +70,20 @@ struct TransportStats {
   std::uint64_t messages_received = 0;
 };
 
-// A rank of which the transport knows that it is gone.
+// A rank of which the transport knows that it is gone, or which gave up.
 struct LostPeer {
   int rank = -1;
   std::string reason;  // "no heartbeat for 5.0 s", "connection reset", "reported by rank 3: ..."
+  // False: the rank is there, but has a reason to end the operations of all (abort, a mismatch).
+  bool gone = true;
+  // Of one that is gone: false where it may live on beyond a network that fails.
+  bool certain = false;
+};
+
+// A few bytes from another rank beside the data.
+struct Note {
+  int from = -1;
+  std::vector<std::byte> bytes;
 };
 
 enum class Ticket : std::uint64_t {};
@@ -123,6 +134,27 @@ class Transport {
   // Spurious returns are allowed.
   virtual Status wait(Deadline until) = 0;
   virtual void wake() = 0;
+
+  // What ranks need when data does not flow any more; caps().notes says whether a backend has it.
+
+  // Sends at most kMostNoteBytes, also while data is stuck. Best effort, never blocks; in order
+  // where they arrive. Nothing to a rank that is lost, or from one.
+  static constexpr std::size_t kMostNoteBytes = 4096;
+  virtual void tell(int peer, ConstByteSpan note);
+  // What has come since the last call; wait() returns when a note comes.
+  virtual std::vector<Note> take_notes();
+  // All ranks that this one cannot reach any more, lost or closed, ascending; after rebuild(), of
+  // its survivors. With this rank itself among them: the others have given it up.
+  virtual std::vector<LostPeer> all_lost() const;
+  // Ends every open ticket before it returns, whatever the peers do: their memory is free then.
+  // Until rebuild() every post fails; heartbeats and notes go on. False: cannot.
+  virtual bool sever();
+  // Collective over `survivors` (job ranks, ascending, this one among them), which have agreed on
+  // them and on a `generation` that they have not used before. Ranks keep their numbers. Open
+  // tickets end, lost() is empty again, and no message of an earlier generation matches a later
+  // post. kPeerLost if one is lost meanwhile, kTimedOut at the deadline; it may then be called
+  // again, with other survivors.
+  virtual Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline until);
 };
 
 }  // namespace gradwire

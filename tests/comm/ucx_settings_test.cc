@@ -344,7 +344,7 @@ TEST(UcxAddresses, AForgedAddressIsRefused) {
   in_process({}, [] {
     Rendezvous rendezvous{.rank = 1, .size = 2, .job = "t", .store = make_inproc_store()};
     rendezvous.secret = "a secret";
-    const std::string forged = std::string(32, '\0') + "gw-ucx2 0 1 2 3 host\naddress";
+    const std::string forged = std::string(32, '\0') + "gw-ucx3 0 1 2 3 host space 3\naddress";
     const auto bytes = std::as_bytes(std::span(forged.data(), forged.size()));
     if (!rendezvous.store->set("ucx/0", bytes, deadline_in(1)).ok()) return std::string("set");
     const auto transport = make_ucx_transport(rendezvous);

@@ -1,0 +1,157 @@
+// The laws of Transport about going on after a loss: notes, sever() and rebuild().
+#include <algorithm>
+#include <string>
+
+#include "tests/laws/transport_laws.h"
+#include "tests/laws/transport_steps.h"
+
+namespace gradwire::laws {
+namespace {
+
+Bytes bytes_of(const std::string& text) {
+  Bytes bytes(text.size());
+  std::transform(text.begin(), text.end(), bytes.begin(),
+                 [](char c) { return static_cast<std::byte>(c); });
+  return bytes;
+}
+
+// Drives the transport until a note comes; one of rank -1 at the deadline.
+Note next_note(Transport& transport, std::vector<Note>& kept, Deadline until) {
+  while (kept.empty() && std::chrono::steady_clock::now() < until) {
+    if (!transport.progress().has_value()) break;
+    for (Note& note : transport.take_notes()) kept.push_back(std::move(note));
+    if (kept.empty() && !transport.wait(until).ok()) break;
+  }
+  if (kept.empty()) return {};
+  Note first = kept.front();
+  kept.erase(kept.begin());
+  return first;
+}
+
+// All tell each other that they are there, by notes.
+void meet_by_notes(Transport& transport, const std::vector<int>& ranks, std::vector<Note>& kept,
+                   Deadline until) {
+  for (const int peer : ranks) {
+    if (peer != transport.rank()) transport.tell(peer, bytes_of("here"));
+  }
+  for (std::size_t met = 1; met < ranks.size(); ++met) {
+    const Note note = next_note(transport, kept, until);
+    EXPECT_EQ(note.bytes, bytes_of("here"));
+  }
+}
+
+TEST_P(TransportLaws, NotesPassBesideTheDataInOrder) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    if (!transport->caps().notes) return;
+    const int other = 1 - transport->rank();
+    Bytes in(100), out = pattern(1 << 20, 1), large(Transport::kMostNoteBytes);
+    const Ticket stuck = post(*transport, {recv(other, tag(1), in)});  // that nothing answers yet
+    for (int i = 0; i < 10; ++i) transport->tell(other, bytes_of("note " + std::to_string(i)));
+    transport->tell(other, large);
+    std::vector<Note> kept;
+    for (int i = 0; i < 10; ++i) {
+      const Note note = next_note(*transport, kept, soon());
+      EXPECT_EQ(note.from, other);
+      EXPECT_EQ(note.bytes, bytes_of("note " + std::to_string(i)));
+    }
+    EXPECT_EQ(next_note(*transport, kept, soon()).bytes.size(), Transport::kMostNoteBytes);
+    Bytes end(100);
+    EXPECT_EQ(exchange(*transport, {send(other, tag(1), end)}, soon()).message(), "ok");
+    EXPECT_EQ(settle(*transport, stuck, soon()).message(), "ok");
+  });
+}
+
+TEST_P(TransportLaws, SeverEndsWhatIsOpenAtOnce) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    if (!transport->caps().notes) return;
+    const int other = 1 - transport->rank();
+    Bytes in(1 << 20), out(1 << 20);
+    const Ticket receive = post(*transport, {recv(other, tag(1), in)});
+    const Ticket sending = post(*transport, {send(other, tag(2), out)});
+    ASSERT_TRUE(transport->sever());
+    EXPECT_TRUE(transport->poll(receive).has_value());
+    EXPECT_TRUE(transport->poll(sending).has_value());
+    const Status later = exchange(*transport, {send(other, tag(3), out)}, soon());
+    EXPECT_FALSE(later.ok());
+    // Notes still pass, and nobody is lost.
+    std::vector<Note> kept;
+    meet_by_notes(*transport, {0, 1}, kept, soon());
+    ASSERT_EQ(transport->rebuild(std::vector{0, 1}, 1, soon()).message(), "ok");
+    EXPECT_FALSE(transport->lost().has_value());
+    Bytes fresh = pattern(300'000, 7), back(300'000);
+    EXPECT_EQ(exchange(*transport, {send(other, tag(1), fresh), recv(other, tag(1), back)}, soon())
+                  .message(),
+              "ok");
+    EXPECT_EQ(back, fresh);
+  });
+}
+
+// Rank 2 of 4 ends; the others go on, and meet nothing of what was sent before.
+void survivors_rebuild(const TransportBackend& backend, Fate fate) {
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    if (!transport->caps().notes) return;
+    std::vector<Note> kept;
+    meet_by_notes(*transport, {0, 1, 2, 3}, kept, deadline_in(20));
+    if (transport->rank() == 2) return backend.end(*transport, fate);
+    const std::vector<int> survivors{0, 1, 3};
+    const int rank = transport->rank();
+    Bytes stale = pattern(5000, 1), left = pattern(5000, 2), in(5000);
+    const int next = rank == 0 ? 1 : rank == 1 ? 3 : 0;
+    const int before = rank == 0 ? 3 : rank == 1 ? 0 : 1;
+    const Ticket never_taken = post(*transport, {send(next, tag(5), stale)});
+    EXPECT_EQ(first_lost(*transport, deadline_in(backend.notice_seconds)), 2);
+    const auto lost = transport->all_lost();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].rank, 2);
+    EXPECT_TRUE(lost[0].certain) << lost[0].reason;  // killed or stopped: it lives on nowhere
+    transport->cancel(never_taken);
+    (void)settle(*transport, never_taken, deadline_in(2));
+    meet_by_notes(*transport, survivors, kept, deadline_in(20));
+    ASSERT_EQ(transport->rebuild(survivors, 5, deadline_in(20)).message(), "ok");
+    EXPECT_FALSE(transport->lost().has_value());
+    for (const LostPeer& peer : transport->all_lost()) {  // one may have done all and closed
+      EXPECT_NE(peer.rank, 2) << peer.reason;
+    }
+    EXPECT_EQ(
+        exchange(*transport, {send(next, tag(5), left), recv(before, tag(5), in)}, deadline_in(20))
+            .message(),
+        "ok");
+    EXPECT_EQ(in, left);
+    EXPECT_EQ(exchange(*transport, {send(2, tag(6), left)}, deadline_in(5)).code(),
+              Code::kPeerLost);
+  };
+  backend.run(4, body, {{2, fate}}, 60);
+}
+
+TEST_P(TransportLaws, SurvivorsOfAKilledRankRebuild) {
+  survivors_rebuild(GetParam(), Fate::kKilled);
+}
+TEST_P(TransportLaws, SurvivorsOfAStoppedRankRebuild) {
+  survivors_rebuild(GetParam(), Fate::kStopped);
+}
+
+// A reason that is no loss ends with the rebuild.
+TEST_P(TransportLaws, ARankThatGivesUpIsStillThere) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    if (!transport->caps().notes) return;
+    if (transport->rank() == 0) {
+      transport->announce({.rank = 0, .reason = "does not want to", .gone = false});
+    }
+    EXPECT_EQ(first_lost(*transport, soon()), 0);
+    EXPECT_FALSE(transport->lost()->gone);
+    EXPECT_NE(transport->lost()->reason.find("does not want to"), std::string::npos);
+    EXPECT_TRUE(transport->all_lost().empty());
+    std::vector<Note> kept;
+    meet_by_notes(*transport, {0, 1}, kept, soon());
+    ASSERT_EQ(transport->rebuild(std::vector{0, 1}, 1, soon()).message(), "ok");
+    EXPECT_FALSE(transport->lost().has_value());
+    const int other = 1 - transport->rank();
+    Bytes out(10), in(10);
+    EXPECT_EQ(
+        exchange(*transport, {send(other, tag(1), out), recv(other, tag(1), in)}, soon()).message(),
+        "ok");
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::laws
