@@ -10,12 +10,23 @@ namespace gradwire {
 namespace {
 
 // Tag channels: point-to-point 1 bit | dtype 3 bits | slot 4 bits. With the dtype in the tag, ranks
-// that disagree about it never mix up elements: they time out, and the roll call says why. Slot 15
-// stays free for the roll call.
+// that disagree about it never mix up elements: they time out, and the roll call says why.
 std::uint32_t channel_of(bool point_to_point, DType dtype) {
   return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
 }
 constexpr int kMostSlots = 15;
+
+// The operation's part of its tags: the number, and 6 bits of what ranks must agree on beside dtype
+// and sizes. Messages of ranks that disagree never meet, so they time out, and the roll call says
+// why, instead of a sum of maxima. Two that differ in one of the three, roots by less than 64,
+// never have the same bits. Numbers wrap after 2^14 operations.
+std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) {
+  if (planned.peer >= 0) return number;
+  const auto bits = 19 * static_cast<std::uint64_t>(planned.kind) +
+                    7 * static_cast<std::uint64_t>(planned.operands.op) +
+                    static_cast<std::uint64_t>(planned.root + 1);
+  return (bits & 0x3f) << 14 | (number & 0x3fff);
+}
 
 }  // namespace
 
@@ -99,12 +110,16 @@ Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
   for (PlannedOperation& one : planned) {
     const std::uint64_t number = number_of(one);
     const DType dtype = one.operands.dtype;
-    Route route{group_, static_cast<std::uint32_t>(id_), number, channel_of(one.peer >= 0, dtype)};
+    Route route{group_, static_cast<std::uint32_t>(id_), tag_number(one, number),
+                channel_of(one.peer >= 0, dtype)};
     auto operation = std::make_unique<Operation>(
         Operation{.name = to_string(one.kind),
                   .number = number,
                   .dtype = to_string(dtype),
                   .elems = one.elems,
+                  .reduce = one.reduce,
+                  .root = one.root,
+                  .algorithm = one.algorithm,
                   .collective = one.peer < 0,
                   .started = now,
                   .deadline = until,

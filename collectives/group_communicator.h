@@ -42,13 +42,18 @@ class GroupCommunicator final : public Communicator {
   const CommunicatorOptions& options() const { return options_; }
   const std::shared_ptr<ProgressEngine>& engine() const { return engine_; }
   // The number of the next collective, on all ranks alike; used up.
-  std::uint64_t take_number() { return next_operation_++; }
+  std::uint64_t take_number() {
+    engine_->note_begun(static_cast<std::uint32_t>(id_), next_operation_);
+    return next_operation_++;
+  }
   Route route_of(std::uint64_t number) const {
     return {group_, static_cast<std::uint32_t>(id_), number, 0};
   }
   // For describe(): "; " and the note after the rest.
   void set_note(std::string note) { note_ = std::move(note); }
 
+  void abort(std::string_view reason) override { engine_->abort(std::string(reason)); }
+  Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -40,7 +41,9 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
   segmentation.least_segment_bytes = caps.least_segment_bytes;
   std::vector<int> group;
   for (int r = 0; r < transport->size(); ++r) group.push_back(r);
-  auto engine = std::make_shared<ProgressEngine>(std::move(transport));
+  auto engine = std::make_shared<ProgressEngine>(
+      std::move(transport), EngineOptions{.flight_folder = options.flight_folder,
+                                          .flight_operations = options.flight_operations});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
   return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,
@@ -67,6 +70,21 @@ Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options) {
   GW_TRY(check(transport.get(), options));
   return share_memory(world_over(std::move(transport), options), options.shared_bytes);
+}
+
+Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {
+  GW_ASSIGN(ProgressEngine::Successor successor,
+            engine_->shrink(*group_, static_cast<std::uint32_t>(id_),
+                            deadline.value_or(deadline_in(options_.deadline_seconds))));
+  const auto self = std::ranges::find(successor.group, job_rank(rank_));
+  const int rank = static_cast<int>(self - successor.group.begin());
+  constexpr int kRootId = 0;
+  (void)successor.engine->claim_id(kRootId);
+  auto left =
+      std::make_unique<GroupCommunicator>(std::move(successor.engine), std::move(successor.group),
+                                          rank, kRootId, options_, segmentation_);
+  left->use_links(links());
+  return std::unique_ptr<Communicator>(std::move(left));
 }
 
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,

@@ -40,6 +40,17 @@ std::optional<Collective> collective_of(OpKind kind) {
 
 bool point_to_point(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
+bool reduces(OpKind kind) {
+  return kind == OpKind::kReduce || kind == OpKind::kAllReduce || kind == OpKind::kAllReduceFused ||
+         kind == OpKind::kReduceScatter || kind == OpKind::kReduceScatterV ||
+         kind == OpKind::kExclusiveScan;
+}
+
+bool has_root(OpKind kind) {
+  return kind == OpKind::kBroadcast || kind == OpKind::kReduce || kind == OpKind::kGather ||
+         kind == OpKind::kGatherV || kind == OpKind::kScatter || kind == OpKind::kScatterV;
+}
+
 // Elements of one row, or of the tensor where there are no rows.
 std::int64_t row_elems(const OpCall& call, const Extent& extent, int size) {
   return call.kind == OpKind::kAllToAll ? extent.in / size : extent.agreed;
@@ -96,12 +107,13 @@ Result<std::string_view> Planner::algorithm_for(OpKind kind, std::int64_t bytes,
   return resolve_algorithm(*collective, wanted, counted);
 }
 
-Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
-                                      std::string_view wanted) {
+Result<Planner::Chosen> Planner::schedule_of(const OpCall& call, const Extent& extent,
+                                             std::string_view wanted) {
   const std::optional<Collective> collective = collective_of(call.kind);
   if (!collective) {
-    return call.kind == OpKind::kSend ? point_to_point_send(rank_, size_, call.peer, extent.in)
-                                      : point_to_point_recv(rank_, size_, call.peer, extent.out);
+    return call.kind == OpKind::kSend
+               ? Chosen{point_to_point_send(rank_, size_, call.peer, extent.in), "direct"}
+               : Chosen{point_to_point_recv(rank_, size_, call.peer, extent.out), "direct"};
   }
   ScheduleRequest request{.collective = *collective,
                           .rank = rank_,
@@ -115,7 +127,7 @@ Result<Schedule> Planner::schedule_of(const OpCall& call, const Extent& extent,
   request.stretch_elems = kStretchBytes / width;
   const std::int64_t elems = all_elems(call, *collective, request.elems, size_);
   GW_ASSIGN(request.algorithm, algorithm_for(call.kind, elems < 0 ? elems : elems * width, wanted));
-  return make_schedule(request);
+  return Chosen{make_schedule(request), request.algorithm};
 }
 
 Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) {
@@ -129,7 +141,11 @@ Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& opti
                       .dtype = extent.dtype,
                       .op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op,
                       .stream = options.stream};
-  GW_ASSIGN(planned.schedule, schedule_of(call, extent, options.algorithm));
+  if (reduces(call.kind)) planned.reduce = to_string(call.op);
+  if (has_root(call.kind)) planned.root = call.peer;
+  GW_ASSIGN(Chosen chosen, schedule_of(call, extent, options.algorithm));
+  planned.schedule = std::move(chosen.schedule);
+  planned.algorithm = chosen.algorithm;
   if (call.kind == OpKind::kAllReduceFused) {
     GW_TRY(fuse(planned, call, extent, options));
   } else if (options.factor != 1) {

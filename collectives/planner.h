@@ -27,6 +27,9 @@ struct PlannedOperation {
   Operands operands = {};
   std::int64_t elems = -1;              // that all ranks must agree on; -1 where there are none
   int peer = -1;                        // of a send or recv; else -1
+  std::string_view reduce = {};         // the caller's ReduceOp, where something is reduced
+  int root = -1;                        // where there is one
+  std::string_view algorithm = {};      // of the schedule; a literal
   std::function<Status()> before = {};  // may be empty, as `after`
   std::function<Status()> after = {};
 };
@@ -60,7 +63,11 @@ class Planner {
   }
 
  private:
-  Result<Schedule> schedule_of(const OpCall& call, const Extent& extent, std::string_view wanted);
+  struct Chosen {
+    Schedule schedule;
+    std::string_view algorithm;
+  };
+  Result<Chosen> schedule_of(const OpCall& call, const Extent& extent, std::string_view wanted);
   Status fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,
               const OpOptions& options) const;
   Status premultiply(PlannedOperation& planned, const Extent& extent, double factor) const;

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "collectives/roll_call.h"
-
 namespace gradwire {
 namespace {
 
@@ -26,24 +24,22 @@ constexpr int kTurnsBetweenLooks = 4096;
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.5e-3;
 constexpr double kAttentive = 20e-3;
-// An idle transport is driven this often (heartbeats want once a second).
-constexpr double kLongNap = 0.25;
+// An idle transport is driven this often: a roll call waits for an answer 0.4 s.
+constexpr double kLongNap = 0.1;
 // While memory is waited for, the transport is looked at this often (heartbeats, verdicts).
 constexpr std::chrono::milliseconds kBellNap{50};
 constexpr std::chrono::milliseconds kMixedNap{1};
-// After a time-out: how long ranks may take to answer the roll call, and cancelled messages to
-// settle. Together less than the second that an operation may end late.
-constexpr double kRollCall = 0.4;
-constexpr double kSettle = 0.4;
 
 }  // namespace
 
-ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport)
+ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptions options)
     : transport_(std::move(transport)),
       rank_(transport_->rank()),
       size_(transport_->size()),
       describe_(transport_->describe()),
       crowded_(size_ > static_cast<int>(std::thread::hardware_concurrency())),
+      options_(std::move(options)),
+      recorder_(options_.flight_operations),
       last_submit_(Clock::now()),
       ids_(kIds, false),
       thread_([this] { run(); }) {}
@@ -69,6 +65,12 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
     operation->work->finish(failure_);
     return failure_;
   }
+  const Route& route = operation->execution->route();
+  operation->flight = recorder_.begin({.communicator = route.communicator,
+                                       .number = operation->number,
+                                       .collective = operation->collective,
+                                       .signature = signature_of(*operation),
+                                       .algorithm = operation->algorithm});
   incoming_.push_back(std::move(operation));
   ++outstanding_;
   has_incoming_ = true;
@@ -118,6 +120,23 @@ void ProgressEngine::cancel() {
   work_to_do_.notify_one();
 }
 
+// Runs `action` while nobody else drives.
+void ProgressEngine::with_baton(const std::function<void()>& action) {
+  std::unique_lock lock(mutex_);
+  ++waiters_;
+  while (driven_) {
+    wake_driver();
+    baton_free_.wait_for(lock, std::chrono::milliseconds(10));
+  }
+  driven_ = true;
+  lock.unlock();
+  action();
+  lock.lock();
+  driven_ = false;
+  if (--waiters_ > 0) baton_free_.notify_all();
+  work_to_do_.notify_one();
+}
+
 Status ProgressEngine::status() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -141,6 +160,7 @@ std::vector<std::uint64_t> ProgressEngine::free_ids() const {
 bool ProgressEngine::claim_id(int id) {
   const std::lock_guard lock(mutex_);
   if (ids_[static_cast<std::size_t>(id)]) return false;
+  recorder_.forget(static_cast<std::uint32_t>(id));
   ids_[static_cast<std::size_t>(id)] = true;
   return true;
 }
@@ -164,6 +184,7 @@ bool ProgressEngine::turn() {
   }
   moved = moved || settled.value() > 0;
   if (moved || polling_ > 0) moved = advance_all(!moved) || moved;
+  if (!moved) read_notes();
   return moved;
 }
 
@@ -215,6 +236,9 @@ bool ProgressEngine::advance_all(bool polling_alone) {
 
 void ProgressEngine::end(Operation& operation, Status status) {
   take_stats();
+  recorder_.end(operation.flight,
+                status.ok() ? FlightRecord::State::kDone : FlightRecord::State::kFailed,
+                operation.execution->bytes_sent(), std::move(operation.waited_for));
   operation.work->finish(std::move(status));
   --outstanding_;
   if (waiters_ > 0) {
@@ -308,68 +332,6 @@ void ProgressEngine::wake_driver() {
   if (!asleep_) return;
   if (transport_) transport_->wake();
   if (bell_) bell_->ring();
-}
-
-// Ends every operation, for good. The verdict goes out first: others may be waiting for this rank.
-void ProgressEngine::fail(Operation* culprit, Status cause) {
-  if (failed_ && active_.empty()) return;
-  failed_ = true;
-  if (culprit == nullptr && !active_.empty()) culprit = active_.front().get();
-  const Failure failure = investigate(culprit, std::move(cause));
-  const Deadline now = Clock::now();
-  std::vector<Status> outcomes;
-  Status first = failure.cause;
-  for (const auto& operation : active_) {
-    outcomes.push_back(outcome_of(*operation, failure, *transport_, now));
-    if (operation.get() == culprit) first = outcomes.back();
-  }
-  if (const auto verdict = verdict_of(culprit, failure, *transport_))
-    transport_->announce(*verdict);
-  for (auto& operation : active_) operation->execution->cancel(*transport_);
-  const bool settled = settle_all() && !unsettled_;
-  {
-    const std::lock_guard lock(mutex_);
-    if (failure_.ok()) failure_ = first;
-    // The operands must not be touched once their owners have them back.
-    if (!settled) transport_.reset();
-  }
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    if (settled) active_[i]->execution->release(pool_);
-    end(*active_[i], outcomes[i]);
-  }
-  active_.clear();
-  polling_ = 0;
-}
-
-// Who is to blame. After a time-out without a verdict of the transport's own, the ranks ask around.
-Failure ProgressEngine::investigate(const Operation* culprit, Status cause) {
-  Failure failure{std::move(cause), transport_->lost(), {}, rank_};
-  if (failure.cause.code() != Code::kTimedOut || failure.lost) return failure;
-  if (culprit == nullptr || !culprit->collective) return failure;
-  const std::string own = description_of(*culprit);
-  const RollCall call = take_roll_call(*transport_, culprit->execution->route(), own, kRollCall);
-  unsettled_ = !call.settled;
-  failure.lost = transport_->lost();
-  failure.missing = call.missing;
-  if (!call.disagreement.empty()) {
-    failure.cause = Status(Code::kRankMismatch, call.disagreement + ", this rank " + own);
-  }
-  return failure;
-}
-
-bool ProgressEngine::settle_all() {
-  const Deadline until = deadline_in(kSettle);
-  while (true) {
-    const Result<int> progressed = transport_->progress();
-    bool settled = true;
-    for (auto& operation : active_) {
-      settled = operation->execution->settled(*transport_) && settled;
-    }
-    if (settled) return true;
-    const Deadline now = Clock::now();
-    if (now >= until || !progressed.has_value()) return false;
-    if (!transport_->wait(std::min(until, now + std::chrono::milliseconds(5))).ok()) return false;
-  }
 }
 
 // The engine's own thread.

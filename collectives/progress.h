@@ -14,10 +14,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "collectives/failure.h"
+#include "collectives/flight_recorder.h"
 #include "collectives/operation.h"
 #include "collectives/scratch_pool.h"
 #include "comm/shm/bell.h"
@@ -26,9 +29,16 @@
 
 namespace gradwire {
 
+struct EngineOptions {
+  std::string flight_folder = {};       // where a failure leaves the flight record; none if empty
+  std::size_t flight_operations = 256;  // that it holds
+  std::uint32_t generation = 0;         // how often the ranks have shrunk
+  std::vector<int> left_behind = {};    // ranks of the job that were lost with that, ascending
+};
+
 class ProgressEngine {
  public:
-  explicit ProgressEngine(std::unique_ptr<Transport> transport);
+  explicit ProgressEngine(std::unique_ptr<Transport> transport, EngineOptions options = {});
   // Ends what is open with kCancelled, then closes the transport.
   ~ProgressEngine();
   ProgressEngine(const ProgressEngine&) = delete;
@@ -43,8 +53,24 @@ class ProgressEngine {
   bool wait(const WorkState& work, std::optional<Deadline> until);
   // Ends every operation with kCancelled.
   void cancel();
+  // The same, and returns when they have ended; the others are told `reason`. Nothing if the engine
+  // has failed before.
+  void abort(const std::string& reason);
+  // Collective over the survivors of `group`: an engine of theirs, with this one's transport.
+  // Errors: agree_and_rebuild's, kInvalidArgument if nothing has failed, kUnsupported if the
+  // transport had to be given up or is gone already.
+  struct Successor {
+    std::shared_ptr<ProgressEngine> engine;
+    std::vector<int> group;  // job ranks, in the old order
+  };
+  Result<Successor> shrink(const std::vector<int>& group, std::uint32_t communicator,
+                           Deadline deadline);
   // The first failure, or ok.
   Status status() const;
+  // A collective of that communicator that this rank may finish without submit().
+  void note_begun(std::uint32_t communicator, std::uint64_t number) {
+    recorder_.note_begun(communicator, number);
+  }
   // Where the driver sleeps while it waits for memory alone. Before the first operation that polls.
   void listen_to(std::shared_ptr<shm::Bell> bell) {
     const std::lock_guard lock(mutex_);
@@ -65,7 +91,10 @@ class ProgressEngine {
   void release_id(int id);
 
  private:
+  void with_baton(const std::function<void()>& action);
   bool turn();
+  void read_notes();
+  bool is_old(const EngineNote& proposal) const;
   bool accept();
   bool advance_all(bool polling_alone);
   void look_around(Deadline now);
@@ -75,8 +104,8 @@ class ProgressEngine {
   void wake_driver();
   void end(Operation& operation, Status status);
   void fail(Operation* culprit, Status cause);
-  Failure investigate(const Operation* culprit, Status cause);
   bool settle_all();
+  void write_flight_record(const Failure& failure, const Status& status) const;
   void run();
   void take_stats();
 
@@ -85,6 +114,8 @@ class ProgressEngine {
   int size_;
   std::string describe_;
   bool crowded_;  // more ranks than processors
+  EngineOptions options_;
+  FlightRecorder recorder_;
 
   mutable std::mutex mutex_;
   std::condition_variable baton_free_;  // for waiters: the baton is free, or something has ended
@@ -110,7 +141,6 @@ class ProgressEngine {
   ScratchPool pool_;
   int polling_ = 0;  // active operations that poll
   bool failed_ = false;
-  bool unsettled_ = false;  // the transport still holds memory that it must not touch any more
 
   std::thread thread_;
 };

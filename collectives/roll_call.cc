@@ -1,91 +1,92 @@
 #include "collectives/roll_call.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
-#include <optional>
+#include <set>
 
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kBytes = 96;
-using Text = std::array<char, kBytes>;  // padded with zeros
+using Standing = EngineNote::Standing;
 
-Text text_of(std::string_view description) {
-  Text text{};
-  std::memcpy(text.data(), description.data(), std::min(description.size(), kBytes - 1));
-  return text;
+std::string told(const FlightRecord& record) {
+  return to_string(record.signature) + " (operation " + std::to_string(record.number) + ")";
 }
 
-struct Answer {
-  int peer = 0;
-  Text text{};
-  std::optional<Ticket> send = {};
-  std::optional<Ticket> recv = {};
-  bool arrived = false;
-};
-
-void look(Transport& transport, Answer& answer) {
-  if (answer.send && transport.poll(*answer.send)) answer.send.reset();
-  if (!answer.recv) return;
-  const std::size_t bytes = transport.received(*answer.recv, 0);
-  if (const auto outcome = transport.poll(*answer.recv)) {
-    answer.arrived = outcome->ok() && bytes == kBytes;
-    answer.recv.reset();
+void note_answer(RollCall& call, int from, const EngineNote& answer, const Question& question) {
+  call.answered.push_back(from);
+  if (answer.standing == Standing::kNotBegun) {
+    if (call.absent.empty()) call.absent_do = answer.text;
+    call.absent.push_back(from);
   }
-}
-
-bool is_open(const Answer& answer) { return answer.send || answer.recv; }
-bool is_awaited(const Answer& answer) { return answer.recv.has_value(); }
-
-template <typename Predicate>
-void look_until(Transport& transport, std::vector<Answer>& answers, double seconds,
-                const Predicate& pending) {
-  const Deadline until = deadline_in(seconds);
-  while (true) {
-    if (!transport.progress().has_value()) return;
-    for (Answer& answer : answers) look(transport, answer);
-    const Deadline now = std::chrono::steady_clock::now();
-    if (std::ranges::none_of(answers, pending) || now >= until) return;
-    if (!transport.wait(std::min(until, now + std::chrono::milliseconds(5))).ok()) return;
+  const bool described = answer.standing == Standing::kRuns || answer.standing == Standing::kDone;
+  if (described && !answer.text.empty() && answer.text != question.description &&
+      call.disagreement.empty()) {
+    call.disagreement = "rank " + std::to_string(from) +
+                        (answer.standing == Standing::kRuns ? " runs " : " has run ") + answer.text;
   }
 }
 
 }  // namespace
 
-RollCall take_roll_call(Transport& transport, const Route& route, std::string_view description,
-                        double seconds) {
+void answer(Transport& transport, int to, const EngineNote& ask, const FlightRecorder& recorder,
+            const Status& failure) {
+  EngineNote note{.kind = EngineNote::Kind::kAnswer,
+                  .communicator = ask.communicator,
+                  .operation = ask.operation};
+  if (const auto record = recorder.find(ask.communicator, ask.operation)) {
+    const bool runs = record->state == FlightRecord::State::kRunning;
+    note.standing = runs ? Standing::kRuns : Standing::kDone;
+    note.text = to_string(record->signature);
+  } else if (recorder.has_begun(ask.communicator, ask.operation)) {
+    note.standing = Standing::kDone;  // or about to be: it is not waiting for messages
+  } else {
+    note.standing = Standing::kNotBegun;
+    if (const auto last = recorder.last_of(ask.communicator)) note.text = told(*last);
+  }
+  if (!failure.ok() && note.standing == Standing::kNotBegun) {
+    note.standing = Standing::kFailed;  // it would have come
+    note.text = failure.message();
+  }
+  transport.tell(to, encode(note));
+}
+
+RollCall take_roll_call(Transport& transport, const Question& question,
+                        const FlightRecorder& recorder, double seconds) {
   RollCall call;
-  const auto tag = Tag::make(route.communicator, route.operation, kRollCallChannel);
-  if (!tag.has_value()) return call;
-  Text own = text_of(description);
-  std::vector<Answer> answers;
-  for (const int peer : *route.group) {
-    if (peer != transport.rank()) answers.push_back({.peer = peer});
-  }
-  const auto bytes_of = [](Text& text) { return std::as_writable_bytes(std::span(text)); };
-  for (Answer& answer : answers) {
-    const Transfer send{Transfer::Kind::kSend, answer.peer, tag.value(), bytes_of(own), {}};
-    const Transfer recv{Transfer::Kind::kRecv, answer.peer, tag.value(), bytes_of(answer.text), {}};
-    if (auto ticket = transport.post({&send, 1}, {}); ticket.has_value())
-      answer.send = ticket.value();
-    if (auto ticket = transport.post({&recv, 1}, {}); ticket.has_value())
-      answer.recv = ticket.value();
-  }
-  look_until(transport, answers, seconds, is_awaited);
-  for (Answer& answer : answers) {
-    if (answer.arrived && answer.text != own && call.disagreement.empty()) {
-      answer.text.back() = 0;
-      call.disagreement = "rank " + std::to_string(answer.peer) + " runs " + answer.text.data();
+  std::set<int> asked;
+  const auto forget_lost = [&] {
+    for (const LostPeer& lost : transport.all_lost()) asked.erase(lost.rank);
+  };
+  asked.insert(question.group.begin(), question.group.end());
+  asked.erase(transport.rank());
+  forget_lost();
+  const EngineNote ask{.kind = EngineNote::Kind::kAsk,
+                       .communicator = question.communicator,
+                       .operation = question.operation,
+                       .text = question.description};
+  for (const int rank : asked) transport.tell(rank, encode(ask));
+  const Deadline until = deadline_in(seconds);
+  while (true) {
+    if (!transport.progress().has_value()) break;
+    for (const Note& note : transport.take_notes()) {
+      const auto heard = decode_note(note.bytes, transport.size());
+      if (!heard) continue;
+      // Proposals come again.
+      if (heard->kind == EngineNote::Kind::kAsk) answer(transport, note.from, *heard, recorder, {});
+      const bool wanted = heard->kind == EngineNote::Kind::kAnswer &&
+                          heard->communicator == question.communicator &&
+                          heard->operation == question.operation;
+      if (wanted && asked.erase(note.from) > 0) note_answer(call, note.from, *heard, question);
     }
-    if (!answer.arrived) call.missing.push_back(answer.peer);
-    if (answer.send) transport.cancel(*answer.send);
-    if (answer.recv) transport.cancel(*answer.recv);
+    forget_lost();
+    const Deadline now = std::chrono::steady_clock::now();
+    if (asked.empty() || now >= until) break;
+    if (!transport.wait(std::min(until, now + std::chrono::milliseconds(20))).ok()) break;
   }
-  std::ranges::sort(call.missing);
-  look_until(transport, answers, 0.1, is_open);
-  call.settled = std::ranges::none_of(answers, is_open);
+  call.silent.assign(asked.begin(), asked.end());
+  std::ranges::sort(call.absent);
+  std::ranges::sort(call.answered);
   return call;
 }
 

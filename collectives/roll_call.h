@@ -1,28 +1,40 @@
-// When an operation's deadline passes: who is missing? Every rank that has given up on the
-// operation says so to all others and listens for a moment. A rank that only waits for a missing
-// one answers, the missing one does not; so all name the same culprit, not their neighbour.
+// When an operation fails: who is there, and where are they? Whoever has given up on it asks all
+// others; every rank's engine answers at once, whatever its caller does. So a rank that only waits
+// for a missing one is not taken for it, and all name the same culprit, not their neighbour.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "collectives/executor.h"
+#include "collectives/flight_recorder.h"
+#include "collectives/notes.h"
 #include "gradwire/transport.h"
 
 namespace gradwire {
 
-struct RollCall {
-  std::vector<int> missing;  // job ranks that did not answer, ascending
-  std::string disagreement;  // "rank 2 runs barrier", if one answered with another description
-  bool settled = true;       // false: the transport still holds memory of the call
+struct Question {
+  std::vector<int> group;  // job ranks
+  std::uint32_t communicator = 0;
+  std::uint64_t operation = 0;
+  std::string description = {};  // to_string() of its signature
 };
 
-// Blocks for at most `seconds`, less when all have answered or the transport finds a rank lost.
-// `description` is what the ranks must agree on. Uses the operation's tag on kRollCallChannel.
-RollCall take_roll_call(Transport& transport, const Route& route, std::string_view description,
-                        double seconds);
+struct RollCall {
+  std::vector<int> silent = {};   // job ranks that did not answer, ascending
+  std::vector<int> absent = {};   // that have not begun the operation, ascending
+  std::string absent_do = {};     // what the first of these did last; may be empty
+  std::string disagreement = {};  // "rank 2 runs barrier", if one answered another description
+  std::vector<int> answered = {};
+};
 
-inline constexpr std::uint32_t kRollCallChannel = 255;
+// Blocks for at most `seconds`, less when all that are not lost have answered. Answers others
+// meanwhile.
+RollCall take_roll_call(Transport& transport, const Question& question,
+                        const FlightRecorder& recorder, double seconds);
+
+// Answers a note of kind kAsk. `failure`: of this rank, if it has given up.
+void answer(Transport& transport, int to, const EngineNote& ask, const FlightRecorder& recorder,
+            const Status& failure);
 
 }  // namespace gradwire

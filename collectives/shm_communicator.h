@@ -39,6 +39,11 @@ class ShmCommunicator final : public Communicator {
   LinkModel links() const override { return group_->links(); }
   void use_links(const LinkModel& links) override { group_->use_links(links); }
 
+  void abort(std::string_view reason) override { group_->abort(reason); }
+  // The survivors go on over messages.
+  Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override {
+    return group_->shrink(deadline);
+  }
   Result<Buffer> allocate(std::size_t bytes) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;

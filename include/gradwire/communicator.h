@@ -89,6 +89,9 @@ struct CommunicatorOptions {
   // Bytes of the host's memory that its ranks share at most; 0: half of it.
   std::size_t shared_bytes = 0;
   LinkModel links = {};  // what "auto" chooses by; equal on all ranks
+  // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
+  std::string flight_folder = {};
+  std::size_t flight_operations = 256;  // that are remembered
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work
@@ -130,6 +133,20 @@ class Communicator {
   // Between operations, the same on all ranks: later calls, and communicators split off later,
   // choose by these.
   virtual void use_links(const LinkModel& links) = 0;
+  // Ends all operations of this rank with kCancelled; the others' end too, and say that this rank
+  // gave `reason`. Nothing after a failure.
+  virtual void abort(std::string_view reason) = 0;
+  // Collective over the ranks of this communicator that are left after a failure, the first error
+  // of status() (ranks that have not noticed are made to fail): a communicator of them, in the old
+  // order, over the same transport. This one and its relatives stay finished, and cannot shrink
+  // again: of several that were split from one another, all ranks shrink the same one, once.
+  // Blocks, at most a second longer than the deadline (default: deadline_seconds from the call on),
+  // at which ranks that live but have not called are left behind. No store and no rank in
+  // particular is needed. kPeerLost: this rank is isolated (of a network that falls apart the side
+  // with more ranks goes on, of equal ones that with the lowest rank) or was left behind.
+  // kInvalidArgument: nothing has failed. kUnsupported: not over this transport.
+  virtual Result<std::unique_ptr<Communicator>> shrink(
+      std::optional<Deadline> deadline = std::nullopt) = 0;
 
   // Collective. Ranks with equal `color` form a group ordered by `key`, then by old rank; a
   // negative color takes part and receives null.

@@ -159,6 +159,67 @@ TEST(CommunicatorLoss, DtypesThatDifferAreAMismatchAtTheDeadline) {
   }
 }
 
+// Every rank says that ranks disagree, and what one of them runs beside what it runs itself.
+void expect_mismatch(const std::vector<Outcome>& outcomes, const std::string& one,
+                     const std::string& other) {
+  int both = 0;
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+    EXPECT_LT(outcome.seconds, 5);
+    const std::string said = text(outcome.first);
+    both += said.find(one) != std::string::npos && said.find(other) != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(both, static_cast<int>(outcomes.size())) << text(outcomes.front().first);
+}
+
+TEST(CommunicatorLoss, ReductionsThatDifferAreAMismatch) {
+  World world(3, 0.5);
+  expect_mismatch(
+      outcomes_of(world,
+                  [&](int r) {
+                    std::vector<float> data(8, 1.0f);
+                    const ReduceOp op = r == 1 ? ReduceOp::kMax : ReduceOp::kSum;
+                    return wait_for(world.at(r).all_reduce(view_of(std::span(data)), op));
+                  }),
+      "all_reduce of 8 f32 sum", "all_reduce of 8 f32 max");
+}
+
+TEST(CommunicatorLoss, RootsThatDifferAreAMismatch) {
+  World world(2, 0.5);  // of three, one might have got what it wanted
+  expect_mismatch(outcomes_of(world,
+                              [&](int r) {
+                                std::vector<float> data(8, 1.0f);
+                                return wait_for(world.at(r).broadcast(view_of(std::span(data)),
+                                                                      r == 1 ? 1 : 0));
+                              }),
+                  "broadcast of 8 f32 with root 0", "broadcast of 8 f32 with root 1");
+}
+
+TEST(CommunicatorLoss, AnotherOrderIsAMismatch) {
+  World world(2, 0.5);
+  expect_mismatch(outcomes_of(world,
+                              [&](int r) {
+                                std::vector<float> data(8, 1.0f);
+                                const TensorView all = view_of(std::span(data));
+                                if (r == 0) {
+                                  const Status first = wait_for(world.at(0).barrier());
+                                  if (!first.ok()) return first;
+                                  return wait_for(world.at(0).all_reduce(all, ReduceOp::kSum));
+                                }
+                                const Status first =
+                                    wait_for(world.at(1).all_reduce(all, ReduceOp::kSum));
+                                if (!first.ok()) return first;
+                                return wait_for(world.at(1).barrier());
+                              }),
+                  "barrier", "all_reduce of 8 f32 sum");
+}
+
+TEST(CommunicatorLoss, CountsThatDifferAreReportedWithBoth) {
+  World world(2, 5);
+  expect_mismatch(outcomes_of(world, [&](int r) { return sum(world.at(r), r == 0 ? 1000 : 1001); }),
+                  "all_reduce of 1000 f32 sum", "all_reduce of 1001 f32 sum");
+}
+
 TEST(CommunicatorLoss, AnOperationThatOthersDoNotRunIsAMismatch) {
   World world(3, 0.3);
   const auto outcomes = outcomes_of(

@@ -1,0 +1,205 @@
+#include "collectives/failure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+// Stands in a verdict whose reason is that ranks disagree, so that all report the same code.
+constexpr std::string_view kDisagreement = "ranks disagree";
+constexpr std::string_view kHearsay = "reported by rank";
+constexpr std::string_view kTookNoPart = "took no part";
+// An operation may end a second late. This is for the roll call; what follows it is quick.
+constexpr double kRollCallSeconds = 0.4;
+
+double seconds_between(Deadline from, Deadline to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// "all_reduce (operation 41)"
+std::string name_of(const Operation& operation) {
+  return format("%s (operation %llu)", std::string(operation.name).c_str(),
+                static_cast<unsigned long long>(operation.number));
+}
+
+std::string deadline_of(const Operation& operation) {
+  return format(" (deadline %.1f s)", seconds_between(operation.started, operation.deadline));
+}
+
+std::vector<int> union_of(const std::vector<int>& a, const std::vector<int>& b) {
+  std::vector<int> all;
+  std::ranges::set_union(a, b, std::back_inserter(all));
+  return all;
+}
+
+std::vector<int> ranks_of(const std::vector<LostPeer>& peers) {
+  std::vector<int> ranks;
+  for (const LostPeer& peer : peers) ranks.push_back(peer.rank);
+  return ranks;
+}
+
+// "rank 2: killed; rank 3: no heartbeat for 5.0 s"
+std::string reasons_of(const std::vector<LostPeer>& peers) {
+  std::string text;
+  for (const LostPeer& peer : peers) {
+    text += format(text.empty() ? "rank %d: " : "; rank %d: ", peer.rank) + peer.reason;
+  }
+  return text;
+}
+
+// Ranks that the operation's time-out is to be blamed on.
+std::vector<int> missing(const Failure& failure) {
+  return union_of(failure.call.silent, failure.call.absent);
+}
+
+std::string missing_text(const Failure& failure) {
+  std::string text(kTookNoPart);
+  if (failure.call.absent.empty()) return text + ", no answer";
+  if (failure.call.absent_do.empty()) return text;
+  return text + ", " + (missing(failure).size() == 1 ? "its" : "one's") + " last is " +
+         failure.call.absent_do;
+}
+
+// Whether the ranks that this one does not hear are the larger side (survivor_vote.h has the rule).
+bool outvoted(const Failure& failure, const std::vector<int>& group) {
+  std::vector<int> beyond = failure.call.silent;
+  std::vector<int> here = group;
+  for (const LostPeer& lost : failure.lost) {
+    std::erase(here, lost.rank);
+    if (!lost.certain && std::ranges::find(group, lost.rank) != group.end()) {
+      beyond.push_back(lost.rank);
+    }
+  }
+  std::erase_if(here, [&](int rank) { return std::ranges::find(beyond, rank) != beyond.end(); });
+  if (beyond.empty() || here.empty()) return false;
+  if (here.size() != beyond.size()) return here.size() < beyond.size();
+  return std::ranges::min(beyond) < std::ranges::min(here);
+}
+
+// Of all that cannot be reached, those that are part of why.
+std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostPeer>& verdict) {
+  std::vector<LostPeer> lost = transport.all_lost();
+  std::erase_if(lost, [&](const LostPeer& peer) {
+    const bool named = verdict && verdict->rank == peer.rank;
+    return !named && (peer.reason == "closed" || peer.rank == transport.rank());
+  });
+  return lost;
+}
+
+Status lost_outcome(const std::string& place, const std::string& deadline, const Failure& failure) {
+  const LostPeer& verdict = *failure.verdict;
+  if (verdict.reason.find(kDisagreement) != std::string::npos) {
+    return {Code::kRankMismatch,
+            format("rank %d lost in ", verdict.rank) + place + ": " + verdict.reason + deadline};
+  }
+  const std::vector<int> lost = ranks_of(failure.lost);
+  if (lost.size() < 2 || std::ranges::find(lost, verdict.rank) == lost.end()) {
+    return {Code::kPeerLost,
+            format("rank %d lost in ", verdict.rank) + place + ": " + verdict.reason + deadline};
+  }
+  return {Code::kPeerLost,
+          ranks_text(lost) + " lost in " + place + ": " + reasons_of(failure.lost) + deadline};
+}
+
+}  // namespace
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  }
+  return ranks.empty() ? "no rank" : text;
+}
+
+Failure investigate(Transport& transport, const Operation* culprit, Status cause,
+                    const FlightRecorder& recorder) {
+  Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
+  failure.rank = transport.rank();
+  failure.lost = gone(transport, failure.verdict);
+  const Code code = failure.cause.code();
+  const bool asks = code == Code::kTimedOut || code == Code::kRankMismatch;
+  if (!transport.caps().notes || culprit == nullptr || !culprit->collective) return failure;
+  const Route& route = culprit->execution->route();
+  if (asks && !failure.verdict) {
+    const std::string own = to_string(signature_of(*culprit));
+    failure.call =
+        take_roll_call(transport, {*route.group, route.communicator, culprit->number, own},
+                       recorder, kRollCallSeconds);
+    failure.verdict = transport.lost();
+    failure.lost = gone(transport, failure.verdict);
+    if (!failure.call.disagreement.empty()) {
+      const std::string before =
+          code == Code::kRankMismatch ? std::string(failure.cause.message()) + "; " : "";
+      failure.cause =
+          Status(Code::kRankMismatch, before + failure.call.disagreement + ", this rank " + own);
+    }
+  }
+  failure.isolated = outvoted(failure, *route.group);
+  return failure;
+}
+
+Status outcome_of(const Operation& operation, const Failure& failure, const Transport& transport,
+                  Deadline now) {
+  const std::string place =
+      name_of(operation) + format(" after %.1f s", seconds_between(operation.started, now));
+  const std::string deadline = deadline_of(operation);
+  const std::string cause(failure.cause.message());
+  const Code code = failure.cause.code();
+  if (code == Code::kCancelled) return {code, place + ": " + cause};
+  if (code == Code::kRankMismatch) {
+    return {code, std::string(kDisagreement) + " in " + place + ": " + cause};
+  }
+  if (failure.isolated) {
+    std::string why = reasons_of(failure.lost);
+    if (!failure.call.silent.empty()) {
+      why += (why.empty() ? "" : "; ") + ("no answer from " + ranks_text(failure.call.silent));
+    }
+    return {Code::kPeerLost,
+            format("rank %d isolated in ", failure.rank) + place + ": " + why + deadline};
+  }
+  if (failure.verdict) return lost_outcome(place, deadline, failure);
+  // Whom the roll call did not find is called what the others are told that it is.
+  if (code == Code::kTimedOut && !missing(failure).empty()) {
+    return {code, ranks_text(missing(failure)) + " lost in " + place + ": " +
+                      missing_text(failure) + deadline};
+  }
+  if (code == Code::kTimedOut) {
+    return {code, format("rank %d timed out in ", failure.rank) + place + ": waiting for " +
+                      ranks_text(operation.execution->waiting_for(transport)) + deadline};
+  }
+  return {code, format("rank %d failed in ", failure.rank) + place + ": " + cause + deadline};
+}
+
+std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,
+                                  const Transport& transport) {
+  if (failure.isolated) return {};  // the others know better
+  if (failure.verdict) {
+    // What another rank has told us, it has told all.
+    if (failure.verdict->reason.starts_with(kHearsay)) return {};
+    return {*failure.verdict};
+  }
+  const std::string cause(failure.cause.message());
+  const auto own = [&](std::string reason) {
+    return std::vector{LostPeer{.rank = failure.rank, .reason = std::move(reason), .gone = false}};
+  };
+  if (failure.cause.code() == Code::kRankMismatch) {
+    return own(std::string(kDisagreement) + ": " + cause);
+  }
+  if (failure.cause.code() != Code::kTimedOut || operation == nullptr) return own(cause);
+  std::vector<LostPeer> verdicts;
+  for (const int rank : missing(failure)) {
+    const bool there = std::ranges::binary_search(failure.call.absent, rank);
+    verdicts.push_back({.rank = rank,
+                        .reason = std::string(kTookNoPart) + " in " + name_of(*operation),
+                        .certain = there});
+  }
+  if (!verdicts.empty()) return verdicts;
+  return own("timed out in " + name_of(*operation) + " waiting for " +
+             ranks_text(operation->execution->waiting_for(transport)));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,44 @@
+// What the engines of a job tell each other beside the data, when an operation fails.
+//
+//   note := version:u8 kind:u8 standing:u8 ready:u8 communicator:u32 operation:u64 generation:u32
+//           lost:u16 certain:u16 rank:u16[lost + certain] text        little-endian, text is the
+//           rest
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+struct EngineNote {
+  enum class Kind : std::uint8_t {
+    kAsk = 1,  // what about this operation? `text` describes it as I run it
+    kAnswer,   // my standing; `text` describes the operation, or my last one
+    kPropose,  // let us go on without `lost`
+  } kind = Kind::kAsk;
+  enum class Standing : std::uint8_t {
+    kRuns,      // the operation, described by `text`
+    kDone,      // has finished it; `text` describes it if that is still known
+    kNotBegun,  // `text`: the last one of that communicator, empty if there was none
+    kFailed,    // has given up; `text` says why
+  } standing = Standing::kRuns;
+  bool ready = false;  // of a proposal: everybody left has proposed the same
+  std::uint32_t communicator = 0;
+  std::uint64_t operation = 0;
+  std::uint32_t generation = 0;
+  std::vector<int> lost = {};     // ranks of the job, ascending
+  std::vector<int> certain = {};  // of these, those that live on nowhere
+  std::string text = {};          // at most 160 bytes of it travel
+};
+
+// At most 900 lost ranks travel: the first ones.
+std::vector<std::byte> encode(const EngineNote& note);
+// nullopt for bytes that no encode() made, or ranks not below `size`.
+std::optional<EngineNote> decode_note(ConstByteSpan bytes, int size);
+
+}  // namespace gradwire

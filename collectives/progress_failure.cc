@@ -1,0 +1,144 @@
+// How an engine's operations end when something fails, and how it hands its transport on.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "collectives/notes.h"
+#include "collectives/progress.h"
+#include "collectives/roll_call.h"
+#include "collectives/shrink.h"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After a failure, for cancelled messages to settle. With the roll call before it less than the
+// second that an operation may end late.
+constexpr double kSettle = 0.3;
+
+}  // namespace
+
+void ProgressEngine::abort(const std::string& reason) {
+  with_baton([&] {
+    (void)accept();
+    if (!failed_) fail(nullptr, Status(Code::kCancelled, reason));
+  });
+}
+
+Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>& group,
+                                                         std::uint32_t communicator,
+                                                         Deadline deadline) {
+  ShrinkCall call{group,   options_.left_behind, communicator, options_.generation, status(),
+                  deadline};
+  if (call.failure.ok()) {
+    return Status(Code::kInvalidArgument,
+                  "shrink: nothing has failed (a failure, or abort(), wanted first)");
+  }
+  std::ranges::sort(call.group);
+  Result<Survivors> agreed = Status(Code::kUnsupported, "shrink: the transport is gone");
+  std::unique_ptr<Transport> transport;
+  with_baton([&] {
+    if (!transport_) return;
+    agreed = agree_and_rebuild(*transport_, call, recorder_);
+    const std::lock_guard lock(mutex_);
+    if (agreed.has_value()) transport = std::move(transport_);
+  });
+  if (!agreed.has_value()) return agreed.error();
+  const Survivors& survivors = agreed.value();
+  EngineOptions options = options_;
+  options.generation = survivors.generation;
+  options.left_behind = survivors.lost;
+  Successor successor{std::make_shared<ProgressEngine>(std::move(transport), std::move(options)),
+                      group};
+  std::erase_if(successor.group,
+                [&](int rank) { return !std::ranges::binary_search(survivors.ranks, rank); });
+  return successor;
+}
+
+// What other ranks' engines want to know, whatever this rank does.
+void ProgressEngine::read_notes() {
+  for (const Note& note : transport_->take_notes()) {
+    const auto heard = decode_note(note.bytes, size_);
+    if (!heard) continue;
+    if (heard->kind == EngineNote::Kind::kAsk) {
+      answer(*transport_, note.from, *heard, recorder_, status());
+    }
+    // Somebody goes on without the lost, and cannot without this rank.
+    if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
+      fail(nullptr, Status(Code::kPeerLost,
+                           "rank " + std::to_string(note.from) + " has failed and shrinks"));
+    }
+  }
+}
+
+// A proposal told again that led to this engine.
+bool ProgressEngine::is_old(const EngineNote& proposal) const {
+  return proposal.generation < options_.generation &&
+         std::ranges::includes(options_.left_behind, proposal.lost);
+}
+
+// Ends every operation, for good. The verdict goes out first: others may be waiting for this rank.
+void ProgressEngine::fail(Operation* culprit, Status cause) {
+  if (failed_ && active_.empty()) return;
+  failed_ = true;
+  if (culprit == nullptr && !active_.empty()) culprit = active_.front().get();
+  const Failure failure = investigate(*transport_, culprit, std::move(cause), recorder_);
+  const Deadline now = Clock::now();
+  std::vector<Status> outcomes;
+  Status first = failure.cause;
+  for (const auto& operation : active_) {
+    operation->waited_for = operation->execution->waiting_for(*transport_);
+    outcomes.push_back(outcome_of(*operation, failure, *transport_, now));
+    if (operation.get() == culprit) first = outcomes.back();
+  }
+  for (const LostPeer& verdict : verdicts_of(culprit, failure, *transport_)) {
+    transport_->announce(verdict);
+  }
+  for (auto& operation : active_) operation->execution->cancel(*transport_);
+  // The operands must not be touched once their owners have them back.
+  bool settled = settle_all();
+  if (!settled && transport_->sever()) settled = settle_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_.ok()) failure_ = first;
+    if (!settled) transport_.reset();
+  }
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    if (settled) active_[i]->execution->release(pool_);
+    end(*active_[i], outcomes[i]);
+  }
+  active_.clear();
+  polling_ = 0;
+  write_flight_record(failure, first);
+}
+
+void ProgressEngine::write_flight_record(const Failure& failure, const Status& status) const {
+  if (options_.flight_folder.empty()) return;
+  FlightFailure head{.rank = rank_,
+                     .size = size_,
+                     .generation = options_.generation,
+                     .status = status,
+                     .silent = failure.call.silent,
+                     .absent = failure.call.absent};
+  for (const LostPeer& lost : failure.lost) head.lost.push_back(lost.rank);
+  // Nobody is left to tell, and the failure itself is what counts.
+  (void)write_flight(options_.flight_folder, head, recorder_.records());
+}
+
+bool ProgressEngine::settle_all() {
+  const Deadline until = deadline_in(kSettle);
+  while (true) {
+    const Result<int> progressed = transport_->progress();
+    bool settled = true;
+    for (auto& operation : active_) {
+      settled = operation->execution->settled(*transport_) && settled;
+    }
+    if (settled) return true;
+    const Deadline now = Clock::now();
+    if (now >= until || !progressed.has_value()) return false;
+    if (!transport_->wait(std::min(until, now + std::chrono::milliseconds(5))).ok()) return false;
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,166 @@
+#include "collectives/shrink.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "collectives/failure.h"
+#include "collectives/notes.h"
+#include "collectives/roll_call.h"
+#include "collectives/survivor_vote.h"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Proposals are told again this often: a rank that had not failed yet has only failed because of
+// the first one.
+constexpr auto kAgain = std::chrono::milliseconds(150);
+constexpr auto kNap = std::chrono::milliseconds(20);
+// For the vote without those who have not come by the deadline.
+constexpr auto kGrace = std::chrono::milliseconds(600);
+
+class Shrinking {
+ public:
+  Shrinking(Transport& transport, const ShrinkCall& call, const FlightRecorder& recorder)
+      : transport_(transport),
+        call_(call),
+        recorder_(recorder),
+        vote_(first_vote()),
+        until_(call.deadline) {}
+
+  Result<Survivors> run();
+
+ private:
+  SurvivorVote first_vote() const;
+  Status look();
+  void hear(const Note& note);
+  void tell(Deadline now);
+  Status on_deadline(Deadline now);
+  Status isolated() const;
+  Result<bool> rebuild();
+
+  Transport& transport_;
+  const ShrinkCall& call_;
+  const FlightRecorder& recorder_;
+  SurvivorVote vote_;
+  Deadline until_;
+  bool last_call_ = false;
+  Proposal told_;
+  Deadline tell_again_{};
+};
+
+// Whom an earlier shrink left behind is in the vote, as lost: so one who calls a second time, for a
+// rank that died while the first went on, can meet one who is still in its first.
+SurvivorVote Shrinking::first_vote() const {
+  std::vector<int> all;
+  std::ranges::set_union(call_.group, call_.left_behind, std::back_inserter(all));
+  SurvivorVote vote(transport_.rank(), std::move(all), call_.generation);
+  for (const int rank : call_.left_behind) vote.lose(rank, true);
+  return vote;
+}
+
+// What the transport and the others have to say.
+Status Shrinking::look() {
+  GW_TRY(transport_.progress().error());
+  for (const LostPeer& lost : transport_.all_lost()) {
+    if (lost.rank == transport_.rank()) {
+      return {Code::kPeerLost, format("shrink: the others go on without rank %d: %s", lost.rank,
+                                      lost.reason.c_str())};
+    }
+    vote_.lose(lost.rank, lost.certain);
+  }
+  for (const Note& note : transport_.take_notes()) hear(note);
+  return {};
+}
+
+void Shrinking::hear(const Note& note) {
+  const auto heard = decode_note(note.bytes, transport_.size());
+  if (!heard) return;
+  if (heard->kind == EngineNote::Kind::kAsk) {
+    answer(transport_, note.from, *heard, recorder_, call_.failure);
+  }
+  if (heard->kind != EngineNote::Kind::kPropose || heard->communicator != call_.communicator) {
+    return;
+  }
+  vote_.hear(note.from, {heard->generation, heard->ready, heard->lost, heard->certain});
+}
+
+void Shrinking::tell(Deadline now) {
+  const Proposal& own = vote_.proposal();
+  if (own == told_ && now < tell_again_) return;
+  told_ = own;
+  tell_again_ = now + kAgain;
+  EngineNote note{.kind = EngineNote::Kind::kPropose};
+  note.ready = own.ready;
+  note.communicator = call_.communicator;
+  note.generation = own.generation;
+  note.lost = own.lost;
+  note.certain = own.certain;
+  for (const int rank : vote_.audience()) transport_.tell(rank, encode(note));
+}
+
+Status Shrinking::isolated() const {
+  return {Code::kPeerLost, format("shrink: rank %d is isolated with %s: %s may go on without them",
+                                  transport_.rank(), ranks_text(vote_.survivors()).c_str(),
+                                  ranks_text(vote_.proposal().lost).c_str())};
+}
+
+// Those who have said nothing by the deadline are not coming; then there is one more chance.
+Status Shrinking::on_deadline(Deadline now) {
+  if (now < until_) return {};
+  const std::vector<int> absent = vote_.absent();
+  if (last_call_ || absent.empty()) {
+    return {Code::kTimedOut, format("shrink: rank %d found no agreement with %s", transport_.rank(),
+                                    ranks_text(vote_.audience()).c_str())};
+  }
+  last_call_ = true;
+  until_ = now + kGrace;
+  for (const int rank : absent) {
+    transport_.announce({.rank = rank, .reason = "did not join shrink", .certain = true});
+    vote_.lose(rank, true);
+  }
+  return {};
+}
+
+// False: somebody was lost meanwhile, and the vote goes on.
+Result<bool> Shrinking::rebuild() {
+  const Status rebuilt =
+      transport_.rebuild(vote_.survivors(), vote_.next_generation(), until_ + kGrace);
+  if (rebuilt.ok()) return true;
+  if (rebuilt.code() == Code::kPeerLost) return false;
+  return rebuilt;
+}
+
+Result<Survivors> Shrinking::run() {
+  while (true) {
+    GW_TRY(look());
+    const Deadline now = Clock::now();
+    tell(now);
+    if (vote_.state() == SurvivorVote::State::kIsolated) return isolated();
+    if (vote_.state() == SurvivorVote::State::kAgreed) {
+      Survivors survivors{vote_.survivors(), vote_.proposal().lost, vote_.next_generation()};
+      GW_ASSIGN(const bool rebuilt, rebuild());
+      if (rebuilt) return survivors;
+      vote_ = first_vote();
+      continue;
+    }
+    GW_TRY(on_deadline(now));
+    GW_TRY(transport_.wait(std::min(until_, now + kNap)));
+  }
+}
+
+}  // namespace
+
+Result<Survivors> agree_and_rebuild(Transport& transport, const ShrinkCall& call,
+                                    const FlightRecorder& recorder) {
+  if (!transport.caps().notes) {
+    return Status(Code::kUnsupported, "shrink: " + transport.describe() + " cannot go on");
+  }
+  return Shrinking(transport, call, recorder).run();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,75 @@
+#include "collectives/notes.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gradwire {
+namespace {
+
+EngineNote a_proposal() {
+  EngineNote note{.kind = EngineNote::Kind::kPropose};
+  note.ready = true;
+  note.communicator = 4094;
+  note.operation = 1ull << 40;
+  note.generation = 77;
+  note.lost = {0, 5, 65534};
+  note.certain = {5};
+  note.text = "all_reduce of 1000 f32 sum";
+  return note;
+}
+
+TEST(EngineNotes, WhatIsEncodedIsDecoded) {
+  const EngineNote note = a_proposal();
+  const auto read = decode_note(encode(note), 65535);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->kind, note.kind);
+  EXPECT_EQ(read->standing, note.standing);
+  EXPECT_TRUE(read->ready);
+  EXPECT_EQ(read->communicator, note.communicator);
+  EXPECT_EQ(read->operation, note.operation);
+  EXPECT_EQ(read->generation, note.generation);
+  EXPECT_EQ(read->lost, note.lost);
+  EXPECT_EQ(read->certain, note.certain);
+  EXPECT_EQ(read->text, note.text);
+}
+
+TEST(EngineNotes, LongOnesAreCutToWhatTravels) {
+  EngineNote note{.text = std::string(5000, 'x')};
+  for (int r = 0; r < 2000; ++r) note.lost.push_back(r);
+  const std::vector<std::byte> bytes = encode(note);
+  EXPECT_LE(bytes.size(), 4096u);  // Transport::kMostNoteBytes
+  const auto read = decode_note(bytes, 65536);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->lost.size(), 900u);
+  EXPECT_EQ(read->text, std::string(160, 'x'));
+}
+
+TEST(EngineNotes, HostileBytesAreRefused) {
+  const std::vector<std::byte> good = encode(a_proposal());
+  EXPECT_FALSE(decode_note({}, 65535).has_value());
+  for (std::size_t length = 0; length < 32; ++length) {
+    EXPECT_FALSE(decode_note({good.data(), length}, 65535).has_value()) << length << " bytes";
+  }
+  EXPECT_FALSE(decode_note(good, 65534).has_value());  // a rank that is none
+  const auto with = [&](std::size_t at, int value) {
+    std::vector<std::byte> bytes = good;
+    bytes[at] = static_cast<std::byte>(value);
+    return decode_note(bytes, 65535).has_value();
+  };
+  EXPECT_FALSE(with(0, 2));  // another version
+  EXPECT_FALSE(with(1, 0));  // kinds
+  EXPECT_FALSE(with(1, 4));
+  EXPECT_FALSE(with(2, 4));  // standings
+  EXPECT_FALSE(with(3, 2));
+  EXPECT_FALSE(with(20, 200));  // more lost ranks than bytes
+  EXPECT_FALSE(with(21, 255));
+  EXPECT_FALSE(with(22, 4));  // more certain ones than lost ones
+  EXPECT_FALSE(with(26, 0));  // not ascending
+  EXPECT_FALSE(with(30, 6));  // certain, but not lost
+  EXPECT_TRUE(with(30, 5));
+}
+
+}  // namespace
+}  // namespace gradwire
