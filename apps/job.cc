@@ -79,12 +79,15 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   const bool share = transport == "auto" || transport == "shm";
   GW_ASSIGN(auto made, make_transport(messages_of(transport), launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
+  checked.flight_folder = flight_folder(options.flight_folder);
   GW_ASSIGN(job.communicator, share ? make_sharing_communicator(std::move(made), checked)
                                     : make_communicator(std::move(made), checked));
   const std::string taken = transport_of(*job.communicator);
   if (transport == "shm" && job.rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
     return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
   }
+  job.launcher =
+      LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
   return job;
 }
 
@@ -122,6 +125,10 @@ Result<double> deadline_from_environment(double otherwise) {
   if (seconds && *seconds > 0 && *seconds <= kLongestDeadline) return *seconds;
   return Status(Code::kInvalidArgument, "bad value for GRADWIRE_DEADLINE ('" + *text +
                                             "' seen; seconds above 0, at most 1e9, wanted)");
+}
+
+std::string flight_folder(const std::string& flag) {
+  return flag.empty() ? environment("GRADWIRE_FLIGHT").value_or("") : flag;
 }
 
 int fail_promptly(const Status& error) {

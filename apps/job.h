@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/launcher_watch.h"
 #include "base/log.h"
 #include "gradwire/communicator.h"
 #include "gradwire/config.h"
@@ -17,6 +18,7 @@ namespace gradwire {
 struct JoinedJob {
   Rendezvous rendezvous;
   std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<LauncherWatch> launcher = {};  // under gradwire run
 };
 
 // Collective over the job's processes: meets them where `launch` says and connects to them over
@@ -52,6 +54,9 @@ std::string transport_of(const Communicator& communicator);
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.
 Result<double> deadline_from_environment(double otherwise);
+
+// Where flight records go: GRADWIRE_FLIGHT, which `gradwire run --flight` sets, unless `flag` says.
+std::string flight_folder(const std::string& flag);
 
 // Prints the error of a rank of a job and returns its exit status. The process ends soon after,
 // whatever its destructors wait for: other ranks and the launcher count on it.

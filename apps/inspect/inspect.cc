@@ -18,6 +18,7 @@ struct Topic {
 constexpr std::array kTopics{
     Topic{"compressors", "methods, their keys and what they claim", inspect_compressors},
     Topic{"schedule", "who sends what when in a collective", inspect_schedule},
+    Topic{"flight", "who was to blame when a job failed", inspect_flight},
     Topic{"data", "a data set's counts and figures", inspect_data},
     Topic{"payload", "a payload file, decoded", inspect_payload},
     Topic{"encode", "make a payload file from random elements", inspect_encode},

@@ -20,6 +20,8 @@ Result<int> inspect_payload(const std::vector<std::string>& args);
 Result<int> inspect_encode(const std::vector<std::string>& args);
 // `inspect schedule ALGORITHM RANKS`: every rank's rounds and the checker's verdict.
 Result<int> inspect_schedule(const std::vector<std::string>& args);
+// `inspect flight DIR`: merges the records of a failed job's ranks and names the culprit.
+Result<int> inspect_flight(const std::vector<std::string>& args);
 // `inspect data SET`: counts, shapes and pixel figures.
 Result<int> inspect_data(const std::vector<std::string>& args);
 

@@ -69,19 +69,23 @@ Status Job::start_ranks() {
   GW_ASSIGN(const int port, rendezvous::local_port(port_.get()));
   const std::string job = "run-" + rendezvous::random_hex(8);
   const std::string file = resolve_program(options_.command[0]);
+  std::vector<std::string> shared = {"GRADWIRE_WORLD_SIZE=" + std::to_string(options_.ranks),
+                                     format("GRADWIRE_RENDEZVOUS=%s:%d", kHost, port),
+                                     "GRADWIRE_JOB=" + job, "GRADWIRE_SECRET=" + options_.secret,
+                                     "GRADWIRE_DEADLINE=" + shortest(options_.deadline)};
+  shared.push_back("GRADWIRE_LAUNCHER=" + std::to_string(::getpid()));
+  if (!options_.flight.empty()) shared.push_back("GRADWIRE_FLIGHT=" + options_.flight);
   ranks_.reserve(end_.ranks.size());
   for (int number = 0; number < options_.ranks; ++number) {
     const std::string rank = std::to_string(number);
     Rank& started = ranks_.emplace_back(number, out_queue_, err_queue_, options_.plain);
-    Result<RankProcess> child =
-        start_child({.file = file,
-                     .arguments = options_.command,
-                     .environment = {"GRADWIRE_RANK=" + rank, "GRADWIRE_LOCAL_RANK=" + rank,
-                                     "GRADWIRE_WORLD_SIZE=" + std::to_string(options_.ranks),
-                                     format("GRADWIRE_RENDEZVOUS=%s:%d", kHost, port),
-                                     "GRADWIRE_JOB=" + job, "GRADWIRE_SECRET=" + options_.secret,
-                                     "GRADWIRE_DEADLINE=" + shortest(options_.deadline)},
-                     .launcher = ::getpid()});
+    std::vector<std::string> environment = shared;
+    environment.push_back("GRADWIRE_RANK=" + rank);
+    environment.push_back("GRADWIRE_LOCAL_RANK=" + rank);
+    Result<RankProcess> child = start_child({.file = file,
+                                             .arguments = options_.command,
+                                             .environment = std::move(environment),
+                                             .launcher = ::getpid()});
     if (!child.has_value()) {
       ranks_.pop_back();
       return child.error();

@@ -22,6 +22,7 @@ struct RunOptions {
   std::optional<double> timeout;     // seconds for the whole job; none: as long as it takes
   double deadline = 15;              // seconds of one operation, passed on to the ranks
   std::string secret;                // passed on to the ranks
+  std::string flight;                // folder for their flight records; empty: what they have
   std::vector<std::string> command;  // the program and its arguments
   bool plain = false;                // output lines as they are, without "rank R | "
 };

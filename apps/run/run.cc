@@ -86,6 +86,10 @@ Result<int> run_command(const std::vector<std::string>& args) {
   flags.text("secret-file", secret_file,
              "file (mode 600) with the secret of the rendezvous, 16 bytes or more",
              "a random secret");
+  flags.text("flight", options.flight,
+             "folder for what each rank did last, should the job fail; gradwire inspect flight "
+             "reads it",
+             "GRADWIRE_FLIGHT, else none");
   flags.toggle("plain", options.plain, "the ranks' lines as they are, without their rank");
   GW_ASSIGN(const Flags::Outcome outcome, flags.parse(long_words({args.begin(), dashes})));
   if (outcome == Flags::Outcome::kHelp) return 0;

@@ -20,6 +20,7 @@ CommunicatorOptions communicator_options(const TrainOptions& options) {
   CommunicatorOptions c;
   c.deadline_seconds = options.deadline;
   c.algorithm = options.algorithm;
+  c.flight_folder = flight_folder(options.flight);
   return c;
 }
 

@@ -63,6 +63,8 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "gradient bytes that travel together");
   flags.number("deadline", o.deadline, {0.1, 86400}, "seconds that one operation may take",
                shortest(o.deadline) + ", or what gradwire run says");
+  flags.text("flight", o.flight, "folder for what each rank did last, should the job fail",
+             "GRADWIRE_FLIGHT, else none");
   flags.integer("check-every", o.check_every, kFromZero,
                 "steps between comparisons of all ranks' parameter hashes, 0 for never");
   flags.toggle("allow-unsafe", o.allow_unsafe, "run pairs that are known to fail, with a warning");

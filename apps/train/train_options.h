@@ -35,6 +35,7 @@ struct TrainOptions {
   std::int64_t accumulate = 1;  // micro-batches of one rank
   std::int64_t inproc = 0;      // ranks as threads; 0: the launcher decides
   double deadline = 15;         // seconds, of one operation
+  std::string flight = {};      // folder for flight records
   std::int64_t check_every = 10;
 
   std::string load_params;

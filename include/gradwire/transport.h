@@ -57,7 +57,7 @@ struct TransportCaps {
   // part falls below `least_segment_bytes`.
   std::size_t segment_bytes = 512 << 10;
   std::size_t least_segment_bytes = 512 << 10;
-  bool notes = false;         // tell(), take_notes() and what follows them work
+  bool notes = false;  // tell(), take_notes() and what follows them work
 };
 
 // Bytes as they left and reached this rank since construction: payload of data messages plus every

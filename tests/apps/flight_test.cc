@@ -1,0 +1,90 @@
+// gradwire inspect flight: from the files that ranks left to the culprit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "apps/inspect/flight_files.h"
+#include "collectives/flight_recorder.h"
+#include "tests/apps/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+FlightRecord operation(std::uint64_t number, Signature signature, FlightRecord::State state) {
+  FlightRecord record;
+  record.number = number;
+  record.signature = signature;
+  record.state = state;
+  return record;
+}
+
+constexpr Signature kSum{.name = "all_reduce", .dtype = "f32", .reduce = "sum", .elems = 1000};
+constexpr auto kDone = FlightRecord::State::kDone;
+constexpr auto kFailed = FlightRecord::State::kFailed;
+
+class Flight : public testing::Test {
+ protected:
+  void leave(int rank, const std::vector<FlightRecord>& records, FlightFailure failure = {}) {
+    failure.rank = rank;
+    failure.size = 4;
+    ASSERT_TRUE(write_flight(folder_.path(), failure, records).ok());
+  }
+  std::string explain() {
+    const auto files = read_flight_files(folder_.path());
+    if (!files.has_value()) return std::string(files.error().message());
+    return explain_flight(files.value().begin()->second);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Flight, ARankThatTheOthersLost) {
+  for (const int rank : {0, 1, 3}) {
+    leave(rank, {operation(0, kSum, kDone), operation(1, kSum, kFailed)},
+          {.status = Status(Code::kPeerLost, "rank 2 lost in all_reduce"), .lost = {2}});
+  }
+  EXPECT_THAT(explain(), HasSubstr("rank 2 left no record"));
+  EXPECT_THAT(explain(), HasSubstr("ranks 0, 1, 3 said: rank 2 lost in all_reduce"));
+  EXPECT_THAT(explain(),
+              HasSubstr("culprit: rank 2 was lost, say ranks 0, 1, 3; it wrote nothing"));
+  EXPECT_THAT(explain(),
+              HasSubstr("failed operation 1 of communicator 0: all_reduce of 1000 f32 sum"));
+}
+
+TEST_F(Flight, RanksThatDiffer) {
+  Signature other = kSum;
+  other.reduce = "max";
+  for (const int rank : {0, 1, 2, 3}) {
+    leave(rank, {operation(0, kSum, kDone), operation(1, rank == 1 ? other : kSum, kFailed)});
+  }
+  EXPECT_THAT(explain(), HasSubstr("culprit: the ranks disagree at operation 1 of communicator 0:\n"
+                                   "  all_reduce of 1000 f32 max: rank 1\n"
+                                   "  all_reduce of 1000 f32 sum: ranks 0, 2, 3"));
+}
+
+TEST_F(Flight, ARankThatIsBehind) {
+  for (const int rank : {0, 1, 2, 3}) {
+    std::vector<FlightRecord> records{operation(0, kSum, kDone)};
+    if (rank != 3) records.push_back(operation(1, kSum, kFailed));
+    leave(rank, records);
+  }
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 had not begun operation 1 of communicator 0"));
+}
+
+TEST_F(Flight, FilesThatAreNoneAreRefused) {
+  EXPECT_THAT(explain(), HasSubstr("no flight records in"));
+  std::ofstream(folder_.path() + "/rank-0.json")
+      << R"({"version":1,"rank":5,"size":2,"operations":[]})";
+  EXPECT_THAT(explain(), HasSubstr("rank-0.json is no flight record"));
+}
+
+TEST_F(Flight, OddTypesInsideAreOverlooked) {
+  std::ofstream(folder_.path() + "/rank-0.json")
+      << R"({"version":1,"rank":0,"size":2,"lost":[1,"x",-4,1e9],"message":7,"operations":[3,{"name":5}]})";
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 1 was lost, say rank 0"));
+}
+
+}  // namespace
+}  // namespace gradwire
