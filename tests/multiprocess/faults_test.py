@@ -54,12 +54,20 @@ def rank_pids(launcher):
     return pids
 
 
+def runs(pid):
+    """A zombie does not: whoever inherits the ranks of a dead launcher may not reap them."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Job:
     """Four ranks in training."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, launcher=()):
         self.metrics = pathlib.Path(folder) / "metrics.jsonl"
-        command = [GRADWIRE, "run", "-n", str(RANKS), "--deadline", str(DEADLINE), "--timeout", str(2 * LIMIT), "--",
+        command = [GRADWIRE, "run", "-n", str(RANKS), "--deadline", str(DEADLINE), "--timeout", str(2 * LIMIT), *launcher, "--",
                    "gradwire", "train", "--steps", "10000000", "--quiet", "--metrics", str(self.metrics), *flags]
         self.output = open(pathlib.Path(folder) / "output", "w+")
         self.process = subprocess.Popen(command, stdout=self.output, stderr=subprocess.STDOUT)
@@ -103,6 +111,23 @@ class Faults(unittest.TestCase):
                               capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertTrue(done.stderr.endswith("gradwire: error: rank 2 failed first: exit status 3\n"), done.stderr)
+
+    def test_the_launcher_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            records = pathlib.Path(folder) / "records"
+            job = Job(folder, launcher=("--flight", str(records)))
+            try:
+                job.process.kill()
+                job.process.wait(LIMIT)
+                took = wait_until(lambda: not any(map(runs, job.pids.values())), "the ranks to end")
+                self.assertLessEqual(took, DEADLINE + 1)
+                for rank in range(RANKS):
+                    self.assertIn("the launcher has died", (records / f"rank-{rank}.json").read_text())
+                said = subprocess.run([GRADWIRE, "inspect", "flight", str(records)], capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual(said.returncode, 0, said.stderr)
+                self.assertIn("the launcher has died", said.stdout)
+            finally:
+                job.end()
 
     def check_output(self, text, victim, number, status):
         said = {}

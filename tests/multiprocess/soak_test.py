@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Four ranks, random operations, sizes and communicators, with faults at random, for a while: no wrong element, no growth
+of memory.
+
+usage: soak_test.py PATH/TO/soak_rank TRANSPORT SECONDS [SEED]
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+RANKS = 4
+GROWTH = 24  # MiB that a rank may use more than after its second shrink: pools grow to the largest sizes drawn
+
+
+def main():
+    program, transport, seconds = os.path.abspath(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    seed = sys.argv[4] if len(sys.argv) > 4 else "1"
+    if not transport:
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "store").mkdir()
+        ranks = []
+        for rank in range(RANKS):
+            flags = {"rank": rank, "size": RANKS, "store": folder / "store", "transport": transport, "seconds": seconds,
+                     "seed": seed, "report": folder / f"report-{rank}"}
+            ranks.append(subprocess.Popen([program, *(word for key, value in flags.items() for word in (f"--{key}", str(value)))]))
+        faults = []
+        for rank, process in enumerate(ranks):
+            try:
+                process.wait(seconds + 120)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                faults.append(f"rank {rank} did not end")
+        for rank in range(RANKS - 1):  # the last one kills itself
+            path = folder / f"report-{rank}"
+            if not path.exists():
+                faults.append(f"rank {rank} left no report")
+                continue
+            report = json.loads(path.read_text())
+            print(f"{transport}, {seconds:g} s, seed {seed}: {report}")
+            if report["trouble"]:
+                faults.append(f"rank {rank}: {report['trouble']}")
+            if report["shrinks"] > 2 and report["most_mib"] > report["first_mib"] + GROWTH:
+                faults.append(f"rank {rank} grew from {report['first_mib']} to {report['most_mib']} MiB")
+        for fault in faults:
+            print(f"FAILED {fault}")
+        return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
