@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -84,7 +85,8 @@ class FlightRecorder {
 
  private:
   static constexpr std::size_t kCommunicators = 4096;  // ids have 12 bits
-  std::vector<std::atomic<std::uint64_t>> begun_{kCommunicators};
+  const std::unique_ptr<std::atomic<std::uint64_t>[]> begun_ =
+      std::make_unique<std::atomic<std::uint64_t>[]>(kCommunicators);  // numbers + 1
   mutable std::mutex mutex_;
   std::size_t capacity_;
   std::uint64_t next_ = 0;
