@@ -37,7 +37,7 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   p.aggregator.compressor = o.compressor;
   p.aggregator.bucket_bytes = o.bucket_bytes;
   p.aggregator.seed = o.seed;
-  p.aggregator.algorithm = o.algorithm;
+  p.aggregator.algorithm = dense_algorithm(o);
   p.aggregator.allow_unsafe = o.allow_unsafe;
   p.check_every = o.check_every;
   return p;

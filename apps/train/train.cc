@@ -19,7 +19,7 @@ namespace {
 CommunicatorOptions communicator_options(const TrainOptions& options) {
   CommunicatorOptions c;
   c.deadline_seconds = options.deadline;
-  c.algorithm = options.algorithm;
+  c.algorithm = dense_algorithm(options);
   c.flight_folder = flight_folder(options.flight);
   return c;
 }
@@ -68,7 +68,8 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
     GW_ASSIGN(report, RunReport::create(options));
   }
   GW_ASSIGN(JoinedJob job,
-            join_job(launch, transport_from_environment(), communicator_options(options), log));
+            join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
+                     communicator_options(options), log));
   RunReport* mine = report ? &*report : nullptr;
   auto run = RankRun::create(options, problem, *job.communicator, mine);
   const Status status = run.has_value() ? run.value()->run() : run.error();

@@ -57,7 +57,7 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       "a spec (topk:ratio=0.01,ef=ef14) or rules (*.bias=none;*=cast:bf16); "
       "see gradwire inspect compressors");
   flags.choice("algorithm", o.algorithm, {"auto", "ring", "canonical"},
-               "all-reduce of dense gradients; canonical adds in rank order");
+               "all-reduce of dense gradients; canonical adds in rank order, auto is ring");
   flags.integer("inproc", o.inproc, {1, 64}, "so many ranks as threads of this process",
                 "as the launcher says, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "gradient bytes that travel together");
@@ -87,6 +87,10 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
   add_optimizer_flags(flags, options);
   add_communication_flags(flags, options);
   add_report_flags(flags, options);
+}
+
+std::string dense_algorithm(const TrainOptions& options) {
+  return options.algorithm == "auto" ? "ring" : options.algorithm;
 }
 
 Status check_train_options(const Flags& flags, const TrainOptions& options) {

@@ -48,6 +48,10 @@ struct TrainOptions {
 // Declares every flag of `train` but --config; `options` holds the defaults and outlives the flags.
 void add_train_flags(Flags& flags, TrainOptions& options);
 
+// What --algorithm says of dense gradients: "auto" is the ring, which sends least, so that runs of
+// one study differ in their compressors alone, whatever a tensor's size.
+std::string dense_algorithm(const TrainOptions& options);
+
 // What single flags cannot tell: pairs that exclude one another, batches that do not divide.
 Status check_train_options(const Flags& flags, const TrainOptions& options);
 
