@@ -18,6 +18,7 @@ class MembershipTest : public testing::Test, public Membership::Carrier {
   };
   void send(int rank, const Control& message) override { sent_.push_back({rank, message}); }
   void cut(int rank) override { cut_.push_back(rank); }
+  bool surely_gone(int /*rank*/) const override { return false; }
 
   static Deadline at(int ms) { return Deadline{} + milliseconds(ms); }
   void hear(Control message, int from, int ms) {
