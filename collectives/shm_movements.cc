@@ -285,23 +285,23 @@ class Barrier final : public ShmMoves {
 }  // namespace
 
 const ShmMoves& shm_all_gather() {
-  static const AllGather kMoves;
-  return kMoves;
+  static const AllGather moves;
+  return moves;
 }
 
 const ShmMoves& shm_all_to_all() {
-  static const AllToAll kMoves;
-  return kMoves;
+  static const AllToAll moves;
+  return moves;
 }
 
 const ShmMoves& shm_broadcast() {
-  static const Broadcast kMoves;
-  return kMoves;
+  static const Broadcast moves;
+  return moves;
 }
 
 const ShmMoves& shm_barrier() {
-  static const Barrier kMoves;
-  return kMoves;
+  static const Barrier moves;
+  return moves;
 }
 
 }  // namespace gradwire

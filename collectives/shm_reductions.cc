@@ -234,13 +234,13 @@ class ReduceScatter final : public ShmMoves {
 }  // namespace
 
 const ShmMoves& shm_all_reduce() {
-  static const AllReduce kMoves;
-  return kMoves;
+  static const AllReduce moves;
+  return moves;
 }
 
 const ShmMoves& shm_reduce_scatter() {
-  static const ReduceScatter kMoves;
-  return kMoves;
+  static const ReduceScatter moves;
+  return moves;
 }
 
 }  // namespace gradwire

@@ -78,7 +78,7 @@ Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunic
   const auto host = static_cast<std::int64_t>(shm::hash_of_host(shm::host_identity()));
   GW_ASSIGN(auto hosts, gather(*world, host));
   std::ranges::sort(hosts);
-  const auto different = std::ranges::unique(hosts).begin() - hosts.begin();
+  const auto different = std::unique(hosts.begin(), hosts.end()) - hosts.begin();
   if (different > 1)
     return without(std::move(world), format("%d hosts", static_cast<int>(different)));
   GW_ASSIGN(Opened mine, open_arena(*world, most_bytes));
