@@ -184,13 +184,9 @@ Status Engine::run_one_step() {
   return {};
 }
 
-// Peers must not wait for an exchange that will never be issued here: finishing the communicator
-// tells them.
+// Peers must not wait for an exchange that will never be issued here: they are told why.
 void Engine::fail(const Status& status) {
-  if (communicator_.status().ok()) {
-    auto work = communicator_.barrier();
-    if (work.has_value()) work.value().cancel();
-  }
+  if (communicator_.status().ok()) communicator_.abort(status.message());
   {
     const std::lock_guard lock(mutex_);
     status_ = status.with_context(format("aggregator, rank %d", communicator_.rank()));
