@@ -55,7 +55,7 @@ void expect_costs(Collective collective, std::string_view algorithm, const Sent&
                   const std::function<int(int p)>& rounds) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{p - 1},
-                                 std::int64_t{p}, std::int64_t{65537}}) {
+                                 std::int64_t{p}, std::int64_t{65537}, std::int64_t{1000003}}) {
       SCOPED_TRACE(testing::Message() << to_string(collective) << " by " << algorithm << ", " << p
                                       << " ranks, " << n << " elements");
       const auto costs =

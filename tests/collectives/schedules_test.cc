@@ -88,7 +88,7 @@ void prove_collective(Collective collective, int p, const Elems& counts) {
 TEST(Schedules, AreRightForOneToSeventeenRanksAndAwkwardCounts) {
   for (const Collective collective : kCollectives) {
     for (int p = 1; p <= kMaxRanks; ++p) {
-      const std::set<std::int64_t> counts{0, 1, p - 1, p, 65537};
+      const std::set<std::int64_t> counts{0, 1, p - 1, p, 65537, 1000003};
       prove_collective(collective, p, Elems(counts.begin(), counts.end()));
     }
   }
