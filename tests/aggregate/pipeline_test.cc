@@ -53,7 +53,7 @@ class Scribe final : public BucketExchange {
     return std::size_t{10};
   }
   Result<std::optional<Work>> issue(int phase) override {
-    note("issue", phase);
+    note("issued", phase);
     return std::optional<Work>();
   }
   Status absorb(int phase, std::uint64_t) override {
@@ -95,7 +95,7 @@ TEST(RunStep, EncodesTheNextBucketWhileTheOneBeforeItFlies) {
   Source source(-1, log);
   StepCost cost;
   ASSERT_TRUE(run_step(buckets, 3, source, cost).ok());
-  EXPECT_THAT(log, ElementsAre("encode 0.0", "issue 0.0", "encode 1.0", "issue 1.0", "absorb 0.0",
+  EXPECT_THAT(log, ElementsAre("encode 0.0", "issued 0.0", "encode 1.0", "issued 1.0", "absorb 0.0",
                                "absorb 1.0"));
   EXPECT_EQ(cost.payload_bytes, 20u);
 }
@@ -108,8 +108,8 @@ TEST(RunStep, AbsorbsWhatFliesWhileGradientsAreLate) {
   Source source(1, log);
   StepCost cost;
   ASSERT_TRUE(run_step(buckets, 0, source, cost).ok());
-  EXPECT_THAT(log, ElementsAre("encode 0.0", "issue 0.0", "absorb 0.0", "wait 1", "encode 1.0",
-                               "issue 1.0", "absorb 1.0"));
+  EXPECT_THAT(log, ElementsAre("encode 0.0", "issued 0.0", "absorb 0.0", "wait 1", "encode 1.0",
+                               "issued 1.0", "absorb 1.0"));
 }
 
 TEST(RunStep, ErrorsNameStepBucketAndPhase) {
