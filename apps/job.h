@@ -34,11 +34,10 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
 
 // GRADWIRE_IFNAME; without it, the loopback interface for a job whose rendezvous is on loopback
 // (all ranks are on this host, and UCX, which believes whoever connects, should listen to no
-// other); else
-// "". As UcxOptions::interfaces.
+// other); else "". As UcxOptions::interfaces.
 std::string ucx_interfaces(const LaunchInfo& launch);
 
-// Of processes, where no flag says it: GRADWIRE_TRANSPORT, else auto.
+// What `bench` and `doctor` take where no flag says it: GRADWIRE_TRANSPORT, else auto.
 std::string transport_from_environment();
 
 // What carries the messages of such a job: "ucx" or "tcp", as given or for "auto" and "shm".
