@@ -7,8 +7,8 @@
 // what else does is said with advance().
 //
 // Ports are given to messages as they meet in real time. So times do not depend on threads' timing
-// where a rank has one message in each direction at a time, or several that are alike; where
-// unequal ones contend for a port, use simulate().
+// where a rank has one message in each direction at a time, or one rank many that are alike; where
+// messages of several ranks contend for ports, use simulate().
 #pragma once
 
 #include <cstdint>
