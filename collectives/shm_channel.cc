@@ -73,6 +73,13 @@ std::byte* ShmChannel::small(int q, std::uint64_t n) const {
   return small_ + (static_cast<std::size_t>(q) * 2 + n % 2) * kSmallBytes;
 }
 
+void ShmChannel::expect_small(std::uint64_t n, std::size_t bytes) const {
+  constexpr std::size_t kMost = 8 << 10;  // more would not be there in time
+  __builtin_prefetch(&lane(rank_).notices[n % 2], 1);
+  const std::byte* place = small(rank_, n);
+  for (std::size_t at = 0; at < bytes && at < kMost; at += 64) __builtin_prefetch(place + at, 1);
+}
+
 std::byte* ShmChannel::slot(int q, int index) const {
   return slots_ +
          (static_cast<std::size_t>(q) * kSlots + static_cast<std::size_t>(index % kSlots)) *

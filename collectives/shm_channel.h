@@ -78,6 +78,9 @@ class ShmChannel {
   bool reached(int q, std::uint64_t n, std::uint32_t step) const;
 
   std::byte* small(int q, std::uint64_t n) const;
+  // This rank will enter n with so many bytes in small(): their lines, which the others have read,
+  // begin to come back. Requires that all have arrived at n - 1.
+  void expect_small(std::uint64_t n, std::size_t bytes) const;
   std::byte* slot(int q, int index) const;
 
   // A rank has given up: nobody may go on, since its memory may be gone for other uses.

@@ -139,6 +139,8 @@ Status ShmExecution::check_notices() {
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
   if (small_) {
+    // The next operation is likely to be like this one.
+    channel_->expect_small(n_ + 1, moves_->small_bytes(call_, channel_->size()));
     moves_->take_small(place());
     finish();
   } else if (moves_->can_be_direct(place())) {

@@ -4,8 +4,10 @@
 //   small   everybody folds everything: one wait, (p - 1) N bytes read of others
 //   direct  rank r folds piece r of all tensors and writes it into all of them: two waits; N read
 //           and N written by each rank, which is one pass over the memory for all together
-//   slots   rank r puts all pieces but its own, folds piece r into its slot and its own tensor, and
-//           takes the others' pieces: per rank 2 N (p - 1) / p bytes copied beside the N folded
+//   slots   rank r puts all pieces but its own into its slot, folds piece r of all slots back into
+//           them and into its own tensor, and takes the others' pieces from its own slot: per rank
+//           2 N (p - 1) / p bytes copied beside the N folded. So a line of a slot goes to the rank
+//           that folds it and back, each time to be written next, and no store has to ask for it
 // reduce_scatter of rows of N bytes: row r is folded from the others' memory, straight into out.
 #include <array>
 #include <cstring>
@@ -100,12 +102,16 @@ class AllReduce final : public ShmMoves {
     const std::size_t at = place.bytes(own.begin);
     const std::size_t offset = place.bytes(range.begin) + at;
     Sources sources;
+    Targets targets;
     for (int q = 0; q < place.size(); ++q) {
+      const bool mine = q == place.rank();
+      targets[static_cast<std::size_t>(q)] =
+          mine ? place.call.out + offset : place.slot(q, part) + at;
       sources[static_cast<std::size_t>(q)] =
-          q == place.rank() ? place.call.in + offset : place.slot(q, part) + at;
+          mine ? place.call.in + offset : place.slot(q, part) + at;
     }
-    fold_all(place, sources, {place.slot(place.rank(), part) + at, place.call.out + offset}, 2,
-             own.size(), Stores::kCached);
+    fold_all(place, sources, targets, static_cast<std::size_t>(place.size()), own.size(),
+             Stores::kCached);
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
     const Range range = part_of(place.call.elems, slot_elems(place), part);
@@ -114,7 +120,7 @@ class AllReduce final : public ShmMoves {
       const int q = (place.rank() + k) % place.size();
       const Range theirs = piece_in(place, range, q);
       const std::size_t at = place.bytes(theirs.begin);
-      copy_with(Stores::kCached, out + at, place.slot(q, part) + at, place.bytes(theirs.size()));
+      copy_and_own(out + at, place.slot(place.rank(), part) + at, place.bytes(theirs.size()));
     }
   }
 

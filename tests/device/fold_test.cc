@@ -22,6 +22,7 @@ std::vector<std::byte> expected(ReduceOp op, int sources, std::int64_t elems) {
       const Computed next = E::widen(reference::input<kType>(s, i));
       if (op == ReduceOp::kMax) sum = sum < next ? next : sum;
       if (op == ReduceOp::kMin) sum = next < sum ? next : sum;
+      if (op == ReduceOp::kProduct) sum = static_cast<Computed>(sum * next);
       if (op == ReduceOp::kSum || op == ReduceOp::kMean) sum = static_cast<Computed>(sum + next);
     }
     if constexpr (reference::is_floating<kType>()) {
@@ -65,7 +66,8 @@ void check(ReduceOp op, int sources, std::int64_t elems, std::size_t shift, Stor
 
 template <DType kType>
 void check_type() {
-  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin, ReduceOp::kProduct}) {
     if (op == ReduceOp::kMean && !reference::is_floating<kType>()) continue;
     for (const std::int64_t elems : {0, 1, 15, 16, 17, 1023, 1024, 1025, 5003}) {
       check<kType>(op, 1, elems, 0, Stores::kCached);
@@ -102,17 +104,24 @@ TEST(Fold, HalvesAreRoundedOnce) {
 }
 
 TEST(Fold, CopiesOfEveryAlignmentAreWhole) {
-  std::vector<std::byte> from(400);
+  std::vector<std::byte> from(5000);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7);
   for (std::size_t shift = 0; shift < 70; ++shift) {
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{63},
-                                    std::size_t{64}, std::size_t{65}, std::size_t{300}}) {
-      std::vector<std::byte> to(500, std::byte{0xee});
-      copy_with(Stores::kStreaming, to.data() + shift, from.data() + 3, bytes);
-      finish_stores();
-      EXPECT_TRUE(bytes == 0 || std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
-      EXPECT_EQ(to[shift + bytes], std::byte{0xee});
-      EXPECT_TRUE(shift == 0 || to[shift - 1] == std::byte{0xee});
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{65},
+          std::size_t{300}, std::size_t{4900}}) {
+      for (const bool owning : {false, true}) {
+        std::vector<std::byte> to(5100, std::byte{0xee});
+        if (owning) {
+          copy_and_own(to.data() + shift, from.data() + 3, bytes);
+        } else {
+          copy_with(Stores::kStreaming, to.data() + shift, from.data() + 3, bytes);
+        }
+        finish_stores();
+        EXPECT_TRUE(bytes == 0 || std::memcmp(to.data() + shift, from.data() + 3, bytes) == 0);
+        EXPECT_EQ(to[shift + bytes], std::byte{0xee});
+        EXPECT_TRUE(shift == 0 || to[shift - 1] == std::byte{0xee});
+      }
     }
   }
 }
