@@ -80,6 +80,8 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   GW_ASSIGN(auto made, make_transport(messages_of(transport), launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
   checked.flight_folder = flight_folder(options.flight_folder);
+  if (checked.node.empty()) checked.node = environment("GRADWIRE_NODE").value_or("");
+  GW_ASSIGN(checked, with_nodes(job.rendezvous, checked));
   GW_ASSIGN(job.communicator, share ? make_sharing_communicator(std::move(made), checked)
                                     : make_communicator(std::move(made), checked));
   const std::string taken = transport_of(*job.communicator);

@@ -27,8 +27,9 @@ struct JoinedJob {
 // GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names. tcp:
 // GRADWIRE_IFNAME says which interface or address others should use (of several, the first that is
 // up), GRADWIRE_TCP_CONGESTION which congestion control. ucx: GRADWIRE_IFNAME says which interfaces
-// to use, all of several. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory needs
-// none); kRankMismatch where ranks differ in that.
+// to use, all of several. GRADWIRE_NODE names this rank's node where that is not its host: ranks
+// that say the same are on one. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory
+// needs none); kRankMismatch where ranks differ in that.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log);
 

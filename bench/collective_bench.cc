@@ -189,6 +189,7 @@ CollectiveRow labelled_row(const Communicator& communicator, const BenchOperatio
           .root = operation.has_root ? options.root : -1,
           .in_place = options.in_place.value_or(operation.usually_in_place),
           .ranks = communicator.size(),
+          .nodes = communicator.node_count(),
           .dtype = std::string(to_string(options.dtype)),
           .time_us = {},
           .checked = options.check};

@@ -85,6 +85,7 @@ struct CollectiveRow {
   int root = -1;        // -1 where there is none
   bool in_place = false;
   int ranks = 1;
+  int nodes = 1;           // that they are on; as many as ranks where nobody knows
   std::int64_t bytes = 0;  // S, rounded down to ranks x element size, at least one element
   std::string dtype;
   int operations = 0;  // timed

@@ -1,6 +1,7 @@
 """Hosts as namespaces of this machine, joined by links of a given rate through a switch. Needs root.
 
 Each host has its own network, process, IPC, host name and /dev/shm, so that nothing but its link leads to the others.
+A command is all that runs on its host, process 1 there, unless the host is open()ed: then commands share it.
 A link is shaped on both of its ends (as a switch's port and a host's card are), in both directions independently.
 Every namespace of a laboratory is named gwlab-PID-START-..., which is the process that owns it. When that is gone,
 however it went, the next laboratory removes what it left.
@@ -12,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 PREFIX = "gwlab"
 UNITS = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -69,7 +71,7 @@ def owner_lives(name):
 def check_machine():
     if os.geteuid() != 0:
         raise LabUnavailable("a laboratory needs root (network namespaces)")
-    for tool in ("ip", "tc", "unshare"):
+    for tool in ("ip", "tc", "unshare", "nsenter"):
         if shutil.which(tool) is None:
             raise LabUnavailable(f"no program '{tool}' (Debian: iproute2, util-linux)")
     probe = f"{PREFIX}-{os.getpid()}-{started(os.getpid())}-probe"
@@ -103,6 +105,7 @@ class Lab:
         self.bits = bits_of(rate)
         self.base = f"{PREFIX}-{os.getpid()}-{started(os.getpid())}"
         self.switch = f"{self.base}-switch"
+        self.keepers = {}  # host -> the process that keeps it open
 
     def name(self, host):
         return f"{self.base}-{host}"
@@ -158,8 +161,24 @@ class Lab:
         """Pulls a host's cable, or puts it in."""
         run("ip", "-n", self.switch, "link", "set", f"port{host}", "up" if up else "down")
 
+    def open(self, host):
+        """From now on commands on a host are processes of one host, until the laboratory ends."""
+        keeper = self.start(host, ["sleep", "infinity"], {}, stdin=subprocess.DEVNULL)
+        children = pathlib.Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
+        for _ in range(1000):
+            inner = children.read_text().split()
+            # The shell has mounted and named everything when it has become the sleep.
+            if inner and pathlib.Path(f"/proc/{inner[0]}/comm").read_text().strip() == "sleep":
+                self.keepers[host] = int(inner[0])
+                return
+            time.sleep(0.01)
+        raise LabError(f"host {host} did not open in 10 s")
+
     def inside(self, host, command):
         """The words that run `command` on a host."""
+        if host in self.keepers:
+            return ["nsenter", "--target", str(self.keepers[host]), "--uts", "--ipc", "--pid", "--mount", "--net",
+                    f"--wd={os.getcwd()}", "--", *command]
         script = f'hostname {PREFIX}{host}; mount -t tmpfs tmpfs /dev/shm; exec "$@"'
         return ["ip", "netns", "exec", self.name(host), "unshare", "--uts", "--ipc", "--pid", "--mount", "--mount-proc",
                 "--fork", "--kill-child=KILL", "sh", "-c", script, "sh", *command]
@@ -169,11 +188,12 @@ class Lab:
         return subprocess.Popen(self.inside(host, command), env={**os.environ, **environment},
                                 preexec_fn=become_child, **more)
 
-    def rank_environment(self, rank, port, secret):
-        """What `gradwire run` tells its ranks, and what torch and Gloo programs read."""
-        return {"GRADWIRE_RANK": str(rank), "GRADWIRE_LOCAL_RANK": "0", "GRADWIRE_WORLD_SIZE": str(self.hosts),
+    def rank_environment(self, rank, port, secret, per_host=1):
+        """What `gradwire run` tells its ranks, and what torch and Gloo programs read. Ranks fill one host after another."""
+        size, local = str(self.hosts * per_host), str(rank % per_host)
+        return {"GRADWIRE_RANK": str(rank), "GRADWIRE_LOCAL_RANK": local, "GRADWIRE_WORLD_SIZE": size,
                 "GRADWIRE_RENDEZVOUS": f"{self.address(0)}:{port}", "GRADWIRE_JOB": self.base, "GRADWIRE_SECRET": secret,
-                "GRADWIRE_IFNAME": "eth0", "RANK": str(rank), "WORLD_SIZE": str(self.hosts), "LOCAL_RANK": "0",
+                "GRADWIRE_IFNAME": "eth0", "RANK": str(rank), "WORLD_SIZE": size, "LOCAL_RANK": local,
                 "MASTER_ADDR": self.address(0), "MASTER_PORT": str(port + 1)}
 
     def tear_down(self):

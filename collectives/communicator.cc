@@ -1,7 +1,7 @@
 // Communicator's methods as spellings of start().
 #include "gradwire/communicator.h"
 
-#include <limits>
+#include <algorithm>
 
 #include "base/text.h"
 
@@ -43,6 +43,11 @@ std::string_view to_string(OpKind kind) {
     case OpKind::kRecv: return "recv";
   }
   return "?";
+}
+
+int Communicator::node_count() const {
+  const std::vector<int> node_of = nodes();
+  return node_of.empty() ? size() : 1 + *std::ranges::max_element(node_of);
 }
 
 Result<Buffer> Communicator::allocate(std::size_t bytes) { return Buffer::allocate(bytes); }

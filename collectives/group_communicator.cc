@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/schedules/nodes.h"
 
 namespace gradwire {
 namespace {
@@ -28,6 +29,13 @@ std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) 
   return (bits & 0x3f) << 14 | (number & 0x3fff);
 }
 
+// "; 4 ranks on 2 nodes", where that says anything.
+std::string nodes_text(const std::vector<int>& node_of) {
+  const int nodes = node_of.empty() ? 0 : 1 + *std::ranges::max_element(node_of);
+  if (nodes <= 1 || nodes == static_cast<int>(node_of.size())) return "";
+  return format("; %zu ranks on %d nodes", node_of.size(), nodes);
+}
+
 }  // namespace
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> group,
@@ -47,11 +55,11 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
       next_recv_(group_->size(), 0) {
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
   if (options_.node_of.empty()) return;
-  std::vector<int> node_of;
+  std::vector<int> keys;
   for (const int job_rank : *group_) {
-    node_of.push_back(options_.node_of[static_cast<std::size_t>(job_rank)]);
+    keys.push_back(options_.node_of[static_cast<std::size_t>(job_rank)]);
   }
-  planner_.use_nodes(std::move(node_of));
+  planner_.use_nodes(nodes_of(keys).node_of);
 }
 
 GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
@@ -64,7 +72,7 @@ void GroupCommunicator::use_links(const LinkModel& links) {
 std::string GroupCommunicator::describe() const {
   return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,
                 size(), job_rank(rank_), engine_->size()) +
-         engine_->describe() + (note_.empty() ? "" : "; " + note_);
+         engine_->describe() + nodes_text(planner_.nodes()) + (note_.empty() ? "" : "; " + note_);
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {

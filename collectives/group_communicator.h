@@ -35,6 +35,7 @@ class GroupCommunicator final : public Communicator {
                                          std::string_view wanted) override {
     return planner_.algorithm_for(kind, bytes, wanted);
   }
+  std::vector<int> nodes() const override { return planner_.nodes(); }
   LinkModel links() const override { return planner_.choice().links(); }
   void use_links(const LinkModel& links) override;
 

@@ -8,6 +8,8 @@
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/agree.h"
+#include "comm/rendezvous/nodes.h"
+#include "comm/shm/host.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 #include "gradwire/communicator.h"
@@ -60,6 +62,15 @@ Result<std::unique_ptr<Transport>> make_transport(std::string_view backend,
 
 }  // namespace
 
+Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
+                                       const CommunicatorOptions& options) {
+  CommunicatorOptions known = options;
+  if (!options.node_of.empty()) return known;
+  const std::string own = options.node.empty() ? shm::host_identity() : options.node;
+  GW_ASSIGN(known.node_of, rendezvous::nodes_of_job(rendezvous, own));
+  return known;
+}
+
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options) {
   GW_TRY(check(transport.get(), options));
@@ -93,12 +104,14 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
   GW_TRY(rendezvous::agree(rendezvous, "checksums", options.checksums ? "on" : "off"));
   const double liveness = comm::liveness_for(options.deadline_seconds);
   if (backend == "tcp" || backend == "ucx") {
+    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
     GW_ASSIGN(auto transport, make_transport(backend, rendezvous, liveness));
-    return make_communicator(std::move(transport), options);
+    return make_communicator(std::move(transport), known);
   }
   if (backend == "auto") {
+    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
     GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
-    return make_sharing_communicator(std::move(transport), options);
+    return make_sharing_communicator(std::move(transport), known);
   }
   return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
                                         "' (auto, ucx or tcp wanted; ranks as threads come from "

@@ -46,7 +46,7 @@ class Planner {
         choice_(std::move(choice)),
         memory_(std::make_shared<OwnMemory>()) {}
 
-  // By group rank; empty: all on one.
+  // By group rank; empty: nobody knows.
   void use_nodes(std::vector<int> node_of) {
     choice_.use_nodes(node_of);
     node_of_ = std::move(node_of);
@@ -56,6 +56,7 @@ class Planner {
   Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options);
   // bytes: of the tensor, or of all ranks' rows; -1 where ranks do not know it alike.
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes, std::string_view wanted);
+  const std::vector<int>& nodes() const { return node_of_; }
   const AlgorithmChoice& choice() const { return choice_; }
   void use(AlgorithmChoice choice) {
     choice_ = std::move(choice);

@@ -36,6 +36,7 @@ class ShmCommunicator final : public Communicator {
                                          std::string_view wanted) override {
     return group_->algorithm_for(kind, bytes, wanted);
   }
+  std::vector<int> nodes() const override { return group_->nodes(); }
   LinkModel links() const override { return group_->links(); }
   void use_links(const LinkModel& links) override { group_->use_links(links); }
 

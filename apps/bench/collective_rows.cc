@@ -75,6 +75,7 @@ nlohmann::ordered_json json_of(const bench::CollectiveRow& row) {
   json["cpu_seconds_per_gb"] = row.cpu_seconds_per_gb;
   json["checked"] = row.checked;
   json["wrong"] = row.wrong;
+  json["nodes"] = row.nodes;
   if (row.compressed) {
     add_compressed(json, *row.compressed);
     json["dense_algorithm"] = row.dense_algorithm;

@@ -44,7 +44,7 @@ Result<LinkModel> links_here(Communicator& communicator, const LinkFlags& flags,
     GW_ASSIGN(const auto cached, shared_cache(communicator, transport));
     if (cached) return *cached;
   }
-  GW_ASSIGN(const LinkModel links, measure_links(communicator));
+  GW_ASSIGN(const LinkModel links, measure_links(communicator, communicator.nodes()));
   if (communicator.rank() == 0) cache_links(transport, links);
   return links;
 }
@@ -65,6 +65,8 @@ constexpr std::array kOperations{
 std::string links_line(const LinkModel& links) {
   return format("auto chooses by: alpha %.4g us, beta %.4g ns/B, gamma %.4g ns/B, gap %.3g; ",
                 links.alpha * 1e6, links.beta * 1e9, links.gamma * 1e9, links.gap) +
+         format("inside a node alpha %.4g us, beta %.4g ns/B; ", links.alpha_intra * 1e6,
+                links.beta_intra * 1e9) +
          "predicted us, * is what it takes\n";
 }
 
@@ -85,6 +87,10 @@ void add_link_flags(Flags& flags, LinkFlags& links) {
                unset);
   flags.number("beta", links.given.beta, {0, 1}, "seconds for each byte of a message", unset);
   flags.number("gamma", links.given.gamma, {0, 1}, "seconds for each byte that is reduced", unset);
+  flags.number("alpha-intra", links.given.alpha_intra, {0, 1e3}, "the same inside a node",
+               "as --alpha where that is given");
+  flags.number("beta-intra", links.given.beta_intra, {0, 1}, "the same inside a node",
+               "as --beta where that is given");
   flags.number("gap", links.given.gap, {0, 1},
                "share of alpha for which a message keeps its ports busy", "1");
 }
@@ -95,8 +101,11 @@ Status settle_links(Communicator& communicator, const LinkFlags& flags,
   if (transport != "inproc" || flags.explain || flags.measure) {
     GW_ASSIGN(links, links_here(communicator, flags, transport));
   }
+  LinkModel given = flags.given;
+  if (given.alpha_intra < 0) given.alpha_intra = given.alpha;
+  if (given.beta_intra < 0) given.beta_intra = given.beta;
   for (const auto number : kNumbers) {
-    if (flags.given.*number >= 0) links.*number = flags.given.*number;
+    if (given.*number >= 0) links.*number = given.*number;
   }
   communicator.use_links(links);
   return {};
@@ -110,7 +119,7 @@ std::string explanation(Communicator& communicator, const bench::CollectiveBench
   const int ranks = communicator.size();
   CostQuestion question{.collective = collective,
                         .ranks = ranks,
-                        .nodes = ranks,
+                        .nodes = communicator.node_count(),
                         .links = communicator.links(),
                         .segment_bytes = static_cast<std::int64_t>(Segmentation{}.segment_bytes)};
   const auto algorithms = algorithms_of(collective);

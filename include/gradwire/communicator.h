@@ -83,9 +83,14 @@ struct CommunicatorOptions {
   // message (arenas) has none.
   bool checksums = false;
   std::string algorithm = "auto";  // all_reduce and reduce_scatter calls that say "auto" take this
-  // Which node each rank of the job is on, as any number: what two_level and blueconnect go by.
-  // Equal on all ranks; empty: all are on one. Groups that are split off go by it too.
+  // Which node each rank of the job is on, as any number: what two_level, blueconnect and "auto" go
+  // by, in groups that are split off too. Equal on all ranks. Empty: where ranks meet by a
+  // Rendezvous, ranks of one host are on one (`node`); else nobody knows, and every two ranks count
+  // as equally far.
   std::vector<int> node_of = {};
+  // What this rank's node is called, for nodes that are not hosts; empty: by its host, as
+  // processes, networks and names see it. Ranks that say the same are on one.
+  std::string node = {};
   // Bytes of the host's memory that its ranks share at most; 0: half of it.
   std::size_t shared_bytes = 0;
   LinkModel links = {};  // what "auto" chooses by; equal on all ranks
@@ -129,6 +134,10 @@ class Communicator {
   // that takes least by the links' numbers. bytes: of the tensor, or of all ranks' rows together.
   virtual Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
                                                  std::string_view wanted = "auto") = 0;
+  // By rank: its node, numbered from 0 on in the order of first ranks; empty where nobody knows.
+  virtual std::vector<int> nodes() const = 0;
+  // How many; size() where nobody knows.
+  int node_count() const;
   virtual LinkModel links() const = 0;
   // Between operations, the same on all ranks: later calls, and communicators split off later,
   // choose by these.
@@ -247,6 +256,11 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
 // Collective.
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options = {});
+
+// `options` with node_of, where it is empty, as the ranks' hosts say. Collective over the job,
+// once.
+Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
+                                       const CommunicatorOptions& options);
 
 // By backend name: "ucx" or "tcp" for messages alone; "auto" for shared memory on one host, beside
 // messages over UCX, or over TCP in a build without it. Collective. kUnsupported names the backends

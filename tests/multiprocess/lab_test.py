@@ -55,6 +55,27 @@ class Lab(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()),
                          ["gwlab0 0 0 1 1", "rank 1 | gwlab1 1 1 1 1", "rank 2 | gwlab2 2 2 1 1"])
 
+    def test_several_ranks_of_a_host_share_it(self):
+        done = subprocess.run([LAB, "2", "none", "--ranks", "2", "--timeout", "60", "--", "sh", "-c",
+                               "echo $(hostname) $RANK $LOCAL_RANK $WORLD_SIZE $(readlink /proc/self/ns/pid)"],
+                              capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = sorted(line.split(" | ")[-1].split() for line in done.stdout.splitlines())
+        self.assertEqual([line[:4] for line in lines], [["gwlab0", "0", "0", "4"], ["gwlab0", "1", "1", "4"],
+                                                        ["gwlab1", "2", "0", "4"], ["gwlab1", "3", "1", "4"]])
+        self.assertEqual([lines[0][4] == line[4] for line in lines], [True, True, False, False])
+
+    def test_ranks_find_their_hosts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "rows.jsonl"
+            done = subprocess.run([LAB, "2", "1gbit", "--ranks", "2", "--timeout", "60", "--", GRADWIRE, "bench", "all_reduce",
+                                   "--transport", "tcp", "--algorithm", "two_level", "--min", "1K", "--max", "256K", "--factor",
+                                   "16", "--seconds", "0.1", "--json", str(out)], capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = [json.loads(line) for line in out.read_text().splitlines()]
+        self.assertEqual([(row["ranks"], row["nodes"], row["wrong"]) for row in rows], [(4, 2, 0)] * 3)
+        self.assertIn("4 ranks on 2 nodes", done.stdout)
+
     def test_the_first_failure_is_its_status(self):
         done = lab(2, "1gbit", "sh", "-c", "test $RANK = 0 && exec sleep 100; exit 7")
         self.assertEqual(done.returncode, 7, done.stderr)
