@@ -91,7 +91,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       return {Code::kInvalidArgument, "aggregator: no parameter was added"};
     }
     std::vector<Bucket> buckets;
-    for (BucketPlan& plan : plan_buckets(parameters_, options_.bucket_bytes)) {
+    for (BucketPlan& plan :
+         plan_buckets(parameters_, options_.bucket_bytes, communicator_->size())) {
       Members members;
       for (const int index : plan.parameters) {
         members.push_back(&parameters_[static_cast<std::size_t>(index)]);
@@ -142,8 +143,8 @@ Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& con
                                                       Members members) {
   switch (path) {
     case Path::kDense: return make_dense_exchange(context, std::move(members));
-    case Path::kSum: return make_sum_exchange(context, std::move(members));
-    case Path::kGather: return make_gather_exchange(context, std::move(members));
+    case Path::kSum:
+    case Path::kGather: return make_coded_exchange(context, path, std::move(members));
     case Path::kSra: return make_sra_exchange(context, std::move(members));
   }
   return Status(Code::kInternal, "aggregator: no such path");

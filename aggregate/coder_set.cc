@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "compress/error_feedback/ef14.h"
 #include "compress/slice_coder.h"
 
@@ -14,12 +15,13 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
                                   Path path) {
   const Shape& shape = parameter.grad.shape();
   const DType dtype = parameter.grad.dtype();
+  const int size = context.communicator.size();
   const Compressor& method = *parameter.compressor;
   const Traits traits = method.traits();
   const Compressor::Placement where{.dtype = dtype,
                                     .device = parameter.grad.device(),
                                     .rank = context.communicator.rank(),
-                                    .size = context.communicator.size(),
+                                    .size = size,
                                     .seed = parameter.seed,
                                     .tensor = hash_name(parameter.name)};
   CodedParameter coded;
@@ -27,16 +29,14 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
   const bool linear = traits.exchange == Exchange::kAllReduceSum;
   if (path == Path::kGather && linear && traits.elementwise) {
     GW_ASSIGN(auto format, method.open_slices(shape, where));
-    coded.bytes.push_back(format->bytes(shape.elems(), 0));
+    coded.rounds.push_back({RoundKind{}, format->bytes(shape.elems(), 0)});
     coded.coder = make_slice_coder(std::move(format), shape, where);
   } else {
     GW_ASSIGN(coded.coder, method.open(shape, where));
     for (int round = 0; round < traits.rounds; ++round) {
-      coded.bytes.push_back(method.max_payload_bytes(shape, dtype, round));
+      coded.rounds.push_back({method.round_kind(round, dtype, size),
+                              method.max_payload_bytes(shape, dtype, round, size)});
     }
-    coded.fixed = traits.fixed_payload;
-    coded.adds_up = linear;
-    coded.payload = payload_dtype(parameter);
   }
   if (parameter.error_feedback) {
     GW_ASSIGN(coded.coder, make_ef14(std::move(coded.coder), shape, where, parameter.scale));
@@ -59,8 +59,23 @@ Result<std::vector<CodedParameter>> open_coders(const ExchangeContext& context,
 
 int most_rounds(const std::vector<CodedParameter>& coders) {
   std::size_t rounds = 0;
-  for (const CodedParameter& coded : coders) rounds = std::max(rounds, coded.bytes.size());
+  for (const CodedParameter& coded : coders) rounds = std::max(rounds, coded.rounds.size());
   return static_cast<int>(rounds);
+}
+
+Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room) {
+  const auto& [kind, most] = *round_of(coded, round);
+  const std::string who = "parameter '" + coded.parameter->name + "'";
+  auto wrote = coded.coder->encode(round, room.first(most), {});
+  if (!wrote.has_value()) return wrote.error().with_context(who);
+  const std::size_t bytes = wrote.value();
+  const bool whole = !kind.reduces() || bytes % size_of(kind.payload) == 0;
+  if (bytes > most || (kind.fixed && bytes != most) || !whole) {
+    return Status(Code::kInternal,
+                  who + format(": a payload of %zu bytes in round %d (%s%zu claimed)", bytes, round,
+                               kind.fixed ? "" : "at most ", most));
+  }
+  return bytes;
 }
 
 Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step) {

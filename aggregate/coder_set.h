@@ -11,23 +11,33 @@
 
 namespace gradwire {
 
+struct CodedRound {
+  RoundKind kind;         // as the method claims it
+  std::size_t bytes = 0;  // the most that encode(round) writes
+};
+
 struct CodedParameter {
   const Parameter* parameter = nullptr;
   std::unique_ptr<Coder> coder;    // with error feedback around it where asked for
-  std::vector<std::size_t> bytes;  // the most that encode(round) writes; one entry per round
-  bool fixed = true;               // it always writes so much
-  bool adds_up = false;            // absorbs one payload, the sum; else one per rank
-  DType payload = DType::kU8;      // element type of payloads that add up
+  std::vector<CodedRound> rounds;  // one entry per round
 };
 
 // Opens a coder for every member. Under kGather an elementwise method travels as slices, whose sum
-// is taken in the gradient's own type; other methods that add up are summed after the exchange.
+// is taken in the gradient's own type; payloads of other methods that reduce are gathered, and
+// reduced after the exchange.
 Result<std::vector<CodedParameter>> open_coders(const ExchangeContext& context,
                                                 const Members& members, Path path);
 
 int most_rounds(const std::vector<CodedParameter>& coders);
-inline bool has_round(const CodedParameter& coded, int round) {
-  return static_cast<std::size_t>(round) < coded.bytes.size();
+
+// encode() of one coder into the front of `room`; returns the bytes written. kInternal naming the
+// parameter when it wrote another length than it claims.
+Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room);
+
+// Null when the coder has no such round.
+inline const CodedRound* round_of(const CodedParameter& coded, int round) {
+  const auto r = static_cast<std::size_t>(round);
+  return r < coded.rounds.size() ? &coded.rounds[r] : nullptr;
 }
 
 // begin() of all.

@@ -41,10 +41,10 @@ struct ExchangeContext {
 using Members = std::vector<const Parameter*>;
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContext& context,
                                                             Members members);
-Result<std::unique_ptr<BucketExchange>> make_sum_exchange(const ExchangeContext& context,
-                                                          Members members);
-Result<std::unique_ptr<BucketExchange>> make_gather_exchange(const ExchangeContext& context,
-                                                             Members members);
+// kSum: rounds go the way of their kinds, which are the same for all members. kGather: all rounds
+// are gathered.
+Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContext& context,
+                                                            Path path, Members members);
 Result<std::unique_ptr<BucketExchange>> make_sra_exchange(const ExchangeContext& context,
                                                           Members members);
 // By path.

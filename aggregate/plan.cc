@@ -185,14 +185,17 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
   return parameter;
 }
 
-DType payload_dtype(const Parameter& parameter) {
-  const DType claimed = parameter.compressor->traits().payload_dtype;
-  return claimed == DType::kF32 ? parameter.grad.dtype() : claimed;
+std::vector<RoundKind> rounds_of(const Parameter& parameter, int size) {
+  std::vector<RoundKind> rounds;
+  for (int round = 0; round < parameter.compressor->traits().rounds; ++round) {
+    rounds.push_back(parameter.compressor->round_kind(round, parameter.grad.dtype(), size));
+  }
+  return rounds;
 }
 
 std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
-                                     std::int64_t bucket_bytes) {
-  using Key = std::tuple<Path, std::int64_t, DType, DType>;
+                                     std::int64_t bucket_bytes, int size) {
+  using Key = std::tuple<Path, std::int64_t, DType, std::vector<RoundKind>>;
   struct Open {
     Key key;
     BucketPlan bucket;
@@ -204,7 +207,7 @@ std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
     const Parameter& parameter = parameters[static_cast<std::size_t>(i)];
     const bool adds_up = parameter.path == Path::kSum;
     const Key key{parameter.path, parameter.warmup_steps, parameter.grad.dtype(),
-                  adds_up ? payload_dtype(parameter) : parameter.grad.dtype()};
+                  adds_up ? rounds_of(parameter, size) : std::vector<RoundKind>()};
     auto place =
         std::find_if(open.begin(), open.end(), [&key](const Open& o) { return o.key == key; });
     if (place == open.end()) {

@@ -21,7 +21,7 @@ namespace gradwire {
 // How a parameter's gradient is averaged.
 enum class Path : std::uint8_t {
   kDense,   // all-reduce of the gradient itself
-  kSum,     // all-reduce of payloads
+  kSum,     // payloads combine in the network, round by round as the method claims
   kGather,  // all-gather of payloads
   kSra,     // scatter, reduce, all-gather of packed chunks
 };
@@ -63,7 +63,8 @@ struct Parameter {
 Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
                                  TensorView grad);
 
-// Parameters that travel in one exchange: equal path, element type, payload type and warm-up.
+// Parameters that travel in one exchange: equal path, element type and warm-up, and under kSum
+// equal rounds.
 struct BucketPlan {
   Path path = Path::kDense;
   std::int64_t warmup_steps = 0;
@@ -72,12 +73,12 @@ struct BucketPlan {
 
 // Fills buckets from the last parameter to the first, at most `bucket_bytes` of gradient each (a
 // larger parameter is a bucket of its own). In the order in which backward completes them: by their
-// lowest parameter, descending.
+// lowest parameter, descending. `size`: the number of ranks, which may decide a round's kind.
 std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
-                                     std::int64_t bucket_bytes);
+                                     std::int64_t bucket_bytes, int size);
 
-// The element type of a parameter's payloads under kSum: where traits say f32, the gradient's own.
-DType payload_dtype(const Parameter& parameter);
+// How each of a parameter's rounds travels under kSum.
+std::vector<RoundKind> rounds_of(const Parameter& parameter, int size);
 
 // What a ring all-reduce of `elems` elements sends from `rank` of `size`, in elements: every piece
 // but one in each of its two halves.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
 #include "compress/powersgd/powersgd.h"
@@ -85,21 +86,52 @@ Status Registry::add(Method method) {
   return {};
 }
 
-Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const {
-  if (chain.size() != 1) {
-    return Status(Code::kUnsupported, "compressor '" + to_string(chain) +
-                                          "': no method of this build codes the values of another");
-  }
+Result<std::pair<const Registry::Method*, Spec>> Registry::find(const Spec& stage) const {
   std::vector<std::string> names;
   for (const Method& method : methods_) {
     names.push_back(method.name);
-    if (method.name != chain[0].name) continue;
-    GW_ASSIGN(const Spec spec, with_main_key(method, chain[0]));
+    if (method.name != stage.name) continue;
+    GW_ASSIGN(Spec spec, with_main_key(method, stage));
     GW_TRY(check_keys(method, spec));
-    return method.factory(spec);
+    return std::pair(&method, std::move(spec));
   }
-  return Status(Code::kInvalidArgument, "compressor: unknown method '" + chain[0].name +
-                                            "' (known: " + joined(names) + ")");
+  return Status(Code::kInvalidArgument,
+                "compressor: unknown method '" + stage.name + "' (known: " + joined(names) + ")");
+}
+
+Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const {
+  if (chain.empty() || chain.size() > 2) {
+    return Status(Code::kUnsupported,
+                  format("compressor '%s': %zu stages (one, or two of which the second codes the "
+                         "values of the first)",
+                         to_string(chain).c_str(), chain.size()));
+  }
+  GW_ASSIGN(const auto first, find(chain[0]));
+  const auto& [method, spec] = first;
+  if (chain.size() == 1) return method->factory(spec);
+  GW_ASSIGN(const auto second, find(chain[1]));
+  if (method->composed == nullptr) {
+    std::vector<std::string> sparse;
+    for (const Method& known : methods_) {
+      if (known.composed != nullptr) sparse.push_back(known.name);
+    }
+    return Status(Code::kInvalidArgument,
+                  "compressor '" + to_string(chain) + "': " + chain[0].name +
+                      " sends no list of chosen values that " + chain[1].name +
+                      " could code (a sparse method first: " + joined(sparse) + ")");
+  }
+  GW_ASSIGN(std::shared_ptr<const Compressor> values, second.first->factory(second.second));
+  const Traits traits = values->traits();
+  if (!traits.elementwise || !traits.fixed_payload || !traits.mean_is_average_of_own) {
+    return Status(Code::kInvalidArgument,
+                  "compressor '" + to_string(chain) + "': " + chain[1].name +
+                      (!traits.elementwise     ? " does not work element by element"
+                       : !traits.fixed_payload ? " writes payloads of varying length"
+                                               : " sends votes, not values") +
+                      ", so it cannot code the values of " + chain[0].name +
+                      "; write cast or qsgd there");
+  }
+  return method->composed(spec, std::move(values));
 }
 
 Result<std::unique_ptr<Compressor>> Registry::make(std::string_view text) const {

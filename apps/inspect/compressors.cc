@@ -17,17 +17,43 @@ using Json = nlohmann::ordered_json;
 
 constexpr Shape kExample = Shape::matrix(1000, 1000);
 
-const char* exchange_name(const Traits& traits) {
-  return traits.exchange == Exchange::kAllReduceSum ? "all-reduce sum" : "all-gather";
+constexpr int kExampleRanks = 4;  // payloads that hold sums may grow with the number of ranks
+
+const char* exchange_name(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::kAllReduceSum: return "all-reduce sum";
+    case Exchange::kAllReduceMax: return "all-reduce max";
+    case Exchange::kAllGather: break;
+  }
+  return "all-gather";
+}
+
+// "all-reduce max of f32, then all-reduce sum of i32"; a payload that is gathered has no type, and
+// rounds that are alike are named once.
+std::string exchange_text(const Compressor& compressor) {
+  std::string text;
+  std::string last;
+  for (int round = 0; round < compressor.traits().rounds; ++round) {
+    const RoundKind kind = compressor.round_kind(round, DType::kF32, kExampleRanks);
+    std::string word = exchange_name(kind.exchange);
+    if (kind.reduces()) word += " of " + std::string(to_string(kind.payload));
+    if (word == last) continue;
+    text += (text.empty() ? "" : ", then ") + word;
+    last = std::move(word);
+  }
+  return text;
 }
 
 Json claims_of(const Compressor& compressor) {
   const Traits traits = compressor.traits();
   Json claims;
-  claims["exchange"] = exchange_name(traits);
+  claims["exchange"] = exchange_text(compressor);
   claims["rounds"] = traits.rounds;
   claims["elementwise"] = traits.elementwise;
   claims["fixed_payload"] = traits.fixed_payload;
+  claims["sparse"] = traits.sparse;
+  claims["lossless"] = traits.lossless;
+  claims["own_feedback"] = traits.own_feedback;
   claims["unbiased"] = traits.unbiased;
   claims["needs_error_feedback"] = traits.needs_error_feedback;
   claims["mean_is_average_of_own"] = traits.mean_is_average_of_own;
@@ -40,11 +66,11 @@ Json claims_of(const Compressor& compressor) {
   return claims;
 }
 
-// At most, over all rounds, for fp32 elements of the example matrix.
+// At most, over all rounds, for fp32 elements of the example matrix on the example's ranks.
 double bits_per_element(const Compressor& compressor) {
   std::size_t bytes = 0;
   for (int round = 0; round < compressor.traits().rounds; ++round) {
-    bytes += compressor.max_payload_bytes(kExample, DType::kF32, round);
+    bytes += compressor.max_payload_bytes(kExample, DType::kF32, round, kExampleRanks);
   }
   return 8.0 * static_cast<double>(bytes) / static_cast<double>(kExample.elems());
 }
@@ -103,12 +129,15 @@ void print_claims(const Json& row) {
                       std::to_string(claims["rounds"].get<int>()) + " round(s)";
   if (claims["elementwise"]) words += ", element by element";
   if (!claims["fixed_payload"]) words += ", length varies";
+  if (claims["sparse"]) words += ", its values may be coded by a second stage";
+  if (claims["lossless"]) words += ", lossless";
+  if (claims["own_feedback"]) words += ", keeps its own residual: no error feedback on top";
   if (claims["stateful"]) words += ", keeps state between steps";
   if (claims["needs_error_feedback"]) words += ", wants error feedback (ef=ef14)";
   if (!claims["mean_is_average_of_own"]) words += ", mean is a vote: no error feedback";
   std::printf("  as '%s': %s\n", row["canonical"].get<std::string>().c_str(), words.c_str());
-  std::printf("  %s; %.4g bits per element of a 1000 x 1000 matrix\n", bound_text(claims).c_str(),
-              row["bits_per_element"].get<double>());
+  std::printf("  %s; %.4g bits per element of a 1000 x 1000 matrix on %d ranks\n",
+              bound_text(claims).c_str(), row["bits_per_element"].get<double>(), kExampleRanks);
 }
 
 void print_method(const Json& row) {

@@ -65,8 +65,8 @@ Result<std::vector<SimRow>> compressed_rows(const CostQuestion& question, const 
   const Shape shape = example_shape(elems_of(question));
   CompressedQuestion compressed{.raw = question, .payload_bytes = {}, .codec = codec};
   for (int round = 0; round < compressor->traits().rounds; ++round) {
-    compressed.payload_bytes.push_back(
-        static_cast<std::int64_t>(compressor->max_payload_bytes(shape, DType::kF32, round)));
+    compressed.payload_bytes.push_back(static_cast<std::int64_t>(
+        compressor->max_payload_bytes(shape, DType::kF32, round, question.ranks)));
   }
   std::vector<SimRow> rows;
   for (const CompressedExchange exchange : exchanges_of(*compressor)) {

@@ -117,7 +117,7 @@ class Cast final : public Compressor {
   ErrorBound bound(const Shape&) const override {
     return {ErrorBound::Kind::kContraction, type_ == HalfType::kFp16 ? 1 - 0x1p-21 : 1 - 0x1p-16};
   }
-  std::size_t max_payload_bytes(const Shape& shape, DType, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType, int, int) const override {
     return static_cast<std::size_t>(shape.elems()) * kHalfBytes;
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {

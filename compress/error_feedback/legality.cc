@@ -77,7 +77,7 @@ PairVerdict over_contraction(const Compressor& compressor, const std::string& na
                              const ErrorBound& bound) {
   PairVerdict verdict;
   const Traits traits = compressor.traits();
-  if (bound.value == 1 && !traits.needs_error_feedback) {
+  if (traits.lossless || (bound.value == 1 && !traits.needs_error_feedback)) {
     verdict.warnings.push_back(name +
                                ": exact, so error feedback has nothing to keep; leave ef out");
   } else if (traits.elementwise && bound.value < kWeakContraction) {
@@ -101,9 +101,16 @@ Result<PairVerdict> check_pair(const Compressor& compressor, const Shape& shape,
                    ": error feedback needs a mean that is the average of what every rank sent, and "
                    "a majority vote is not; write signsgd:ef=ef14 (scaled sign), or leave ef out");
   }
+  if (compressor.traits().own_feedback) {
+    return refused(name +
+                   ": keeps what it did not send for later steps by itself, and error feedback on "
+                   "top would send it twice; write it without ef (ef=none)");
+  }
   const ErrorBound bound = compressor.bound(shape);
   switch (bound.kind) {
-    case Kind::kContraction: return over_contraction(compressor, name, bound);
+    case Kind::kContraction:
+      if (bound.scale < 1) return over_high_variance(name, 1 / bound.scale - 1, options);
+      return over_contraction(compressor, name, bound);
     case Kind::kVariance:
       if (bound.value >= 1) return over_high_variance(name, bound.value, options);
       return PairVerdict{};

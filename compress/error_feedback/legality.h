@@ -3,10 +3,12 @@
 //
 //   method                                 with ef=ef14
 //   vote (mean is not the average of own)  refused, always
+//   keeps a residual of its own (DGC, ...) refused, always
 //   contraction (top-k, scaled sign, ...)  sound
 //   unbiased, omega < 1                    sound
 //   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto),
 //                                          known to fail without (ef_scale=none)
+//   contraction of scale s < 1             likewise, multiplied by s
 //   neither (unscaled sign)                known to fail
 //
 // Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.

@@ -88,12 +88,13 @@ class Identity final : public Compressor {
     return {.exchange = Exchange::kAllReduceSum,
             .payload_dtype = DType::kF32,
             .elementwise = true,
+            .lossless = true,
             .unbiased = true,
             .needs_error_feedback = false,
             .bitwise_on_all_devices = true};
   }
   ErrorBound bound(const Shape&) const override { return {ErrorBound::Kind::kContraction, 1.0}; }
-  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
     return static_cast<std::size_t>(shape.elems()) * size_of(dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {

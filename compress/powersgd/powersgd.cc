@@ -32,7 +32,7 @@ class PowerSgd final : public Compressor {
     return {ErrorBound::Kind::kContraction, dense ? 1.0 : 0.0};
   }
 
-  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round, int) const override {
     const cpu::ThinShape thin = thin_shape(shape, options_.rank);
     if (thin.r > 0) return thin.r * (round == 0 ? thin.a : thin.c) * size_of(dtype);
     return round == 0 ? static_cast<std::size_t>(shape.elems()) * size_of(dtype) : 0;

@@ -94,7 +94,7 @@ class Qsgd final : public Compressor {
         grid_.l2 ? std::min(n / (s * s), std::sqrt(n) / s) : std::sqrt(n) / (2 * s);
     return {ErrorBound::Kind::kVariance, omega};
   }
-  std::size_t max_payload_bytes(const Shape& shape, DType, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType, int, int) const override {
     return qsgd_bytes(grid_, static_cast<std::size_t>(shape.elems()));
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {

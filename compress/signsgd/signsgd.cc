@@ -46,7 +46,7 @@ class SignSgd final : public Compressor {
     return {ErrorBound::Kind::kContraction, 1.0 / static_cast<double>(bucket)};
   }
 
-  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
     return make_format(dtype)->bytes(shape.elems(), 0);
   }
 

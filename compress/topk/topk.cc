@@ -93,7 +93,7 @@ class Topk final : public Compressor {
     return {ErrorBound::Kind::kContraction,
             n == 0 ? 1.0 : static_cast<double>(count(n)) / static_cast<double>(n)};
   }
-  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
     return static_cast<std::size_t>(count(shape.elems())) * (kTopkIndexBytes + size_of(dtype));
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {

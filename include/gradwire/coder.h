@@ -14,9 +14,9 @@
 namespace gradwire {
 
 // Per step, in this order: begin, then for each round r: encode(r) -> exchange -> absorb(r), then
-// finish. Communication stays outside: the caller sums or gathers the payloads as Traits::exchange
-// says. Not thread-safe. Work is enqueued on `stream`; on the host it is done when the call
-// returns.
+// finish. Communication stays outside: the caller sums, maximises or gathers the payloads as
+// Compressor::round_kind() says. Not thread-safe. Work is enqueued on `stream`; on the host it is
+// done when the call returns.
 class Coder {
  public:
   virtual ~Coder() = default;
@@ -29,7 +29,8 @@ class Coder {
   // bytes.
   virtual Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) = 0;
 
-  // payloads: one (the sum) for kAllReduceSum, size() in rank order for kAllGather. Lent until
+  // payloads: one (the sum or maximum) for a round that reduces, size() in rank order for
+  // kAllGather. A payload that reduces may start at any byte. Lent until
   // finish() returns. Bytes come from the network and are verified here or in finish():
   // kCorruptPayload on a bad length, index or scale, never undefined behaviour.
   virtual Status absorb(int round, std::span<const ConstByteSpan> payloads,

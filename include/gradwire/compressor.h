@@ -16,28 +16,48 @@ namespace gradwire {
 
 // How a round's payloads combine across ranks.
 enum class Exchange : std::uint8_t {
-  kAllReduceSum,  // linear: payloads are payload_dtype tensors and may be added in the network
+  kAllReduceSum,  // linear: payloads are tensors and may be added in the network
   kAllGather,     // opaque bytes: every rank receives all payloads, in rank order
+  kAllReduceMax,  // payloads are tensors; every rank receives the elementwise maximum (a NaN wins)
+};
+
+// One round of a method.
+struct RoundKind {
+  Exchange exchange = Exchange::kAllGather;
+  DType payload = DType::kU8;  // element type of payloads that are summed or maximised
+  bool fixed = true;           // encode() always writes max_payload_bytes(). If not: a gathered
+                      // payload's length is its sender's own; one that is summed or maximised is a
+                      // function of shape, size and step, equal on all ranks
+  // Payloads combine in the network, and one comes back.
+  bool reduces() const { return exchange != Exchange::kAllGather; }
+  friend bool operator==(const RoundKind&, const RoundKind&) = default;
 };
 
 // A checkable promise about C(x) = decode(encode(x)).
 struct ErrorBound {
   enum class Kind : std::uint8_t {
     kNone,
-    kContraction,  // E|x - C(x)|^2 <= (1 - value) |x|^2, 0 <= value <= 1; 0 for an orthogonal
-                   // projection, which keeps a share that depends on x
+    kContraction,  // E|x - scale C(x)|^2 <= (1 - value) |x|^2, 0 <= value <= 1; 0 for an
+                   // orthogonal projection, which keeps a share that depends on x
     kVariance,     // E C(x) = x and E|x - C(x)|^2 <= value |x|^2
   } kind = Kind::kNone;
   double value = 0;
+  // Of a contraction: what error feedback multiplies into C(x) to have one. Below 1 where an
+  // unbiased second stage of large variance codes the values that a first one chose.
+  double scale = 1;
 };
 
 struct Traits {
-  Exchange exchange = Exchange::kAllGather;
+  Exchange exchange = Exchange::kAllGather;  // of the rounds that carry the gradient
   int rounds = 1;
   DType payload_dtype =
       DType::kU8;             // meaningful for kAllReduceSum; kF32 stands for the gradient's own
   bool elementwise = false;   // open_slices() works, and so sra
-  bool fixed_payload = true;  // encode() always writes max_payload_bytes()
+  bool fixed_payload = true;  // every round's is: RoundKind::fixed
+  bool sparse = false;  // sends chosen values, which a second stage may code: "topk:k=9|cast:bf16"
+  bool lossless = false;      // own is the gradient, bit for bit, NaN and infinity included
+  bool own_feedback = false;  // keeps what it did not send for later steps by itself: refused under
+                              // error feedback
   bool unbiased = false;
   bool needs_error_feedback = true;     // biased: plain SGD may stall or diverge without it
   bool mean_is_average_of_own = true;   // false for majority vote: error feedback is then refused,
@@ -56,8 +76,14 @@ class Compressor {
   virtual std::string spec() const = 0;
   virtual Traits traits() const = 0;
   virtual ErrorBound bound(const Shape& shape) const = 0;
-  // In bytes, for elements of `dtype` (kF32 or kF64).
-  virtual std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round) const = 0;
+  // Round `round` among `size` ranks, for elements of `dtype` (kF32 or kF64). Unless overridden all
+  // rounds are as traits() says. At least one round of a method whose traits().exchange is
+  // kAllReduceSum is summed.
+  virtual RoundKind round_kind(int round, DType dtype, int size) const;
+  // In bytes, for elements of `dtype` (kF32 or kF64), among `size` ranks: payloads that hold sums
+  // may grow with their number. A multiple of the size of round_kind().payload where it reduces.
+  virtual std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round,
+                                        int size = 1) const = 0;
 
   struct Placement {
     DType dtype = DType::kF32;

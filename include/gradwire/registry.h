@@ -61,24 +61,33 @@ struct SpecKey {
 class Registry {
  public:
   using Factory = Result<std::unique_ptr<Compressor>> (*)(const Spec& spec);
+  // Of a sparse method whose values travel as `values` codes them: elementwise, of fixed length.
+  // Null `values`: as the Factory.
+  using ComposedFactory = Result<std::unique_ptr<Compressor>> (*)(
+      const Spec& spec, std::shared_ptr<const Compressor> values);
   struct Method {
     std::string name;
     std::string help;      // one line: what it sends
     std::string main_key;  // what a bare value means; "" when none may be given
     std::vector<SpecKey> keys;
     Factory factory = nullptr;
+    ComposedFactory composed = nullptr;  // null: the method has no values that another could code
   };
 
   static Registry builtin();  // one visible list, in compress/registry.cc
   // kInvalidArgument when the name is taken or is no identifier.
   Status add(Method method);
   // Refuses unknown names (listing the known ones), unknown keys (listing the method's), repeated
-  // keys and values that the factory finds out of range; resolves a bare value to main_key.
+  // keys and values that the factory finds out of range; resolves a bare value to main_key. Of two
+  // stages the first must be sparse (Method::composed) and the second elementwise with payloads of
+  // fixed length; more than two are refused.
   Result<std::unique_ptr<Compressor>> make(const SpecChain& spec) const;
   Result<std::unique_ptr<Compressor>> make(std::string_view spec) const;
   const std::vector<Method>& methods() const { return methods_; }
 
  private:
+  // The method that `stage` names, its keys checked and its bare value resolved.
+  Result<std::pair<const Method*, Spec>> find(const Spec& stage) const;
   std::vector<Method> methods_;
 };
 

@@ -134,7 +134,7 @@ TEST(Buckets, FillFromTheLastParameterToTheFirst) {
                                 {Path::kDense, 10},
                                 {Path::kDense, 10},
                                 {Path::kDense, 10}});
-  EXPECT_THAT(members(plan_buckets(list, 80)),  // two of 40 bytes each
+  EXPECT_THAT(members(plan_buckets(list, 80, 2)),  // two of 40 bytes each
               ElementsAre(ElementsAre(3, 4), ElementsAre(1, 2), ElementsAre(0)));
 }
 
@@ -145,16 +145,16 @@ TEST(Buckets, HoldOneKindAndCompleteInTheOrderOfBackward) {
                                 {Path::kDense, 1},
                                 {Path::kGather, 10}});
   // Gathers 4 and 2 fill a bucket, which is complete at 2; the dense ones complete at 1.
-  EXPECT_THAT(members(plan_buckets(list, 80)),
+  EXPECT_THAT(members(plan_buckets(list, 80, 2)),
               ElementsAre(ElementsAre(2, 4), ElementsAre(1, 3), ElementsAre(0)));
 }
 
 TEST(Buckets, ALargerParameterIsABucketOfItsOwn) {
   const auto list = parameters(
       {{Path::kDense, 10}, {Path::kDense, 1000}, {Path::kDense, 10}, {Path::kDense, 10}});
-  EXPECT_THAT(members(plan_buckets(list, 80)),
+  EXPECT_THAT(members(plan_buckets(list, 80, 2)),
               ElementsAre(ElementsAre(2, 3), ElementsAre(1), ElementsAre(0)));
-  EXPECT_THAT(plan_buckets({}, 80), IsEmpty());
+  EXPECT_THAT(plan_buckets({}, 80, 2), IsEmpty());
 }
 
 TEST(RingElems, ByHand) {

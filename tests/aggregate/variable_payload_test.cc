@@ -75,7 +75,7 @@ class Threshold final : public Compressor {
   std::string spec() const override { return "threshold"; }
   Traits traits() const override { return {.fixed_payload = false}; }
   ErrorBound bound(const Shape&) const override { return {ErrorBound::Kind::kContraction, 0}; }
-  std::size_t max_payload_bytes(const Shape& shape, DType, int) const override {
+  std::size_t max_payload_bytes(const Shape& shape, DType, int, int) const override {
     return sizeof(Entry) * (most_ == 0 ? static_cast<std::size_t>(shape.elems()) : most_);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {

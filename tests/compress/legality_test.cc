@@ -15,7 +15,7 @@ class Claims final : public Compressor {
   std::string spec() const override { return name_; }
   Traits traits() const override { return traits_; }
   ErrorBound bound(const Shape&) const override { return bound_; }
-  std::size_t max_payload_bytes(const Shape&, DType, int) const override { return 0; }
+  std::size_t max_payload_bytes(const Shape&, DType, int, int) const override { return 0; }
   Result<std::unique_ptr<Coder>> open(const Shape&, const Placement&) const override {
     return Status(Code::kUnsupported, "claims only");
   }

@@ -44,14 +44,16 @@ Status attack_coder(const Compressor& compressor, const Plan& plan, ConstByteSpa
   std::vector<Bytes> kept;  // lent until finish()
   kept.reserve(2 * static_cast<std::size_t>(traits.rounds));
   for (int round = 0; round < traits.rounds; ++round) {
-    Bytes own(compressor.max_payload_bytes(plan.shape, plan.dtype, round));
+    Bytes own(compressor.max_payload_bytes(plan.shape, plan.dtype, round, where.size));
     GW_ASSIGN(const std::size_t count, coder->encode(round, own, {}));
     own.resize(count);
     kept.push_back(std::move(own));
     const std::size_t mine = kept.size() - 1;
     kept.push_back(round == plan.round ? fitted(payload, count, plan.fit) : kept[mine]);
     std::vector<ConstByteSpan> received;
-    if (traits.exchange == Exchange::kAllGather) received.emplace_back(kept[mine]);
+    if (!compressor.round_kind(round, plan.dtype, where.size).reduces()) {
+      received.emplace_back(kept[mine]);
+    }
     received.emplace_back(kept[mine + 1]);
     GW_TRY(coder->absorb(round, received, {}));
   }

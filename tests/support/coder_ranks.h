@@ -97,16 +97,19 @@ class CoderRanks {
   Status exchange(int round, std::vector<std::vector<std::byte>>& payloads,
                   std::vector<std::byte>& sum) {
     const Stream stream;
-    const std::size_t most = compressor_->max_payload_bytes(shape_, DTypeOf<T>::kValue, round);
+    const RoundKind kind = compressor_->round_kind(round, DTypeOf<T>::kValue, size());
+    const std::size_t most =
+        compressor_->max_payload_bytes(shape_, DTypeOf<T>::kValue, round, size());
     for (auto& coder : coders_) {
       payloads.emplace_back(most);
       GW_ASSIGN(const std::size_t count, coder->encode(round, payloads.back(), stream));
       if (count > most) return {Code::kInternal, "encode() wrote more than max_payload_bytes()"};
+      if (kind.fixed && count != most) return {Code::kInternal, "a fixed payload is shorter"};
       payloads.back().resize(count);
     }
     std::vector<ConstByteSpan> received(payloads.begin(), payloads.end());
-    if (traits_.exchange == Exchange::kAllReduceSum) {
-      GW_TRY(add_up(payloads, sum));
+    if (kind.reduces()) {
+      GW_TRY(reduce_all(kind, payloads, sum));
       received.assign(1, ConstByteSpan(sum));
     }
     for (auto& coder : coders_) GW_TRY(coder->absorb(round, received, stream));
@@ -114,14 +117,17 @@ class CoderRanks {
   }
 
   // A left fold in rank order, in the payload's type.
-  Status add_up(const std::vector<std::vector<std::byte>>& payloads, std::vector<std::byte>& sum) {
-    const DType type =
-        traits_.payload_dtype == DType::kF32 ? DTypeOf<T>::kValue : traits_.payload_dtype;
+  static Status reduce_all(const RoundKind& kind,
+                           const std::vector<std::vector<std::byte>>& payloads,
+                           std::vector<std::byte>& sum) {
+    const DType type = kind.payload;
+    const ReduceOp op = kind.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
     sum = payloads[0];
+    if (sum.size() % size_of(type) != 0) return {Code::kInternal, "half an element in a payload"};
     const Shape shape = Shape::vector(static_cast<std::int64_t>(sum.size() / size_of(type)));
     for (std::size_t r = 1; r < payloads.size(); ++r) {
       if (payloads[r].size() != sum.size()) return {Code::kInternal, "summed payloads differ"};
-      GW_TRY(reduce(ReduceOp::kSum, ConstTensorView(payloads[r].data(), shape, type),
+      GW_TRY(reduce(op, ConstTensorView(payloads[r].data(), shape, type),
                     TensorView(sum.data(), shape, type), {}));
     }
     return {};

@@ -1,0 +1,57 @@
+// A bucket whose gradients travel as their coders' payloads, round after round. Each round goes the
+// way of its kind: combined in the network, or gathered. Under kGather all rounds are gathered.
+#include <utility>
+
+#include "aggregate/coder_set.h"
+#include "aggregate/exchange.h"
+#include "aggregate/round_exchange.h"
+
+namespace gradwire {
+namespace {
+
+class CodedExchange final : public BucketExchange {
+ public:
+  explicit CodedExchange(std::vector<CodedParameter> coders) : coders_(std::move(coders)) {}
+
+  Status open_rounds(const ExchangeContext& context, Path path) {
+    for (int round = 0; round < most_rounds(coders_); ++round) {
+      const CodedRound* first = round_of(coders_.front(), round);
+      const bool reduce = path == Path::kSum && first != nullptr && first->kind.reduces();
+      GW_ASSIGN(auto exchange, reduce ? make_reduce_round(context, coders_, round)
+                                      : make_gather_round(context, coders_, round));
+      rounds_.push_back(std::move(exchange));
+    }
+    return {};
+  }
+
+  int phases() const override { return static_cast<int>(rounds_.size()); }
+
+  Result<std::size_t> encode(int round, std::uint64_t step) override {
+    if (round == 0) GW_TRY(begin_coders(coders_, step));
+    return at(round).encode();
+  }
+  Result<std::optional<Work>> issue(int round) override { return at(round).issue(); }
+  Status absorb(int round, std::uint64_t) override {
+    GW_TRY(at(round).absorb());
+    return round + 1 == phases() ? finish_coders(coders_) : Status();
+  }
+  std::vector<NamedTensor> state() override { return coder_state(coders_); }
+
+ private:
+  RoundExchange& at(int round) { return *rounds_[static_cast<std::size_t>(round)]; }
+
+  std::vector<CodedParameter> coders_;
+  std::vector<std::unique_ptr<RoundExchange>> rounds_;  // lent coders_
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContext& context,
+                                                            Path path, Members members) {
+  GW_ASSIGN(auto coders, open_coders(context, members, path));
+  auto exchange = std::make_unique<CodedExchange>(std::move(coders));
+  GW_TRY(exchange->open_rounds(context, path));
+  return std::unique_ptr<BucketExchange>(std::move(exchange));
+}
+
+}  // namespace gradwire

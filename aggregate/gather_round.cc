@@ -1,0 +1,198 @@
+// Opaque payloads: every rank receives those of all ranks, and coders absorb them in rank order.
+//
+//   block := table payload{parameters}     one per rank
+//   table := length{parameters}            u32 little-endian, bytes of each payload; absent when
+//                                          all payloads of the round have fixed lengths
+//
+// Fixed lengths are known to all, so that nothing but payload travels. Otherwise the lengths of the
+// blocks travel first, 8 bytes a rank. Payloads that the method would have reduced in the network
+// are reduced here, in rank order.
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "aggregate/round_exchange.h"
+#include "base/text.h"
+#include "device/ops.h"
+#include "gradwire/buffer.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+
+class GatherRound final : public RoundExchange {
+ public:
+  GatherRound(const ExchangeContext& context, std::vector<CodedParameter>& coders, int round)
+      : context_(context), coders_(coders), round_(round), sums_(coders.size()) {
+    for (const CodedParameter& coded : coders_) {
+      const CodedRound* mine = round_of(coded, round_);
+      fixed_ = fixed_ && (mine == nullptr || mine->kind.fixed);
+      room_ += most_bytes(coded);
+    }
+  }
+
+  Result<std::size_t> encode() override {
+    own_.resize(table_bytes() + room_);
+    std::size_t end = table_bytes();
+    for (std::size_t i = 0; i < coders_.size(); ++i) {
+      std::size_t length = 0;
+      if (round_of(coders_[i], round_) != nullptr) {
+        GW_ASSIGN(length, encode_round(coders_[i], round_, ByteSpan(own_).subspan(end)));
+      }
+      if (!fixed_) {
+        const auto told = static_cast<std::uint32_t>(length);
+        std::memcpy(own_.data() + i * kLengthBytes, &told, kLengthBytes);
+      }
+      end += length;
+    }
+    own_.resize(end);
+    return end - table_bytes();
+  }
+
+  Result<std::optional<Work>> issue() override {
+    if (!fixed_) {
+      GW_ASSIGN(Work work, context_.communicator.all_gather_unsized(own_, all_, bytes_));
+      return std::optional<Work>(std::move(work));
+    }
+    const auto size = static_cast<std::size_t>(context_.communicator.size());
+    bytes_.assign(size, static_cast<std::int64_t>(own_.size()));
+    all_.resize(own_.size() * size);
+    if (own_.empty()) return std::optional<Work>();
+    GW_ASSIGN(Work work, context_.communicator.all_gather_v(own_, all_, bytes_));
+    return std::optional<Work>(std::move(work));
+  }
+
+  Status absorb() override {
+    GW_TRY(find_payloads());
+    for (std::size_t i = 0; i < coders_.size(); ++i) {
+      if (round_of(coders_[i], round_) == nullptr) continue;
+      const Status status = absorb_one(i);
+      if (!status.ok()) {
+        return status.with_context("parameter '" + coders_[i].parameter->name + "'");
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::size_t most_bytes(const CodedParameter& coded) const {
+    const CodedRound* mine = round_of(coded, round_);
+    return mine == nullptr ? 0 : mine->bytes;
+  }
+
+  std::size_t table_bytes() const { return fixed_ ? 0 : coders_.size() * kLengthBytes; }
+
+  // payloads_[i][r]: what rank r sent for coder i. Lengths come from the network and are checked.
+  Status find_payloads() {
+    payloads_.assign(coders_.size(), {});
+    ConstByteSpan rest = all_;
+    for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
+      const auto count = static_cast<std::size_t>(bytes_[rank]);
+      if (count > rest.size() || count < table_bytes()) {
+        return {Code::kCorruptPayload,
+                format("rank %zu's block has %zu bytes (%zu of table wanted, %zu received)", rank,
+                       count, table_bytes(), rest.size())};
+      }
+      GW_TRY(find_payloads_of(static_cast<int>(rank), rest.first(count)));
+      rest = rest.subspan(count);
+    }
+    return {};
+  }
+
+  Status find_payloads_of(int rank, ConstByteSpan block) {
+    ConstByteSpan rest = block.subspan(table_bytes());
+    for (std::size_t i = 0; i < coders_.size(); ++i) {
+      const std::size_t most = most_bytes(coders_[i]);
+      std::size_t length = most;
+      if (!fixed_) {
+        std::uint32_t told = 0;
+        std::memcpy(&told, block.data() + i * kLengthBytes, kLengthBytes);
+        length = told;
+      }
+      if (length > most || length > rest.size()) {
+        return {Code::kCorruptPayload,
+                format("rank %d's payload of parameter '%s' has %zu bytes (at most %zu wanted, %zu "
+                       "received)",
+                       rank, coders_[i].parameter->name.c_str(), length, most, rest.size())};
+      }
+      payloads_[i].push_back(rest.first(length));
+      rest = rest.subspan(length);
+    }
+    if (!rest.empty()) {
+      return {Code::kCorruptPayload,
+              format("rank %d's block has %zu bytes too many", rank, rest.size())};
+    }
+    return {};
+  }
+
+  Status absorb_one(std::size_t i) {
+    Coder& coder = *coders_[i].coder;
+    const RoundKind& kind = round_of(coders_[i], round_)->kind;
+    if (!kind.reduces()) return coder.absorb(round_, payloads_[i], {});
+    GW_TRY(reduce_payloads(payloads_[i], kind, sums_[i]));
+    const std::array<ConstByteSpan, 1> sum{sums_[i].bytes().first(payloads_[i][0].size())};
+    return coder.absorb(round_, sum, {});
+  }
+
+  // In rank order: what an all-reduce would have done. The result stays until the coder has
+  // finished, the next payload is copied because it may stand unaligned.
+  Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKind& kind,
+                         Buffer& sum) {
+    const std::size_t count = payloads[0].size();
+    if (sum.bytes().size() < count) {
+      GW_ASSIGN(sum, Buffer::allocate(count));
+    }
+    if (next_.bytes().size() < count) {
+      GW_ASSIGN(next_, Buffer::allocate(count));
+    }
+    const Shape shape = Shape::vector(static_cast<std::int64_t>(count / size_of(kind.payload)));
+    const ReduceOp op = kind.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
+    for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
+      if (payloads[rank].size() != count || count % size_of(kind.payload) != 0) {
+        return {Code::kCorruptPayload,
+                format("rank %zu's payload has %zu bytes where rank 0's has %zu (equal lengths, "
+                       "whole elements of %s wanted)",
+                       rank, payloads[rank].size(), count,
+                       std::string(to_string(kind.payload)).c_str())};
+      }
+      if (count == 0) continue;
+      Buffer& into = rank == 0 ? sum : next_;
+      GW_TRY(copy_bytes(payloads[rank], {}, into.bytes().first(count), {}, {}));
+      if (rank == 0) continue;
+      GW_TRY(reduce(op, next_.tensor(shape, kind.payload), sum.tensor(shape, kind.payload), {}));
+    }
+    return {};
+  }
+
+  const ExchangeContext& context_;
+  std::vector<CodedParameter>& coders_;
+  int round_;
+  bool fixed_ = true;
+  std::size_t room_ = 0;  // for payloads, at most
+  // What was sent and received. Coders may look at it until they finish.
+  std::vector<std::byte> own_;
+  std::vector<std::byte> all_;  // in rank order
+  std::vector<std::int64_t> bytes_;
+  std::vector<std::vector<ConstByteSpan>> payloads_;  // by coder, by rank
+  std::vector<Buffer> sums_;                          // by coder: where payloads reduce
+  Buffer next_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& context,
+                                                         std::vector<CodedParameter>& coders,
+                                                         int round) {
+  for (const CodedParameter& coded : coders) {
+    const CodedRound* mine = round_of(coded, round);
+    if (mine == nullptr || mine->bytes <= std::numeric_limits<std::uint32_t>::max()) continue;
+    return Status(Code::kUnsupported,
+                  format("parameter '%s': payloads of up to %zu bytes (at most 4294967295)",
+                         coded.parameter->name.c_str(), mine->bytes));
+  }
+  return std::unique_ptr<RoundExchange>(std::make_unique<GatherRound>(context, coders, round));
+}
+
+}  // namespace gradwire
