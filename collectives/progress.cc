@@ -173,6 +173,8 @@ void ProgressEngine::release_id(int id) {
 // One pass over everything that may have something to do; true if anything did.
 bool ProgressEngine::turn() {
   bool moved = has_incoming_ && accept();
+  // What begins leaves before anything that has come is looked at.
+  if (moved) advance_all(false);
   if (cancel_asked_.exchange(false)) {
     fail(nullptr, Status(Code::kCancelled, "cancelled by its caller"));
   }
@@ -182,8 +184,9 @@ bool ProgressEngine::turn() {
     fail(nullptr, settled.error());
     return true;
   }
-  moved = moved || settled.value() > 0;
-  if (moved || polling_ > 0) moved = advance_all(!moved) || moved;
+  const bool arrived = settled.value() > 0;
+  moved = moved || arrived;
+  if (arrived || polling_ > 0) moved = advance_all(!arrived) || moved;
   if (!moved) read_notes();
   return moved;
 }

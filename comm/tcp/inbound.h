@@ -39,6 +39,10 @@ class Inbound {
     readable_ = true;
     ended_ = ended_ || ended;
   }
+  // A receive waits for what comes next, or has begun with it.
+  bool wanted() const { return fd_.valid() && !paused_ && (op_ != nullptr || !waiting_.empty()); }
+  // read() is to ask the connection, whether it was noticed or not.
+  void ask() { readable_ = true; }
   // read() may get somewhere now.
   bool runnable() const { return fd_.valid() && (readable_ || header_) && !paused_; }
   // The peer sends nothing new: all that is left can be taken in.

@@ -81,11 +81,11 @@ Meeting::Meeting(int rank, std::vector<PeerAddress> peers, std::vector<Fd> liste
       listeners_(std::move(listeners)),
       links_(peers_.size()) {
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    if (peer == rank_) continue;
-    calls_.emplace_back().peer = peer;
-    if (peer < rank_) continue;
-    calls_.emplace_back().peer = peer;
-    calls_.back().kind = LinkKind::kControl;
+    if (peer <= rank_) continue;
+    for (const LinkKind kind : {LinkKind::kBulk, LinkKind::kControl}) {
+      calls_.emplace_back().peer = peer;
+      calls_.back().kind = kind;
+    }
   }
 }
 
@@ -93,7 +93,7 @@ bool Meeting::complete() const {
   for (int peer = 0; peer < static_cast<int>(links_.size()); ++peer) {
     const Links& links = links_[static_cast<std::size_t>(peer)];
     if (peer == rank_) continue;
-    if (!links.out.valid() || !links.in.valid() || !links.control.valid()) return false;
+    if (!links.bulk.valid() || !links.control.valid()) return false;
   }
   return true;
 }
@@ -101,10 +101,10 @@ bool Meeting::complete() const {
 std::string Meeting::missing() const {
   for (int peer = 0; peer < static_cast<int>(links_.size()); ++peer) {
     const Links& links = links_[static_cast<std::size_t>(peer)];
-    if (peer == rank_ || (links.out.valid() && links.in.valid() && links.control.valid())) continue;
+    if (peer == rank_ || (links.bulk.valid() && links.control.valid())) continue;
     const PeerAddress& address = peers_[static_cast<std::size_t>(peer)];
     return format("rank %d (%s port %d): %s", peer, address.host.c_str(), address.port,
-                  links.out.valid() ? "it did not call back" : "it did not answer");
+                  peer < rank_ ? "it did not call" : "it did not answer");
   }
   return "nobody";
 }
@@ -221,7 +221,7 @@ void Meeting::answer_challenge(Call& call) {
     return;
   }
   call.stage = Stage::kDone;
-  (call.kind == LinkKind::kBulk ? link(call.peer).out : link(call.peer).control) =
+  (call.kind == LinkKind::kBulk ? link(call.peer).bulk : link(call.peer).control) =
       std::move(call.fd);
 }
 
@@ -236,9 +236,7 @@ void Meeting::advance(Guest& guest) {
 
 void Meeting::challenge(Guest& guest) {
   const auto hello = decode_hello(guest.in);
-  const int size = static_cast<int>(peers_.size());
-  const bool fits = hello && hello->to == rank_ && hello->from != rank_ && hello->from < size &&
-                    (hello->kind == LinkKind::kBulk || hello->from < rank_);
+  const bool fits = hello && hello->to == rank_ && hello->from < rank_;
   guest.hello = guest.in;
   guest.challenge = make_challenge(peer(rank_).key, guest.hello, rendezvous::random_nonce());
   guest.gone = !fits || !send_all(guest.fd, guest.challenge);
@@ -252,7 +250,7 @@ void Meeting::admit(Guest& guest) {
   if (!hello || !is_proof(peer(rank_).key, guest.hello, guest.challenge, guest.in)) return;
   if (!send_all(guest.fd, welcome)) return;
   Links& links = link(hello->from);
-  (hello->kind == LinkKind::kBulk ? links.in : links.control) = std::move(guest.fd);
+  (hello->kind == LinkKind::kBulk ? links.bulk : links.control) = std::move(guest.fd);
 }
 
 }  // namespace gradwire::tcp

@@ -1,10 +1,10 @@
-// How the ranks of a job come to their connections: everybody calls everybody and proves that it
-// knows the other's key.
+// How the ranks of a job come to their connections: of two ranks the lower one calls, and both
+// prove that they know the called one's key.
 //
-// Between two ranks there are three connections: one for each direction's messages, made by the
-// rank that sends there, and one for control messages, made by the lower rank. All greetings go on
-// at once. Strangers, garbage and silent connections cost a descriptor for a few seconds at most;
-// of too many, the oldest goes first, and a rank that was turned away in such a crowd calls again.
+// Between two ranks there are two connections, one for messages and one for control messages. All
+// greetings go on at once. Strangers, garbage and silent connections cost a descriptor for a few
+// seconds at most; of too many, the oldest goes first, and a rank that was turned away in such a
+// crowd calls again.
 #pragma once
 
 #include <deque>
@@ -26,9 +26,8 @@ struct PeerAddress {
 };
 
 struct Links {
-  rendezvous::Fd out;      // this rank's messages to the peer
-  rendezvous::Fd in;       // the peer's messages
-  rendezvous::Fd control;  // both ways
+  rendezvous::Fd bulk;
+  rendezvous::Fd control;
 };
 
 class Meeting {

@@ -1,5 +1,7 @@
 #include "comm/tcp/outbound.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -100,6 +102,11 @@ void Outbound::withdraw(Op& op) {
 
 void Outbound::shut() {
   if (fd_.valid()) (void)::shutdown(fd_.get(), SHUT_WR);
+}
+
+bool Outbound::undelivered() const {
+  int bytes = 0;
+  return fd_.valid() && ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 void Outbound::close() {

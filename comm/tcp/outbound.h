@@ -25,6 +25,8 @@ class Outbound {
   // There is something to write, and the socket may take it.
   bool runnable() const { return !queue_.empty() && !blocked_ && fd_.valid(); }
   void unblock() { blocked_ = false; }
+  // There is something to write, once the socket takes it.
+  bool blocked() const { return !queue_.empty() && blocked_ && fd_.valid(); }
 
   // Writes what the socket takes, some `most` bytes at most; appends the messages that are written
   // to `done`. kClosed: the connection is broken.
@@ -35,6 +37,8 @@ class Outbound {
   void rebuild(std::uint64_t prefix) { prefix_ = prefix; }
   // Nothing more comes after what is queued.
   void shut();
+  // Something that was written, or the end, has not reached the peer's kernel.
+  bool undelivered() const;
   void close();
 
  private:

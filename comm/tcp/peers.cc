@@ -1,5 +1,6 @@
 #include "comm/tcp/peers.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -57,11 +58,14 @@ Status Peers::open(std::vector<Links> links, int own_rank, std::uint64_t epoch) 
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == own_rank) continue;
     Links& mine = links[static_cast<std::size_t>(rank)];
-    GW_TRY(watch(mine.out.get(), rank, Line::kOut, EPOLLOUT | EPOLLRDHUP | EPOLLET));
-    GW_TRY(watch(mine.in.get(), rank, Line::kIn, EPOLLIN | EPOLLRDHUP | EPOLLET));
-    GW_TRY(watch(mine.control.get(), rank, Line::kControl, EPOLLIN | EPOLLOUT | EPOLLET));
-    at(rank).out.open(std::move(mine.out), prefix_of(epoch, own_rank));
-    at(rank).in.open(std::move(mine.in), rank, prefix_of(epoch, rank));
+    constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT | EPOLLET;
+    GW_TRY(watch(mine.bulk.get(), rank, Line::kBulk, kBoth | EPOLLRDHUP));
+    GW_TRY(watch(mine.control.get(), rank, Line::kControl, kBoth));
+    // Each direction ends for itself.
+    rendezvous::Fd in(::fcntl(mine.bulk.get(), F_DUPFD_CLOEXEC, 0));
+    if (!in.valid()) return failure("fcntl");
+    at(rank).out.open(std::move(mine.bulk), prefix_of(epoch, own_rank));
+    at(rank).in.open(std::move(in), rank, prefix_of(epoch, rank));
     at(rank).control.open(std::move(mine.control));
     at(rank).control_ready = true;
   }
@@ -95,11 +99,10 @@ Status Peers::look(Deadline until) {
       continue;
     }
     Peer& peer = at(static_cast<int>(event.data.u64 >> 8));
-    if (line == Line::kIn) {
-      peer.in.notice(ended);
-    } else if (line == Line::kOut) {
-      peer.out.unblock();
-      peer.out_ended = peer.out_ended || ended;
+    if (line == Line::kBulk) {
+      if (ended || (event.events & EPOLLIN) != 0) peer.in.notice(ended);
+      if ((event.events & EPOLLOUT) != 0) peer.out.unblock();
+      peer.bulk_ended = peer.bulk_ended || ended;
     } else {
       peer.control_ready = true;
       if (!peer.control.flushed()) peer.control.flush();

@@ -22,7 +22,7 @@ struct Peer {
   Inbound in;
   ControlLine control;
   bool control_ready = false;  // something may have come there
-  bool out_ended = false;      // the peer takes nothing more
+  bool bulk_ended = false;     // the peer sends nothing more
   pid_t pid = 0;               // 0: not of this host
 };
 
@@ -60,7 +60,7 @@ class Peers final : public comm::Membership::Carrier {
   std::uint64_t control_messages_sent() const;
 
  private:
-  enum class Line : std::uint8_t { kOut, kIn, kControl, kWake };
+  enum class Line : std::uint8_t { kBulk, kControl, kWake };
   Status watch(int fd, int rank, Line line, std::uint32_t events);
 
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -34,6 +34,8 @@ constexpr double kLeaveSeconds = 0.5;  // a goodbye waits so long for peers that
 constexpr std::size_t kSegment = std::size_t{256} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{128} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
+// Control messages and lost connections can wait so long.
+constexpr int kTurnsUnlooked = 8;
 
 class TcpTransport final : public Transport {
  public:
@@ -84,6 +86,8 @@ class TcpTransport final : public Transport {
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<tcp::Tickets> tickets_;
   std::uint8_t epoch_ = 0;
+  std::uint32_t generation_ = 0;
+  int turns_unlooked_ = 0;
   std::uint64_t control_bytes_received_ = 0;
   std::uint64_t control_messages_received_ = 0;
   const std::string host_ = tcp::network_identity();
@@ -99,7 +103,7 @@ struct TcpTransport::Listeners {
 };
 
 // What a rank puts into the store under "tcp/RANK":
-//   "gw-tcp2 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE", with "-" for no address.
+//   "gw-tcp3 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE", with "-" for no address.
 struct TcpTransport::Record {
   std::string host;
   std::string address;
@@ -157,7 +161,7 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
                                                               std::uint8_t epoch,
                                                               Deadline deadline) const {
   const bool outside = listeners.port > 0;
-  const std::string mine = format("gw-tcp2 %d %s %s %d %d %s %d %s", epoch, host_.c_str(),
+  const std::string mine = format("gw-tcp3 %d %s %s %d %d %s %d %s", epoch, host_.c_str(),
                                   outside ? listeners.outside.address.c_str() : "-", listeners.port,
                                   listeners.loopback_port, rendezvous::random_hex(16).c_str(),
                                   static_cast<int>(::getpid()), comm::process_space().c_str());
@@ -171,7 +175,7 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
     int their_epoch = 0, port = 0, loopback_port = 0, pid = 0;
     char host[128] = {}, address[64] = {}, token[64] = {}, space[128] = {};
     const int fields =
-        std::sscanf(text.c_str(), "gw-tcp2 %d %127s %63s %d %d %63s %d %127s", &their_epoch, host,
+        std::sscanf(text.c_str(), "gw-tcp3 %d %127s %63s %d %d %63s %d %127s", &their_epoch, host,
                     address, &port, &loopback_port, token, &pid, space);
     if (fields != 8 || their_epoch != epoch) {
       return Status(Code::kRankMismatch,
@@ -211,12 +215,11 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
     const Record& record = records[static_cast<std::size_t>(peer)];
     if (comm::shares_processes(record.process_space)) peers_.know_process(peer, record.pid);
     const bool here = record.host == host_;
-    tcp::prepare_bulk(mine.out.get(), here, options_.congestion);
-    tcp::prepare_bulk(mine.in.get(), here, options_.congestion);
+    tcp::prepare_bulk(mine.bulk.get(), here, options_.congestion);
     tcp::prepare_control(mine.control.get(), duration(options_.liveness_seconds));
     const std::string way =
         (here ? "loopback" : listeners.outside.name + " " + listeners.outside.address) + " (" +
-        tcp::congestion_of(mine.out.get()) + ")";
+        tcp::congestion_of(mine.bulk.get()) + ")";
     std::string& ranks = ranks_by_way[way];
     ranks += format(ranks.empty() ? "%d" : ", %d", peer);
   }
@@ -252,10 +255,13 @@ TcpTransport::~TcpTransport() {
        tickets_->unwritten() && Clock::now() < until;) {
     if (!advance(&ignored).ok() || !peers_.look(Clock::now() + kLeaveLook).ok()) break;
   }
+  // What still comes is thrown away: what is unread when a connection is closed makes the kernel
+  // forget what it has not delivered.
+  peers_.rebuild(rank(), static_cast<std::uint8_t>(epoch_ + generation_ + 1));
   for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
   membership_->say_goodbye();
   for (const Deadline until = deadline_in(kLeaveSeconds);
-       membership_->awaits_farewell() && Clock::now() < until;) {
+       (membership_->awaits_farewell() || tickets_->undelivered()) && Clock::now() < until;) {
     if (!peers_.look(Clock::now() + kLeaveLook).ok() || !advance(&ignored).ok()) break;
   }
 }
@@ -308,9 +314,13 @@ void TcpTransport::hear_control(Deadline now) {
   }
 }
 
-// One round of everything that needs no waiting.
+// One round of everything that needs no waiting. What a receive waits for is read without asking
+// first whether it is there; that question is as dear as the answer.
 Status TcpTransport::advance(bool* moved) {
-  GW_TRY(peers_.look(Deadline()));
+  if (!tickets_->ask() || ++turns_unlooked_ == kTurnsUnlooked) {
+    turns_unlooked_ = 0;
+    GW_TRY(peers_.look(Deadline()));
+  }
   const Deadline now = Clock::now();
   *moved = tickets_->move(now);
   hear_control(now);
@@ -344,6 +354,7 @@ void TcpTransport::announce(const LostPeer& culprit) {
 Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) {
   tickets_->sever(false);
   GW_TRY(membership_->rebuild(survivors, generation));
+  generation_ = generation;
   peers_.rebuild(rank(), static_cast<std::uint8_t>(epoch_ + generation));
   return {};
 }

@@ -16,6 +16,8 @@ constexpr std::uint64_t kSlots = std::uint64_t{1} << kSlotBits;
 // Per connection and turn: large enough to hide the system call, small enough for the cache and for
 // the other direction's turn.
 constexpr std::size_t kPiece = std::size_t{256} << 10;
+// Asking one connection in vain costs about as much as asking for the news of all.
+constexpr int kMostAsked = 3;
 
 }  // namespace
 
@@ -166,13 +168,27 @@ bool Tickets::move(Deadline now) {
     Peer& peer = peers_.at(rank);
     if (peer.in.runnable()) moved = read(rank, now) || moved;
     if (peer.out.runnable()) moved = write(rank, now) || moved;
-    if (peer.out_ended && peer.out.is_open()) {
-      peer.out_ended = false;
+    if (peer.bulk_ended && peer.out.is_open()) {
+      peer.bulk_ended = false;
       membership_.suspect(rank, "connection closed", now, true);
     }
   }
   settle_done();
   return moved;
+}
+
+bool Tickets::ask() {
+  int wanted = 0;
+  bool blocked = false;
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    wanted += peers_.at(rank).in.wanted() ? 1 : 0;
+    blocked = blocked || peers_.at(rank).out.blocked();
+  }
+  if (wanted == 0 || wanted > kMostAsked) return false;
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (peers_.at(rank).in.wanted()) peers_.at(rank).in.ask();
+  }
+  return !blocked;
 }
 
 bool Tickets::runnable() const {
@@ -238,6 +254,13 @@ bool Tickets::unwritten() const {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const Outbound& out = peers_.at(rank).out;
     if (rank != rank_ && out.is_open() && !out.empty() && membership_.live(rank)) return true;
+  }
+  return false;
+}
+
+bool Tickets::undelivered() const {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (rank != rank_ && membership_.live(rank) && peers_.at(rank).out.undelivered()) return true;
   }
   return false;
 }

@@ -26,6 +26,9 @@ class Tickets {
   Ticket post(std::span<const Transfer> transfers);
   // Reads and writes what the connections have and take, a bounded amount; true if anything moved.
   bool move(Deadline now);
+  // Makes move() ask the connections that receives wait for, without news of them, unless they are
+  // many; false if it will not, or if there is something else to be learned from the kernel.
+  bool ask();
   // Some connection may be read from or written to without waiting.
   bool runnable() const;
   // Settles what names peers that are not live any more.
@@ -39,6 +42,8 @@ class Tickets {
   void sever(bool severed);
   // A message has been begun and is not written to its end.
   bool unwritten() const;
+  // Something that was written has not reached its rank's kernel.
+  bool undelivered() const;
 
   int take_settled() { return std::exchange(settled_, 0); }
   bool any_settled() const { return settled_ > 0; }

@@ -60,12 +60,12 @@ TEST(TcpMeeting, EverybodyIsJoinedWithEverybody) {
   auto links = meet(place, 20);
   for (std::size_t r = 0; r < kRanks; ++r) {
     ASSERT_TRUE(links[r].has_value()) << links[r].error().message();
-    EXPECT_FALSE(links[r].value()[r].out.valid());
+    EXPECT_FALSE(links[r].value()[r].bulk.valid());
   }
   for (std::size_t a = 0; a < kRanks; ++a) {
     for (std::size_t b = 0; b < kRanks; ++b) {
       if (a == b) continue;
-      EXPECT_TRUE(joined(links[a].value()[b].out, links[b].value()[a].in)) << a << " " << b;
+      EXPECT_TRUE(joined(links[a].value()[b].bulk, links[b].value()[a].bulk)) << a << " " << b;
       EXPECT_TRUE(joined(links[a].value()[b].control, links[b].value()[a].control)) << a << b;
     }
   }
@@ -92,10 +92,9 @@ TEST(TcpMeeting, StrangersDoNotStopIt) {
 
 TEST(TcpMeeting, AWrongKeyIsNeverLetIn) {
   Place place = make_place(2);
-  place.addresses[1].key = greeting_key("other", "job", "1");  // what both believe rank 1's to be
   Place theirs;
   theirs.addresses = place.addresses;
-  theirs.addresses[0].key = greeting_key("other", "job", "0");
+  theirs.addresses[1].key = greeting_key("other", "job", "1");  // rank 0 calls rank 1
   std::vector<Result<std::vector<Links>>> outcomes;
   outcomes.emplace_back(Status(Code::kInternal, "did not run"));
   outcomes.emplace_back(Status(Code::kInternal, "did not run"));
@@ -112,6 +111,53 @@ TEST(TcpMeeting, AWrongKeyIsNeverLetIn) {
     EXPECT_EQ(outcome.error().code(), Code::kTimedOut);
   }
   EXPECT_NE(outcomes[0].error().message().find("rank 1 (127.0.0.1 port"), std::string::npos);
+  EXPECT_NE(outcomes[1].error().message().find("it did not call"), std::string::npos);
+}
+
+// Reads until `bytes` are full or the connection ends; how many came.
+std::size_t read_fully(const Fd& fd, ByteSpan bytes) {
+  std::size_t got = 0;
+  while (got < bytes.size() && rendezvous::wait_readable(fd.get(), deadline_in(5)).ok()) {
+    const auto moved = rendezvous::read_some(fd.get(), bytes.subspan(got));
+    if (moved.kind == rendezvous::Moved::Kind::kClosed) break;
+    got += moved.bytes;
+  }
+  return got;
+}
+
+// Who knows the protocol, but not the key: a proof with the right one is welcome, another is not,
+// and a rank is called by lower ones alone.
+TEST(TcpMeeting, AProofWithAnotherKeyIsRefused) {
+  Place place = make_place(3);
+  const PeerAddress called = place.addresses[1];
+  const auto come = [&](std::size_t rank) {
+    return std::jthread([&place, rank] {
+      Meeting meeting(static_cast<int>(rank), place.addresses, std::move(place.listeners[rank]));
+      EXPECT_TRUE(meeting.run(deadline_in(20), 20).has_value()) << rank;
+    });
+  };
+  std::vector<std::jthread> ranks;
+  ranks.push_back(come(1));
+  struct Try {
+    int from;
+    const char* secret;
+    std::size_t challenged, welcomed;
+  };
+  for (const Try& each : {Try{0, "s", kChallengeBytes, kWelcome.size()},
+                          Try{0, "other", kChallengeBytes, 0}, Try{2, "s", 0, 0}}) {
+    auto fd = rendezvous::connect_to({called.host, called.port}, deadline_in(5));
+    ASSERT_TRUE(fd.has_value());
+    const auto hello = encode(Hello{
+        .kind = LinkKind::kBulk, .from = each.from, .to = 1, .nonce = rendezvous::random_nonce()});
+    ASSERT_EQ(rendezvous::write_some(fd.value().get(), hello).bytes, kHelloBytes);
+    std::vector<std::byte> challenge(kChallengeBytes), welcome(kWelcome.size());
+    ASSERT_EQ(read_fully(fd.value(), challenge), each.challenged);
+    if (each.challenged == 0) continue;
+    const auto proof = make_proof(greeting_key(each.secret, "job", "1"), hello, challenge);
+    ASSERT_EQ(rendezvous::write_some(fd.value().get(), proof).bytes, kProofBytes);
+    EXPECT_EQ(read_fully(fd.value(), welcome), each.welcomed) << each.secret;
+  }
+  for (const std::size_t other : {0, 2}) ranks.push_back(come(other));  // later calls count
 }
 
 }  // namespace
