@@ -40,7 +40,8 @@ enum class RandomUse : std::uint32_t {
   kPowerSgdStart = 2,
   kInit = 3,
   kDataOrder = 4,
-  kTest = 5
+  kTest = 5,
+  kHadamardSigns = 6
 };
 
 // All draws of one (seed, use, tensor, rank, stage) at one step. Element e is word e % 4 of block e

@@ -5,8 +5,10 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "compress/absmax/absmax.h"
 #include "compress/cast/cast.h"
 #include "compress/identity/identity.h"
+#include "compress/minmax/minmax.h"
 #include "compress/powersgd/powersgd.h"
 #include "compress/qsgd/qsgd.h"
 #include "compress/signsgd/signsgd.h"
@@ -61,6 +63,8 @@ Registry Registry::builtin() {
            identity_method(),
            cast_method(),
            topk_method(),
+           minmax_method(),
+           absmax_method(),
            qsgd_method(),
            signsgd_method(),
            powersgd_method(),
