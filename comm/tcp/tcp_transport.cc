@@ -29,10 +29,12 @@ using Clock = std::chrono::steady_clock;
 constexpr double kFlushSeconds = 0.3;  // for messages that have been begun, when this rank leaves
 constexpr double kLeaveSeconds = 0.5;  // a goodbye waits so long for peers that do not answer
 // Of rings over loopback and over links of 1 and 10 Gbit/s, 2 and 4 ranks: parts of less than
-// 128 KiB lose more to their system calls than they gain by travelling beside each other; on a link
-// of 10 Gbit/s 512 KiB is slower than any smaller one from 1 MiB up.
+// 128 KiB lose more to their system calls than they gain by travelling beside each other, on
+// loopback, where nothing travels, less than 256 KiB; on a link of 10 Gbit/s 512 KiB is slower than
+// any smaller one from 1 MiB up.
 constexpr std::size_t kSegment = std::size_t{256} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{128} << 10;
+constexpr std::size_t kLeastLoopbackSegment = std::size_t{256} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 // Control messages and lost connections can wait so long.
 constexpr int kTurnsUnlooked = 8;
@@ -85,6 +87,7 @@ class TcpTransport final : public Transport {
   tcp::Peers peers_;
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<tcp::Tickets> tickets_;
+  bool one_host_ = true;  // all ranks are on this one, as all of them know
   std::uint8_t epoch_ = 0;
   std::uint32_t generation_ = 0;
   int turns_unlooked_ = 0;
@@ -197,15 +200,14 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
   GW_ASSIGN(Listeners listeners, listen());
   GW_ASSIGN(const std::vector<Record> records, trade(listeners, epoch, deadline));
   std::vector<tcp::PeerAddress> addresses;
-  bool alone = true;  // all ranks are on this host
   for (const Record& record : records) {
     const bool here = record.host == host_ && record.loopback_port > 0;
-    alone = alone && here;
+    one_host_ = one_host_ && here;
     addresses.push_back({here ? "127.0.0.1" : record.address,
                          here ? record.loopback_port : record.port,
                          tcp::greeting_key(rendezvous_.secret, rendezvous_.job, record.token)});
   }
-  if (alone && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
+  if (one_host_ && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
   tcp::Meeting meeting(rank(), std::move(addresses), std::move(listeners.fds));
   GW_ASSIGN(std::vector<tcp::Links> links, meeting.run(deadline, rendezvous_.timeout_seconds));
   std::map<std::string, std::string> ranks_by_way;
@@ -270,7 +272,7 @@ TransportCaps TcpTransport::caps() const {
   TransportCaps caps;
   caps.notes = true;
   caps.segment_bytes = kSegment;
-  caps.least_segment_bytes = kLeastSegment;
+  caps.least_segment_bytes = one_host_ ? kLeastLoopbackSegment : kLeastSegment;
   return caps;
 }
 

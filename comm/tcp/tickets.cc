@@ -13,9 +13,9 @@ using State = comm::Membership::State;
 
 constexpr int kSlotBits = 24;
 constexpr std::uint64_t kSlots = std::uint64_t{1} << kSlotBits;
-// Per connection and turn: large enough to hide the system call, small enough for the cache and for
-// the other direction's turn.
-constexpr std::size_t kPiece = std::size_t{256} << 10;
+// Per connection and turn: whole messages with their headers, of several slots together, since the
+// kernel takes and gives large pieces faster; what the sockets hold bounds it anyway.
+constexpr std::size_t kPiece = std::size_t{1} << 20;
 // Asking one connection in vain costs about as much as asking for the news of all.
 constexpr int kMostAsked = 3;
 
