@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kError = ".error";
 constexpr std::string_view kError2 = ".error2";
+constexpr std::string_view kResidual = ".coder.residual";
 
 bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
@@ -42,7 +43,8 @@ class Reshard {
   Status carry(const NamedTensor& own, bool write) const {
     if (same_size()) return copy(own, rank_, write);
     if (ends_with(own.name, kError2)) return recut(own, write);
-    if (ends_with(own.name, kError)) return average(own, write);
+    const bool residual = own.name.find(kResidual) != std::string::npos;
+    if (residual || ends_with(own.name, kError)) return average(own, write);
     return copy(own, 0, write);
   }
 

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/sparse/sparse_coding.h"
 #include "compress/spec_reader.h"
 #include "compress/topk/topk_kernels.h"
 
@@ -18,18 +22,22 @@ constexpr std::int64_t kMostElems = std::int64_t{1} << 32;
 template <typename T>
 class TopkCoder final : public Coder {
  public:
-  TopkCoder(std::size_t k, const Shape& shape, const Compressor::Placement& where)
-      : k_(k), elems_(shape.elems()), where_(where) {}
+  // `coding`: how pairs travel; none: as the selection writes them.
+  TopkCoder(std::size_t k, const Shape& shape, const Compressor::Placement& where,
+            std::optional<SparseCoding<T>> coding)
+      : k_(k), elems_(shape.elems()), where_(where), coding_(std::move(coding)) {}
 
-  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
     GW_TRY(check_tensor("topk: grad", grad, elems_, where_.dtype));
     grad_ = grad;
+    step_ = step;
     payloads_.clear();
     return {};
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
     GW_TRY(check_round("topk", round, 1));
+    if (coding_) return encode_coded(payload);
     GW_TRY(check_room("topk: payload", payload.size(), bytes()));
     if (k_ > 0) cpu::topk_encode<T>(elements<T>(grad_), k_, scratch_, payload.first(bytes()));
     return bytes();
@@ -41,6 +49,7 @@ class TopkCoder final : public Coder {
       return {Code::kInvalidArgument,
               format("topk: %zu payloads (%d ranks)", payloads.size(), where_.size)};
     }
+    if (coding_) return absorb_coded(payloads);
     for (std::size_t r = 0; r < payloads.size(); ++r) {
       const std::string whose = format("payload of rank %zu", r);
       GW_TRY(check_length(whose + ": topk", payloads[r].size(), bytes()));
@@ -70,31 +79,74 @@ class TopkCoder final : public Coder {
 
  private:
   std::size_t bytes() const { return k_ * (kTopkIndexBytes + sizeof(T)); }
+  std::size_t index_bytes() const { return k_ * kTopkIndexBytes; }
+
+  Result<std::size_t> encode_coded(ByteSpan payload) {
+    plain_.resize(1);
+    plain_[0].resize(bytes());
+    if (k_ > 0) cpu::topk_encode<T>(elements<T>(grad_), k_, scratch_, plain_[0]);
+    pairs_.index.resize(k_);
+    pairs_.value.resize(k_);
+    if (k_ > 0) {
+      std::memcpy(pairs_.index.data(), plain_[0].data(), index_bytes());
+      std::memcpy(pairs_.value.data(), plain_[0].data() + index_bytes(), k_ * sizeof(T));
+    }
+    return coding_->encode(pairs_.index, pairs_.value, step_, payload);
+  }
+
+  // Pairs become what the selection writes, so that one kernel adds up either.
+  Status absorb_coded(std::span<const ConstByteSpan> payloads) {
+    plain_.resize(payloads.size());
+    for (std::size_t r = 0; r < payloads.size(); ++r) {
+      const Status status = coding_->decode(payloads[r], k_, static_cast<int>(r), step_, pairs_);
+      if (!status.ok()) return status.with_context(format("topk: payload of rank %zu", r));
+      plain_[r].resize(bytes());
+      if (k_ == 0) continue;
+      std::memcpy(plain_[r].data(), pairs_.index.data(), index_bytes());
+      std::memcpy(plain_[r].data() + index_bytes(), pairs_.value.data(), k_ * sizeof(T));
+    }
+    payloads_.assign(plain_.begin(), plain_.end());
+    return {};
+  }
 
   std::size_t k_;
   std::int64_t elems_;
   Compressor::Placement where_;
+  std::optional<SparseCoding<T>> coding_;
   ConstTensorView grad_;
+  std::uint64_t step_ = 0;
   TopkScratch<T> scratch_;
-  std::vector<ConstByteSpan> payloads_;
+  std::vector<ConstByteSpan> payloads_;  // as the selection writes them
+  typename SparseCoding<T>::Pairs pairs_;
+  std::vector<std::vector<std::byte>> plain_;  // by rank, with coding_
 };
 
 class Topk final : public Compressor {
  public:
-  Topk(double ratio, std::int64_t k) : ratio_(ratio), k_(k) {}
+  Topk(double ratio, std::int64_t k, SparseOptions options)
+      : ratio_(ratio), k_(k), options_(std::move(options)) {}
 
   std::string spec() const override {
-    return k_ > 0 ? format("topk:k=%lld", static_cast<long long>(k_))
-                  : "topk:ratio=" + shortest(ratio_);
+    return (k_ > 0 ? format("topk:k=%lld", static_cast<long long>(k_))
+                   : "topk:ratio=" + shortest(ratio_)) +
+           spec_end(options_);
   }
-  Traits traits() const override { return {.bitwise_on_all_devices = true}; }
+  Traits traits() const override {
+    const bool anywhere = !options_.values || options_.values->traits().bitwise_on_all_devices;
+    return {.fixed_payload = has_fixed_length(options_.index),
+            .sparse = true,
+            .bitwise_on_all_devices = anywhere};
+  }
   ErrorBound bound(const Shape& shape) const override {
     const std::int64_t n = shape.elems();
-    return {ErrorBound::Kind::kContraction,
-            n == 0 ? 1.0 : static_cast<double>(count(n)) / static_cast<double>(n)};
+    const double share = n == 0 ? 1.0 : static_cast<double>(count(n)) / static_cast<double>(n);
+    return bound_with_values({ErrorBound::Kind::kContraction, share}, options_,
+                             static_cast<std::size_t>(count(n)));
   }
   std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
-    return static_cast<std::size_t>(count(shape.elems())) * (kTopkIndexBytes + size_of(dtype));
+    const std::int64_t n = shape.elems();
+    return most_pair_bytes(options_, static_cast<std::size_t>(count(n)),
+                           static_cast<std::size_t>(n), dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
     GW_TRY(check_placement("topk", where));
@@ -102,11 +154,8 @@ class Topk final : public Compressor {
       return Status(Code::kUnsupported, "topk: " + to_string(shape) +
                                             " has more elements than 32-bit indices reach (2^32)");
     }
-    const auto k = static_cast<std::size_t>(count(shape.elems()));
-    if (where.dtype == DType::kF64) {
-      return std::unique_ptr<Coder>(std::make_unique<TopkCoder<double>>(k, shape, where));
-    }
-    return std::unique_ptr<Coder>(std::make_unique<TopkCoder<float>>(k, shape, where));
+    return where.dtype == DType::kF64 ? open_typed<double>(shape, where)
+                                      : open_typed<float>(shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
     return Status(Code::kUnsupported,
@@ -115,6 +164,17 @@ class Topk final : public Compressor {
   }
 
  private:
+  template <typename T>
+  Result<std::unique_ptr<Coder>> open_typed(const Shape& shape, const Placement& where) const {
+    const auto k = static_cast<std::size_t>(count(shape.elems()));
+    std::optional<SparseCoding<T>> coding;
+    if (!options_.plain()) {
+      GW_ASSIGN(coding, SparseCoding<T>::open(options_, k, shape.elems(), where));
+    }
+    return std::unique_ptr<Coder>(
+        std::make_unique<TopkCoder<T>>(k, shape, where, std::move(coding)));
+  }
+
   std::int64_t count(std::int64_t elems) const {
     if (elems == 0) return 0;
     // 7 % of 100 are 7, although 0.07 * 100 is a little more than 7 in binary.
@@ -124,9 +184,11 @@ class Topk final : public Compressor {
   }
   double ratio_;    // when k_ is 0
   std::int64_t k_;  // 0: by ratio
+  SparseOptions options_;
 };
 
-Result<std::unique_ptr<Compressor>> make_topk(const Spec& spec) {
+Result<std::unique_ptr<Compressor>> make_composed_topk(const Spec& spec,
+                                                       std::shared_ptr<const Compressor> values) {
   const SpecReader reader(spec);
   if (reader.has("ratio") == reader.has("k")) {
     return Status(Code::kInvalidArgument,
@@ -134,9 +196,13 @@ Result<std::unique_ptr<Compressor>> make_topk(const Spec& spec) {
   }
   GW_ASSIGN(const double ratio, reader.number("ratio", 0, 0, 1));
   GW_ASSIGN(const std::int64_t k, reader.integer("k", 0, 1, kMostElems));
-  const Result<std::string> index = reader.choice("index", "u32", {"u32"});
-  if (!index.has_value()) return index.error();
-  return std::unique_ptr<Compressor>(std::make_unique<Topk>(ratio, k));
+  GW_ASSIGN(const IndexCoding index, read_index_key(reader));
+  return std::unique_ptr<Compressor>(
+      std::make_unique<Topk>(ratio, k, SparseOptions{index, std::move(values)}));
+}
+
+Result<std::unique_ptr<Compressor>> make_topk(const Spec& spec) {
+  return make_composed_topk(spec, nullptr);
 }
 
 }  // namespace
@@ -147,8 +213,9 @@ Registry::Method topk_method() {
           "",
           {{"ratio", "", "share of the elements, above 0, at most 1"},
            {"k", "", "number of elements instead of ratio, at least 1"},
-           {"index", "u32", "how indices travel: u32"}},
-          make_topk};
+           index_key()},
+          make_topk,
+          make_composed_topk};
 }
 
 }  // namespace gradwire

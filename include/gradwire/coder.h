@@ -42,7 +42,9 @@ class Coder {
   virtual Status finish(TensorView mean, TensorView own, const Stream& stream) = 0;
 
   // Everything that must survive a checkpoint; also the memory report. Views stay valid with the
-  // coder.
+  // coder. When the number of ranks changes, an entry whose name begins with "residual" (kF32 or
+  // kF64) becomes its average over the old ranks on every new one; any other must be equal on all
+  // ranks.
   virtual std::vector<NamedTensor> state() = 0;
 };
 

@@ -36,31 +36,50 @@ std::vector<std::vector<NamedTensor>> views(std::vector<State>& states) {
 
 // Three ranks of a parameter w of 5 elements: chunks of 2, 2 and 1.
 std::vector<State> three_ranks() {
-  return {{{"w.error", {0, 1, 2, 3, 4}}, {"w.error2", {10, 20}}, {"w.coder.q", {7}}},
-          {{"w.error", {3, 1, 2, 3, 7}}, {"w.error2", {30, 40}}, {"w.coder.q", {7}}},
-          {{"w.error", {6, 1, 2, 3, 1}}, {"w.error2", {50}}, {"w.coder.q", {7}}}};
+  return {{{"w.error", {0, 1, 2, 3, 4}},
+           {"w.error2", {10, 20}},
+           {"w.coder.q", {7}},
+           {"w.coder.residual_u", {1, 8}}},
+          {{"w.error", {3, 1, 2, 3, 7}},
+           {"w.error2", {30, 40}},
+           {"w.coder.q", {7}},
+           {"w.coder.residual_u", {2, 0}}},
+          {{"w.error", {6, 1, 2, 3, 1}},
+           {"w.error2", {50}},
+           {"w.coder.q", {7}},
+           {"w.coder.residual_u", {6, 1}}}};
 }
 
 TEST(Reshard, ThreeRanksToTwoKeepsTheAverageResidual) {
   std::vector<State> old = three_ranks();
-  State own{{"w.error", {9, 9, 9, 9, 9}}, {"w.error2", {9, 9}}, {"w.coder.q", {9}}};
+  State own{{"w.error", {9, 9, 9, 9, 9}},
+            {"w.error2", {9, 9}},
+            {"w.coder.q", {9}},
+            {"w.coder.residual_u", {9, 9}}};
   // Two ranks: chunks of 3 and 2; rank 1 owns elements 3 and 4.
   ASSERT_TRUE(reshard_state(views(own), views(old), 1, 2, Sizes()).ok());
   EXPECT_THAT(own["w.error"], ElementsAre(3, 1, 2, 3, 4));
   EXPECT_THAT(own["w.error2"], ElementsAre(40 * 2.0F / 3, 50 * 2.0F / 3));
   EXPECT_THAT(own["w.coder.q"], ElementsAre(7));
+  EXPECT_THAT(own["w.coder.residual_u"], ElementsAre(3, 3));
 }
 
 TEST(Reshard, TheSameNumberOfRanksIsBitForBit) {
   std::vector<State> old = three_ranks();
-  State own{{"w.error", {9, 9, 9, 9, 9}}, {"w.error2", {9, 9}}, {"w.coder.q", {9}}};
+  State own{{"w.error", {9, 9, 9, 9, 9}},
+            {"w.error2", {9, 9}},
+            {"w.coder.q", {9}},
+            {"w.coder.residual_u", {9, 9}}};
   ASSERT_TRUE(reshard_state(views(own), views(old), 1, 3, Sizes()).ok());
   EXPECT_EQ(own, old[1]);
 }
 
 TEST(Reshard, WhatDoesNotFitIsRefusedByNameAndChangesNothing) {
   const auto refused = [](std::vector<State> old, int size) {
-    State own{{"w.error", {9, 9, 9, 9, 9}}, {"w.error2", {9, 9}}, {"w.coder.q", {9}}};
+    State own{{"w.error", {9, 9, 9, 9, 9}},
+              {"w.error2", {9, 9}},
+              {"w.coder.q", {9}},
+              {"w.coder.residual_u", {9, 9}}};
     const State before = own;
     const Status status = reshard_state(views(own), views(old), 1, size, Sizes());
     EXPECT_EQ(status.code(), Code::kInvalidArgument);

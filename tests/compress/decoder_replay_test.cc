@@ -78,14 +78,15 @@ TEST_P(DecoderReplay, NoInputBreaksTheDecoder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Decoders, DecoderReplay,
-                         ::testing::Values("none", "cast:fp16", "cast:bf16", "topk:ratio=0.1",
-                                           "qsgd:bits=4,bucket=16", "qsgd:levels=5,norm=l2",
-                                           "minmax:bits=3,bucket=16",
-                                           "minmax:bits=2,bucket=16,spikes=1",
-                                           "absmax:bits=4,bucket=16,transform=hadamard",
-                                           "signsgd:bucket=16", "signsgd:vote=majority",
-                                           "powersgd:rank=2"));
+INSTANTIATE_TEST_SUITE_P(
+    Decoders, DecoderReplay,
+    ::testing::Values("none", "cast:fp16", "cast:bf16", "topk:ratio=0.1",
+                      "topk:ratio=0.3,index=bitmap", "topk:ratio=0.1,index=gaps",
+                      "topk:ratio=0.1,index=auto|qsgd:bits=4,bucket=16", "qsgd:bits=4,bucket=16",
+                      "qsgd:levels=5,norm=l2", "minmax:bits=3,bucket=16",
+                      "minmax:bits=2,bucket=16,spikes=1",
+                      "absmax:bits=4,bucket=16,transform=hadamard", "signsgd:bucket=16",
+                      "signsgd:vote=majority", "powersgd:rank=2"));
 
 }  // namespace
 }  // namespace gradwire::fuzz

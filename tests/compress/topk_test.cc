@@ -169,7 +169,7 @@ TEST(Topk, CountIsNotRaisedByBinaryRounding) {
 
 TEST(Topk, TakesRatioOrK) {
   for (const char* spec : {"topk", "topk:ratio=0.1,k=3", "topk:ratio=0", "topk:ratio=1.5",
-                           "topk:k=0", "topk:k=3,index=bitmap", "topk:0.01"}) {
+                           "topk:k=0", "topk:k=3,index=zip", "topk:0.01"}) {
     const auto made = Registry::builtin().make(spec);
     ASSERT_FALSE(made.has_value()) << spec;
     EXPECT_EQ(made.error().code(), Code::kInvalidArgument) << spec;

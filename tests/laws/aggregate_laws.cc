@@ -25,8 +25,12 @@ struct Case {
   std::string combine;
   bool feedback = false;
   std::string spec(const std::string& more) const {
-    const char first = method.find(':') == std::string::npos ? ':' : ',';
-    return method + first + "combine=" + combine + (feedback ? ",ef=ef14" : "") + "," + more;
+    // The aggregator's keys stand in the first stage.
+    const std::size_t end = std::min(method.find('|'), method.size());
+    const std::string stage = method.substr(0, end);
+    const char first = stage.find(':') == std::string::npos ? ':' : ',';
+    return stage + first + "combine=" + combine + (feedback ? ",ef=ef14" : "") + "," + more +
+           method.substr(end);
   }
 };
 
@@ -37,10 +41,14 @@ std::vector<std::string> methods() {
           "cast:fp16",
           "cast:bf16",
           "topk:ratio=0.05",
+          "topk:ratio=0.05,index=auto",
+          "topk:ratio=0.05|qsgd:bits=4,bucket=16",
           "qsgd:bits=8",
           "qsgd:bits=4,bucket=64",
           "qsgd:bits=2",
           "qsgd:levels=1,norm=l2",
+          "minmax:bits=4",
+          "absmax:bits=4,transform=hadamard",
           "signsgd",
           "signsgd:bucket=tensor",
           "signsgd:scale=none",

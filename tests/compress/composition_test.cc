@@ -1,0 +1,102 @@
+// Specs of two stages: what the registry lets pass, and what the whole then claims and does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compress/error_feedback/legality.h"
+#include "gradwire/registry.h"
+#include "tests/support/coder_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Kind = ErrorBound::Kind;
+
+std::unique_ptr<Compressor> make(std::string_view spec) {
+  auto made = Registry::builtin().make(spec);
+  EXPECT_TRUE(made.has_value()) << made.error().message();
+  return std::move(made).value();
+}
+
+std::string refusal(std::string_view spec) {
+  const auto made = Registry::builtin().make(spec);
+  return made.has_value() ? "accepted" : std::string(made.error().message());
+}
+
+TEST(Composition, RefusalsSayWhyAndWhatToWrite) {
+  EXPECT_THAT(refusal("qsgd:bits=4|cast:bf16"),
+              AllOf(HasSubstr("qsgd sends no list of chosen values"), HasSubstr("topk")));
+  EXPECT_THAT(refusal("topk:k=3|topk:k=2"),
+              AllOf(HasSubstr("topk does not work element by element"), HasSubstr("write cast")));
+  EXPECT_THAT(refusal("topk:k=3|powersgd:rank=2"), HasSubstr("element by element"));
+  EXPECT_THAT(refusal("topk:k=3|signsgd:vote=majority"), HasSubstr("votes"));
+  EXPECT_THAT(refusal("topk:k=3|cast:bf16|cast:bf16"), HasSubstr("3 stages"));
+  EXPECT_THAT(refusal("topk:k=3|colour"), HasSubstr("unknown method 'colour'"));
+  EXPECT_THAT(refusal("topk:k=3|qsgd:bits=4,colour=7"), HasSubstr("unknown key 'colour'"));
+  EXPECT_THAT(refusal("topk:k=3|qsgd"), HasSubstr("exactly one of the keys 'bits' and 'levels'"));
+}
+
+TEST(Composition, SpecsAreCanonical) {
+  EXPECT_EQ(make("topk:k=3 | cast:bf16")->spec(), "topk:k=3|cast:type=bf16");
+  EXPECT_EQ(make("topk:ratio=0.5,index=gaps|qsgd:4")->spec(),
+            "topk:ratio=0.5,index=gaps|qsgd:bits=4");
+  EXPECT_EQ(make("topk:ratio=0.5,index=u32")->spec(), "topk:ratio=0.5");
+}
+
+TEST(Composition, BytesAreIndicesAndPackedValues) {
+  const Shape shape = Shape::vector(100'000);  // k = 1000: two norms of 512
+  const auto bytes = [&shape](std::string_view spec) {
+    return make(spec)->max_payload_bytes(shape, DType::kF32, 0);
+  };
+  EXPECT_EQ(bytes("topk:ratio=0.01"), 8000u);
+  EXPECT_EQ(bytes("topk:ratio=0.01|cast:bf16"), 4000u + 2000u);
+  EXPECT_EQ(bytes("topk:ratio=0.01|qsgd:bits=4"), 4000u + 8u + 500u);
+  EXPECT_EQ(bytes("topk:ratio=0.01,index=bitmap|qsgd:bits=4"), 12500u + 8u + 500u);
+  EXPECT_FALSE(make("topk:ratio=0.01,index=gaps")->traits().fixed_payload);
+}
+
+TEST(Composition, BoundsMultiply) {
+  const Shape shape = Shape::vector(1000);
+  const ErrorBound cast = make("topk:k=100|cast:bf16")->bound(shape);
+  EXPECT_EQ(cast.kind, Kind::kContraction);
+  EXPECT_NEAR(cast.value, 0.1 * (1 - 0x1p-16), 1e-12);
+  EXPECT_EQ(cast.scale, 1);
+  // omega = sqrt(100) / (2 * 127) = 0.039
+  const ErrorBound fine = make("topk:k=100|qsgd:bits=8")->bound(shape);
+  EXPECT_NEAR(fine.value, 0.1 * (1 - 10.0 / 254), 1e-12);
+  EXPECT_EQ(fine.scale, 1);
+  // omega = sqrt(100) / 2 = 5
+  const ErrorBound coarse = make("topk:k=100|qsgd:levels=1")->bound(shape);
+  EXPECT_NEAR(coarse.value, 0.1 / 6, 1e-12);
+  EXPECT_NEAR(coarse.scale, 1.0 / 6, 1e-12);
+  EXPECT_EQ(make("topk:k=100|none")->bound(shape).value, 0.1);
+}
+
+TEST(Composition, ErrorFeedbackScalesACoarseSecondStage) {
+  const auto coarse = make("topk:k=100|qsgd:levels=1");
+  const Shape shape = Shape::vector(1000);
+  const auto scaled = check_pair(*coarse, shape, {.error_feedback = true});
+  ASSERT_TRUE(scaled.has_value());
+  EXPECT_NEAR(scaled.value().scale, 1.0 / 6, 1e-12);
+  const auto refused = check_pair(*coarse, shape, {.error_feedback = true, .ef_scale_auto = false});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(std::string(refused.error().message()), HasSubstr("write ef_scale=auto"));
+}
+
+// Chosen values are rounded, the others stay 0; ranks whose choices overlap add up.
+TEST(Composition, DecodesByHand) {
+  const auto method = make("topk:k=2,index=auto|cast:bf16");
+  auto ranks = testing::CoderRanks<float>::open(*method, Shape::vector(4), 2);
+  const auto outcome = ranks.value().step({{1, 1.00390625F, 8, 0}, {0, 0, 2, -4}}, 0);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_EQ(outcome.own[0], (std::vector<float>{0, 1, 8, 0}));  // to nearest even
+  EXPECT_EQ(outcome.mean[0], (std::vector<float>{0, 0.5F, 5, -2}));
+}
+
+}  // namespace
+}  // namespace gradwire
