@@ -28,7 +28,8 @@ THIRD_PARTY = {
     r"^zlib\.h$": ["trainer/"],
     r"^nlohmann/": ["apps/", "trainer/", "tests/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],
-    r"^mpi\.h$|^gloo/": ["bench/peers/"],
+    r"^mpi\.h$": ["adapters/mpi/", "bench/peers/", "tests/adapters/mpi/"],
+    r"^gloo/": ["bench/peers/"],
     r"^gtest/|^gmock/": ["tests/"],
     r"^torch/": ["adapters/torch/"],
 }

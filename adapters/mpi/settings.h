@@ -1,0 +1,52 @@
+// What the environment asks of the MPI shim, and the calls that it knows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gradwire/config.h"
+#include "gradwire/status.h"
+
+namespace gradwire::mpi {
+
+enum class Call : std::uint8_t {
+  kAllreduce,
+  kBcast,
+  kReduce,
+  kAllgather,
+  kAllgatherv,
+  kReduceScatter,
+  kReduceScatterBlock,
+  kAlltoall,
+  kGather,
+  kScatter,
+  kBarrier,
+  // Counted, but always left to MPI: its requests are completed by MPI alone.
+  kIallreduce,
+  kIbcast,
+};
+inline constexpr std::size_t kCalls = 13;
+inline constexpr std::size_t kCarriableCalls = 11;  // the first of them
+
+// "MPI_Allreduce", ...
+const char* name_of(Call call);
+
+// A set of calls: bit i is the i-th.
+using CallSet = std::uint32_t;
+constexpr CallSet set_of(Call call) { return CallSet{1} << static_cast<unsigned>(call); }
+inline constexpr CallSet kAllCarriable = (CallSet{1} << kCarriableCalls) - 1;
+
+// Trivially copyable: rank 0's are sent to the others of a communicator.
+struct Settings {
+  enum class Transport : std::uint8_t { kAuto, kShm, kUcx, kTcp } transport = Transport::kAuto;
+  bool verbose = false;
+  CallSet calls = kAllCarriable;
+  // MPI knows no deadlines, and a rank may compute for hours before it comes: none unless asked.
+  double deadline_seconds = 1e9;
+};
+
+// GRADWIRE_MPI_TRANSPORT, GRADWIRE_MPI_OPS, GRADWIRE_MPI_VERBOSE, GRADWIRE_DEADLINE.
+// kInvalidArgument names the variable, the value seen and the value wanted.
+Result<Settings> read_settings(const EnvLookup& env);
+
+}  // namespace gradwire::mpi
