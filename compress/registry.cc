@@ -7,11 +7,17 @@
 #include "base/text.h"
 #include "compress/absmax/absmax.h"
 #include "compress/cast/cast.h"
+#include "compress/fp8/fp8.h"
 #include "compress/identity/identity.h"
+#include "compress/lossless/lossless.h"
 #include "compress/minmax/minmax.h"
+#include "compress/mx/mx.h"
+#include "compress/natural/natural.h"
+#include "compress/onebit/onebit.h"
 #include "compress/powersgd/powersgd.h"
 #include "compress/qsgd/qsgd.h"
 #include "compress/signsgd/signsgd.h"
+#include "compress/signum/signum.h"
 #include "compress/topk/topk.h"
 
 namespace gradwire {
@@ -61,12 +67,18 @@ Registry Registry::builtin() {
   Registry registry;
   for (Method method : {
            identity_method(),
+           lossless_method(),
            cast_method(),
+           fp8_method(),
+           mx_method(),
+           natural_method(),
            topk_method(),
            minmax_method(),
            absmax_method(),
            qsgd_method(),
            signsgd_method(),
+           onebit_method(),
+           signum_method(),
            powersgd_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());

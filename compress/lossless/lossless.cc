@@ -1,0 +1,122 @@
+#include "compress/lossless/lossless.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "compress/contract.h"
+#include "compress/lossless/lossless_kernels.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+template <typename T>
+class LosslessCoder final : public Coder {
+ public:
+  LosslessCoder(const Shape& shape, const Compressor::Placement& where)
+      : elems_(shape.elems()), where_(where) {}
+
+  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
+    GW_TRY(check_tensor("lossless: grad", grad, elems_, DTypeOf<T>::kValue));
+    grad_ = grad;
+    payloads_.clear();
+    return {};
+  }
+
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
+    GW_TRY(check_round("lossless", round, 1));
+    GW_TRY(check_room("lossless: payload", payload.size(), most_bytes()));
+    if (elems_ == 0) return std::size_t{0};
+    return cpu::lossless_encode(elements<T>(grad_), payload);
+  }
+
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
+    GW_TRY(check_round("lossless", round, 1));
+    if (payloads.size() != static_cast<std::size_t>(where_.size)) {
+      return {Code::kInvalidArgument,
+              format("lossless: %zu payloads (%d ranks)", payloads.size(), where_.size)};
+    }
+    for (std::size_t r = 0; r < payloads.size(); ++r) {
+      if (payloads[r].size() <= most_bytes()) continue;
+      return {Code::kCorruptPayload,
+              format("lossless: payload of rank %zu has %zu bytes (at most %zu wanted)", r,
+                     payloads[r].size(), most_bytes())};
+    }
+    payloads_.assign(payloads.begin(), payloads.end());
+    return {};
+  }
+
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    GW_TRY(check_tensor("lossless: mean", mean, elems_, DTypeOf<T>::kValue));
+    if (payloads_.empty()) return {Code::kInvalidArgument, "lossless: finish() before absorb()"};
+    if (!own.empty()) {
+      GW_TRY(check_tensor("lossless: own", own, elems_, DTypeOf<T>::kValue));
+      GW_TRY(decode(where_.rank, own, false));
+    }
+    for (int rank = 0; rank < where_.size; ++rank) GW_TRY(decode(rank, mean, rank > 0));
+    return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
+  }
+
+  std::vector<NamedTensor> state() override { return {}; }
+
+ private:
+  std::size_t most_bytes() const {
+    return lossless_most_bytes(static_cast<std::size_t>(elems_), sizeof(T));
+  }
+  Status decode(int rank, TensorView into, bool add) const {
+    const auto x = into.empty() ? std::span<T>() : elements<T>(into);
+    const Status status = cpu::lossless_decode(payloads_[static_cast<std::size_t>(rank)], add, x);
+    return status.ok() ? status : status.with_context(format("lossless: payload of rank %d", rank));
+  }
+
+  std::int64_t elems_;
+  Compressor::Placement where_;
+  ConstTensorView grad_;
+  std::vector<ConstByteSpan> payloads_;
+};
+
+class Lossless final : public Compressor {
+ public:
+  std::string spec() const override { return "lossless"; }
+  Traits traits() const override {
+    return {.fixed_payload = false,
+            .lossless = true,
+            .unbiased = true,
+            .needs_error_feedback = false,
+            .bitwise_on_all_devices = true};
+  }
+  ErrorBound bound(const Shape&) const override { return {ErrorBound::Kind::kContraction, 1.0}; }
+  std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
+    return lossless_most_bytes(static_cast<std::size_t>(shape.elems()), size_of(dtype));
+  }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    GW_TRY(check_placement("lossless", where));
+    if (where.dtype == DType::kF64) {
+      return std::unique_ptr<Coder>(std::make_unique<LosslessCoder<double>>(shape, where));
+    }
+    return std::unique_ptr<Coder>(std::make_unique<LosslessCoder<float>>(shape, where));
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
+                                                  const Placement& where) const override {
+    GW_TRY(check_placement("lossless", where));
+    return Status(Code::kUnsupported,
+                  "lossless: payloads have the length that their values need, and a slice's must "
+                  "be known before; write combine=gather");
+  }
+};
+
+}  // namespace
+
+Registry::Method lossless_method() {
+  return {"lossless",
+          "the elements bit for bit, exponents in fewer bits; length varies",
+          "",
+          {},
+          [](const Spec&) -> Result<std::unique_ptr<Compressor>> {
+            return std::unique_ptr<Compressor>(std::make_unique<Lossless>());
+          }};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <cstring>
+
+#include "compress/code_groups.h"
+#include "compress/little_endian.h"
+#include "compress/lossless/lossless_layout.h"
+
+namespace gradwire::cpu {
+namespace {
+
+// What a block's codes will be like.
+struct Plan {
+  unsigned width = 0;
+  unsigned omitted = 0;
+  std::size_t escapes = 0;
+  std::size_t bytes = 0;  // of the whole block
+};
+
+// How many mantissa bytes (and then tops) are zero in the whole block.
+template <typename T>
+unsigned omitted_of(typename LosslessLayout<T>::Bits any) {
+  using Layout = LosslessLayout<T>;
+  unsigned omitted = 0;
+  while (omitted < Layout::kPlanes && (any >> (8 * omitted) & 0xff) == 0) ++omitted;
+  const bool tops = (any & ~(static_cast<typename Layout::Bits>(Layout::kExponents - 1)
+                             << Layout::kMantissa)) != 0;
+  return tops ? omitted : Layout::kPlanes + 1;
+}
+
+template <typename T>
+std::size_t tail_bytes(unsigned omitted, std::size_t count) {
+  using Layout = LosslessLayout<T>;
+  if (omitted > Layout::kPlanes) return 0;
+  return code_bytes(count, Layout::kTopBits) + (Layout::kPlanes - omitted) * count;
+}
+
+// The width that costs least: an element whose code would be 2^w - 1 or more becomes an exception.
+template <typename T>
+Plan cheapest(const LosslessParts<T>& parts, unsigned base, std::size_t count, unsigned omitted) {
+  constexpr std::size_t kException = sizeof(typename LosslessLayout<T>::Exponent);
+  Plan best;
+  for (unsigned width = 1; width <= kMostCodeBits; ++width) {
+    const unsigned escape = (1u << width) - 1;
+    std::size_t escapes = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      escapes += base - parts.exponents[i] >= escape ? 1 : 0;
+    }
+    const std::size_t bytes = code_bytes(count, static_cast<int>(width)) + escapes * kException;
+    if (best.width == 0 || bytes < best.bytes) best = {width, omitted, escapes, bytes};
+    if (escapes == 0) break;
+  }
+  const auto end = parts.exponents.begin() + static_cast<std::ptrdiff_t>(count);
+  if (*std::min_element(parts.exponents.begin(), end) == base) best = {0, omitted, 0, 0};
+  best.bytes += kLosslessHead<T> + tail_bytes<T>(omitted, count);
+  return best;
+}
+
+template <typename T>
+std::byte* write_codes_and_exceptions(LosslessParts<T>& parts, unsigned base, const Plan& plan,
+                                      std::size_t count, std::byte* to) {
+  using Exponent = typename LosslessLayout<T>::Exponent;
+  if (plan.width == 0) return to;
+  const unsigned escape = (1u << plan.width) - 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    parts.codes[i] = static_cast<std::uint8_t>(std::min(base - parts.exponents[i], escape));
+  }
+  const int width = static_cast<int>(plan.width);
+  write_codes(width, parts.codes.data(), count, to);
+  to += code_bytes(count, width);
+  if (plan.escapes == 0) return to;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (base - parts.exponents[i] < escape) continue;
+    store_le(to, static_cast<Exponent>(parts.exponents[i]));
+    to += sizeof(Exponent);
+  }
+  return to;
+}
+
+template <typename T>
+std::byte* write_tail(LosslessParts<T>& parts, unsigned omitted, std::size_t count, std::byte* to) {
+  using Layout = LosslessLayout<T>;
+  constexpr int kTopMantissa = Layout::kTopBits - 1;
+  constexpr int kBelow = Layout::kMantissa - kTopMantissa;
+  if (omitted > Layout::kPlanes) return to;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bits = parts.bits[i];
+    const auto sign = bits >> (8 * sizeof(T) - 1) << kTopMantissa;
+    const auto mantissa = bits >> kBelow & ((1u << kTopMantissa) - 1);
+    parts.tops[i] = static_cast<std::uint8_t>(sign | mantissa);
+  }
+  write_codes(Layout::kTopBits, parts.tops.data(), count, to);
+  to += code_bytes(count, Layout::kTopBits);
+  for (unsigned plane = Layout::kPlanes; plane-- > omitted;) {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(to);
+    for (std::size_t i = 0; i < count; ++i) {
+      bytes[i] = static_cast<std::uint8_t>(parts.bits[i] >> (8 * plane));
+    }
+    to += count;
+  }
+  return to;
+}
+
+template <typename T>
+std::byte* encode_block(std::span<const T> x, std::byte* to) {
+  using Layout = LosslessLayout<T>;
+  LosslessParts<T> parts;
+  typename Layout::Bits any = 0;
+  unsigned base = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto bits = std::bit_cast<typename Layout::Bits>(x[i]);
+    const auto exponent = static_cast<typename Layout::Exponent>(bits >> Layout::kMantissa &
+                                                                 (Layout::kExponents - 1));
+    parts.bits[i] = bits;
+    parts.exponents[i] = exponent;
+    any |= bits;
+    base = std::max<unsigned>(base, exponent);
+  }
+  const Plan plan = cheapest(parts, base, x.size(), omitted_of<T>(any));
+  if (plan.bytes >= 1 + x.size() * sizeof(T)) {
+    *to = std::byte{kLosslessRaw};
+    std::memcpy(to + 1, x.data(), x.size() * sizeof(T));
+    return to + 1 + x.size() * sizeof(T);
+  }
+  *to = static_cast<std::byte>(plan.width + 16 * plan.omitted);
+  store_le(to + 1, static_cast<typename Layout::Exponent>(base));
+  store_le(to + 1 + sizeof(typename Layout::Exponent), static_cast<std::uint16_t>(plan.escapes));
+  to += kLosslessHead<T>;
+  to = write_codes_and_exceptions(parts, base, plan, x.size(), to);
+  return write_tail(parts, plan.omitted, x.size(), to);
+}
+
+}  // namespace
+
+template <typename T>
+std::size_t lossless_encode(std::span<const T> x, ByteSpan wire) {
+  std::byte* to = wire.data();
+  for (std::size_t begin = 0; begin < x.size(); begin += kLosslessBlock) {
+    to = encode_block(x.subspan(begin, std::min(kLosslessBlock, x.size() - begin)), to);
+  }
+  return static_cast<std::size_t>(to - wire.data());
+}
+
+template std::size_t lossless_encode<float>(std::span<const float>, ByteSpan);
+template std::size_t lossless_encode<double>(std::span<const double>, ByteSpan);
+
+}  // namespace gradwire::cpu

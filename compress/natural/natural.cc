@@ -1,0 +1,39 @@
+#include "compress/natural/natural.h"
+
+#include "compress/kernel_compressor.h"
+#include "compress/natural/natural_kernels.h"
+#include "compress/spec_reader.h"
+
+namespace gradwire {
+namespace {
+
+Result<std::unique_ptr<Compressor>> make_natural(const Spec& spec) {
+  GW_ASSIGN(const std::int64_t bits, SpecReader(spec).integer("bits", 9, 8, 9));
+  KernelClaims claims{"natural",
+                      bits == 9 ? "natural" : "natural:bits=8",
+                      {.elementwise = true,
+                       .unbiased = true,
+                       .needs_error_feedback = false,
+                       .bitwise_on_all_devices = true},
+                      [](const Shape&) {
+                        return ErrorBound{ErrorBound::Kind::kVariance, 0.125};
+                      }};
+  if (bits == 9) {
+    return make_kernel_compressor<NaturalKernel>(std::move(claims),
+                                                 [](const Shape&) { return NaturalKernel{}; });
+  }
+  return make_kernel_compressor<NaturalWindowKernel>(
+      std::move(claims), [](const Shape&) { return NaturalWindowKernel{}; });
+}
+
+}  // namespace
+
+Registry::Method natural_method() {
+  return {"natural",
+          "each element rounded stochastically to a power of two: sign and exponent",
+          "bits",
+          {{"bits", "9", "9: all of fp32's exponents; 8: 2^-94 to 2^31, larger elements are cut"}},
+          make_natural};
+}
+
+}  // namespace gradwire
