@@ -50,6 +50,16 @@ int Communicator::node_count() const {
   return node_of.empty() ? size() : 1 + *std::ranges::max_element(node_of);
 }
 
+std::string_view to_string(Waiting waiting) {
+  switch (waiting) {
+    case Waiting::kAdaptive: return "adaptive";
+    case Waiting::kSpin: return "spin";
+    case Waiting::kYield: return "yield";
+    case Waiting::kSleep: return "sleep";
+  }
+  return "?";
+}
+
 Result<Buffer> Communicator::allocate(std::size_t bytes) { return Buffer::allocate(bytes); }
 
 Result<Work> Communicator::broadcast(ConstTensorView in, TensorView out, int root,

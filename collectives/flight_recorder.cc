@@ -106,6 +106,15 @@ void FlightRecorder::end(std::uint64_t sequence, FlightRecord::State state,
   record.waiting_for = std::move(waiting_for);
 }
 
+void FlightRecorder::end_at_once(std::uint64_t sequence, std::uint64_t bytes_sent) {
+  const std::lock_guard lock(mutex_);
+  if (capacity_ == 0 || sequence + capacity_ < next_) return;
+  FlightRecord& record = ring_[sequence % capacity_];
+  record.state = FlightRecord::State::kDone;
+  record.ended = record.begun;
+  record.bytes_sent = bytes_sent;
+}
+
 std::optional<FlightRecord> FlightRecorder::find(std::uint32_t communicator,
                                                  std::uint64_t number) const {
   const std::lock_guard lock(mutex_);

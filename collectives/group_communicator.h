@@ -41,6 +41,7 @@ class GroupCommunicator final : public Communicator {
 
   // For a communicator that runs operations of its own over the same ranks: what they share.
   const CommunicatorOptions& options() const { return options_; }
+  std::uint32_t id() const { return static_cast<std::uint32_t>(id_); }
   const std::shared_ptr<ProgressEngine>& engine() const { return engine_; }
   // The number of the next collective, on all ranks alike; used up.
   std::uint64_t take_number() {

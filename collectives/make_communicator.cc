@@ -45,7 +45,8 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
   for (int r = 0; r < transport->size(); ++r) group.push_back(r);
   auto engine = std::make_shared<ProgressEngine>(
       std::move(transport), EngineOptions{.flight_folder = options.flight_folder,
-                                          .flight_operations = options.flight_operations});
+                                          .flight_operations = options.flight_operations,
+                                          .waiting = options.waiting});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
   return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,

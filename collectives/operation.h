@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct Operation {
   }
   std::uint64_t counted = 0;
   std::vector<int> waited_for = {};  // job ranks, when it failed
-  std::uint64_t flight = 0;          // its sequence number in the flight recorder
+  // Its sequence number in the flight recorder; submit() begins what has none.
+  std::optional<std::uint64_t> flight = {};
 };
 
 // What all ranks must agree on.

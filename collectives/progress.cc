@@ -37,8 +37,11 @@ ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptio
       rank_(transport_->rank()),
       size_(transport_->size()),
       describe_(transport_->describe()),
-      crowded_(size_ > static_cast<int>(std::thread::hardware_concurrency())),
       options_(std::move(options)),
+      yields_(options_.waiting == Waiting::kYield ||
+              (options_.waiting == Waiting::kAdaptive &&
+               size_ > static_cast<int>(std::thread::hardware_concurrency()))),
+      never_sleeps_(options_.waiting == Waiting::kSpin || options_.waiting == Waiting::kYield),
       recorder_(options_.flight_operations),
       last_submit_(Clock::now()),
       ids_(kIds, false),
@@ -66,11 +69,13 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
     return failure_;
   }
   const Route& route = operation->execution->route();
-  operation->flight = recorder_.begin({.communicator = route.communicator,
-                                       .number = operation->number,
-                                       .collective = operation->collective,
-                                       .signature = signature_of(*operation),
-                                       .algorithm = operation->algorithm});
+  if (!operation->flight) {
+    operation->flight = recorder_.begin({.communicator = route.communicator,
+                                         .number = operation->number,
+                                         .collective = operation->collective,
+                                         .signature = signature_of(*operation),
+                                         .algorithm = operation->algorithm});
+  }
   incoming_.push_back(std::move(operation));
   ++outstanding_;
   has_incoming_ = true;
@@ -239,7 +244,7 @@ bool ProgressEngine::advance_all(bool polling_alone) {
 
 void ProgressEngine::end(Operation& operation, Status status) {
   take_stats();
-  recorder_.end(operation.flight,
+  recorder_.end(*operation.flight,
                 status.ok() ? FlightRecord::State::kDone : FlightRecord::State::kFailed,
                 operation.execution->bytes_sent(), std::move(operation.waited_for));
   operation.work->finish(std::move(status));
@@ -281,6 +286,7 @@ Deadline ProgressEngine::next_deadline(Deadline now) const {
 void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seconds,
                            Deadline until) {
   const auto spin = std::chrono::duration<double>(spin_seconds);
+  const int turns_before_clock = options_.waiting == Waiting::kSleep ? 1 : kTurnsBeforeClock;
   int idle_turns = 0;
   int turns = 0;
   Deadline idle_since;
@@ -288,16 +294,17 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
     const bool moved = turn();
     if (moved) {
       idle_turns = 0;
-    } else if (crowded_) {
+    } else if (yields_) {
       sched_yield();
     }
     const bool look = ++turns % kTurnsBetweenLooks == 0;
-    if ((moved || ++idle_turns < kTurnsBeforeClock) && !look) continue;
+    if ((moved || ++idle_turns < turns_before_clock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);
     if (now >= until) return;
-    if (idle_turns <= kTurnsBeforeClock) idle_since = now;
-    if (now - idle_since >= spin) {
+    if (idle_turns <= turns_before_clock) idle_since = now;
+    if (never_sleeps_ && !active_.empty()) continue;
+    if (now - idle_since >= spin || options_.waiting == Waiting::kSleep) {
       sleep_in_transport(enough, std::min(until, next_deadline(now)));
       look_around(Clock::now());
     }

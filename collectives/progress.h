@@ -24,6 +24,7 @@
 #include "collectives/operation.h"
 #include "collectives/scratch_pool.h"
 #include "comm/shm/bell.h"
+#include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
@@ -34,6 +35,7 @@ struct EngineOptions {
   std::size_t flight_operations = 256;  // that it holds
   std::uint32_t generation = 0;         // how often the ranks have shrunk
   std::vector<int> left_behind = {};    // ranks of the job that were lost with that, ascending
+  Waiting waiting = Waiting::kAdaptive;
 };
 
 class ProgressEngine {
@@ -67,10 +69,14 @@ class ProgressEngine {
                            Deadline deadline);
   // The first failure, or ok.
   Status status() const;
+  // Whether there is one.
+  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   // A collective of that communicator that this rank may finish without submit().
   void note_begun(std::uint32_t communicator, std::uint64_t number) {
     recorder_.note_begun(communicator, number);
   }
+  // The record of the last operations. One that is in it already says so in submit().
+  FlightRecorder& recorder() { return recorder_; }
   // Where the driver sleeps while it waits for memory alone. Before the first operation that polls.
   void listen_to(std::shared_ptr<shm::Bell> bell) {
     const std::lock_guard lock(mutex_);
@@ -113,8 +119,9 @@ class ProgressEngine {
   int rank_;
   int size_;
   std::string describe_;
-  bool crowded_;  // more ranks than processors
   EngineOptions options_;
+  bool yields_;        // between looks: more ranks than processors
+  bool never_sleeps_;  // while an operation is under way
   FlightRecorder recorder_;
 
   mutable std::mutex mutex_;
@@ -124,6 +131,7 @@ class ProgressEngine {
   bool napping_ = false;  // the engine's thread needs a call to wake
   Deadline last_submit_;
   Status failure_;
+  std::atomic<bool> has_failed_{false};
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;
   std::vector<bool> ids_;  // taken

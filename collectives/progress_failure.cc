@@ -102,6 +102,7 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = first;
+    has_failed_ = true;
     if (!settled) transport_.reset();
   }
   for (std::size_t i = 0; i < active_.size(); ++i) {

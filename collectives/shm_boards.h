@@ -17,10 +17,14 @@ namespace gradwire {
 // next one. Thread-safe.
 class ShmBoards {
  public:
-  explicit ShmBoards(std::shared_ptr<shm::Arena> arena) : arena_(std::move(arena)) {}
+  // crowded: the job has more ranks than processors.
+  ShmBoards(std::shared_ptr<shm::Arena> arena, bool crowded)
+      : arena_(std::move(arena)), crowded_(crowded) {}
 
   shm::Arena& arena() const { return *arena_; }
   const std::shared_ptr<shm::Arena>& shared_arena() const { return arena_; }
+
+  bool crowded() const { return crowded_; }
 
   // Where a zeroed board for `ranks` lies; kOutOfMemory as Arena::take().
   Result<std::uint64_t> make(int ranks);
@@ -35,6 +39,7 @@ class ShmBoards {
   };
 
   std::shared_ptr<shm::Arena> arena_;
+  bool crowded_;
   std::mutex mutex_;
   std::vector<Board> made_;
   std::atomic<std::uint64_t> total_bytes_{0};

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "comm/shm/host.h"
 
 namespace gradwire {
 namespace {
@@ -21,10 +20,7 @@ std::size_t ShmChannel::board_bytes(int ranks) {
 
 ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
                        std::vector<int> members, int rank)
-    : boards_(std::move(boards)),
-      members_(std::move(members)),
-      rank_(rank),
-      crowded_(size() > shm::usable_processors()) {
+    : boards_(std::move(boards)), members_(std::move(members)), rank_(rank) {
   const auto count = static_cast<std::size_t>(size());
   std::byte* at = arena().at(board);
   common_ = reinterpret_cast<Common*>(at);
@@ -42,7 +38,8 @@ bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, int rank
   return common->left.load(std::memory_order_acquire) == ranks;
 }
 
-void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out) {
+void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out,
+                       bool awaited_alone) {
   ShmNotice& own = lane(rank_).notices[n % 2];
   own.kind = static_cast<std::uint8_t>(call.kind);
   own.dtype = static_cast<std::uint8_t>(call.dtype);
@@ -53,6 +50,12 @@ void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, s
   own.in = in;
   own.out = out;
   own.arrival.store(n, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!anybody_asleep()) return;
+  // Of the ranks that arrive last at the same time, one at least sees all others behind its fence.
+  for (int q = 0; q < size() && !awaited_alone; ++q) {
+    if (!arrived(q, n)) return;
+  }
   ring();
 }
 
@@ -62,6 +65,11 @@ bool ShmChannel::arrived(int q, std::uint64_t n) const {
 
 void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
   lane(rank_).progress.store(mark(n, step), std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!anybody_asleep()) return;
+  for (int q = 0; q < size(); ++q) {
+    if (!reached(q, n, step)) return;
+  }
   ring();
 }
 
@@ -90,14 +98,21 @@ bool ShmChannel::broken() const { return common_->broken.load(std::memory_order_
 
 void ShmChannel::give_up() {
   common_->broken.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   arena().retire();
   ring();
 }
 
-void ShmChannel::ring() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+bool ShmChannel::anybody_asleep() const {
   for (int q = 0; q < size(); ++q) {
-    if (q != rank_) arena().bell(members_[static_cast<std::size_t>(q)]).ring_if_asleep();
+    if (q != rank_ && bell(q).anybody_asleep()) return true;
+  }
+  return false;
+}
+
+void ShmChannel::ring() {
+  for (int q = 0; q < size(); ++q) {
+    if (q != rank_) bell(q).ring_if_asleep();
   }
 }
 

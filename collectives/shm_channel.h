@@ -64,18 +64,30 @@ class ShmChannel {
   int size() const { return static_cast<int>(members_.size()); }
   shm::Arena& arena() const { return boards_->arena(); }
   ShmBoards& boards() const { return *boards_; }
-  bool crowded() const { return crowded_; }
+  bool crowded() const { return boards_->crowded(); }
 
   // This rank is in operation n. Requires that all have arrived at n - 1, and the caller's data in
-  // small() if there are any. Full fence; wakes who sleeps.
-  void enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out);
+  // small() if there are any. Full fence; wakes who sleeps if this was the last to arrive, or
+  // somebody waits for this rank alone.
+  void enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out,
+             bool awaited_alone);
   bool arrived(int q, std::uint64_t n) const;
   // Requires arrived(q, n), and not to have left n.
   const ShmNotice& notice(int q, std::uint64_t n) const { return lane(q).notices[n % 2]; }
 
-  // This rank has done `step` of operation n. Full fence; wakes who sleeps.
+  // This rank has done `step` of operation n. Full fence; wakes who sleeps if this was the last to.
   void publish(std::uint64_t n, std::uint32_t step);
   bool reached(int q, std::uint64_t n, std::uint32_t step) const;
+
+  // Sleeps at this rank's bell until it is rung or `until`, unless `met` says true once it lies
+  // down.
+  template <typename Condition>
+  void sleep(const Condition& met, Deadline until) {
+    shm::Bell& own = bell(rank_);
+    const std::uint32_t seen = own.lie_down();
+    if (!met()) own.sleep(seen, until);
+    own.get_up();
+  }
 
   std::byte* small(int q, std::uint64_t n) const;
   // This rank will enter n with so many bytes in small(): their lines, which the others have read,
@@ -106,12 +118,13 @@ class ShmChannel {
   };
 
   Lane& lane(int q) const { return lanes_[q]; }
+  shm::Bell& bell(int q) const { return arena().bell(members_[static_cast<std::size_t>(q)]); }
+  bool anybody_asleep() const;
   void ring();
 
   std::shared_ptr<ShmBoards> boards_;
   std::vector<int> members_;
   int rank_;
-  bool crowded_;  // more ranks than processors
   Common* common_;
   Lane* lanes_;
   std::byte* small_;

@@ -16,10 +16,27 @@ namespace {
 // Operations up to this size are tried inside the call: handing one over costs a microsecond or
 // two, which is what they take.
 constexpr std::size_t kAtOnceBytes = 1 << 20;
-// Looks without success before an operation is handed over after all: some microseconds. With more
-// ranks than processors the others need them in between.
+// Looks without success before an operation is handed over after all. The first few come one right
+// after another; with a pause between, which is some 50 ns, the others take 20 us.
+constexpr int kQuickLooks = 32;
 constexpr int kLooks = 400;
-constexpr int kCrowdedLooks = 16;
+// With more ranks than processors the others need them in between. A rank that has yielded as often
+// as there are others and some still sleeps, for as long as a round of small operations may take.
+constexpr int kCrowdedLooks = 48;
+constexpr std::chrono::microseconds kShortSleep{200};
+// Of Waiting::kSpin and kYield: then the engine goes on in the same way.
+constexpr int kManyLooks = 20000;
+
+constexpr std::string_view kAlgorithm = "shm";
+
+Signature signature_of(const ShmCall& call) {
+  const bool reduces = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduceScatter;
+  return {.name = to_string(call.kind),
+          .dtype = to_string(call.dtype),
+          .reduce = reduces ? to_string(call.op) : std::string_view(),
+          .elems = call.elems,
+          .root = call.kind == OpKind::kBroadcast ? call.root : -1};
+}
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -102,15 +119,16 @@ bool ShmCommunicator::in_memory(const OpCall& call, const OpOptions& options) co
   return algorithm == "auto" || algorithm == "shm" || (sums && algorithm == "canonical");
 }
 
-Result<ShmCall> ShmCommunicator::checked(const OpCall& call, const OpOptions& options) const {
+Status ShmCommunicator::check(const OpCall& call, const OpOptions& options,
+                              ShmCall& checked) const {
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size()));
-  ShmCall checked{.kind = call.kind,
-                  .dtype = extent.dtype,
-                  .op = call.op,
-                  .in = call.in.data(),
-                  .out = call.out.data(),
-                  .elems = extent.in,
-                  .root = call.kind == OpKind::kBroadcast ? call.peer : 0};
+  checked.kind = call.kind;
+  checked.dtype = extent.dtype;
+  checked.op = call.op;
+  checked.in = call.in.data();
+  checked.out = call.out.data();
+  checked.elems = extent.in;
+  checked.root = call.kind == OpKind::kBroadcast ? call.peer : 0;
   if (call.kind == OpKind::kReduceScatter || call.kind == OpKind::kAllGatherV ||
       call.kind == OpKind::kBroadcast) {
     checked.elems = extent.out;
@@ -119,62 +137,89 @@ Result<ShmCall> ShmCommunicator::checked(const OpCall& call, const OpOptions& op
   }
   if (call.kind == OpKind::kAllGatherV)
     checked.lengths.assign(call.counts.begin(), call.counts.end());
-  return checked;
+  return {};
+}
+
+// Until the execution can move, for a while; true when it can.
+bool ShmCommunicator::wait_at_once(const ShmExecution& execution) const {
+  const Waiting waiting = group_->options().waiting;
+  const bool patient = waiting == Waiting::kSpin || waiting == Waiting::kYield;
+  const bool yields =
+      waiting == Waiting::kYield || (waiting == Waiting::kAdaptive && channel_->crowded());
+  const int looks = waiting == Waiting::kSleep ? 0
+                    : patient                  ? kManyLooks
+                    : yields                   ? kCrowdedLooks
+                                               : kLooks;
+  for (int look = 0; look < looks; ++look) {
+    if (execution.ready()) return true;
+    if (yields) {
+      sched_yield();
+    } else if (look >= kQuickLooks) {
+      pause_briefly();
+    }
+  }
+  if (patient || !channel_->crowded()) return execution.ready();
+  channel_->sleep([&] { return execution.ready(); },
+                  std::chrono::steady_clock::now() + kShortSleep);
+  return execution.ready();
 }
 
 // True when it has ended.
 bool ShmCommunicator::run_at_once(ShmExecution& execution) const {
-  const bool crowded = channel_->crowded();
-  const int most = crowded ? kCrowdedLooks : kLooks;
-  for (int looks = 0; looks < most;) {
+  while (true) {
     const Result<bool> moved = execution.step();
     if (!moved.has_value()) return false;  // will fail again, where it can be dealt with
     if (execution.done()) return true;
-    if (moved.value()) {
-      looks = 0;
-      continue;
-    }
-    ++looks;
-    crowded ? static_cast<void>(sched_yield()) : pause_briefly();
+    if (!moved.value() && !wait_at_once(execution)) return false;
   }
-  return false;
 }
 
+// Small operations end in here, without an allocation or another thread. What others need not wait
+// for is done while this rank waits for them.
 Result<Work> ShmCommunicator::launch(ShmCall call, std::optional<Deadline> deadline) {
-  GW_TRY(group_->status());
+  FlightRecorder& recorder = group_->engine()->recorder();
+  if (group_->engine()->has_failed()) return group_->status();
+  const Signature signature = signature_of(call);
   const std::uint64_t number = group_->take_number();
   const ShmMoves& moves = shm_moves_of(call.kind);
-  const bool brief = moves.in_bytes(call, size()) <= kAtOnceBytes;
-  const OpKind kind = call.kind;
-  const DType dtype = call.dtype;
-  const std::int64_t elems = call.elems;
-  ShmExecution execution(channel_, moves, std::move(call), next_++);
-  auto work = std::make_shared<WorkState>(group_->engine());
-  if (brief && channel_->handed_over.load(std::memory_order_acquire) == 0 &&
-      run_at_once(execution)) {
+  const bool brief = moves.in_bytes(call, size()) <= kAtOnceBytes &&
+                     channel_->handed_over.load(std::memory_order_acquire) == 0;
+  ShmExecution execution(*channel_, moves, std::move(call), next_++);
+  const bool sound = !brief || execution.step().has_value();
+  const std::uint64_t flight = recorder.begin({.communicator = group_->id(),
+                                               .number = number,
+                                               .signature = signature,
+                                               .algorithm = kAlgorithm});
+  if (brief && sound && run_at_once(execution)) {
     bytes_->fetch_add(execution.bytes_sent(), std::memory_order_relaxed);
-    work->finish({});
-    return Work(std::move(work));
+    recorder.end_at_once(flight, execution.bytes_sent());
+    return Work(nullptr);
   }
   auto running = std::make_unique<ShmExecution>(std::move(execution));
-  running->hand_over(group_->route_of(number));
-  Operation operation{
-      .name = to_string(kind),
-      .number = number,
-      .dtype = to_string(dtype),
-      .elems = elems,
-      .started = std::chrono::steady_clock::now(),
-      .deadline = deadline.value_or(deadline_in(group_->options().deadline_seconds)),
-      .execution = std::move(running),
-      .work = work,
-      .bytes_sent = bytes_};
-  GW_TRY(group_->engine()->submit(std::make_unique<Operation>(std::move(operation))));
+  running->hand_over(channel_, group_->route_of(number));
+  auto work = std::make_shared<WorkState>(group_->engine());
+  auto operation = std::make_unique<Operation>(
+      Operation{.name = signature.name,
+                .number = number,
+                .dtype = signature.dtype,
+                .elems = signature.elems,
+                .reduce = signature.reduce,
+                .root = signature.root,
+                .algorithm = kAlgorithm,
+                .started = std::chrono::steady_clock::now(),
+                .deadline = deadline.value_or(deadline_in(group_->options().deadline_seconds)),
+                .execution = std::move(running),
+                .work = work,
+                .bytes_sent = bytes_,
+                .flight = flight});
+  GW_TRY(group_->engine()->submit(std::move(operation)));
   return Work(std::move(work));
 }
 
 Result<Work> ShmCommunicator::start(const OpCall& call, const OpOptions& options) {
   if (!in_memory(call, options)) return group_->start(call, options);
-  GW_ASSIGN(ShmCall shm, checked(call, options));
+  ShmCall shm;
+  GW_TRY(check(call, options, shm));
   return launch(std::move(shm), options.deadline);
 }
 
@@ -186,7 +231,8 @@ Result<Work> ShmCommunicator::start_all(std::span<const OpCall> calls, const OpO
 
 Result<PersistentWork> ShmCommunicator::prepare(const OpCall& call, const OpOptions& options) {
   if (!in_memory(call, options) || options.deadline) return group_->prepare(call, options);
-  GW_ASSIGN(ShmCall shm, checked(call, options));
+  ShmCall shm;
+  GW_TRY(check(call, options, shm));
   return PersistentWork([this, shm = std::move(shm)] { return launch(shm, std::nullopt); });
 }
 

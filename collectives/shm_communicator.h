@@ -55,9 +55,10 @@ class ShmCommunicator final : public Communicator {
   ShmCommunicator(std::unique_ptr<GroupCommunicator> group, std::shared_ptr<ShmBoards> boards,
                   std::shared_ptr<ShmChannel> channel);
   bool in_memory(const OpCall& call, const OpOptions& options) const;
-  Result<ShmCall> checked(const OpCall& call, const OpOptions& options) const;
+  Status check(const OpCall& call, const OpOptions& options, ShmCall& checked) const;
   Result<Work> launch(ShmCall call, std::optional<Deadline> deadline);
   bool run_at_once(ShmExecution& execution) const;
+  bool wait_at_once(const ShmExecution& execution) const;
 
   std::unique_ptr<GroupCommunicator> group_;
   std::shared_ptr<ShmBoards> boards_;

@@ -35,14 +35,15 @@ const ShmMoves& shm_moves_of(OpKind kind) {
   }
 }
 
-ShmExecution::ShmExecution(std::shared_ptr<ShmChannel> channel, const ShmMoves& moves, ShmCall call,
+ShmExecution::ShmExecution(ShmChannel& channel, const ShmMoves& moves, ShmCall call,
                            std::uint64_t n)
-    : channel_(std::move(channel)), moves_(&moves), call_(std::move(call)), n_(n) {
+    : channel_(&channel), moves_(&moves), call_(std::move(call)), n_(n) {
   const int size = channel_->size();
   small_ = moves.small_bytes(call_, size) <= moves.small_limit(size);
 }
 
-void ShmExecution::hand_over(Route route) {
+void ShmExecution::hand_over(std::shared_ptr<ShmChannel> channel, Route route) {
+  kept_ = std::move(channel);
   route_ = std::move(route);
   handed_over_ = true;
   channel_->handed_over.fetch_add(1, std::memory_order_relaxed);
@@ -57,8 +58,7 @@ void ShmExecution::release(ScratchPool&) {
 bool ShmExecution::has(int q) const {
   switch (phase_) {
     case Phase::kEnter: return n_ <= 1 || channel_->arrived(q, n_ - 1);
-    case Phase::kGather:
-      return (small_ && moves_->from_root_alone() && q != call_.root) || channel_->arrived(q, n_);
+    case Phase::kGather: return (root_alone() && q != call_.root) || channel_->arrived(q, n_);
     case Phase::kLeave: return channel_->reached(q, n_, kDirectDone);
     case Phase::kSlots: return channel_->reached(q, wanted_n_, wanted_step_);
     case Phase::kDirect:
@@ -107,7 +107,8 @@ Result<bool> ShmExecution::step() {
 void ShmExecution::enter() {
   if (small_) {
     moves_->put_small(place(), channel_->small(channel_->rank(), n_));
-    channel_->enter(n_, call_, ShmNotice::kPrivate, ShmNotice::kPrivate);
+    channel_->enter(n_, call_, ShmNotice::kPrivate, ShmNotice::kPrivate,
+                    root_alone() && channel_->rank() == call_.root);
   } else {
     const auto offset = [&](const std::byte* data, std::size_t bytes) {
       return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
@@ -117,7 +118,7 @@ void ShmExecution::enter() {
     const bool hidden = call_.kind == OpKind::kAllToAll && call_.in == call_.out;
     channel_->enter(n_, call_,
                     hidden ? ShmNotice::kPrivate : offset(call_.in, moves_->in_bytes(call_, size)),
-                    offset(call_.out, moves_->out_bytes(call_, size)));
+                    offset(call_.out, moves_->out_bytes(call_, size)), false);
   }
   go_on(Phase::kGather);
 }
@@ -125,7 +126,7 @@ void ShmExecution::enter() {
 Status ShmExecution::check_notices() {
   const ShmNotice& own = channel_->notice(channel_->rank(), n_);
   for (int q = 0; q < channel_->size(); ++q) {
-    if (small_ && moves_->from_root_alone() && q != call_.root) continue;
+    if (root_alone() && q != call_.root) continue;
     const ShmNotice& theirs = channel_->notice(q, n_);
     if (agree(own, theirs)) continue;
     stranger_ = q;

@@ -14,14 +14,14 @@ namespace gradwire {
 
 class ShmExecution final : public Runnable {
  public:
-  // Operation n of the channel. The route is that of its messages, should ranks have to be asked.
-  ShmExecution(std::shared_ptr<ShmChannel> channel, const ShmMoves& moves, ShmCall call,
-               std::uint64_t n);
+  // Operation n of the channel.
+  ShmExecution(ShmChannel& channel, const ShmMoves& moves, ShmCall call, std::uint64_t n);
 
   // As advance(); needs neither transport nor scratch memory.
   Result<bool> step();
-  // The engine runs it from now on; before, its caller may.
-  void hand_over(Route route);
+  // The engine runs it from now on; before, its caller may. The channel is the one above; the route
+  // is that of its messages, should ranks have to be asked.
+  void hand_over(std::shared_ptr<ShmChannel> channel, Route route);
 
   Result<bool> advance(Transport&, ScratchPool&) override { return step(); }
   bool done() const override { return phase_ == Phase::kDone; }
@@ -41,6 +41,7 @@ class ShmExecution final : public Runnable {
   enum class Phase : std::uint8_t { kEnter, kGather, kDirect, kLeave, kSlots, kDone };
 
   ShmPlace place() const { return {call_, *channel_, n_}; }
+  bool root_alone() const { return small_ && moves_->from_root_alone(); }
   bool has(int q) const;
   bool met() const;
   void go_on(Phase phase);
@@ -65,7 +66,8 @@ class ShmExecution final : public Runnable {
     return static_cast<std::uint32_t>(action) + 2;
   }
 
-  std::shared_ptr<ShmChannel> channel_;
+  ShmChannel* channel_;
+  std::shared_ptr<ShmChannel> kept_;  // once handed over
   const ShmMoves* moves_;
   ShmCall call_;
   std::uint64_t n_;

@@ -1,8 +1,11 @@
 // How ranks come to share memory: they compare hosts, rank 0 makes an arena, the others open it,
 // and only if all could is it used.
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
@@ -12,12 +15,29 @@
 namespace gradwire {
 namespace {
 
-Result<std::vector<std::int64_t>> gather(Communicator& world, std::int64_t own) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
-  GW_ASSIGN(Work work, world.all_gather(const_view_of(std::span<const std::int64_t>(&own, 1)),
-                                        view_of(std::span(all))));
+using Numbers = std::vector<std::int64_t>;
+
+Result<Numbers> gather(Communicator& world, std::span<const std::int64_t> own) {
+  Numbers all(static_cast<std::size_t>(world.size()) * own.size());
+  GW_ASSIGN(Work work, world.all_gather(const_view_of(own), view_of(std::span(all))));
   GW_TRY(work.wait());
   return all;
+}
+
+Result<Numbers> gather(Communicator& world, std::int64_t own) {
+  return gather(world, std::span<const std::int64_t>(&own, 1));
+}
+
+// Whether the ranks are more than the processors that they may use together: each may be bound to
+// some of its own.
+Result<bool> find_crowded(Communicator& world) {
+  const auto own = shm::usable_processors();
+  GW_ASSIGN(const Numbers all, gather(world, own));
+  shm::Processors together{};
+  for (std::size_t i = 0; i < all.size(); ++i) together[i % own.size()] |= all[i];
+  int count = 0;
+  for (const std::int64_t word : together) count += std::popcount(static_cast<std::uint64_t>(word));
+  return world.size() > count;
 }
 
 // Null and why where this rank has no arena.
@@ -33,7 +53,7 @@ Opened opened(Result<std::shared_ptr<shm::Arena>> arena) {
 
 Result<Opened> open_arena(Communicator& world, std::size_t most_bytes) {
   Opened mine;
-  std::vector<std::int64_t> numbers{0, -1, 0, 0};
+  Numbers numbers{0, -1, 0, 0};
   if (world.rank() == 0) {
     mine = opened(shm::Arena::create(0, world.size(), most_bytes));
     if (mine.arena) {
@@ -85,7 +105,8 @@ Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunic
   if (mine.arena == nullptr) return without(std::move(world), mine.reason);
   world->engine()->listen_to(
       std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(world->rank())));
-  auto boards = std::make_shared<ShmBoards>(std::move(mine.arena));
+  GW_ASSIGN(const bool crowded, find_crowded(*world));
+  auto boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded);
   return ShmCommunicator::create(std::move(world), std::move(boards));
 }
 

@@ -20,7 +20,7 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() { finish(); }
 
-// A moved-from Work has nothing to end.
+// A moved-from Work has nothing to end, and one without a state has ended well.
 void Work::finish() {
   if (state_ == nullptr || state_->done()) return;
   cancel();

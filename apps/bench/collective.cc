@@ -32,6 +32,7 @@ struct CollectiveFlags {
   std::string transport;
   std::string dtype = "f32";
   std::string op = "sum";
+  std::string waiting = "adaptive";
   std::int64_t root = 0;
   bool in_place = false;
   bool out_of_place = false;
@@ -48,6 +49,9 @@ constexpr std::array kTypes{DType::kF64, DType::kF32, DType::kF16, DType::kBF16,
                             DType::kI64, DType::kI32, DType::kI8,  DType::kU8};
 constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kMean,    ReduceOp::kMax,
                           ReduceOp::kMin, ReduceOp::kProduct, ReduceOp::kPreMulSum};
+
+constexpr std::array kWaitings{Waiting::kAdaptive, Waiting::kSpin, Waiting::kYield,
+                               Waiting::kSleep};
 
 // All values as flags spell them.
 template <typename Values>
@@ -92,6 +96,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
              "GRADWIRE_TRANSPORT, or auto");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
+  flags.choice("waiting", f.waiting, names_of(kWaitings),
+               "what ranks do while they wait for others");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600}, "timed per size, about");
   flags.number("deadline", f.deadline, {0.1, 86400}, "seconds that one operation may take",
                "15, or what gradwire run says");
@@ -154,14 +160,17 @@ Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile*
                                std::to_string(wrong) + " elements; 0 wanted)"};
 }
 
+CommunicatorOptions communicator_options(const CollectiveFlags& f) {
+  return {.deadline_seconds = f.deadline, .waiting = value_named(kWaitings, f.waiting)};
+}
+
 Result<int> bench_threads(CollectiveFlags f) {
   GW_ASSIGN(RowFile rows, RowFile::create(f.json, f.csv));
   f.bench.transport = "inproc";
   f.bench.one_process = true;
   f.launcher = "this process, as threads";
   const int ranks = static_cast<int>(std::max<std::int64_t>(f.inproc, 1));
-  GW_ASSIGN(const auto communicators,
-            make_inproc_communicators(ranks, {.deadline_seconds = f.deadline}));
+  GW_ASSIGN(const auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
   std::vector<Status> outcomes(communicators.size());
   {
     std::vector<std::jthread> threads;
@@ -179,7 +188,7 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   GW_ASSIGN(RowFile rows, RowFile::create(first ? f.json : "", first ? f.csv : ""));
   f.launcher = launch.source;
   const std::string wanted = f.transport.empty() ? transport_from_environment() : f.transport;
-  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, {.deadline_seconds = f.deadline}, log));
+  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log));
   const std::string taken = transport_of(*job.communicator);
   const bool shared = taken.ends_with(kSharedMemory);
   f.bench.transport = shared ? "shm" : taken.substr(0, taken.find_first_of(" :"));

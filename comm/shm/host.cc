@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <thread>
@@ -40,12 +41,23 @@ std::uint64_t hash_of_host(const std::string& identity) {
   return hash == 0 ? 1 : hash;
 }
 
-int usable_processors() {
+Processors usable_processors() {
+  Processors words{};
+  const auto add = [&](unsigned processor) {
+    const std::size_t word = processor / 64;
+    if (word < words.size()) words[word] |= std::int64_t{1} << processor % 64;
+  };
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  const unsigned known = std::thread::hardware_concurrency();
-  return known == 0 ? 1 : static_cast<int>(known);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (unsigned i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &set)) add(i);
+    }
+  }
+  if (words == Processors{}) {
+    for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) add(i);
+  }
+  return words;
 }
 
 }  // namespace gradwire::shm

@@ -1,6 +1,7 @@
 // Which processes can share memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -14,7 +15,9 @@ std::string host_identity();
 // 64 bits of it, never 0.
 std::uint64_t hash_of_host(const std::string& identity);
 
-// Processors that this process may run on; at least 1.
-int usable_processors();
+// Processors that this process may run on, at least 1 of 1024: bit i of word w stands for processor
+// 64 w + i, the same on all processes of a host.
+using Processors = std::array<std::int64_t, 16>;
+Processors usable_processors();
 
 }  // namespace gradwire::shm

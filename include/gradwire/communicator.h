@@ -76,6 +76,19 @@ struct OpOptions {
   double factor = 1;  // of this rank's elements, for ReduceOp::kPreMulSum
 };
 
+// What a rank does while it waits for others. On a processor of its own, spinning answers soonest;
+// where ranks share processors it keeps the others from theirs. docs/threads.md has figures.
+enum class Waiting : std::uint8_t {
+  kAdaptive,  // some microseconds of spinning, or of yielding where ranks share processors; then
+              // sleep
+  kSpin,      // never gives its processor away, however long it takes
+  kYield,     // gives it to whoever else wants it, but never sleeps
+  kSleep,     // sleeps at once
+};
+
+// "adaptive", "spin", "yield", "sleep".
+std::string_view to_string(Waiting waiting);
+
 struct CommunicatorOptions {
   double deadline_seconds = 15;  // bounds every operation that names no deadline of its own
   // Every message carries an XXH3 checksum; one that does not fit is kCorruptPayload, naming the
@@ -97,6 +110,7 @@ struct CommunicatorOptions {
   // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
   std::string flight_folder = {};
   std::size_t flight_operations = 256;  // that are remembered
+  Waiting waiting = Waiting::kAdaptive;
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work

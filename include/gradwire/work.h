@@ -18,6 +18,7 @@ class WorkState;  // shared by the caller and the progress thread; internal
 // tensors that were lent to it. Movable, one owner, used from one thread at a time.
 class [[nodiscard]] Work {
  public:
+  // Null: of an operation that is done.
   explicit Work(std::shared_ptr<WorkState> state);
   Work(Work&&) noexcept;
   Work& operator=(Work&& other) noexcept;
