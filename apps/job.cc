@@ -68,7 +68,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
 }  // namespace
 
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
-                           const CommunicatorOptions& options, const Log& log) {
+                           const CommunicatorOptions& options, const Log& log, LinksFrom links) {
   GW_ASSIGN(const std::string secret, job_secret());
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
@@ -76,6 +76,7 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   CommunicatorOptions checked = options;
   GW_ASSIGN(checked.checksums, checksums_from_environment(options.checksums));
   GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_CHECKSUM", checked.checksums ? "1" : "0"));
+  GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_LINKS", to_string(links)));
   const bool share = transport == "auto" || transport == "shm";
   GW_ASSIGN(auto made, make_transport(messages_of(transport), launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
@@ -88,6 +89,7 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   if (transport == "shm" && job.rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
     return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
   }
+  GW_TRY(take_links(*job.communicator, links));
   job.launcher =
       LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
   return job;

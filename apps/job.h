@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "apps/launcher_watch.h"
+#include "apps/links.h"
 #include "base/log.h"
 #include "gradwire/communicator.h"
 #include "gradwire/config.h"
@@ -30,8 +31,10 @@ struct JoinedJob {
 // to use, all of several. GRADWIRE_NODE names this rank's node where that is not its host: ranks
 // that say the same are on one. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory
 // needs none); kRankMismatch where ranks differ in that.
+// links: equal on all ranks, which kRankMismatch says.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
-                           const CommunicatorOptions& options, const Log& log);
+                           const CommunicatorOptions& options, const Log& log,
+                           LinksFrom links = LinksFrom::kDefaults);
 
 // GRADWIRE_IFNAME; without it, the loopback interface for a job whose rendezvous is on loopback
 // (all ranks are on this host, and UCX, which believes whoever connects, should listen to no

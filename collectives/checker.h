@@ -24,6 +24,7 @@ namespace gradwire {
 //   kGather         kOut of root alone: as kAllGather
 //   kScatter        kOut: rank's row, counts[rank] long, of root's kIn
 //   kExclusiveScan  kOut: the reduction of the ranks below, not finished; rank 0's is left alone
+//   kSendRecv       kOut: the elements of the rank before, rank 0's being the last's
 struct ScheduleClaim {
   using Operation = Collective;
   Collective operation = Collective::kAllReduce;

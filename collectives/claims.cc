@@ -34,6 +34,9 @@ Source source_at(const ScheduleClaim& claim, int rank, std::int64_t begin, std::
   const auto size = static_cast<std::size_t>(claim.size);
   const auto to = static_cast<std::size_t>(rank);
   if (claim.operation == Collective::kBroadcast) return {claim.root, begin, elems - begin};
+  if (claim.operation == Collective::kSendRecv) {
+    return {(rank + claim.size - 1) % claim.size, begin, elems - begin};
+  }
   if (claim.operation == Collective::kScatter) {
     return {claim.root, row_of(claim, rank).begin + begin, elems - begin};
   }

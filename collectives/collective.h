@@ -1,4 +1,5 @@
-// The operations that have algorithms.
+// The operations that have algorithms; to the next rank and from the one before, at the same time,
+// is one where costs are asked for (the last).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ enum class Collective : std::uint8_t {
   kGather,
   kScatter,
   kExclusiveScan,
+  kSendRecv,
 };
 
 }  // namespace gradwire

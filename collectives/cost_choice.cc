@@ -28,6 +28,7 @@ void AlgorithmChoice::use_nodes(std::span<const int> node_of) {
   const std::set<int> nodes(node_of.begin(), node_of.end());
   question_.nodes = nodes.empty() ? question_.ranks : static_cast<int>(nodes.size());
   known_.clear();
+  segments_.clear();
 }
 
 std::string_view AlgorithmChoice::choose(Collective collective, std::int64_t bytes, bool counted) {
@@ -39,6 +40,19 @@ std::string_view AlgorithmChoice::choose(Collective collective, std::int64_t byt
     question_.collective = collective;
     question_.bytes = size;
     entry->second = choose_algorithm(question_, counted);
+  }
+  return entry->second;
+}
+
+std::int64_t AlgorithmChoice::segment_bytes(Collective collective, std::int64_t bytes,
+                                            std::string_view algorithm) {
+  const std::int64_t size = rounded_down(std::max<std::int64_t>(bytes, 0));
+  const auto [entry, is_new] = segments_.try_emplace({collective, size, algorithm});
+  if (is_new) {
+    question_.collective = collective;
+    question_.bytes = size;
+    const auto cost = cost_of(question_, algorithm);
+    entry->second = cost ? cost->segment_bytes : 0;
   }
   return entry->second;
 }

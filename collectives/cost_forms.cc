@@ -150,10 +150,11 @@ Knomial knomial_terms(const CostShape& s, int radix, std::int64_t bytes) {
 
 std::int64_t best_cuts(const CostShape& s, std::int64_t elems,
                        const std::function<CostTerms(std::int64_t cuts)>& terms_of) {
-  if (s.segment > 0) return std::max<std::int64_t>(1, (elems * s.elem + s.segment - 1) / s.segment);
-  std::int64_t best = 1;
-  for (std::int64_t cuts = 2; cuts <= kMostCuts; cuts *= 2) {
-    if (elems * s.elem / cuts < kLeastCut) break;
+  const std::int64_t bytes = elems * s.elem;
+  const bool executed = s.segment > 0;
+  std::int64_t best = executed ? std::max<std::int64_t>(1, (bytes + s.segment - 1) / s.segment) : 1;
+  for (std::int64_t cuts = 2 * best; executed || cuts <= kMostCuts; cuts *= 2) {
+    if (bytes / cuts < kLeastCut) break;
     if (time_of(terms_of(cuts), s.links) < time_of(terms_of(best), s.links)) best = cuts;
   }
   return best;

@@ -28,7 +28,7 @@ struct CostShape {
   bool divides = false;       // p divides n
   bool alike = false;         // nodes have the same number of ranks
   bool flat() const { return nodes == 1 || per_node == 1; }
-  std::int64_t segment = 0;  // bytes that the executor cuts cells into; 0: as is best
+  std::int64_t segment = 0;  // bytes of a cell's cuts in the executor, at most; 0: no limit
   std::vector<int> levels;   // of blueconnect
 
   // Whether ranks `distance` apart, in groups of twice as many, share a node.
@@ -72,7 +72,8 @@ CostTerms tree_levels(const CostShape& s, std::int64_t bytes);
 // ... and what `count` messages add that keep every port, a third of them between nodes.
 CostTerms tree_follow(const CostShape& s, std::int64_t count, std::int64_t bytes);
 Cost double_tree_one_way(const CostShape& s);
-// Cuts of a pipeline: the power of 2 that makes terms_of(cuts) fastest.
+// Cuts of a pipeline: of the powers of 2, times the fewest that the executor makes, the one that
+// makes terms_of(cuts) fastest.
 std::int64_t best_cuts(const CostShape& s, std::int64_t elems,
                        const std::function<CostTerms(std::int64_t cuts)>& terms_of);
 
@@ -86,6 +87,7 @@ std::optional<Cost> all_gather_cost(const CostShape& s, std::string_view algorit
 std::optional<Cost> all_to_all_cost(const CostShape& s, std::string_view algorithm);
 std::optional<Cost> gather_cost(const CostShape& s, std::string_view algorithm);
 std::optional<Cost> scatter_cost(const CostShape& s, std::string_view algorithm);
+std::optional<Cost> send_recv_cost(const CostShape& s, std::string_view algorithm);
 std::optional<Cost> barrier_cost(const CostShape& s, std::string_view algorithm);
 
 }  // namespace gradwire

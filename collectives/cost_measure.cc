@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/elements.h"
+#include "base/text.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -13,10 +16,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLarge = (1 << 20) / sizeof(float);  // elements
-constexpr std::size_t kSmall = 2;
-constexpr int kSmallTrips = 40;
-constexpr int kLargeTrips = 6;
+constexpr std::int64_t kSmall = 2;  // elements
+constexpr std::int64_t kFirst = 1 << 10;
+constexpr std::int64_t kLarge = 1 << 18;
+constexpr int kSmallTrips = 8;  // at a time,
+constexpr int kSmallTurns = 5;  // so many times
+constexpr double kSmallSeconds = 0.01;
+constexpr double kLongEnough = 2e-3;
+constexpr double kLargeSeconds = 0.06;
+constexpr int kReductions = 4;
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -27,85 +35,180 @@ Status finish(Result<Work> work) {
   return started.wait();
 }
 
-// Half the shortest round trip between ranks a and b, on rank a; the others do nothing.
-Result<double> one_way(Communicator& world, int a, int b, std::size_t elems, int trips) {
-  std::vector<float> values(elems);
-  const TensorView view = view_of(std::span(values));
-  double shortest = 1e9;
-  for (int i = 0; i < trips; ++i) {
-    const auto start = Clock::now();
-    if (world.rank() == a) {
-      GW_TRY(finish(world.send(view, b)));
-      GW_TRY(finish(world.recv(view, b)));
+// Round trips that the first of two ranks orders and times, and the second answers. An order of no
+// trips is the last.
+class Pair {
+ public:
+  Pair(Communicator& world, int first, int second)
+      : world_(world), first_(first), second_(second), values_(kLarge) {}
+
+  // On the first rank: seconds of a message, half the shortest trip.
+  Result<double> trips(std::int64_t elems, int count) {
+    GW_TRY(order(elems, count));
+    double shortest = 1e9;
+    for (int i = 0; i < count; ++i) {
+      const auto start = Clock::now();
+      GW_TRY(finish(world_.send(message(elems), second_)));
+      GW_TRY(finish(world_.recv(message(elems), second_)));
       shortest = std::min(shortest, since(start) / 2);
-    } else if (world.rank() == b) {
-      GW_TRY(finish(world.recv(view, a)));
-      GW_TRY(finish(world.send(view, a)));
+    }
+    return shortest;
+  }
+  Status end() { return order(0, 0); }
+
+  // On the second rank, until the end.
+  Status answer() {
+    while (true) {
+      std::array<std::int64_t, 2> order{};
+      GW_TRY(finish(world_.recv(view_of(std::span<std::int64_t>(order)), first_)));
+      const auto [elems, count] = order;
+      if (count == 0) return {};
+      if (elems < 0 || elems > kLarge || count < 0 || count > kSmallTrips) {
+        return {Code::kRankMismatch,
+                format("rank %d orders %lld messages of %lld elements (at most %d of %lld wanted)",
+                       world_.job_rank(first_), static_cast<long long>(count),
+                       static_cast<long long>(elems), kSmallTrips, static_cast<long long>(kLarge))};
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        GW_TRY(finish(world_.recv(message(elems), first_)));
+        GW_TRY(finish(world_.send(message(elems), first_)));
+      }
     }
   }
-  return shortest;
-}
 
-struct Link {
-  double alpha;
-  double beta;
+ private:
+  Status order(std::int64_t elems, std::int64_t count) {
+    const std::array<std::int64_t, 2> order{elems, count};
+    return finish(world_.send(const_view_of(std::span<const std::int64_t>(order)), second_));
+  }
+  TensorView message(std::int64_t elems) {
+    return view_of(std::span(values_).first(static_cast<std::size_t>(elems)));
+  }
+
+  Communicator& world_;
+  int first_;
+  int second_;
+  std::vector<float> values_;
 };
 
-Result<Link> measure_pair(Communicator& world, int a, int b) {
-  GW_ASSIGN(const double small, one_way(world, a, b, kSmall, kSmallTrips));
-  GW_ASSIGN(const double large, one_way(world, a, b, kLarge, kLargeTrips));
-  const double bytes = static_cast<double>((kLarge - kSmall) * sizeof(float));
-  return Link{small, std::max(large - small, 0.0) / bytes};
+struct Link {
+  double alpha = 0;
+  double beta = 0;
+};
+
+// On the first rank of the pair: the shortest of some small messages' times and `known`.
+Result<double> shortest_start(Pair& pair, double known) {
+  const auto start = Clock::now();
+  for (int turn = 0; turn < kSmallTurns && since(start) < kSmallSeconds; ++turn) {
+    GW_ASSIGN(const double small, pair.trips(kSmall, kSmallTrips));
+    known = std::min(known, small);
+  }
+  return known;
 }
 
-Result<double> measure_gamma() {
-  std::vector<float> sum(kLarge, 1.0F);
-  const std::vector<float> more(kLarge, 1.0F);
-  double shortest = 1e9;
-  for (int i = 0; i < kLargeTrips; ++i) {
-    const auto start = Clock::now();
-    GW_TRY(reduce(ReduceOp::kSum, const_view_of(std::span(more)), view_of(std::span(sum)), {}));
-    shortest = std::min(shortest, since(start));
-  }
-  return shortest / static_cast<double>(kLarge * sizeof(float));
+// Large messages are as large as one takes so long, so that start-ups count little.
+bool long_enough(double seconds, double alpha) {
+  return seconds >= std::max(kLongEnough, 3 * alpha);
 }
 
-// The first rank that shares rank 0's node, or does not; -1: there is none.
-int partner(int size, std::span<const int> node_of, bool inside) {
-  for (int r = 1; r < size; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    const bool same = !node_of.empty() && node_of[at] == node_of[0];
-    if (same == inside) return r;
+// On the first rank of the pair: seconds of a byte in messages of one size, once they have stopped
+// becoming faster: a connection that was idle starts slowly, and on a busy machine ranks wait for
+// processors in spells. Smaller messages say nothing: they pass through what buffers hold.
+Result<double> seconds_per_byte(Pair& pair, double alpha) {
+  const auto start = Clock::now();
+  std::int64_t elems = kFirst;
+  double best = 1e9;  // of messages of so many
+  for (int alike = 0; alike < 2 && since(start) < kLargeSeconds;) {
+    GW_ASSIGN(const double large, pair.trips(elems, 1));
+    if (!long_enough(large, alpha) && elems < kLarge) {
+      elems *= 2;
+      best = 1e9;
+      alike = 0;
+      continue;
+    }
+    alike = large < 0.9 * best ? 0 : alike + 1;
+    best = std::min(best, large);
   }
-  return -1;
+  if (best == 1e9) {
+    GW_ASSIGN(best, pair.trips(elems, 1));
+  }
+  // A start that takes most of a large message's time was a delayed one.
+  const auto bytes = static_cast<double>(elems) * sizeof(float);
+  return std::max(best - alpha, best / 2) / bytes;
+}
+
+// On the first rank of the pair.
+Result<Link> timed(Pair& pair) {
+  Link link;
+  GW_ASSIGN(link.alpha, shortest_start(pair, 1e9));
+  GW_ASSIGN(link.beta, seconds_per_byte(pair, link.alpha));
+  GW_ASSIGN(link.alpha, shortest_start(pair, link.alpha));
+  GW_TRY(pair.end());
+  return link;
+}
+
+// Collective; the first rank's numbers, on all.
+Result<Link> measure_pair(Communicator& world, std::pair<int, int> ranks) {
+  Pair pair(world, ranks.first, ranks.second);
+  std::array<double, 2> numbers{};
+  if (world.rank() == ranks.first) {
+    GW_ASSIGN(const Link link, timed(pair));
+    numbers = {link.alpha, link.beta};
+  } else if (world.rank() == ranks.second) {
+    GW_TRY(pair.answer());
+  }
+  GW_TRY(finish(world.broadcast(view_of(std::span<double>(numbers)), ranks.first)));
+  return Link{numbers[0], numbers[1]};
+}
+
+// Collective; rank 0's.
+Result<double> measure_gamma(Communicator& world) {
+  std::array<double, 1> gamma{1e9};
+  if (world.rank() == 0) {
+    std::vector<float> sum(kLarge, 1.0F);
+    const std::vector<float> more(kLarge, 1.0F);
+    for (int i = 0; i < kReductions; ++i) {
+      const auto start = Clock::now();
+      GW_TRY(reduce(ReduceOp::kSum, const_view_of(std::span(more)), view_of(std::span(sum)), {}));
+      gamma[0] = std::min(gamma[0], since(start) / static_cast<double>(kLarge * sizeof(float)));
+    }
+  }
+  GW_TRY(finish(world.broadcast(view_of(std::span<double>(gamma)), 0)));
+  return gamma[0];
+}
+
+// The first two ranks that share a node, or do not.
+std::optional<std::pair<int, int>> first_pair(const std::vector<int>& nodes, bool inside) {
+  for (std::size_t a = 0; a < nodes.size(); ++a) {
+    for (std::size_t b = a + 1; b < nodes.size(); ++b) {
+      if ((nodes[a] == nodes[b]) == inside) {
+        return std::pair(static_cast<int>(a), static_cast<int>(b));
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-Result<LinkModel> measure_links(Communicator& communicator, std::span<const int> node_of) {
+Result<LinkModel> measure_links(Communicator& communicator) {
   LinkModel links = communicator.links();
-  const int size = communicator.size();
-  const int outside = partner(size, node_of, false);
-  if (outside >= 0) {
-    GW_ASSIGN(const Link link, measure_pair(communicator, 0, outside));
+  if (communicator.size() == 1) return links;
+  const std::vector<int> nodes = communicator.nodes();
+  const bool unknown = nodes.empty();
+  const auto outside = unknown ? std::optional(std::pair(0, 1)) : first_pair(nodes, false);
+  if (outside) {
+    GW_ASSIGN(const Link link, measure_pair(communicator, *outside));
     links.alpha = link.alpha;
     links.beta = link.beta;
-    if (node_of.empty()) links.alpha_intra = link.alpha, links.beta_intra = link.beta;
+    if (unknown) links.alpha_intra = link.alpha, links.beta_intra = link.beta;
   }
-  if (const int inside = partner(size, node_of, true); inside >= 0) {
-    GW_ASSIGN(const Link link, measure_pair(communicator, 0, inside));
+  if (const auto inside = first_pair(nodes, true)) {
+    GW_ASSIGN(const Link link, measure_pair(communicator, *inside));
     links.alpha_intra = link.alpha;
     links.beta_intra = link.beta;
   }
-  GW_ASSIGN(links.gamma, measure_gamma());
-  std::array<double, 5> agreed{links.alpha, links.beta, links.gamma, links.alpha_intra,
-                               links.beta_intra};
-  GW_TRY(finish(communicator.broadcast(view_of(std::span<double>(agreed)), 0)));
-  links.alpha = agreed[0];
-  links.beta = agreed[1];
-  links.gamma = agreed[2];
-  links.alpha_intra = agreed[3];
-  links.beta_intra = agreed[4];
+  GW_ASSIGN(links.gamma, measure_gamma(communicator));
   return links;
 }
 

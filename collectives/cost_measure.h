@@ -1,19 +1,18 @@
 // The numbers of a LinkModel, measured between the ranks of a communicator.
 #pragma once
 
-#include <span>
-
 #include "gradwire/communicator.h"
 #include "gradwire/link_model.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
-// Collective; takes some tens of milliseconds. node_of: one of each rank, equal for ranks of one
-// node; none: the numbers inside a node are those between nodes. alpha and beta come from round
-// trips of 8 B and of 1 MiB between two ranks, half the shortest of several; gamma from adding 1
-// MiB on rank 0. What cannot be measured, for want of such ranks, stays as communicator.links() has
-// it, as does the gap. All ranks get rank 0's numbers.
-Result<LinkModel> measure_links(Communicator& communicator, std::span<const int> node_of = {});
+// Collective. Between two nodes, and between two ranks of one, as communicator.nodes() says (where
+// that says nothing, all links are those between ranks 0 and 1): alpha is half the shortest of some
+// round trips of 8 B, beta comes from some of 4 KiB to 1 MiB, as many bytes as a message of two
+// milliseconds has. gamma from adding 1 MiB on rank 0. What cannot be measured, for want of such
+// ranks, stays as communicator.links() has it, as does the gap. All ranks get the same numbers.
+// Takes 10 to 80 ms for each kind of link.
+Result<LinkModel> measure_links(Communicator& communicator);
 
 }  // namespace gradwire

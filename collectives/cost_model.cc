@@ -76,6 +76,7 @@ std::optional<Cost> whole_cost(const CostQuestion& question, const CostShape& sh
     case Collective::kGather: return gather_cost(shape, algorithm);
     case Collective::kScatter: return scatter_cost(shape, algorithm);
     case Collective::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
+    case Collective::kSendRecv: return send_recv_cost(shape, algorithm);
   }
   return std::nullopt;
 }
@@ -111,8 +112,10 @@ ExactTime lower_bound(const CostQuestion& question) {
   const double beta = one_node ? links.beta_intra
                       : apart  ? links.beta
                                : std::min(links.beta, links.beta_intra);
-  const ExactTime latency = telling_all(shape.p, ExactTime::from_seconds(alpha),
-                                        ExactTime::from_seconds(links.gap * alpha));
+  // A neighbour alone has to know.
+  const std::int64_t told = question.collective == Collective::kSendRecv ? 2 : shape.p;
+  const ExactTime latency =
+      telling_all(told, ExactTime::from_seconds(alpha), ExactTime::from_seconds(links.gap * alpha));
   // What enters or leaves one rank, and one node through all its ports together: all of a tensor
   // once, or (p-1)/p of it twice for an all-reduce.
   const bool rows = has_rows(question.collective);

@@ -23,8 +23,8 @@ struct CostQuestion {
   std::int64_t bytes = 0;
   std::int64_t elem_bytes = 4;
   LinkModel links = {};
-  // What the executor cuts the cells of divisible schedules into: the reduction of one cut then
-  // hides behind the transfer of others. 0: cells stay whole, or in the cuts that are best.
+  // What the executor cuts the cells of divisible schedules into, at most: the reduction of one cut
+  // then hides behind the transfer of others. 0: cells stay whole, or in the cuts that are best.
   std::int64_t segment_bytes = 0;
   std::vector<int> levels = {};  // of blueconnect, from the innermost on; none: {ranks of a node,
                                  // nodes}, the prime factors of `ranks` where that says nothing

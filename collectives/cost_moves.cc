@@ -126,6 +126,11 @@ std::optional<Cost> scatter_cost(const CostShape& s, std::string_view algorithm)
   return cost;
 }
 
+std::optional<Cost> send_recv_cost(const CostShape& s, std::string_view algorithm) {
+  if (algorithm != "direct") return std::nullopt;
+  return Cost{.terms = s.hops(1, s.m), .rounds = 1, .wire_bytes_max = s.m, .exact = true};
+}
+
 std::optional<Cost> barrier_cost(const CostShape& s, std::string_view algorithm) {
   if (algorithm == "dissemination") {
     return Cost{.terms = s.hops(s.log, 0), .rounds = s.log, .exact = s.flat()};

@@ -120,6 +120,12 @@ Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
     const DType dtype = one.operands.dtype;
     Route route{group_, static_cast<std::uint32_t>(id_), tag_number(one, number),
                 channel_of(one.peer >= 0, dtype)};
+    Segmentation segmentation = segmentation_;
+    if (one.segment_bytes > 0) {
+      const auto bytes = static_cast<std::size_t>(one.segment_bytes);
+      segmentation.segment_bytes = segmentation.least_segment_bytes =
+          std::min(segmentation_.segment_bytes, bytes);
+    }
     auto operation = std::make_unique<Operation>(
         Operation{.name = to_string(one.kind),
                   .number = number,
@@ -132,7 +138,7 @@ Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
                   .started = now,
                   .deadline = until,
                   .execution = std::make_unique<Execution>(std::move(one.schedule), one.operands,
-                                                           std::move(route), segmentation_),
+                                                           std::move(route), segmentation),
                   .work = work,
                   .bytes_sent = bytes_sent_,
                   .after = std::move(one.after)});

@@ -127,7 +127,9 @@ Result<Planner::Chosen> Planner::schedule_of(const OpCall& call, const Extent& e
   request.stretch_elems = kStretchBytes / width;
   const std::int64_t elems = all_elems(call, *collective, request.elems, size_);
   GW_ASSIGN(request.algorithm, algorithm_for(call.kind, elems < 0 ? elems : elems * width, wanted));
-  return Chosen{make_schedule(request), request.algorithm};
+  const std::int64_t segment =
+      elems < 0 ? 0 : choice_.segment_bytes(*collective, elems * width, request.algorithm);
+  return Chosen{make_schedule(request), request.algorithm, segment};
 }
 
 Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) {
@@ -146,6 +148,7 @@ Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& opti
   GW_ASSIGN(Chosen chosen, schedule_of(call, extent, options.algorithm));
   planned.schedule = std::move(chosen.schedule);
   planned.algorithm = chosen.algorithm;
+  planned.segment_bytes = chosen.segment_bytes;
   if (call.kind == OpKind::kAllReduceFused) {
     GW_TRY(fuse(planned, call, extent, options));
   } else if (options.factor != 1) {

@@ -30,6 +30,7 @@ struct PlannedOperation {
   std::string_view reduce = {};         // the caller's ReduceOp, where something is reduced
   int root = -1;                        // where there is one
   std::string_view algorithm = {};      // of the schedule; a literal
+  std::int64_t segment_bytes = 0;       // that its cells are cut into; 0: as all are
   std::function<Status()> before = {};  // may be empty, as `after`
   std::function<Status()> after = {};
 };
@@ -67,6 +68,7 @@ class Planner {
   struct Chosen {
     Schedule schedule;
     std::string_view algorithm;
+    std::int64_t segment_bytes = 0;
   };
   Result<Chosen> schedule_of(const OpCall& call, const Extent& extent, std::string_view wanted);
   Status fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,

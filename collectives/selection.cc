@@ -115,6 +115,7 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kScatter, "linear", rooted_rows<linear_scatter>},
     Algorithm{C::kExclusiveScan, "recursive_doubling", plain<doubling_exclusive_scan>},
     Algorithm{C::kExclusiveScan, "linear", plain<linear_exclusive_scan>},
+    Algorithm{C::kSendRecv, "direct", plain<neighbour_send_recv>},
 };
 
 // Whether its tensor is larger than a stretch; its schedule may be divisible nevertheless.
@@ -138,6 +139,7 @@ std::string_view to_string(Collective collective) {
     case Collective::kGather: return "gather";
     case Collective::kScatter: return "scatter";
     case Collective::kExclusiveScan: return "exclusive_scan";
+    case Collective::kSendRecv: return "send_recv";
   }
   return "?";
 }

@@ -139,7 +139,7 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
 // One rank's part; `rows` on rank 0 alone. Wrong data is an error, after the table.
 Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile* rows) {
   std::int64_t wrong = 0;
-  GW_TRY(settle_links(communicator, f.links, f.bench.transport));
+  use_given_links(communicator, f.links);
   if (rows != nullptr && f.links.explain) {
     std::printf("%s\n", explanation(communicator, f.bench).c_str());
   }
@@ -171,12 +171,17 @@ Result<int> bench_threads(CollectiveFlags f) {
   f.launcher = "this process, as threads";
   const int ranks = static_cast<int>(std::max<std::int64_t>(f.inproc, 1));
   GW_ASSIGN(const auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
+  LinksFrom links = f.links.explain ? LinksFrom::kCache : LinksFrom::kDefaults;
+  if (f.links.measure) links = LinksFrom::kMeasurement;
   std::vector<Status> outcomes(communicators.size());
   {
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < communicators.size(); ++r) {
-      threads.emplace_back(
-          [&, r] { outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &rows : nullptr); });
+      threads.emplace_back([&, r] {
+        outcomes[r] = take_links(*communicators[r], links);
+        if (!outcomes[r].ok()) return;
+        outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &rows : nullptr);
+      });
     }
   }
   for (const Status& status : outcomes) GW_TRY(status);
@@ -188,7 +193,11 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   GW_ASSIGN(RowFile rows, RowFile::create(first ? f.json : "", first ? f.csv : ""));
   f.launcher = launch.source;
   const std::string wanted = f.transport.empty() ? transport_from_environment() : f.transport;
-  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log));
+  LinksFrom links = LinksFrom::kMeasurement;
+  if (!f.links.measure) {
+    GW_ASSIGN(links, links_from_environment(LinksFrom::kCache));
+  }
+  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log, links));
   const std::string taken = transport_of(*job.communicator);
   const bool shared = taken.ends_with(kSharedMemory);
   f.bench.transport = shared ? "shm" : taken.substr(0, taken.find_first_of(" :"));

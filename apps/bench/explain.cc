@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 #include <utility>
 
-#include "apps/links_file.h"
-#include "base/elements.h"
 #include "base/text.h"
-#include "collectives/cost_measure.h"
 #include "collectives/cost_model.h"
 #include "collectives/executor.h"
 
@@ -18,36 +14,6 @@ namespace {
 
 constexpr std::array kNumbers{&LinkModel::alpha,       &LinkModel::beta,       &LinkModel::gamma,
                               &LinkModel::alpha_intra, &LinkModel::beta_intra, &LinkModel::gap};
-
-// Rank 0's cache, for all.
-Result<std::optional<LinkModel>> shared_cache(Communicator& communicator,
-                                              const std::string& transport) {
-  std::array<double, kNumbers.size() + 1> message{};
-  if (communicator.rank() == 0) {
-    if (const auto cached = cached_links(transport)) {
-      message[0] = 1;
-      for (std::size_t i = 0; i < kNumbers.size(); ++i) message[i + 1] = *cached.*kNumbers[i];
-    }
-  }
-  GW_ASSIGN(Work work, communicator.broadcast(view_of(std::span<double>(message)), 0));
-  GW_TRY(work.wait());
-  if (message[0] == 0) return std::optional<LinkModel>();
-  LinkModel links;
-  for (std::size_t i = 0; i < kNumbers.size(); ++i) links.*kNumbers[i] = message[i + 1];
-  return std::optional(links);
-}
-
-Result<LinkModel> links_here(Communicator& communicator, const LinkFlags& flags,
-                             const std::string& transport) {
-  if (communicator.size() == 1) return communicator.links();
-  if (!flags.measure) {
-    GW_ASSIGN(const auto cached, shared_cache(communicator, transport));
-    if (cached) return *cached;
-  }
-  GW_ASSIGN(const LinkModel links, measure_links(communicator, communicator.nodes()));
-  if (communicator.rank() == 0) cache_links(transport, links);
-  return links;
-}
 
 constexpr std::array kOperations{
     std::pair{Collective::kAllReduce, OpKind::kAllReduce},
@@ -79,7 +45,7 @@ LinkFlags unset_links() {
 }
 
 void add_link_flags(Flags& flags, LinkFlags& links) {
-  const std::string unset = "measured once, then kept in the user's cache";
+  const std::string unset = "measured once, then kept for a week; see GRADWIRE_LINKS";
   flags.group("Links");
   flags.toggle("explain", links.explain, "print what every algorithm is predicted to take");
   flags.toggle("measure", links.measure, "measure the links again");
@@ -95,12 +61,8 @@ void add_link_flags(Flags& flags, LinkFlags& links) {
                "share of alpha for which a message keeps its ports busy", "1");
 }
 
-Status settle_links(Communicator& communicator, const LinkFlags& flags,
-                    const std::string& transport) {
+void use_given_links(Communicator& communicator, const LinkFlags& flags) {
   LinkModel links = communicator.links();
-  if (transport != "inproc" || flags.explain || flags.measure) {
-    GW_ASSIGN(links, links_here(communicator, flags, transport));
-  }
   LinkModel given = flags.given;
   if (given.alpha_intra < 0) given.alpha_intra = given.alpha;
   if (given.beta_intra < 0) given.beta_intra = given.beta;
@@ -108,7 +70,6 @@ Status settle_links(Communicator& communicator, const LinkFlags& flags,
     if (given.*number >= 0) links.*number = given.*number;
   }
   communicator.use_links(links);
-  return {};
 }
 
 std::string explanation(Communicator& communicator, const bench::CollectiveBenchOptions& options) {

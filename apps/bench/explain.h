@@ -11,7 +11,7 @@
 namespace gradwire {
 
 struct LinkFlags {
-  LinkModel given;  // numbers below 0 are those of the cache, measured, or the defaults
+  LinkModel given;  // numbers below 0 were not given
   bool measure = false;
   bool explain = false;
 };
@@ -19,11 +19,8 @@ struct LinkFlags {
 LinkFlags unset_links();
 void add_link_flags(Flags& flags, LinkFlags& links);
 
-// Collective: gives the communicator the links of this machine, the same on all ranks. Between
-// processes, and where an explanation is wanted, rank 0's cache has them or they are measured and
-// kept there; ranks as threads have the defaults otherwise. Numbers given by flags win.
-Status settle_links(Communicator& communicator, const LinkFlags& flags,
-                    const std::string& transport);
+// Numbers given by flags win over those that the communicator has; the same on all ranks.
+void use_given_links(Communicator& communicator, const LinkFlags& flags);
 
 // The predicted time of every algorithm at every size of the benchmark.
 std::string explanation(Communicator& communicator, const bench::CollectiveBenchOptions& options);

@@ -18,7 +18,7 @@ constexpr std::array kCollectives{
     Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
     Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
     Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan,
-    Collective::kBarrier,
+    Collective::kBarrier,   Collective::kSendRecv,
 };
 
 std::vector<std::string> operation_names() {

@@ -15,11 +15,11 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array kOperations{Collective::kAllReduce,     Collective::kReduceScatter,
-                                 Collective::kAllGather,     Collective::kAllToAll,
-                                 Collective::kBroadcast,     Collective::kReduce,
-                                 Collective::kGather,        Collective::kScatter,
-                                 Collective::kExclusiveScan, Collective::kBarrier};
+constexpr std::array kOperations{
+    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
+    Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan,
+    Collective::kBarrier,   Collective::kSendRecv};
 
 struct SimFlags {
   CostQuestion question;

@@ -67,9 +67,11 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   if (launch.rank == 0) {
     GW_ASSIGN(report, RunReport::create(options));
   }
+  // Runs of a study are to differ in their compressors alone, on every machine.
+  GW_ASSIGN(const LinksFrom links, links_from_environment(LinksFrom::kDefaults));
   GW_ASSIGN(JoinedJob job,
             join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
-                     communicator_options(options), log));
+                     communicator_options(options), log, links));
   RunReport* mine = report ? &*report : nullptr;
   auto run = RankRun::create(options, problem, *job.communicator, mine);
   const Status status = run.has_value() ? run.value()->run() : run.error();

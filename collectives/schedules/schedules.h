@@ -78,6 +78,9 @@ Schedule tree_barrier(int rank, int size);
 Schedule linear_exclusive_scan(int rank, int size, std::int64_t elems);
 Schedule doubling_exclusive_scan(int rank, int size, std::int64_t elems);
 
+// kIn goes to the next rank, kOut comes from the one before.
+Schedule neighbour_send_recv(int rank, int size, std::int64_t elems);
+
 // One message, kIn to kOut there.
 Schedule point_to_point_send(int rank, int size, int peer, std::int64_t elems);
 Schedule point_to_point_recv(int rank, int size, int peer, std::int64_t elems);

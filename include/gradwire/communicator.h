@@ -106,7 +106,9 @@ struct CommunicatorOptions {
   std::string node = {};
   // Bytes of the host's memory that its ranks share at most; 0: half of it.
   std::size_t shared_bytes = 0;
-  LinkModel links = {};  // what "auto" chooses by; equal on all ranks
+  // What "auto" chooses by; equal on all ranks. Fixed numbers unless said otherwise, so that sums
+  // repeat bit for bit on every machine; settle_links() has those of this one.
+  LinkModel links = {};
   // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
   std::string flight_folder = {};
   std::size_t flight_operations = 256;  // that are remembered
@@ -270,6 +272,17 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
 // Collective.
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options = {});
+
+// Rank 0's count.
+struct LinkSettings {
+  // A file that keeps measured numbers for a week, by host, transport and ranks; empty: none.
+  std::string cache = {};
+  bool measure = false;  // even where the file has them
+};
+// Collective: use_links() with the numbers of the links between these ranks, the same on all:
+// rank 0's cache has them, or they are measured, in some tens of milliseconds, and put there.
+// Returns them.
+Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& settings = {});
 
 // `options` with node_of, where it is empty, as the ranks' hosts say. Collective over the job,
 // once.

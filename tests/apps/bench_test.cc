@@ -146,12 +146,14 @@ TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
   EXPECT_THAT(text, testing::ContainsRegex("1024 +61.536 .* 22.048\\*"));
   EXPECT_THAT(text, testing::HasSubstr("recursive_doubling"));
   // What was measured is there for the next job, without the flags' numbers.
-  std::ifstream cache(folder_.path() + "/gradwire/links.json");
-  const Json kept = Json::parse(cache, nullptr, false);
-  ASSERT_TRUE(kept.is_object());
-  ASSERT_EQ(kept.size(), 1U);
-  EXPECT_GT(kept.begin().value()["alpha"], 0.0);
-  EXPECT_NE(kept.begin().value()["alpha"], 1e-5);
+  std::ifstream cache(folder_.path() + "/gradwire/links");
+  std::string heading;
+  std::string key;
+  double alpha = 0;
+  ASSERT_TRUE(std::getline(cache, heading) && cache >> key >> alpha);
+  EXPECT_EQ(heading, "gradwire links 1");
+  EXPECT_GT(alpha, 0.0);
+  EXPECT_NE(alpha, 1e-5);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST(Sim, RowsAreTheClosedForms) {
 TEST(Sim, EveryOperationHasItsAlgorithms) {
   for (const char* operation :
        {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
-        "scatter", "exclusive_scan", "barrier"}) {
+        "scatter", "exclusive_scan", "barrier", "send_recv"}) {
     const auto found = rows({operation, "--ranks", "6", "--nodes", "2", "--bytes", "1000",
                              "--alpha-intra", "1e-6", "--beta-intra", "1e-10"});
     EXPECT_FALSE(found.empty()) << operation;
@@ -93,6 +93,19 @@ TEST(Sim, EveryOperationHasItsAlgorithms) {
       EXPECT_EQ(row["nodes"], 2);
     }
   }
+}
+
+// Every rank sends to the next at once: one message's time, whatever the ranks.
+TEST(Sim, SendRecvIsOneMessage) {
+  const auto found =
+      rows({"send_recv", "--ranks", "12", "--bytes", "1M", "--alpha", "1e-5", "--beta", "1e-9"});
+  ASSERT_EQ(found.size(), 1U);
+  const auto& direct = found.at("direct");
+  EXPECT_EQ(direct["op"], "send_recv");
+  EXPECT_DOUBLE_EQ(direct["seconds"], 1e-5 + 1048576 * 1e-9);
+  EXPECT_DOUBLE_EQ(direct["bound_seconds"], 1048576 * 1e-9);
+  EXPECT_EQ(direct["wire_bytes_max"], 1048576);
+  EXPECT_TRUE(direct["chosen"].get<bool>());
 }
 
 TEST(Sim, InsideNodesTheNumbersAreThoseBetweenUnlessGiven) {

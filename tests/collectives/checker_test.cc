@@ -166,7 +166,8 @@ TEST(Checker, FindsEveryMissingStep) {
   for (const Collective collective :
        {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
         Collective::kAllToAll, Collective::kBroadcast, Collective::kBarrier, Collective::kReduce,
-        Collective::kGather, Collective::kScatter, Collective::kExclusiveScan}) {
+        Collective::kGather, Collective::kScatter, Collective::kExclusiveScan,
+        Collective::kSendRecv}) {
     for (const std::string_view algorithm : algorithms_of(collective)) {
       const std::vector<int> node_of{0, 0, 0, 1, 1};
       ScheduleRequest request{.collective = collective,

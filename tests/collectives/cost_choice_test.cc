@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/elements.h"
@@ -58,6 +59,52 @@ TEST(AlgorithmChoice, ReductionsOfCutsHideBehindTheWire) {
   EXPECT_EQ(cut->terms.gamma_bytes, 3 * (512 << 10));
   EXPECT_FALSE(cut->exact);
   EXPECT_EQ(cost_of(question, "halving_doubling")->terms.gamma_bytes, 3 * (16 << 20));
+}
+
+// A chain of p - 1 links, k cuts of m/k bytes: k + p - 2 of them one behind the other.
+TEST(AlgorithmChoice, APipelineHasTheCutsThatMakeItFastest) {
+  constexpr int kRanks = 4;
+  constexpr std::int64_t kBytes = 1 << 20;
+  const LinkModel links{.alpha = 60e-6, .beta = 8.4e-9, .gamma = 0};
+  const auto seconds = [&](std::int64_t cuts) {
+    const auto k = static_cast<double>(cuts);
+    return (k + kRanks - 2) * (links.alpha + static_cast<double>(kBytes) / k * links.beta);
+  };
+  std::int64_t best = 4;  // cuts of 256 KiB, as the executor makes
+  for (std::int64_t cuts = 8; cuts <= 256; cuts *= 2) {
+    if (seconds(cuts) < seconds(best)) best = cuts;
+  }
+  ASSERT_EQ(best, 16);
+  AlgorithmChoice choice(kRanks, links, 256 << 10);
+  EXPECT_EQ(choice.choose(Collective::kBroadcast, kBytes, false), "chain");
+  EXPECT_EQ(choice.segment_bytes(Collective::kBroadcast, kBytes, "chain"), kBytes / best);
+  const auto cost =
+      cost_of({Collective::kBroadcast, kRanks, kRanks, kBytes, 4, links, 256 << 10}, "chain");
+  EXPECT_NEAR(time_of(cost->terms, links).seconds(), seconds(best), 1e-12);
+  // A ring has nothing to gain, and start-ups that cost much want few cuts, but never larger ones.
+  EXPECT_EQ(choice.segment_bytes(Collective::kAllReduce, kBytes, "ring"), 0);
+  LinkModel slow = links;
+  slow.alpha = 1;
+  AlgorithmChoice patient(kRanks, slow, 256 << 10);
+  EXPECT_EQ(patient.segment_bytes(Collective::kBroadcast, kBytes, "chain"), 256 << 10);
+}
+
+// The root of a chain sends one message a cut.
+TEST(AlgorithmChoice, PipelinesRunInTheirCuts) {
+  constexpr int kRanks = 4;
+  const LinkModel links{.alpha = 60e-6, .beta = 8.4e-9, .gamma = 0};
+  auto communicators = make_inproc_communicators(kRanks, {.links = links});
+  ASSERT_TRUE(communicators.has_value());
+  const auto sent = on_threads<std::uint64_t>(kRanks, [&](int r) -> std::uint64_t {
+    Communicator& own = *communicators.value()[static_cast<std::size_t>(r)];
+    std::vector<float> values(1 << 18, r == 0 ? 5.0F : 0.0F);
+    const std::uint64_t before = own.transport_stats().messages_sent;
+    auto work = own.broadcast(view_of(std::span(values)), 0);
+    EXPECT_TRUE(work.has_value() && work.value().wait().ok());
+    EXPECT_EQ(std::ranges::count(values, 5.0F), 1 << 18);
+    return own.transport_stats().messages_sent - before;
+  });
+  for (std::size_t r = 0; r < sent.size(); ++r) EXPECT_EQ(sent[r], r == 3 ? 0U : 16U) << r;
 }
 
 TEST(AlgorithmChoice, AllRanksChooseAlikeAndAreRight) {

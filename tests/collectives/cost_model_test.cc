@@ -22,11 +22,11 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
                            .alpha_intra = 1.9e-6,
                            .beta_intra = 0.17e-9};
 
-constexpr std::array kCollectives{Collective::kAllReduce, Collective::kReduceScatter,
-                                  Collective::kAllGather, Collective::kAllToAll,
-                                  Collective::kBroadcast, Collective::kBarrier,
-                                  Collective::kReduce,    Collective::kGather,
-                                  Collective::kScatter,   Collective::kExclusiveScan};
+constexpr std::array kCollectives{
+    Collective::kAllReduce,     Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kAllToAll,      Collective::kBroadcast,     Collective::kBarrier,
+    Collective::kReduce,        Collective::kGather,        Collective::kScatter,
+    Collective::kExclusiveScan, Collective::kSendRecv};
 
 std::string text_of(const CostQuestion& question, std::string_view algorithm) {
   return std::string(to_string(question.collective)) + " by " + std::string(algorithm) + ", " +

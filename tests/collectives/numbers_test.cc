@@ -42,6 +42,7 @@ std::int32_t wanted(const ScheduleRequest& request, int rank, std::int64_t i) {
     case Collective::kAllGather:
     case Collective::kGather: return input(static_cast<int>(i / n), i % n);
     case Collective::kAllToAll: return input(static_cast<int>(i / n), rank * n + i % n);
+    case Collective::kSendRecv: return input((rank + request.size - 1) % request.size, i);
     case Collective::kBarrier: break;
   }
   return 0;
@@ -76,10 +77,11 @@ void expect_right_sums(const ScheduleRequest& request, bool apart, Segmentation 
   }
 }
 
-constexpr std::array kCollectives{
-    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-    Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
-    Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan};
+constexpr std::array kCollectives{Collective::kAllReduce,     Collective::kReduceScatter,
+                                  Collective::kAllGather,     Collective::kAllToAll,
+                                  Collective::kBroadcast,     Collective::kReduce,
+                                  Collective::kGather,        Collective::kScatter,
+                                  Collective::kExclusiveScan, Collective::kSendRecv};
 
 TEST(Numbers, EveryAlgorithmSumsAndMovesWhatItShould) {
   for (const int p : {1, 2, 3, 5, 8, 11}) {

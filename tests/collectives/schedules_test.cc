@@ -65,11 +65,11 @@ void prove_everything(ScheduleRequest request) {
   }
 }
 
-constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                       Collective::kAllGather, Collective::kAllToAll,
-                                       Collective::kBroadcast, Collective::kBarrier,
-                                       Collective::kReduce,    Collective::kGather,
-                                       Collective::kScatter,   Collective::kExclusiveScan};
+constexpr Collective kCollectives[] = {
+    Collective::kAllReduce,     Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kAllToAll,      Collective::kBroadcast,     Collective::kBarrier,
+    Collective::kReduce,        Collective::kGather,        Collective::kScatter,
+    Collective::kExclusiveScan, Collective::kSendRecv};
 
 void prove_collective(Collective collective, int p, const Elems& counts) {
   for (const std::string_view algorithm : algorithms_of(collective)) {
