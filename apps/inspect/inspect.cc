@@ -17,6 +17,7 @@ struct Topic {
 
 constexpr std::array kTopics{
     Topic{"compressors", "methods, their keys and what they claim", inspect_compressors},
+    Topic{"nmse", "measured quantisation errors beside the expected ones", inspect_nmse},
     Topic{"schedule", "who sends what when in a collective", inspect_schedule},
     Topic{"flight", "who was to blame when a job failed", inspect_flight},
     Topic{"data", "a data set's counts and figures", inspect_data},

@@ -14,6 +14,9 @@ Result<int> inspect_command(const std::vector<std::string>& args);
 // `inspect compressors [--json]`: every method of the registry, its keys and its claims.
 Result<int> inspect_compressors(const std::vector<std::string>& args);
 
+// `inspect nmse [--recipe built-in|FILE]`: quantisation errors beside expected ones; 1 on a miss.
+Result<int> inspect_nmse(const std::vector<std::string>& args);
+
 // `inspect payload FILE`: decodes a payload file (payload_file.h); hostile ones give errors.
 Result<int> inspect_payload(const std::vector<std::string>& args);
 // `inspect encode SPEC --out FILE`: makes one from random elements.

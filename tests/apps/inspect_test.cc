@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/whole_file.h"
 #include "gradwire/registry.h"
 #include "tests/apps/temporary_folder.h"
 
@@ -52,6 +53,52 @@ TEST(InspectCompressors, EveryMethodHasARowWithItsClaims) {
   EXPECT_EQ(rows["topk"]["claims"]["bound"], "contraction");
   EXPECT_EQ(rows["topk"]["claims"]["bound_value"], 0.01);
   EXPECT_EQ(rows["qsgd"]["claims"]["unbiased"], true);
+}
+
+std::string recipe_file(const TemporaryFolder& folder, const std::string& text) {
+  const std::string path = folder.path() + "/recipe.json";
+  EXPECT_TRUE(write_whole_file(path, text).ok());
+  return path;
+}
+
+TEST(InspectNmse, RowsOfARecipeAndTheVerdict) {
+  const TemporaryFolder folder;
+  const std::string path = recipe_file(folder, R"({"elements": 4096, "seeds": 2, "rows": [
+    {"spec": "none", "nmse": 0, "bits": 32},
+    {"spec": "minmax:bits=4", "combine": "sra", "ranks": 4, "bits": 4.125, "nmse": 0.018, "factor": 2},
+    {"spec": "natural", "data": "lognormal", "judged": "any seed", "nmse": 100}]})");
+  std::istringstream lines(printed({"nmse", "--recipe", path, "--json"}));
+  std::vector<nlohmann::json> rows;
+  for (std::string line; std::getline(lines, line);) {
+    rows.push_back(nlohmann::json::parse(line, nullptr, false));
+    ASSERT_TRUE(rows.back().is_object()) << line;
+  }
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["nmse"], 0.0);
+  EXPECT_EQ(rows[1]["bits_per_element"], 4.125);
+  EXPECT_EQ(rows[1]["pass"], true);
+  EXPECT_EQ(rows[2]["judged"], "any seed");
+  EXPECT_EQ(rows[2]["pass"], false);
+  EXPECT_THAT(printed({"nmse", "--recipe", path}), HasSubstr("1 of 3 rows missed"));
+}
+
+TEST(InspectNmse, BadRecipesAreNamed) {
+  const TemporaryFolder folder;
+  const auto error_of = [&folder](const std::string& text) {
+    return refusal({"nmse", "--recipe", recipe_file(folder, text)});
+  };
+  EXPECT_THAT(error_of("[]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(error_of(R"({"rows": []})"), HasSubstr("'rows' is []"));
+  EXPECT_THAT(error_of(R"({"rows": [{}]})"), HasSubstr("row 0: 'spec' is missing"));
+  EXPECT_THAT(error_of(R"({"rows": [{"spec": "none", "ranks": "4"}]})"),
+              HasSubstr("row 0: 'ranks' is \"4\""));
+  EXPECT_THAT(error_of(R"({"rows": [{"spec": "none", "colour": 1}]})"),
+              HasSubstr("row 0: unknown key 'colour'"));
+  EXPECT_THAT(error_of(R"({"rows": [{"spec": "none", "combine": "tree"}]})"),
+              HasSubstr("combine 'tree'"));
+  EXPECT_THAT(error_of(R"({"elements": 0, "rows": [{"spec": "none"}]})"),
+              HasSubstr("'elements' is 0"));
+  EXPECT_THAT(refusal({"nmse", "--recipe", "/nowhere.json"}), HasSubstr("/nowhere.json"));
 }
 
 TEST(InspectSchedule, ShowsEveryRankAndTheVerdict) {
