@@ -177,6 +177,7 @@ void ProgressEngine::release_id(int id) {
 
 // One pass over everything that may have something to do; true if anything did.
 bool ProgressEngine::turn() {
+  ++turns_since_look_;
   bool moved = has_incoming_ && accept();
   // What begins leaves before anything that has come is looked at.
   if (moved) advance_all(false);
@@ -266,6 +267,7 @@ void ProgressEngine::take_stats() {
 // Losses and deadlines; too dear for every turn.
 void ProgressEngine::look_around(Deadline now) {
   if (active_.empty() || failed_) return;
+  turns_since_look_ = 0;
   if (transport_->lost()) {
     return fail(active_.front().get(), Status(Code::kPeerLost, "a rank is lost"));
   }
@@ -288,7 +290,6 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
   const auto spin = std::chrono::duration<double>(spin_seconds);
   const int turns_before_clock = options_.waiting == Waiting::kSleep ? 1 : kTurnsBeforeClock;
   int idle_turns = 0;
-  int turns = 0;
   Deadline idle_since;
   while (!enough()) {
     const bool moved = turn();
@@ -297,7 +298,8 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
     } else if (yields_) {
       sched_yield();
     }
-    const bool look = ++turns % kTurnsBetweenLooks == 0;
+    // Counted over all operations: those that end in a few turns each are looked after too.
+    const bool look = turns_since_look_ >= kTurnsBetweenLooks && !active_.empty();
     if ((moved || ++idle_turns < turns_before_clock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);

@@ -148,6 +148,7 @@ class ProgressEngine {
   std::vector<std::unique_ptr<Operation>> active_;
   ScratchPool pool_;
   int polling_ = 0;  // active operations that poll
+  int turns_since_look_ = 0;
   bool failed_ = false;
 
   std::thread thread_;

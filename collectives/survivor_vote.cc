@@ -12,6 +12,7 @@ SurvivorVote::SurvivorVote(int self, std::vector<int> group, std::uint32_t gener
 }
 
 void SurvivorVote::lose(int rank, bool certain) {
+  if (state_ != State::kOpen) return;
   if (rank == self_ || !std::ranges::binary_search(group_, rank)) return;
   lost_.insert(rank);
   if (certain) certain_.insert(rank);
@@ -19,7 +20,9 @@ void SurvivorVote::lose(int rank, bool certain) {
 }
 
 void SurvivorVote::hear(int from, const Proposal& proposal) {
-  if (from == self_ || is_lost(from) || !std::ranges::binary_search(group_, from)) return;
+  if (state_ != State::kOpen || from == self_ || is_lost(from) ||
+      !std::ranges::binary_search(group_, from))
+    return;
   heard_[from] = proposal;
   // Who holds this rank for lost is on another side, and what it thinks of others is its affair.
   if (std::ranges::binary_search(proposal.lost, self_)) return lose(from, false);
@@ -56,7 +59,6 @@ std::uint32_t SurvivorVote::next_generation() const {
 }
 
 void SurvivorVote::update() {
-  if (state_ != State::kOpen) return;
   own_.lost.assign(lost_.begin(), lost_.end());
   own_.certain.assign(certain_.begin(), certain_.end());
   const std::vector<int> others = audience();

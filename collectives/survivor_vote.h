@@ -33,7 +33,8 @@ class SurvivorVote {
   // Among `group` (ascending, `self` among them).
   SurvivorVote(int self, std::vector<int> group, std::uint32_t generation);
 
-  // What this rank has found out itself. Ranks outside the group are ignored.
+  // What this rank has found out itself. Ranks outside the group are ignored, and so is everything
+  // once the vote has ended: the others ended it without knowing; it is for the next one.
   void lose(int rank, bool certain);
   void hear(int from, const Proposal& proposal);
 

@@ -51,6 +51,19 @@ TEST(SurvivorVote, WhatOneKnowsAllTakeOver) {
   EXPECT_EQ(b.state(), State::kAgreed);
 }
 
+// The others may have ended it with the same before the news was out.
+TEST(SurvivorVote, NewsAfterTheAgreementChangesNothing) {
+  SurvivorVote vote(2, first_ranks(4), 0);
+  vote.lose(0, true);
+  for (const int from : {1, 3}) vote.hear(from, {.ready = true, .lost = {0}, .certain = {0}});
+  ASSERT_EQ(vote.state(), State::kAgreed);
+  vote.hear(1, {.generation = 7, .lost = {0, 3}, .certain = {0, 3}});
+  vote.lose(1, true);
+  EXPECT_EQ(vote.survivors(), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(vote.proposal().lost, std::vector<int>{0});
+  EXPECT_EQ(vote.next_generation(), 1u);
+}
+
 TEST(SurvivorVote, OneThatDiesDuringTheVoteIsLeftOut) {
   SurvivorVote a(0, {0, 1, 2, 3}, 0), b(1, {0, 1, 2, 3}, 0), c(2, {0, 1, 2, 3}, 0);
   for (SurvivorVote* vote : {&a, &b, &c}) vote->lose(3, true);
