@@ -11,6 +11,7 @@
 #include "apps/compare/runs.h"
 #include "apps/compare/study.h"
 #include "apps/compare/table.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
@@ -19,8 +20,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
+// The file lives as long as the program.
 std::string write(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + "/" + name;
+  static const TemporaryFolder folder;
+  const std::string path = folder.path() + "/" + name;
   std::ofstream(path) << text;
   return path;
 }

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "apps/train/train_options.h"
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

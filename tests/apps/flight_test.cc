@@ -6,7 +6,7 @@
 
 #include "apps/inspect/flight_files.h"
 #include "collectives/flight_recorder.h"
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "apps/whole_file.h"
 #include "gradwire/registry.h"
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

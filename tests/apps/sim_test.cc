@@ -10,7 +10,7 @@
 
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

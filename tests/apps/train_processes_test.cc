@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "apps/compare/child.h"
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/apps/train_runs.h"
 
 namespace gradwire {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "tests/apps/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/apps/train_runs.h"
 
 namespace gradwire {

@@ -26,7 +26,7 @@ std::string new_directory() {
   auto store = make_file_store(directory);
   EXPECT_TRUE(store.has_value()) << store.error().message();
   Rendezvous rendezvous{.rank = rank, .size = size, .job = "laws", .store = nullptr};
-  rendezvous.timeout_seconds = 20;
+  rendezvous.timeout_seconds = 60;
   if (store.has_value()) rendezvous.store = store.value();
   auto transport = make(rendezvous);
   EXPECT_TRUE(transport.has_value()) << transport.error().message();
@@ -99,7 +99,7 @@ TransportBackend process_backend(std::string name, MakeTransport make) {
   return {std::move(name),
           [make = std::move(make)](int size, const RankBody& body, const std::map<int, Fate>& fates,
                                    double limit) { run_processes(make, size, body, fates, limit); },
-          end, 8};
+          end, 30};
 }
 
 }  // namespace gradwire::laws

@@ -40,7 +40,7 @@ void survivors_name_the_culprit(const TransportBackend& backend, Fate fate) {
         "ok");
     EXPECT_EQ(transport->lost()->rank, 1);
   };
-  backend.run(3, body, {{1, fate}}, 40);
+  backend.run(3, body, {{1, fate}}, 100);
 }
 
 TEST_P(TransportLaws, AKilledRankIsNamed) { survivors_name_the_culprit(GetParam(), Fate::kKilled); }
@@ -65,7 +65,7 @@ TEST_P(TransportLaws, ABatchWithALostRankSettles) {
       EXPECT_EQ(exchange(*transport, {recv(0, tag(5), token)}, deadline_in(20)).message(), "ok");
     }
   };
-  backend.run(3, body, {{1, Fate::kKilled}}, 40);
+  backend.run(3, body, {{1, Fate::kKilled}}, 100);
 }
 
 // Sends that nobody takes end too, when their peer is lost.
@@ -80,7 +80,7 @@ TEST_P(TransportLaws, SendsToAStoppedRankSettle) {
     EXPECT_EQ(outcome.code(), Code::kPeerLost) << outcome.message();
     EXPECT_EQ(first_lost(*transport, deadline_in(1)), 1);
   };
-  backend.run(2, body, {{1, Fate::kStopped}}, 40);
+  backend.run(2, body, {{1, Fate::kStopped}}, 100);
 }
 
 // The first to notice tells the others and goes. They must blame the stopped rank, not the one that
@@ -101,7 +101,7 @@ void leavers_are_not_blamed(const TransportBackend& backend, Fate fate) {
     ASSERT_TRUE(transport->lost().has_value());
     EXPECT_EQ(transport->lost()->rank, 1) << transport->lost()->reason;
   };
-  backend.run(4, body, {{1, fate}}, 40);
+  backend.run(4, body, {{1, fate}}, 100);
 }
 
 TEST_P(TransportLaws, WhoLeavesBecauseOfAKilledRankIsNotBlamed) {

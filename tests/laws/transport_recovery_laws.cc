@@ -120,7 +120,7 @@ void survivors_rebuild(const TransportBackend& backend, Fate fate) {
     EXPECT_EQ(exchange(*transport, {send(2, tag(6), left)}, deadline_in(5)).code(),
               Code::kPeerLost);
   };
-  backend.run(4, body, {{2, fate}}, 60);
+  backend.run(4, body, {{2, fate}}, 100);
 }
 
 TEST_P(TransportLaws, SurvivorsOfAKilledRankRebuild) {

@@ -2,9 +2,11 @@
 // parent calls no backend.
 #pragma once
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,12 +26,45 @@ namespace gradwire {
 // One rank's life; the text says what went wrong, empty when nothing did.
 using ProcessProgram = std::function<std::string(std::unique_ptr<Communicator> world)>;
 
+// How many have come so far; made before on_processes(), shared by its ranks and the parent.
+class ProcessCount {
+ public:
+  ProcessCount()
+      : page_(mmap(nullptr, sizeof(Count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                   0)) {
+    if (page_ != MAP_FAILED) count_ = new (page_) Count(0);
+  }
+  ~ProcessCount() {
+    if (page_ != MAP_FAILED) munmap(page_, sizeof(Count));
+  }
+  ProcessCount(const ProcessCount&) = delete;
+  ProcessCount& operator=(const ProcessCount&) = delete;
+
+  void come() const {
+    if (count_ != nullptr) ++*count_;
+  }
+  // Sleeps until so many have come, or for so many seconds; whether they have.
+  bool await(int many, double seconds) const {
+    const Deadline until = deadline_in(seconds);
+    while (count_ != nullptr && *count_ < many && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return count_ != nullptr && *count_ >= many;
+  }
+
+ private:
+  using Count = std::atomic<int>;
+  static_assert(Count::is_always_lock_free);
+  void* page_;
+  Count* count_ = nullptr;
+};
+
 // What became of a rank.
 struct ProcessOutcome {
   std::string text;  // what the program returned
   bool ended = false;
-  int wait_status = 0;  // as of waitpid(), if ended
-  double seconds = 0;   // from the start
+  bool stopped = false;  // by a signal; nobody waited for it
+  int wait_status = 0;   // as of waitpid(), if ended
 };
 
 namespace process_ranks {
@@ -43,7 +79,7 @@ namespace process_ranks {
     text = store.error().message();
   } else {
     Rendezvous rendezvous{.rank = rank, .size = size, .job = "test", .store = store.value()};
-    rendezvous.timeout_seconds = 20;
+    rendezvous.timeout_seconds = 60;
     auto world = make_communicator(backend, rendezvous, options);
     text = world.has_value() ? program(std::move(world).value())
                              : std::string(world.error().message());
@@ -65,8 +101,8 @@ inline std::string read_all(int fd) {
 
 }  // namespace process_ranks
 
-// Ranks that have not ended after `limit_seconds` are killed and reported as not ended. `meanwhile`
-// runs in the parent once all are started; it gets their process ids by rank.
+// Ranks that are stopped, or have not ended after `limit_seconds`, are killed and reported so.
+// `meanwhile` runs in the parent once all are started; it gets their process ids by rank.
 inline std::vector<ProcessOutcome> on_processes(
     int ranks, const CommunicatorOptions& options, double limit_seconds,
     const ProcessProgram& program,
@@ -96,9 +132,9 @@ inline std::vector<ProcessOutcome> on_processes(
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     for (std::size_t r = 0; r < pids.size(); ++r) {
       ProcessOutcome& outcome = outcomes[r];
-      if (outcome.ended || waitpid(pids[r], &outcome.wait_status, WNOHANG) != pids[r]) continue;
-      outcome.ended = true;
-      outcome.seconds = seconds();
+      if (outcome.ended || outcome.stopped) continue;
+      if (waitpid(pids[r], &outcome.wait_status, WNOHANG | WUNTRACED) != pids[r]) continue;
+      (WIFSTOPPED(outcome.wait_status) ? outcome.stopped : outcome.ended) = true;
       --open;
     }
   }

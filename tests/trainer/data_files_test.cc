@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "trainer/data/catalog.h"
 #include "trainer/data/cifar10.h"
 #include "trainer/data/digits.h"
@@ -24,11 +25,9 @@ using Bytes = std::vector<std::uint8_t>;
 class DataFiles : public testing::Test {
  protected:
   void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(testing::TempDir()) / (std::string("gw_") + info->name());
-    std::filesystem::create_directories(folder_);
+    folder_ = temporary_.path();
+    ASSERT_FALSE(folder_.empty());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string put(const std::string& name, const Bytes& bytes) {
     const std::filesystem::path path = folder_ / name;
@@ -42,6 +41,7 @@ class DataFiles : public testing::Test {
     return put(name, Bytes(text.begin(), text.end()));
   }
 
+  TemporaryFolder temporary_;
   std::filesystem::path folder_;
 };
 

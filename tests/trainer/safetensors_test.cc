@@ -15,6 +15,7 @@
 
 #include "base/elements.h"
 #include "gradwire/tensor.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
@@ -30,13 +31,12 @@ class Safetensors : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = testing::TempDir() + "gw_" + info->name() + ".safetensors";
+    path_ = folder_.path() + "/" + info->name() + ".safetensors";
     weight_ = {1, -2, 3.5f, 0, std::numeric_limits<float>::infinity(), 1e-40f};
     bias_ = {7, 8};
     tensors_ = {named("fc.weight", weight_, Shape::matrix(2, 3)),
                 named("fc.bias", bias_, Shape::vector(2))};
   }
-  void TearDown() override { std::filesystem::remove(path_); }
 
   std::string contents() {
     std::ifstream file(path_, std::ios::binary);
@@ -61,6 +61,7 @@ class Safetensors : public testing::Test {
     EXPECT_THAT(bias_, ElementsAre(7, 8));
   }
 
+  TemporaryFolder folder_;
   std::string path_;
   std::vector<float> weight_;
   std::vector<float> bias_;
