@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "apps/compare/child.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {

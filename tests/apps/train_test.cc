@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <set>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
