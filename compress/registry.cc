@@ -8,6 +8,7 @@
 #include "compress/absmax/absmax.h"
 #include "compress/cast/cast.h"
 #include "compress/fp8/fp8.h"
+#include "compress/global_qsgd/global_qsgd.h"
 #include "compress/identity/identity.h"
 #include "compress/lossless/lossless.h"
 #include "compress/minmax/minmax.h"
@@ -18,6 +19,8 @@
 #include "compress/qsgd/qsgd.h"
 #include "compress/signsgd/signsgd.h"
 #include "compress/signum/signum.h"
+#include "compress/terngrad/terngrad.h"
+#include "compress/thc/thc.h"
 #include "compress/topk/topk.h"
 
 namespace gradwire {
@@ -76,6 +79,9 @@ Registry Registry::builtin() {
            minmax_method(),
            absmax_method(),
            qsgd_method(),
+           terngrad_method(),
+           global_qsgd_method(),
+           thc_method(),
            signsgd_method(),
            onebit_method(),
            signum_method(),

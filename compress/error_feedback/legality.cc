@@ -32,30 +32,34 @@ PairVerdict without_feedback(const Compressor& compressor, const std::string& na
   return verdict;
 }
 
-// omega >= 1: divide, or be known to fail.
-Result<PairVerdict> over_high_variance(const std::string& name, double omega,
-                                       const PairOptions& options) {
+// A contraction only when multiplied by `scale` < 1: do so, or be known to fail. `claim` says what
+// the method is.
+Result<PairVerdict> over_scaled(const std::string& name, const std::string& claim, double scale,
+                                const PairOptions& options) {
   PairVerdict verdict;
   if (options.ef_scale_auto) {
-    verdict.scale = 1 / (1 + omega);
+    verdict.scale = scale;
     verdict.warnings.push_back(
-        name + format(": unbiased with variance factor omega = %.4g >= 1: under error feedback its "
-                      "contribution is divided by 1 + omega (ef_scale=auto)",
-                      omega));
+        name + format(": %s: under error feedback its contribution is divided by %.4g "
+                      "(ef_scale=auto)",
+                      claim.c_str(), 1 / scale));
     return verdict;
   }
-  const std::string why =
-      name + format(
-                 ": error feedback over an unbiased method with variance factor omega = %.4g >= "
-                 "1 is known to diverge (its residual grows every step)",
-                 omega);
+  const std::string why = name + ": error feedback over a method that is " + claim +
+                          " is known to diverge (its residual grows every step)";
   if (!options.allow_unsafe) {
-    return refused(why +
-                   "; write ef_scale=auto (divides by 1 + omega), leave ef out, or allow "
-                   "unsafe pairs to see it fail");
+    return refused(why + format("; write ef_scale=auto (divides by %.4g), leave ef out, or allow "
+                                "unsafe pairs to see it fail",
+                                1 / scale));
   }
   verdict.warnings.push_back(why + "; run because unsafe pairs are allowed");
   return verdict;
+}
+
+Result<PairVerdict> over_high_variance(const std::string& name, double omega,
+                                       const PairOptions& options) {
+  return over_scaled(name, format("unbiased with variance factor omega = %.4g >= 1", omega),
+                     1 / (1 + omega), options);
 }
 
 Result<PairVerdict> over_unbounded(const std::string& name, const PairOptions& options) {
@@ -109,7 +113,10 @@ Result<PairVerdict> check_pair(const Compressor& compressor, const Shape& shape,
   const ErrorBound bound = compressor.bound(shape);
   switch (bound.kind) {
     case Kind::kContraction:
-      if (bound.scale < 1) return over_high_variance(name, 1 / bound.scale - 1, options);
+      if (bound.scale < 1) {
+        return over_scaled(name, "a contraction of what it sends divided by a number above 1",
+                           bound.scale, options);
+      }
       return over_contraction(compressor, name, bound);
     case Kind::kVariance:
       if (bound.value >= 1) return over_high_variance(name, bound.value, options);

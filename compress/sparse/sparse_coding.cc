@@ -28,10 +28,10 @@ SpecKey index_key() {
 }
 
 Result<IndexCoding> read_index_key(const SpecReader& reader) {
-  GW_ASSIGN(const std::string text,
-            reader.choice("index", "u32", {"u32", "bitmap", "gaps", "auto"}));
+  const Result<std::string> text = reader.choice("index", "u32", {"u32", "bitmap", "gaps", "auto"});
+  if (!text.has_value()) return text.error();
   for (const IndexCoding coding : kCodings) {
-    if (to_string(coding) == text) return coding;
+    if (to_string(coding) == text.value()) return coding;
   }
   return IndexCoding::kU32;
 }

@@ -45,6 +45,9 @@ struct ErrorBound {
   // Of a contraction: what error feedback multiplies into C(x) to have one. Below 1 where an
   // unbiased second stage of large variance codes the values that a first one chose.
   double scale = 1;
+  // Where ranks share a scale, |x| is the norm of the largest magnitudes over ranks, element by
+  // element.
+  bool over_ranks = false;
 };
 
 struct Traits {

@@ -85,8 +85,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "topk:ratio=0.1,index=auto|qsgd:bits=4,bucket=16", "qsgd:bits=4,bucket=16",
                       "qsgd:levels=5,norm=l2", "minmax:bits=3,bucket=16",
                       "minmax:bits=2,bucket=16,spikes=1",
-                      "absmax:bits=4,bucket=16,transform=hadamard", "signsgd:bucket=16",
-                      "signsgd:vote=majority", "lossless", "fp8:e4m3,block=16",
+                      "absmax:bits=4,bucket=16,transform=hadamard", "terngrad",
+                      "terngrad:shared=false", "global_qsgd:bits=4,bucket=16", "thc:block=16",
+                      "signsgd:bucket=16", "signsgd:vote=majority", "lossless", "fp8:e4m3,block=16",
                       "fp8:e5m2,scale=row", "mx:e4m3", "mx:e5m2", "mx:e3m2", "mx:e2m1", "natural",
                       "natural:bits=8", "onebit:bucket=16", "signum", "powersgd:rank=2"));
 

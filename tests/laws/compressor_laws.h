@@ -95,11 +95,12 @@ double squared(const std::vector<T>& x) {
   for (const T value : x) sum += static_cast<double>(value) * static_cast<double>(value);
   return sum;
 }
+// Of x and scale * y.
 template <typename T>
-double squared_distance(const std::vector<T>& x, const std::vector<T>& y) {
+double squared_distance(const std::vector<T>& x, const std::vector<T>& y, double scale = 1) {
   double sum = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+    const double d = static_cast<double>(x[i]) - scale * static_cast<double>(y[i]);
     sum += d * d;
   }
   return sum;
@@ -119,6 +120,16 @@ std::vector<double> average(const std::vector<std::vector<T>>& by_rank) {
   }
   for (double& value : mean) value /= static_cast<double>(by_rank.size());
   return mean;
+}
+
+// The largest magnitudes over ranks, element by element.
+template <typename T>
+std::vector<T> largest_of(const std::vector<std::vector<T>>& by_rank) {
+  std::vector<T> most(by_rank[0].size());
+  for (const auto& x : by_rank) {
+    for (std::size_t i = 0; i < x.size(); ++i) most[i] = std::max(most[i], std::abs(x[i]));
+  }
+  return most;
 }
 
 // Same bytes: NaN equals itself, -0 differs from 0.
