@@ -109,7 +109,9 @@ def main():
         return 77
     product = itertools.product(transports, ("down", "slow"), ("before", "during", "after"),
                                 ("all_reduce", "all_to_all", "broadcast", "barrier", "split"), (2, 4))
-    cases = [(*values, number % values[-1]) for number, values in enumerate(product)]
+    # The few bytes of these pass a slow link in time, so nothing fails.
+    cases = [(*values, number % values[-1]) for number, values in enumerate(product)
+             if values[1] == "down" or values[3] not in ("barrier", "split")]
     if "--whole" not in sys.argv:
         cases = [cases[i * 17 % len(cases)] for i in range(SAMPLE)]
     start, failed, times = time.monotonic(), 0, []
