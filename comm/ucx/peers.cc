@@ -91,11 +91,13 @@ Status Peers::connect(const std::vector<PeerAddress>& addresses, Deadline deadli
 
 Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation,
                         Deadline deadline) {
+  std::vector<int> others(survivors.begin(), survivors.end());
+  std::erase(others, options_.rank);
+  // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
+  if (others.empty()) return {};
   GW_TRY(worker_.renew_data());
   listen(worker_.data());
   GW_ASSIGN(const std::string address, worker_.data_address());
-  std::vector<int> others(survivors.begin(), survivors.end());
-  std::erase(others, options_.rank);
   for (const int rank : others) {
     tell(rank, {.kind = Control::Kind::kAddress, .id = generation, .text = address});
   }
