@@ -25,7 +25,7 @@ Job job_of(const std::string& compressor, std::vector<JobTensor> tensors, int ra
 
 // After a tensor larger than the fusion buffer the last group was never reduced, and the tensors
 // after it were silently left out.
-TEST(Defect, BucketLargerThanTheLimitLeavesNothingUnreduced) {
+TEST(Defect, D4_01_BucketLargerThanTheLimitLeavesNothingUnreduced) {
   const std::vector<JobTensor> tensors{{"first", Shape::matrix(30, 40)},
                                        {"huge", Shape::matrix(200, 300)},
                                        {"after", Shape::matrix(30, 40)},
@@ -42,7 +42,7 @@ TEST(Defect, BucketLargerThanTheLimitLeavesNothingUnreduced) {
 }
 
 // The leader kept unquantised values while followers got quantised ones: replicas drifted.
-TEST(Defect, OwnersHoldWhatTheyPublished) {
+TEST(Defect, D4_02_OwnersHoldWhatTheyPublished) {
   for (const std::string spec : {"qsgd:bits=2,combine=sra", "signsgd:bucket=8,combine=sra",
                                  "cast:bf16,combine=sra", "qsgd:bits=4,combine=sra,ef=ef14"}) {
     for (const int ranks : {2, 3, 4}) {
@@ -56,7 +56,7 @@ TEST(Defect, OwnersHoldWhatTheyPublished) {
 }
 
 // Every tensor that passed through the communicator became lossy.
-TEST(Defect, UntaggedTensorsStayExact) {
+TEST(Defect, D4_03_UntaggedTensorsStayExact) {
   Job job = job_of("*.bias=none;*=signsgd:min_elems=0,bucket=tensor",
                    {{"w", Shape::matrix(16, 16)}, {"w.bias", Shape::vector(2000)}}, 4);
   const JobOutcome outcome = run_job(job);
@@ -73,7 +73,7 @@ TEST(Defect, UntaggedTensorsStayExact) {
 }
 
 // The same, of plain operations in the middle of compressed training, of every type.
-TEST(Defect, PlainOperationsBesideAnAggregatorStayExact) {
+TEST(Defect, D4_03_PlainOperationsBesideAnAggregatorStayExact) {
   const auto outcomes = on_ranks(3, [](std::unique_ptr<Communicator>& communicator) -> Status {
     AggregatorOptions options;
     options.compressor = "qsgd:bits=2,min_elems=0,dense_1d=false";
@@ -100,7 +100,7 @@ TEST(Defect, PlainOperationsBesideAnAggregatorStayExact) {
 }
 
 // Tensors of two dimensions came out n times too large, those of one dimension did not.
-TEST(Defect, ShapesDoNotChangeTheMean) {
+TEST(Defect, D4_16_ShapesDoNotChangeTheMean) {
   for (const std::string spec :
        {"none", "signsgd:bucket=tensor,combine=gather", "signsgd:bucket=tensor,combine=sra",
         "topk:ratio=0.1", "cast:bf16", "cast:fp16,combine=sra", "cast:fp16,combine=gather"}) {
@@ -120,7 +120,7 @@ TEST(Defect, ShapesDoNotChangeTheMean) {
 }
 
 // The same fault from the other side: equal gradients everywhere average to themselves.
-TEST(Defect, MeansDoNotGrowWithTheNumberOfRanks) {
+TEST(Defect, D4_16_MeansDoNotGrowWithTheNumberOfRanks) {
   for (const std::string spec : {"none:", "cast:bf16,", "cast:fp16,", "qsgd:bits=8,",
                                  "signsgd:bucket=1,", "topk:ratio=1,", "powersgd:rank=8,"}) {
     for (const std::string combine : {"auto", "gather"}) {
@@ -140,7 +140,7 @@ TEST(Defect, MeansDoNotGrowWithTheNumberOfRanks) {
 
 // One-dimensional tensors grew rows of one element with a scale each: 8 bytes where 4 had been. And
 // tensors that did not fit the last chunk were dropped.
-TEST(Defect, OneDimensionalTensorsShrinkOnTheWireAndAllArrive) {
+TEST(Defect, D4_24_OneDimensionalTensorsShrinkOnTheWireAndAllArrive) {
   const std::vector<JobTensor> tensors{
       {"a", Shape::vector(5000)}, {"b", Shape::vector(4999)}, {"c", Shape::vector(3)}};
   for (const std::string combine : {"gather", "sra"}) {
