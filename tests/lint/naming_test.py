@@ -1,27 +1,155 @@
 #!/usr/bin/env python3
 """clang-tidy with the project's .clang-tidy (naming above all) over every library and program source.
 
+Most of its time goes into what a source includes. So sources that define no name twice and are compiled alike are looked at
+together, as one that includes them all; where clang cannot read them together, each is looked at alone. And a source in which
+nothing was found is looked at again only when it, a header of the project that it includes, or a setting has changed.
 Tests are left to the compiler and to review: gtest's macros make names of their own.
 """
 import concurrent.futures
+import functools
+import hashlib
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+
+SOURCES_TOGETHER = 24
+FOLDERS = r"/(include/gradwire|base|device|comm|collectives|compress|aggregate|trainer|adapters|bench|apps)/"
+# What a file defines or declares at the beginning of a line, where clang-format puts it; members (Class::name) have names of
+# their own.
+DEFINITION = re.compile(r"^(?:#define\s+(\w+)|(?:class|struct|enum class|enum|union|using|concept)\s+(\w+)"
+                        r"|(?!return\b|GW_|static_assert|namespace|template|#|//)\w[^({=;]*?[\s*&](\w+)(?:\[[^\]]*\])?(?:\(| ?\{| =|;))", re.M)
+UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.M | re.S)
+OWN_INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
-def tidy(job):
-    root, build, path = job
-    run = subprocess.run(["clang-tidy", "-p", str(build), "--quiet", "--extra-arg=-Wno-unknown-warning-option", str(path)],
-                         capture_output=True, text=True, cwd=root, timeout=600)
+def definitions(text):
+    return {name for found in DEFINITION.finditer(text) for name in found.groups() if name}
+
+
+class Tree:
+    """The project's files, each read once."""
+
+    def __init__(self, root):
+        self.root = root
+        self.header_names = {name for header in root.rglob("*.h") if re.search(FOLDERS, str(header))
+                             for name in definitions(header.read_text())}
+        settings = (root / ".clang-tidy").read_text() + pathlib.Path(__file__).read_text()
+        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True).stdout
+        self.settings = settings + version
+
+    @functools.cache
+    def text(self, path):
+        return path.read_text() if path.is_file() else ""
+
+    def reads(self, path):
+        """The source and the project's headers that it includes, and they include."""
+        seen, left = set(), [path]
+        while left:
+            at = left.pop()
+            if at not in seen:
+                seen.add(at)
+                left += [place / name for name in OWN_INCLUDE.findall(self.text(at)) for place in (self.root, self.root / "include", at.parent)
+                         if (place / name).is_file()]
+        return sorted(seen)
+
+    def digest(self, source):
+        known = [self.settings, *source.language, *(self.text(path) for path in self.reads(source.path))]
+        return hashlib.sha256("\0".join(known).encode()).hexdigest()
+
+    def alone(self, path):
+        """Whether it has a name to itself that a header gives to something else: together with that header it is ambiguous."""
+        unnamed = "\n".join(UNNAMED.findall(self.text(path)))
+        return bool(definitions(unnamed) & self.header_names)
+
+
+class Source:
+    """Its path, the arguments that say how it is read, and the folders it includes from."""
+
+    def __init__(self, path, command):
+        self.path, self.language, self.folders = path, [], []
+        arguments = iter(shlex.split(command)[1:])
+        for argument in arguments:
+            if argument in ("-o", "-c", "-MF", "-MQ"):
+                next(arguments)
+            elif argument == "-isystem":
+                self.folders.append("-isystem" + next(arguments))
+            elif argument.startswith(("-I", "-isystem")):
+                self.folders.append(argument)
+            elif argument.startswith(("-D", "-U", "-std=", "-pthread")):
+                self.language.append(argument)
+
+
+class Together:
+    """Sources that are looked at as one."""
+
+    def __init__(self, language):
+        self.language, self.folders, self.sources, self.names, self.full = language, [], [], set(), False
+
+    def takes(self, source, names):
+        return not self.full and source.language == self.language and len(self.sources) < SOURCES_TOGETHER and not names & self.names
+
+    def add(self, source, names):
+        self.sources.append(source)
+        self.names |= names
+        self.folders += [folder for folder in source.folders if folder not in self.folders]
+
+
+def sources_of(root, build):
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
+        if path.is_relative_to(root) and not path.is_relative_to(build) and path.relative_to(root).parts[0] != "tests":
+            found[path] = Source(path, entry["command"])
+    return [found[path] for path in sorted(found)]
+
+
+def gather(tree, sources):
+    groups = []
+    for source in sources:
+        names, alone = definitions(tree.text(source.path)), tree.alone(source.path)
+        group = None if alone else next((g for g in groups if g.takes(source, names)), None)
+        if not group:
+            group = Together(source.language)
+            group.full = alone
+            groups.append(group)
+        group.add(source, names)
+    return sorted(groups, key=lambda group: -len(group.sources))
+
+
+def tidy(path, root, build, language, folders):
+    """What clang-tidy finds in it, and whether clang could read it."""
+    run = subprocess.run(["clang-tidy", "--quiet", f"--config-file={root}/.clang-tidy", f"--header-filter={FOLDERS}.*\\.(h|cc)$", str(path), "--", *language, *folders, "-w"],
+                         capture_output=True, text=True, cwd=build, timeout=1200)
     found = re.findall(r"^\S+:\d+:\d+: (?:warning|error): .*$", run.stdout, re.M)
-    # A source that clang cannot parse at all would hide every finding in it.
     if run.returncode != 0 and not found:
+        # A source that clang cannot read at all would hide every finding in it.
         found = [f"{path}: clang-tidy failed: {run.stderr.strip()[-300:]}"]
-    return found
+    return found, run.returncode == 0
+
+
+def look_at(job):
+    """Findings, the sources without any, and how many had to be looked at alone after all."""
+    group, root, build, folder, number = job
+    if len(group.sources) > 1:
+        path = folder / f"sources_{number}.cc"
+        path.write_text("".join(f'#include "{source.path}"\n' for source in group.sources))
+        found, read = tidy(path, root, build, group.language, group.folders)
+        if read:
+            return found, [] if found else group.sources, 0
+        print(f"not together: {found[0]}", file=sys.stderr)
+    lines, clean = [], []
+    for source in group.sources:
+        found, _ = tidy(source.path, root, build, source.language, source.folders)
+        lines += found
+        clean += [] if found else [source]
+    return lines, clean, len(group.sources)
 
 
 def main():
@@ -29,16 +157,21 @@ def main():
     if not shutil.which("clang-tidy"):
         print("clang-tidy is not installed (Debian: clang-tidy)")
         sys.exit(1)
-    jobs = []
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
-        if path.is_relative_to(root) and not path.is_relative_to(build) and path.relative_to(root).parts[0] != "tests":
-            jobs.append((root, build, path))
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(f"{build}/../", "").replace(f"{root}/", "")) for lines in pool.map(tidy, sorted(set(jobs))) for line in lines})
+    tree = Tree(root)
+    sources = sources_of(root, build)
+    digests = {source: tree.digest(source) for source in sources}
+    record = build / "naming-clean.txt"  # digests of sources in which nothing was found
+    known = set(record.read_text().split()) if record.is_file() else set()
+    groups = gather(tree, [source for source in sources if digests[source] not in known])
+    with tempfile.TemporaryDirectory(prefix="gradwire-lint-") as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        results = list(pool.map(look_at, [(group, root, build, pathlib.Path(folder), number) for number, group in enumerate(groups)]))
+    known |= {digests[source] for _, clean, _ in results for source in clean}
+    record.write_text("\n".join(sorted(known & set(digests.values()))) + "\n")
+    findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(f"{build}/../", "").replace(f"{root}/", "")) for lines, _, _ in results for line in lines})
     print("\n".join(findings))
-    print(f"{len(set(jobs))} sources, {len(findings)} findings")
-    sys.exit(1 if findings or not jobs else 0)
+    print(f"{len(sources)} sources: {sum(len(group.sources) for group in groups)} looked at in {len(groups)} groups, "
+          f"{sum(alone for _, _, alone in results)} of them alone; {len(findings)} findings")
+    sys.exit(1 if findings or not sources else 0)
 
 
 if __name__ == "__main__":
