@@ -62,7 +62,10 @@ Json claims_of(const Compressor& compressor) {
   claims["bound"] = bound.kind == ErrorBound::Kind::kContraction ? "contraction"
                     : bound.kind == ErrorBound::Kind::kVariance  ? "variance"
                                                                  : "none";
-  if (bound.kind != ErrorBound::Kind::kNone) claims["bound_value"] = bound.value;
+  if (bound.kind == ErrorBound::Kind::kNone) return claims;
+  claims["bound_value"] = bound.value;
+  claims["bound_scale"] = bound.scale;
+  claims["bound_over_ranks"] = bound.over_ranks;
   return claims;
 }
 
@@ -118,9 +121,13 @@ Json describe(const Registry& registry, const Registry::Method& method) {
 std::string bound_text(const Json& claims) {
   if (claims["bound"] == "none") return "no error bound";
   const std::string value = format("%.4g", claims["bound_value"].get<double>());
+  const double scale = claims["bound_scale"].get<double>();
+  const std::string scaled = scale == 1 ? "C(x)" : format("%.4g C(x)", scale);
+  const std::string over =
+      claims["bound_over_ranks"] ? ", |x| of the largest magnitudes over ranks" : "";
   return claims["bound"] == "contraction"
-             ? "contraction: E|x - C(x)|^2 <= (1 - " + value + ") |x|^2"
-             : "unbiased: E|x - C(x)|^2 <= " + value + " |x|^2";
+             ? "contraction: E|x - " + scaled + "|^2 <= (1 - " + value + ") |x|^2" + over
+             : "unbiased: E|x - C(x)|^2 <= " + value + " |x|^2" + over;
 }
 
 void print_claims(const Json& row) {
