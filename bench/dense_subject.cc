@@ -93,9 +93,7 @@ class DenseSubject final : public Subject {
   }
 
   Status prepare(const CollectiveBenchOptions& options) {
-    if (options.transport == "shm" && options.algorithm == "auto") {
-      algorithm_ = "auto";
-    } else if (operation_.collective) {
+    if (operation_.collective) {
       const std::int64_t bytes = elems_ * static_cast<std::int64_t>(size_of(options.dtype));
       GW_ASSIGN(algorithm_,
                 communicator_.algorithm_for(*operation_.kind, bytes, options.algorithm));

@@ -120,6 +120,11 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
   Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
   failure.rank = transport.rank();
   failure.lost = gone(transport, failure.verdict);
+  const int deserter = culprit == nullptr ? -1 : culprit->execution->deserter();
+  if (deserter >= 0 && !failure.verdict) {
+    failure.verdict = LostPeer{.rank = deserter, .reason = "closed", .certain = true};
+    return failure;
+  }
   const Code code = failure.cause.code();
   const bool asks = code == Code::kTimedOut || code == Code::kRankMismatch;
   if (!transport.caps().notes || culprit == nullptr || !culprit->collective) return failure;

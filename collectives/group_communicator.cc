@@ -79,13 +79,19 @@ Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& optio
   return start_all(std::span(&call, 1), options);
 }
 
-Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const OpOptions& options) {
+Result<std::vector<PlannedOperation>> GroupCommunicator::plan_all(std::span<const OpCall> calls,
+                                                                  const OpOptions& options) {
   std::vector<PlannedOperation> planned;
   planned.reserve(calls.size());
   for (const OpCall& call : calls) {
     GW_ASSIGN(PlannedOperation one, planner_.plan(call, options));
     planned.push_back(std::move(one));
   }
+  return planned;
+}
+
+Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const OpOptions& options) {
+  GW_ASSIGN(auto planned, plan_all(calls, options));
   return launch(std::move(planned), options.deadline);
 }
 
@@ -107,11 +113,18 @@ std::uint64_t GroupCommunicator::number_of(const PlannedOperation& planned) {
 
 Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
                                        std::optional<Deadline> deadline) {
+  auto work = std::make_shared<WorkState>(engine_, planned.size());
+  GW_TRY(launch(std::move(planned), deadline, work));
+  return Work(std::move(work));
+}
+
+Status GroupCommunicator::launch(std::vector<PlannedOperation> planned,
+                                 std::optional<Deadline> deadline,
+                                 const std::shared_ptr<WorkState>& work) {
   GW_TRY(engine_->status());
   for (const PlannedOperation& one : planned) {
     if (one.before) GW_TRY(one.before());
   }
-  auto work = std::make_shared<WorkState>(engine_, planned.size());
   const Deadline now = std::chrono::steady_clock::now();
   const Deadline until = deadline.value_or(deadline_in(options_.deadline_seconds));
   Status refusal;
@@ -146,8 +159,7 @@ Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
     if (refusal.ok()) refusal = submitted;
   }
   // Those that were taken before the engine failed end with its error.
-  GW_TRY(refusal);
-  return Work(std::move(work));
+  return refusal;
 }
 
 }  // namespace gradwire

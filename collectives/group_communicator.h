@@ -61,8 +61,14 @@ class GroupCommunicator final : public Communicator {
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
 
+  // start_all() in two steps, for whoever has more to put into the same Work: `work` is of as many
+  // operations at least.
+  Result<std::vector<PlannedOperation>> plan_all(std::span<const OpCall> calls,
+                                                 const OpOptions& options);
+  Status launch(std::vector<PlannedOperation> planned, std::optional<Deadline> deadline,
+                const std::shared_ptr<WorkState>& work);
+
  private:
-  // Runs the operations as one Work.
   Result<Work> launch(std::vector<PlannedOperation> planned, std::optional<Deadline> deadline);
   // The operation's number among those of its kind: it tells its messages from others'.
   std::uint64_t number_of(const PlannedOperation& planned);

@@ -5,13 +5,6 @@
 #include "base/hash.h"
 
 namespace gradwire {
-namespace {
-
-constexpr int kStepBits = 24;
-
-std::uint64_t mark(std::uint64_t n, std::uint32_t step) { return (n << kStepBits) | step; }
-
-}  // namespace
 
 std::size_t ShmChannel::board_bytes(int ranks) {
   return sizeof(Common) +
@@ -32,6 +25,12 @@ ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
 }
 
 ShmChannel::~ShmChannel() { common_->left.fetch_add(1, std::memory_order_release); }
+
+void ShmChannel::close() {
+  lane(rank_).gone.store(1, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ring();
+}
 
 bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, int ranks) {
   const auto* common = reinterpret_cast<const Common*>(arena.at(board));
@@ -59,10 +58,6 @@ void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, s
   ring();
 }
 
-bool ShmChannel::arrived(int q, std::uint64_t n) const {
-  return lane(q).notices[n % 2].arrival.load(std::memory_order_acquire) >= n;
-}
-
 void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
   lane(rank_).progress.store(mark(n, step), std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -71,10 +66,6 @@ void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
     if (!reached(q, n, step)) return;
   }
   ring();
-}
-
-bool ShmChannel::reached(int q, std::uint64_t n, std::uint32_t step) const {
-  return lane(q).progress.load(std::memory_order_acquire) >= mark(n, step);
 }
 
 std::byte* ShmChannel::small(int q, std::uint64_t n) const {
@@ -93,8 +84,6 @@ std::byte* ShmChannel::slot(int q, int index) const {
          (static_cast<std::size_t>(q) * kSlots + static_cast<std::size_t>(index % kSlots)) *
              kSlotBytes;
 }
-
-bool ShmChannel::broken() const { return common_->broken.load(std::memory_order_relaxed) != 0; }
 
 void ShmChannel::give_up() {
   common_->broken.store(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // What the ranks of a communicator write for each other in an arena, and one rank's end of it.
 //
 //   board   = common:128 lane[ranks] small[ranks][2] slots[ranks][kSlots]
-//   lane    = notice:64[2] progress:128          written by its rank alone
+//   lane    = notice:64[2] progress:u64 gone:u32  written by its rank alone
 //   notice  = arrival:u64 descriptor             arrival n: the rank is in operation n, as
 //   described small   = byte[kSmallBytes]                  a small operation's data, by parity of n
 //   slot    = byte[kSlotBytes]                   a part of a large one's
@@ -47,7 +47,7 @@ class ShmChannel {
   static constexpr std::size_t kSlotBytes = 512 << 10;
   static constexpr int kSlots = 4;
   static constexpr int kMostRanks = 128;
-  static constexpr std::uint32_t kLastStep = (1u << 24) - 1;
+  static constexpr std::uint32_t kLastStep = (1u << 24) - 1;  // of kStepBits
 
   static std::size_t board_bytes(int ranks);
   // `board`: zeroed board_bytes(size) at that offset of the arena, equal on all members. members:
@@ -71,13 +71,17 @@ class ShmChannel {
   // somebody waits for this rank alone.
   void enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out,
              bool awaited_alone);
-  bool arrived(int q, std::uint64_t n) const;
+  bool arrived(int q, std::uint64_t n) const {
+    return lane(q).notices[n % 2].arrival.load(std::memory_order_acquire) >= n;
+  }
   // Requires arrived(q, n), and not to have left n.
   const ShmNotice& notice(int q, std::uint64_t n) const { return lane(q).notices[n % 2]; }
 
   // This rank has done `step` of operation n. Full fence; wakes who sleeps if this was the last to.
   void publish(std::uint64_t n, std::uint32_t step);
-  bool reached(int q, std::uint64_t n, std::uint32_t step) const;
+  bool reached(int q, std::uint64_t n, std::uint32_t step) const {
+    return lane(q).progress.load(std::memory_order_acquire) >= mark(n, step);
+  }
 
   // Sleeps at this rank's bell until it is rung or `until`, unless `met` says true once it lies
   // down.
@@ -95,14 +99,21 @@ class ShmChannel {
   void expect_small(std::uint64_t n, std::size_t bytes) const;
   std::byte* slot(int q, int index) const;
 
+  // This rank starts no more operations, and that not because of a failure: then the others hear of
+  // that instead.
+  void close();
+  // Rank q has closed: what it has not done by now it never will.
+  bool gone(int q) const { return lane(q).gone.load(std::memory_order_acquire) != 0; }
+
   // A rank has given up: nobody may go on, since its memory may be gone for other uses.
-  bool broken() const;
+  bool broken() const { return common_->broken.load(std::memory_order_relaxed) != 0; }
   void give_up();
 
-  // Of operations that others run for this communicator: the next one's number, the last one that
-  // used slots, and how many are handed over and have not ended.
+  // The number of the next operation to enter, the last one that used slots, and how many are
+  // handed over and have not ended.
   std::uint64_t turn = 1;
   std::uint64_t last_in_slots = 0;
+  bool shared_before = false;  // all tensors of the last all_reduce were in the arena
   std::atomic<int> handed_over{0};
 
  private:
@@ -110,12 +121,16 @@ class ShmChannel {
     struct alignas(64) Padded : ShmNotice {};
     Padded notices[2];
     alignas(128) std::atomic<std::uint64_t> progress;
+    std::atomic<std::uint32_t> gone;
   };
   static_assert(sizeof(Lane) == 256);
   struct Common {
     alignas(128) std::atomic<std::uint32_t> broken;
     std::atomic<std::int32_t> left;  // members that have gone
   };
+
+  static constexpr int kStepBits = 24;
+  static std::uint64_t mark(std::uint64_t n, std::uint32_t step) { return (n << kStepBits) | step; }
 
   Lane& lane(int q) const { return lanes_[q]; }
   shm::Bell& bell(int q) const { return arena().bell(members_[static_cast<std::size_t>(q)]); }

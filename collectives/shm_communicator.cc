@@ -29,15 +29,6 @@ constexpr int kManyLooks = 20000;
 
 constexpr std::string_view kAlgorithm = "shm";
 
-Signature signature_of(const ShmCall& call) {
-  const bool reduces = call.kind == OpKind::kAllReduce || call.kind == OpKind::kReduceScatter;
-  return {.name = to_string(call.kind),
-          .dtype = to_string(call.dtype),
-          .reduce = reduces ? to_string(call.op) : std::string_view(),
-          .elems = call.elems,
-          .root = call.kind == OpKind::kBroadcast ? call.root : -1};
-}
-
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -52,7 +43,12 @@ ShmCommunicator::ShmCommunicator(std::unique_ptr<GroupCommunicator> group,
     : group_(std::move(group)),
       boards_(std::move(boards)),
       channel_(std::move(channel)),
+      staging_(std::make_shared<ShmStaging>(boards_)),
       bytes_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
+
+ShmCommunicator::~ShmCommunicator() {
+  if (!group_->engine()->has_failed()) channel_->close();
+}
 
 TransportStats ShmCommunicator::transport_stats() const {
   TransportStats stats = group_->transport_stats();
@@ -101,43 +97,20 @@ Result<Buffer> ShmCommunicator::allocate(std::size_t bytes) {
   return shared.has_value() ? std::move(shared) : Buffer::allocate(bytes);
 }
 
-bool ShmCommunicator::in_memory(const OpCall& call, const OpOptions& options) const {
-  bool sums = false;
-  switch (call.kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kReduceScatter: sums = true; break;
-    case OpKind::kBroadcast:
-    case OpKind::kAllGather:
-    case OpKind::kAllGatherV:
-    case OpKind::kAllToAll:
-    case OpKind::kBarrier: break;
-    default: return false;
-  }
-  if (sums && call.op == ReduceOp::kPreMulSum) return false;  // factors differ between ranks
-  std::string_view algorithm = options.algorithm;
-  if (sums && algorithm == "auto") algorithm = group_->options().algorithm;
-  return algorithm == "auto" || algorithm == "shm" || (sums && algorithm == "canonical");
+// The communicator's own choice of an algorithm is for all_reduce and reduce_scatter alone.
+bool ShmCommunicator::in_memory(OpKind kind, std::string_view algorithm) const {
+  if (!runs_in_memory(kind)) return false;
+  const bool has_default = kind == OpKind::kAllReduce || kind == OpKind::kAllReduceFused ||
+                           kind == OpKind::kReduceScatter || kind == OpKind::kReduceScatterV;
+  if (has_default && algorithm == "auto") algorithm = group_->options().algorithm;
+  return algorithm == "auto" || algorithm == kAlgorithm ||
+         (has_default && algorithm == "canonical");
 }
 
-Status ShmCommunicator::check(const OpCall& call, const OpOptions& options,
-                              ShmCall& checked) const {
-  GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size()));
-  checked.kind = call.kind;
-  checked.dtype = extent.dtype;
-  checked.op = call.op;
-  checked.in = call.in.data();
-  checked.out = call.out.data();
-  checked.elems = extent.in;
-  checked.root = call.kind == OpKind::kBroadcast ? call.peer : 0;
-  if (call.kind == OpKind::kReduceScatter || call.kind == OpKind::kAllGatherV ||
-      call.kind == OpKind::kBroadcast) {
-    checked.elems = extent.out;
-  } else if (call.kind == OpKind::kAllToAll) {
-    checked.elems = extent.in / size();
-  }
-  if (call.kind == OpKind::kAllGatherV)
-    checked.lengths.assign(call.counts.begin(), call.counts.end());
-  return {};
+Result<std::string_view> ShmCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
+                                                        std::string_view wanted) {
+  if (in_memory(kind, wanted)) return kAlgorithm;
+  return group_->algorithm_for(kind, bytes, wanted);
 }
 
 // Until the execution can move, for a while; true when it can.
@@ -151,17 +124,17 @@ bool ShmCommunicator::wait_at_once(const ShmExecution& execution) const {
                     : yields                   ? kCrowdedLooks
                                                : kLooks;
   for (int look = 0; look < looks; ++look) {
-    if (execution.ready()) return true;
+    if (execution.met()) return true;
     if (yields) {
       sched_yield();
     } else if (look >= kQuickLooks) {
       pause_briefly();
     }
   }
-  if (patient || !channel_->crowded()) return execution.ready();
+  if (patient || !channel_->crowded()) return execution.met();
   channel_->sleep([&] { return execution.ready(); },
                   std::chrono::steady_clock::now() + kShortSleep);
-  return execution.ready();
+  return execution.met();
 }
 
 // True when it has ended.
@@ -176,31 +149,44 @@ bool ShmCommunicator::run_at_once(ShmExecution& execution) const {
 
 // Small operations end in here, without an allocation or another thread. What others need not wait
 // for is done while this rank waits for them.
-Result<Work> ShmCommunicator::launch(ShmCall call, std::optional<Deadline> deadline) {
-  FlightRecorder& recorder = group_->engine()->recorder();
+Result<Work> ShmCommunicator::launch(const ShmOperation& planned,
+                                     std::optional<Deadline> deadline) {
   if (group_->engine()->has_failed()) return group_->status();
-  const Signature signature = signature_of(call);
+  if (planned.before) GW_TRY(planned.before());
   const std::uint64_t number = group_->take_number();
-  const ShmMoves& moves = shm_moves_of(call.kind);
-  const bool brief = moves.in_bytes(call, size()) <= kAtOnceBytes &&
+  const ShmMoves& moves = shm_moves_of(planned.call.kind);
+  const bool brief = moves.in_bytes(planned.call, size()) <= kAtOnceBytes &&
                      channel_->handed_over.load(std::memory_order_acquire) == 0;
-  ShmExecution execution(*channel_, moves, std::move(call), next_++);
+  ShmExecution execution(*channel_, moves, planned.call, next_++);
   const bool sound = !brief || execution.step().has_value();
-  const std::uint64_t flight = recorder.begin({.communicator = group_->id(),
-                                               .number = number,
-                                               .signature = signature,
-                                               .algorithm = kAlgorithm});
+  const std::uint64_t flight = begin_flight(planned.call, number);
   if (brief && sound && run_at_once(execution)) {
     bytes_->fetch_add(execution.bytes_sent(), std::memory_order_relaxed);
-    recorder.end_at_once(flight, execution.bytes_sent());
+    group_->engine()->recorder().end_at_once(flight, execution.bytes_sent());
+    if (planned.after) GW_TRY(planned.after());
     return Work(nullptr);
   }
-  auto running = std::make_unique<ShmExecution>(std::move(execution));
-  running->hand_over(channel_, group_->route_of(number));
   auto work = std::make_shared<WorkState>(group_->engine());
+  GW_TRY(hand_over(std::move(execution), planned, {number, flight}, deadline, work));
+  return Work(std::move(work));
+}
+
+std::uint64_t ShmCommunicator::begin_flight(const ShmCall& call, std::uint64_t number) {
+  return group_->engine()->recorder().begin({.communicator = group_->id(),
+                                             .number = number,
+                                             .signature = signature_of(call),
+                                             .algorithm = kAlgorithm});
+}
+
+Status ShmCommunicator::hand_over(ShmExecution execution, const ShmOperation& planned,
+                                  Numbers numbers, std::optional<Deadline> deadline,
+                                  std::shared_ptr<WorkState> work) {
+  auto running = std::make_unique<ShmExecution>(std::move(execution));
+  running->hand_over(channel_, group_->route_of(numbers.operation));
+  const Signature signature = signature_of(planned.call);
   auto operation = std::make_unique<Operation>(
       Operation{.name = signature.name,
-                .number = number,
+                .number = numbers.operation,
                 .dtype = signature.dtype,
                 .elems = signature.elems,
                 .reduce = signature.reduce,
@@ -209,31 +195,68 @@ Result<Work> ShmCommunicator::launch(ShmCall call, std::optional<Deadline> deadl
                 .started = std::chrono::steady_clock::now(),
                 .deadline = deadline.value_or(deadline_in(group_->options().deadline_seconds)),
                 .execution = std::move(running),
-                .work = work,
+                .work = std::move(work),
                 .bytes_sent = bytes_,
-                .flight = flight});
-  GW_TRY(group_->engine()->submit(std::move(operation)));
-  return Work(std::move(work));
+                .after = planned.after,
+                .flight = numbers.flight});
+  return group_->engine()->submit(std::move(operation));
+}
+
+Status ShmCommunicator::plan(const OpCall& call, const OpOptions& options,
+                             ShmOperation& planned) const {
+  return plan_in_memory(call, options, rank(), size(), *staging_, planned);
 }
 
 Result<Work> ShmCommunicator::start(const OpCall& call, const OpOptions& options) {
-  if (!in_memory(call, options)) return group_->start(call, options);
-  ShmCall shm;
-  GW_TRY(check(call, options, shm));
-  return launch(std::move(shm), options.deadline);
+  if (!in_memory(call.kind, options.algorithm)) return group_->start(call, options);
+  ShmOperation planned;
+  GW_TRY(plan(call, options, planned));
+  return launch(planned, options.deadline);
 }
 
+// Each call goes the way that it would go alone, so that ranks whose batches differ in sends and
+// receives agree about the collectives.
 Result<Work> ShmCommunicator::start_all(std::span<const OpCall> calls, const OpOptions& options) {
-  // Operations in memory run one after another anyway; one alone is the usual case.
   if (calls.size() == 1) return start(calls.front(), options);
-  return group_->start_all(calls, options);
+  std::vector<ShmOperation> here;
+  std::vector<OpCall> others;
+  for (const OpCall& call : calls) {
+    if (!in_memory(call.kind, options.algorithm)) {
+      others.push_back(call);
+      continue;
+    }
+    GW_TRY(plan(call, options, here.emplace_back()));
+  }
+  if (here.empty()) return group_->start_all(calls, options);
+  GW_ASSIGN(auto messages, group_->plan_all(others, options));
+  if (group_->engine()->has_failed()) return group_->status();
+  auto work = std::make_shared<WorkState>(group_->engine(), calls.size());
+  Status refusal;
+  for (const ShmOperation& planned : here) {
+    if (planned.before) GW_TRY(planned.before());
+  }
+  for (const ShmOperation& planned : here) {
+    const std::uint64_t number = group_->take_number();
+    ShmExecution execution(*channel_, shm_moves_of(planned.call.kind), planned.call, next_++);
+    const std::uint64_t flight = begin_flight(planned.call, number);
+    const Status submitted =
+        hand_over(std::move(execution), planned, {number, flight}, options.deadline, work);
+    if (refusal.ok()) refusal = submitted;
+  }
+  const Status submitted = group_->launch(std::move(messages), options.deadline, work);
+  if (refusal.ok()) refusal = submitted;
+  GW_TRY(refusal);
+  return Work(std::move(work));
 }
 
 Result<PersistentWork> ShmCommunicator::prepare(const OpCall& call, const OpOptions& options) {
-  if (!in_memory(call, options) || options.deadline) return group_->prepare(call, options);
-  ShmCall shm;
-  GW_TRY(check(call, options, shm));
-  return PersistentWork([this, shm = std::move(shm)] { return launch(shm, std::nullopt); });
+  if (!in_memory(call.kind, options.algorithm) || options.deadline) {
+    return group_->prepare(call, options);
+  }
+  ShmOperation planned;
+  GW_TRY(plan(call, options, planned));
+  return PersistentWork(
+      [this, planned = std::move(planned)] { return launch(planned, std::nullopt); });
 }
 
 }  // namespace gradwire

@@ -13,6 +13,7 @@
 #include "collectives/group_communicator.h"
 #include "collectives/shm_channel.h"
 #include "collectives/shm_execution.h"
+#include "collectives/shm_operations.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -23,6 +24,7 @@ class ShmCommunicator final : public Communicator {
   // number in the arena too.
   static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<GroupCommunicator> group,
                                                       std::shared_ptr<ShmBoards> boards);
+  ~ShmCommunicator() override;
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -31,11 +33,9 @@ class ShmCommunicator final : public Communicator {
   TransportStats transport_stats() const override;
   std::uint64_t bytes_sent() const override;
   std::string describe() const override;
-  // Of what does not run in shared memory.
+  // "shm", or of what does not run in shared memory.
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
-                                         std::string_view wanted) override {
-    return group_->algorithm_for(kind, bytes, wanted);
-  }
+                                         std::string_view wanted) override;
   std::vector<int> nodes() const override { return group_->nodes(); }
   LinkModel links() const override { return group_->links(); }
   void use_links(const LinkModel& links) override { group_->use_links(links); }
@@ -54,15 +54,23 @@ class ShmCommunicator final : public Communicator {
  private:
   ShmCommunicator(std::unique_ptr<GroupCommunicator> group, std::shared_ptr<ShmBoards> boards,
                   std::shared_ptr<ShmChannel> channel);
-  bool in_memory(const OpCall& call, const OpOptions& options) const;
-  Status check(const OpCall& call, const OpOptions& options, ShmCall& checked) const;
-  Result<Work> launch(ShmCall call, std::optional<Deadline> deadline);
+  struct Numbers {
+    std::uint64_t operation;
+    std::uint64_t flight;
+  };
+  bool in_memory(OpKind kind, std::string_view algorithm) const;
+  Status plan(const OpCall& call, const OpOptions& options, ShmOperation& planned) const;
+  Result<Work> launch(const ShmOperation& planned, std::optional<Deadline> deadline);
+  std::uint64_t begin_flight(const ShmCall& call, std::uint64_t number);
+  Status hand_over(ShmExecution execution, const ShmOperation& planned, Numbers numbers,
+                   std::optional<Deadline> deadline, std::shared_ptr<WorkState> work);
   bool run_at_once(ShmExecution& execution) const;
   bool wait_at_once(const ShmExecution& execution) const;
 
   std::unique_ptr<GroupCommunicator> group_;
   std::shared_ptr<ShmBoards> boards_;
   std::shared_ptr<ShmChannel> channel_;
+  std::shared_ptr<ShmStaging> staging_;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_;  // through memory
   std::uint64_t next_ = 1;
 };

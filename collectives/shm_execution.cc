@@ -25,8 +25,16 @@ bool agree(const ShmNotice& a, const ShmNotice& b) {
 
 const ShmMoves& shm_moves_of(OpKind kind) {
   switch (kind) {
-    case OpKind::kAllReduce: return shm_all_reduce();
-    case OpKind::kReduceScatter: return shm_reduce_scatter();
+    case OpKind::kAllReduce:
+    case OpKind::kAllReduceFused: return shm_all_reduce();
+    case OpKind::kReduceScatter:
+    case OpKind::kReduceScatterV: return shm_reduce_scatter();
+    case OpKind::kReduce: return shm_reduce();
+    case OpKind::kExclusiveScan: return shm_exclusive_scan();
+    case OpKind::kGather:
+    case OpKind::kGatherV: return shm_gather();
+    case OpKind::kScatter:
+    case OpKind::kScatterV: return shm_scatter();
     case OpKind::kAllGather:
     case OpKind::kAllGatherV: return shm_all_gather();
     case OpKind::kAllToAll: return shm_all_to_all();
@@ -37,10 +45,7 @@ const ShmMoves& shm_moves_of(OpKind kind) {
 
 ShmExecution::ShmExecution(ShmChannel& channel, const ShmMoves& moves, ShmCall call,
                            std::uint64_t n)
-    : channel_(&channel), moves_(&moves), call_(std::move(call)), n_(n) {
-  const int size = channel_->size();
-  small_ = moves.small_bytes(call_, size) <= moves.small_limit(size);
-}
+    : channel_(&channel), moves_(&moves), call_(std::move(call)), n_(n) {}
 
 void ShmExecution::hand_over(std::shared_ptr<ShmChannel> channel, Route route) {
   kept_ = std::move(channel);
@@ -54,11 +59,22 @@ void ShmExecution::release(ScratchPool&) {
   handed_over_ = false;
 }
 
+// Whether this rank needs what rank q has.
+bool ShmExecution::awaits(int q) const {
+  if (!small_) return true;
+  switch (moves_->awaited()) {
+    case ShmMoves::Awaited::kAll: return true;
+    case ShmMoves::Awaited::kRootAlone: return q == call_.root;
+    case ShmMoves::Awaited::kByRoot: return channel_->rank() == call_.root || q == channel_->rank();
+  }
+  return true;
+}
+
 // Whether rank q is as far as this rank needs it to be.
 bool ShmExecution::has(int q) const {
   switch (phase_) {
     case Phase::kEnter: return n_ <= 1 || channel_->arrived(q, n_ - 1);
-    case Phase::kGather: return (root_alone() && q != call_.root) || channel_->arrived(q, n_);
+    case Phase::kGather: return !awaits(q) || channel_->arrived(q, n_);
     case Phase::kLeave: return channel_->reached(q, n_, kDirectDone);
     case Phase::kSlots: return channel_->reached(q, wanted_n_, wanted_step_);
     case Phase::kDirect:
@@ -73,7 +89,23 @@ bool ShmExecution::met() const {
   return met_ == channel_->size() && !channel_->broken();
 }
 
-bool ShmExecution::ready() const { return phase_ != Phase::kDone && met(); }
+bool ShmExecution::ready() const {
+  return phase_ != Phase::kDone && (met() || closed_too_early() >= 0);
+}
+
+// The group rank. Whoever is seen to have closed is looked at once more: that was its last word.
+int ShmExecution::closed_too_early() const {
+  if (channel_->broken()) return -1;
+  for (int q = 0; q < channel_->size(); ++q) {
+    if (!has(q) && channel_->gone(q) && !has(q)) return q;
+  }
+  return -1;
+}
+
+int ShmExecution::deserter() const {
+  const int q = closed_too_early();
+  return q < 0 ? q : job_rank(q);
+}
 
 std::vector<int> ShmExecution::waiting_for(const Transport&) const {
   std::vector<int> ranks;
@@ -92,7 +124,11 @@ void ShmExecution::go_on(Phase phase) {
 }
 
 Result<bool> ShmExecution::step() {
-  if (!met()) return false;
+  if (!met()) {
+    const int closed = deserter();
+    if (closed < 0) return false;
+    return Status(Code::kPeerLost, "rank " + std::to_string(closed) + " closed");
+  }
   switch (phase_) {
     case Phase::kEnter: enter(); break;
     case Phase::kGather: GW_TRY(gather()); break;
@@ -105,40 +141,39 @@ Result<bool> ShmExecution::step() {
 }
 
 void ShmExecution::enter() {
-  if (small_) {
-    moves_->put_small(place(), channel_->small(channel_->rank(), n_));
-    channel_->enter(n_, call_, ShmNotice::kPrivate, ShmNotice::kPrivate,
-                    root_alone() && channel_->rank() == call_.root);
-  } else {
-    const auto offset = [&](const std::byte* data, std::size_t bytes) {
-      return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
-    };
-    const int size = channel_->size();
-    // In place, rows that others have yet to read would be overwritten.
-    const bool hidden = call_.kind == OpKind::kAllToAll && call_.in == call_.out;
-    channel_->enter(n_, call_,
-                    hidden ? ShmNotice::kPrivate : offset(call_.in, moves_->in_bytes(call_, size)),
-                    offset(call_.out, moves_->out_bytes(call_, size)), false);
-  }
+  const int size = channel_->size();
+  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, channel_->shared_before);
+  if (small_) moves_->put_small(place(), channel_->small(channel_->rank(), n_));
+  const auto offset = [&](const std::byte* data, std::size_t bytes) {
+    return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
+  };
+  // In place, rows that others have yet to read would be overwritten.
+  const bool hidden = (call_.kind == OpKind::kAllToAll || call_.kind == OpKind::kExclusiveScan) &&
+                      call_.in == call_.out;
+  channel_->enter(n_, call_,
+                  hidden ? ShmNotice::kPrivate : offset(call_.in, moves_->in_bytes(call_, size)),
+                  offset(call_.out, moves_->out_bytes(call_, size)),
+                  root_alone() && channel_->rank() == call_.root);
   go_on(Phase::kGather);
 }
 
 Status ShmExecution::check_notices() {
   const ShmNotice& own = channel_->notice(channel_->rank(), n_);
   for (int q = 0; q < channel_->size(); ++q) {
-    if (root_alone() && q != call_.root) continue;
+    if (!awaits(q)) continue;
     const ShmNotice& theirs = channel_->notice(q, n_);
     if (agree(own, theirs)) continue;
     stranger_ = q;
-    const int job_rank = route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
-    return {Code::kRankMismatch, "rank " + std::to_string(job_rank) + " runs " + text_of(theirs) +
-                                     ", this rank " + text_of(own)};
+    return {Code::kRankMismatch, "rank " + std::to_string(job_rank(q)) + " runs " +
+                                     text_of(theirs) + ", this rank " + text_of(own)};
   }
   return {};
 }
 
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
+  // Equal on all ranks: all have seen all notices of this operation.
+  if (call_.kind == OpKind::kAllReduce) channel_->shared_before = moves_->can_be_direct(place());
   if (small_) {
     // The next operation is likely to be like this one.
     channel_->expect_small(n_ + 1, moves_->small_bytes(call_, channel_->size()));

@@ -17,6 +17,8 @@ class ShmExecution final : public Runnable {
   // Operation n of the channel.
   ShmExecution(ShmChannel& channel, const ShmMoves& moves, ShmCall call, std::uint64_t n);
 
+  // Whether step() would go on, as far as the other ranks' progress tells.
+  bool met() const;
   // As advance(); needs neither transport nor scratch memory.
   Result<bool> step();
   // The engine runs it from now on; before, its caller may. The channel is the one above; the route
@@ -29,6 +31,7 @@ class ShmExecution final : public Runnable {
   bool settled(Transport&) override { return true; }
   void release(ScratchPool&) override;
   std::vector<int> waiting_for(const Transport& transport) const override;
+  int deserter() const override;
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   bool polls() const override { return true; }
@@ -41,9 +44,13 @@ class ShmExecution final : public Runnable {
   enum class Phase : std::uint8_t { kEnter, kGather, kDirect, kLeave, kSlots, kDone };
 
   ShmPlace place() const { return {call_, *channel_, n_}; }
-  bool root_alone() const { return small_ && moves_->from_root_alone(); }
+  bool root_alone() const { return small_ && moves_->awaited() == ShmMoves::Awaited::kRootAlone; }
+  bool awaits(int q) const;
   bool has(int q) const;
-  bool met() const;
+  int closed_too_early() const;
+  int job_rank(int q) const {
+    return route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
+  }
   void go_on(Phase phase);
   void enter();
   Status gather();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/shm_moves.h"
+#include "collectives/shm_rows.h"
 
 namespace gradwire {
 namespace {
@@ -21,11 +22,11 @@ void keep(std::byte* to, const std::byte* from, std::size_t bytes) {
 // Rows of call.elems, or of call.lengths.
 class AllGather final : public ShmMoves {
  public:
-  std::size_t in_bytes(const ShmCall& call, int size) const override {
-    return static_cast<std::size_t>(longest(call, size)) * size_of(call.dtype);
+  std::size_t in_bytes(const ShmCall& call, int) const override {
+    return static_cast<std::size_t>(longest_row(call)) * size_of(call.dtype);
   }
   std::size_t out_bytes(const ShmCall& call, int size) const override {
-    return static_cast<std::size_t>(begin_of(call, size)) * size_of(call.dtype);
+    return static_cast<std::size_t>(begin_of_row(call, size)) * size_of(call.dtype);
   }
   std::size_t small_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
@@ -52,16 +53,16 @@ class AllGather final : public ShmMoves {
     return true;
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return place.size() * parts_of(longest(place.call, place.size()), direct_elems(place));
+    return place.size() * parts_of(longest_row(place.call), direct_elems(place));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const std::int64_t each = parts_of(longest(place.call, place.size()), direct_elems(place));
+    const std::int64_t each = parts_of(longest_row(place.call), direct_elems(place));
     const int q = static_cast<int>((place.rank() + part / each) % place.size());
     copy_part(place, q, direct_elems(place), part % each, nullptr);
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(longest(place.call, place.size()), slot_elems(place));
+    return parts_of(longest_row(place.call), slot_elems(place));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
     const Range own = row(place, place.rank());
@@ -83,22 +84,7 @@ class AllGather final : public ShmMoves {
   }
 
  private:
-  static std::int64_t begin_of(const ShmCall& call, int q) {
-    if (call.lengths.empty()) return q * call.elems;
-    std::int64_t sum = 0;
-    for (int i = 0; i < q; ++i) sum += call.lengths[static_cast<std::size_t>(i)];
-    return sum;
-  }
-  static Range row(const ShmPlace& place, int q) {
-    const std::int64_t begin = begin_of(place.call, q);
-    const auto& lengths = place.call.lengths;
-    const std::int64_t length =
-        lengths.empty() ? place.call.elems : lengths[static_cast<std::size_t>(q)];
-    return {begin, begin + length};
-  }
-  static std::int64_t longest(const ShmCall& call, int) {
-    return call.lengths.empty() ? call.elems : *std::ranges::max_element(call.lengths);
-  }
+  static Range row(const ShmPlace& place, int q) { return row_of(place.call, q); }
   static std::int64_t direct_elems(const ShmPlace& place) { return elems_in(kDirectBytes, place); }
   static std::int64_t slot_elems(const ShmPlace& place) {
     return elems_in(ShmChannel::kSlotBytes, place);
@@ -113,7 +99,7 @@ class AllGather final : public ShmMoves {
     std::byte* out = place.call.out + place.bytes(to.begin + range.begin);
     if (q == place.rank()) return keep(out, place.call.in + place.bytes(range.begin), bytes);
     const std::byte* from = slot != nullptr ? slot : place.in_of(q) + place.bytes(range.begin);
-    copy_with(stores_for(place.bytes(begin_of(place.call, place.size()))), out, from, bytes);
+    copy_with(stores_for(place.bytes(begin_of_row(place.call, place.size()))), out, from, bytes);
   }
 };
 
@@ -211,7 +197,7 @@ class Broadcast final : public ShmMoves {
   std::size_t small_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
   }
-  bool from_root_alone() const override { return true; }
+  Awaited awaited() const override { return Awaited::kRootAlone; }
   void put_small(const ShmPlace& place, std::byte* own) const override {
     if (is_root(place)) {
       copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));

@@ -49,11 +49,17 @@ class ShmMoves {
 
   // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
   virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
-  virtual std::size_t small_limit(int) const { return ShmChannel::kSmallBytes; }
+  // shared: all tensors were in the operation before.
+  virtual std::size_t small_limit(int, bool) const { return ShmChannel::kSmallBytes; }
   virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
   virtual void take_small(const ShmPlace& place) const = 0;
-  // Only the root has something to put: nobody needs to wait for the others.
-  virtual bool from_root_alone() const { return false; }
+  // Who waits for whom before take_small.
+  enum class Awaited : std::uint8_t {
+    kAll,
+    kRootAlone,  // only root has something to put
+    kByRoot,     // only root takes
+  };
+  virtual Awaited awaited() const { return Awaited::kAll; }
 
   // Direct: whether the tensors that matter are shared; how many parts this rank has to do.
   virtual bool can_be_direct(const ShmPlace& place) const = 0;
@@ -78,6 +84,10 @@ const ShmMoves& shm_all_gather();
 const ShmMoves& shm_all_to_all();
 const ShmMoves& shm_broadcast();
 const ShmMoves& shm_barrier();
+const ShmMoves& shm_reduce();
+const ShmMoves& shm_gather();
+const ShmMoves& shm_scatter();
+const ShmMoves& shm_exclusive_scan();
 
 // From so many bytes on, results leave the caches alone.
 inline constexpr std::size_t kStreamingBytes = 8 << 20;

@@ -1,4 +1,4 @@
-// all_reduce and reduce_scatter in shared memory, as a left fold in rank order.
+// all_reduce, reduce and reduce_scatter(_v) in shared memory, as a left fold in rank order.
 //
 // all_reduce of N bytes:
 //   small   everybody folds everything: one wait, (p - 1) N bytes read of others
@@ -8,12 +8,15 @@
 //           them and into its own tensor, and takes the others' pieces from its own slot: per rank
 //           2 N (p - 1) / p bytes copied beside the N folded. So a line of a slot goes to the rank
 //           that folds it and back, each time to be written next, and no store has to ask for it
+// reduce of N bytes goes the same ways, but that the folded pieces are root's alone.
 // reduce_scatter of rows of N bytes: row r is folded from the others' memory, straight into out.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
 
 #include "collectives/shm_moves.h"
+#include "collectives/shm_rows.h"
 
 namespace gradwire {
 namespace {
@@ -35,7 +38,7 @@ std::size_t fold_limit(int size) {
   return each < ShmChannel::kSmallBytes ? each : ShmChannel::kSmallBytes;
 }
 
-class AllReduce final : public ShmMoves {
+class AllReduce : public ShmMoves {
  public:
   std::size_t in_bytes(const ShmCall& call, int) const override {
     return static_cast<std::size_t>(call.elems) * size_of(call.dtype);
@@ -46,7 +49,11 @@ class AllReduce final : public ShmMoves {
   std::size_t small_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
   }
-  std::size_t small_limit(int size) const override { return fold_limit(size); }
+  std::size_t small_limit(int size, bool shared) const override {
+    // Where tensors are shared the direct way has two waits but moves half as much.
+    constexpr std::size_t kDirectFrom = 2 << 10;
+    return shared ? std::min(kDirectFrom, fold_limit(size)) : fold_limit(size);
+  }
 
   void put_small(const ShmPlace& place, std::byte* own) const override {
     copy_with(Stores::kCached, own, place.call.in, place.bytes(place.call.elems));
@@ -132,7 +139,7 @@ class AllReduce final : public ShmMoves {
     return all - own + others * own;
   }
 
- private:
+ protected:
   static Range own_piece(const ShmPlace& place) {
     return line_piece(place.call.elems, place.width(), place.size(), place.rank());
   }
@@ -147,14 +154,69 @@ class AllReduce final : public ShmMoves {
   }
 };
 
-// call.elems: of a row.
+// Root alone has the result.
+class Reduce final : public AllReduce {
+ public:
+  Awaited awaited() const override { return Awaited::kByRoot; }
+  void take_small(const ShmPlace& place) const override {
+    if (is_root(place)) AllReduce::take_small(place);
+  }
+
+  bool can_be_direct(const ShmPlace& place) const override {
+    for (int q = 0; q < place.size(); ++q) {
+      if (!place.shares_in(q)) return false;
+    }
+    return place.shares_out(place.call.root);
+  }
+  void direct(const ShmPlace& place, std::int64_t part) const override {
+    const Range own = own_piece(place);
+    const Range range = part_of(own.size(), direct_elems(place), part);
+    const std::size_t at = place.bytes(own.begin + range.begin);
+    Sources sources;
+    for (int q = 0; q < place.size(); ++q) {
+      sources[static_cast<std::size_t>(q)] = place.in_of(q) + at;
+    }
+    fold_all(place, sources, {place.out_of(place.call.root) + at}, 1, range.size(),
+             Stores::kCached);
+  }
+
+  void combine(const ShmPlace& place, std::int64_t part) const override {
+    const Range range = part_of(place.call.elems, slot_elems(place), part);
+    const Range own = piece_in(place, range, place.rank());
+    const std::size_t at = place.bytes(own.begin);
+    const std::size_t offset = place.bytes(range.begin) + at;
+    Sources sources;
+    for (int q = 0; q < place.size(); ++q) {
+      sources[static_cast<std::size_t>(q)] =
+          q == place.rank() ? place.call.in + offset : place.slot(q, part) + at;
+    }
+    std::byte* const to =
+        is_root(place) ? place.call.out + offset : place.slot(place.call.root, part) + at;
+    fold_all(place, sources, {to}, 1, own.size(), Stores::kCached);
+  }
+  void take(const ShmPlace& place, std::int64_t part) const override {
+    if (is_root(place)) AllReduce::take(place, part);
+  }
+
+  std::uint64_t sent(const ShmPlace& place, bool small) const override {
+    const std::uint64_t all = place.bytes(place.call.elems);
+    if (small) return is_root(place) ? 0 : all;
+    const std::uint64_t own = place.bytes(own_piece(place).size());
+    return all - own + (is_root(place) ? 0 : own);
+  }
+
+ private:
+  static bool is_root(const ShmPlace& place) { return place.rank() == place.call.root; }
+};
+
+// Rows of call.elems, or of call.lengths.
 class ReduceScatter final : public ShmMoves {
  public:
   std::size_t in_bytes(const ShmCall& call, int size) const override {
-    return out_bytes(call, size) * static_cast<std::size_t>(size);
+    return static_cast<std::size_t>(begin_of_row(call, size)) * size_of(call.dtype);
   }
   std::size_t out_bytes(const ShmCall& call, int) const override {
-    return static_cast<std::size_t>(call.elems) * size_of(call.dtype);
+    return static_cast<std::size_t>(longest_row(call)) * size_of(call.dtype);
   }
   std::size_t small_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
@@ -163,12 +225,12 @@ class ReduceScatter final : public ShmMoves {
     copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));
   }
   void take_small(const ShmPlace& place) const override {
-    const std::size_t row = place.bytes(place.call.elems) * static_cast<std::size_t>(place.rank());
+    const Range row = row_of(place.call, place.rank());
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.small(q) + row;
+      sources[static_cast<std::size_t>(q)] = place.small(q) + place.bytes(row.begin);
     }
-    fold_all(place, sources, {place.call.out}, 1, place.call.elems, Stores::kCached);
+    fold_all(place, sources, {place.call.out}, 1, row.size(), Stores::kCached);
   }
 
   bool can_be_direct(const ShmPlace& place) const override {
@@ -178,39 +240,41 @@ class ReduceScatter final : public ShmMoves {
     return true;
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, direct_elems(place));
+    return parts_of(row_of(place.call, place.rank()).size(), direct_elems(place));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, direct_elems(place), part);
-    const std::size_t at = place.bytes(range.begin);
-    const std::size_t row = place.bytes(place.call.elems) * static_cast<std::size_t>(place.rank());
+    const Range row = row_of(place.call, place.rank());
+    const Range range = part_of(row.size(), direct_elems(place), part);
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.in_of(q) + row + at;
+      sources[static_cast<std::size_t>(q)] = place.in_of(q) + place.bytes(row.begin + range.begin);
     }
-    fold_all(place, sources, {place.call.out + at}, 1, range.size(),
-             stores_for(place.bytes(place.call.elems)));
+    fold_all(place, sources, {place.call.out + place.bytes(range.begin)}, 1, range.size(),
+             stores_for(place.bytes(row.size())));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, slot_elems(place));
+    return parts_of(longest_row(place.call), slot_elems(place));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
     for (int k = 1; k < place.size(); ++k) {
       const int q = (place.rank() + k) % place.size();
-      const std::byte* row = place.call.in + place.bytes(q * place.call.elems + range.begin);
-      copy_with(Stores::kCached, place.slot(place.rank(), part) + row_at(place, q), row,
-                place.bytes(range.size()));
+      const Range row = row_of(place.call, q);
+      const Range range = part_of(row.size(), slot_elems(place), part);
+      if (range.size() <= 0) continue;
+      copy_with(Stores::kCached, place.slot(place.rank(), part) + row_at(place, q),
+                place.call.in + place.bytes(row.begin + range.begin), place.bytes(range.size()));
     }
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
     const int r = place.rank();
+    const Range row = row_of(place.call, r);
+    const Range range = part_of(row.size(), slot_elems(place), part);
+    if (range.size() <= 0) return;
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
       sources[static_cast<std::size_t>(q)] =
-          q == r ? place.call.in + place.bytes(r * place.call.elems + range.begin)
+          q == r ? place.call.in + place.bytes(row.begin + range.begin)
                  : place.slot(q, part) + row_at(place, r);
     }
     fold_all(place, sources, {place.call.out + place.bytes(range.begin)}, 1, range.size(),
@@ -218,7 +282,8 @@ class ReduceScatter final : public ShmMoves {
   }
 
   std::uint64_t sent(const ShmPlace& place, bool) const override {
-    return place.bytes(place.call.elems) * static_cast<std::uint64_t>(place.size() - 1);
+    const std::int64_t all = begin_of_row(place.call, place.size());
+    return place.bytes(all - row_of(place.call, place.rank()).size());
   }
 
  private:
@@ -241,6 +306,11 @@ class ReduceScatter final : public ShmMoves {
 
 const ShmMoves& shm_all_reduce() {
   static const AllReduce moves;
+  return moves;
+}
+
+const ShmMoves& shm_reduce() {
+  static const Reduce moves;
   return moves;
 }
 

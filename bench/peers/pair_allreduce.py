@@ -42,6 +42,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=1, help="timed at each size in each round")
     parser.add_argument("--gradwire", default="", help="more flags for gradwire bench; default off shm: --transport tcp")
     parser.add_argument("--algorithms", default="auto", help="of gradwire; each is a contender, the best of them counts")
+    parser.add_argument("--buffers", help="of gradwire over shared memory: shared, private or both with a comma, each a contender")
     parser.add_argument("--peers", help="comma-separated names, of those that the first run prints")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures, one line a size")
     return parser.parse_args()
@@ -52,8 +53,10 @@ def all_contenders(options, place):
     measured = (options.operation, options.sizes, options.seconds)
     found = {}
     for algorithm in options.algorithms.split(","):
-        own = [*words, "--algorithm", algorithm]
-        found[OURS + algorithm] = lambda w=own: contenders.gradwire(place, *measured, w)
+        for buffers in options.buffers.split(",") if options.buffers else [None]:
+            own = [*words, "--algorithm", algorithm] + (["--buffers", buffers] if buffers else [])
+            name = OURS + (f"{algorithm}-{buffers}" if buffers else algorithm)
+            found[name] = lambda w=own: contenders.gradwire(place, *measured, w)
     if shutil.which("mpirun") and (options.build / "bench/peers/mpi_collective").exists():
         for name, (arguments, environment) in contenders.mpi_settings(options.link, place.interface).items():
             found[name] = lambda a=arguments, e=environment: contenders.open_mpi(place, *measured, a, e)
@@ -98,11 +101,13 @@ def report(options, names, times):
                 "rounds": options.rounds, "best_us": best, "median_us": median}
         text = f"{size:>10} " + " ".join(f"{best[name]:>10.1f} ({median[name]:>9.1f})" for name in names)
         peers = [name for name in names if not name.startswith(OURS)]
-        ours = min(best[name] for name in names if name.startswith(OURS))
+        own = [name for name in names if name.startswith(OURS)]
+        ours = min(best[name] for name in own)
         if peers:
             winner = min(peers, key=best.get)
             line |= {"best_peer": winner, "ratio": best[winner] / ours}
-            text += f"   {line['ratio']:.2f} ({winner})"
+            each = ", ".join(f"{best[winner] / best[name]:.2f}" for name in own) if options.buffers else f"{line['ratio']:.2f}"
+            text += f"   {each} ({winner})"
         share = wire_share(options, size, ours)
         if share is not None:
             line["wire_share"] = share

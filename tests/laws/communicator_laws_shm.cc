@@ -48,7 +48,12 @@ class CommunicatorLawsShmThreads : public testing::TestWithParam<int> {
 TEST_P(CommunicatorLawsShmThreads, Reductions) {
   run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order});
 }
-TEST_P(CommunicatorLawsShmThreads, Movements) { run({move_everything, move_shared_tensors}); }
+TEST_P(CommunicatorLawsShmThreads, Movements) {
+  run({move_everything, move_shared_tensors, reduce_in_memory, move_to_and_from_root});
+}
+TEST_P(CommunicatorLawsShmThreads, Forms) {
+  run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
+}
 TEST_P(CommunicatorLawsShmThreads, Groups) {
   run({rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments,
        count_shared_bytes});
@@ -78,9 +83,14 @@ class CommunicatorLawsShm : public testing::TestWithParam<int> {
 };
 
 TEST_P(CommunicatorLawsShm, Reductions) {
-  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order});
+  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order, reduce_in_memory});
 }
-TEST_P(CommunicatorLawsShm, Movements) { run({move_everything, move_large, move_shared_tensors}); }
+TEST_P(CommunicatorLawsShm, Movements) {
+  run({move_everything, move_large, move_shared_tensors, move_to_and_from_root});
+}
+TEST_P(CommunicatorLawsShm, Forms) {
+  run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
+}
 TEST_P(CommunicatorLawsShm, Groups) {
   run({rows_and_columns, split_and_split_again, many_outstanding, refuse_bad_arguments,
        count_shared_bytes});
@@ -207,6 +217,38 @@ TEST(CommunicatorShm, AnotherWayIsAMismatchAtTheDeadline) {
   for (const Status& outcome : outcomes) {
     EXPECT_EQ(outcome.code(), Code::kRankMismatch) << outcome.message();
   }
+}
+
+// Long before the deadline, which is what a rank that is merely late has.
+TEST(CommunicatorShm, ARankThatClosesIsNamedAtOnce) {
+  constexpr double kDeadline = 40;
+  for (const std::size_t elems : {10u, 900'000u}) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto outcomes = on_two_ranks(kDeadline, [&](Communicator& world) -> Status {
+      GW_TRY(sum(world, 10));
+      return world.rank() == 1 ? Status() : sum(world, elems);
+    });
+    EXPECT_EQ(outcomes[0].code(), Code::kPeerLost) << outcomes[0].message();
+    EXPECT_THAT(std::string(outcomes[0].message()), HasSubstr("rank 1 lost in all_reduce"));
+    EXPECT_THAT(std::string(outcomes[0].message()), HasSubstr("closed"));
+    EXPECT_TRUE(outcomes[1].ok()) << outcomes[1].message();
+    EXPECT_LT(std::chrono::steady_clock::now() - start,
+              std::chrono::duration<double>(kDeadline / 2));
+  }
+}
+
+TEST(CommunicatorShm, AlgorithmsAreNamed) {
+  const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {
+    for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kGatherV,
+                              OpKind::kScatter, OpKind::kExclusiveScan, OpKind::kBarrier}) {
+      GW_ASSIGN(const std::string_view taken, world.algorithm_for(kind, 1000));
+      if (taken != "shm") return {Code::kInternal, std::string(taken)};
+    }
+    GW_ASSIGN(const std::string_view ring, world.algorithm_for(OpKind::kAllReduce, 1000, "ring"));
+    GW_ASSIGN(const std::string_view rows, world.algorithm_for(OpKind::kAllToAllV, 1000));
+    return ring == "ring" && rows != "shm" ? Status() : Status(Code::kInternal, "not of messages");
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
 
 TEST(CommunicatorShm, ARankThatComesLateIsNamedAndCannotGoOn) {

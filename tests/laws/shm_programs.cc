@@ -185,6 +185,95 @@ std::string move(Communicator& world, Home in_home, Home out_home, std::int64_t 
   return "";
 }
 
+std::string check_reduce(Communicator& world, Home home, std::int64_t elems, int root,
+                         bool in_place) {
+  constexpr DType kType = DType::kF16;
+  const std::string what = text_of<kType>(ReduceOp::kSum, home, elems) + format(", root %d", root);
+  const auto mine = reference::inputs<kType>(world.rank(), 0, elems);
+  Memory in(world, home, kType, elems);
+  Memory apart(world, home, kType, elems);
+  in.set(mine);
+  Memory& out = in_place ? in : apart;
+  const bool at_root = world.rank() == root;
+  const Status status =
+      wait_for(world.reduce(in.view(), at_root ? out.view() : TensorView(), ReduceOp::kSum, root));
+  if (!status.ok()) return "reduce" + what + ": " + std::string(status.message());
+  if (at_root && !out.is(folded<kType>(ReduceOp::kSum, world.size(), 0, elems))) {
+    return "reduce" + what + ": wrong contents";
+  }
+  return (at_root && in_place) || in.is(mine) ? "" : "reduce" + what + ": changed its input";
+}
+
+// Rank r's row has r % 3 * elems elements and one more.
+std::vector<std::int64_t> unequal(int size, std::int64_t elems) {
+  std::vector<std::int64_t> counts;
+  for (int r = 0; r < size; ++r) counts.push_back(r % 3 * elems + 1);
+  return counts;
+}
+
+std::int64_t sum_before(const std::vector<std::int64_t>& counts, int rank) {
+  std::int64_t sum = 0;
+  for (int r = 0; r < rank; ++r) sum += counts[static_cast<std::size_t>(r)];
+  return sum;
+}
+
+std::string check_rows_and_scan(Communicator& world, Home home, std::int64_t elems) {
+  constexpr DType kType = DType::kF32;
+  constexpr ReduceOp kOp = ReduceOp::kMax;
+  const std::string what = text_of<kType>(kOp, home, elems);
+  const int me = world.rank();
+  const auto counts = unequal(world.size(), elems);
+  const std::int64_t all = sum_before(counts, world.size());
+  const std::int64_t own = counts[static_cast<std::size_t>(me)];
+  Memory in(world, home, kType, all);
+  Memory out(world, home, kType, own);
+  in.set(reference::inputs<kType>(me, 0, all));
+  Status status = wait_for(world.reduce_scatter_v(in.view(), out.view(), counts, kOp));
+  if (!status.ok()) return "reduce_scatter_v" + what + ": " + std::string(status.message());
+  if (!out.is(folded<kType>(kOp, world.size(), sum_before(counts, me), own))) {
+    return "reduce_scatter_v" + what + ": wrong contents";
+  }
+  Memory scanned(world, home, kType, all);
+  for (const bool in_place : {false, true}) {
+    Memory& to = in_place ? in : scanned;
+    status = wait_for(world.exclusive_scan(in.view(), to.view(), kOp));
+    if (!status.ok()) return "exclusive_scan" + what + ": " + std::string(status.message());
+    if (me > 0 && !to.is(folded<kType>(kOp, me, 0, all))) {
+      return "exclusive_scan" + what + ": wrong contents";
+    }
+  }
+  return "";
+}
+
+std::string check_rooted(Communicator& world, Home home, std::int64_t n, int root, bool even) {
+  const int p = world.size();
+  const int me = world.rank();
+  const auto counts =
+      even ? std::vector<std::int64_t>(static_cast<std::size_t>(p), n) : unequal(p, n);
+  const std::int64_t all = sum_before(counts, p);
+  const std::int64_t own = counts[static_cast<std::size_t>(me)];
+  const std::string what = format(" (home %d, n = %lld, root %d)", static_cast<int>(home),
+                                  static_cast<long long>(n), root);
+  std::vector<std::byte> rows;  // the first elements of every rank
+  for (int q = 0; q < p; ++q) {
+    const auto theirs = numbered(q, counts[static_cast<std::size_t>(q)]);
+    rows.insert(rows.end(), theirs.begin(), theirs.end());
+  }
+  Memory row(world, home, DType::kI32, own);
+  Memory table(world, home, DType::kI32, all);
+  row.set(numbered(me, own));
+  const TensorView at_root = me == root ? table.view() : TensorView();
+  Status status = wait_for(even ? world.gather(row.view(), at_root, root)
+                                : world.gather_v(row.view(), at_root, counts, root));
+  if (!status.ok()) return "gather: " + std::string(status.message()) + what;
+  if (me == root && !table.is(rows)) return "gather: wrong contents" + what;
+  row.set(std::vector<std::byte>(static_cast<std::size_t>(own) * 4));
+  status = wait_for(even ? world.scatter(at_root, row.view(), root)
+                         : world.scatter_v(at_root, row.view(), counts, root));
+  if (!status.ok()) return "scatter: " + std::string(status.message()) + what;
+  return row.is(numbered(me, own)) ? "" : "scatter: wrong contents" + what;
+}
+
 }  // namespace
 
 std::string shares_memory(Communicator& world) {
@@ -230,6 +319,35 @@ std::string move_shared_tensors(Communicator& world) {
       if (auto fault = move(world, in, out, n); !fault.empty()) return fault;
     }
     if (auto fault = move(world, Home::kShared, Home::kPrivate, n); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string reduce_in_memory(Communicator& world) {
+  for (const std::int64_t elems : {0, 5, 3001, 700'001}) {
+    for (const Home home : kHomes) {
+      for (int root = 0; root < world.size(); ++root) {
+        if (elems > 10'000 && root != world.size() / 2) continue;
+        auto fault = check_reduce(world, home, elems, root, root % 2 == 0);
+        if (!fault.empty()) return fault;
+      }
+      if (auto f = check_rows_and_scan(world, home, elems / 4); !f.empty()) return f;
+    }
+  }
+  return "";
+}
+
+std::string move_to_and_from_root(Communicator& world) {
+  for (const std::int64_t n : {0, 7, 9001, 200'001}) {
+    for (const Home home : kHomes) {
+      for (int root = 0; root < world.size(); ++root) {
+        if (n > 10'000 && root != world.size() / 2) continue;
+        for (const bool even : {true, false}) {
+          auto fault = check_rooted(world, home, n, root, even);
+          if (!fault.empty()) return fault;
+        }
+      }
+    }
   }
   return "";
 }
