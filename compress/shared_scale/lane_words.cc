@@ -9,30 +9,30 @@
 namespace gradwire {
 namespace {
 
-// kLanes: known to the compiler, which then unrolls a word.
-template <std::size_t kLanes>
+// Lanes: known to the compiler, which then unrolls a word.
+template <std::size_t Lanes>
 void pack_words(const std::uint8_t* codes, std::size_t count, int width, std::byte* words) {
   for (std::size_t w = 0; w < count; ++w) {
     std::uint32_t word = 0;
-    for (std::size_t j = 0; j < kLanes; ++j) {
-      word |= std::uint32_t{codes[w * kLanes + j]} << (static_cast<int>(j) * width);
+    for (std::size_t j = 0; j < Lanes; ++j) {
+      word |= std::uint32_t{codes[w * Lanes + j]} << (static_cast<int>(j) * width);
     }
     store_le(words, word, w);
   }
 }
 
 // Returns the largest lane, and collects bits beyond the last one in `free`.
-template <std::size_t kLanes>
+template <std::size_t Lanes>
 std::uint32_t unpack_words(const std::byte* words, std::size_t count, int width,
                            std::uint32_t* sums, std::uint32_t& free) {
-  const int used = static_cast<int>(kLanes) * width;
+  const int used = static_cast<int>(Lanes) * width;
   const std::uint32_t mask = width == 32 ? ~0u : (1u << width) - 1;
   std::uint32_t largest = 0;
   for (std::size_t w = 0; w < count; ++w) {
     const auto word = load_le<std::uint32_t>(words, w);
-    for (std::size_t j = 0; j < kLanes; ++j) {
+    for (std::size_t j = 0; j < Lanes; ++j) {
       const std::uint32_t sum = (word >> (static_cast<int>(j) * width)) & mask;
-      sums[w * kLanes + j] = sum;
+      sums[w * Lanes + j] = sum;
       largest = std::max(largest, sum);
     }
     if (used < 32) free |= word >> used;
@@ -66,10 +66,9 @@ void LaneWords::pack(std::span<const std::uint8_t> codes, std::byte* words) cons
   std::array<std::uint8_t, kMostLanes> last{};
   std::copy(codes.begin() + static_cast<std::ptrdiff_t>(whole * lanes()), codes.end(),
             last.begin());
-  with_lanes(lanes(), [&]<std::size_t kLanes>() {
-    pack_words<kLanes>(codes.data(), whole, width_, words);
-    if (whole * kLanes < codes.size())
-      pack_words<kLanes>(last.data(), 1, width_, words + 4 * whole);
+  with_lanes(lanes(), [&]<std::size_t Lanes>() {
+    pack_words<Lanes>(codes.data(), whole, width_, words);
+    if (whole * Lanes < codes.size()) pack_words<Lanes>(last.data(), 1, width_, words + 4 * whole);
   });
 }
 
@@ -79,11 +78,11 @@ bool LaneWords::unpack(const std::byte* words, std::span<std::uint32_t> sums) co
   std::array<std::uint32_t, kMostLanes> last{};
   std::uint32_t largest = 0;
   std::uint32_t free = 0;
-  with_lanes(lanes(), [&]<std::size_t kLanes>() {
-    largest = unpack_words<kLanes>(words, whole, width_, sums.data(), free);
+  with_lanes(lanes(), [&]<std::size_t Lanes>() {
+    largest = unpack_words<Lanes>(words, whole, width_, sums.data(), free);
     if (rest == 0) return;
     largest =
-        std::max(largest, unpack_words<kLanes>(words + 4 * whole, 1, width_, last.data(), free));
+        std::max(largest, unpack_words<Lanes>(words + 4 * whole, 1, width_, last.data(), free));
   });
   std::copy_n(last.begin(), rest, sums.end() - static_cast<std::ptrdiff_t>(rest));
   for (std::size_t j = rest; j < last.size(); ++j) free |= last[j];
