@@ -15,9 +15,8 @@
 //                 base minus the element's exponent field, or 2^w - 1 for the next exception.
 //                 Every exponent is base if w = 0
 //   exceptions := exponent{escapes}
-//   tops       := top{n} of 8 (fp64: 5) bits, a bit stream likewise: sign above the mantissa's 7
-//   (4)
-//                 highest bits; left out, and 0, if t = P + 1
+//   tops       := top{n} of 8 (fp64: 5) bits, a bit stream likewise: sign above the mantissa's
+//                 7 (4) highest bits; left out, and 0, if t = P + 1
 //   planes     := byte{n}{P - t}: the mantissa's other bytes, the highest of all elements first;
 //                 P = 2 (fp64: 6), the t lowest are left out and 0
 //

@@ -70,26 +70,30 @@ Status read_exponents(const BlockHead<T>& head, std::size_t count, Reader& reade
   if (!read_codes(width, codes, count, parts.codes.data())) {
     return corrupt("bits behind the last code are set (0 wanted)");
   }
-  const unsigned escape = (1u << head.width) - 1;
-  unsigned largest = 0;
-  std::size_t escapes = 0;
+  std::fill(parts.codes.begin() + static_cast<std::ptrdiff_t>(count), parts.codes.end(),
+            std::uint8_t{0});
+  const auto escape = static_cast<std::uint8_t>((1u << head.width) - 1);
+  const auto base = static_cast<Exponent>(head.base);
   for (std::size_t i = 0; i < count; ++i) {
-    const unsigned code = parts.codes[i];
-    largest = std::max(largest, code == escape ? 0u : code);
-    escapes += code == escape ? 1 : 0;
-    parts.exponents[i] = static_cast<Exponent>(head.base - code);
+    parts.exponents[i] = static_cast<Exponent>(base - parts.codes[i]);
   }
-  if (largest > head.base || escapes != head.escapes) {
-    return corrupt(format("code %u below base %u, %zu codes for %zu exceptions", largest, head.base,
+  const std::size_t escapes = count_at_least(parts.codes.data(), escape);
+  // Codes above the base have no exponent, unless they stand for exceptions.
+  const std::size_t above =
+      head.base >= 255 ? 0 : count_at_least(parts.codes.data(), head.base + 1);
+  if (above != (escape > head.base ? escapes : 0) || escapes != head.escapes) {
+    return corrupt(format("%zu codes below base %u, %zu codes for %zu exceptions", above, head.base,
                           escapes, head.escapes));
   }
-  for (std::size_t i = 0, next = 0; next < escapes; ++i) {
-    if (parts.codes[i] != escape) continue;
+  if (escapes == 0) return {};
+  bool sound = true;
+  std::size_t next = 0;
+  for_each_escape(parts.codes.data(), count, escape, [&](std::size_t i) {
     const auto exponent = load_le<Exponent>(exceptions, next++);
-    if (exponent >= LosslessLayout<T>::kExponents) return corrupt("an exception is no exponent");
+    sound = sound && exponent < LosslessLayout<T>::kExponents;
     parts.exponents[i] = exponent;
-  }
-  return {};
+  });
+  return sound ? Status() : corrupt("an exception is no exponent");
 }
 
 // Elements from exponents, tops and planes, as bits.

@@ -36,43 +36,40 @@ std::size_t tail_bytes(unsigned omitted, std::size_t count) {
 
 // The width that costs least: an element whose code would be 2^w - 1 or more becomes an exception.
 template <typename T>
-Plan cheapest(const LosslessParts<T>& parts, unsigned base, std::size_t count, unsigned omitted) {
+Plan cheapest(const LosslessParts<T>& parts, std::size_t count, unsigned omitted) {
   constexpr std::size_t kException = sizeof(typename LosslessLayout<T>::Exponent);
   Plan best;
-  for (unsigned width = 1; width <= kMostCodeBits; ++width) {
-    const unsigned escape = (1u << width) - 1;
-    std::size_t escapes = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      escapes += base - parts.exponents[i] >= escape ? 1 : 0;
+  if (count_at_least(parts.distances.data(), 1) == 0) {
+    best.omitted = omitted;
+  } else {
+    for (unsigned width = 1; width <= kMostCodeBits; ++width) {
+      const std::size_t escapes = count_at_least(parts.distances.data(), (1u << width) - 1);
+      const std::size_t bytes = code_bytes(count, static_cast<int>(width)) + escapes * kException;
+      if (best.width == 0 || bytes < best.bytes) best = {width, omitted, escapes, bytes};
+      if (escapes == 0) break;
     }
-    const std::size_t bytes = code_bytes(count, static_cast<int>(width)) + escapes * kException;
-    if (best.width == 0 || bytes < best.bytes) best = {width, omitted, escapes, bytes};
-    if (escapes == 0) break;
   }
-  const auto end = parts.exponents.begin() + static_cast<std::ptrdiff_t>(count);
-  if (*std::min_element(parts.exponents.begin(), end) == base) best = {0, omitted, 0, 0};
   best.bytes += kLosslessHead<T> + tail_bytes<T>(omitted, count);
   return best;
 }
 
 template <typename T>
-std::byte* write_codes_and_exceptions(LosslessParts<T>& parts, unsigned base, const Plan& plan,
-                                      std::size_t count, std::byte* to) {
+std::byte* write_codes_and_exceptions(LosslessParts<T>& parts, const Plan& plan, std::size_t count,
+                                      std::byte* to) {
   using Exponent = typename LosslessLayout<T>::Exponent;
   if (plan.width == 0) return to;
-  const unsigned escape = (1u << plan.width) - 1;
+  const auto escape = static_cast<Exponent>((1u << plan.width) - 1);
   for (std::size_t i = 0; i < count; ++i) {
-    parts.codes[i] = static_cast<std::uint8_t>(std::min(base - parts.exponents[i], escape));
+    parts.codes[i] = static_cast<std::uint8_t>(std::min(parts.distances[i], escape));
   }
   const int width = static_cast<int>(plan.width);
   write_codes(width, parts.codes.data(), count, to);
   to += code_bytes(count, width);
   if (plan.escapes == 0) return to;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (base - parts.exponents[i] < escape) continue;
+  for_each_escape(parts.codes.data(), count, escape, [&](std::size_t i) {
     store_le(to, static_cast<Exponent>(parts.exponents[i]));
     to += sizeof(Exponent);
-  }
+  });
   return to;
 }
 
@@ -105,7 +102,7 @@ std::byte* encode_block(std::span<const T> x, std::byte* to) {
   using Layout = LosslessLayout<T>;
   LosslessParts<T> parts;
   typename Layout::Bits any = 0;
-  unsigned base = 0;
+  typename Layout::Exponent base = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto bits = std::bit_cast<typename Layout::Bits>(x[i]);
     const auto exponent = static_cast<typename Layout::Exponent>(bits >> Layout::kMantissa &
@@ -113,19 +110,24 @@ std::byte* encode_block(std::span<const T> x, std::byte* to) {
     parts.bits[i] = bits;
     parts.exponents[i] = exponent;
     any |= bits;
-    base = std::max<unsigned>(base, exponent);
+    base = std::max(base, exponent);
   }
-  const Plan plan = cheapest(parts, base, x.size(), omitted_of<T>(any));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    parts.distances[i] = static_cast<typename Layout::Exponent>(base - parts.exponents[i]);
+  }
+  std::fill(parts.distances.begin() + static_cast<std::ptrdiff_t>(x.size()), parts.distances.end(),
+            typename Layout::Exponent{0});
+  const Plan plan = cheapest(parts, x.size(), omitted_of<T>(any));
   if (plan.bytes >= 1 + x.size() * sizeof(T)) {
     *to = std::byte{kLosslessRaw};
     std::memcpy(to + 1, x.data(), x.size() * sizeof(T));
     return to + 1 + x.size() * sizeof(T);
   }
   *to = static_cast<std::byte>(plan.width + 16 * plan.omitted);
-  store_le(to + 1, static_cast<typename Layout::Exponent>(base));
+  store_le(to + 1, base);
   store_le(to + 1 + sizeof(typename Layout::Exponent), static_cast<std::uint16_t>(plan.escapes));
   to += kLosslessHead<T>;
-  to = write_codes_and_exceptions(parts, base, plan, x.size(), to);
+  to = write_codes_and_exceptions(parts, plan, x.size(), to);
   return write_tail(parts, plan.omitted, x.size(), to);
 }
 

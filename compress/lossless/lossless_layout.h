@@ -1,11 +1,13 @@
 // How an element falls apart, for the encoder and the decoder of lossless.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "compress/little_endian.h"
 #include "compress/lossless/lossless_kernels.h"
 
 namespace gradwire {
@@ -47,7 +49,40 @@ struct LosslessParts {
   std::array<std::uint8_t, kLosslessBlock + 8> codes;
   std::array<std::uint8_t, kLosslessBlock + 8> tops;
   std::array<typename Layout::Exponent, kLosslessBlock> exponents;
+  std::array<typename Layout::Exponent, kLosslessBlock> distances;  // base - exponent
   std::array<typename Layout::Bits, kLosslessBlock> bits;
 };
+
+// Calls visit(i) for every i < count whose code is `escape`. codes has kLosslessBlock + 8 entries,
+// and eight at a time are looked at.
+template <typename Visit>
+void for_each_escape(const std::uint8_t* codes, std::size_t count, unsigned escape,
+                     const Visit& visit) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101u;
+  for (std::size_t i = 0; i < count; i += 8) {
+    const std::uint64_t different =
+        load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(codes + i)) ^ (kOnes * escape);
+    if (((different - kOnes) & ~different & (kOnes << 7)) == 0) continue;  // no byte is 0
+    for (std::size_t j = i; j < std::min(i + 8, count); ++j) {
+      if (codes[j] == escape) visit(j);
+    }
+  }
+}
+
+// How many codes or distances of a block are at least `least`. Entries from `count` to
+// kLosslessBlock are 0, and least > 0.
+template <typename U>
+std::size_t count_at_least(const U* values, unsigned least) {
+  constexpr std::size_t kLanes = 64;
+  std::array<U, kLanes> lanes{};
+  for (std::size_t i = 0; i < kLosslessBlock; i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      lanes[j] = static_cast<U>(lanes[j] + (values[i + j] >= least ? 1 : 0));
+    }
+  }
+  std::size_t sum = 0;
+  for (const U lane : lanes) sum += lane;
+  return sum;
+}
 
 }  // namespace gradwire

@@ -6,9 +6,8 @@
 //   payload := block{m/32}
 //   block   := scale code{n}          n: the block's elements, 32 but in the last
 //   scale   := u8: 2^(scale - 127), or 255 for NaN (E8M0)
-//   code    := a float of b bits, sign on top; codes are a little-endian bit stream that starts at
-//   a
-//              byte, free bits of the last byte are 0
+//   code    := a float of b bits, sign on top; codes are a little-endian bit stream that starts
+//              at a byte, free bits of the last byte are 0
 //
 // scale = floor(log2 M) - emax + 127, at least 0, where M is the block's largest magnitude and emax
 // the exponent of the type's largest number (8, 15, 4, 2, 2); codes are x / 2^(scale - 127) rounded

@@ -10,8 +10,8 @@
 //            signs   := bit i % 8 of byte i / 8 is 1 where x_i < 0; unused bits are 0
 //            exponent := u8: 0 for zero, e for 2^(e - 127), 255 for NaN
 //   bits=8:  payload := code{m}
-//            code    := u8: sign (bit 7) and c: 0 for zero, c in 1 ... 126 for 2^(c - 95), 127 for
-//            NaN
+//            code    := u8: sign (bit 7) and c: 0 for zero, c in 1 ... 126 for 2^(c - 95),
+//                       127 for NaN
 //
 // |x| = 2^e m, m in [1, 2), becomes 2^e with probability 2 - m and 2^(e + 1) with m - 1: 23 bits of
 // mantissa plus 128 h + 64 carry into the exponent, h being the element's 16-bit draw (dither.h),

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/signsgd/sign_formats.h"
+#include "compress/signum/signum_coder.h"
 #include "compress/slice_coder.h"
 #include "compress/spec_reader.h"
 
@@ -19,11 +20,13 @@ enum class SignKind : std::uint8_t { kScaled, kBare, kVote };
 
 class SignSgd final : public Compressor {
  public:
-  SignSgd(SignKind kind, std::int64_t bucket) : kind_(kind), bucket_(bucket) {}
+  SignSgd(SignKind kind, std::int64_t bucket, bool zeros)
+      : kind_(kind), bucket_(bucket), zeros_(zeros) {}
 
   std::string spec() const override {
-    if (kind_ == SignKind::kVote) return "signsgd:vote=majority";
-    if (kind_ == SignKind::kBare) return "signsgd:scale=none";
+    const std::string zeros = zeros_ ? ",zeros=1" : "";
+    if (kind_ == SignKind::kVote) return "signsgd:vote=majority" + zeros;
+    if (kind_ == SignKind::kBare) return "signsgd:scale=none" + zeros;
     if (bucket_ == kWholeSlice) return "signsgd:bucket=tensor";
     if (bucket_ == kDefaultBucket) return "signsgd";
     return format("signsgd:bucket=%lld", static_cast<long long>(bucket_));
@@ -52,6 +55,7 @@ class SignSgd final : public Compressor {
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
     GW_TRY(check_placement("signsgd", where));
+    if (kind_ == SignKind::kVote && zeros_) return make_signum_coder("signsgd", 0, shape, where);
     if (kind_ == SignKind::kVote) return make_vote_coder(shape, where);
     return make_slice_coder(make_format(where.dtype), shape, where);
   }
@@ -69,12 +73,13 @@ class SignSgd final : public Compressor {
 
  private:
   std::unique_ptr<WireFormat> make_format(DType dtype) const {
-    return kind_ == SignKind::kScaled ? make_scaled_sign_format(dtype, bucket_)
-                                      : make_vote_format(dtype);
+    if (kind_ == SignKind::kScaled) return make_scaled_sign_format(dtype, bucket_);
+    return zeros_ ? make_zero_sign_format(dtype) : make_vote_format(dtype);
   }
 
   SignKind kind_;
   std::int64_t bucket_;
+  bool zeros_;
 };
 
 Result<std::int64_t> read_bucket(const SpecReader& reader) {
@@ -93,18 +98,20 @@ Result<std::unique_ptr<Compressor>> make_signsgd(const Spec& spec) {
   GW_ASSIGN(const std::string scale,
             reader.choice("scale", majority ? "none" : "l1", {"l1", "none"}));
   GW_ASSIGN(const std::int64_t bucket, read_bucket(reader));
+  GW_ASSIGN(const std::int64_t zeros, reader.integer("zeros", 0, 0, 1));
   if (majority && scale == "l1") {
     return Status(
         Code::kInvalidArgument,
         "compressor 'signsgd': key 'scale' is 'l1' (none wanted with vote=majority: votes "
         "count alike)");
   }
-  // Without scales the bucket is checked and then has no effect: studies that switch scales off
+  // Without scales the bucket is checked and then has no effect, and with them zeros (a bucket of
+  // zeros has scale 0): studies that switch scales off
   // keep the rest of their spec.
   const SignKind kind = majority          ? SignKind::kVote
                         : scale == "none" ? SignKind::kBare
                                           : SignKind::kScaled;
-  return std::unique_ptr<Compressor>(std::make_unique<SignSgd>(kind, bucket));
+  return std::unique_ptr<Compressor>(std::make_unique<SignSgd>(kind, bucket, zeros == 1));
 }
 
 }  // namespace
@@ -117,7 +124,11 @@ Registry::Method signsgd_method() {
       {{"scale", "l1", "l1: mean absolute value per bucket; none: -1 and +1"},
        {"vote", "none", "majority: the sign of the sum of signs, 0 on a tie (implies scale=none)"},
        {"bucket", "4096",
-        "elements that share a scale, 1 to 2^31-1, or tensor; no effect without scales"}},
+        "elements that share a scale, 1 to 2^31-1, or tensor; no effect without scales"},
+       {"zeros", "0",
+        "1: without scales, a bit for every 256 elements says that all are zero, and they decode "
+        "to "
+        "zero"}},
       make_signsgd};
 }
 

@@ -5,6 +5,9 @@
 //   signsgd:bucket=tensor      one scale per slice: the whole tensor, or a rank's chunk under sra
 //   signsgd:scale=none         -1 or +1; its mean is the average of the ranks' signs
 //   signsgd:vote=majority      the mean is the sign of the sum of the ranks' signs; 0 on a tie
+//   ...,zeros=1                of the two without scales: blocks of 256 elements that are all
+//                              zero are marked, decode to zero and have no vote; the payload is
+//                              signum's
 //
 // Payload of a slice of m elements, little-endian:
 //

@@ -32,9 +32,9 @@ void signum_encode(std::span<const T> momentum, ByteSpan wire);
 // kCorruptPayload where unused bits are set. elems > 0, wire has its length.
 Status check_signum(ConstByteSpan wire, std::size_t elems);
 
-// dst = -1, 0 or +1 as the payload says.
+// dst = (add: +=) -1, 0 or +1 as the payload says.
 template <typename T>
-void signum_decode(ConstByteSpan wire, std::span<T> dst);
+void signum_decode(ConstByteSpan wire, bool add, std::span<T> dst);
 
 // dst = the sign of the sum over payloads; fewer than 2^15 of them.
 template <typename T>

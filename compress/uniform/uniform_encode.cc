@@ -124,6 +124,26 @@ void add_excess(const UniformMeaning<T>& meaning, std::span<const T> x, const st
   }
 }
 
+// Whether the largest possible error, half a level in every element, is within the sum of squares:
+// then nothing needs to be added up exactly.
+template <typename T>
+bool surely_better_than_zeros(const UniformMeaning<T>& meaning, std::span<const T> x) {
+  std::array<double, kLanes> lanes{};
+  std::size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes) {
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      const auto value = static_cast<double>(x[i + j]);
+      lanes[j] += value * value;
+    }
+  }
+  double squares = 0;
+  for (const double lane : lanes) squares += lane;
+  const double half =
+      static_cast<double>(meaning.scale) / static_cast<double>(meaning.per_scale) / 2;
+  constexpr double kRounding = 1.001;
+  return static_cast<double>(x.size()) * half * half * kRounding <= squares;
+}
+
 // One slice's encoding: scratch memory and the random numbers.
 template <typename T>
 class Encoder {
@@ -191,6 +211,7 @@ class Encoder {
     const UniformMeaning<T> meaning = meaning_of<T>(grid_, head.base, head.scale);
     const Position<T> position = position_on(meaning, head.scale);
     const T most = static_cast<T>(grid_.levels());
+    const bool watched = grid_.guard && (grid_.spikes || !surely_better_than_zeros(meaning, x));
     std::array<double, kLanes> excess{};
     UniformCodes codes;
     for (std::size_t at = 0; at < x.size(); at += kUniformChunk) {
@@ -200,10 +221,10 @@ class Encoder {
       } else {
         round_nearest(position, most, chunk, codes.data());
       }
-      if (grid_.guard) add_excess(meaning, chunk, codes.data(), excess);
+      if (watched) add_excess(meaning, chunk, codes.data(), excess);
       for (const std::size_t spike : {head.low_at, head.high_at}) {
         if (!grid_.spikes || spike < at || spike >= at + chunk.size()) continue;
-        if (grid_.guard) excess[0] -= excess_of(meaning, x[spike], codes[spike - at]);
+        if (watched) excess[0] -= excess_of(meaning, x[spike], codes[spike - at]);
         codes[spike - at] = 0;
       }
       write_codes(grid_.bits, codes.data(), chunk.size(), wire + code_bytes(at, grid_.bits));

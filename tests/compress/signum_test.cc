@@ -64,6 +64,39 @@ TEST(Signum, VoteIsTheSignOfTheSumOfOwn) {
   }
 }
 
+// The same for signs without momentum: a vote, bare signs, and slices under sra.
+TEST(Signum, ZeroBlocksOfPlainSigns) {
+  Vector a(600, 0.0f);
+  Vector b(600, 0.0f);
+  a[3] = -2.0f;
+  b[4] = -1.0f;
+  b[599] = 5.0f;
+  for (const char* spec : {"signsgd:vote=majority,zeros=1", "signsgd:scale=none,zeros=1"}) {
+    const auto compressor = make(spec);
+    auto ranks = CoderRanks<float>::open(*compressor, Shape::vector(600), 2);
+    const auto outcome = ranks.value().step({a, b}, 0);
+    EXPECT_EQ(outcome.mean[0][0], 1.0f) << spec;
+    EXPECT_EQ(outcome.mean[0][3], 0.0f) << spec;  // a tie
+    for (std::size_t i = 256; i < 512; ++i) ASSERT_EQ(outcome.mean[0][i], 0.0f) << spec << i;
+    // Rank 0 has no vote on the last block.
+    const bool vote = !compressor->traits().mean_is_average_of_own;
+    for (std::size_t i = 512; i < 600; ++i) {
+      ASSERT_EQ(outcome.mean[0][i], vote ? 1.0f : 0.5f) << spec << i;
+    }
+  }
+  auto format = make("signsgd:vote=majority,zeros=1")->open_slices(Shape::vector(600), {});
+  std::vector<std::byte> wire(format.value()->bytes(600, 0));
+  ASSERT_EQ(wire.size(), 1u + 75);
+  ASSERT_TRUE(format.value()->pack(const_view_of<float>(a), {}, wire, {}).has_value());
+  Vector sum(600, 2.0f);
+  ASSERT_TRUE(format.value()->unpack_add(wire, {}, view_of(std::span<float>(sum)), {}).ok());
+  EXPECT_EQ(sum[0], 3.0f);
+  EXPECT_EQ(sum[3], 1.0f);
+  EXPECT_EQ(sum[300], 2.0f);
+  EXPECT_EQ(format.value()->bytes(600, 1),
+            150u);  // votes of two bits, which say zero by themselves
+}
+
 // A step that is refused leaves the momentum as it was.
 TEST(Signum, NonFiniteGradientsDoNotReachTheMomentum) {
   const auto compressor = make("signum");
@@ -87,7 +120,9 @@ TEST(Signum, NonFiniteGradientsDoNotReachTheMomentum) {
 TEST(Signum, SpecsBytesAndImpossiblePayloads) {
   EXPECT_EQ(make("signum:beta=0.9")->spec(), "signum");
   EXPECT_EQ(make("signum:0.95")->spec(), "signum:beta=0.95");
-  expect_refused({"signum:beta=1", "signum:beta=0", "signum:beta=-1"});
+  EXPECT_EQ(make("signsgd:zeros=1,scale=none")->spec(), "signsgd:scale=none,zeros=1");
+  EXPECT_EQ(make("signsgd:zeros=1")->spec(), "signsgd");
+  expect_refused({"signsgd:zeros=2", "signum:beta=1", "signum:beta=0", "signum:beta=-1"});
   EXPECT_EQ(signum_bytes(256 * 8), 1u + 256);
   EXPECT_EQ(signum_bytes(256 * 8 + 1), 2u + 257);
   const std::vector<std::byte> blocks{std::byte{2}, std::byte{1}};  // one block: bit 1 is nobody's
