@@ -89,6 +89,7 @@ constexpr Single kSingle[] = {
     {"minmax:bits=4,rounding=stochastic", 0.0283, 0.351, 4 + 64.0 / 512},
     {"absmax:bits=4", 0.0188, 0.0647, 4 + 32.0 / 512},
     {"natural", 0.083, 0.067, 9},
+    {"terngrad:shared=false", 1.01, 0.835, 8 * (4 + 13108) / 65536.0},
 };
 
 // No figure was given: measured beside the others, and their bits checked.
@@ -108,6 +109,9 @@ constexpr Single kUnknown[] = {
     {"absmax:bits=4,transform=hadamard", 0, 0, 4 + 32.0 / 512},
     {"signsgd", 0, 0, 1 + 32.0 / 4096},
     {"onebit", 0, 0, 1 + 64.0 / 4096},
+    {"terngrad", 0, 0, 0},
+    {"global_qsgd:bits=4", 0, 0, 0},
+    {"thc", 0, 0, 0},
     {"lossless", 0, 0, 0},
 };
 
