@@ -1,5 +1,6 @@
 // How every peer is measured, and `gradwire bench` likewise: zeros, back to back, the slowest
-// rank's time of each operation; one JSON line a size.
+// rank's time of each operation; one JSON line a size. A broadcast begins together each time: its
+// root, which only sends, would run ahead of the others.
 #pragma once
 
 #include <algorithm>
@@ -41,11 +42,16 @@ inline int operations_for(Peer& peer, std::vector<float>& data, double seconds) 
   return static_cast<int>(std::clamp(seconds * 1e6 / std::max(last[0], 1e-3), 10.0, 2000.0));
 }
 
-inline std::vector<double> times_of(Peer& peer, std::vector<float>& data, int operations) {
+inline std::vector<double> times_of(Peer& peer, std::vector<float>& data, int operations,
+                                    bool has_root) {
   std::vector<double> micros(static_cast<std::size_t>(operations));
   peer.barrier();
   double start = now_us();
   for (double& each : micros) {
+    if (has_root) {
+      peer.barrier();
+      start = now_us();
+    }
     peer.run(data);
     const double end = now_us();
     each = end - start;
@@ -78,7 +84,9 @@ inline void measure(Peer& peer, const char* label, const char* operation, double
   const bool reduces = std::string_view(operation) == "all_reduce";
   std::vector<float> data(static_cast<std::size_t>(bytes) / sizeof(float));
   const long wrong = reduces ? wrong_sums(peer, data) : 0;
-  const std::vector<double> micros = times_of(peer, data, operations_for(peer, data, seconds));
+  const bool has_root = std::string_view(operation) == "broadcast";
+  const std::vector<double> micros =
+      times_of(peer, data, operations_for(peer, data, seconds), has_root);
   if (peer.rank() != 0) return;
   std::printf(
       "{\"op\":\"%s\",\"transport\":\"%s\",\"ranks\":%d,\"bytes\":%ld,\"operations\":%zu,"
