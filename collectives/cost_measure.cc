@@ -4,11 +4,14 @@
 #include <array>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "collectives/cost_contention.h"
+#include "collectives/cost_model.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -25,6 +28,10 @@ constexpr double kSmallSeconds = 0.01;
 constexpr double kLongEnough = 2e-3;
 constexpr double kLargeSeconds = 0.06;
 constexpr int kReductions = 4;
+constexpr int kSmallReductions = 41;
+constexpr int kLargeReductions = 7;
+constexpr double kRingSeconds = 3e-3;  // of the wire
+constexpr double kMostContention = 1000;
 
 double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -189,6 +196,50 @@ std::optional<std::pair<int, int>> first_pair(const std::vector<int>& nodes, boo
   return std::nullopt;
 }
 
+// Collective: seconds of an all-reduce, the shortest of several.
+Result<double> all_reduce_seconds(Communicator& world, std::int64_t elems,
+                                  std::string_view algorithm, int times) {
+  std::vector<float> values(static_cast<std::size_t>(elems));
+  double shortest = 1e9;
+  OpOptions options;
+  options.algorithm = algorithm;
+  for (int i = 0; i < times; ++i) {
+    const auto start = Clock::now();
+    GW_TRY(finish(world.all_reduce(view_of(std::span(values)), ReduceOp::kSum, options)));
+    shortest = std::min(shortest, since(start));
+  }
+  return shortest;
+}
+
+// Collective; rank 0's. All ranks talk at once in both: what the first takes is starts alone, what
+// the second takes beyond its starts is bytes.
+Status measure_contention(Communicator& world, LinkModel& links) {
+  const int size = world.size();
+  CostQuestion question{.ranks = size, .nodes = world.node_count(), .links = links};
+  question.links.contention = question.links.contention_beta = 1;
+  const double beta = question.nodes == 1 ? links.beta_intra : links.beta;
+  const auto fitting = static_cast<std::int64_t>(kRingSeconds / std::max(beta * 4, 1e-12));
+  const std::int64_t large = std::clamp(fitting, kFirst, kLarge);
+  GW_ASSIGN(const double small,
+            all_reduce_seconds(world, kSmall, "recursive_doubling", kSmallReductions));
+  GW_ASSIGN(const double whole, all_reduce_seconds(world, large, "ring", kLargeReductions));
+  const auto alone = [&](std::int64_t elems, std::string_view algorithm) {
+    question.bytes = elems * question.elem_bytes;
+    return expected_time(question, *cost_of(question, algorithm), algorithm).seconds();
+  };
+  const auto times_as_long = [](double measured, double predicted) {
+    return std::clamp(measured / std::max(predicted, 1e-9), 1.0, kMostContention);
+  };
+  std::array<double, 2> found{times_as_long(small, alone(kSmall, "recursive_doubling")), 1};
+  question.links.contention = found[0];
+  const double starts = alone(1, "ring");
+  found[1] = times_as_long(whole - starts, alone(large, "ring") - starts);
+  GW_TRY(finish(world.broadcast(view_of(std::span<double>(found)), 0)));
+  links.contention = found[0];
+  links.contention_beta = found[1];
+  return {};
+}
+
 }  // namespace
 
 Result<LinkModel> measure_links(Communicator& communicator) {
@@ -209,6 +260,11 @@ Result<LinkModel> measure_links(Communicator& communicator) {
     links.beta_intra = link.beta;
   }
   GW_ASSIGN(links.gamma, measure_gamma(communicator));
+  const int count = communicator.node_count();
+  const bool alike = count == 1 || count == communicator.size();
+  if (alike && communicator.size() <= kMostContenders) {
+    GW_TRY(measure_contention(communicator, links));
+  }
   return links;
 }
 

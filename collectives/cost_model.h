@@ -68,9 +68,9 @@ std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algor
 // a node must carry together to other nodes.
 ExactTime lower_bound(const CostQuestion& question);
 
-// What "auto" stands for: the algorithm with the smallest cost, among equals the first that
-// algorithms_of() names; the first of all if none has a closed form. The same on all ranks that ask
-// the same question.
+// What "auto" stands for: of the algorithms that are expected to take the least time
+// (cost_contention.h), or 1 % more, the first that algorithms_of() names; the first of all if none
+// has a closed form. The same on all ranks that ask the same question.
 // counted: among those that take unequal rows.
 std::string_view choose_algorithm(const CostQuestion& question, bool counted = false);
 

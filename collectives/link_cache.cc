@@ -17,12 +17,13 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kHeading = "gradwire links 1";
+constexpr std::string_view kHeading = "gradwire links 2";
 constexpr std::size_t kMostEntries = 256;
 constexpr std::uintmax_t kMostBytes = 1 << 20;
 
-constexpr std::array kNumbers{&LinkModel::alpha,       &LinkModel::beta,       &LinkModel::gamma,
-                              &LinkModel::alpha_intra, &LinkModel::beta_intra, &LinkModel::gap};
+constexpr std::array kNumbers{
+    &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
+    &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
 
 struct Entry {
   std::uint64_t key = 0;
@@ -45,7 +46,9 @@ std::optional<std::uint64_t> key_of(const std::string& text) {
 bool plausible(const LinkModel& links) {
   const auto within = [](double value, double most) { return value >= 0 && value <= most; };
   return within(links.alpha, 100) && within(links.alpha_intra, 100) && within(links.beta, 1) &&
-         within(links.beta_intra, 1) && within(links.gamma, 1) && within(links.gap, 1);
+         within(links.beta_intra, 1) && within(links.gamma, 1) && within(links.gap, 1) &&
+         links.contention >= 1 && links.contention <= 1e6 && links.contention_beta >= 1 &&
+         links.contention_beta <= 1e6;
 }
 
 std::optional<Entry> entry_of(const std::string& line) {

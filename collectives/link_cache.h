@@ -1,8 +1,9 @@
 // Measured links, kept in a file for the next job. A cache: whatever is wrong with it, it is as if
 // it were not there.
 //
-//   file = "gradwire links 1\n" entry*
-//   entry = key " " alpha " " beta " " gamma " " alpha_intra " " beta_intra " " gap " " when "\n"
+//   file = "gradwire links 2\n" entry*
+//   entry = key " " alpha " " beta " " gamma " " alpha_intra " " beta_intra " " gap " "
+//           contention " " contention_beta " " when "\n"
 //   key = 16 hexadecimal digits; when = seconds since 1970
 #pragma once
 

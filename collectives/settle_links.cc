@@ -15,8 +15,9 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array kNumbers{&LinkModel::alpha,       &LinkModel::beta,       &LinkModel::gamma,
-                              &LinkModel::alpha_intra, &LinkModel::beta_intra, &LinkModel::gap};
+constexpr std::array kNumbers{
+    &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
+    &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
 
 std::int64_t now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();

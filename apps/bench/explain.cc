@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/cost_contention.h"
 #include "collectives/cost_model.h"
 #include "collectives/executor.h"
 
@@ -31,6 +32,8 @@ constexpr std::array kOperations{
 std::string links_line(const LinkModel& links) {
   return format("auto chooses by: alpha %.4g us, beta %.4g ns/B, gamma %.4g ns/B, gap %.3g; ",
                 links.alpha * 1e6, links.beta * 1e9, links.gamma * 1e9, links.gap) +
+         format("with all at once alpha x %.3g, beta x %.3g; ", links.contention,
+                links.contention_beta) +
          format("inside a node alpha %.4g us, beta %.4g ns/B; ", links.alpha_intra * 1e6,
                 links.beta_intra * 1e9) +
          "predicted us, * is what it takes\n";
@@ -99,7 +102,7 @@ std::string explanation(Communicator& communicator, const bench::CollectiveBench
     for (const std::string_view name : algorithms) {
       const auto cost = cost_of(question, name);
       const std::string time =
-          cost ? format("%.5g", time_of(cost->terms, question.links).seconds() * 1e6) : "-";
+          cost ? format("%.5g", expected_time(question, *cost, name).seconds() * 1e6) : "-";
       text += format(" %*s%s", static_cast<int>(std::max<std::size_t>(name.size(), 9)),
                      time.c_str(), name == chosen.value() ? "*" : " ");
     }

@@ -19,6 +19,11 @@ struct LinkModel {
   // 0 to 1. 1: every message of a rank costs its start-up, the textbook's one-ported model. 0:
   // messages that start together share it, as if it were spent on the wire.
   double gap = 1;
+  // At least 1: as many times alpha, and beta, a message takes while every rank sends one and
+  // receives one. 1: nobody is in another's way. More: ranks take turns on processors, or on what
+  // joins them. Choices alone heed it (collectives/cost_contention.h), the simulator does not.
+  double contention = 1;
+  double contention_beta = 1;
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };

@@ -22,14 +22,15 @@ TEST(AlgorithmChoice, IsTheCheapestOfThoseWithAClosedForm) {
     for (const std::string_view other : algorithms_of(Collective::kAllReduce)) {
       const auto cost = cost_of(question, other);
       ASSERT_TRUE(cost.has_value()) << other;
-      EXPECT_LE(time_of(cost_of(question, chosen)->terms, kSlow), time_of(cost->terms, kSlow))
+      EXPECT_LE(time_of(cost_of(question, chosen)->terms, kSlow).seconds(),
+                1.01 * time_of(cost->terms, kSlow).seconds())
           << bytes << " " << other;
     }
   }
   // Few messages for small tensors, few bytes for large ones.
   EXPECT_EQ(choice.choose(Collective::kAllReduce, 64, false), "recursive_doubling");
-  const auto large = choice.choose(Collective::kAllReduce, 64 << 20, false);
-  EXPECT_TRUE(large == "ring" || large == "halving_doubling") << large;
+  // The ring's 30 starts are nothing beside its bytes, which are halving-doubling's too.
+  EXPECT_EQ(choice.choose(Collective::kAllReduce, 64 << 20, false), "ring");
 }
 
 TEST(AlgorithmChoice, NodesDecideWhatCrossesTheSlowLinks) {

@@ -23,7 +23,9 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
                            .gamma = 0.041e-9,
                            .alpha_intra = 1.9e-6,
                            .beta_intra = 1.0 / 3e9,
-                           .gap = 0.5};
+                           .gap = 0.5,
+                           .contention = 2.75,
+                           .contention_beta = 10.0 / 3};
 
 class LinkCache : public testing::Test {
  protected:
@@ -84,23 +86,25 @@ TEST_F(LinkCache, KeepsTheYoungest256) {
 }
 
 TEST_F(LinkCache, BelievesNoDamagedEntryAndReadsTheOthers) {
-  const std::string good = "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 1700000000\n";
-  const std::string heading = "gradwire links 1\n";
+  const std::string good = "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 2.5 1 1700000000\n";
+  const std::string heading = "gradwire links 2\n";
   write(heading + good);
   EXPECT_TRUE(cached_links(file_, 7, kNow));
-  for (const std::string bad : {"0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1\n",
-                                "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 1700000000 more\n",
-                                "0000000000000007 nan 1e-9 0 1e-6 1e-10 1 1700000000\n",
-                                "0000000000000007 -1 1e-9 0 1e-6 1e-10 1 1700000000\n",
-                                "0000000000000007 1e-5 2 0 1e-6 1e-10 1 1700000000\n",
-                                "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1.5 1700000000\n",
-                                "7 1e-5 1e-9 0 1e-6 1e-10 1 1700000000\n", "garbage\n", "\n"}) {
+  for (const std::string bad :
+       {"0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 2.5 1\n",
+        "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 2.5 1 1700000000 more\n",
+        "0000000000000007 nan 1e-9 0 1e-6 1e-10 1 2.5 1 1700000000\n",
+        "0000000000000007 -1 1e-9 0 1e-6 1e-10 1 2.5 1 1700000000\n",
+        "0000000000000007 1e-5 2 0 1e-6 1e-10 1 2.5 1 1700000000\n",
+        "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1.5 1 1 1700000000\n",
+        "0000000000000007 1e-5 1e-9 0 1e-6 1e-10 1 0.5 1 1700000000\n",
+        "7 1e-5 1e-9 0 1e-6 1e-10 1 2.5 1 1700000000\n", "garbage\n", "\n"}) {
     write(heading + bad);
     EXPECT_FALSE(cached_links(file_, 7, kNow)) << bad;
     write(heading + bad + good);
     EXPECT_TRUE(cached_links(file_, 7, kNow)) << bad;
   }
-  write("gradwire links 2\n" + good);
+  write("gradwire links 1\n" + good);
   EXPECT_FALSE(cached_links(file_, 7, kNow));
   write(heading + std::string(2 << 20, 'x') + "\n" + good);
   EXPECT_FALSE(cached_links(file_, 7, kNow));

@@ -1,0 +1,71 @@
+// What algorithms cost where ranks take turns, by hand.
+#include "collectives/cost_contention.h"
+
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kBytes = 4096;
+
+CostQuestion question(LinkModel links, int ranks = 4, int nodes = 4) {
+  return {Collective::kAllReduce, ranks, nodes, kBytes, 4, links, 0, {}};
+}
+
+double micros(const CostQuestion& asked, std::string_view algorithm) {
+  return expected_time(asked, *cost_of(asked, algorithm), algorithm).seconds() * 1e6;
+}
+
+TEST(CostContention, TrafficIsThatOfAllRanks) {
+  const CostQuestion four = question({});
+  EXPECT_EQ(traffic_of(four, "recursive_doubling"), (Traffic{8, 8 * kBytes, 8 * kBytes}));
+  EXPECT_EQ(traffic_of(four, "tree"), (Traffic{6, 6 * kBytes, 3 * kBytes}));
+  EXPECT_EQ(traffic_of(four, "direct"), (Traffic{12, 12 * kBytes, 12 * kBytes}));
+  // 2 * 3 rounds of a quarter from each rank; in 3 of them it is added.
+  EXPECT_EQ(traffic_of(four, "ring"), (Traffic{24, 6 * kBytes, 3 * kBytes}));
+}
+
+TEST(CostContention, WithoutItTheLongestChainCounts) {
+  for (const std::string_view algorithm : algorithms_of(Collective::kAllReduce)) {
+    for (const int nodes : {1, 2, 4}) {
+      const CostQuestion asked = question({}, 4, nodes);
+      const auto cost = cost_of(asked, algorithm);
+      EXPECT_EQ(expected_time(asked, *cost, algorithm), time_of(cost->terms, asked.links))
+          << algorithm << " on " << nodes;
+    }
+  }
+}
+
+TEST(CostContention, TheWorkOfAllRanksTakesItsTime) {
+  LinkModel links{.alpha = 10e-6, .beta = 1e-9, .gamma = 0};
+  links.contention = 3;
+  // 8 messages of 30 us, 4 at a time, and half of 8 * 4096 bytes of 1 ns, 4 at a time. The tree's 6
+  // take 45 us and half of 6.144, its chain of 4 takes longer.
+  EXPECT_NEAR(micros(question(links), "recursive_doubling"), 60 + 4.096, 1e-6);
+  EXPECT_NEAR(micros(question(links), "tree"), 40 + 4 * 4.096, 1e-6);
+  links.contention = 6;
+  EXPECT_NEAR(micros(question(links), "tree"), 90 + 3.072, 1e-6);
+  links.contention = 2;
+  links.contention_beta = 3;  // 8 times 4096 bytes at a third of the speed
+  EXPECT_NEAR(micros(question(links), "recursive_doubling"), 40 + 3 * 4.096, 1e-6);
+  links.gamma = 1e-9;  // as many are added
+  EXPECT_NEAR(micros(question(links), "recursive_doubling"), 40 + 4 * 4.096, 1e-6);
+  links.contention_beta = 10;  // now bytes are the larger part: 81.92 us and 8.192
+  EXPECT_NEAR(micros(question(links), "recursive_doubling"), 81.92 + 8.192 + 20, 1e-6);
+}
+
+TEST(CostContention, RanksOfOneNodeContendForItsLinks) {
+  LinkModel links{.alpha = 1, .beta = 1, .gamma = 0, .alpha_intra = 10e-6, .beta_intra = 0};
+  links.contention = 3;
+  EXPECT_NEAR(micros(question(links, 4, 1), "recursive_doubling"), 60, 1e-6);
+}
+
+TEST(CostContention, FewerMessagesWinWhereRanksTakeTurns) {
+  LinkModel links{.alpha = 10e-6, .beta = 0.2e-9, .gamma = 0.04e-9};
+  EXPECT_EQ(choose_algorithm(question(links)), "recursive_doubling");
+  links.contention = 3;
+  EXPECT_EQ(choose_algorithm(question(links)), "tree");
+}
+
+}  // namespace
+}  // namespace gradwire
