@@ -49,6 +49,8 @@ std::string messages_of(const std::string& transport);
 
 // How the text below ends where ranks share memory.
 inline constexpr std::string_view kSharedMemory = "; collectives in shared memory";
+// What is in it where ranks share memory inside each of several hosts.
+inline constexpr std::string_view kSharedInside = "; shared memory inside ";
 
 // What carries its bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of 4 over ucx
 // 1.13.1: ...".

@@ -269,8 +269,9 @@ Status Execution::combine(std::span<const Step* const> action, const Slot& slot)
   }
   const bool mean = operands_.op == ReduceOp::kMean;
   const bool scaled = mean && action.back()->op == Op::kFinish;
+  const int of = operands_.mean_of > 0 ? operands_.mean_of : schedule_.size;
   return fold(mean ? ReduceOp::kSum : operands_.op, sources, to,
-              scaled ? std::optional(1.0 / schedule_.size) : std::nullopt, operands_.stream);
+              scaled ? std::optional(1.0 / of) : std::nullopt, operands_.stream);
 }
 
 Status Execution::copy(const Step& step, const Slot& slot) {

@@ -44,6 +44,7 @@ struct Operands {
   Device device = {};
   ReduceOp op = ReduceOp::kSum;
   Stream stream = {};
+  int mean_of = 0;  // what a mean divides by; 0: the schedule's ranks
 };
 
 // Whom the schedule's ranks are, and which messages are this operation's.

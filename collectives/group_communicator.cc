@@ -64,6 +64,12 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
 
 GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
 
+Route GroupCommunicator::route_among(std::shared_ptr<const std::vector<int>> job_ranks,
+                                     std::uint64_t number, DType dtype) const {
+  return {std::move(job_ranks), static_cast<std::uint32_t>(id_), number & 0x3fff,
+          channel_of(false, dtype)};
+}
+
 void GroupCommunicator::use_links(const LinkModel& links) {
   options_.links = links;
   planner_.use({size(), links, static_cast<std::int64_t>(segmentation_.segment_bytes)});

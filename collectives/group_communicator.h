@@ -48,6 +48,11 @@ class GroupCommunicator final : public Communicator {
     engine_->note_begun(static_cast<std::uint32_t>(id_), next_operation_);
     return next_operation_++;
   }
+  const Segmentation& segmentation() const { return segmentation_; }
+  // Of messages among some of its ranks, by job rank, of elements of such a type, that belong to
+  // this collective.
+  Route route_among(std::shared_ptr<const std::vector<int>> job_ranks, std::uint64_t number,
+                    DType dtype) const;
   Route route_of(std::uint64_t number) const {
     return {group_, static_cast<std::uint32_t>(id_), number, 0};
   }

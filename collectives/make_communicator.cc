@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "collectives/group_communicator.h"
-#include "collectives/shm_communicator.h"
+#include "collectives/shm_setup.h"
 #include "comm/checked/checked_transport.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"

@@ -192,7 +192,7 @@ bool ProgressEngine::turn() {
   }
   const bool arrived = settled.value() > 0;
   moved = moved || arrived;
-  if (arrived || polling_ > 0) moved = advance_all(!arrived) || moved;
+  if (arrived || polling() > 0) moved = advance_all(!arrived) || moved;
   if (!moved) read_notes();
   return moved;
 }
@@ -208,11 +208,16 @@ bool ProgressEngine::accept() {
     if (failed_) {
       end(*operation, status());
     } else {
-      if (operation->execution->polls()) ++polling_;
       active_.push_back(std::move(operation));
     }
   }
   return !arrived.empty();
+}
+
+// Active operations that wait for memory now; one may wait for messages first and then for memory.
+std::size_t ProgressEngine::polling() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      active_, [](const auto& operation) { return operation->execution->polls(); }));
 }
 
 // One turn of every operation, or of those alone that poll; true if any moved.
@@ -232,7 +237,6 @@ bool ProgressEngine::advance_all(bool polling_alone) {
     }
     any = any || moved.value();
     if (operation.execution->done()) {
-      if (operation.execution->polls()) --polling_;
       operation.execution->release(pool_);
       end(operation, operation.after ? operation.after() : Status());
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -321,9 +325,9 @@ void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Dea
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  const auto polling = static_cast<std::size_t>(bell_ ? polling_ : 0);
-  const bool at_bell = polling > 0 && polling == active_.size();
-  if (polling > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
+  const std::size_t in_memory = bell_ ? polling() : 0;
+  const bool at_bell = in_memory > 0 && in_memory == active_.size();
+  if (in_memory > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
   const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
   const auto ready = [](const auto& operation) { return operation->execution->ready(); };
   Status status;

@@ -103,6 +103,7 @@ class ProgressEngine {
   bool is_old(const EngineNote& proposal) const;
   bool accept();
   bool advance_all(bool polling_alone);
+  std::size_t polling() const;
   void look_around(Deadline now);
   Deadline next_deadline(Deadline now) const;
   void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
@@ -147,7 +148,6 @@ class ProgressEngine {
   // Of whoever drives.
   std::vector<std::unique_ptr<Operation>> active_;
   ScratchPool pool_;
-  int polling_ = 0;  // active operations that poll
   int turns_since_look_ = 0;
   bool failed_ = false;
 

@@ -110,7 +110,6 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
     end(*active_[i], outcomes[i]);
   }
   active_.clear();
-  polling_ = 0;
   write_flight_record(failure, first);
 }
 

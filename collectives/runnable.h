@@ -36,8 +36,8 @@ class Runnable {
   // To other ranks, so far.
   virtual std::uint64_t bytes_sent() const = 0;
 
-  // True: it waits for memory that other ranks write, of which the transport hears nothing. Then it
-  // gets a turn whenever there is one, and its waiter sleeps at the rank's bell.
+  // True: it waits now for memory that other ranks write, of which the transport hears nothing.
+  // Then it gets a turn whenever there is one, and its waiter sleeps at the rank's bell.
   virtual bool polls() const { return false; }
   // Of what polls: whether advance() would move now.
   virtual bool ready() const { return true; }

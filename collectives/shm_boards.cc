@@ -1,8 +1,15 @@
 #include "collectives/shm_boards.h"
 
+#include <algorithm>
+
 #include "collectives/shm_channel.h"
 
 namespace gradwire {
+
+int ShmBoards::arena_rank(int job_rank) const {
+  if (members_.empty()) return job_rank;
+  return static_cast<int>(std::ranges::find(members_, job_rank) - members_.begin());
+}
 
 Result<std::uint64_t> ShmBoards::make(int ranks) {
   const std::lock_guard lock(mutex_);

@@ -17,14 +17,17 @@ namespace gradwire {
 // next one. Thread-safe.
 class ShmBoards {
  public:
-  // crowded: the job has more ranks than processors.
-  ShmBoards(std::shared_ptr<shm::Arena> arena, bool crowded)
-      : arena_(std::move(arena)), crowded_(crowded) {}
+  // crowded: the host has more ranks of the job than processors. members: job ranks by arena rank;
+  // none: they are the same.
+  ShmBoards(std::shared_ptr<shm::Arena> arena, bool crowded, std::vector<int> members = {})
+      : arena_(std::move(arena)), crowded_(crowded), members_(std::move(members)) {}
 
   shm::Arena& arena() const { return *arena_; }
   const std::shared_ptr<shm::Arena>& shared_arena() const { return arena_; }
 
   bool crowded() const { return crowded_; }
+  // Requires a job rank whose host this is.
+  int arena_rank(int job_rank) const;
 
   // Where a zeroed board for `ranks` lies; kOutOfMemory as Arena::take().
   Result<std::uint64_t> make(int ranks);
@@ -40,6 +43,7 @@ class ShmBoards {
 
   std::shared_ptr<shm::Arena> arena_;
   bool crowded_;
+  std::vector<int> members_;
   std::mutex mutex_;
   std::vector<Board> made_;
   std::atomic<std::uint64_t> total_bytes_{0};

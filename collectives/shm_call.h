@@ -18,7 +18,7 @@ struct ShmCall {
   std::byte* out = nullptr;
   std::int64_t elems = 0;  // of the tensor, or of one row; of all rows where these have lengths
   int root = 0;
-  std::vector<std::int64_t> lengths = {};  // all_gather_v: of each rank's row, in elements
+  std::vector<std::int64_t> lengths = {};  // *_v: of each rank's row, in elements
 };
 
 }  // namespace gradwire

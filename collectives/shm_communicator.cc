@@ -78,7 +78,7 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::create(
   GW_TRY(work.wait());
   if (offset < 0) return std::unique_ptr<Communicator>(std::move(group));
   std::vector<int> members;
-  for (int r = 0; r < size; ++r) members.push_back(group->job_rank(r));
+  for (int r = 0; r < size; ++r) members.push_back(boards->arena_rank(group->job_rank(r)));
   auto channel = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
                                               std::move(members), group->rank());
   return std::unique_ptr<Communicator>(

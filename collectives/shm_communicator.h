@@ -20,8 +20,7 @@ namespace gradwire {
 
 class ShmCommunicator final : public Communicator {
  public:
-  // Collective. `group` itself where there is no memory for a board. A rank of the job has its
-  // number in the arena too.
+  // Collective. `group` itself where there is no memory for a board.
   static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<GroupCommunicator> group,
                                                       std::shared_ptr<ShmBoards> boards);
   ~ShmCommunicator() override;
@@ -74,11 +73,5 @@ class ShmCommunicator final : public Communicator {
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_;  // through memory
   std::uint64_t next_ = 1;
 };
-
-// Collective over `world`, which is a whole job. Where all its ranks are on one host and can share
-// memory, the communicator that does; else `world` itself, whose describe() says why not.
-// most_bytes: of the host's memory, 0 for half of it.
-Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator> world,
-                                                   std::size_t most_bytes);
 
 }  // namespace gradwire

@@ -80,6 +80,7 @@ class ShmMoves {
 const ShmMoves& shm_moves_of(OpKind kind);
 const ShmMoves& shm_all_reduce();
 const ShmMoves& shm_reduce_scatter();
+const ShmMoves& shm_reduce_parts();
 const ShmMoves& shm_all_gather();
 const ShmMoves& shm_all_to_all();
 const ShmMoves& shm_broadcast();

@@ -1,76 +1,106 @@
-// How ranks come to share memory: they compare hosts, rank 0 makes an arena, the others open it,
-// and only if all could is it used.
+// Ranks compare hosts, the first of each host makes an arena, the others open it, and only if all
+// could is memory used.
+#include "collectives/shm_setup.h"
+
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/elements.h"
+#include "base/philox.h"
 #include "base/text.h"
+#include "collectives/schedules/nodes.h"
 #include "collectives/shm_communicator.h"
+#include "collectives/two_level_communicator.h"
 #include "comm/shm/host.h"
 
 namespace gradwire {
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
-
-Result<Numbers> gather(Communicator& world, std::span<const std::int64_t> own) {
-  Numbers all(static_cast<std::size_t>(world.size()) * own.size());
-  GW_ASSIGN(Work work, world.all_gather(const_view_of(own), view_of(std::span(all))));
+// All ranks' `own`, one after another.
+template <std::size_t kCount>
+Result<std::vector<std::int64_t>> gather(Communicator& world,
+                                         const std::array<std::int64_t, kCount>& own) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()) * kCount);
+  GW_ASSIGN(Work work, world.all_gather(const_view_of(std::span<const std::int64_t>(own)),
+                                        view_of(std::span(all))));
   GW_TRY(work.wait());
   return all;
 }
 
-Result<Numbers> gather(Communicator& world, std::int64_t own) {
-  return gather(world, std::span<const std::int64_t>(&own, 1));
+// By rank: a number for its host, and its node where these are given.
+Result<Nodes> gather_hosts(GroupCommunicator& world) {
+  std::uint64_t own = shm::hash_of_host(shm::host_identity());
+  const std::vector<int> nodes = world.nodes();
+  if (!nodes.empty()) {
+    own = mix64(own + static_cast<std::uint64_t>(nodes[static_cast<std::size_t>(world.rank())]));
+  }
+  GW_ASSIGN(const auto keys, gather(world, std::array{static_cast<std::int64_t>(own)}));
+  std::vector<int> first;  // the first rank with the same key
+  for (const std::int64_t key : keys) {
+    first.push_back(static_cast<int>(std::ranges::find(keys, key) - keys.begin()));
+  }
+  return nodes_of(first);
 }
 
-// Whether the ranks are more than the processors that they may use together: each may be bound to
-// some of its own.
-Result<bool> find_crowded(Communicator& world) {
-  const auto own = shm::usable_processors();
-  GW_ASSIGN(const Numbers all, gather(world, own));
+// Whether this host's ranks are more than the processors that they may use together: each may be
+// bound to some of its own.
+Result<bool> find_crowded(Communicator& world, const std::vector<int>& local) {
+  const shm::Processors own = shm::usable_processors();
+  GW_ASSIGN(const auto all, gather(world, own));
   shm::Processors together{};
-  for (std::size_t i = 0; i < all.size(); ++i) together[i % own.size()] |= all[i];
+  for (const int r : local) {
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      together[i] |= all[static_cast<std::size_t>(r) * own.size() + i];
+    }
+  }
   int count = 0;
   for (const std::int64_t word : together) count += std::popcount(static_cast<std::uint64_t>(word));
-  return world.size() > count;
+  return std::ssize(local) > count;
 }
 
-// Null and why where this rank has no arena.
+// This rank's arena, null if it is alone on its host; and why there is to be none.
 struct Opened {
   std::shared_ptr<shm::Arena> arena;
   std::string reason;
 };
 
-Opened opened(Result<std::shared_ptr<shm::Arena>> arena) {
-  if (!arena.has_value()) return {nullptr, std::string(arena.error().message())};
-  return {std::move(arena).value(), ""};
+void take(Opened& mine, Result<std::shared_ptr<shm::Arena>> arena) {
+  if (arena.has_value()) {
+    mine.arena = std::move(arena).value();
+  } else {
+    mine.reason = arena.error().message();
+  }
 }
 
-Result<Opened> open_arena(Communicator& world, std::size_t most_bytes) {
+Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t most_bytes) {
+  const auto self = static_cast<std::size_t>(world.rank());
+  const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
+  const int count = static_cast<int>(local.size());
+  const int place = hosts.place_of[self];
   Opened mine;
-  Numbers numbers{0, -1, 0, 0};
-  if (world.rank() == 0) {
-    mine = opened(shm::Arena::create(0, world.size(), most_bytes));
-    if (mine.arena) {
-      const shm::Arena::Token token = mine.arena->token();
-      numbers = {token.pid, token.fd, token.nonce, token.bytes};
-    }
+  std::array<std::int64_t, 4> numbers{0, -1, 0, 0};
+  if (place == 0 && count > 1) take(mine, shm::Arena::create(0, count, most_bytes));
+  if (mine.arena) {
+    const shm::Arena::Token token = mine.arena->token();
+    numbers = {token.pid, token.fd, token.nonce, token.bytes};
   }
-  GW_ASSIGN(Work work, world.broadcast(view_of(std::span(numbers)), 0));
-  GW_TRY(work.wait());
-  if (world.rank() != 0 && numbers[1] >= 0) {
-    const shm::Arena::Token token{numbers[0], numbers[1], numbers[2], numbers[3]};
-    mine = opened(shm::Arena::open(token, world.rank(), world.size()));
+  GW_ASSIGN(const auto tokens, gather(world, numbers));
+  const std::int64_t* maker = tokens.data() + 4 * static_cast<std::size_t>(local[0]);
+  if (place > 0 && maker[1] >= 0) {
+    const shm::Arena::Token token{maker[0], maker[1], maker[2], maker[3]};
+    take(mine, shm::Arena::open(token, place, count));
   }
-  GW_ASSIGN(const auto successes, gather(world, mine.arena ? 1 : 0));
+  const bool good = count == 1 || mine.arena != nullptr;
+  GW_ASSIGN(const auto successes, gather(world, std::array<std::int64_t, 1>{good ? 1 : 0}));
   if (mine.arena) mine.arena->close_door();
   const auto failed = std::ranges::find(successes, 0);
-  if (failed == successes.end()) return mine;
+  if (failed == successes.end()) {
+    mine.reason.clear();
+    return mine;
+  }
   mine.arena.reset();
   if (mine.reason.empty()) {
     mine.reason =
@@ -85,29 +115,49 @@ std::unique_ptr<Communicator> without(std::unique_ptr<GroupCommunicator> world,
   return world;
 }
 
+std::size_t most_on_one(const Nodes& hosts) {
+  std::size_t most = 0;
+  for (const auto& ranks : hosts.ranks) most = std::max(most, ranks.size());
+  return most;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator> world,
                                                    std::size_t most_bytes) {
   const int size = world->size();
   if (size == 1) return std::unique_ptr<Communicator>(std::move(world));
-  if (size > ShmChannel::kMostRanks) {
+  GW_ASSIGN(const Nodes hosts, gather_hosts(*world));
+  const std::size_t most = most_on_one(hosts);
+  if (most == 1) return without(std::move(world), format("%d hosts", size));
+  if (most > static_cast<std::size_t>(ShmChannel::kMostRanks)) {
     return without(std::move(world),
-                   format("%d ranks (at most %d share memory)", size, ShmChannel::kMostRanks));
+                   format("%zu ranks (at most %d share memory)", most, ShmChannel::kMostRanks));
   }
-  const auto host = static_cast<std::int64_t>(shm::hash_of_host(shm::host_identity()));
-  GW_ASSIGN(auto hosts, gather(*world, host));
-  std::ranges::sort(hosts);
-  const auto different = std::unique(hosts.begin(), hosts.end()) - hosts.begin();
-  if (different > 1)
-    return without(std::move(world), format("%d hosts", static_cast<int>(different)));
-  GW_ASSIGN(Opened mine, open_arena(*world, most_bytes));
-  if (mine.arena == nullptr) return without(std::move(world), mine.reason);
-  world->engine()->listen_to(
-      std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(world->rank())));
-  GW_ASSIGN(const bool crowded, find_crowded(*world));
-  auto boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded);
-  return ShmCommunicator::create(std::move(world), std::move(boards));
+  GW_ASSIGN(Opened mine, open_arena(*world, hosts, most_bytes));
+  if (!mine.reason.empty()) return without(std::move(world), mine.reason);
+  const auto self = static_cast<std::size_t>(world->rank());
+  const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
+  GW_ASSIGN(const bool crowded, find_crowded(*world, local));
+  auto shared = std::make_shared<SharedHosts>(SharedHosts{hosts.node_of, nullptr});
+  if (mine.arena) {
+    world->engine()->listen_to(
+        std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(hosts.place_of[self])));
+    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded, local);
+  }
+  return over_hosts(std::move(world), shared);
+}
+
+Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicator> group,
+                                                 const std::shared_ptr<const SharedHosts>& hosts) {
+  std::vector<int> keys;
+  for (int r = 0; r < group->size(); ++r) {
+    keys.push_back(hosts->host_of[static_cast<std::size_t>(group->job_rank(r))]);
+  }
+  const Nodes here = nodes_of(keys);
+  if (most_on_one(here) == 1) return std::unique_ptr<Communicator>(std::move(group));
+  if (here.ranks.size() == 1) return ShmCommunicator::create(std::move(group), hosts->boards);
+  return TwoLevelCommunicator::create(std::move(group), hosts, here);
 }
 
 }  // namespace gradwire

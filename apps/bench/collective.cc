@@ -200,7 +200,9 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log, links));
   const std::string taken = transport_of(*job.communicator);
   const bool shared = taken.ends_with(kSharedMemory);
-  f.bench.transport = shared ? "shm" : taken.substr(0, taken.find_first_of(" :"));
+  const bool both = taken.find(kSharedInside) != std::string::npos;
+  f.bench.transport =
+      shared ? "shm" : (both ? "shm+" : "") + taken.substr(0, taken.find_first_of(" :"));
   const Status status = bench_rank(f, *job.communicator, first ? &rows : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;

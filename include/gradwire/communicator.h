@@ -266,10 +266,10 @@ class Communicator {
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options = {});
 
-// The same, but ranks that are all on one host share memory if the system lets them: collectives
-// that leave the choice of the algorithm ("auto") then read and write the tensors of the other
-// ranks instead of sending messages, and sum in rank order. describe() says what became of it.
-// Collective.
+// The same, but ranks of one host share memory if the system lets them: collectives that leave the
+// algorithm open ("auto") then read and write the tensors of the host's other ranks and sum in rank
+// order, and where there are several hosts send messages between these. describe() says what
+// became of it. Collective.
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options = {});
 
@@ -289,7 +289,7 @@ Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& s
 Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
                                        const CommunicatorOptions& options);
 
-// By backend name: "ucx" or "tcp" for messages alone; "auto" for shared memory on one host, beside
+// By backend name: "ucx" or "tcp" for messages alone; "auto" for shared memory inside hosts, beside
 // messages over UCX, or over TCP in a build without it. Collective. kUnsupported names the backends
 // of this build.
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,

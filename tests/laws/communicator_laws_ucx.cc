@@ -4,7 +4,7 @@ namespace gradwire {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLaws, process_jobs("ucx"), job_name);
-INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLoss, testing::Values("ucx"));
+INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLoss, testing::Values(ProcessJob{"ucx", 4}));
 
 }  // namespace
 }  // namespace gradwire

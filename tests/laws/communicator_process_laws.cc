@@ -18,7 +18,7 @@ using Program = std::string (*)(Communicator& world);
 
 void run(const ProcessJob& job, const std::vector<Program>& programs) {
   const auto outcomes = on_processes(
-      job.ranks, {}, 60,
+      job.ranks, {.node_of = job.node_of}, 60,
       [&](std::unique_ptr<Communicator> world) {
         for (const Program program : programs) {
           if (std::string fault = program(*world); !fault.empty()) return fault;
@@ -65,17 +65,17 @@ std::string sum_until_error(Communicator& world, const ProcessCount& begun) {
   return "no error";
 }
 
-void signal_one_of_four(const std::string& backend, int signal_number) {
+void signal_one_of_four(const ProcessJob& job, int signal_number) {
   constexpr std::size_t kVictim = 2;
   const ProcessCount begun;
   const auto outcomes = on_processes(
-      4, {.deadline_seconds = 6, .algorithm = "auto"}, 60,
+      4, {.deadline_seconds = 6, .algorithm = "auto", .node_of = job.node_of}, 60,
       [&](std::unique_ptr<Communicator> world) { return sum_until_error(*world, begun); },
       [&](const std::vector<pid_t>& pids) {
         EXPECT_TRUE(begun.await(4, 60));
         kill(pids[kVictim], signal_number);
       },
-      backend);
+      job.backend);
   ASSERT_EQ(outcomes.size(), 4u);
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
     if (r == kVictim) continue;

@@ -1,29 +1,34 @@
 // The laws of Communicator over processes: the same programs as in process, and how ranks fail when
 // one is killed or stopped. A backend gets them all by two lines in a file of its own:
 //   INSTANTIATE_TEST_SUITE_P(Name, CommunicatorProcessLaws, process_jobs("name"), job_name);
-//   INSTANTIATE_TEST_SUITE_P(Name, CommunicatorProcessLoss, testing::Values("name"));
+//   INSTANTIATE_TEST_SUITE_P(Name, CommunicatorProcessLoss, testing::Values(ProcessJob{"name",
+//   4}));
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace gradwire {
 
 struct ProcessJob {
   std::string backend;
   int ranks = 1;
+  std::vector<int> node_of = {};  // none: all on one
 };
 
 class CommunicatorProcessLaws : public testing::TestWithParam<ProcessJob> {};
-class CommunicatorProcessLoss : public testing::TestWithParam<std::string> {};
+class CommunicatorProcessLoss : public testing::TestWithParam<ProcessJob> {};
 
 inline auto process_jobs(const std::string& backend) {
   return testing::Values(ProcessJob{backend, 1}, ProcessJob{backend, 2}, ProcessJob{backend, 3},
                          ProcessJob{backend, 4});
 }
 inline std::string job_name(const testing::TestParamInfo<ProcessJob>& info) {
-  return std::to_string(info.param.ranks) + "_ranks";
+  std::string name = std::to_string(info.param.ranks) + "_ranks";
+  for (const int node : info.param.node_of) name += "_" + std::to_string(node);
+  return name;
 }
 
 }  // namespace gradwire

@@ -76,6 +76,20 @@ class Lab(unittest.TestCase):
         self.assertEqual([(row["ranks"], row["nodes"], row["wrong"]) for row in rows], [(4, 2, 0)] * 3)
         self.assertIn("4 ranks on 2 nodes", done.stdout)
 
+    def test_memory_inside_hosts_and_messages_between_them(self):
+        for operation in ("all_reduce", "broadcast", "all_gather"):
+            with tempfile.TemporaryDirectory() as folder:
+                out = pathlib.Path(folder) / "rows.jsonl"
+                done = subprocess.run([LAB, "2", "1gbit", "--ranks", "2", "--timeout", "60", "--", GRADWIRE, "bench", operation,
+                                       "--transport", "auto", "--min", "1K", "--max", "1M", "--factor", "32", "--seconds", "0.1",
+                                       "--json", str(out)], capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                rows = [json.loads(line) for line in out.read_text().splitlines()]
+            self.assertEqual([(row["ranks"], row["nodes"], row["wrong"]) for row in rows], [(4, 2, 0)] * 3)
+            for row in rows:
+                self.assertEqual((row["algorithm"], row["transport"][:4]), ("two_level", "shm+"), row)
+            self.assertIn("shared memory inside 2 hosts", done.stdout)
+
     def test_the_first_failure_is_its_status(self):
         done = lab(2, "1gbit", "sh", "-c", "test $RANK = 0 && exec sleep 100; exit 7")
         self.assertEqual(done.returncode, 7, done.stderr)
