@@ -72,6 +72,9 @@ void use_given_links(Communicator& communicator, const LinkFlags& flags) {
   for (const auto number : kNumbers) {
     if (given.*number >= 0) links.*number = given.*number;
   }
+  // They were found as multiples of the measured numbers.
+  if (given.alpha >= 0 || given.alpha_intra >= 0) links.contention = 1;
+  if (given.beta >= 0 || given.beta_intra >= 0) links.contention_beta = 1;
   communicator.use_links(links);
 }
 

@@ -151,7 +151,7 @@ TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
   std::string key;
   double alpha = 0;
   ASSERT_TRUE(std::getline(cache, heading) && cache >> key >> alpha);
-  EXPECT_EQ(heading, "gradwire links 1");
+  EXPECT_EQ(heading, "gradwire links 2");
   EXPECT_GT(alpha, 0.0);
   EXPECT_NE(alpha, 1e-5);
 }
