@@ -2,6 +2,7 @@
 #include "gradwire/aggregator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "aggregate/engine.h"
@@ -62,6 +63,18 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     return engine_->finish();
   }
 
+  Status set_learning_rate(double rate) override {
+    return follow(ScaleKind::kLearningRate, "learning rate", rate, rate >= 0);
+  }
+  Status set_loss_scale(double scale) override {
+    return follow(ScaleKind::kLossScale, "loss scale", scale, scale > 0);
+  }
+  Result<bool> skip_step(bool overflow) override {
+    GW_TRY(between_steps("skip_step()"));
+    GW_ASSIGN(const float any, engine_->largest(overflow ? 1.0F : 0.0F));
+    return any > 0;
+  }
+
   AggregateStats stats() const override {
     return engine_ == nullptr ? AggregateStats() : engine_->stats();
   }
@@ -74,16 +87,30 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   }
 
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
-    GW_TRY(start());
-    if (!engine_->between_steps()) {
-      return {Code::kInvalidArgument,
-              "aggregator: load_state() in the middle of a step; call finish() first"};
-    }
+    GW_TRY(between_steps("load_state()"));
     return reshard_state(engine_->state(), by_old_rank, communicator_->rank(),
                          communicator_->size(), *this);
   }
 
  private:
+  // Starts where nothing has started yet.
+  Status between_steps(const char* call) {
+    GW_TRY(start());
+    if (engine_->between_steps()) return {};
+    return {Code::kInvalidArgument,
+            std::string("aggregator: ") + call + " in the middle of a step; call finish() first"};
+  }
+
+  Status follow(ScaleKind kind, const char* what, double value, bool in_range) {
+    if (!in_range || !std::isfinite(value)) {
+      return {Code::kInvalidArgument,
+              format("aggregator: a %s of %g (a finite number %s wanted)", what, value,
+                     kind == ScaleKind::kLossScale ? "above 0" : "of 0 or more")};
+    }
+    GW_TRY(between_steps(what));
+    return engine_->follow(kind, value);
+  }
+
   // Ends registration: buckets, coders and the thread come to be.
   Status start() {
     if (engine_ != nullptr) return {};

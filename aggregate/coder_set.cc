@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "compress/error_feedback/ef14.h"
+#include "compress/error_feedback/feedback.h"
 #include "compress/slice_coder.h"
 
 namespace gradwire {
@@ -38,9 +38,8 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
                               method.max_payload_bytes(shape, dtype, round, size)});
     }
   }
-  if (parameter.error_feedback) {
-    GW_ASSIGN(coded.coder, make_ef14(std::move(coded.coder), shape, where, parameter.scale));
-  }
+  GW_ASSIGN(coded.coder, make_feedback(std::move(coded.coder), shape, where, parameter.feedback,
+                                       parameter.scale));
   return coded;
 }
 
@@ -98,9 +97,8 @@ std::vector<NamedTensor> coder_state(std::vector<CodedParameter>& coders) {
   std::vector<NamedTensor> all;
   for (CodedParameter& coded : coders) {
     for (NamedTensor& entry : coded.coder->state()) {
-      // The decorator lists its residual first; everything else belongs to the method.
-      const bool residual = coded.parameter->error_feedback && entry.name == "error";
-      entry.name = coded.parameter->name + (residual ? ".error" : ".coder." + entry.name);
+      const bool feedback = is_feedback_state(coded.parameter->feedback, entry.name);
+      entry.name = coded.parameter->name + (feedback ? "." : ".coder.") + entry.name;
       all.push_back(std::move(entry));
     }
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "aggregate/replica_check.h"
+#include "base/elements.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -127,10 +128,28 @@ std::vector<NamedTensor> Engine::state() {
   std::vector<NamedTensor> all;
   all.push_back({"aggregator.step",
                  TensorView(reinterpret_cast<std::byte*>(&step_), Shape::vector(1), DType::kI64)});
+  all.push_back({"aggregator.scales", view_of(std::span<double>(scales_))});
   for (Bucket& bucket : buckets_) {
     for (NamedTensor& entry : bucket.exchange->state()) all.push_back(std::move(entry));
   }
   return all;
+}
+
+Status Engine::follow(ScaleKind kind, double value) {
+  double& last = scales_[static_cast<std::size_t>(kind)];
+  if (value == 0) return {};
+  // Residuals stand for updates of the last rate; gradients come in units of the new loss scale.
+  const double factor = kind == ScaleKind::kLearningRate ? last / value : value / last;
+  if (last != 0) GW_TRY(rescale_state(state(), parameters_, kind, factor));
+  last = value;
+  return {};
+}
+
+Result<float> Engine::largest(float value) {
+  GW_ASSIGN(Work work,
+            communicator_.all_reduce(view_of(std::span<float>(&value, 1)), ReduceOp::kMax));
+  GW_TRY(work.wait());
+  return value;
 }
 
 bool Engine::is_ready(int bucket) {

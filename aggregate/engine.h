@@ -1,6 +1,7 @@
 // The aggregator's thread: runs one step after another over a fixed list of buckets.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "aggregate/exchange.h"
 #include "aggregate/pipeline.h"
 #include "aggregate/plan.h"
+#include "aggregate/rescale.h"
 #include "gradwire/aggregator.h"
 
 namespace gradwire {
@@ -41,6 +43,10 @@ class Engine final : private StepSource {
   AggregateStats stats() const;
   // Between steps only.
   std::vector<NamedTensor> state();
+  // Between steps only. A rate or scale that is in force from now on, finite and >= 0; 0 is none.
+  Status follow(ScaleKind kind, double value);
+  // Between steps only, collective: the largest `value` of all ranks.
+  Result<float> largest(float value);
   // No gradient waits for its mean: none was handed over since finish(), or all hold it.
   bool between_steps() const;
 
@@ -60,10 +66,11 @@ class Engine final : private StepSource {
   std::vector<Bucket> buckets_;
   std::span<const Parameter> parameters_;
   std::uint64_t fingerprint_;
-  std::vector<int> bucket_of_;  // by parameter
-  std::int64_t step_ = 0;       // steps finished; part of state()
-  bool agreed_ = false;         // fingerprints have been compared
-  AggregateStats per_step_;     // gradient_bytes and dense_ring_bytes of every step
+  std::vector<int> bucket_of_;      // by parameter
+  std::int64_t step_ = 0;           // steps finished; part of state()
+  std::array<double, 2> scales_{};  // by ScaleKind, the last value; 0: none. Part of state()
+  bool agreed_ = false;             // fingerprints have been compared
+  AggregateStats per_step_;         // gradient_bytes and dense_ring_bytes of every step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -4,14 +4,16 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compress/spec_reader.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::array<std::string_view, 7> kKeys{"ef",       "ef_scale",     "combine", "min_elems",
-                                                "dense_1d", "warmup_steps", "seed"};
+constexpr std::array<std::string_view, 12> kKeys{
+    "ef",      "ef_scale",  "ef_storage", "ef_eta",       "ef_beta", "ef_reset", "ef_rescale_lr",
+    "combine", "min_elems", "dense_1d",   "warmup_steps", "seed"};
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Result<Combine> read_combine(const SpecReader& reader) {
@@ -31,10 +33,69 @@ Result<bool> read_switch(const SpecReader& reader, std::string_view key, const s
   return chosen.value() == second;
 }
 
+constexpr FeedbackKind kFeedbackKinds[] = {FeedbackKind::kNone, FeedbackKind::kEf14,
+                                           FeedbackKind::kEf21, FeedbackKind::kEf21Sgdm,
+                                           FeedbackKind::kLoco};
+
+Result<FeedbackKind> read_kind(const SpecReader& reader) {
+  std::vector<std::string> names;
+  for (const FeedbackKind kind : kFeedbackKinds) names.emplace_back(to_string(kind));
+  GW_ASSIGN(const std::string text, reader.choice("ef", "none", names));
+  for (const FeedbackKind kind : kFeedbackKinds) {
+    if (text == to_string(kind)) return kind;
+  }
+  return FeedbackKind::kNone;
+}
+
+Result<ResidualStorage> read_storage(const SpecReader& reader, FeedbackKind kind) {
+  const char* usual = kind == FeedbackKind::kLoco ? "int8" : "fp32";
+  GW_ASSIGN(const std::string text, reader.choice("ef_storage", usual, {"fp32", "bf16", "int8"}));
+  if (text == "bf16") return ResidualStorage::kBf16;
+  return text == "int8" ? ResidualStorage::kInt8 : ResidualStorage::kFull;
+}
+
+// A key that another kind of error feedback reads would be a wish that nobody hears.
+Status check_feedback_keys(const Spec& spec, FeedbackKind kind) {
+  const bool residual = kind == FeedbackKind::kEf14 || kind == FeedbackKind::kLoco;
+  const bool loco = kind == FeedbackKind::kLoco;
+  const struct {
+    std::string_view key;
+    bool used;
+    std::string_view kinds;
+  } rules[] = {{"ef_storage", residual, "ef14 or ef=loco"},
+               {"ef_rescale_lr", residual, "ef14 or ef=loco"},
+               {"ef_eta", kind == FeedbackKind::kEf21Sgdm, "ef21_sgdm"},
+               {"ef_beta", loco, "loco"},
+               {"ef_reset", loco, "loco"}};
+  const SpecReader reader(spec);
+  for (const auto& rule : rules) {
+    if (!reader.has(rule.key) || rule.used) continue;
+    return {Code::kInvalidArgument,
+            "compressor '" + spec.name + "': key '" + std::string(rule.key) +
+                "' belongs to ef=" + std::string(rule.kinds) +
+                ", not to ef=" + std::string(to_string(kind)) + "; leave it out"};
+  }
+  return {};
+}
+
+Result<FeedbackOptions> read_feedback(const Spec& spec) {
+  const SpecReader reader(spec);
+  FeedbackOptions feedback;
+  GW_ASSIGN(feedback.kind, read_kind(reader));
+  GW_TRY(check_feedback_keys(spec, feedback.kind));
+  GW_ASSIGN(feedback.storage, read_storage(reader, feedback.kind));
+  GW_ASSIGN(feedback.eta, reader.number("ef_eta", feedback.eta, 0, 1));
+  GW_ASSIGN(feedback.beta, reader.number("ef_beta", feedback.beta, 0, 0.999));
+  GW_ASSIGN(feedback.reset, reader.integer("ef_reset", feedback.reset, 0, kMost));
+  GW_ASSIGN(feedback.rescale_lr, reader.boolean("ef_rescale_lr", false));
+  return feedback;
+}
+
 Result<AggregatorKeys> read_keys(const Spec& spec) {
   const SpecReader reader(spec);
   AggregatorKeys keys;
-  GW_ASSIGN(keys.error_feedback, read_switch(reader, "ef", "none", "ef14"));
+  GW_ASSIGN(keys.feedback, read_feedback(spec));
+  keys.error_feedback = keys.feedback.kind != FeedbackKind::kNone;
   GW_ASSIGN(keys.scale_feedback, read_switch(reader, "ef_scale", "auto", "none"));
   keys.scale_feedback = !keys.scale_feedback;
   GW_ASSIGN(keys.combine, read_combine(reader));
@@ -68,7 +129,8 @@ bool is_aggregator_key(std::string_view key) {
 }
 
 std::string_view aggregator_key_list() {
-  return "ef, ef_scale, combine, min_elems, dense_1d, warmup_steps, seed";
+  return "ef, ef_scale, combine, min_elems, dense_1d, warmup_steps, seed, ef_storage, ef_eta, "
+         "ef_beta, ef_reset, ef_rescale_lr";
 }
 
 Result<SplitSpec> split_spec(const SpecChain& chain) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "compress/error_feedback/feedback.h"
 #include "gradwire/registry.h"
 #include "gradwire/status.h"
 
@@ -16,7 +17,8 @@ std::string_view to_string(Combine combine);  // "auto", "sum", "gather", "sra"
 
 // Meanings and defaults: aggregator.h.
 struct AggregatorKeys {
-  bool error_feedback = false;  // ef=ef14
+  bool error_feedback = false;  // feedback.kind is not kNone
+  FeedbackOptions feedback;     // ef, ef_storage, ef_eta, ef_beta, ef_reset, ef_rescale_lr
   bool scale_feedback = true;   // ef_scale=auto
   Combine combine = Combine::kAuto;
   std::int64_t min_elems = 1024;

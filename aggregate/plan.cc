@@ -44,11 +44,19 @@ bool survives_second_encoding(const Rule& rule, const Traits& traits) {
          rule.compressor->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
 }
 
+// The owner of a chunk keeps a residual of what it encodes again, at full precision and whole; the
+// other kinds of feedback have none to keep there.
+bool takes_sra(const FeedbackOptions& feedback) {
+  return feedback.kind == FeedbackKind::kEf14 && feedback.storage == ResidualStorage::kFull;
+}
+
 Path automatic_path(const Rule& rule, const Traits& traits) {
   const bool linear = traits.exchange == Exchange::kAllReduceSum;
   const bool lossy_cast = linear && traits.elementwise && traits.payload_dtype != DType::kF32;
-  if (lossy_cast && rule.keys.error_feedback) return Path::kSra;
+  const bool one_encoding = rule.keys.error_feedback && !takes_sra(rule.keys.feedback);
+  if (lossy_cast && rule.keys.error_feedback) return one_encoding ? Path::kGather : Path::kSra;
   if (linear) return Path::kSum;
+  if (one_encoding) return Path::kGather;
   const bool vote = !traits.mean_is_average_of_own;
   return vote || !survives_second_encoding(rule, traits) ? Path::kGather : Path::kSra;
 }
@@ -64,6 +72,11 @@ Result<Path> asked_path(const Rule& rule, const Traits& traits) {
                      "write combine=gather" +
                          std::string(traits.elementwise ? " or combine=sra" : ""));
     case Combine::kSra: break;
+  }
+  if (rule.keys.error_feedback && !takes_sra(rule.keys.feedback)) {
+    return refused(rule,
+                   "combine=sra encodes sums a second time, for which only ef=ef14 with "
+                   "ef_storage=fp32 keeps a residual; write combine=gather or ef=ef14");
   }
   if (traits.elementwise) return Path::kSra;
   return refused(
@@ -170,11 +183,13 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
                       .seed = rule->seed,
                       .warmup_steps = 0,
                       .error_feedback = false,
+                      .feedback = {},
                       .scale = 1};
   if (travels_dense(*rule, grad.shape())) return parameter;
   parameter.path = rule->path;
   parameter.warmup_steps = rule->keys.warmup_steps;
   parameter.error_feedback = rule->keys.error_feedback;
+  parameter.feedback = rule->keys.feedback;
   auto verdict =
       check_pair(*rule->compressor, grad.shape(), pair_options(*rule, options.allow_unsafe));
   if (!verdict.has_value()) {

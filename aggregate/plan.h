@@ -55,6 +55,7 @@ struct Parameter {
   std::uint64_t seed = 0;
   std::int64_t warmup_steps = 0;
   bool error_feedback = false;
+  FeedbackOptions feedback = {};
   double scale = 1;  // what error feedback multiplies into each message: 1 or 1 / (1 + omega)
 };
 

@@ -5,6 +5,8 @@
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "compress/error_feedback/ef21.h"
+#include "compress/error_feedback/stored_residual.h"
 #include "device/ops.h"
 #include "gradwire/schedule.h"
 
@@ -13,7 +15,9 @@ namespace {
 
 constexpr std::string_view kError = ".error";
 constexpr std::string_view kError2 = ".error2";
+constexpr std::string_view kScales = ".error.scale";
 constexpr std::string_view kResidual = ".coder.residual";
+constexpr std::string_view kAveraged[] = {".ef21.h", ".ef21.v", kError};
 
 bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
@@ -35,16 +39,16 @@ void put(TensorView tensor, std::int64_t i, double value) {
 
 class Reshard {
  public:
-  Reshard(std::span<const std::vector<NamedTensor>> old, int rank, int size,
-          const ParameterSizes& sizes)
-      : old_(old), rank_(rank), size_(size), sizes_(sizes) {}
+  Reshard(std::span<const NamedTensor> own, std::span<const std::vector<NamedTensor>> old, int rank,
+          int size, const ParameterSizes& sizes)
+      : own_(own), old_(old), rank_(rank), size_(size), sizes_(sizes) {}
 
   // Checks, and copies only when `write`.
   Status carry(const NamedTensor& own, bool write) const {
     if (same_size()) return copy(own, rank_, write);
     if (ends_with(own.name, kError2)) return recut(own, write);
-    const bool residual = own.name.find(kResidual) != std::string::npos;
-    if (residual || ends_with(own.name, kError)) return average(own, write);
+    if (is_average(own.name)) return average(own, write);
+    if (ends_with(own.name, kScales)) return present(own);  // written with what it scales
     return copy(own, 0, write);
   }
 
@@ -75,18 +79,40 @@ class Reshard {
     return write ? copy_bytes(source.bytes(), {}, own.tensor.bytes(), {}, {}) : Status();
   }
 
+  static bool is_average(std::string_view name) {
+    if (name.find(kResidual) != std::string_view::npos) return true;
+    return std::any_of(std::begin(kAveraged), std::end(kAveraged),
+                       [name](std::string_view tail) { return ends_with(name, tail); });
+  }
+
+  Status present(const NamedTensor& own) const {
+    for (int r = 0; r < old_size(); ++r) {
+      const auto found = find(r, own, own.tensor.elems());
+      if (!found.has_value()) return found.error();
+    }
+    return {};
+  }
+
+  // What holds the scales of int8 elements; anything for other types.
+  const NamedTensor* scales_of(const NamedTensor& own) const {
+    for (const NamedTensor& entry : own_) {
+      if (entry.name == own.name + ".scale") return &entry;
+    }
+    return &own;
+  }
+
   Status average(const NamedTensor& own, bool write) const {
-    std::vector<ConstTensorView> sources;
+    const NamedTensor* scales = scales_of(own);
+    std::vector<double> sum(static_cast<std::size_t>(own.tensor.elems()));
     for (int r = 0; r < old_size(); ++r) {
       GW_ASSIGN(const ConstTensorView source, find(r, own, own.tensor.elems()));
-      sources.push_back(source);
+      GW_ASSIGN(const ConstTensorView factors, find(r, *scales, scales->tensor.elems()));
+      if (!write) continue;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += stored_value(source, factors, i);
     }
     if (!write) return {};
-    for (std::int64_t i = 0; i < own.tensor.elems(); ++i) {
-      double sum = 0;
-      for (const ConstTensorView& source : sources) sum += at(source, i);
-      put(own.tensor, i, sum / old_size());
-    }
+    for (double& x : sum) x /= old_size();
+    put_stored_values(sum, own.tensor, scales->tensor);
     return {};
   }
 
@@ -107,6 +133,7 @@ class Reshard {
     return {};
   }
 
+  std::span<const NamedTensor> own_;
   std::span<const std::vector<NamedTensor>> old_;
   int rank_;
   int size_;
@@ -130,7 +157,7 @@ Status reshard_state(std::span<const NamedTensor> own,
       }
     }
   }
-  const Reshard reshard(by_old_rank, rank, size, sizes);
+  const Reshard reshard(own, by_old_rank, rank, size, sizes);
   for (const bool write : {false, true}) {
     for (const NamedTensor& mine : own) GW_TRY(reshard.carry(mine, write));
   }

@@ -15,6 +15,8 @@ namespace gradwire {
 //   "<parameter>.error"        (1/n) sum over the n old ranks: the average residual stays
 //   "<parameter>.error2"       the old ranks' chunks joined, cut for n' ranks, times n'/n: the
 //                              residual is in units of the sum, which has n' addends from now on
+//   "<parameter>.ef21.h", ".ef21.v"  likewise; ".ef21.mean" is equal on all ranks
+//   kBF16 and kI8 residuals    decoded, averaged, rounded to nearest; ".error.scale" goes with them
 //   "<parameter>.coder.residual*"  as ".error": what a method with a feedback loop of its own keeps
 //   anything else              equal on all ranks; from old rank 0
 // `elems_of(parameter)` gives a parameter's number of elements. kInvalidArgument names the tensor

@@ -41,7 +41,9 @@ enum class RandomUse : std::uint32_t {
   kInit = 3,
   kDataOrder = 4,
   kTest = 5,
-  kHadamardSigns = 6
+  kHadamardSigns = 6,
+  kResidualRounding = 7,
+  kAtoms = 8
 };
 
 // All draws of one (seed, use, tensor, rank, stage) at one step. Element e is word e % 4 of block e

@@ -17,6 +17,10 @@ class GradientHook {
  public:
   virtual ~GradientHook() = default;
 
+  // Once per step, before its first on_gradient(): what the optimizer will multiply its gradients
+  // by.
+  virtual Status before_step(double /*learning_rate*/) { return {}; }
+
   // The gradient of parameter `index` (order of registration) is final for this step. Called once
   // per parameter and step during backward, from the last parameter down to the first. `grad` is
   // the same memory at every step; it is lent until before_optimizer_step() returns, and the hook

@@ -201,6 +201,7 @@ Result<StepReport> Trainer::step(std::int64_t step, GradientHook& hook) {
   report.lr = options_.schedule.at(options_.lr, step, total_steps_);
   const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
   const int workers = options_.ranks * options_.accumulate;
+  GW_TRY(hook.before_step(report.lr));
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {
     const int worker = options_.rank * options_.accumulate + micro;

@@ -54,6 +54,10 @@ Status DataParallelHook::start(ReplicaStart how) {
   return {};
 }
 
+Status DataParallelHook::before_step(double learning_rate) {
+  return aggregator_->set_learning_rate(learning_rate);
+}
+
 Status DataParallelHook::on_gradient(int index, TensorView, const Stream& stream) {
   return aggregator_->ready(index, stream);
 }

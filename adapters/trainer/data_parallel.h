@@ -41,6 +41,8 @@ class DataParallelHook final : public GradientHook {
   // Collective, once, before the first step.
   Status start(ReplicaStart how);
 
+  // Residuals of specs with ef_rescale_lr=true follow the rate.
+  Status before_step(double learning_rate) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
   // The means are there. Every check_every-th step compares the parameters over ranks first: a
   // replica that drifted ends the job, naming the tensor.

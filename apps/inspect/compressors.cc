@@ -186,8 +186,10 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
   }
   if (!as_json) {
     std::printf(
-        "Keys of the aggregator, legal with every method: ef=none|ef14, ef_scale=auto|none,\n"
-        "combine=auto|sum|gather|sra, min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");
+        "Keys of the aggregator, legal with every method: ef=none|ef14|ef21|ef21_sgdm|loco,\n"
+        "ef_scale=auto|none, ef_storage=fp32|bf16|int8, ef_eta=0.1, ef_beta=0.8, ef_reset=1024,\n"
+        "ef_rescale_lr=false, combine=auto|sum|gather|sra, min_elems=1024, dense_1d=true,\n"
+        "warmup_steps=0, seed=N.\n");
   }
   return 0;
 }

@@ -11,6 +11,9 @@
 //   contraction of scale s < 1             likewise, multiplied by s
 //   neither (unscaled sign)                known to fail
 //
+// The same holds for ef21, ef21_sgdm and loco: what the left column lets through, divided where it
+// says so, is a contraction, which is what each of them asks for.
+//
 // Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.
 #pragma once
 
@@ -23,13 +26,13 @@
 namespace gradwire {
 
 struct PairOptions {
-  bool error_feedback = false;  // ef=ef14
+  bool error_feedback = false;  // ef=ef14, ef21, ef21_sgdm or loco
   bool ef_scale_auto = true;    // ef_scale=auto; false: none
   bool allow_unsafe = false;
 };
 
 struct PairVerdict {
-  double scale = 1;                   // for make_ef14, and for both residuals under sra
+  double scale = 1;                   // for make_feedback(), and for both residuals under sra
   std::vector<std::string> warnings;  // for logs and reports; each names the compressor
 };
 

@@ -30,7 +30,17 @@ struct AggregateStats {
 };
 
 // The aggregator's keys in a spec's first stage, taken out before the registry sees it:
-//   ef=ef14              error feedback (default none)
+//   ef=none|ef14|ef21|ef21_sgdm|loco
+//                        error feedback (default none): what was not sent is added to the next
+//                        gradient (ef14), the result is a running mean of what was sent (ef21,
+//                        ef21_sgdm), or a forgetting ef14 with a residual of one byte (loco)
+//   ef_storage=fp32|bf16|int8
+//                        of ef14 (default fp32, which means the gradient's own type) and of loco
+//                        (default int8): how the residual is kept between steps
+//   ef_eta=0.1           of ef21_sgdm: the new gradient's share of its moving average
+//   ef_beta=0.8          of loco: the old residual's share of the new one
+//   ef_reset=1024        of loco: steps after which the residual is dropped; 0: never
+//   ef_rescale_lr=false  of ef14 and loco: the residual follows set_learning_rate()
 //   ef_scale=auto|none   divide by 1+omega where error feedback over an unbiased method needs it
 //   combine=auto|sum|gather|sra
 //                        auto: sum for linear methods, else sra for elementwise ones that keep how
@@ -69,11 +79,30 @@ class Aggregator {
   // Waits until every added gradient holds the mean over ranks. Ends the step. All must have been
   // ready.
   virtual Status finish(const Stream& stream = {}) = 0;
+  // What lies outside and the state must follow. All three: between steps only, alike on all ranks,
+  // ending registration; kInvalidArgument otherwise or for a value that is not finite or below 0.
+  //
+  // The rate of the coming step's update. Where ef_rescale_lr=true, residuals are multiplied by the
+  // last rate over this one, so that what was left over keeps the size it would have had in the
+  // parameters. 0, and the first call, change nothing. kInvalidArgument, and nothing has changed,
+  // when a residual would not be finite.
+  virtual Status set_learning_rate(double rate) = 0;
+  // What the coming step's gradients are multiplied by (mixed precision), above 0. State in their
+  // units is multiplied by this scale over the last one: residuals, ef21's, methods' own. The first
+  // call changes nothing. Errors as set_learning_rate().
+  virtual Status set_loss_scale(double scale) = 0;
+  // Collective, before the first ready() of a step: true on all ranks if any of them says
+  // `overflow`. The step is left out then: no ready(), no finish(), no update; residuals and all
+  // other state are as they were. A failed exchange fails the aggregator's communicator.
+  virtual Result<bool> skip_step(bool overflow) = 0;
   virtual AggregateStats stats() const = 0;
   // Warnings of create() and the first step: fragile or scaled pairs; for logs and reports.
   virtual std::vector<std::string> warnings() const = 0;
-  // "<parameter>.error", "<parameter>.error2", "<parameter>.coder.<name>", and "aggregator.step",
-  // the number of finished steps, which keys the random draws. Between steps only (else empty);
+  // "<parameter>.error", "<parameter>.error.scale", "<parameter>.error2",
+  // "<parameter>.ef21.<name>",
+  // "<parameter>.coder.<name>", and "aggregator.step",
+  // the number of finished steps, which keys the random draws, and "aggregator.scales": the last
+  // learning rate and loss scale, 0 where there was none. Between steps only (else empty);
   // ends registration. Views stay valid with the aggregator.
   virtual std::vector<NamedTensor> state() = 0;
   // From the state() of every old rank, in rank order, any number of them. As many as now: bit for

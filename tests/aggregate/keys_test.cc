@@ -46,6 +46,34 @@ TEST(Keys, AreTakenOutAndTheMethodKeepsItsOwnInOrder) {
   EXPECT_EQ(to_string(result.value().method), "qsgd:bits=4,bucket=64");
 }
 
+TEST(Keys, FeedbackHasItsOwn) {
+  const auto feedback = [](const std::string& text) {
+    const auto result = split(text);
+    EXPECT_TRUE(result.has_value()) << result.error().message();
+    return result.value().keys.feedback;
+  };
+  const FeedbackOptions loco = feedback("qsgd:bits=4,ef=loco,ef_beta=0.5,ef_reset=7");
+  EXPECT_EQ(loco.kind, FeedbackKind::kLoco);
+  EXPECT_EQ(loco.storage, ResidualStorage::kInt8);
+  EXPECT_EQ(loco.beta, 0.5);
+  EXPECT_EQ(loco.reset, 7);
+  EXPECT_EQ(feedback("none:ef=ef14").storage, ResidualStorage::kFull);
+  EXPECT_EQ(feedback("none:ef=ef14,ef_storage=bf16").storage, ResidualStorage::kBf16);
+  EXPECT_EQ(feedback("none:ef=ef21").kind, FeedbackKind::kEf21);
+  EXPECT_EQ(feedback("none:ef=ef21_sgdm,ef_eta=0.25").eta, 0.25);
+  EXPECT_EQ(feedback("none:ef=ef21_sgdm").eta, 0.1);
+}
+
+TEST(Keys, FeedbackKeysOfAnotherKindAreRefused) {
+  for (const std::string text :
+       {"none:ef_storage=bf16", "none:ef=ef21,ef_storage=int8", "none:ef=ef21,ef_eta=0.5",
+        "none:ef=ef14,ef_beta=0.5", "none:ef=ef14,ef_reset=9", "none:ef=ef21,ef_rescale_lr=true"}) {
+    const auto result = split(text);
+    ASSERT_FALSE(result.has_value()) << text;
+    EXPECT_THAT(std::string(result.error().message()), HasSubstr("belongs to ef="));
+  }
+}
+
 TEST(Keys, BareValuesBelongToTheMethod) {
   const auto result = split("cast:bf16,ef=none");
   ASSERT_TRUE(result.has_value());
@@ -59,7 +87,8 @@ TEST(Keys, BadValuesAreRefusedByName) {
     EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
     return std::string(result.error().message());
   };
-  EXPECT_THAT(refusal("none:ef=ef99"), HasSubstr("key 'ef' is 'ef99' (one of none, ef14 wanted)"));
+  EXPECT_THAT(refusal("none:ef=ef99"),
+              HasSubstr("key 'ef' is 'ef99' (one of none, ef14, ef21, ef21_sgdm, loco wanted)"));
   EXPECT_THAT(refusal("none:combine=ring"), HasSubstr("one of auto, sum, gather, sra wanted"));
   EXPECT_THAT(refusal("none:min_elems=-1"), HasSubstr("key 'min_elems' is '-1'"));
   EXPECT_THAT(refusal("none:dense_1d=yes"), HasSubstr("true or false wanted"));

@@ -72,6 +72,16 @@ TEST(Plan, SixteenBitSumsAndErrorFeedbackDoNotMix) {
               ElementsAre(HasSubstr("run because unsafe pairs are allowed")));
 }
 
+TEST(Plan, FeedbackWithoutASecondResidualTravelsInOneEncoding) {
+  for (const std::string ef : {"ef=ef21", "ef=ef21_sgdm", "ef=loco", "ef=ef14,ef_storage=bf16"}) {
+    EXPECT_EQ(path_of("qsgd:bits=4," + ef), Path::kGather) << ef;
+    EXPECT_EQ(path_of("cast:bf16," + ef), Path::kGather) << ef;
+    EXPECT_EQ(path_of("powersgd:rank=1," + ef), Path::kSum) << ef;
+    EXPECT_THAT(refusal("qsgd:bits=4,combine=sra," + ef), HasSubstr("write combine=gather"));
+    EXPECT_THAT(refusal("cast:bf16,combine=sum," + ef), HasSubstr("write combine="));
+  }
+}
+
 TEST(Plan, VotesAndErrorFeedbackDoNotMix) {
   EXPECT_THAT(refusal("signsgd:vote=majority,ef=ef14"), HasSubstr("ef"));
 }

@@ -74,6 +74,35 @@ TEST(Reshard, TheSameNumberOfRanksIsBitForBit) {
   EXPECT_EQ(own, old[1]);
 }
 
+TEST(Reshard, StoredResidualsAreAveragedByValue) {
+  struct Stored {
+    std::vector<std::int8_t> codes;
+    std::vector<float> scale;
+    std::vector<std::uint16_t> halves;
+    std::vector<float> h, mean;
+    std::vector<NamedTensor> views() {
+      return {{"w.error", view_of(std::span<std::int8_t>(codes))},
+              {"w.error.scale", view_of(std::span<float>(scale))},
+              {"v.error",
+               {reinterpret_cast<std::byte*>(halves.data()), Shape::vector(1), DType::kBF16}},
+              {"u.ef21.h", view_of(std::span<float>(h))},
+              {"u.ef21.mean", view_of(std::span<float>(mean))}};
+    }
+  };
+  // Values (127, -64) and (0, 127 * 3); bfloat16 1 and 2.
+  Stored one{{127, -64}, {1}, {0x3f80}, {3, 5}, {7, 7}};
+  Stored two{{0, 127}, {3}, {0x4000}, {5, 9}, {7, 7}};
+  const std::vector<std::vector<NamedTensor>> old{one.views(), two.views()};
+  Stored own{{9, 9}, {9}, {9}, {9, 9}, {9, 9}};
+  ASSERT_TRUE(reshard_state(own.views(), old, 0, 3, Sizes()).ok());
+  // Averages 63.5 and 158.5 on a grid of 158.5 / 127: 51 steps (50.88) and 127.
+  EXPECT_THAT(own.codes, ElementsAre(51, 127));
+  EXPECT_THAT(own.scale, ElementsAre(158.5F / 127));
+  EXPECT_THAT(own.halves, ElementsAre(0x3fc0));
+  EXPECT_THAT(own.h, ElementsAre(4, 7));
+  EXPECT_THAT(own.mean, ElementsAre(7, 7));
+}
+
 TEST(Reshard, WhatDoesNotFitIsRefusedByNameAndChangesNothing) {
   const auto refused = [](std::vector<State> old, int size) {
     State own{{"w.error", {9, 9, 9, 9, 9}},

@@ -80,15 +80,17 @@ TEST_P(DecoderReplay, NoInputBreaksTheDecoder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Decoders, DecoderReplay,
-    ::testing::Values(
-        "none", "cast:fp16", "cast:bf16", "topk:ratio=0.1", "topk:ratio=0.3,index=bitmap",
-        "topk:ratio=0.1,index=gaps", "topk:ratio=0.1,index=auto|qsgd:bits=4,bucket=16",
-        "qsgd:bits=4,bucket=16", "qsgd:levels=5,norm=l2", "minmax:bits=3,bucket=16",
-        "minmax:bits=2,bucket=16,spikes=1", "absmax:bits=4,bucket=16,transform=hadamard",
-        "terngrad", "terngrad:shared=false", "global_qsgd:bits=4,bucket=16", "thc:block=16",
-        "signsgd:bucket=16", "signsgd:vote=majority", "signsgd:vote=majority,zeros=1", "lossless",
-        "fp8:e4m3,block=16", "fp8:e5m2,scale=row", "mx:e4m3", "mx:e5m2", "mx:e3m2", "mx:e2m1",
-        "natural", "natural:bits=8", "onebit:bucket=16", "signum", "powersgd:rank=2"));
+    ::testing::Values("none", "cast:fp16", "cast:bf16", "topk:ratio=0.1",
+                      "topk:ratio=0.3,index=bitmap", "topk:ratio=0.1,index=gaps",
+                      "topk:ratio=0.1,index=auto|qsgd:bits=4,bucket=16", "qsgd:bits=4,bucket=16",
+                      "qsgd:levels=5,norm=l2", "minmax:bits=3,bucket=16",
+                      "minmax:bits=2,bucket=16,spikes=1",
+                      "absmax:bits=4,bucket=16,transform=hadamard", "terngrad",
+                      "terngrad:shared=false", "global_qsgd:bits=4,bucket=16", "thc:block=16",
+                      "signsgd:bucket=16", "signsgd:vote=majority", "signsgd:vote=majority,zeros=1",
+                      "lossless", "fp8:e4m3,block=16", "fp8:e5m2,scale=row", "mx:e4m3", "mx:e5m2",
+                      "mx:e3m2", "mx:e2m1", "natural", "natural:bits=8", "onebit:bucket=16",
+                      "signum", "powersgd:rank=2", "acpsgd:rank=2", "atomo:budget=2"));
 
 }  // namespace
 }  // namespace gradwire::fuzz

@@ -64,7 +64,9 @@ std::vector<std::string> methods() {
           "global_qsgd:bits=4",
           "thc",
           "powersgd:rank=2",
-          "powersgd:rank=1,warm=false"};
+          "powersgd:rank=1,warm=false",
+          "acpsgd:rank=2",
+          "atomo:budget=2"};
 }
 
 std::vector<Case> cases() {

@@ -67,6 +67,9 @@ constexpr CompressorCase kCases[] = {
     {"signum:beta=0.5"},
     {"powersgd:rank=2"},
     {"powersgd:rank=1,warm=false"},
+    {"acpsgd:rank=2"},
+    {"atomo"},
+    {"atomo:budget=1.5"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Builtin, CompressorLaws,

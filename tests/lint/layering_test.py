@@ -22,7 +22,7 @@ BELOW = {
 # Third-party headers live where their reason lives, nowhere else.
 THIRD_PARTY = {
     r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/"],
-    r"^Eigen/": ["device/cpu/", "trainer/"],
+    r"^Eigen/": ["device/cpu/", "compress/atomo/", "trainer/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
     r"^xxhash\.h$": ["comm/checked/"],
     r"^zlib\.h$": ["trainer/"],

@@ -144,6 +144,8 @@ class JobRank {
       const auto bytes = std::as_bytes(std::span(&step, 1));
       saved.back().push_back(
           {"aggregator.step", Shape::vector(1), DType::kI64, {bytes.begin(), bytes.end()}});
+      saved.back().push_back({"aggregator.scales", Shape::vector(2), DType::kF64,
+                              std::vector<std::byte>(2 * sizeof(double))});
     }
     std::vector<std::vector<NamedTensor>> by_rank;
     for (Saved& old : saved) by_rank.push_back(views(old));

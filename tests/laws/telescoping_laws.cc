@@ -1,0 +1,213 @@
+// A thousand steps of error feedback for every registered method and every way to combine that may
+// stand under it: on four ranks, saved and restored on the way, then on three. Nothing is lost: the
+// means and what is left over add up to the gradients. And what is left over stays bounded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "compress/error_feedback/legality.h"
+#include "tests/support/aggregate_job.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::ValuesIn;
+
+constexpr int kSteps = 1000;
+const Shape kShape = Shape::matrix(10, 20);
+
+struct Pair {
+  std::string method;
+  std::string combine;
+};
+void PrintTo(const Pair& pair, std::ostream* out) { *out << pair.method << " " << pair.combine; }
+
+std::unique_ptr<Compressor> make(const std::string& method) {
+  auto made = Registry::builtin().make(std::string_view(method));
+  return made.has_value() ? std::move(made).value() : nullptr;
+}
+
+// Every method with its defaults, or as given here where it has none; and some of another kind.
+std::vector<std::string> methods() {
+  const std::vector<std::string> given{"cast:bf16",
+                                       "cast:fp16",
+                                       "topk:ratio=0.05",
+                                       "topk:ratio=0.1|qsgd:bits=4,bucket=16",
+                                       "qsgd:bits=4,bucket=64",
+                                       "qsgd:bits=8",
+                                       "qsgd:levels=1,norm=l2",
+                                       "minmax:bits=2,rounding=stochastic",
+                                       "signsgd:bucket=tensor",
+                                       "powersgd:rank=1,warm=false",
+                                       "acpsgd:rank=1",
+                                       "atomo:budget=1"};
+  std::vector<std::string> all = given;
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    if (make(method.name) != nullptr) all.push_back(method.name);
+  }
+  return all;
+}
+
+bool may_stand(const Compressor& compressor) {
+  return check_pair(compressor, kShape, {.error_feedback = true}).has_value();
+}
+
+std::string spec_of(const Pair& pair) {
+  const std::size_t end = std::min(pair.method.find('|'), pair.method.size());
+  const std::string stage = pair.method.substr(0, end);
+  const char first = stage.find(':') == std::string::npos ? ':' : ',';
+  return stage + first + "combine=" + pair.combine + ",ef=ef14,min_elems=0,dense_1d=false" +
+         pair.method.substr(end);
+}
+
+// Sums of 16-bit payloads round where no residual sees it.
+bool rounds_unseen(const Pair& pair) {
+  return pair.combine == "sum" && pair.method.starts_with("cast:");
+}
+
+Job job_of(const Pair& pair, int ranks, int steps) {
+  Job job;
+  job.compressor = spec_of(pair);
+  job.tensors = {{"w", kShape}};
+  job.ranks = ranks;
+  job.steps = steps;
+  job.permute = false;
+  job.allow_unsafe = rounds_unseen(pair);
+  return job;
+}
+
+std::vector<Pair> pairs() {
+  std::vector<Pair> all;
+  for (const std::string& method : methods()) {
+    const auto compressor = make(method);
+    if (!may_stand(*compressor)) continue;
+    const Traits traits = compressor->traits();
+    all.push_back({method, "gather"});
+    if (traits.exchange == Exchange::kAllReduceSum) all.push_back({method, "sum"});
+    if (traits.elementwise) all.push_back({method, "sra"});
+  }
+  return all;
+}
+
+double length(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double value : x) sum += value * value;
+  return std::sqrt(sum);
+}
+
+// How far sums rounded in the payload's type may drift: one draw for every addition of a step.
+double unseen(const Pair& pair, double largest) {
+  const double unit = pair.method == "cast:fp16" ? 0x1p-11 : 0x1p-8;
+  return 5 * std::sqrt(4.0 * kSteps) * unit * largest * std::sqrt(kShape.elems());
+}
+
+// Of e <- p - C(p) with E|p - C(p)|^2 <= (1 - delta)|p|^2 under gradients of at most `gradient`:
+// |e| <= 2 gradient / delta (Karimireddy et al. 2019, lemma 3). A second encoding does the same to
+// gradients as large as that. Infinite where nothing is claimed for sure.
+double bound_of(const Compressor& compressor, bool twice, double gradient) {
+  const ErrorBound bound = compressor.bound(kShape);
+  const bool variance = bound.kind == ErrorBound::Kind::kVariance;
+  const double delta = !variance          ? bound.value
+                       : bound.value >= 1 ? 1 / (1 + bound.value)
+                                          : 1 - bound.value;
+  if (!(delta > 0)) return HUGE_VAL;
+  return twice ? 8 * gradient / (delta * delta) : 2 * gradient / delta;
+}
+
+class Telescoping : public ::testing::TestWithParam<Pair> {};
+
+TEST_P(Telescoping, NothingIsLostInAThousandStepsAndFromFourRanksToThree) {
+  Job four = job_of(GetParam(), 4, kSteps / 2);
+  four.restart_after = kSteps / 4;
+  const JobOutcome first = run_job(four);
+  ASSERT_TRUE(first.status.ok()) << first.status.message();
+  Job three = job_of(GetParam(), 3, kSteps / 2);
+  three.start = first.state;
+  // Other gradients than the first half's.
+  three.gradient = [](const std::string& tensor, int rank, int step, std::int64_t e) {
+    return default_gradient(tensor, rank, kSteps + step, e);
+  };
+  const JobOutcome second = run_job(three);
+  ASSERT_TRUE(second.status.ok()) << second.status.message();
+  EXPECT_EQ(first.first_difference, -1);
+  EXPECT_EQ(second.first_difference, -1);
+
+  const std::vector<double> residual = average_residual(three, second);
+  std::vector<double> gap = residual;
+  std::vector<double> total(gap.size());
+  double largest = 0;
+  for (std::size_t e = 0; e < gap.size(); ++e) {
+    total[e] = first.sum_of_averages[e] + second.sum_of_averages[e];
+    gap[e] += first.sum_of_means[e] + second.sum_of_means[e] - total[e];
+    for (const Flat& mean : first.means) {
+      largest = std::max(largest, std::abs(static_cast<double>(mean[e])));
+    }
+  }
+  const double drift = rounds_unseen(GetParam()) ? unseen(GetParam(), largest) : 0;
+  EXPECT_LE(length(gap), 1e-5 * length(total) + drift);
+  // |g| <= 1.25 an element.
+  const double gradient = 1.25 * std::sqrt(kShape.elems());
+  EXPECT_LE(length(residual),
+            bound_of(*make(GetParam().method), GetParam().combine == "sra", gradient));
+}
+
+std::string name_of(const ::testing::TestParamInfo<Pair>& info) {
+  std::string name = info.param.method + "_" + info.param.combine;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPair, Telescoping, ValuesIn(pairs()), name_of);
+
+TEST(TelescopingCovers, EveryRegisteredMethod) {
+  const auto listed = methods();
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    EXPECT_TRUE(std::any_of(
+        listed.begin(), listed.end(),
+        [&](const std::string& spec) { return spec.substr(0, spec.find(':')) == method.name; }))
+        << method.name << " has no defaults and no line in methods()";
+  }
+}
+
+// The result is the average of what all ranks believe sent, whoever joins or leaves.
+TEST(RunningMeans, AreTheAverageOfHFromFourRanksToThree) {
+  for (const std::string spec : {"topk:ratio=0.05", "signsgd:bucket=tensor", "powersgd:rank=1",
+                                 "qsgd:levels=1,norm=l2", "acpsgd:rank=1"}) {
+    for (const std::string ef : {"ef21", "ef21_sgdm"}) {
+      SCOPED_TRACE(spec + " " + ef);
+      Job job;
+      job.compressor = spec + ",min_elems=0,ef=" + ef;
+      job.tensors = {{"w", kShape}};
+      job.ranks = 4;
+      job.steps = 100;
+      job.restart_after = 50;
+      const JobOutcome first = run_job(job);
+      ASSERT_TRUE(first.status.ok()) << first.status.message();
+      job.ranks = 3;
+      job.restart_after = 0;
+      job.start = first.state;
+      const JobOutcome second = run_job(job);
+      ASSERT_TRUE(second.status.ok()) << second.status.message();
+      EXPECT_EQ(second.first_difference, -1);
+      for (std::size_t e = 0; e < second.means.back().size(); ++e) {
+        double average = 0;
+        for (const auto& state : second.state) {
+          average += static_cast<double>(state.at("w.ef21.h")[e]) / 3;
+        }
+        ASSERT_NEAR(static_cast<double>(second.means.back()[e]), average, 1e-5) << e;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing
