@@ -100,6 +100,7 @@ class ProgressEngine {
   void with_baton(const std::function<void()>& action);
   bool turn();
   void read_notes();
+  Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
   bool accept();
   bool advance_all(bool polling_alone);

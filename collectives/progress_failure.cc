@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "collectives/failure.h"
 #include "collectives/notes.h"
 #include "collectives/progress.h"
 #include "collectives/roll_call.h"
@@ -66,10 +67,26 @@ void ProgressEngine::read_notes() {
     }
     // Somebody goes on without the lost, and cannot without this rank.
     if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
-      fail(nullptr, Status(Code::kPeerLost,
-                           "rank " + std::to_string(note.from) + " has failed and shrinks"));
+      fail(nullptr, learn_losses(note.from, *heard));
     }
   }
+}
+
+// The proposal may be here before the verdict that led to it, which its sender has told by another
+// way or has from elsewhere. It names the same ranks.
+Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
+  const std::string who = "rank " + std::to_string(from);
+  if (proposal.lost.empty() || std::ranges::binary_search(proposal.lost, rank_)) {
+    return {Code::kPeerLost, who + " has failed and shrinks"};
+  }
+  for (const int rank : proposal.lost) {
+    transport_->announce(
+        {.rank = rank,
+         .reason = "reported by " + who + ": goes on without it",
+         .certain = std::ranges::find(proposal.certain, rank) != proposal.certain.end()});
+  }
+  return {Code::kPeerLost, ranks_text(proposal.lost) + " lost in an operation of " + who +
+                               ", which goes on without"};
 }
 
 // A proposal told again that led to this engine.
