@@ -212,12 +212,21 @@ Result<Settings> read_settings(const SettingsOptions& options) {
   if (const auto status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
     return error("reading its configuration", status);
   settings.config.reset(config);
+  if (options.tcp_alone) {
+    if (by_user || user_value("TLS")) {
+      return Status(Code::kUnsupported, "ucx: the environment chooses transports or devices");
+    }
+    const ucs_status_t status = ucp_config_modify(config, "TLS", "tcp,self");
+    if (status != UCS_OK) return error("UCX_TLS=tcp,self", status);
+  }
   const bool rdma = std::ranges::any_of(present, [&](const Device& one) {
     return one.kind == Device::Kind::kRdma &&
            std::ranges::find(settings.devices.taken, one.name) != settings.devices.taken.end();
   });
   Maker maker(settings, rdma);
-  for (const Wish& wish : kWishes) maker.make(wish);
+  for (const Wish& wish : kWishes) {
+    if (!options.tcp_alone || wish.table != Table::kSharedMemory) maker.make(wish);
+  }
   take_interfaces(maker, settings, !options.interfaces.empty());
   return settings;
 }

@@ -35,6 +35,7 @@ std::string_view to_string(Setting::Source source);
 
 struct SettingsOptions {
   std::string interfaces;  // as for choose_devices()
+  bool tcp_alone = false;  // no shared memory, no RDMA
 };
 
 struct Settings {
@@ -47,7 +48,8 @@ struct Settings {
 };
 
 // Everything that is to be different from UCX's defaults. What the user has set in the environment
-// stays. kInvalidArgument for interfaces that are not there.
+// stays. kInvalidArgument for interfaces that are not there; kUnsupported for tcp_alone where the
+// user chose transports or devices.
 Result<Settings> read_settings(const SettingsOptions& options = {});
 
 // "1.13.1": the library that runs, which need not be the one that was compiled against.

@@ -45,26 +45,47 @@ Status Worker::start(const SettingsOptions& options) {
   GW_ASSIGN(Settings settings, read_settings(options));
   settings_ = std::move(settings.list);
   devices_ = std::move(settings.devices);
+  GW_ASSIGN(context_, make_context(settings.config.get()));
+  GW_ASSIGN(data_, make_half(context_));
+  return start_control(options);
+}
+
+// A machine without TCP, or a user who chose transports, leaves control messages where data goes.
+Status Worker::start_control(SettingsOptions options) {
+  options.tcp_alone = true;
+  const Result<Settings> settings = read_settings(options);
+  if (settings.has_value()) {
+    const Result<ucp_context_h> made = make_context(settings.value().config.get());
+    if (made.has_value()) control_context_ = made.value();
+  }
+  if (control_context_ != nullptr) {
+    Result<Half> half = make_half(control_context_);
+    if (half.has_value()) {
+      control_ = half.value();
+      return {};
+    }
+  }
+  GW_ASSIGN(control_, make_half(context_));
+  return {};
+}
+
+Result<ucp_context_h> Worker::make_context(const ucp_config_t* config) {
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "gradwire";
-  ucs_status_t status = ucp_init(&params, settings.config.get(), &context_);
-  if (status != UCS_OK) {
-    context_ = nullptr;
-    return error("ucp_init", status);
-  }
-  GW_ASSIGN(data_, make_half());
-  GW_ASSIGN(control_, make_half());
-  return {};
+  ucp_context_h context = nullptr;
+  const ucs_status_t status = ucp_init(&params, config, &context);
+  if (status != UCS_OK) return error("ucp_init", status);
+  return context;
 }
 
-Result<Worker::Half> Worker::make_half() const {
+Result<Worker::Half> Worker::make_half(ucp_context_h context) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   Half half;
-  ucs_status_t status = ucp_worker_create(context_, &params, &half.handle);
+  ucs_status_t status = ucp_worker_create(context, &params, &half.handle);
   if (status != UCS_OK) return error("ucp_worker_create", status);
   status = ucp_worker_get_efd(half.handle, &half.arrivals_fd);
   if (status == UCS_OK) return half;
@@ -75,6 +96,7 @@ Result<Worker::Half> Worker::make_half() const {
 Worker::~Worker() {
   drop_data();
   if (control_.handle != nullptr) ucp_worker_destroy(control_.handle);
+  if (control_context_ != nullptr) ucp_cleanup(control_context_);
   if (context_ != nullptr) ucp_cleanup(context_);
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
@@ -91,7 +113,7 @@ void Worker::drop_data() {
 }
 
 Status Worker::renew_data() {
-  GW_ASSIGN(data_, make_half());
+  GW_ASSIGN(data_, make_half(context_));
   return {};
 }
 

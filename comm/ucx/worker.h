@@ -1,8 +1,11 @@
-// One UCX context with two workers, and how a thread sleeps on them.
+// Two workers of UCX, and how a thread sleeps on them.
 //
 // One worker carries data and one control messages, so that the former can be given up as a whole
 // when UCX will not let go of the memory of a receive (the rest of a message from a stopped rank
-// may still come), while heartbeats go on.
+// may still come), while heartbeats go on. Control messages take TCP where they may: all ranks of a
+// host write into one queue of UCX's shared memory, and one that is killed or stopped between
+// taking a place there and filling it keeps its reader from everything that comes later, of
+// whichever rank.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -25,7 +28,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  ucp_context_h context() const { return context_; }
+  ucp_context_h context() const { return context_; }  // of the data worker
   // What UCX was told, and the interfaces that it was given.
   const std::vector<Setting>& settings() const { return settings_; }
   const DeviceChoice& devices() const { return devices_; }
@@ -57,7 +60,9 @@ class Worker {
   };
   Worker() = default;
   Status start(const SettingsOptions& options);
-  Result<Half> make_half() const;
+  Status start_control(SettingsOptions options);
+  static Result<ucp_context_h> make_context(const ucp_config_t* config);
+  static Result<Half> make_half(ucp_context_h context);
   static Result<std::string> address(const Half& half);
   static bool drain(const Half& half);
   // False: something has come meanwhile.
@@ -67,6 +72,7 @@ class Worker {
   std::vector<Setting> settings_;
   DeviceChoice devices_;
   ucp_context_h context_ = nullptr;
+  ucp_context_h control_context_ = nullptr;  // null: control messages share context_
   Half data_;
   Half control_;
   int turns_ = 0;
