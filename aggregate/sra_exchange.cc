@@ -195,16 +195,41 @@ class SraExchange final : public BucketExchange {
     const Range own = chunk(part, rank_);
     const Range slot = results_.slots[me()][t];
     const std::int64_t start = results_.slots[me()][0].begin;
-    GW_TRY(pack(part, part.acc, own, 1, at(send_, {slot.begin - start, slot.end - start})));
+    const ByteSpan wire = at(send_, {slot.begin - start, slot.end - start});
+    if (folds(part)) return fold_chunks(t, wire);
+    GW_TRY(pack(part, part.acc, own, 1, wire));
     if (!part.parameter->error_feedback) return {};
     return copy_bytes(part.acc.bytes(), {}, part.error2.bytes(), {}, {});
+  }
+
+  // Whether sums go straight from the ranks' payloads into the result's.
+  static bool folds(const Part& part) {
+    return part.format->folds() && !part.vote && !part.parameter->error_feedback &&
+           part.parameter->scale == 1;
+  }
+
+  Status fold_chunks(std::size_t t, ByteSpan wire) {
+    Part& part = parts_[t];
+    const Range own = chunk(part, rank_);
+    std::vector<Addend> addends;
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) {
+        addends.push_back({part.parameter->grad.slice(own.begin, own.size()), {}, {}});
+      } else {
+        const ByteSpan chunk = at(receive_, received_.slots[static_cast<std::size_t>(r)][t]);
+        addends.push_back({{}, chunk, slice(part, r, 0, own)});
+      }
+    }
+    const Result<std::size_t> wrote =
+        part.format->fold(addends, own.size(), slice(part, rank_, 1, own), wire, {});
+    return wrote.has_value() ? Status() : wrote.error().with_context("chunks by rank");
   }
 
   // acc = own values and the received ones in rank order, + error2.
   Status add_chunks(std::size_t t) {
     Part& part = parts_[t];
     const Range own = chunk(part, rank_);
-    if (own.size() == 0) return {};
+    if (own.size() == 0 || folds(part)) return {};
     for (int r = 0; r < size_; ++r) {
       GW_TRY(r == rank_ ? add_own(part, own, r == 0) : add_received(part, t, own, r));
     }

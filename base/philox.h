@@ -10,9 +10,10 @@
 namespace gradwire {
 
 // Four 32-bit words for a 128-bit counter and a 64-bit key.
+template <int Rounds = 10>
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < Rounds; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
     counter = {
@@ -57,10 +58,12 @@ class RandomStream {
                     static_cast<std::uint64_t>(use) << 8 | static_cast<std::uint64_t>(stage)))),
         step_(step) {}
 
+  template <int Rounds = 10>
   constexpr std::array<std::uint32_t, 4> block(std::uint64_t index) const {
-    return philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                       static_cast<std::uint32_t>(step_), static_cast<std::uint32_t>(step_ >> 32)},
-                      {static_cast<std::uint32_t>(key_), static_cast<std::uint32_t>(key_ >> 32)});
+    return philox4x32<Rounds>(
+        {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+         static_cast<std::uint32_t>(step_), static_cast<std::uint32_t>(step_ >> 32)},
+        {static_cast<std::uint32_t>(key_), static_cast<std::uint32_t>(key_ >> 32)});
   }
   constexpr std::uint32_t word(std::uint64_t element) const {
     return block(element / 4)[element % 4];

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "compress/qsgd/code_packing.h"
+#include "compress/simd/nibbles.h"
 
 namespace gradwire {
 
@@ -20,6 +21,8 @@ inline void write_codes(int bits, std::uint8_t* codes, std::size_t count, std::b
   const std::size_t groups = count / 8;
   if (bits == 1) {
     pack_groups<1>(codes, groups, bytes);
+  } else if (bits == 4) {
+    cpu::pack_nibbles(codes, 4 * groups, bytes);
   } else {
     pack_codes(bits, codes, groups, bytes);
   }
@@ -43,6 +46,8 @@ inline void write_codes(int bits, std::uint8_t* codes, std::size_t count, std::b
   const std::size_t groups = count / 8;
   if (bits == 1) {
     unpack_groups<1>(bytes, groups, codes);
+  } else if (bits == 4) {
+    cpu::unpack_nibbles(bytes, 4 * groups, codes);
   } else {
     unpack_codes(bits, bytes, groups, codes);
   }

@@ -36,6 +36,14 @@ Status check_tensor(std::string_view what, ConstTensorView tensor, std::int64_t 
                                      std::string(to_string(dtype)).c_str())};
 }
 
+Status check_feedback(std::string_view method, ConstTensorView src, const Feedback& feedback,
+                      DType dtype) {
+  const std::string name(method);
+  GW_TRY(check_tensor(name + ": src", src, src.elems(), dtype));
+  GW_TRY(check_tensor(name + ": residual", feedback.residual, src.elems(), dtype));
+  return check_tensor(name + ": next", feedback.next, src.elems(), dtype);
+}
+
 Status check_room(std::string_view what, std::size_t room, std::size_t wanted) {
   if (room >= wanted) return {};
   return {Code::kInvalidArgument,

@@ -18,6 +18,11 @@ Status check_placement(std::string_view method, const Compressor::Placement& whe
 // method and argument: "topk: grad".
 Status check_tensor(std::string_view what, ConstTensorView tensor, std::int64_t elems, DType dtype);
 
+// kInvalidArgument unless src, feedback.residual and feedback.next are tensors of `dtype` of one
+// size.
+Status check_feedback(std::string_view method, ConstTensorView src, const Feedback& feedback,
+                      DType dtype);
+
 // kInvalidArgument unless a buffer of `room` bytes takes `wanted`.
 Status check_room(std::string_view what, std::size_t room, std::size_t wanted);
 

@@ -1,5 +1,6 @@
 #include "compress/slice_coder.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,12 +21,24 @@ class SliceCoder final : public Coder {
     GW_TRY(check_tensor("slices: grad", grad, elems_, where_.dtype));
     grad_ = grad;
     step_ = step;
+    feedback_.reset();
     payloads_.clear();
+    return {};
+  }
+
+  bool takes_feedback() const override { return format_->takes_feedback(); }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(begin(grad, step, stream));
+    feedback_ = feedback;
     return {};
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("slices", round, 1));
+    if (feedback_.has_value()) {
+      return format_->pack_with_feedback(grad_, *feedback_, slice_of(where_.rank), payload, stream);
+    }
     return format_->pack(grad_, slice_of(where_.rank), payload, stream);
   }
 
@@ -74,6 +87,7 @@ class SliceCoder final : public Coder {
   Compressor::Placement where_;
   ConstTensorView grad_;
   std::uint64_t step_ = 0;
+  std::optional<Feedback> feedback_;
   std::vector<ConstByteSpan> payloads_;
 };
 

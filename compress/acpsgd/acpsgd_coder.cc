@@ -39,7 +39,7 @@ class AcpSgdCoder final : public Coder {
     left_ = step % 2 == 0;
     basis_ = left_ ? q_ : p_;
     own_.resize(left_ ? p_.size() : q_.size());
-    if (!dense()) cpu::orthonormalise<T>(basis_, thin_.r, random(kFresh));
+    if (!dense()) cpu::orthonormalise<T>(basis_, thin_.r, random(kFresh), scratch_);
     turn_ = Turn::kEncode;
     return {};
   }
@@ -48,7 +48,7 @@ class AcpSgdCoder final : public Coder {
     GW_TRY(check_turn("encode", turn_ != Turn::kBegin && round == 0));
     if (dense()) return write(grad_, payload);
     if (left_) {
-      cpu::times<T>(grad_, basis_, thin_, own_);
+      cpu::times<T>(Corrected<T>(grad_), basis_, thin_, own_, nullptr);
     } else {
       cpu::transposed_times<T>(grad_, basis_, thin_, own_);
     }
@@ -153,8 +153,9 @@ class AcpSgdCoder final : public Coder {
   bool left_ = true;  // this step finds P
   Turn turn_ = Turn::kBegin;
   std::vector<T> basis_;  // the other factor, orthonormal
-  std::vector<T> own_;    // this rank's factor
-  std::vector<T> mean_;   // the average factor; of dense tensors the mean
+  std::vector<double> scratch_;
+  std::vector<T> own_;   // this rank's factor
+  std::vector<T> mean_;  // the average factor; of dense tensors the mean
 };
 
 }  // namespace

@@ -20,6 +20,13 @@ bool is_finite(T x) {
   return std::abs(x) <= std::numeric_limits<T>::max();
 }
 
+template <typename T>
+bool all_finite(const std::vector<T>& values) {
+  bool finite = true;
+  for (const T x : values) finite &= is_finite(x);
+  return finite;
+}
+
 // out = a + b. True when every element is finite.
 template <typename T>
 bool add(std::span<const T> a, std::span<const T> b, std::span<T> out) {
@@ -50,23 +57,33 @@ class Ef14 final : public Coder {
       : inner_(std::move(inner)),
         shape_(shape),
         scale_(static_cast<T>(scale)),
+        fused_(inner_->takes_feedback()),
         error_(static_cast<std::size_t>(shape.elems())),
         p_(error_.size()),
-        own_(error_.size()) {}
+        own_(fused_ ? 0 : error_.size()) {}
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
     begun_ = false;
     GW_TRY(check_tensor("error feedback: grad", grad, shape_.elems(), DTypeOf<T>::kValue));
     const auto g = grad.empty() ? std::span<const T>() : elements<T>(grad);
-    if (!add<T>(g, error_, p_)) return not_finite(g);
-    GW_TRY(inner_->begin(view(p_), step, stream));
+    if (fused_) {
+      grad_ = g;
+      GW_TRY(inner_->begin_with_feedback(
+          grad, {view(error_), view(p_), static_cast<double>(scale_)}, step, stream));
+    } else {
+      if (!add<T>(g, error_, p_)) return not_finite(g);
+      GW_TRY(inner_->begin(view(p_), step, stream));
+    }
     begun_ = true;
     return {};
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_begun("encode"));
-    return inner_->encode(round, payload, stream);
+    Result<std::size_t> count = inner_->encode(round, payload, stream);
+    if (count.has_value() || !fused_) return count;
+    begun_ = false;
+    return add<T>(grad_, error_, p_) ? std::move(count) : not_finite(grad_);
   }
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
@@ -79,14 +96,19 @@ class Ef14 final : public Coder {
     if (!own.empty()) {
       GW_TRY(check_tensor("error feedback: own", own, shape_.elems(), DTypeOf<T>::kValue));
     }
-    GW_TRY(inner_->finish(mean, view(own_), stream));
-    begun_ = false;
-    if (!subtract_scaled<T>(own_, scale_, p_)) return overflowed();
-    std::copy(p_.begin(), p_.end(), error_.begin());
-    if (scale_ != T{1} && !mean.empty()) {
-      for (T& x : elements<T>(mean)) x *= scale_;
+    if (fused_) {
+      begun_ = false;
+      const Status status = inner_->finish(mean, own, stream);
+      if (!status.ok()) return all_finite(p_) ? status : overflowed();
+      if (!own.empty()) multiply(own);
+    } else {
+      GW_TRY(inner_->finish(mean, view(own_), stream));
+      begun_ = false;
+      if (!subtract_scaled<T>(own_, scale_, p_)) return overflowed();
+      if (!own.empty()) std::copy(own_.begin(), own_.end(), elements<T>(own).begin());
     }
-    if (!own.empty()) std::copy(own_.begin(), own_.end(), elements<T>(own).begin());
+    std::swap(p_, error_);
+    if (!mean.empty()) multiply(mean);
     return {};
   }
 
@@ -99,6 +121,11 @@ class Ef14 final : public Coder {
  private:
   TensorView view(std::vector<T>& data) const {
     return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
+  }
+
+  void multiply(TensorView values) const {
+    if (scale_ == T{1}) return;
+    for (T& x : elements<T>(values)) x *= scale_;
   }
 
   Status check_begun(const char* call) const {
@@ -120,18 +147,19 @@ class Ef14 final : public Coder {
     std::size_t i = 0;
     while (is_finite(p_[i])) ++i;
     return {Code::kInvalidArgument,
-            format("error feedback: the new residual of element %zu of %s is %g (what was sent "
-                   "decodes to %g; finite numbers wanted); the residual is kept as it was",
-                   i, to_string(shape_).c_str(), static_cast<double>(p_[i]),
-                   static_cast<double>(own_[i]))};
+            format("error feedback: the new residual of element %zu of %s is %g (finite numbers "
+                   "wanted: the method's range overflowed); the residual is kept as it was",
+                   i, to_string(shape_).c_str(), static_cast<double>(p_[i]))};
   }
 
   std::unique_ptr<Coder> inner_;
   Shape shape_;
   T scale_;
+  bool fused_;  // inner_ adds the residual and computes the next one
+  std::span<const T> grad_;
   std::vector<T> error_;
   std::vector<T> p_;    // lent to inner_ from begin() to finish(); then the new residual
-  std::vector<T> own_;  // a tensor of its own: inner_'s own must not be the memory it was given
+  std::vector<T> own_;  // unless fused: inner_'s own must not be the memory that it was given
   bool begun_ = false;
 };
 

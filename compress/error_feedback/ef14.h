@@ -25,9 +25,12 @@ namespace gradwire {
 // have Traits::mean_is_average_of_own (error_feedback/legality.h decides which pairs are sound). 0
 // < scale <= 1: 1/(1+omega) for unbiased methods with omega >= 1, else 1.
 //
-// begin(): kInvalidArgument, naming the element, when gradient + residual is not finite: one NaN in
-// e would stay for ever. finish(): the same when the new residual is not finite (the method's range
-// overflowed). Both leave e as it was, and so does a step that ends before finish().
+// begin(), or encode() where `inner` takes the residual into its own pass (Coder::takes_feedback):
+// kInvalidArgument, naming the element, when gradient + residual is not finite: one NaN in e would
+// stay for ever. finish(): the same when the new residual is not finite (the method's range
+// overflowed). All leave e as it was, and so does a step that ends before finish(): the new
+// residual is written elsewhere, and the two change places at the end.
+// Memory, in tensors of the gradient's size: 2 where inner takes the residual, else 3.
 // state(): "error" (the opened shape), then the inner coder's.
 Result<std::unique_ptr<Coder>> make_ef14(std::unique_ptr<Coder> inner, const Shape& shape,
                                          const Compressor::Placement& where, double scale = 1);

@@ -20,7 +20,8 @@
 //   round 0 := value{a}{r}     column 0 of P_i, then column 1, ...; 1-d: the elements
 //   round 1 := value{c}{r}     column 0 of Q_i, then column 1, ...; 1-d: nothing
 //
-// Columns are made orthonormal in double, each matrix by itself, by Gram-Schmidt run twice. A
+// Columns are made orthonormal in double, each matrix by itself, by Cholesky-QR, or
+// Gram-Schmidt run twice where they are close to dependent. A
 // column without a part of its own (zero matrices, rank below r) is replaced by a random direction,
 // drawn alike by all ranks: results stay finite, a zero matrix gives zeros, and a direction that
 // has once vanished comes back as soon as gradients have it (Q = 0 would otherwise stay 0 for

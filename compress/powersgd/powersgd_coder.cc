@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/elements.h"
@@ -38,8 +39,21 @@ class PowerSgdCoder final : public Coder {
     GW_TRY(check_tensor("powersgd: grad", grad, elems_, DTypeOf<T>::kValue));
     grad_ = grad.empty() ? std::span<const T>() : elements<T>(grad);
     step_ = step;
+    matrix_ = grad_;
+    feedback_.reset();
     absorbed_ = 0;
     if (!warm_) draw_start(step);
+    return {};
+  }
+
+  bool takes_feedback() const override { return !dense(); }
+  // next holds gradient + residual until finish().
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(check_feedback("powersgd", grad, feedback, DTypeOf<T>::kValue));
+    GW_TRY(begin(grad, step, stream));
+    feedback_ = feedback;
+    matrix_ = elements<T>(feedback.next);
     return {};
   }
 
@@ -47,10 +61,10 @@ class PowerSgdCoder final : public Coder {
     GW_TRY(check_turn("encode", round));
     if (dense()) return write(round == 0 ? grad_ : std::span<const T>(), payload);
     if (round == 0) {
-      cpu::times<T>(grad_, q_, thin_, p_);
+      GW_TRY(multiply());
       return write(p_, payload);
     }
-    cpu::transposed_times<T>(grad_, p_, thin_, own_q_);
+    cpu::transposed_times<T>(matrix_, p_, thin_, own_q_);
     return write(own_q_, payload);
   }
 
@@ -61,7 +75,7 @@ class PowerSgdCoder final : public Coder {
     }
     if (round == 0) {
       GW_TRY(read(payloads[0], "P", p_));
-      if (!dense()) cpu::orthonormalise<T>(p_, thin_.r, random(kFresh, step_));
+      if (!dense()) cpu::orthonormalise<T>(p_, thin_.r, random(kFresh, step_), scratch_);
     } else {
       GW_TRY(read(payloads[0], "Q", mean_q_));
       divide(mean_q_);
@@ -82,6 +96,10 @@ class PowerSgdCoder final : public Coder {
       std::copy(p_.begin(), p_.end(), elements<T>(mean).begin());
       return {};
     }
+    if (feedback_ && !cpu::take_product_away<T>(p_, own_q_, thin_, static_cast<T>(feedback_->scale),
+                                                elements<T>(feedback_->next))) {
+      return {Code::kInvalidArgument, "powersgd: the new residual is not finite"};
+    }
     if (!own.empty()) cpu::product<T>(p_, own_q_, thin_, elements<T>(own));
     cpu::product<T>(p_, mean_q_, thin_, elements<T>(mean));
     if (warm_) std::copy(mean_q_.begin(), mean_q_.end(), q_.begin());
@@ -96,6 +114,18 @@ class PowerSgdCoder final : public Coder {
   }
 
  private:
+  // P_i of this step. An element that is not finite leaves its row of P so.
+  Status multiply() {
+    if (!feedback_) {
+      cpu::times<T>(Corrected<T>(grad_), q_, thin_, p_, nullptr);
+      return {};
+    }
+    cpu::times<T>(Corrected<T>(grad_, elements<T>(feedback_->residual).data()), q_, thin_, p_,
+                  elements<T>(feedback_->next).data());
+    if (std::all_of(p_.begin(), p_.end(), [](T x) { return std::isfinite(x); })) return {};
+    return {Code::kInvalidArgument, "powersgd: P of gradient + residual is not finite"};
+  }
+
   bool dense() const { return thin_.r == 0; }
 
   RandomStream random(int stage, std::uint64_t step) const {
@@ -146,12 +176,15 @@ class PowerSgdCoder final : public Coder {
   bool warm_;
   Compressor::Placement where_;
   std::span<const T> grad_;
+  std::span<const T> matrix_;  // what is compressed: grad_, or feedback_'s next
+  std::optional<Feedback> feedback_;
   std::uint64_t step_ = 0;
   int absorbed_ = -1;      // rounds of this step; -1: no step
   std::vector<T> q_;       // Q^T of this step
   std::vector<T> own_q_;   // Q_i^T
   std::vector<T> mean_q_;  // Q'^T
-  std::vector<T> p_;       // P^T, then orthonormal; of dense tensors the sum
+  std::vector<double> scratch_;
+  std::vector<T> p_;  // P^T, then orthonormal; of dense tensors the sum
 };
 
 }  // namespace

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "base/philox.h"
+#include "compress/corrected.h"
 
 namespace gradwire::cpu {
 
@@ -16,9 +18,10 @@ struct ThinShape {
   std::size_t r = 0;  // directions
 };
 
-// pt = (M Q)^T.
+// pt = (M Q)^T. With `sums`, of M's size, M = grad + residual also goes there.
 template <typename T>
-void times(std::span<const T> m, std::span<const T> qt, const ThinShape& shape, std::span<T> pt);
+void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::span<T> pt,
+           T* sums);
 
 // qt = P^T M.
 template <typename T>
@@ -29,9 +32,16 @@ void transposed_times(std::span<const T> m, std::span<const T> pt, const ThinSha
 template <typename T>
 void product(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape, std::span<T> m);
 
-// Makes the `count` <= length rows of (count, length) orthonormal, in order, in double. Rows that
-// depend on earlier ones become random directions of `fresh`. Requires finite values.
+// next -= own_scale * P Q^T. False when an element of next is not finite then.
 template <typename T>
-void orthonormalise(std::span<T> rows, std::size_t count, const RandomStream& fresh);
+bool take_product_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape,
+                       T own_scale, std::span<T> next);
+
+// Makes the `count` <= length rows of (count, length) orthonormal, in order, in double. Rows that
+// depend on earlier ones become random directions of `fresh`. Requires finite values. `scratch` is
+// kept between calls for its memory.
+template <typename T>
+void orthonormalise(std::span<T> rows, std::size_t count, const RandomStream& fresh,
+                    std::vector<double>& scratch);
 
 }  // namespace gradwire::cpu

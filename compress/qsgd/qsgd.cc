@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
@@ -34,18 +35,22 @@ class QsgdFormat final : public WireFormat {
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream&) override {
     GW_TRY(check_tensor("qsgd: src", src, src.elems(), dtype_));
-    const std::size_t count = bytes(src.elems(), slice.stage);
-    GW_TRY(check_room("qsgd: payload", wire.size(), count));
-    if (src.empty()) return count;
-    const RandomStream draws(seed_, RandomUse::kDither, slice.tensor, slice.rank, slice.stage,
-                             slice.step);
-    const auto first = static_cast<std::uint64_t>(slice.first);
-    if (dtype_ == DType::kF64) {
-      cpu::qsgd_encode<double>(grid_, draws, first, elements<double>(src), wire.first(count));
-    } else {
-      cpu::qsgd_encode<float>(grid_, draws, first, elements<float>(src), wire.first(count));
-    }
-    return count;
+    return dtype_ == DType::kF64 ? encode<double>(src, nullptr, slice, wire)
+                                 : encode<float>(src, nullptr, slice, wire);
+  }
+  bool takes_feedback() const override { return true; }
+  Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
+                                         const Slice& slice, ByteSpan wire,
+                                         const Stream&) override {
+    GW_TRY(check_feedback("qsgd", src, feedback, dtype_));
+    return dtype_ == DType::kF64 ? encode<double>(src, &feedback, slice, wire)
+                                 : encode<float>(src, &feedback, slice, wire);
+  }
+  bool folds() const override { return true; }
+  Result<std::size_t> fold(std::span<const Addend> addends, std::int64_t elems, const Slice& sum,
+                           ByteSpan wire, const Stream&) override {
+    return dtype_ == DType::kF64 ? fold_typed<double>(addends, elems, sum, wire)
+                                 : fold_typed<float>(addends, elems, sum, wire);
   }
   Status unpack(ConstByteSpan wire, const Slice&, TensorView dst, const Stream&) override {
     return decode(wire, false, dst);
@@ -55,6 +60,45 @@ class QsgdFormat final : public WireFormat {
   }
 
  private:
+  template <typename T>
+  Result<std::size_t> encode(ConstTensorView src, const Feedback* feedback, const Slice& slice,
+                             ByteSpan wire) const {
+    const std::size_t count = bytes(src.elems(), slice.stage);
+    GW_TRY(check_room("qsgd: payload", wire.size(), count));
+    if (src.empty()) return count;
+    const RandomStream draws = draws_of(slice);
+    const Corrected<T> p(elements<T>(src),
+                         feedback == nullptr ? nullptr : elements<T>(feedback->residual).data());
+    GW_TRY(cpu::qsgd_encode<T>(grid_, draws, static_cast<std::uint64_t>(slice.first), p,
+                               feedback == nullptr ? nullptr : elements<T>(feedback->next).data(),
+                               static_cast<T>(feedback == nullptr ? 1.0 : feedback->scale),
+                               wire.first(count)));
+    return count;
+  }
+  template <typename T>
+  Result<std::size_t> fold_typed(std::span<const Addend> addends, std::int64_t elems,
+                                 const Slice& sum, ByteSpan wire) const {
+    const std::size_t count = bytes(elems, sum.stage);
+    GW_TRY(check_room("qsgd: payload", wire.size(), count));
+    if (elems == 0) return count;
+    if (addends.empty()) return Status(Code::kInvalidArgument, "qsgd: no addends");
+    std::vector<QsgdAddend<T>> parts;
+    for (const Addend& addend : addends) {
+      if (addend.values.empty()) {
+        GW_TRY(check_length("qsgd", addend.wire.size(), count));
+        parts.push_back({nullptr, addend.wire});
+      } else {
+        GW_TRY(check_tensor("qsgd: addend", addend.values, elems, dtype_));
+        parts.push_back({elements<T>(addend.values).data(), {}});
+      }
+    }
+    GW_TRY(cpu::qsgd_fold<T>(grid_, draws_of(sum), static_cast<std::uint64_t>(sum.first), parts,
+                             static_cast<std::size_t>(elems), wire.first(count)));
+    return count;
+  }
+  RandomStream draws_of(const Slice& slice) const {
+    return {seed_, RandomUse::kDither, slice.tensor, slice.rank, slice.stage, slice.step};
+  }
   Status decode(ConstByteSpan wire, bool add, TensorView dst) const {
     GW_TRY(check_tensor("qsgd: dst", dst, dst.elems(), dtype_));
     GW_TRY(check_length("qsgd", wire.size(), bytes(dst.elems(), 0)));

@@ -9,14 +9,15 @@
 //   code    := level (b - 1 bits, 0 ... s, low bits first) sign (1 bit)
 //
 // b = 1 + ceil(log2(s + 1)); bits=b means s = 2^(b-1) - 1. An element of a bucket of norm N decodes
-// to (sign) N * (level * (1/s)). Encoding: a = |x| s / N, level = floor(a) + [u < a - floor(a)],
-// u = (h + 1/2) / 2^16, where h is half e % 2 (the low one first) of word e / 2 of the Philox
-// stream (seed, kDither, tensor, rank, stage, step), e = first + i: the same payload under any
-// bucketing of parameters, and after a restart. (So the expectation is the element to 2^-17 of a
-// level.) Norms of fp64 elements are fp32 too, rounded up, which leaves the expectation where it
-// is. A bucket of zeros has norm 0 and decodes to zeros. A bucket with a NaN, an infinity or a norm
-// beyond fp32 travels with norm NaN and decodes to NaN as a whole: on every rank alike, visible in
-// the mean.
+// to (sign) N * (level * (1/s)). Encoding:
+// a = x * 256 s / N rounded to the nearest integer (ties to even), level with its sign = floor((a +
+// h) / 256), where h is byte e % 16 of block e / 16 of the Philox4x32-7 stream (seed, kDither,
+// tensor, rank, stage, step), its words in order and little-endian, e = first + i: the same payload
+// under any bucketing of parameters, and after a restart. (So the expectation is the element to
+// 2^-9 of a level; values on the grid need no luck. A level of 0 has sign 0.) Norms of fp64
+// elements are fp32 too, rounded up, which leaves the expectation where it is. A bucket of zeros
+// has norm 0 and decodes to zeros. A bucket with a NaN, an infinity or a norm beyond fp32 travels
+// with norm NaN and decodes to NaN as a whole: on every rank alike, visible in the mean.
 #pragma once
 
 #include "gradwire/registry.h"

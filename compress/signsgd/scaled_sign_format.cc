@@ -8,12 +8,10 @@
 #include "compress/little_endian.h"
 #include "compress/signsgd/sign_formats.h"
 #include "compress/signsgd/signsgd_kernels.h"
+#include "compress/simd/line_writer.h"
 
 namespace gradwire {
 namespace {
-
-// Small enough that a block read for its sum is still in the cache for its signs.
-constexpr std::size_t kBlock = 4096;
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -30,21 +28,16 @@ class ScaledSignFormat final : public WireFormat {
   Result<std::size_t> pack(ConstTensorView src, const Slice&, ByteSpan wire,
                            const Stream&) override {
     GW_TRY(check_tensor("signsgd: src", src, src.elems(), DTypeOf<T>::kValue));
-    const std::size_t length = bytes(src.elems(), 0);
-    GW_TRY(check_room("signsgd: payload", wire.size(), length));
-    if (src.empty()) return length;
-    const auto values = elements<T>(src);
-    std::byte* signs = wire.data() + buckets(values.size()) * sizeof(T);
-    const bool together = bucket_of(values.size()) % 8 == 0 || buckets(values.size()) == 1;
-    if (!together) cpu::pack_signs(values, signs);
-    for (std::size_t b = 0; b < buckets(values.size()); ++b) {
-      const auto bucket = part(values, b);
-      const T scale =
-          pack_bucket(bucket, together ? signs + b * bucket_of(values.size()) / 8 : nullptr);
-      if (!std::isfinite(scale)) return not_finite(values, b);
-      store_le(wire.data(), scale, b);
-    }
-    return length;
+    if (src.empty()) return std::size_t{0};
+    return encode(Corrected<T>(elements<T>(src)), nullptr, T{1}, wire);
+  }
+  bool takes_feedback() const override { return true; }
+  Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
+                                         const Slice&, ByteSpan wire, const Stream&) override {
+    GW_TRY(check_feedback("signsgd", src, feedback, DTypeOf<T>::kValue));
+    if (src.empty()) return std::size_t{0};
+    return encode(Corrected<T>(elements<T>(src), elements<T>(feedback.residual).data()),
+                  elements<T>(feedback.next).data(), static_cast<T>(feedback.scale), wire);
   }
 
   Status unpack(ConstByteSpan wire, const Slice&, TensorView dst, const Stream&) override {
@@ -65,23 +58,87 @@ class ScaledSignFormat final : public WireFormat {
     return values.subspan(b * size, std::min(size, values.size() - b * size));
   }
 
-  // The mean of |v| over the bucket; with `signs`, its sign bits too, in the same pass over memory.
-  T pack_bucket(std::span<const T> bucket, std::byte* signs) const {
-    cpu::AbsSum sum;
-    for (std::size_t i = 0; i < bucket.size(); i += kBlock) {
-      const auto block = bucket.subspan(i, std::min(kBlock, bucket.size() - i));
-      sum.add(block);
-      if (signs != nullptr) cpu::pack_signs(block, signs + i / 8);
+  static constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
+
+  // Writes p - own * own_scale, one bucket behind the encoding and in turns with it, so that memory
+  // is read and written at the same time.
+  class Rest {
+   public:
+    Rest(T* next, T own_scale, std::size_t elems, const std::byte* signs)
+        : to_(reinterpret_cast<std::byte*>(next), next == nullptr ? 0 : elems * sizeof(T)),
+          own_scale_(own_scale),
+          signs_(signs) {}
+
+    // The next bucket that is encoded, from element `first` on. The one before is done.
+    void take(const Corrected<T>& bucket, std::size_t first, T scale) {
+      bucket_ = bucket;
+      first_ = first;
+      scale_ = scale * own_scale_;
+      done_ = 0;
     }
-    return static_cast<T>(sum.total() / static_cast<double>(bucket.size()));
+    void write_run() {
+      if (done_ == bucket_.size) return;
+      const Corrected<T> run = bucket_.part(done_, std::min(kRun, bucket_.size - done_));
+      cpu::take_away(run, signs_, first_ + done_, scale_, reinterpret_cast<T*>(to_.room()));
+      to_.commit(run.size * sizeof(T));
+      done_ += run.size;
+    }
+    void write_all() {
+      while (done_ < bucket_.size) write_run();
+    }
+    void finish() {
+      write_all();
+      to_.finish();
+    }
+
+   private:
+    cpu::LineWriter to_;
+    T own_scale_;
+    const std::byte* signs_;
+    Corrected<T> bucket_{std::span<const T>()};
+    std::size_t first_ = 0;
+    T scale_ = 0;
+    std::size_t done_ = 0;
+  };
+
+  // With `next`, p - own_scale * own into it.
+  Result<std::size_t> encode(const Corrected<T>& p, T* next, T own_scale, ByteSpan wire) const {
+    const std::size_t length = bytes(static_cast<std::int64_t>(p.size), 0);
+    GW_TRY(check_room("signsgd: payload", wire.size(), length));
+    const std::size_t count = buckets(p.size);
+    const std::size_t size = bucket_of(p.size);
+    std::byte* signs = wire.data() + count * sizeof(T);
+    const bool together = size % 8 == 0 || count == 1;
+    cpu::SumLanes unused{};
+    if (!together) cpu::sum_and_pack(p, unused, signs);
+    Rest rest(next, own_scale, p.size, signs);
+    for (std::size_t b = 0; b < count; ++b) {
+      const Corrected<T> bucket = p.part(b * size, std::min(size, p.size - b * size));
+      const T scale = pack_bucket(bucket, together ? signs + b * size / 8 : nullptr, rest);
+      if (!std::isfinite(scale)) return not_finite(bucket, b * size);
+      store_le(wire.data(), scale, b);
+      rest.write_all();
+      if (next != nullptr) rest.take(bucket, b * size, scale);
+    }
+    rest.finish();
+    return length;
   }
 
-  Status not_finite(std::span<const T> values, std::size_t b) const {
-    const auto bucket = part(values, b);
+  // The mean of |v| over the bucket; with `signs`, its sign bits too, in the same pass over memory.
+  static T pack_bucket(const Corrected<T>& bucket, std::byte* signs, Rest& rest) {
+    cpu::SumLanes lanes{};
+    for (std::size_t i = 0; i < bucket.size; i += kRun) {
+      cpu::sum_and_pack(bucket.part(i, std::min(kRun, bucket.size - i)), lanes,
+                        signs == nullptr ? nullptr : signs + i / 8);
+      rest.write_run();
+    }
+    return static_cast<T>(cpu::total(lanes) / static_cast<double>(bucket.size));
+  }
+
+  static Status not_finite(const Corrected<T>& bucket, std::size_t first) {
     std::size_t i = 0;
-    while (i < bucket.size() && std::isfinite(bucket[i])) ++i;
-    const std::size_t first = b * bucket_of(values.size());
-    if (i == bucket.size()) {
+    while (i < bucket.size && std::isfinite(bucket[i])) ++i;
+    if (i == bucket.size) {
       return {Code::kInvalidArgument,
               format("signsgd: the absolute values of elements %zu to %zu of the slice add up to "
                      "more than a double holds",
@@ -100,11 +157,27 @@ class ScaledSignFormat final : public WireFormat {
     const std::size_t count = buckets(values.size());
     GW_TRY(check_wire(wire, count, values.size()));
     const std::byte* signs = wire.data() + count * sizeof(T);
+    cpu::LineWriter to(reinterpret_cast<std::byte*>(values.data()), add ? 0 : values.size_bytes());
     for (std::size_t b = 0; b < count; ++b) {
       const auto scale = load_le<T>(wire.data(), b);
-      cpu::unpack_signs(signs, b * bucket_of(values.size()), scale, add, part(values, b));
+      const std::size_t first = b * bucket_of(values.size());
+      if (add) {
+        cpu::unpack_signs(signs, first, scale, true, part(values, b));
+      } else {
+        put_signs(signs, first, scale, part(values, b).size(), to);
+      }
     }
+    to.finish();
     return {};
+  }
+
+  static void put_signs(const std::byte* signs, std::size_t first, T scale, std::size_t count,
+                        cpu::LineWriter& to) {
+    for (std::size_t i = 0; i < count; i += kRun) {
+      const std::span<T> run(reinterpret_cast<T*>(to.room()), std::min(kRun, count - i));
+      cpu::unpack_signs(signs, first + i, scale, false, run);
+      to.commit(run.size_bytes());
+    }
   }
 
   Status check_wire(ConstByteSpan wire, std::size_t count, std::size_t elems) const {

@@ -7,26 +7,13 @@
 
 #include "compress/little_endian.h"
 #include "compress/signsgd/signsgd_kernels.h"
+#include "compress/signsgd/signsgd_plain.h"
 
 namespace gradwire::cpu {
 namespace {
 
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kWord = 64;
-
-// 64 comparisons as bytes (which vectorises), then 8 bytes at a time squeezed into 8 bits: the
-// multiplication moves byte i's lowest bit to bit 56 + i and nothing else meets it there.
-template <typename T>
-std::uint64_t sign_word(const T* values) {
-  std::array<std::uint8_t, kWord> below;
-  for (std::size_t j = 0; j < kWord; ++j) below[j] = values[j] < T{0} ? 1 : 0;
-  std::uint64_t word = 0;
-  for (std::size_t k = 0; k < 8; ++k) {
-    const auto bytes = load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(below.data()), k);
-    word |= (bytes * 0x0102040810204080u >> 56) << (8 * k);
-  }
-  return word;
-}
 
 // As wide as the element, so that shifts and sign bits stay in one vector lane.
 template <typename T>
@@ -76,47 +63,19 @@ T sign_of(int x) {
 
 }  // namespace
 
-template <typename T>
-void AbsSum::add(std::span<const T> values) {
-  double lane[kLanes];
-  std::copy(std::begin(lane_), std::end(lane_), lane);
-  const std::size_t whole = values.size() / kLanes * kLanes;
-  for (std::size_t i = 0; i < whole; i += kLanes) {
-    for (std::size_t j = 0; j < kLanes; ++j)
-      lane[j] += std::abs(static_cast<double>(values[i + j]));
-  }
-  for (std::size_t i = whole; i < values.size(); ++i) {
-    lane[i - whole] += std::abs(static_cast<double>(values[i]));
-  }
-  std::copy(std::begin(lane), std::end(lane), lane_);
-}
-
-double AbsSum::total() const {
-  double sum = 0;
-  for (const double lane : lane_) sum += lane;
-  return sum;
-}
+namespace plain {
 
 template <typename T>
-void pack_signs(std::span<const T> values, std::byte* bits) {
-  std::size_t i = 0;
-  for (; i + kWord <= values.size(); i += kWord) {
-    store_le(bits + i / 8, sign_word(values.data() + i));
-  }
-  for (; i < values.size(); i += 8) {
+void sum_and_pack(const Corrected<T>& p, double* lanes, std::byte* bits) {
+  for (std::size_t i = 0; i < p.size; i += 8) {
     unsigned byte = 0;
-    for (std::size_t j = 0; j < 8 && i + j < values.size(); ++j) {
-      byte |= (values[i + j] < T{0} ? 1u : 0u) << j;
+    for (std::size_t j = 0; j < 8 && i + j < p.size; ++j) {
+      const T value = p[i + j];
+      lanes[(i + j) % kLanes] += std::abs(static_cast<double>(value));
+      byte |= (value < T{0} ? 1u : 0u) << j;
     }
-    bits[i / 8] = static_cast<std::byte>(byte);
+    if (bits != nullptr) bits[i / 8] = static_cast<std::byte>(byte);
   }
-}
-
-template <typename T>
-bool all_finite(std::span<const T> values) {
-  bool finite = true;
-  for (const T x : values) finite &= std::abs(x) <= std::numeric_limits<T>::max();
-  return finite;
 }
 
 template <typename T>
@@ -126,6 +85,42 @@ void unpack_signs(const std::byte* bits, std::size_t first, T scale, bool add, s
   } else {
     unpack_run<T, false>(bits, first, scale, dst);
   }
+}
+
+template <typename T>
+void take_away(const Corrected<T>& p, const std::byte* bits, std::size_t first, T scale, T* next) {
+  for (std::size_t i = 0; i < p.size; ++i) {
+    const auto byte = std::to_integer<unsigned>(bits[(first + i) / 8]);
+    next[i] = p[i] - ((byte >> ((first + i) % 8) & 1) != 0 ? -scale : scale);
+  }
+}
+
+template void sum_and_pack(const Corrected<float>&, double*, std::byte*);
+template void unpack_signs(const std::byte*, std::size_t, float, bool, std::span<float>);
+template void take_away(const Corrected<float>&, const std::byte*, std::size_t, float, float*);
+
+}  // namespace plain
+
+template <>
+void sum_and_pack(const Corrected<double>& p, SumLanes& lanes, std::byte* bits) {
+  plain::sum_and_pack(p, lanes.data(), bits);
+}
+template <>
+void unpack_signs(const std::byte* bits, std::size_t first, double scale, bool add,
+                  std::span<double> dst) {
+  plain::unpack_signs(bits, first, scale, add, dst);
+}
+template <>
+void take_away(const Corrected<double>& p, const std::byte* bits, std::size_t first, double scale,
+               double* next) {
+  plain::take_away(p, bits, first, scale, next);
+}
+
+template <typename T>
+bool all_finite(std::span<const T> values) {
+  bool finite = true;
+  for (const T x : values) finite &= std::abs(x) <= std::numeric_limits<T>::max();
+  return finite;
 }
 
 template <typename T>
@@ -168,13 +163,10 @@ bool unpack_votes(const std::byte* votes, bool add, std::span<T> dst) {
   return valid;
 }
 
-#define GW_SIGNSGD_KERNELS(T)                                                          \
-  template void AbsSum::add<T>(std::span<const T>);                                    \
-  template void pack_signs<T>(std::span<const T>, std::byte*);                         \
-  template bool all_finite<T>(std::span<const T>);                                     \
-  template void unpack_signs<T>(const std::byte*, std::size_t, T, bool, std::span<T>); \
-  template void count_votes<T>(std::span<const ConstByteSpan>, std::span<T>);          \
-  template void pack_votes<T>(std::span<const T>, std::byte*);                         \
+#define GW_SIGNSGD_KERNELS(T)                                                 \
+  template bool all_finite<T>(std::span<const T>);                            \
+  template void count_votes<T>(std::span<const ConstByteSpan>, std::span<T>); \
+  template void pack_votes<T>(std::span<const T>, std::byte*);                \
   template bool unpack_votes<T>(const std::byte*, bool, std::span<T>)
 GW_SIGNSGD_KERNELS(float);
 GW_SIGNSGD_KERNELS(double);

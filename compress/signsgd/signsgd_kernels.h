@@ -1,30 +1,41 @@
 // Host kernels of signsgd. T is float or double. Bit i of `bits` is bit i % 8 of byte i / 8.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "compress/corrected.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire::cpu {
 
-// Sums |v| in double over 16 lanes, element i of the bucket in lane i % 16, so that the result is
-// the same however the loop is vectorised or cut. add() calls but the last take multiples of 16.
-class AbsSum {
- public:
-  template <typename T>
-  void add(std::span<const T> values);
-  double total() const;  // the lanes in order
+// |v| summed in double over 16 lanes, element i of the bucket in lane i % 16, so that the result is
+// the same however the loop is vectorised or cut.
+using SumLanes = std::array<double, 16>;
+inline double total(const SumLanes& lanes) {  // in order
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
 
- private:
-  double lane_[16] = {};
-};
-
-// bits[0, count) = v < 0, from the first bit of `bits` on; writes ceil(count/8) bytes, unused bits
-// 0.
+// Adds |p| to the lanes and, if `bits` is not null, writes bits[0, p.size) = p < 0: ceil(size/8)
+// bytes, unused bits 0. Calls for one bucket but the last take multiples of 16 elements. The lanes
+// are finite after it if p is (fp32).
 template <typename T>
-void pack_signs(std::span<const T> values, std::byte* bits);
+void sum_and_pack(const Corrected<T>& p, SumLanes& lanes, std::byte* bits);
+
+// bits[0, values.size()) = v < 0: ceil(size/8) bytes, unused bits 0.
+template <typename T>
+void pack_signs(std::span<const T> values, std::byte* bits) {
+  SumLanes unused{};
+  sum_and_pack(Corrected<T>(values), unused, bits);
+}
+
+// next = p - (bit first + i of `bits` ? -scale : +scale); p.residual is not null.
+template <typename T>
+void take_away(const Corrected<T>& p, const std::byte* bits, std::size_t first, T scale, T* next);
 
 // False if bits that no element uses are set in `last`, the last byte of `elems` > 0 codes of
 // `width` bits (1 or 2).

@@ -9,6 +9,7 @@
 #include "compress/contract.h"
 #include "compress/signsgd/sign_formats.h"
 #include "compress/signsgd/signsgd_kernels.h"
+#include "compress/simd/line_writer.h"
 
 namespace gradwire {
 namespace {
@@ -37,12 +38,14 @@ class VoteFormat final : public WireFormat {
     const auto values = elements<T>(src);
     for (std::size_t i = 0; i < values.size(); i += kBlock) {  // checked and packed from the cache
       const auto block = values.subspan(i, std::min(kBlock, values.size() - i));
-      if (!cpu::all_finite(block)) return not_finite(values);
+      cpu::SumLanes lanes{};  // finite if the block is, but for sums of fp64 beyond its range
       if (slice.stage == 0) {
-        cpu::pack_signs(block, wire.data() + i / 8);
+        cpu::sum_and_pack(Corrected<T>(block), lanes, wire.data() + i / 8);
       } else {
         cpu::pack_votes(block, wire.data() + i / 4);
       }
+      const bool finite = slice.stage == 0 && std::isfinite(cpu::total(lanes));
+      if (!finite && !cpu::all_finite(block)) return not_finite(values);
     }
     return length;
   }
@@ -72,8 +75,17 @@ class VoteFormat final : public WireFormat {
     if (!cpu::unused_bits_clear(wire.back(), values.size(), stage == 0 ? 1 : 2)) {
       return {Code::kCorruptPayload, "signsgd: unused bits of the last byte are set"};
     }
-    if (stage == 0) {
-      cpu::unpack_signs(wire.data(), 0, T{1}, add, values);
+    if (stage == 0 && !add) {
+      cpu::LineWriter to(reinterpret_cast<std::byte*>(values.data()), values.size_bytes());
+      constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
+      for (std::size_t i = 0; i < values.size(); i += kRun) {
+        const std::span<T> run(reinterpret_cast<T*>(to.room()), std::min(kRun, values.size() - i));
+        cpu::unpack_signs(wire.data(), i, T{1}, false, run);
+        to.commit(run.size_bytes());
+      }
+      to.finish();
+    } else if (stage == 0) {
+      cpu::unpack_signs(wire.data(), 0, T{1}, true, values);
     } else if (!cpu::unpack_votes(wire.data(), add, values)) {
       return {Code::kCorruptPayload, "signsgd: a vote of 3 (0 tie, 1 plus, 2 minus wanted)"};
     }

@@ -31,7 +31,17 @@ class TopkCoder final : public Coder {
     GW_TRY(check_tensor("topk: grad", grad, elems_, where_.dtype));
     grad_ = grad;
     step_ = step;
+    feedback_.reset();
     payloads_.clear();
+    return {};
+  }
+  // Coded values are not what was chosen: their rest is known after decoding them.
+  bool takes_feedback() const override { return !coding_.has_value(); }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(check_feedback("topk", grad, feedback, where_.dtype));
+    GW_TRY(begin(grad, step, stream));
+    feedback_ = feedback;
     return {};
   }
 
@@ -39,7 +49,7 @@ class TopkCoder final : public Coder {
     GW_TRY(check_round("topk", round, 1));
     if (coding_) return encode_coded(payload);
     GW_TRY(check_room("topk: payload", payload.size(), bytes()));
-    if (k_ > 0) cpu::topk_encode<T>(elements<T>(grad_), k_, scratch_, payload.first(bytes()));
+    if (k_ > 0) GW_TRY(select(payload.first(bytes())));
     return bytes();
   }
 
@@ -84,7 +94,7 @@ class TopkCoder final : public Coder {
   Result<std::size_t> encode_coded(ByteSpan payload) {
     plain_.resize(1);
     plain_[0].resize(bytes());
-    if (k_ > 0) cpu::topk_encode<T>(elements<T>(grad_), k_, scratch_, plain_[0]);
+    if (k_ > 0) GW_TRY(select(plain_[0]));
     pairs_.index.resize(k_);
     pairs_.value.resize(k_);
     if (k_ > 0) {
@@ -109,12 +119,27 @@ class TopkCoder final : public Coder {
     return {};
   }
 
+  Status select(ByteSpan pairs) {
+    const std::span<const T> grad = elements<T>(grad_);
+    if (!feedback_) {
+      cpu::topk_encode<T>(Corrected<T>(grad), nullptr, T{1}, k_, scratch_, pairs);
+      return {};
+    }
+    const Corrected<T> p(grad, elements<T>(feedback_->residual).data());
+    if (cpu::topk_encode<T>(p, elements<T>(feedback_->next).data(),
+                            static_cast<T>(feedback_->scale), k_, scratch_, pairs)) {
+      return {};
+    }
+    return {Code::kInvalidArgument, "topk: gradient + residual is not finite"};
+  }
+
   std::size_t k_;
   std::int64_t elems_;
   Compressor::Placement where_;
   std::optional<SparseCoding<T>> coding_;
   ConstTensorView grad_;
   std::uint64_t step_ = 0;
+  std::optional<Feedback> feedback_;
   TopkScratch<T> scratch_;
   std::vector<ConstByteSpan> payloads_;  // as the selection writes them
   typename SparseCoding<T>::Pairs pairs_;

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "compress/corrected.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -31,10 +32,13 @@ struct TopkScratch {
 // start at any byte.
 namespace gradwire::cpu {
 
-// Writes the payload of x's k largest. 1 <= k <= x.size() <= 2^32. Reads x once, plus a sample, and
-// holds about 1.3 k candidates (all non-zero elements in the worst case).
+// Writes the payload of x's k largest. 1 <= k <= x.size <= 2^32. Reads x once, plus a sample, and
+// holds about 1.3 k candidates (all non-zero elements in the worst case). With `next`, of x's size:
+// next = x - own_scale * what the payload decodes to. False when an element that is NaN or infinite
+// was chosen, which it is if there is one: with `next`, payload and next are then unspecified.
 template <typename T>
-void topk_encode(std::span<const T> x, std::size_t k, TopkScratch<T>& scratch, ByteSpan payload);
+bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
+                 TopkScratch<T>& scratch, ByteSpan payload);
 
 // kCorruptPayload unless the k indices ascend strictly and stay below `elems`.
 Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elems);

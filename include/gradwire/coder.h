@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gradwire/feedback.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
@@ -25,6 +26,16 @@ class Coder {
   // counter-based randomness.
   virtual Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) = 0;
 
+  // Whether begin_with_feedback() is offered: begin() for gradient + residual, in as few passes
+  // over memory as the method allows. Feedback's tensors are lent until finish() has returned; next
+  // is complete when it has returned with success. encode() answers kInvalidArgument, naming the
+  // element, unless gradient + residual is finite; finish() does unless next is.
+  virtual bool takes_feedback() const { return false; }
+  virtual Status begin_with_feedback(ConstTensorView /*grad*/, const Feedback& /*feedback*/,
+                                     std::uint64_t /*step*/, const Stream& /*stream*/) {
+    return {Code::kUnsupported, "this coder is told of no residual"};
+  }
+
   // Writes this rank's payload, at most max_payload_bytes(shape, round); returns its length in
   // bytes.
   virtual Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) = 0;
@@ -41,10 +52,10 @@ class Coder {
   // begin(). Law: mean == average over ranks of own.
   virtual Status finish(TensorView mean, TensorView own, const Stream& stream) = 0;
 
-  // Everything that must survive a checkpoint; also the memory report. Views stay valid with the
-  // coder. When the number of ranks changes, an entry whose name begins with "residual" (kF32 or
-  // kF64) becomes its average over the old ranks on every new one; any other must be equal on all
-  // ranks.
+  // Everything that must survive a checkpoint; also the memory report. Views are valid until the
+  // next finish(), which may keep what it says elsewhere. When the number of ranks changes, an
+  // entry whose name begins with "residual" (kF32 or kF64) becomes its average over the old ranks
+  // on every new one; any other must be equal on all ranks.
   virtual std::vector<NamedTensor> state() = 0;
 };
 

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "gradwire/feedback.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
@@ -17,6 +19,14 @@ struct Slice {
   int rank = 0;              // who packs
   int stage = 0;             // 0: the sender's encoding; 1: the owner's second one in sra
   std::int64_t first = 0;    // index of the first element within the tensor
+};
+
+// One of equally long slices that are added up: values, or if those are empty, what was packed of
+// the slice that is named.
+struct Addend {
+  ConstTensorView values;
+  ConstByteSpan wire;
+  Slice slice;
 };
 
 // Packs slices of one tensor. Quantisation buckets start anew at each slice. Stateless between
@@ -35,6 +45,27 @@ class WireFormat {
                         const Stream& stream) = 0;
   virtual Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
                             const Stream& stream) = 0;
+
+  // Whether pack_with_feedback() is offered: pack() of src + residual that also writes next, in one
+  // pass over memory. The residual's and next's elements are src's. kInvalidArgument, naming the
+  // element, unless src + residual is finite; next is finite then.
+  virtual bool takes_feedback() const { return false; }
+  virtual Result<std::size_t> pack_with_feedback(ConstTensorView /*src*/,
+                                                 const Feedback& /*feedback*/,
+                                                 const Slice& /*slice*/, ByteSpan /*wire*/,
+                                                 const Stream& /*stream*/) {
+    return Status(Code::kUnsupported, "this wire format packs without error feedback only");
+  }
+
+  // Whether fold() is offered: packs the sum of the addends, from left to right, in one pass over
+  // memory: the bytes that unpack() or a copy of the first, unpack_add() or an addition of the
+  // others, and pack() give. kCorruptPayload as of unpack(), saying which addend (from 0).
+  virtual bool folds() const { return false; }
+  virtual Result<std::size_t> fold(std::span<const Addend> /*addends*/, std::int64_t /*elems*/,
+                                   const Slice& /*sum*/, ByteSpan /*wire*/,
+                                   const Stream& /*stream*/) {
+    return Status(Code::kUnsupported, "this wire format adds up element by element only");
+  }
 };
 
 }  // namespace gradwire

@@ -32,7 +32,9 @@ template <typename T>
 std::vector<std::byte> encoded(const QsgdGrid& grid, const RandomStream& draws, std::uint64_t first,
                                std::span<const T> x) {
   std::vector<std::byte> wire(qsgd_bytes(grid, x.size()) + 1);
-  cpu::qsgd_encode<T>(grid, draws, first, x, ByteSpan(wire).subspan(1));  // not aligned
+  const Status status = cpu::qsgd_encode<T>(grid, draws, first, Corrected<T>(x), nullptr, T{1},
+                                            ByteSpan(wire).subspan(1));  // not aligned
+  EXPECT_TRUE(status.ok()) << status.message();
   wire.erase(wire.begin());
   return wire;
 }

@@ -28,7 +28,7 @@ std::vector<std::size_t> selected(std::span<const T> x, std::size_t k) {
   TopkScratch<T> scratch;
   std::vector<std::byte> payload(k * (kTopkIndexBytes + sizeof(T)) + 1);
   // One byte off: payloads need not be aligned.
-  cpu::topk_encode<T>(x, k, scratch, ByteSpan(payload).subspan(1));
+  cpu::topk_encode<T>(Corrected<T>(x), nullptr, T{1}, k, scratch, ByteSpan(payload).subspan(1));
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < k; ++i) {
     indices.push_back(load_le<std::uint32_t>(payload.data() + 1, i));

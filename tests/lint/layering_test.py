@@ -24,6 +24,7 @@ THIRD_PARTY = {
     r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/"],
     r"^Eigen/": ["device/cpu/", "compress/atomo/", "trainer/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
+    r"^hwy/": ["compress/", "tests/support/"],
     r"^xxhash\.h$": ["comm/checked/"],
     r"^zlib\.h$": ["trainer/"],
     r"^nlohmann/": ["apps/", "trainer/", "tests/"],

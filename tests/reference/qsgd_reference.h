@@ -60,8 +60,8 @@ struct QsgdReference {
       for (int k = 0; k < 4; ++k) bytes.push_back(static_cast<std::uint8_t>(norm_bits >> (8 * k)));
       for (std::size_t i = 0; i < part.size(); ++i) {
         const int level = n > 0 ? level_of(part[i], n, draw_of(draws, first + begin + i)) : 0;
-        for (int k = 0; k < bits() - 1; ++k) stream.push_back(((level >> k) & 1) != 0);
-        stream.push_back(n > 0 && std::signbit(part[i]));
+        for (int k = 0; k < bits() - 1; ++k) stream.push_back(((std::abs(level) >> k) & 1) != 0);
+        stream.push_back(level < 0);
       }
     }
     const std::size_t start = bytes.size();
@@ -72,20 +72,22 @@ struct QsgdReference {
     return bytes;
   }
 
-  static double draw_of(const RandomStream& draws, std::uint64_t element) {
-    const std::uint32_t word = draws.word(element / 2);
-    return ((element % 2 == 0 ? word & 0xffffu : word >> 16) + 0.5) / 65536;
+  static int draw_of(const RandomStream& draws, std::uint64_t element) {
+    const std::array<std::uint32_t, 4> block = draws.block<7>(element / 16);
+    return static_cast<int>(block[element % 16 / 4] >> (8 * (element % 4)) & 0xffu);
   }
 
+  // With its sign.
   template <typename T>
-  int level_of(T x, float norm, double draw) const {
+  int level_of(T x, float norm, int draw) const {
     T before = 1;
     if (sizeof(T) == 4 && norm < 0x1p-90f) before = static_cast<T>(0x1p64);
     if (sizeof(T) == 4 && norm > 0x1p90f) before = static_cast<T>(0x1p-64);
-    const T a = std::abs(x) * before * (static_cast<T>(levels) / (static_cast<T>(norm) * before));
-    const T whole = std::floor(a);
-    const int level = static_cast<int>(whole) + (static_cast<T>(draw) < a - whole ? 1 : 0);
-    return std::min(level, levels);
+    const T a = x * before * (static_cast<T>(256 * levels) / (static_cast<T>(norm) * before));
+    T whole = std::floor(a);
+    const T part = a - whole;
+    if (part > T{0.5} || (part == T{0.5} && std::fmod(whole, T{2}) != 0)) whole += 1;
+    return static_cast<int>(std::floor((static_cast<double>(whole) + draw) / 256));
   }
 };
 

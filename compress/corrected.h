@@ -1,0 +1,28 @@
+// What a kernel compresses when error feedback is part of its pass over memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace gradwire {
+
+// p = grad, or grad + residual, of `size` elements.
+template <typename T>
+struct Corrected {
+  const T* grad = nullptr;
+  const T* residual = nullptr;  // null: the gradient alone
+  std::size_t size = 0;
+
+  explicit Corrected(std::span<const T> g, const T* e = nullptr)
+      : grad(g.data()), residual(e), size(g.size()) {}
+
+  T operator[](std::size_t i) const {
+    return residual == nullptr ? grad[i] : grad[i] + residual[i];
+  }
+  Corrected part(std::size_t first, std::size_t count) const {
+    return Corrected(std::span<const T>(grad + first, count),
+                     residual == nullptr ? nullptr : residual + first);
+  }
+};
+
+}  // namespace gradwire

@@ -1,0 +1,132 @@
+#include "compress/simd/dither_bytes.h"
+
+#include <algorithm>
+
+#include "compress/little_endian.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/dither_bytes.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+// After foreach_target.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_SCALAR
+
+void simd_dither_bytes(const RandomStream& stream, std::uint64_t first, std::size_t blocks,
+                       std::uint8_t* bytes) {
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const auto words = stream.block<7>(first + b);
+    for (std::size_t w = 0; w < 4; ++w) {
+      store_le(reinterpret_cast<std::byte*>(bytes), words[w], 4 * b + w);
+    }
+  }
+}
+
+#else
+
+// A word of several blocks, in the low halves of 64-bit lanes. The high halves hold leftovers,
+// which products ignore and interleave() drops.
+constexpr hn::ScalableTag<std::uint64_t> kWide;
+constexpr hn::ScalableTag<std::uint32_t> kWords;
+constexpr std::size_t kLanes = hn::MaxLanes(kWide);
+constexpr std::size_t kRounds = 7;
+constexpr std::size_t kRuns = 2;  // side by side, since a round's latency is twice its work
+using Wide = hn::Vec<hn::ScalableTag<std::uint64_t> >;
+
+struct Counters {
+  Wide c0;
+  Wide c1;
+  Wide c2;
+  Wide c3;
+};
+
+HWY_INLINE Wide product(Wide words, Wide factor) {
+  return hn::MulEven(hn::BitCast(kWords, words), hn::BitCast(kWords, factor));
+}
+
+HWY_INLINE void one_round(Counters& c, Wide factor0, Wide factor1, Wide key0, Wide key1) {
+  const Wide a = product(c.c0, factor0);
+  const Wide b = product(c.c2, factor1);
+  c.c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(b), c.c1), key0);
+  c.c1 = b;
+  c.c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(a), c.c3), key1);
+  c.c3 = a;
+}
+
+// The words in the order of blocks.
+HWY_INLINE void store(const Counters& c, std::uint8_t* bytes) {
+  const Wide low_half = hn::Set(kWide, 0xffffffffu);
+  const Wide low = hn::Or(hn::And(c.c0, low_half), hn::ShiftLeft<32>(c.c1));
+  const Wide high = hn::Or(hn::And(c.c2, low_half), hn::ShiftLeft<32>(c.c3));
+  hn::StoreInterleaved2(low, high, kWide, reinterpret_cast<std::uint64_t*>(bytes));
+}
+
+// The rounds' keys, in every lane.
+struct Schedule {
+  explicit Schedule(std::uint64_t key) {
+    auto low = static_cast<std::uint32_t>(key);
+    auto high = static_cast<std::uint32_t>(key >> 32);
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      key0[round] = hn::Set(kWide, low);
+      key1[round] = hn::Set(kWide, high);
+      low += 0x9E3779B9u;
+      high += 0xBB67AE85u;
+    }
+  }
+  Wide key0[kRounds];
+  Wide key1[kRounds];
+};
+
+HWY_INLINE void block_runs(const Schedule& keys, std::uint64_t step_number, std::uint64_t first,
+                           std::uint8_t* bytes) {
+  const Wide step = hn::Set(kWide, step_number);
+  const Wide factor0 = hn::Set(kWide, 0xD2511F53u);
+  const Wide factor1 = hn::Set(kWide, 0xCD9E8D57u);
+  Counters runs[kRuns];
+  for (std::size_t r = 0; r < kRuns; ++r) {
+    const Wide index = hn::Add(hn::Set(kWide, first + r * kLanes), hn::Iota(kWide, 0));
+    runs[r] = {index, hn::ShiftRight<32>(index), step, hn::ShiftRight<32>(step)};
+  }
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (Counters& run : runs) {
+      one_round(run, factor0, factor1, keys.key0[round], keys.key1[round]);
+    }
+  }
+  for (std::size_t r = 0; r < kRuns; ++r) store(runs[r], bytes + r * kLanes * kBlockDraws);
+}
+
+void simd_dither_bytes(const RandomStream& stream, std::uint64_t first, std::size_t blocks,
+                       std::uint8_t* bytes) {
+  constexpr std::size_t kBlocks = kRuns * kLanes;
+  const Schedule keys(stream.key());
+  const std::uint64_t step = stream.step();
+  std::size_t done = 0;
+  for (; done + kBlocks <= blocks; done += kBlocks) {
+    block_runs(keys, step, first + done, bytes + done * kBlockDraws);
+  }
+  if (done == blocks) return;
+  alignas(64) std::uint8_t some[kBlocks * kBlockDraws];
+  block_runs(keys, step, first + done, some);
+  std::copy_n(some, (blocks - done) * kBlockDraws, bytes + done * kBlockDraws);
+}
+
+#endif
+}  // namespace gradwire::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradwire::cpu {
+
+HWY_EXPORT(simd_dither_bytes);
+
+void dither_bytes(const RandomStream& stream, std::uint64_t first, std::size_t blocks,
+                  std::uint8_t* bytes) {
+  HWY_DYNAMIC_DISPATCH(simd_dither_bytes)(stream, first, blocks, bytes);
+}
+
+}  // namespace gradwire::cpu
+#endif

@@ -1,0 +1,148 @@
+// Error feedback in a coder's own pass gives the bits that error feedback around it gives:
+// payloads, results and residuals; and leaves the residual alone when a step does not end.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/elements.h"
+#include "base/philox.h"
+#include "compress/error_feedback/ef14.h"
+#include "gradwire/registry.h"
+#include "tests/support/coder_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using testing::CoderRanks;
+
+// Offers no pass of its own.
+class Separate final : public Coder {
+ public:
+  explicit Separate(std::unique_ptr<Coder> inner) : inner_(std::move(inner)) {}
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
+    return inner_->begin(grad, step, stream);
+  }
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
+    return inner_->encode(round, payload, stream);
+  }
+  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
+    return inner_->absorb(round, payloads, stream);
+  }
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    return inner_->finish(mean, own, stream);
+  }
+  std::vector<NamedTensor> state() override { return inner_->state(); }
+
+ private:
+  std::unique_ptr<Coder> inner_;
+};
+
+template <bool kFused, int kPercent>
+std::unique_ptr<Coder> feedback(std::unique_ptr<Coder> inner, const Shape& shape,
+                                const Compressor::Placement& where) {
+  if (!kFused) inner = std::make_unique<Separate>(std::move(inner));
+  return std::move(make_ef14(std::move(inner), shape, where, kPercent / 100.0)).value();
+}
+
+template <typename T>
+std::vector<T> gradient(std::size_t elems, std::uint64_t key) {
+  const RandomStream draws(3, RandomUse::kTest, key, 0, 0, 0);
+  std::vector<T> x(elems);
+  for (std::size_t i = 0; i < elems; ++i) {
+    const std::uint32_t kind = draws.word(3 * i) % 16;
+    x[i] = static_cast<T>(draws.normal(i) * (kind == 0 ? 30 : 1));
+    if (kind == 1) x[i] = T{0};
+    if (kind == 2) x[i] = -T{0};
+    if (kind == 3) x[i] = T{0.5};
+  }
+  return x;
+}
+
+template <typename T>
+std::vector<std::byte> bytes_of(std::span<const T> x) {
+  const auto bytes = std::as_bytes(x);
+  return {bytes.begin(), bytes.end()};
+}
+template <typename T>
+std::vector<std::byte> residual(Coder& coder) {
+  return bytes_of<T>(elements<T>(ConstTensorView(coder.state()[0].tensor)));
+}
+
+template <typename T, int kPercent>
+void compare(const char* spec, const Shape& shape) {
+  const auto compressor = std::move(Registry::builtin().make(spec)).value();
+  auto fused =
+      std::move(CoderRanks<T>::open(*compressor, shape, 3, 1, 77, &feedback<true, kPercent>))
+          .value();
+  auto apart =
+      std::move(CoderRanks<T>::open(*compressor, shape, 3, 1, 77, &feedback<false, kPercent>))
+          .value();
+  const auto elems = static_cast<std::size_t>(shape.elems());
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    std::vector<std::vector<T>> grads;
+    for (std::uint64_t r = 0; r < 3; ++r) grads.push_back(gradient<T>(elems, 3 * step + r));
+    const auto one = step == 3 ? fused.step_in_place(grads, step) : fused.step(grads, step);
+    const auto two = step == 3 ? apart.step_in_place(grads, step) : apart.step(grads, step);
+    ASSERT_TRUE(one.status.ok()) << one.status.message();
+    ASSERT_TRUE(two.status.ok()) << two.status.message();
+    EXPECT_TRUE(one.bytes == two.bytes) << "payloads of step " << step;
+    for (int r = 0; r < 3; ++r) {
+      const auto rank = static_cast<std::size_t>(r);
+      EXPECT_TRUE(bytes_of<T>(one.mean[rank]) == bytes_of<T>(two.mean[rank])) << step;
+      EXPECT_TRUE(bytes_of<T>(one.own[rank]) == bytes_of<T>(two.own[rank])) << step;
+      EXPECT_TRUE(residual<T>(fused.coder(r)) == residual<T>(apart.coder(r))) << step;
+    }
+  }
+}
+
+class FusedFeedback : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FusedFeedback, GivesTheBitsOfSeparatePasses) {
+  for (const Shape shape :
+       {Shape::vector(1), Shape::vector(700), Shape::matrix(5, 1031), Shape::matrix(40, 1024)}) {
+    SCOPED_TRACE(to_string(shape));
+    compare<float, 100>(GetParam(), shape);
+    compare<float, 30>(GetParam(), shape);
+    compare<double, 100>(GetParam(), shape);
+    compare<double, 30>(GetParam(), shape);
+  }
+}
+
+TEST_P(FusedFeedback, AStepThatDoesNotEndLeavesTheResidual) {
+  const Shape shape = Shape::matrix(4, 600);
+  const auto compressor = std::move(Registry::builtin().make(GetParam())).value();
+  auto ranks =
+      std::move(CoderRanks<float>::open(*compressor, shape, 1, 1, 77, &feedback<true, 100>))
+          .value();
+  std::vector<float> g = gradient<float>(2400, 1);
+  ASSERT_TRUE(ranks.step({g}, 0).status.ok());
+  const auto before = residual<float>(ranks.coder(0));
+  const ConstTensorView view(reinterpret_cast<const std::byte*>(g.data()), shape, DType::kF32);
+  std::vector<std::byte> payload(compressor->max_payload_bytes(shape, DType::kF32, 0));
+  ASSERT_TRUE(ranks.coder(0).begin(view, 1, {}).ok());  // encoded, and then skipped
+  ASSERT_TRUE(ranks.coder(0).encode(0, payload, {}).has_value());
+  EXPECT_TRUE(residual<float>(ranks.coder(0)) == before);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> broken(g);
+    broken[1234] = bad;
+    const auto out = ranks.step({broken}, 2);
+    EXPECT_EQ(out.status.code(), Code::kInvalidArgument);
+    EXPECT_NE(out.status.message().find("element 1234 of (4, 600)"), std::string_view::npos)
+        << out.status.message();
+    EXPECT_TRUE(residual<float>(ranks.coder(0)) == before);
+  }
+  EXPECT_TRUE(ranks.step({g}, 3).status.ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, FusedFeedback,
+                         ::testing::Values("signsgd", "signsgd:bucket=100", "signsgd:bucket=tensor",
+                                           "qsgd:bits=8", "qsgd:bits=4", "qsgd:levels=5,bucket=100",
+                                           "topk:ratio=0.01", "topk:k=1", "topk:ratio=0.9",
+                                           "powersgd:rank=1", "powersgd:rank=4",
+                                           "powersgd:rank=6"));
+
+}  // namespace
+}  // namespace gradwire
