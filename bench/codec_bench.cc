@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "bench/read_pass.h"
 #include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
 
@@ -100,13 +101,8 @@ CodecBench::CodecBench(const CodecBenchOptions& options)
 }
 
 double CodecBench::read_seconds() {
-  constexpr std::size_t kLanes = 64;
   const double start = seconds_now();
-  std::array<float, kLanes> sums{};
-  for (std::size_t i = 0; i + kLanes <= gradient_.size(); i += kLanes) {
-    for (std::size_t j = 0; j < kLanes; ++j) sums[j] += gradient_[i + j];
-  }
-  for (const float sum : sums) sink_ += sum;
+  sink_ += read_pass(gradient_);
   return seconds_now() - start;
 }
 

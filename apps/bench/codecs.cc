@@ -29,24 +29,38 @@ nlohmann::ordered_json json_of(const bench::CodecRow& row) {
     json["encode_ef_gbps"] = nullptr;
   }
   json["decode_gbps"] = row.decode_gbps;
+  json["encode_share_of_read"] = row.encode_gbps / row.read_gbps;
+  json["decode_share_of_read"] = row.decode_gbps / row.read_gbps;
+  if (row.encode_ef_gbps) {
+    json["encode_ef_share_of_read"] = *row.encode_ef_gbps / row.read_gbps;
+  } else {
+    json["encode_ef_share_of_read"] = nullptr;
+  }
   json["bits_per_element"] = row.bits_per_element;
   json["nmse"] = row.nmse;
   return json;
 }
 
+// A rate and its share of the read-only pass.
+void print_rate(double gbps, double read_gbps) {
+  std::printf(" %9.2f %4.0f %%", gbps, 100 * gbps / read_gbps);
+}
+
 void print_heading() {
-  std::printf("%-26s %10s %12s %12s %12s %10s %12s\n", "spec", "read GB/s", "encode GB/s",
-              "with EF GB/s", "decode GB/s", "bits/elem", "nmse");
+  std::printf("%-26s %9s %16s %16s %16s %10s %11s\n", "spec", "read GB/s", "encode, of read",
+              "with EF, of read", "decode, of read", "bits/elem", "nmse");
 }
 
 void print_row(const bench::CodecRow& row) {
-  std::printf("%-26s %10.2f %12.2f ", row.spec.c_str(), row.read_gbps, row.encode_gbps);
+  std::printf("%-26s %9.2f", row.spec.c_str(), row.read_gbps);
+  print_rate(row.encode_gbps, row.read_gbps);
   if (row.encode_ef_gbps) {
-    std::printf("%12.2f", *row.encode_ef_gbps);
+    print_rate(*row.encode_ef_gbps, row.read_gbps);
   } else {
-    std::printf("%12s", "-");
+    std::printf(" %16s", "-");
   }
-  std::printf(" %12.2f %10.3f %12.4g\n", row.decode_gbps, row.bits_per_element, row.nmse);
+  print_rate(row.decode_gbps, row.read_gbps);
+  std::printf(" %10.3f %11.4g\n", row.bits_per_element, row.nmse);
   std::fflush(stdout);
 }
 
@@ -63,7 +77,7 @@ Result<int> bench_codecs(const std::vector<std::string>& args) {
               "fp32 gradient, 10^9 bytes per second, medians.");
   flags.integer("elements", options.elements, {1, 1e10}, "fp32 elements, shaped as a matrix");
   flags.custom(
-      "compressors", "SPECS", kDefaultSpecs,
+      "methods", "SPECS", kDefaultSpecs,
       [&specs](const std::string& text) {
         GW_ASSIGN(specs, parse_spec_list(text));
         return Status();

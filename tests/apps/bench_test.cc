@@ -99,7 +99,7 @@ TEST_F(Bench, CsvHasAHeadingAndTheSameRows) {
 }
 
 TEST_F(Bench, CodecRowsHoldTheStableKeys) {
-  const auto lines = rows({"codecs", "--elements", "4096", "--rounds", "1", "--compressors",
+  const auto lines = rows({"codecs", "--elements", "4096", "--rounds", "1", "--methods",
                            "cast:bf16;signsgd:vote=majority"});
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["spec"], "cast:bf16");
@@ -129,8 +129,8 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
   EXPECT_THAT(error({"gather", "--in-place", "--out-of-place"}),
               testing::HasSubstr("exclude one another"));
   EXPECT_THAT(error({"reduce", "--op", "median"}), testing::HasSubstr("'median' seen"));
-  EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
-              testing::StartsWith("bench codecs: bad value for --compressors: "));
+  EXPECT_THAT(error({"codecs", "--methods", "none;"}),
+              testing::StartsWith("bench codecs: bad value for --methods: "));
 }
 
 TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
