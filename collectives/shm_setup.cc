@@ -20,10 +20,10 @@ namespace gradwire {
 namespace {
 
 // All ranks' `own`, one after another.
-template <std::size_t kCount>
+template <std::size_t Count>
 Result<std::vector<std::int64_t>> gather(Communicator& world,
-                                         const std::array<std::int64_t, kCount>& own) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()) * kCount);
+                                         const std::array<std::int64_t, Count>& own) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()) * Count);
   GW_ASSIGN(Work work, world.all_gather(const_view_of(std::span<const std::int64_t>(own)),
                                         view_of(std::span(all))));
   GW_TRY(work.wait());

@@ -11,22 +11,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
 
-template <HalfType kType>
+template <HalfType Type>
 std::uint16_t half_of(float value) {
-  return kType == HalfType::kFp16 ? fp16_from_float(value) : bf16_from_float(value);
+  return Type == HalfType::kFp16 ? fp16_from_float(value) : bf16_from_float(value);
 }
-template <HalfType kType>
+template <HalfType Type>
 float float_of(std::uint16_t half) {
-  return kType == HalfType::kFp16 ? float_from_fp16(half) : float_from_bf16(half);
+  return Type == HalfType::kFp16 ? float_from_fp16(half) : float_from_bf16(half);
 }
 
 #if HWY_TARGET == HWY_SCALAR
 
-template <HalfType kType>
+template <HalfType Type>
 std::size_t half_vectors(const float*, std::size_t, float, std::byte*) {
   return 0;
 }
-template <HalfType kType>
+template <HalfType Type>
 std::size_t float_vectors(const std::byte*, std::size_t, float, bool, float*) {
   return 0;
 }
@@ -50,7 +50,7 @@ HWY_INLINE hn::Vec<Halves> to_bf16(hn::Vec<Floats> value) {
   return hn::DemoteTo(Halves(), hn::IfThenElse(is_nan, quiet, rounded));
 }
 
-template <HalfType kType>
+template <HalfType Type>
 std::size_t half_vectors(const float* from, std::size_t count, float factor, std::byte* wire) {
   const Floats d;
   const auto by = hn::Set(d, factor);
@@ -60,7 +60,7 @@ std::size_t half_vectors(const float* from, std::size_t count, float factor, std
     fetch_ahead(from + i);
     for (std::size_t v = i; v < i + kGroup; v += kLanes) {
       const auto value = hn::Mul(hn::LoadU(d, from + v), by);
-      if constexpr (kType == HalfType::kFp16) {
+      if constexpr (Type == HalfType::kFp16) {
         const hn::Rebind<hwy::float16_t, Floats> halves;
         hn::StoreU(hn::BitCast(Halves(), hn::DemoteTo(halves, value)), Halves(), to + v);
       } else {
@@ -71,9 +71,9 @@ std::size_t half_vectors(const float* from, std::size_t count, float factor, std
   return i;
 }
 
-template <HalfType kType>
+template <HalfType Type>
 HWY_INLINE hn::Vec<Floats> widen(hn::Vec<hn::Rebind<std::uint16_t, Floats> > half) {
-  if constexpr (kType == HalfType::kFp16) {
+  if constexpr (Type == HalfType::kFp16) {
     return hn::PromoteTo(Floats(), hn::BitCast(hn::Rebind<hwy::float16_t, Floats>(), half));
   } else {
     const hn::ScalableTag<std::uint32_t> bits;
@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<Floats> widen(hn::Vec<hn::Rebind<std::uint16_t, Floats> > hal
   }
 }
 
-template <HalfType kType>
+template <HalfType Type>
 std::size_t float_vectors(const std::byte* wire, std::size_t count, float factor, bool add,
                           float* to) {
   const Floats d;
@@ -92,7 +92,7 @@ std::size_t float_vectors(const std::byte* wire, std::size_t count, float factor
   for (; i + kGroup <= count; i += kGroup) {
     fetch_ahead(from + i);
     for (std::size_t v = i; v < i + kGroup; v += kLanes) {
-      auto value = hn::Mul(widen<kType>(hn::LoadU(halves, from + v)), by);
+      auto value = hn::Mul(widen<Type>(hn::LoadU(halves, from + v)), by);
       if (add) value = hn::Add(hn::LoadU(d, to + v), value);
       hn::StoreU(value, d, to + v);
     }
@@ -102,16 +102,16 @@ std::size_t float_vectors(const std::byte* wire, std::size_t count, float factor
 
 #endif
 
-template <HalfType kType>
+template <HalfType Type>
 void half_all(const float* from, std::size_t count, float factor, std::byte* wire) {
-  std::size_t i = half_vectors<kType>(from, count, factor, wire);
-  for (; i < count; ++i) store_le(wire, half_of<kType>(from[i] * factor), i);
+  std::size_t i = half_vectors<Type>(from, count, factor, wire);
+  for (; i < count; ++i) store_le(wire, half_of<Type>(from[i] * factor), i);
 }
-template <HalfType kType>
+template <HalfType Type>
 void float_all(const std::byte* wire, std::size_t count, float factor, bool add, float* to) {
-  std::size_t i = float_vectors<kType>(wire, count, factor, add, to);
+  std::size_t i = float_vectors<Type>(wire, count, factor, add, to);
   for (; i < count; ++i) {
-    const float value = float_of<kType>(load_le<std::uint16_t>(wire, i)) * factor;
+    const float value = float_of<Type>(load_le<std::uint16_t>(wire, i)) * factor;
     to[i] = add ? to[i] + value : value;
   }
 }

@@ -11,17 +11,17 @@ namespace {
 // The loops for an element type.
 template <typename T>
 struct ThinLoops {
-  static constexpr auto times = plain::times<T>;
-  static constexpr auto transposed_times = plain::transposed_times<T>;
-  static constexpr auto product = plain::product<T>;
-  static constexpr auto take_away = plain::take_away<T>;
+  static constexpr auto kTimes = plain::times<T>;
+  static constexpr auto kTransposedTimes = plain::transposed_times<T>;
+  static constexpr auto kProduct = plain::product<T>;
+  static constexpr auto kTakeAway = plain::take_away<T>;
 };
 template <>
 struct ThinLoops<float> {
-  static constexpr auto times = simd::times;
-  static constexpr auto transposed_times = simd::transposed_times;
-  static constexpr auto product = simd::product;
-  static constexpr auto take_away = simd::take_away;
+  static constexpr auto kTimes = simd::times;
+  static constexpr auto kTransposedTimes = simd::transposed_times;
+  static constexpr auto kProduct = simd::product;
+  static constexpr auto kTakeAway = simd::take_away;
 };
 
 }  // namespace
@@ -29,7 +29,7 @@ struct ThinLoops<float> {
 template <typename T>
 void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::span<T> pt,
            T* sums) {
-  ThinLoops<T>::times(m, qt, shape, 0, shape.a, pt.data(), sums);
+  ThinLoops<T>::kTimes(m, qt, shape, 0, shape.a, pt.data(), sums);
   if (sums != nullptr) finish_stores();
 }
 
@@ -37,7 +37,7 @@ template <typename T>
 void transposed_times(std::span<const T> m, std::span<const T> pt, const ThinShape& shape,
                       std::span<T> qt) {
   std::fill(qt.begin(), qt.end(), T{0});
-  ThinLoops<T>::transposed_times(m, pt, shape, 0, shape.a, qt.data());
+  ThinLoops<T>::kTransposedTimes(m, pt, shape, 0, shape.a, qt.data());
 }
 
 template <typename T>
@@ -47,7 +47,7 @@ void product(std::span<const T> pt, std::span<const T> qt, const ThinShape& shap
   for (std::size_t i = 0; i < shape.a; ++i) {
     for (std::size_t j = 0; j < shape.c; j += kRun) {
       const std::size_t count = std::min(kRun, shape.c - j);
-      ThinLoops<T>::product(pt, qt, shape, i, j, count, reinterpret_cast<T*>(to.room()));
+      ThinLoops<T>::kProduct(pt, qt, shape, i, j, count, reinterpret_cast<T*>(to.room()));
       to.commit(count * sizeof(T));
     }
   }
@@ -59,7 +59,7 @@ bool take_product_away(std::span<const T> pt, std::span<const T> qt, const ThinS
                        T own_scale, std::span<T> next) {
   bool finite = true;
   for (std::size_t i = 0; i < shape.a; ++i) {
-    finite &= ThinLoops<T>::take_away(pt, qt, shape, i, 0, shape.c, own_scale, &next[i * shape.c]);
+    finite &= ThinLoops<T>::kTakeAway(pt, qt, shape, i, 0, shape.c, own_scale, &next[i * shape.c]);
   }
   return finite;
 }

@@ -57,14 +57,14 @@ struct Tile {
 
 // Asks for what comes kAhead columns after column j of each row: of the same row, or behind the
 // block's end of the row that is next in its place.
-template <bool kFed, std::size_t kCount>
+template <bool Fed, std::size_t Count>
 HWY_INLINE void fetch_rows(const Tile& t, std::size_t j) {
   const std::size_t ahead = j + kAhead;
-  const std::size_t skip = ahead < t.width ? 0 : kCount * t.shape.c - t.width;
-  for (std::size_t r = 0; r < kCount; ++r) {
+  const std::size_t skip = ahead < t.width ? 0 : Count * t.shape.c - t.width;
+  for (std::size_t r = 0; r < Count; ++r) {
     const std::size_t place = (t.i + r) * t.shape.c + t.j + ahead + skip;
     hwy::Prefetch(t.m->grad + place);
-    if constexpr (kFed) hwy::Prefetch(t.m->residual + place);
+    if constexpr (Fed) hwy::Prefetch(t.m->residual + place);
   }
 }
 
@@ -76,10 +76,10 @@ HWY_INLINE void put(Floats value, float* to) {
   }
 }
 
-// Adds the block's part of kCount rows times kWide directions to p[direction * a + row].
-template <bool kFed, std::size_t kCount, std::size_t kWide>
+// Adds the block's part of Count rows times Wide directions to p[direction * a + row].
+template <bool Fed, std::size_t Count, std::size_t Wide>
 void times_tile(const Tile& t, float* p) {
-  Floats sum[kCount][kWide][kVectors];
+  Floats sum[Count][Wide][kVectors];
   for (auto& row : sum) {
     for (auto& direction : row) {
       for (auto& vector : direction) vector = hn::Zero(kFloats);
@@ -87,24 +87,24 @@ void times_tile(const Tile& t, float* p) {
   }
   std::size_t j = 0;
   for (; j + kGroup <= t.width; j += kGroup) {
-    fetch_rows<kFed, kCount>(t, j);
+    fetch_rows<Fed, Count>(t, j);
     for (std::size_t v = 0; v < kVectors; ++v) {
-      Floats q[kWide];
-      for (std::size_t k = 0; k < kWide; ++k) {
+      Floats q[Wide];
+      for (std::size_t k = 0; k < Wide; ++k) {
         q[k] = hn::LoadU(kFloats, t.qt + k * t.shape.c + t.j + j + v * kLanes);
       }
-      for (std::size_t r = 0; r < kCount; ++r) {
+      for (std::size_t r = 0; r < Count; ++r) {
         const std::size_t place = (t.i + r) * t.shape.c + t.j + j + v * kLanes;
-        const Floats m = load<kFed>(kFloats, *t.m, place);
-        if constexpr (kFed) {
+        const Floats m = load<Fed>(kFloats, *t.m, place);
+        if constexpr (Fed) {
           if (t.sums != nullptr) put(m, t.sums + place);
         }
-        for (std::size_t k = 0; k < kWide; ++k) sum[r][k][v] = hn::MulAdd(m, q[k], sum[r][k][v]);
+        for (std::size_t k = 0; k < Wide; ++k) sum[r][k][v] = hn::MulAdd(m, q[k], sum[r][k][v]);
       }
     }
   }
-  for (std::size_t r = 0; r < kCount; ++r) {
-    for (std::size_t k = 0; k < kWide; ++k) {
+  for (std::size_t r = 0; r < Count; ++r) {
+    for (std::size_t k = 0; k < Wide; ++k) {
       alignas(64) float lanes[kDotLanes];
       for (std::size_t v = 0; v < kVectors; ++v) {
         hn::Store(sum[r][k][v], kFloats, lanes + v * kLanes);
@@ -113,24 +113,24 @@ void times_tile(const Tile& t, float* p) {
       for (std::size_t l = j; l < t.width; ++l) {
         const float m = (*t.m)[(t.i + r) * t.shape.c + t.j + l];
         lanes[l - j] = multiply_add(m, q[l], lanes[l - j]);
-        if (kFed && t.sums != nullptr) t.sums[(t.i + r) * t.shape.c + t.j + l] = m;
+        if (Fed && t.sums != nullptr) t.sums[(t.i + r) * t.shape.c + t.j + l] = m;
       }
       p[k * t.shape.a + t.i + r] += fold_lanes(lanes);
     }
   }
 }
 
-template <bool kFed, std::size_t kCount>
+template <bool Fed, std::size_t Count>
 void times_directions(const Tile& t, std::size_t wide, float* p) {
   switch (wide) {
-    case 1: return times_tile<kFed, kCount, 1>(t, p);
-    case 2: return times_tile<kFed, kCount, 2>(t, p);
-    case 3: return times_tile<kFed, kCount, 3>(t, p);
-    default: return times_tile<kFed, kCount, kDirections>(t, p);
+    case 1: return times_tile<Fed, Count, 1>(t, p);
+    case 2: return times_tile<Fed, Count, 2>(t, p);
+    case 3: return times_tile<Fed, Count, 3>(t, p);
+    default: return times_tile<Fed, Count, kDirections>(t, p);
   }
 }
 
-template <bool kFed>
+template <bool Fed>
 void times_rows(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
                 std::size_t first, std::size_t last, float* pt, float* sums) {
   for (std::size_t i = first; i < last;) {
@@ -146,9 +146,9 @@ void times_rows(const Corrected<float>& m, std::span<const float> qt, const Thin
                         k == 0 ? sums : nullptr};
         const std::size_t wide = std::min(kDirections, shape.r - k);
         if (count == kRows) {
-          times_directions<kFed, kRows>(tile, wide, pt + k * shape.a);
+          times_directions<Fed, kRows>(tile, wide, pt + k * shape.a);
         } else {
-          times_directions<kFed, 1>(tile, wide, pt + k * shape.a);
+          times_directions<Fed, 1>(tile, wide, pt + k * shape.a);
         }
       }
     }
@@ -168,34 +168,34 @@ void simd_times(const Corrected<float>& m, std::span<const float> qt, const Thin
   }
 }
 
-// Adds kCount rows' parts to kWide directions of Q^T.
-template <std::size_t kCount, std::size_t kWide>
+// Adds Count rows' parts to Wide directions of Q^T.
+template <std::size_t Count, std::size_t Wide>
 void transposed_tile(const float* m, const float* pt, const ThinShape& shape, std::size_t i,
                      float* qt) {
-  Floats p[kCount][kWide];
-  for (std::size_t r = 0; r < kCount; ++r) {
-    for (std::size_t k = 0; k < kWide; ++k) p[r][k] = hn::Set(kFloats, pt[k * shape.a + i + r]);
+  Floats p[Count][Wide];
+  for (std::size_t r = 0; r < Count; ++r) {
+    for (std::size_t k = 0; k < Wide; ++k) p[r][k] = hn::Set(kFloats, pt[k * shape.a + i + r]);
   }
   std::size_t j = 0;
   for (; j + kGroup <= shape.c; j += kGroup) {
     const std::size_t ahead = j + kAhead;
-    const std::size_t skip = ahead < shape.c ? 0 : (kCount - 1) * shape.c;
-    for (std::size_t r = 0; r < kCount; ++r) {
+    const std::size_t skip = ahead < shape.c ? 0 : (Count - 1) * shape.c;
+    for (std::size_t r = 0; r < Count; ++r) {
       hwy::Prefetch(m + (i + r) * shape.c + ahead + skip);
     }
     for (std::size_t v = j; v < j + kGroup; v += kLanes) {
-      Floats q[kWide];
-      for (std::size_t k = 0; k < kWide; ++k) q[k] = hn::LoadU(kFloats, qt + k * shape.c + v);
-      for (std::size_t r = 0; r < kCount; ++r) {
+      Floats q[Wide];
+      for (std::size_t k = 0; k < Wide; ++k) q[k] = hn::LoadU(kFloats, qt + k * shape.c + v);
+      for (std::size_t r = 0; r < Count; ++r) {
         const Floats row = hn::LoadU(kFloats, m + (i + r) * shape.c + v);
-        for (std::size_t k = 0; k < kWide; ++k) q[k] = hn::MulAdd(p[r][k], row, q[k]);
+        for (std::size_t k = 0; k < Wide; ++k) q[k] = hn::MulAdd(p[r][k], row, q[k]);
       }
-      for (std::size_t k = 0; k < kWide; ++k) hn::StoreU(q[k], kFloats, qt + k * shape.c + v);
+      for (std::size_t k = 0; k < Wide; ++k) hn::StoreU(q[k], kFloats, qt + k * shape.c + v);
     }
   }
   for (; j < shape.c; ++j) {
-    for (std::size_t r = 0; r < kCount; ++r) {
-      for (std::size_t k = 0; k < kWide; ++k) {
+    for (std::size_t r = 0; r < Count; ++r) {
+      for (std::size_t k = 0; k < Wide; ++k) {
         float& q = qt[k * shape.c + j];
         q = multiply_add(pt[k * shape.a + i + r], m[(i + r) * shape.c + j], q);
       }
@@ -203,14 +203,14 @@ void transposed_tile(const float* m, const float* pt, const ThinShape& shape, st
   }
 }
 
-template <std::size_t kCount>
+template <std::size_t Count>
 void transposed_directions(const float* m, const float* pt, const ThinShape& shape, std::size_t i,
                            std::size_t wide, float* qt) {
   switch (wide) {
-    case 1: return transposed_tile<kCount, 1>(m, pt, shape, i, qt);
-    case 2: return transposed_tile<kCount, 2>(m, pt, shape, i, qt);
-    case 3: return transposed_tile<kCount, 3>(m, pt, shape, i, qt);
-    default: return transposed_tile<kCount, kDirections>(m, pt, shape, i, qt);
+    case 1: return transposed_tile<Count, 1>(m, pt, shape, i, qt);
+    case 2: return transposed_tile<Count, 2>(m, pt, shape, i, qt);
+    case 3: return transposed_tile<Count, 3>(m, pt, shape, i, qt);
+    default: return transposed_tile<Count, kDirections>(m, pt, shape, i, qt);
   }
 }
 

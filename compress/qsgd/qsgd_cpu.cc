@@ -28,17 +28,17 @@ constexpr std::size_t kLanes = 16;  // partial sums of the L2 norm; part of the 
 // The loops for an element type.
 template <typename T>
 struct Loops {
-  static constexpr auto largest_magnitude = plain::largest_magnitude<T>;
-  static constexpr auto round_to_codes = plain::round_to_codes<T>;
-  static constexpr auto expand = plain::expand<T>;
-  static constexpr auto take_away = plain::take_away<T>;
+  static constexpr auto kLargestMagnitude = plain::largest_magnitude<T>;
+  static constexpr auto kRoundToCodes = plain::round_to_codes<T>;
+  static constexpr auto kExpand = plain::expand<T>;
+  static constexpr auto kTakeAway = plain::take_away<T>;
 };
 template <>
 struct Loops<float> {
-  static constexpr auto largest_magnitude = simd::largest_magnitude;
-  static constexpr auto round_to_codes = simd::round_to_codes;
-  static constexpr auto expand = simd::expand;
-  static constexpr auto take_away = simd::take_away;
+  static constexpr auto kLargestMagnitude = simd::largest_magnitude;
+  static constexpr auto kRoundToCodes = simd::round_to_codes;
+  static constexpr auto kExpand = simd::expand;
+  static constexpr auto kTakeAway = simd::take_away;
 };
 
 // Squares summed in double: element i into lane i % kLanes, lanes then halved upon each other.
@@ -65,7 +65,7 @@ double l2_norm(const Corrected<T>& x) {
 // The bucket's norm as it travels: fp32 and at least every magnitude, or NaN.
 template <typename T>
 float norm_of(const QsgdGrid& grid, const Corrected<T>& bucket) {
-  auto norm = static_cast<double>(Loops<T>::largest_magnitude(bucket));
+  auto norm = static_cast<double>(Loops<T>::kLargestMagnitude(bucket));
   if (grid.l2 && std::isfinite(norm)) norm = std::max(norm, l2_norm(bucket));
   if (!(norm <= static_cast<double>(std::numeric_limits<float>::max()))) {
     return std::bit_cast<float>(kNaNBits);
@@ -122,10 +122,10 @@ void encode_bucket(const QsgdGrid& grid, float norm, const Corrected<T>& bucket,
     if (codes_are_zero) {
       std::fill_n(codes, chunk.size, std::uint8_t{0});
     } else {
-      Loops<T>::round_to_codes(grid, scaling, chunk, dither.of(first + at, chunk.size), codes);
+      Loops<T>::kRoundToCodes(grid, scaling, chunk, dither.of(first + at, chunk.size), codes);
     }
     if (next != nullptr) {
-      Loops<T>::take_away(grid, magnitude_of<T>(norm, grid.levels), codes, own_scale, chunk,
+      Loops<T>::kTakeAway(grid, magnitude_of<T>(norm, grid.levels), codes, own_scale, chunk,
                           reinterpret_cast<T*>(next->room()));
       next->commit(chunk.size * sizeof(T));
     }
@@ -154,7 +154,7 @@ class BucketReader {
   Status expand(bool add, std::span<T> to) {
     const std::uint8_t* codes = codes_.next(to.size());
     if (!every_code_is_legal_) GW_TRY(check_levels(grid_, codes, to.size()));
-    Loops<T>::expand(grid_, magnitude_, codes, add, to);
+    Loops<T>::kExpand(grid_, magnitude_, codes, add, to);
     return {};
   }
   Status finish() const {

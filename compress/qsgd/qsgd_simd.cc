@@ -38,18 +38,18 @@ constexpr std::size_t kLanes = hn::MaxLanes(kFloats);
 constexpr std::size_t kRun = 4 * kLanes;  // elements whose codes fill a vector
 using Floats = hn::Vec<hn::ScalableTag<float> >;
 
-template <bool kFed>
+template <bool Fed>
 float largest_of(const Corrected<float>& p) {
   const auto magnitude = hn::Set(kBits, 0x7fffffffu);
   auto even = hn::Zero(kBits);
   auto odd = hn::Zero(kBits);
   std::size_t i = 0;
   for (; i + 2 * kGroup <= p.size; i += 2 * kGroup) {
-    fetch_ahead<kFed>(p, i);
-    fetch_ahead<kFed>(p, i + kGroup);
+    fetch_ahead<Fed>(p, i);
+    fetch_ahead<Fed>(p, i + kGroup);
     for (std::size_t v = 0; v < 2 * kGroup; v += 2 * kLanes) {
-      const auto a = hn::BitCast(kBits, load<kFed>(kFloats, p, i + v));
-      const auto b = hn::BitCast(kBits, load<kFed>(kFloats, p, i + v + kLanes));
+      const auto a = hn::BitCast(kBits, load<Fed>(kFloats, p, i + v));
+      const auto b = hn::BitCast(kBits, load<Fed>(kFloats, p, i + v + kLanes));
       even = hn::Max(even, hn::And(a, magnitude));
       odd = hn::Max(odd, hn::And(b, magnitude));
     }
@@ -63,7 +63,7 @@ float simd_largest(const Corrected<float>& p) {
   return p.residual != nullptr ? largest_of<true>(p) : largest_of<false>(p);
 }
 
-template <bool kFed>
+template <bool Fed>
 std::size_t round_runs(const QsgdGrid& grid, float factor, const Corrected<float>& p,
                        const std::uint8_t* draws, std::uint8_t* codes) {
   const auto by = hn::Set(kFloats, factor);
@@ -72,7 +72,7 @@ std::size_t round_runs(const QsgdGrid& grid, float factor, const Corrected<float
   for (; i + kRun <= p.size; i += kRun) {
     hn::Vec<Int32s> parts[4];
     for (std::size_t v = 0; v < 4; ++v) {
-      parts[v] = nearest(hn::Mul(load<kFed>(kFloats, p, i + v * kLanes), by));
+      parts[v] = nearest(hn::Mul(load<Fed>(kFloats, p, i + v * kLanes), by));
     }
     Halves sums = halves(parts);
     const Halves draw = halves(hn::LoadU(kCodes, draws + i));

@@ -33,7 +33,7 @@ constexpr std::size_t kLanes = hn::MaxLanes(kFloats);
 constexpr std::size_t kVectors = kGroup / kLanes;
 
 // Element i of a group into double lane i.
-template <bool kFed>
+template <bool Fed>
 class GroupSum {
  public:
   HWY_INLINE explicit GroupSum(const double* lanes) {
@@ -41,7 +41,7 @@ class GroupSum {
   }
   HWY_INLINE void add(const Corrected<float>& p, std::size_t i) {
     for (std::size_t v = 0; v < kParts; ++v) {
-      const auto value = hn::PromoteTo(kDoubles, load<kFed>(kHalves, p, i + v * kHalf));
+      const auto value = hn::PromoteTo(kDoubles, load<Fed>(kHalves, p, i + v * kHalf));
       part_[v] = hn::Add(part_[v], hn::Abs(value));
     }
   }
@@ -57,18 +57,18 @@ class GroupSum {
   hn::Vec<hn::ScalableTag<double> > part_[kParts];
 };
 
-template <bool kFed, bool kPack>
+template <bool Fed, bool kPack>
 void sum_groups(const Corrected<float>& p, double* lanes, std::byte* bits) {
-  GroupSum<kFed> sum(lanes);
+  GroupSum<Fed> sum(lanes);
   const auto zero = hn::Zero(kFloats);
   std::size_t i = 0;
   for (; i + kGroup <= p.size; i += kGroup) {
-    fetch_ahead<kFed>(p, i);
+    fetch_ahead<Fed>(p, i);
     sum.add(p, i);
     if constexpr (kPack) {
       hn::Mask<decltype(kFloats)> below[kVectors];
       for (std::size_t v = 0; v < kVectors; ++v) {
-        below[v] = hn::Lt(load<kFed>(kFloats, p, i + v * kLanes), zero);
+        below[v] = hn::Lt(load<Fed>(kFloats, p, i + v * kLanes), zero);
       }
       store_group_bits(kFloats, below, reinterpret_cast<std::uint8_t*>(bits) + i / 8);
     }

@@ -27,17 +27,17 @@ HWY_INLINE void fetch_ahead(const void* from) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(from) + kAheadBytes);
 }
 // Of the line or lines that hold elements i ... i + kGroup - 1.
-template <bool kFed>
+template <bool Fed>
 HWY_INLINE void fetch_ahead(const Corrected<float>& p, std::size_t i) {
   fetch_ahead(p.grad + i);
-  if constexpr (kFed) fetch_ahead(p.residual + i);
+  if constexpr (Fed) fetch_ahead(p.residual + i);
 }
 
-// Elements i, i + 1, ... of p. kFed: p.residual is not null.
-template <bool kFed, class D>
+// Elements i, i + 1, ... of p. Fed: p.residual is not null.
+template <bool Fed, class D>
 HWY_INLINE hn::Vec<D> load(D d, const Corrected<float>& p, std::size_t i) {
   const auto grad = hn::LoadU(d, p.grad + i);
-  if constexpr (kFed) {
+  if constexpr (Fed) {
     return hn::Add(grad, hn::LoadU(d, p.residual + i));
   } else {
     return grad;

@@ -80,7 +80,7 @@ std::size_t collect(const Corrected<T>& x, Key<T> low, TopkScratch<T>& out, T* n
     std::uint32_t* index = out.index.data() + count;
     T* value = out.value.data() + count;
     const std::size_t found =
-        TopkLoops<T>::collect(run, low, static_cast<std::uint32_t>(begin), index, left);
+        TopkLoops<T>::kCollect(run, low, static_cast<std::uint32_t>(begin), index, left);
     for (std::size_t j = 0; j < found; ++j) {
       const std::size_t i = index[j] - begin;
       value[j] = run[i];
@@ -108,7 +108,7 @@ template <typename T>
 Cut<Key<T>> find_cut(const TopkScratch<T>& from, std::size_t count, std::size_t k,
                      Bounds<Key<T>> bounds, std::vector<Key<T>>& band) {
   const auto at_least = [&](Key<T> low) {
-    return TopkLoops<T>::count_at_least(from.value.data(), count, low);
+    return TopkLoops<T>::kCountAtLeast(from.value.data(), count, low);
   };
   std::size_t at_low = count;
   std::size_t at_high = at_least(bounds.high);
@@ -126,7 +126,7 @@ Cut<Key<T>> find_cut(const TopkScratch<T>& from, std::size_t count, std::size_t 
   }
   band.resize(at_low - at_high + kSlack);
   band.resize(
-      TopkLoops<T>::keys_between(from.value.data(), count, bounds.low, bounds.high, band.data()));
+      TopkLoops<T>::kKeysBetween(from.value.data(), count, bounds.low, bounds.high, band.data()));
   const std::size_t wanted = k - at_high;  // of the band
   const auto nth = band.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
   std::nth_element(band.begin(), nth, band.end(), std::greater<>());
@@ -184,7 +184,7 @@ bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
   }
   const T* const values = scratch.value.data();
   const bool finite =
-      TopkLoops<T>::count_at_least(values, count, key_of(std::numeric_limits<T>::infinity())) == 0;
+      TopkLoops<T>::kCountAtLeast(values, count, key_of(std::numeric_limits<T>::infinity())) == 0;
   if (next != nullptr && !finite) return false;
   if (count < k) {  // zeros are needed to make up k: the first of them, which leave themselves
     emit<T>(
@@ -194,8 +194,8 @@ bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
   }
   const Cut<Key<T>> cut = find_cut(scratch, count, k, bounds, scratch.keys);
   if (cut.all_ties) {
-    TopkLoops<T>::write_at_least(values, scratch.index.data(), count, cut.least, k, payload.data(),
-                                 payload.data() + k * kTopkIndexBytes);
+    TopkLoops<T>::kWriteAtLeast(values, scratch.index.data(), count, cut.least, k, payload.data(),
+                                payload.data() + k * kTopkIndexBytes);
   } else {
     emit<T>(
         values, count, [&scratch](std::size_t i) { return scratch.index[i]; }, cut, k, payload);

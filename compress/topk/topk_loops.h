@@ -88,17 +88,17 @@ void write_at_least(const float* value, const std::uint32_t* index, std::size_t 
 // The loops for an element type.
 template <typename T>
 struct TopkLoops {
-  static constexpr auto collect = plain::collect<T>;
-  static constexpr auto count_at_least = plain::count_at_least<T>;
-  static constexpr auto keys_between = plain::keys_between<T>;
-  static constexpr auto write_at_least = plain::write_at_least<T>;
+  static constexpr auto kCollect = plain::collect<T>;
+  static constexpr auto kCountAtLeast = plain::count_at_least<T>;
+  static constexpr auto kKeysBetween = plain::keys_between<T>;
+  static constexpr auto kWriteAtLeast = plain::write_at_least<T>;
 };
 template <>
 struct TopkLoops<float> {
-  static constexpr auto collect = simd::collect;
-  static constexpr auto count_at_least = simd::count_at_least;
-  static constexpr auto keys_between = simd::keys_between;
-  static constexpr auto write_at_least = simd::write_at_least;
+  static constexpr auto kCollect = simd::collect;
+  static constexpr auto kCountAtLeast = simd::count_at_least;
+  static constexpr auto kKeysBetween = simd::keys_between;
+  static constexpr auto kWriteAtLeast = simd::write_at_least;
 };
 
 }  // namespace gradwire::cpu

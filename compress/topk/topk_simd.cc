@@ -45,7 +45,7 @@ HWY_INLINE Ints below(std::uint32_t low) {
   return hn::Set(kInts, static_cast<std::int32_t>(low - 1));
 }
 
-template <bool kFed>
+template <bool Fed>
 std::size_t collect_vectors(const Corrected<float>& p, std::uint32_t low, std::uint32_t begin,
                             std::uint32_t* index, float* next, std::size_t& done) {
   const Ints limit = below(low);
@@ -53,10 +53,10 @@ std::size_t collect_vectors(const Corrected<float>& p, std::uint32_t low, std::u
   const auto advance = hn::Set(kWords, static_cast<std::uint32_t>(kLanes));
   std::size_t count = 0;
   for (; done + kGroup <= p.size; done += kGroup) {
-    fetch_ahead<kFed>(p, done);
+    fetch_ahead<Fed>(p, done);
     for (std::size_t v = done; v < done + kGroup; v += kLanes) {
-      const Floats value = load<kFed>(kFloats, p, v);
-      if constexpr (kFed) hn::StoreU(value, kFloats, next + v);
+      const Floats value = load<Fed>(kFloats, p, v);
+      if constexpr (Fed) hn::StoreU(value, kFloats, next + v);
       const auto chosen = hn::RebindMask(kWords, hn::Gt(keys_of(value), limit));
       hn::StoreU(hn::Compress(place, chosen), kWords, index + count);
       count += hn::CountTrue(kWords, chosen);
