@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/feedback.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
+#include "gradwire/wire_format.h"
 
 namespace gradwire {
 
