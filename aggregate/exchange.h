@@ -26,7 +26,7 @@ class BucketExchange {
   // Starts the exchange; nullopt when there is nothing to send. All ranks issue alike.
   virtual Result<std::optional<Work>> issue(int phase) = 0;
   virtual Status absorb(int phase, std::uint64_t step) = 0;
-  // "<parameter>.error" and the like. Views stay valid with the exchange.
+  // "<parameter>.error" and the like. Views are valid until the next step ends, as Coder's are.
   virtual std::vector<NamedTensor> state() { return {}; }
 };
 

@@ -100,10 +100,10 @@ class Aggregator {
   virtual std::vector<std::string> warnings() const = 0;
   // "<parameter>.error", "<parameter>.error.scale", "<parameter>.error2",
   // "<parameter>.ef21.<name>",
-  // "<parameter>.coder.<name>", and "aggregator.step",
-  // the number of finished steps, which keys the random draws, and "aggregator.scales": the last
-  // learning rate and loss scale, 0 where there was none. Between steps only (else empty);
-  // ends registration. Views stay valid with the aggregator.
+  // "<parameter>.coder.<name>", "aggregator.step" (the number of finished steps, which keys the
+  // random draws) and "aggregator.scales" (the last learning rate and loss scale, 0 where there was
+  // none). Between steps only (else empty); ends registration. Views are valid until the next
+  // step's finish(): ask again after it.
   virtual std::vector<NamedTensor> state() = 0;
   // From the state() of every old rank, in rank order, any number of them. As many as now: bit for
   // bit. Else residuals keep their average over ranks (each new rank gets the sum divided by the
