@@ -16,12 +16,14 @@ TEST_P(TransportLaws, EverySizeArrivesBothWays) {
     std::uint64_t operation = 0;
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{7},
                                    std::size_t{65537}, 64 * kMiB, std::size_t{0}}) {
-      Bytes mine = pattern(size, 10 + static_cast<std::uint64_t>(transport->rank()));
+      Bytes mine =
+          pattern(size, 10 + static_cast<std::uint64_t>(transport->rank()), transport.get());
       Bytes theirs(size);
       const Tag name = tag(++operation);
       const Ticket ticket = post(*transport, {send(peer, name, mine), recv(peer, name, theirs)});
       ASSERT_EQ(settle(*transport, ticket, soon()).message(), "ok") << size << " bytes";
-      EXPECT_TRUE(theirs == pattern(size, 10 + static_cast<std::uint64_t>(peer))) << size;
+      const auto seed = 10 + static_cast<std::uint64_t>(peer);
+      EXPECT_TRUE(theirs == pattern(size, seed, transport.get())) << size;
     }
   });
 }

@@ -6,10 +6,11 @@
 
 namespace gradwire::laws {
 
-Bytes pattern(std::size_t size, std::uint64_t seed) {
+Bytes pattern(std::size_t size, std::uint64_t seed, Transport* alive) {
   Bytes bytes(size);
   const std::uint64_t start = mix64(seed ^ size);
   for (std::size_t i = 0; i < size; ++i) {
+    if (alive != nullptr && i % (1 << 20) == 0) (void)alive->progress();
     bytes[i] = static_cast<std::byte>(((start + i) * 0x9E3779B97F4A7C15u) >> 56);
   }
   return bytes;

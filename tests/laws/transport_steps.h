@@ -13,7 +13,9 @@ namespace gradwire::laws {
 using Bytes = std::vector<std::byte>;
 
 // Bytes that differ by position, length and seed, so that a shifted or mixed-up message shows.
-Bytes pattern(std::size_t size, std::uint64_t seed);
+// A megabyte takes a busy machine long: `alive` goes on meanwhile, so that nobody misses its
+// heartbeats.
+Bytes pattern(std::size_t size, std::uint64_t seed, Transport* alive = nullptr);
 
 // Communicator 1, channel 0.
 Tag tag(std::uint64_t operation);
