@@ -113,6 +113,7 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
                        const SpecRule& text, std::vector<std::string>& warnings) {
   Rule rule;
   rule.glob = text.glob;
+  rule.sizes = text.sizes;
   rule.text = to_string(text.spec);
   GW_ASSIGN(SplitSpec split, split_spec(text.spec));
   GW_TRY(check_keys(registry, split.method));
@@ -127,6 +128,19 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
       check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options.allow_unsafe));
   if (!verdict.has_value()) return verdict.error();
   return rule;
+}
+
+// A rule behind one that takes all its parameters would be a wish that nobody hears.
+Status check_reachable(std::span<const SpecRule> rules, std::size_t index) {
+  const SpecRule& rule = rules[index];
+  for (const SpecRule& before : rules.first(index)) {
+    const bool names = before.glob == "*" || before.glob == rule.glob;
+    if (!names || !before.sizes.covers(rule.sizes)) continue;
+    return {Code::kInvalidArgument, "no parameter reaches it, because '" + to_string(before) +
+                                        "' before it takes them all; write it first, or leave it "
+                                        "out"};
+  }
+  return {};
 }
 
 bool travels_dense(const Rule& rule, const Shape& shape) {
@@ -160,21 +174,30 @@ Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& option
   }
   GW_ASSIGN(const auto texts, parse_spec_rules(options.compressor));
   Plan plan;
-  for (const SpecRule& text : texts) {
-    GW_ASSIGN(Rule rule, read_rule(registry, options, text, plan.warnings));
-    plan.rules.push_back(std::move(rule));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    auto rule = read_rule(registry, options, texts[i], plan.warnings);
+    const Status status = rule.has_value() ? check_reachable(texts, i) : rule.error();
+    if (!status.ok()) {
+      return texts.size() == 1 ? status : status.with_context("rule '" + to_string(texts[i]) + "'");
+    }
+    plan.rules.push_back(std::move(rule).value());
   }
   return plan;
 }
 
 Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
                                  TensorView grad) {
-  const auto matches = [&name](const Rule& rule) { return glob_matches(rule.glob, name); };
+  const std::int64_t elems = grad.elems();
+  const auto matches = [&](const Rule& rule) {
+    return glob_matches(rule.glob, name) && rule.sizes.holds(elems, size_of(grad.dtype()));
+  };
   const auto rule = std::find_if(plan.rules.begin(), plan.rules.end(), matches);
   if (rule == plan.rules.end()) {
-    return Status(Code::kInvalidArgument, "aggregator: no rule of '" + options.compressor +
-                                              "' matches parameter '" + name +
-                                              "'; end the rules with '*=none'");
+    return Status(Code::kInvalidArgument,
+                  "aggregator: no rule of '" + options.compressor + "' matches parameter '" + name +
+                      format("' (%lld elements, %zu bytes); end the rules "
+                             "with '*=none'",
+                             static_cast<long long>(elems), grad.bytes().size()));
   }
   Parameter parameter{.name = std::move(name),
                       .grad = grad,

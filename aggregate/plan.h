@@ -30,6 +30,7 @@ std::string_view to_string(Path path);
 // One rule of the compressor text, made ready.
 struct Rule {
   std::string glob;
+  SizeRange sizes;
   std::string text;  // its spec in canonical form, the aggregator's keys included
   AggregatorKeys keys;
   std::shared_ptr<const Compressor> compressor = nullptr;
@@ -42,8 +43,9 @@ struct Plan {
   std::vector<std::string> warnings;
 };
 
-// Reads options.compressor. kInvalidArgument for a bad spec, a bad key, an illegal pair, or one
-// known to fail (a warning instead with options.allow_unsafe).
+// Reads options.compressor. kInvalidArgument for a bad spec, a bad key, an illegal pair, one known
+// to fail (a warning instead with options.allow_unsafe), or a rule that no parameter can reach; of
+// several rules it names the one.
 Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& options);
 
 // A registered parameter with its fate.
@@ -59,8 +61,8 @@ struct Parameter {
   double scale = 1;  // what error feedback multiplies into each message: 1 or 1 / (1 + omega)
 };
 
-// The first rule whose pattern matches decides. May add to plan.warnings (pairs whose fate depends
-// on the shape). kInvalidArgument when no rule matches or the pair fails for this shape.
+// The first rule whose pattern and sizes match decides. May add to plan.warnings (pairs whose fate
+// depends on the shape). kInvalidArgument when no rule matches or the pair fails for this shape.
 Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
                                  TensorView grad);
 

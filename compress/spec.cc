@@ -1,8 +1,10 @@
 // The spec grammar of registry.h. Errors quote the text with a caret under the offending column.
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <utility>
 
+#include "compress/size_range.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {
@@ -112,23 +114,35 @@ Result<SpecChain> parse_chain(const Piece& piece) {
   return chain;
 }
 
+// What stands before a rule's "=".
+Status parse_which(const Piece& which, SpecRule& rule) {
+  const std::size_t at = std::min(which.text().find('@'), which.text().size());
+  const Piece glob = which.part(0, at).trimmed();
+  if (which.text().empty()) return error_at(glob, "spec: a pattern is missing before '='");
+  for (std::size_t i = glob.begin; i < glob.end; ++i) {
+    if (!is_glob_char(glob.whole[i])) {
+      return error_at({glob.whole, i, i + 1},
+                      "spec: a pattern holds letters, digits and . _ - / * ? only");
+    }
+  }
+  if (!glob.text().empty()) rule.glob = std::string(glob.text());
+  if (at == which.text().size()) return {};
+  const Piece sizes = which.part(at + 1, which.text().size()).trimmed();
+  const Result<SizeRange> range = parse_size_range(sizes.text());
+  if (!range.has_value()) return error_at(sizes, "spec: " + std::string(range.error().message()));
+  rule.sizes = range.value();
+  return {};
+}
+
 Result<std::vector<SpecRule>> parse_rules(const Piece& piece) {
   std::vector<SpecRule> rules;
   for (const Piece& text : split(piece, ';')) {
     const std::size_t equals = text.text().find('=');
     const std::size_t colon = text.text().find(':');
-    SpecRule rule{"*", {}};
+    SpecRule rule{.glob = "*", .spec = {}};
     Piece spec = text;
     if (equals != std::string_view::npos && (colon == std::string_view::npos || equals < colon)) {
-      const Piece glob = text.part(0, equals).trimmed();
-      if (glob.text().empty()) return error_at(glob, "spec: a pattern is missing before '='");
-      for (std::size_t i = glob.begin; i < glob.end; ++i) {
-        if (!is_glob_char(glob.whole[i])) {
-          return error_at({glob.whole, i, i + 1},
-                          "spec: a pattern holds letters, digits and . _ - / * ? only");
-        }
-      }
-      rule.glob = std::string(glob.text());
+      GW_TRY(parse_which(text.part(0, equals).trimmed(), rule));
       spec = text.part(equals + 1, text.text().size()).trimmed();
     }
     GW_ASSIGN(rule.spec, parse_chain(spec));
@@ -177,6 +191,10 @@ std::string to_string(const SpecChain& chain) {
   std::string text;
   for (const Spec& spec : chain) text += (text.empty() ? "" : "|") + to_string(spec);
   return text;
+}
+
+std::string to_string(const SpecRule& rule) {
+  return rule.glob + to_string(rule.sizes) + "=" + to_string(rule.spec);
 }
 
 bool glob_matches(std::string_view glob, std::string_view name) {

@@ -55,8 +55,8 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
         for (auto& [key, value] : stage.params) key = key.empty() ? method.main_key : key;
       }
     }
-    const bool alone = rule.glob == "*" && rules.value().size() == 1;
-    text += (text.empty() ? "" : ";") + (alone ? "" : rule.glob + "=") + to_string(rule.spec);
+    const bool alone = rule.glob == "*" && rule.sizes == SizeRange() && rules.value().size() == 1;
+    text += (text.empty() ? "" : ";") + (alone ? to_string(rule.spec) : to_string(rule));
   }
   return text;
 }

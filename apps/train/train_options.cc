@@ -54,7 +54,8 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
         o.compressor = text;
         return Status();
       },
-      "a spec (topk:ratio=0.01,ef=ef14) or rules (*.bias=none;*=cast:bf16); "
+      "a spec (topk:ratio=0.01,ef=ef14), or rules by name and size, the first that fits "
+      "(*.bias=none;*@..64K=cast:bf16;*=qsgd:bits=4); "
       "see gradwire inspect compressors");
   flags.choice("algorithm", o.algorithm, {"auto", "ring", "canonical"},
                "all-reduce of dense gradients; canonical adds in rank order, auto is ring");

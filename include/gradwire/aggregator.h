@@ -52,7 +52,7 @@ struct AggregateStats {
 //   seed=N               overrides AggregatorOptions::seed
 struct AggregatorOptions {
   std::string compressor =
-      "none";  // a spec, or per-parameter rules: "*.bias=none; *=topk:ratio=0.01"
+      "none";  // a spec, or rules by name and size: "*.bias=none; *@..64K=none; *=topk:ratio=0.01"
   std::int64_t bucket_bytes =
       4 << 20;  // gradient bytes per bucket; parameters are packed in reverse order
   std::uint64_t seed = 0;

@@ -3,8 +3,13 @@
 // clang-format off
 //   list  := rules {";" rules}           where several are compared; rules in a list stand in [ ]
 //   rules := rule {";" rule}
-//   rule  := [glob "="] spec             glob: letters, digits, . _ - / * ?; present if and only
-//                                        if the rule's first "=" stands before any ":"
+//   rule  := [which "="] spec            which: present if and only if the rule's first "=" stands
+//                                        before any ":"
+//   which := glob ["@" sizes] | "@" sizes
+//                                        glob: letters, digits, . _ - / * ?; "*" where missing
+//   sizes := [size] ".." [size]          from the first up to, not including, the second
+//   size  := integer ["K" | "M" | "G"] ["B"]
+//                                        elements, with B bytes of gradient; K = 1024
 //   spec  := stage {"|" stage}           topk:ratio=0.01|qsgd:bits=4: the second codes the values
 //                                        of the first
 //   stage := name [":" arg {"," arg}]    names and keys: [a-z][a-z0-9_]*
@@ -16,6 +21,9 @@
 // and are taken out before the registry sees it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,9 +43,21 @@ struct Spec {
 };
 using SpecChain = std::vector<Spec>;  // stages of one spec, at least one
 
+// Of a tensor: from `least` up to, not including, `below`.
+struct SizeRange {
+  std::int64_t least = 0;
+  std::int64_t below = std::numeric_limits<std::int64_t>::max();
+  bool in_bytes = false;  // of gradient; else elements
+  bool holds(std::int64_t elems, std::size_t element_bytes) const;
+  // Every size of `other` is one of these.
+  bool covers(const SizeRange& other) const;
+  friend bool operator==(const SizeRange&, const SizeRange&) = default;
+};
+
 struct SpecRule {
   std::string glob;  // "*" when the text named none
   SpecChain spec;
+  SizeRange sizes = {};  // everything when the text named none
 };
 
 // Errors show the text with a caret under the column.
@@ -47,6 +67,8 @@ Result<std::vector<SpecRule>> parse_spec_rules(std::string_view text);
 Result<std::vector<std::string>> parse_spec_list(std::string_view text);
 std::string to_string(const Spec& spec);
 std::string to_string(const SpecChain& chain);
+std::string to_string(const SizeRange& sizes);  // "@64K..1MB"; "" for every size
+std::string to_string(const SpecRule& rule);    // with its glob, "*" too
 // Shell-like: * any run of characters, ? any one.
 bool glob_matches(std::string_view glob, std::string_view name);
 

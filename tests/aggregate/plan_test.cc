@@ -113,6 +113,27 @@ TEST(Plan, TheFirstMatchingRuleDecides) {
               HasSubstr("no rule of '*.bias=none' matches parameter 'fc1.weight'"));
 }
 
+TEST(Plan, RulesChooseBySize) {
+  const std::string rules = "*@..64=none; *@1KB..4KB=signsgd:min_elems=0; *=topk:k=1,min_elems=0";
+  EXPECT_EQ(path_of(rules, Shape::matrix(7, 9)), Path::kDense);     // 63 elements
+  EXPECT_EQ(path_of(rules, Shape::matrix(8, 8)), Path::kGather);    // 256 bytes
+  EXPECT_EQ(path_of(rules, Shape::matrix(16, 16)), Path::kSra);     // 1024 bytes
+  EXPECT_EQ(path_of(rules, Shape::matrix(32, 32)), Path::kGather);  // 4096 bytes
+  const auto unmatched = fate("*@..64=none", Shape::matrix(8, 8));
+  ASSERT_FALSE(unmatched.has_value());
+  EXPECT_THAT(std::string(unmatched.error().message()),
+              HasSubstr("matches parameter 'fc.weight' (64 elements, 256 bytes)"));
+}
+
+TEST(Plan, OfSeveralRulesErrorsNameTheOne) {
+  EXPECT_THAT(refusal("*.bias=none; *@1K..=qsgd:bits=9"),
+              HasSubstr("rule '*@1K..=qsgd:bits=9': compressor 'qsgd': key 'bits' is '9'"));
+  EXPECT_THAT(refusal("topk:k=1; *.bias=none"),
+              HasSubstr("rule '*.bias=none': no parameter reaches it, because '*=topk:k=1' before "
+                        "it takes them all"));
+  EXPECT_THAT(refusal("a*@..1K=none; a*@5..1K=none; *=none"), HasSubstr("'a*@..1K=none' before"));
+}
+
 TEST(Plan, UnknownKeysAreAnsweredWithTheMethodsAndTheAggregators) {
   EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"),
               HasSubstr("unknown key 'eff' (value 'ef14'; keys: ratio"));

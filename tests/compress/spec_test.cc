@@ -1,0 +1,99 @@
+// Rules by name pattern and size: what their text means, and what is answered to a wrong one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+std::vector<SpecRule> rules(std::string_view text) {
+  const auto parsed = parse_spec_rules(text);
+  EXPECT_TRUE(parsed.has_value()) << parsed.error().message();
+  return parsed.has_value() ? parsed.value() : std::vector<SpecRule>();
+}
+
+std::string refusal(std::string_view text) {
+  const auto parsed = parse_spec_rules(text);
+  EXPECT_FALSE(parsed.has_value()) << text;
+  return parsed.has_value() ? "" : std::string(parsed.error().message());
+}
+
+SizeRange sizes(const std::string& text) { return rules("*@" + text + "=none").front().sizes; }
+
+TEST(SpecRules, NamesAndSizesStandBeforeTheSpec) {
+  const auto parsed = rules("*.bias=none; embed.*@1M..=qsgd:bits=8 ;@..4096B=none;topk:ratio=0.01");
+  ASSERT_EQ(parsed.size(), 4u);
+  EXPECT_EQ(parsed[0].glob, "*.bias");
+  EXPECT_EQ(parsed[0].sizes, SizeRange());
+  EXPECT_EQ(parsed[1].glob, "embed.*");
+  EXPECT_EQ(parsed[1].sizes, (SizeRange{.least = 1048576}));
+  EXPECT_EQ(to_string(parsed[1].spec), "qsgd:bits=8");
+  EXPECT_EQ(parsed[2].glob, "*");
+  EXPECT_EQ(parsed[2].sizes, (SizeRange{.below = 4096, .in_bytes = true}));
+  EXPECT_EQ(parsed[3].glob, "*");
+  EXPECT_EQ(to_string(parsed[3].spec), "topk:ratio=0.01");
+}
+
+TEST(SpecRules, SizesAreElementsOrBytesInPowersOf1024) {
+  EXPECT_EQ(sizes("64K.."), (SizeRange{.least = 65536}));
+  EXPECT_EQ(sizes("..3"), (SizeRange{.below = 3}));
+  EXPECT_EQ(sizes("5..2G"), (SizeRange{.least = 5, .below = 2147483648}));
+  EXPECT_EQ(sizes("10B..1MB"), (SizeRange{.least = 10, .below = 1048576, .in_bytes = true}));
+}
+
+TEST(SpecRules, ARangeHoldsItsFirstSizeAndNotItsLast) {
+  const SizeRange elements{.least = 10, .below = 20};
+  EXPECT_FALSE(elements.holds(9, 4));
+  EXPECT_TRUE(elements.holds(10, 8));
+  EXPECT_TRUE(elements.holds(19, 4));
+  EXPECT_FALSE(elements.holds(20, 4));
+  const SizeRange bytes{.least = 40, .below = 80, .in_bytes = true};
+  EXPECT_TRUE(bytes.holds(10, 4));
+  EXPECT_FALSE(bytes.holds(10, 8));
+  EXPECT_TRUE(bytes.holds(5, 8));
+  EXPECT_TRUE(SizeRange().holds(0, 4));
+}
+
+TEST(SpecRules, ARangeCoversWhatLiesWithinInTheSameUnit) {
+  const SizeRange elements{.least = 10, .below = 20};
+  EXPECT_TRUE(SizeRange().covers(elements));
+  EXPECT_TRUE(elements.covers({.least = 10, .below = 15}));
+  EXPECT_FALSE(elements.covers({.least = 9, .below = 15}));
+  EXPECT_FALSE(elements.covers(SizeRange()));
+  EXPECT_FALSE(elements.covers({.least = 12, .below = 15, .in_bytes = true}));
+  EXPECT_TRUE((SizeRange{.least = 0, .below = kMost, .in_bytes = true}.covers(elements)));
+}
+
+TEST(SpecRules, TextsReadBackAsTheSame) {
+  for (const std::string text : {"*.bias=none", "*@64K..=cast:bf16", "fc?.*@..1MB=topk:k=3,ef=ef14",
+                                 "*@10B..4097B=none", "*@1000..2G=none"}) {
+    EXPECT_EQ(to_string(rules(text).front()), text);
+  }
+}
+
+TEST(SpecRules, WrongSizesAreShownWithWhatIsWanted) {
+  EXPECT_THAT(refusal("*@64K=none"), HasSubstr("'64K' is no size (LEAST..BELOW wanted"));
+  EXPECT_THAT(refusal("*@..=none"), HasSubstr("'..' is no size"));
+  EXPECT_THAT(refusal("*@=none"), HasSubstr("'' is no size"));
+  EXPECT_THAT(refusal("*@1T..=none"), HasSubstr("'1T..' is no size: '1T'"));
+  EXPECT_THAT(refusal("*@-1..=none"), HasSubstr("is no size: '-1'"));
+  EXPECT_THAT(refusal("*@9999999999G..=none"), HasSubstr("is no size: '9999999999G'"));
+  EXPECT_THAT(refusal("*@1K..1MB=none"), HasSubstr("mixes elements and bytes"));
+  EXPECT_THAT(refusal("*@20..20=none"), HasSubstr("holds no size"));
+  EXPECT_THAT(refusal("=none"), HasSubstr("a pattern is missing"));
+  EXPECT_THAT(refusal("a+b@1..=none"), HasSubstr("a pattern holds letters"));
+  EXPECT_THAT(refusal("*.bias=none; *@64K=topk:k=3"),
+              HasSubstr("\n  *.bias=none; *@64K=topk:k=3\n                 ^"));
+}
+
+}  // namespace
+}  // namespace gradwire
