@@ -44,7 +44,9 @@ std::optional<std::vector<int>> read_ranks(const std::byte* from, std::size_t co
 
 std::vector<std::byte> encode(const EngineNote& note) {
   const std::size_t lost = std::min(note.lost.size(), kMostRanks);
-  const std::size_t certain = std::min(note.certain.size(), kMostRanks);
+  // Of those that travel: the reader wants the certain ones among the lost.
+  const auto is_sent = [&](int rank) { return lost > 0 && rank <= note.lost[lost - 1]; };
+  const auto certain = static_cast<std::size_t>(std::ranges::count_if(note.certain, is_sent));
   const Head head = {kVersion,
                      static_cast<std::uint8_t>(note.kind),
                      static_cast<std::uint8_t>(note.standing),

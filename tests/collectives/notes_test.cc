@@ -46,6 +46,16 @@ TEST(EngineNotes, LongOnesAreCutToWhatTravels) {
   EXPECT_EQ(read->text, std::string(160, 'x'));
 }
 
+TEST(EngineNotes, OfCertainRanksThoseTravelThatAreAmongTheLostThatDo) {
+  EngineNote note;
+  for (int r = 0; r < 2000; ++r) note.lost.push_back(r);
+  note.certain = {3, 899, 900, 1999};
+  const auto read = decode_note(encode(note), 65536);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->lost.size(), 900u);
+  EXPECT_EQ(read->certain, (std::vector<int>{3, 899}));
+}
+
 TEST(EngineNotes, HostileBytesAreRefused) {
   const std::vector<std::byte> good = encode(a_proposal());
   EXPECT_FALSE(decode_note({}, 65535).has_value());
