@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/elements.h"
 #include "compress/contract.h"
+#include "compress/corrected.h"
 #include "gradwire/compressor.h"
 #include "gradwire/wire_format.h"
 
@@ -20,6 +22,14 @@ struct SliceKey {
   Slice slice;
 };
 
+// One of several slices that are added up.
+template <typename T>
+struct KernelAddend {
+  const T* values = nullptr;  // or, if null,
+  ConstByteSpan wire;         // bytes() of what encode() wrote under
+  SliceKey key;
+};
+
 // Kernel is a value with
 //   std::size_t bytes(std::size_t elems, std::size_t element_bytes) const;
 //   template <typename T> Status encode(const SliceKey&, std::span<const T>, ByteSpan) const;
@@ -27,7 +37,23 @@ struct SliceKey {
 //   const;
 // T is float or double, the spans hold at least one element, and the bytes are exactly bytes().
 // encode() answers kInvalidArgument for elements that have no code; decode() answers
-// kCorruptPayload.
+// kCorruptPayload. It may have, as of WireFormat's pack_with_feedback() and fold(),
+//   template <typename T> Status encode_with_feedback(const SliceKey&, const Corrected<T>&, T*
+//   next,
+//                                                     T own_scale, ByteSpan) const;
+//   template <typename T> Status fold(const SliceKey&, std::span<const KernelAddend<T>>,
+//                                     std::size_t elems, ByteSpan) const;
+template <typename Kernel>
+concept FeedbackKernel = requires(const Kernel& kernel, const SliceKey& key,
+                                  const Corrected<float>& p, float* next, ByteSpan wire) {
+  kernel.template encode_with_feedback<float>(key, p, next, 1.0f, wire);
+};
+template <typename Kernel>
+concept FoldingKernel = requires(const Kernel& kernel, const SliceKey& key,
+                                 std::span<const KernelAddend<float>> addends, ByteSpan wire) {
+  kernel.template fold<float>(key, addends, std::size_t{1}, wire);
+};
+
 template <typename Kernel>
 class KernelFormat final : public WireFormat {
  public:
@@ -54,6 +80,26 @@ class KernelFormat final : public WireFormat {
     }
     return count;
   }
+  bool takes_feedback() const override { return FeedbackKernel<Kernel>; }
+  Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
+                                         const Slice& slice, ByteSpan wire,
+                                         const Stream& stream) override {
+    if constexpr (FeedbackKernel<Kernel>) {
+      GW_TRY(check_feedback(name_, src, feedback, dtype_));
+      return dtype_ == DType::kF64 ? feed_back<double>(src, feedback, slice, wire)
+                                   : feed_back<float>(src, feedback, slice, wire);
+    }
+    return WireFormat::pack_with_feedback(src, feedback, slice, wire, stream);
+  }
+  bool folds() const override { return FoldingKernel<Kernel>; }
+  Result<std::size_t> fold(std::span<const Addend> addends, std::int64_t elems, const Slice& sum,
+                           ByteSpan wire, const Stream& stream) override {
+    if constexpr (FoldingKernel<Kernel>) {
+      return dtype_ == DType::kF64 ? fold_typed<double>(addends, elems, sum, wire)
+                                   : fold_typed<float>(addends, elems, sum, wire);
+    }
+    return WireFormat::fold(addends, elems, sum, wire, stream);
+  }
   Status unpack(ConstByteSpan wire, const Slice& slice, TensorView dst, const Stream&) override {
     return decode(wire, slice, false, dst);
   }
@@ -63,6 +109,43 @@ class KernelFormat final : public WireFormat {
   }
 
  private:
+  template <typename T>
+  Result<std::size_t> feed_back(ConstTensorView src, const Feedback& feedback, const Slice& slice,
+                                ByteSpan wire) const {
+    const std::size_t count = bytes(src.elems(), slice.stage);
+    GW_TRY(check_room(name_ + ": payload", wire.size(), count));
+    if (src.empty()) return count;
+    const Corrected<T> p(elements<T>(src), elements<T>(feedback.residual).data());
+    const Status status = kernel_.template encode_with_feedback<T>(
+        {seed_, slice}, p, elements<T>(feedback.next).data(), static_cast<T>(feedback.scale),
+        wire.first(count));
+    if (!status.ok()) return status.with_context(name_);
+    return count;
+  }
+
+  template <typename T>
+  Result<std::size_t> fold_typed(std::span<const Addend> addends, std::int64_t elems,
+                                 const Slice& sum, ByteSpan wire) const {
+    const std::size_t count = bytes(elems, sum.stage);
+    GW_TRY(check_room(name_ + ": payload", wire.size(), count));
+    if (elems == 0) return count;
+    if (addends.empty()) return Status(Code::kInvalidArgument, name_ + ": no addends");
+    std::vector<KernelAddend<T>> parts;
+    for (const Addend& addend : addends) {
+      if (addend.values.empty()) {
+        GW_TRY(check_length(name_, addend.wire.size(), bytes(elems, addend.slice.stage)));
+        parts.push_back({nullptr, addend.wire, {seed_, addend.slice}});
+      } else {
+        GW_TRY(check_tensor(name_ + ": addend", addend.values, elems, dtype_));
+        parts.push_back({elements<T>(addend.values).data(), {}, {seed_, addend.slice}});
+      }
+    }
+    const Status status = kernel_.template fold<T>(
+        {seed_, sum}, parts, static_cast<std::size_t>(elems), wire.first(count));
+    if (!status.ok()) return status.with_context(name_);
+    return count;
+  }
+
   Status decode(ConstByteSpan wire, const Slice& slice, bool add, TensorView dst) const {
     GW_TRY(check_tensor(name_ + ": dst", dst, dst.elems(), dtype_));
     GW_TRY(check_length(name_, wire.size(), bytes(dst.elems(), slice.stage)));

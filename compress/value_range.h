@@ -50,6 +50,9 @@ ValueRange<T> range_of(std::span<const T> x) {
   const T most = std::bit_cast<T>(order_of<T>(high));
   return {least, most, std::isfinite(least) && std::isfinite(most)};
 }
+// By the best instruction set of the machine: compress/simd/statistics.cc.
+template <>
+ValueRange<float> range_of<float>(std::span<const float> x);
 
 // The nearest fp32 at most `value`, and at least it. (Infinite where fp32 ends.)
 inline float rounded_down(double value) {

@@ -15,6 +15,7 @@
 #include "compress/qsgd/qsgd_loops.h"
 #include "compress/simd/dither_bytes.h"
 #include "compress/simd/line_writer.h"
+#include "compress/simd/statistics.h"
 
 namespace gradwire::cpu {
 namespace {
@@ -35,7 +36,7 @@ struct Loops {
 };
 template <>
 struct Loops<float> {
-  static constexpr auto kLargestMagnitude = simd::largest_magnitude;
+  static constexpr auto kLargestMagnitude = largest_magnitude;
   static constexpr auto kRoundToCodes = simd::round_to_codes;
   static constexpr auto kExpand = simd::expand;
   static constexpr auto kTakeAway = simd::take_away;

@@ -48,7 +48,6 @@ void take_away(const QsgdGrid& grid, QsgdMagnitude<T> to, const std::uint8_t* co
 
 namespace simd {
 
-float largest_magnitude(const Corrected<float>& p);
 void round_to_codes(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
                     const std::uint8_t* draws, std::uint8_t* codes);
 void expand(const QsgdGrid& grid, QsgdMagnitude<float> to, const std::uint8_t* codes, bool add,

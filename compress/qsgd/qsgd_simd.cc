@@ -1,7 +1,5 @@
 // qsgd's loops for each instruction set. Levels are computed as two's complement with eight bits
 // behind the point: 32 bits after the product, 16 to add the draws, 8 to make codes.
-#include <algorithm>
-
 #include "compress/qsgd/qsgd_loops.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,7 +13,6 @@ HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
-float simd_largest(const Corrected<float>& p) { return plain::largest_magnitude(p); }
 void simd_round(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
                 const std::uint8_t* draws, std::uint8_t* codes) {
   plain::round_to_codes(grid, scaling, p, draws, codes);
@@ -37,31 +34,6 @@ constexpr hn::ScalableTag<std::uint8_t> kCodes;
 constexpr std::size_t kLanes = hn::MaxLanes(kFloats);
 constexpr std::size_t kRun = 4 * kLanes;  // elements whose codes fill a vector
 using Floats = hn::Vec<hn::ScalableTag<float> >;
-
-template <bool Fed>
-float largest_of(const Corrected<float>& p) {
-  const auto magnitude = hn::Set(kBits, 0x7fffffffu);
-  auto even = hn::Zero(kBits);
-  auto odd = hn::Zero(kBits);
-  std::size_t i = 0;
-  for (; i + 2 * kGroup <= p.size; i += 2 * kGroup) {
-    fetch_ahead<Fed>(p, i);
-    fetch_ahead<Fed>(p, i + kGroup);
-    for (std::size_t v = 0; v < 2 * kGroup; v += 2 * kLanes) {
-      const auto a = hn::BitCast(kBits, load<Fed>(kFloats, p, i + v));
-      const auto b = hn::BitCast(kBits, load<Fed>(kFloats, p, i + v + kLanes));
-      even = hn::Max(even, hn::And(a, magnitude));
-      odd = hn::Max(odd, hn::And(b, magnitude));
-    }
-  }
-  const std::uint32_t most = hn::GetLane(hn::MaxOfLanes(kBits, hn::Max(even, odd)));
-  const float rest = plain::largest_magnitude(p.part(i, p.size - i));
-  return std::bit_cast<float>(std::max(most, std::bit_cast<std::uint32_t>(rest)));
-}
-
-float simd_largest(const Corrected<float>& p) {
-  return p.residual != nullptr ? largest_of<true>(p) : largest_of<false>(p);
-}
 
 template <bool Fed>
 std::size_t round_runs(const QsgdGrid& grid, float factor, const Corrected<float>& p,
@@ -149,12 +121,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradwire::cpu::simd {
 
-HWY_EXPORT(simd_largest);
 HWY_EXPORT(simd_round);
 HWY_EXPORT(simd_expand);
 HWY_EXPORT(simd_take_away);
 
-float largest_magnitude(const Corrected<float>& p) { return HWY_DYNAMIC_DISPATCH(simd_largest)(p); }
 void round_to_codes(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
                     const std::uint8_t* draws, std::uint8_t* codes) {
   HWY_DYNAMIC_DISPATCH(simd_round)(grid, scaling, p, draws, codes);

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <type_traits>
 
+#include "compress/simd/statistics.h"
 #include "compress/value_range.h"
 
 namespace gradwire {
@@ -18,6 +20,7 @@ inline constexpr float kNaNScale = std::bit_cast<float>(kNaNScaleBits);
 // Squares are added in double, element i to partial sum i % 16; the sixteen are folded in halves.
 template <typename T>
 double sum_of_squares(std::span<const T> x) {
+  if constexpr (std::is_same_v<T, float>) return cpu::sum_of_squares(x);
   constexpr std::size_t kSums = 16;
   std::array<double, kSums> sums{};
   std::size_t i = 0;
@@ -40,6 +43,11 @@ double sum_of_squares(std::span<const T> x) {
 // The largest magnitude; NaN if an element is not finite. x holds at least one element.
 template <typename T>
 double largest_magnitude(std::span<const T> x) {
+  if constexpr (std::is_same_v<T, float>) {
+    const float largest = cpu::largest_magnitude(Corrected<float>(x));
+    return std::isfinite(largest) ? static_cast<double>(largest)
+                                  : std::numeric_limits<double>::quiet_NaN();
+  }
   const ValueRange<T> range = range_of(x);
   if (!range.finite) return std::numeric_limits<double>::quiet_NaN();
   return std::max(std::abs(static_cast<double>(range.low)),

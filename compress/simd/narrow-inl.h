@@ -84,6 +84,14 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<Bytes>> bytes_of(Halves h) {
 #endif
   return hn::BitCast(d, order_from_lanes(packed));
 }
+// The same of values that fit 8 bits without sign.
+HWY_INLINE hn::Vec<Bytes> unsigned_bytes_of(Halves h) {
+#if HWY_TARGET == HWY_AVX3
+  return order_from_lanes(hn::Vec<Bytes>{_mm512_packus_epi16(h.low.raw, h.high.raw)});
+#else
+  return order_from_lanes(hn::Vec<Bytes>{_mm256_packus_epi16(h.low.raw, h.high.raw)});
+#endif
+}
 
 #else
 
@@ -103,6 +111,10 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<Bytes>> bytes_of(Halves h) {
   const hn::RebindToSigned<Bytes> d;
   const hn::Half<hn::RebindToSigned<Bytes>> half;
   return hn::Combine(d, hn::DemoteTo(half, h.high), hn::DemoteTo(half, h.low));
+}
+HWY_INLINE hn::Vec<Bytes> unsigned_bytes_of(Halves h) {
+  const hn::Half<Bytes> half;
+  return hn::Combine(Bytes(), hn::DemoteTo(half, h.high), hn::DemoteTo(half, h.low));
 }
 
 #endif

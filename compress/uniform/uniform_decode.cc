@@ -8,7 +8,9 @@
 #include "compress/code_groups.h"
 #include "compress/hadamard.h"
 #include "compress/little_endian.h"
-#include "compress/uniform/uniform_meaning.h"
+#include "compress/simd/line_writer.h"
+#include "compress/uniform/uniform_decode.h"
+#include "compress/uniform/uniform_loops.h"
 
 namespace gradwire {
 namespace {
@@ -56,14 +58,11 @@ Result<UniformHead<T>> read_head(const UniformGrid& grid, const std::byte*& from
   return head;
 }
 
-template <bool Add, typename T>
-void expand(const UniformMeaning<T>& meaning, const std::uint8_t* codes, std::span<T> dst) {
-  const UniformMeaning<T> by = meaning;
-  T* to = dst.data();
-  for (std::size_t i = 0; i < dst.size(); ++i) {
-    const T value = by.value(codes[i]);
-    to[i] = Add ? to[i] + value : value;
-  }
+// Bytes alone, so that the loop has vectors of them.
+std::uint8_t largest_of(const std::uint8_t* codes, std::size_t count) {
+  std::uint8_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, codes[i]);
+  return largest;
 }
 
 // dst = codes, or dst += codes.
@@ -74,21 +73,22 @@ Status expand_all(const UniformGrid& grid, const UniformHead<T>& head, const std
   if (!head.is_nan() && !std::isfinite(meaning.value(grid.levels()))) {
     return {Code::kCorruptPayload, "a bucket's largest code stands for no finite number"};
   }
-  UniformCodes codes;
+  UniformCodes aside;
   int largest = 0;
   for (std::size_t at = 0; at < dst.size(); at += kUniformChunk) {
     const auto chunk = dst.subspan(at, std::min(kUniformChunk, dst.size() - at));
-    if (!read_codes(grid.bits, wire + code_bytes(at, grid.bits), chunk.size(), codes.data())) {
-      return {Code::kCorruptPayload, "bits behind a bucket's last code are set (0 wanted)"};
+    const std::byte* const from = wire + code_bytes(at, grid.bits);
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(from);
+    if (grid.bits != 8) {
+      if (!read_codes(grid.bits, from, chunk.size(), aside.data())) {
+        return {Code::kCorruptPayload, "bits behind a bucket's last code are set (0 wanted)"};
+      }
+      codes = aside.data();
     }
     if (grid.symmetric && grid.bits > 1) {  // one code more than there are levels
-      for (std::size_t i = 0; i < chunk.size(); ++i) largest = std::max<int>(largest, codes[i]);
+      largest = std::max<int>(largest, largest_of(codes, chunk.size()));
     }
-    if (add) {
-      expand<true>(meaning, codes.data(), chunk);
-    } else {
-      expand<false>(meaning, codes.data(), chunk);
-    }
+    cpu::UniformLoops<T>::kExpand(meaning, codes, add, chunk);
   }
   if (largest <= grid.levels()) return {};
   return {Code::kCorruptPayload,
@@ -113,29 +113,47 @@ Status decode_aside(const UniformGrid& grid, const HadamardSigns* signs, std::si
 }  // namespace
 
 template <typename T>
+Status decode_uniform_bucket(const UniformGrid& grid, const HadamardSigns* signs, std::size_t begin,
+                             const std::byte* wire, bool add, std::span<T> dst,
+                             std::span<T> aside) {
+  const std::byte* from = wire;
+  const auto head = read_head<T>(grid, from, dst.size());
+  if (!head.has_value()) return head.error();
+  if (!grid.spikes && signs == nullptr) return expand_all(grid, head.value(), from, add, dst);
+  return decode_aside(grid, signs, begin, head.value(), from, add, dst, aside.first(dst.size()));
+}
+
+template <typename T>
 Status UniformKernel::decode(const SliceKey& key, ConstByteSpan wire, bool add,
                              std::span<T> dst) const {
+  constexpr std::size_t kAhead = 4096;  // bytes: beyond the page where prefetchers stop
   std::optional<HadamardSigns> signs;
   if (grid.hadamard) signs.emplace(key);
-  std::vector<T> scratch(grid.hadamard || grid.spikes ? std::min(grid.bucket, dst.size()) : 0);
+  std::vector<T> aside(grid.hadamard || grid.spikes ? std::min(grid.bucket, dst.size()) : 0);
+  const bool streams = !add && grid.bucket * sizeof(T) <= cpu::LineWriter::kRoom;
+  cpu::LineWriter to(reinterpret_cast<std::byte*>(dst.data()), streams ? dst.size_bytes() : 0);
   const std::byte* from = wire.data();
   for (std::size_t begin = 0, b = 0; begin < dst.size(); begin += grid.bucket, ++b) {
-    const std::span<T> bucket = dst.subspan(begin, std::min(grid.bucket, dst.size() - begin));
-    const auto head = read_head<T>(grid, from, bucket.size());
-    if (!head.has_value()) return head.error().with_context(format("bucket %zu", b));
+    std::span<T> bucket = dst.subspan(begin, std::min(grid.bucket, dst.size() - begin));
+    if (streams) bucket = {reinterpret_cast<T*>(to.room()), bucket.size()};
+    const std::size_t length = bytes(bucket.size(), sizeof(T));
+    for (std::size_t i = 0; i < length; i += 64) __builtin_prefetch(from + i + kAhead);
     const Status status =
-        scratch.empty() ? expand_all(grid, head.value(), from, add, bucket)
-                        : decode_aside(grid, signs ? &*signs : nullptr, begin, head.value(), from,
-                                       add, bucket, std::span(scratch).first(bucket.size()));
+        decode_uniform_bucket<T>(grid, signs ? &*signs : nullptr, begin, from, add, bucket, aside);
     if (!status.ok()) return status.with_context(format("bucket %zu", b));
-    from += code_bytes(bucket.size(), grid.bits);
+    if (streams) to.commit(bucket.size_bytes());
+    from += length;
   }
+  if (streams) to.finish();
   return {};
 }
 
-template Status UniformKernel::decode<float>(const SliceKey&, ConstByteSpan, bool,
-                                             std::span<float>) const;
-template Status UniformKernel::decode<double>(const SliceKey&, ConstByteSpan, bool,
-                                              std::span<double>) const;
+#define GW_UNIFORM_DECODE(T)                                                                      \
+  template Status decode_uniform_bucket<T>(const UniformGrid&, const HadamardSigns*, std::size_t, \
+                                           const std::byte*, bool, std::span<T>, std::span<T>);   \
+  template Status UniformKernel::decode<T>(const SliceKey&, ConstByteSpan, bool, std::span<T>) const
+GW_UNIFORM_DECODE(float);
+GW_UNIFORM_DECODE(double);
+#undef GW_UNIFORM_DECODE
 
 }  // namespace gradwire

@@ -5,13 +5,19 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
+#include "base/text.h"
 #include "compress/code_groups.h"
 #include "compress/dither.h"
 #include "compress/hadamard.h"
 #include "compress/little_endian.h"
-#include "compress/uniform/uniform_meaning.h"
+#include "compress/shared_scale/magnitudes.h"
+#include "compress/simd/line_writer.h"
+#include "compress/simd/statistics.h"
+#include "compress/uniform/uniform_decode.h"
+#include "compress/uniform/uniform_loops.h"
 
 namespace gradwire {
 namespace {
@@ -61,46 +67,24 @@ void set_grid(const UniformGrid& grid, const ValueRange<T>& range, UniformHead<T
   head = {.base = nan, .scale = nan};
 }
 
-// Where x would stand on the grid, in levels; at least 0 up to rounding.
 template <typename T>
-struct Position {
-  T base;
-  LevelFactors<T> factors;
-  T zero;
-
-  T of(T x) const { return ((x - base) * factors.before) * factors.by + zero; }
-};
-template <typename T>
-Position<T> position_on(const UniformMeaning<T>& meaning, float scale) {
-  return {meaning.base, level_factors<T>(scale, meaning.per_scale), meaning.zero};
+cpu::UniformPlace<T> place_on(const UniformGrid& grid, const UniformMeaning<T>& meaning,
+                              float scale) {
+  const LevelFactors<T> factors = level_factors<T>(scale, meaning.per_scale);
+  return {meaning.base, factors.before, factors.by, meaning.zero, static_cast<T>(grid.levels())};
 }
 
-// Adding this rounds a small positive number to the nearest integer, ties to even.
+// Of a symmetric grid the largest magnitude alone matters.
 template <typename T>
-constexpr T kRounder = sizeof(T) == 4 ? T{0x1.8p23} : static_cast<T>(0x1.8p52);
-
-template <typename T>
-void round_nearest(const Position<T>& position, T most, std::span<const T> x, std::uint8_t* codes) {
-  const Position<T> where = position;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const T level = (where.of(x[i]) + kRounder<T>)-kRounder<T>;
-    codes[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(level, most)));
+ValueRange<T> range_for(const UniformGrid& grid, std::span<const T> x) {
+  if (x.empty()) return {0, 0, true};
+  if constexpr (std::is_same_v<T, float>) {
+    if (grid.symmetric) {
+      const float largest = cpu::largest_magnitude(Corrected<float>(x));
+      return {largest, largest, std::isfinite(largest)};
+    }
   }
-}
-
-template <typename T>
-void round_stochastic(const Position<T>& position, T most, std::span<const T> x,
-                      const std::byte* draws, std::uint8_t* codes) {
-  const Position<T> where = position;
-  const auto limit = static_cast<std::int32_t>(most);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const T a = where.of(x[i]);
-    const auto whole = static_cast<std::int32_t>(a);
-    const std::int32_t half = load_le<std::uint16_t>(draws, i);
-    const T draw = (static_cast<T>(half) + T{0.5}) * T{0x1p-16};
-    const std::int32_t up = draw < a - static_cast<T>(whole) ? 1 : 0;
-    codes[i] = static_cast<std::uint8_t>(std::min(whole + up, limit));
-  }
+  return range_of(x);
 }
 
 // Squared error minus square: what a code costs more than a zero would.
@@ -128,20 +112,17 @@ void add_excess(const UniformMeaning<T>& meaning, std::span<const T> x, const st
 // then nothing needs to be added up exactly.
 template <typename T>
 bool surely_better_than_zeros(const UniformMeaning<T>& meaning, std::span<const T> x) {
-  std::array<double, kLanes> lanes{};
-  std::size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes) {
-    for (std::size_t j = 0; j < kLanes; ++j) {
-      const auto value = static_cast<double>(x[i + j]);
-      lanes[j] += value * value;
-    }
-  }
-  double squares = 0;
-  for (const double lane : lanes) squares += lane;
   const double half =
       static_cast<double>(meaning.scale) / static_cast<double>(meaning.per_scale) / 2;
   constexpr double kRounding = 1.001;
-  return static_cast<double>(x.size()) * half * half * kRounding <= squares;
+  return static_cast<double>(x.size()) * half * half * kRounding <= sum_of_squares(x);
+}
+
+// Two pages ahead: hardware prefetchers stop at the end of one.
+template <typename T>
+void fetch_ahead(const T* x, std::size_t count) {
+  const auto* ahead = reinterpret_cast<const std::byte*>(x) + 8192;
+  for (std::size_t i = 0; i < count * sizeof(T); i += 64) __builtin_prefetch(ahead + i);
 }
 
 // One slice's encoding: scratch memory and the random numbers.
@@ -153,33 +134,37 @@ class Encoder {
     if (grid.hadamard || grid.spikes) scratch_.resize(grid.bucket);
   }
 
-  // The bucket that starts at element `begin`; returns the end of what it wrote.
-  std::byte* bucket(std::size_t begin, std::span<const T> x, std::byte* wire) {
+  const HadamardSigns* signs() const { return signs_ ? &*signs_ : nullptr; }
+
+  // The bucket that starts at element `begin`; writes its bytes. False: it decodes to NaN.
+  bool bucket(std::size_t begin, std::span<const T> x, std::byte* wire) {
     UniformHead<T> head;
     const std::span<const T> values = prepared(begin, x, head);
-    set_grid(grid_, values.empty() ? ValueRange<T>{0, 0, true} : range_of(values), head);
-    if (head.is_nan() || head.scale == 0) return plain(head, values.size(), wire);
-    std::byte* codes = write_head(grid_, head, wire);
-    if (!coded(begin, values, head, codes)) {
-      head.base = head.scale = 0;
-      return plain(head, values.size(), wire);
+    set_grid(grid_, range_for(grid_, values), head);
+    if (head.is_nan() || head.scale == 0) {
+      plain(head, values.size(), wire);
+      return !head.is_nan();
     }
-    return codes + code_bytes(values.size(), grid_.bits);
+    if (coded(begin, values, head, write_head(grid_, head, wire))) return true;
+    head.base = head.scale = 0;
+    plain(head, values.size(), wire);
+    return true;
   }
 
  private:
   // Every code 0.
-  std::byte* plain(UniformHead<T> head, std::size_t count, std::byte* wire) {
+  void plain(UniformHead<T> head, std::size_t count, std::byte* wire) {
     if (head.is_nan()) head.high_at = count > 1 ? 1 : 0;
-    std::byte* codes = write_head(grid_, head, wire);
-    const std::size_t length = code_bytes(count, grid_.bits);
-    std::fill_n(codes, length, std::byte{0});
-    return codes + length;
+    std::fill_n(write_head(grid_, head, wire), code_bytes(count, grid_.bits), std::byte{0});
   }
 
   // Transformed, and spikes taken out: in their place stands an element that is there anyway.
   std::span<const T> prepared(std::size_t begin, std::span<const T> x, UniformHead<T>& head) {
-    if (scratch_.empty()) return x;
+    if (scratch_.empty()) {
+      if constexpr (!std::is_same_v<T, float>) fetch_ahead(x.data(), x.size());
+      return x;
+    }
+    fetch_ahead(x.data(), x.size());
     const std::span<T> copy = std::span(scratch_).first(x.size());
     std::copy(x.begin(), x.end(), copy.begin());
     if (signs_) signs_->forward(begin, copy);
@@ -190,11 +175,8 @@ class Encoder {
   void take_spikes(std::span<T> x, UniformHead<T>& head) {
     const ValueRange<T> range = range_of(std::span<const T>(x));
     if (!range.finite) return;
-    const auto bits = [](T value) { return std::bit_cast<SignedBits<T>>(value); };
-    const auto first = [&](T value, std::size_t other) {
-      std::size_t i = 0;
-      while (bits(x[i]) != bits(value) || i == other) ++i;
-      return i;
+    const auto first = [&](T value, std::size_t except) {
+      return cpu::UniformLoops<T>::kFind(std::span<const T>(x), value, except);
     };
     head.low = range.low;
     head.low_at = first(range.low, x.size());
@@ -209,25 +191,27 @@ class Encoder {
   // False if zeros would be closer.
   bool coded(std::size_t begin, std::span<const T> x, const UniformHead<T>& head, std::byte* wire) {
     const UniformMeaning<T> meaning = meaning_of<T>(grid_, head.base, head.scale);
-    const Position<T> position = position_on(meaning, head.scale);
-    const T most = static_cast<T>(grid_.levels());
+    const cpu::UniformPlace<T> place = place_on(grid_, meaning, head.scale);
     const bool watched = grid_.guard && (grid_.spikes || !surely_better_than_zeros(meaning, x));
     std::array<double, kLanes> excess{};
-    UniformCodes codes;
+    UniformCodes aside;
     for (std::size_t at = 0; at < x.size(); at += kUniformChunk) {
       const auto chunk = x.subspan(at, std::min(kUniformChunk, x.size() - at));
+      std::byte* const to = wire + code_bytes(at, grid_.bits);
+      auto* const codes = grid_.bits == 8 ? reinterpret_cast<std::uint8_t*>(to) : aside.data();
       if (grid_.stochastic) {
-        round_stochastic(position, most, chunk, dither_.of(begin + at, chunk.size()), codes.data());
+        cpu::UniformLoops<T>::kRoundStochastic(place, chunk, dither_.of(begin + at, chunk.size()),
+                                               codes);
       } else {
-        round_nearest(position, most, chunk, codes.data());
+        cpu::UniformLoops<T>::kRoundNearest(place, chunk, codes);
       }
-      if (watched) add_excess(meaning, chunk, codes.data(), excess);
+      if (watched) add_excess(meaning, chunk, codes, excess);
       for (const std::size_t spike : {head.low_at, head.high_at}) {
         if (!grid_.spikes || spike < at || spike >= at + chunk.size()) continue;
         if (watched) excess[0] -= excess_of(meaning, x[spike], codes[spike - at]);
         codes[spike - at] = 0;
       }
-      write_codes(grid_.bits, codes.data(), chunk.size(), wire + code_bytes(at, grid_.bits));
+      if (grid_.bits != 8) write_codes(grid_.bits, codes, chunk.size(), to);
     }
     double sum = 0;
     for (const double lane : excess) sum += lane;
@@ -240,24 +224,131 @@ class Encoder {
   std::vector<T> scratch_;
 };
 
+// Where a slice's buckets are written, one after the other.
+class BucketWriter {
+ public:
+  BucketWriter(const UniformGrid& grid, std::size_t element_bytes, ByteSpan wire)
+      : writer_(wire.data(), wire.size()) {
+    const std::size_t most =
+        uniform_head_bytes(grid, element_bytes) + code_bytes(grid.bucket, grid.bits);
+    if (most > cpu::LineWriter::kRoom) large_.resize(most);
+  }
+  // For one bucket.
+  std::byte* room() { return large_.empty() ? writer_.room() : large_.data(); }
+  void commit(std::size_t bytes) {
+    if (large_.empty()) return writer_.commit(bytes);
+    for (std::size_t at = 0; at < bytes; at += cpu::LineWriter::kRoom) {
+      const std::size_t some = std::min(cpu::LineWriter::kRoom, bytes - at);
+      std::copy_n(large_.data() + at, some, writer_.room());
+      writer_.commit(some);
+    }
+  }
+  void finish() { writer_.finish(); }
+
+ private:
+  cpu::LineWriter writer_;
+  std::vector<std::byte> large_;
+};
+
+Status not_finite(std::size_t begin) {
+  return {Code::kInvalidArgument,
+          format("the bucket from element %zu of the slice on is not finite, or its scale no fp32 "
+                 "(error feedback wants it to be)",
+                 begin)};
+}
+
 }  // namespace
 
 template <typename T>
 Status UniformKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const {
   Encoder<T> encoder(grid, key);
-  std::byte* to = wire.data();
+  BucketWriter to(grid, sizeof(T), wire);
   for (std::size_t begin = 0; begin < x.size(); begin += grid.bucket) {
-    // Two pages ahead: hardware prefetchers stop at the end of one.
-    const auto* ahead = reinterpret_cast<const std::byte*>(x.data() + begin) + 8192;
-    for (std::size_t i = 0; i < grid.bucket * sizeof(T); i += 64) __builtin_prefetch(ahead + i);
-    to = encoder.bucket(begin, x.subspan(begin, std::min(grid.bucket, x.size() - begin)), to);
+    const auto part = x.subspan(begin, std::min(grid.bucket, x.size() - begin));
+    encoder.bucket(begin, part, to.room());
+    to.commit(bytes(part.size(), sizeof(T)));
   }
+  to.finish();
   return {};
 }
 
-template Status UniformKernel::encode<float>(const SliceKey&, std::span<const float>,
-                                             ByteSpan) const;
-template Status UniformKernel::encode<double>(const SliceKey&, std::span<const double>,
-                                              ByteSpan) const;
+template <typename T>
+Status UniformKernel::encode_with_feedback(const SliceKey& key, const Corrected<T>& p, T* next,
+                                           T own_scale, ByteSpan wire) const {
+  constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
+  Encoder<T> encoder(grid, key);
+  BucketWriter to(grid, sizeof(T), wire);
+  cpu::LineWriter rest(reinterpret_cast<std::byte*>(next), p.size * sizeof(T));
+  std::vector<T> sums(std::min(grid.bucket, p.size));
+  std::vector<T> own(sums.size());
+  std::vector<T> aside(sums.size());
+  for (std::size_t begin = 0; begin < p.size; begin += grid.bucket) {
+    const std::size_t count = std::min(grid.bucket, p.size - begin);
+    fetch_ahead(p.grad + begin, count);
+    fetch_ahead(p.residual + begin, count);
+    for (std::size_t i = 0; i < count; ++i) sums[i] = p.grad[begin + i] + p.residual[begin + i];
+    const std::byte* const coded = to.room();
+    if (!encoder.bucket(begin, std::span<const T>(sums).first(count), to.room())) {
+      return not_finite(begin);
+    }
+    GW_TRY(decode_uniform_bucket<T>(grid, encoder.signs(), begin, coded, false,
+                                    std::span(own).first(count), aside));
+    to.commit(bytes(count, sizeof(T)));
+    for (std::size_t at = 0; at < count; at += kRun) {
+      const std::size_t run = std::min(kRun, count - at);
+      T* const left = reinterpret_cast<T*>(rest.room());
+      for (std::size_t i = 0; i < run; ++i) left[i] = sums[at + i] - own[at + i] * own_scale;
+      rest.commit(run * sizeof(T));
+    }
+  }
+  to.finish();
+  rest.finish();
+  return {};
+}
+
+template <typename T>
+Status UniformKernel::fold(const SliceKey& key, std::span<const KernelAddend<T>> addends,
+                           std::size_t elems, ByteSpan wire) const {
+  Encoder<T> encoder(grid, key);
+  BucketWriter to(grid, sizeof(T), wire);
+  std::vector<HadamardSigns> signs;
+  for (const KernelAddend<T>& addend : addends) signs.emplace_back(addend.key);
+  std::vector<T> sums(std::min(grid.bucket, elems));
+  std::vector<T> aside(sums.size());
+  std::size_t offset = 0;
+  for (std::size_t begin = 0; begin < elems; begin += grid.bucket) {
+    const std::span<T> sum = std::span(sums).first(std::min(grid.bucket, elems - begin));
+    for (std::size_t a = 0; a < addends.size(); ++a) {
+      const T* const values = addends[a].values;
+      if (values == nullptr) {
+        const Status status =
+            decode_uniform_bucket<T>(grid, grid.hadamard ? &signs[a] : nullptr, begin,
+                                     addends[a].wire.data() + offset, a > 0, sum, aside);
+        if (!status.ok()) return status.with_context(format("addend %zu", a));
+        continue;
+      }
+      fetch_ahead(values + begin, sum.size());
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        sum[i] = a > 0 ? sum[i] + values[begin + i] : values[begin + i];
+      }
+    }
+    encoder.bucket(begin, sum, to.room());
+    const std::size_t length = bytes(sum.size(), sizeof(T));
+    to.commit(length);
+    offset += length;
+  }
+  to.finish();
+  return {};
+}
+
+#define GW_UNIFORM_KERNELS(T)                                                                      \
+  template Status UniformKernel::encode<T>(const SliceKey&, std::span<const T>, ByteSpan) const;   \
+  template Status UniformKernel::encode_with_feedback<T>(const SliceKey&, const Corrected<T>&, T*, \
+                                                         T, ByteSpan) const;                       \
+  template Status UniformKernel::fold<T>(const SliceKey&, std::span<const KernelAddend<T>>,        \
+                                         std::size_t, ByteSpan) const
+GW_UNIFORM_KERNELS(float);
+GW_UNIFORM_KERNELS(double);
+#undef GW_UNIFORM_KERNELS
 
 }  // namespace gradwire

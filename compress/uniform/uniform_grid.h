@@ -66,6 +66,12 @@ struct UniformKernel {
   Status encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const;
   template <typename T>
   Status decode(const SliceKey& key, ConstByteSpan wire, bool add, std::span<T> dst) const;
+  template <typename T>
+  Status encode_with_feedback(const SliceKey& key, const Corrected<T>& p, T* next, T own_scale,
+                              ByteSpan wire) const;
+  template <typename T>
+  Status fold(const SliceKey& key, std::span<const KernelAddend<T>> addends, std::size_t elems,
+              ByteSpan wire) const;
 };
 
 }  // namespace gradwire

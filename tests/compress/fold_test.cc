@@ -110,7 +110,11 @@ TEST_P(FoldingFormats, RefuseWhatUnpackRefuses) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, FoldingFormats,
                          ::testing::Values("qsgd:bits=8", "qsgd:bits=4", "qsgd:bits=3,bucket=100",
-                                           "qsgd:levels=5,bucket=1000"));
+                                           "qsgd:levels=5,bucket=1000", "absmax:bits=8",
+                                           "minmax:bits=3,bucket=96",
+                                           "absmax:bits=4,rounding=stochastic",
+                                           "absmax:bits=2,spikes=1",
+                                           "absmax:bits=8,bucket=8192,transform=hadamard"));
 
 }  // namespace
 }  // namespace gradwire

@@ -105,8 +105,14 @@ INSTANTIATE_TEST_SUITE_P(Methods, SimdTargets,
                                            "cast:bf16", "cast:fp16", "qsgd:bits=8", "qsgd:bits=4",
                                            "qsgd:bits=2", "qsgd:levels=5,bucket=100",
                                            "qsgd:bits=8,norm=l2", "topk:ratio=0.01", "topk:k=7",
-                                           "powersgd:rank=1", "powersgd:rank=4",
-                                           "powersgd:rank=6"));
+                                           "powersgd:rank=1", "powersgd:rank=4", "powersgd:rank=6",
+                                           "absmax:bits=8", "absmax:bits=4", "absmax:bits=1",
+                                           "absmax:bits=3,rounding=stochastic",
+                                           "absmax:bits=4,spikes=1", "minmax:bits=8",
+                                           "minmax:bits=2", "minmax:bits=8,rounding=stochastic",
+                                           "minmax:bits=4,transform=hadamard,bucket=64", "fp8",
+                                           "global_qsgd", "global_qsgd:norm=l2", "thc",
+                                           "thc:grid=31", "terngrad", "terngrad:shared=false"));
 
 }  // namespace
 }  // namespace gradwire

@@ -1,0 +1,107 @@
+// The inner loops of minmax and absmax over part of a bucket. simd::, for fp32, takes the best
+// instruction set of the machine and gives the bits that plain:: gives.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/little_endian.h"
+#include "compress/uniform/uniform_meaning.h"
+
+namespace gradwire::cpu {
+
+// Where x stands on a grid, in levels: at least 0 up to rounding, and at most `most`.
+template <typename T>
+struct UniformPlace {
+  T base;
+  T before;
+  T by;
+  T zero;
+  T most;
+
+  T of(T x) const { return ((x - base) * before) * by + zero; }
+};
+
+namespace plain {
+
+// Adding this rounds a small positive number to the nearest integer, ties to even.
+template <typename T>
+constexpr T kRounder = sizeof(T) == 4 ? T{0x1.8p23} : static_cast<T>(0x1.8p52);
+
+template <typename T>
+void round_nearest(const UniformPlace<T>& place, std::span<const T> x, std::uint8_t* codes) {
+  const UniformPlace<T> at = place;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const T level = (at.of(x[i]) + kRounder<T>)-kRounder<T>;
+    codes[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(level, at.most)));
+  }
+}
+
+// Two bytes of `draws` an element, as in dither.h.
+template <typename T>
+void round_stochastic(const UniformPlace<T>& place, std::span<const T> x, const std::byte* draws,
+                      std::uint8_t* codes) {
+  const UniformPlace<T> at = place;
+  const auto limit = static_cast<std::int32_t>(at.most);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const T a = at.of(x[i]);
+    const auto whole = static_cast<std::int32_t>(a);
+    const std::int32_t half = load_le<std::uint16_t>(draws, i);
+    const T draw = (static_cast<T>(half) + T{0.5}) * T{0x1p-16};
+    const std::int32_t up = draw < a - static_cast<T>(whole) ? 1 : 0;
+    codes[i] = static_cast<std::uint8_t>(std::min(whole + up, limit));
+  }
+}
+
+// dst = or += what the codes stand for.
+template <typename T>
+void expand(const UniformMeaning<T>& meaning, const std::uint8_t* codes, bool add,
+            std::span<T> dst) {
+  const UniformMeaning<T> by = meaning;
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    const T value = by.value(codes[i]);
+    dst[i] = add ? dst[i] + value : value;
+  }
+}
+
+// The first place in x, other than `except`, whose bits are those of `value`. It is there.
+template <typename T>
+std::size_t find(std::span<const T> x, T value, std::size_t except) {
+  const auto bits = [](T v) { return std::bit_cast<SignedBits<T>>(v); };
+  std::size_t i = 0;
+  while (bits(x[i]) != bits(value) || i == except) ++i;
+  return i;
+}
+
+}  // namespace plain
+
+namespace simd {
+
+void round_nearest(const UniformPlace<float>& place, std::span<const float> x, std::uint8_t* codes);
+void round_stochastic(const UniformPlace<float>& place, std::span<const float> x,
+                      const std::byte* draws, std::uint8_t* codes);
+void expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes, bool add,
+            std::span<float> dst);
+std::size_t find(std::span<const float> x, float value, std::size_t except);
+
+}  // namespace simd
+
+// The loops for an element type.
+template <typename T>
+struct UniformLoops {
+  static constexpr auto kRoundNearest = plain::round_nearest<T>;
+  static constexpr auto kRoundStochastic = plain::round_stochastic<T>;
+  static constexpr auto kExpand = plain::expand<T>;
+  static constexpr auto kFind = plain::find<T>;
+};
+template <>
+struct UniformLoops<float> {
+  static constexpr auto kRoundNearest = simd::round_nearest;
+  static constexpr auto kRoundStochastic = simd::round_stochastic;
+  static constexpr auto kExpand = simd::expand;
+  static constexpr auto kFind = simd::find;
+};
+
+}  // namespace gradwire::cpu
