@@ -89,7 +89,7 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   if (transport == "shm" && job.rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
     return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
   }
-  GW_TRY(take_links(*job.communicator, links));
+  GW_TRY(take_links(*job.communicator, links, links_file(environment)));
   job.launcher =
       LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
   return job;

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "adapters/links.h"
 #include "apps/launcher_watch.h"
-#include "apps/links.h"
 #include "base/log.h"
 #include "gradwire/communicator.h"
 #include "gradwire/config.h"

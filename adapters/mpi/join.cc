@@ -3,12 +3,12 @@
 // they say to each other for that goes over a communicator of their own, so that no message of the
 // program's is met.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "adapters/links.h"
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
 #include "base/text.h"
@@ -98,8 +98,7 @@ std::string loopback_name() {
 Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool one_host,
                                                   const Rendezvous& rendezvous) {
   const double liveness = comm::liveness_for(settings.deadline_seconds);
-  const char* named = std::getenv("GRADWIRE_IFNAME");
-  const std::string interface = named == nullptr ? "" : named;
+  const std::string interface = environment("GRADWIRE_IFNAME").value_or("");
   const bool over_tcp =
       settings.transport == Kind::kTcp || (settings.transport != Kind::kUcx && !kHaveUcx);
   if (over_tcp) {
@@ -125,7 +124,9 @@ Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector
   options.deadline_seconds = settings.deadline_seconds;
   options.node_of = std::move(nodes);
   if (settings.transport == Kind::kUcx || settings.transport == Kind::kTcp) {
-    return make_communicator(std::move(transport), options);
+    GW_ASSIGN(auto made, make_communicator(std::move(transport), options));
+    GW_TRY(take_links(*made, settings.links, links_file(environment)));
+    return made;
   }
   GW_ASSIGN(auto made, make_sharing_communicator(std::move(transport), options));
   const std::string description = made->describe();
@@ -133,6 +134,7 @@ Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector
       description.find("collectives in shared memory") == std::string::npos) {
     return Status(Code::kUnsupported, "transport shm: no shared memory (" + description + ")");
   }
+  if (!one_host) GW_TRY(take_links(*made, settings.links, links_file(environment)));
   return made;
 }
 

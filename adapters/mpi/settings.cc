@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <string>
 
 #include "base/text.h"
@@ -71,6 +72,12 @@ Result<Settings::Transport> read_transport(const char* variable, const std::stri
 
 const char* name_of(Call call) { return kNames[static_cast<std::size_t>(call)]; }
 
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
 Result<Settings> read_settings(const EnvLookup& env) {
   Settings settings;
   if (const auto text = env("GRADWIRE_MPI_TRANSPORT")) {
@@ -90,6 +97,7 @@ Result<Settings> read_settings(const EnvLookup& env) {
     }
     settings.deadline_seconds = *seconds;
   }
+  GW_ASSIGN(settings.links, links_from_environment(env, settings.links));
   return settings;
 }
 

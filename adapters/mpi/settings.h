@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
+#include "adapters/links.h"
 #include "gradwire/config.h"
 #include "gradwire/status.h"
 
@@ -41,11 +44,17 @@ struct Settings {
   enum class Transport : std::uint8_t { kAuto, kShm, kUcx, kTcp } transport = Transport::kAuto;
   bool verbose = false;
   CallSet calls = kAllCarriable;
+  // Of communicators whose messages go over a network.
+  LinksFrom links = LinksFrom::kCache;
   // MPI knows no deadlines, and a rank may compute for hours before it comes: none unless asked.
   double deadline_seconds = 1e9;
 };
 
-// GRADWIRE_MPI_TRANSPORT, GRADWIRE_MPI_OPS, GRADWIRE_MPI_VERBOSE, GRADWIRE_DEADLINE.
+// nullopt when unset or empty.
+std::optional<std::string> environment(const std::string& name);
+
+// GRADWIRE_MPI_TRANSPORT, GRADWIRE_MPI_OPS, GRADWIRE_MPI_VERBOSE, GRADWIRE_DEADLINE,
+// GRADWIRE_LINKS.
 // kInvalidArgument names the variable, the value seen and the value wanted.
 Result<Settings> read_settings(const EnvLookup& env);
 

@@ -21,12 +21,6 @@ std::unique_ptr<Shim>& the_shim() {
   return shim;
 }
 
-std::optional<std::string> environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::string(value);
-}
-
 int on_free(MPI_Comm, int, void* member, void*) {
   if (Shim* shim = Shim::get()) shim->forget(static_cast<const Member*>(member));
   return MPI_SUCCESS;

@@ -178,7 +178,7 @@ Result<int> bench_threads(CollectiveFlags f) {
     std::vector<std::jthread> threads;
     for (std::size_t r = 0; r < communicators.size(); ++r) {
       threads.emplace_back([&, r] {
-        outcomes[r] = take_links(*communicators[r], links);
+        outcomes[r] = take_links(*communicators[r], links, links_file(environment));
         if (!outcomes[r].ok()) return;
         outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &rows : nullptr);
       });
@@ -195,7 +195,7 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   const std::string wanted = f.transport.empty() ? transport_from_environment() : f.transport;
   LinksFrom links = LinksFrom::kMeasurement;
   if (!f.links.measure) {
-    GW_ASSIGN(links, links_from_environment(LinksFrom::kCache));
+    GW_ASSIGN(links, links_from_environment(environment, LinksFrom::kCache));
   }
   GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log, links));
   const std::string taken = transport_of(*job.communicator);

@@ -68,7 +68,7 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
     GW_ASSIGN(report, RunReport::create(options));
   }
   // Runs of a study are to differ in their compressors alone, on every machine.
-  GW_ASSIGN(const LinksFrom links, links_from_environment(LinksFrom::kDefaults));
+  GW_ASSIGN(const LinksFrom links, links_from_environment(environment, LinksFrom::kDefaults));
   GW_ASSIGN(JoinedJob job,
             join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
                      communicator_options(options), log, links));

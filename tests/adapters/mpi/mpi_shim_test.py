@@ -9,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TRANSPORTS = sys.argv.pop(3).split(",")
 SHIM = os.path.abspath(sys.argv.pop(2))
 PROGRAM = os.path.abspath(sys.argv.pop(1))
+CACHE = tempfile.TemporaryDirectory()  # of the links that the shim measures
 LIMIT = 240  # seconds; a run takes some five
 # One host, and messages that need both ends: MPI may not copy from process to process.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "vader,self",
@@ -30,7 +32,7 @@ def run(ranks, *words, shim=True, program=PROGRAM, **settings):
     for name, value in settings.items():
         command += ["-x", f"{name}={value}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRADWIRE_")}
-    environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    environment.update(XDG_CACHE_HOME=CACHE.name, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     process = subprocess.Popen([*command, program, *words], env=environment, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
@@ -105,6 +107,12 @@ class Answers(Case):
                 self.assert_carried(outcome, 3)
                 self.assertRegex(outcome.text, rf"communicators carried: \d+, the first over {transport}")
                 self.assertNotIn("collectives in shared memory", outcome.text)
+                links = os.path.join(CACHE.name, "gradwire", "links")
+                self.assertTrue(os.path.isfile(links))
+                os.remove(links)
+                given = {"GRADWIRE_MPI_TRANSPORT": transport, "GRADWIRE_LINKS": "default"}
+                self.assert_carried(Outcome(3, "check", level, **given), 3)
+                self.assertFalse(os.path.isfile(links))
 
 
 class Ways(Case):
@@ -129,7 +137,7 @@ class Ways(Case):
 
     def test_nonsense_in_the_environment_ends_the_job_with_a_message(self):
         for name, value in (("GRADWIRE_MPI_OPS", "bcast,gossip"), ("GRADWIRE_MPI_TRANSPORT", "pigeon"),
-                            ("GRADWIRE_MPI_VERBOSE", "yes"), ("GRADWIRE_DEADLINE", "soon")):
+                            ("GRADWIRE_MPI_VERBOSE", "yes"), ("GRADWIRE_LINKS", "guessed"), ("GRADWIRE_DEADLINE", "soon")):
             with self.subTest(name=name):
                 code, text = run(2, "foreign", **{name: value})
                 self.assertNotEqual(code, 0)

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "gradwire/communicator.h"
+#include "gradwire/config.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -14,12 +15,12 @@ enum class LinksFrom : std::uint8_t { kDefaults, kCache, kMeasurement };
 std::string_view to_string(LinksFrom from);  // as GRADWIRE_LINKS spells it
 
 // GRADWIRE_LINKS: "default", "cached" (measured where the cache has nothing) or "measured".
-Result<LinksFrom> links_from_environment(LinksFrom otherwise);
+Result<LinksFrom> links_from_environment(const EnvLookup& env, LinksFrom otherwise);
 
 // XDG_CACHE_HOME/gradwire/links, else HOME/.cache/gradwire/links; "" when neither is set.
-std::string links_file();
+std::string links_file(const EnvLookup& env);
 
-// Collective, with equal arguments.
-Status take_links(Communicator& communicator, LinksFrom from);
+// `file` is rank 0's. Collective, with equal `from`.
+Status take_links(Communicator& communicator, LinksFrom from, const std::string& file);
 
 }  // namespace gradwire

@@ -1,8 +1,6 @@
-#include "apps/links.h"
+#include "adapters/links.h"
 
 #include <array>
-
-#include "apps/environment.h"
 
 namespace gradwire {
 
@@ -15,8 +13,8 @@ std::string_view to_string(LinksFrom from) {
   return "?";
 }
 
-Result<LinksFrom> links_from_environment(LinksFrom otherwise) {
-  const auto seen = environment("GRADWIRE_LINKS");
+Result<LinksFrom> links_from_environment(const EnvLookup& env, LinksFrom otherwise) {
+  const auto seen = env("GRADWIRE_LINKS");
   if (!seen) return otherwise;
   for (const LinksFrom from : {LinksFrom::kDefaults, LinksFrom::kCache, LinksFrom::kMeasurement}) {
     if (*seen == to_string(from)) return from;
@@ -25,16 +23,15 @@ Result<LinksFrom> links_from_environment(LinksFrom otherwise) {
                                             "' seen; default, cached or measured wanted)");
 }
 
-std::string links_file() {
-  if (const auto cache = environment("XDG_CACHE_HOME")) return *cache + "/gradwire/links";
-  if (const auto home = environment("HOME")) return *home + "/.cache/gradwire/links";
+std::string links_file(const EnvLookup& env) {
+  if (const auto cache = env("XDG_CACHE_HOME")) return *cache + "/gradwire/links";
+  if (const auto home = env("HOME")) return *home + "/.cache/gradwire/links";
   return "";
 }
 
-Status take_links(Communicator& communicator, LinksFrom from) {
+Status take_links(Communicator& communicator, LinksFrom from, const std::string& file) {
   if (from == LinksFrom::kDefaults) return {};
-  return settle_links(communicator,
-                      {.cache = links_file(), .measure = from == LinksFrom::kMeasurement})
+  return settle_links(communicator, {.cache = file, .measure = from == LinksFrom::kMeasurement})
       .error();
 }
 
