@@ -19,6 +19,7 @@
 #include "compress/onebit/onebit.h"
 #include "compress/powersgd/powersgd.h"
 #include "compress/qsgd/qsgd.h"
+#include "compress/schedule/scheduled_compressor.h"
 #include "compress/signsgd/signsgd.h"
 #include "compress/signum/signum.h"
 #include "compress/terngrad/terngrad.h"
@@ -117,6 +118,14 @@ Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const
                   format("compressor '%s': %zu stages (one, or two of which the second codes the "
                          "values of the first)",
                          to_string(chain).c_str(), chain.size()));
+  }
+  if (is_scheduled(chain)) {
+    SpecChain resolved;
+    for (const Spec& stage : chain) {
+      GW_ASSIGN(auto found, find(stage));
+      resolved.push_back(std::move(found.second));
+    }
+    return make_scheduled(resolved, [this](const SpecChain& one) { return make(one); });
   }
   GW_ASSIGN(const auto first, find(chain[0]));
   const auto& [method, spec] = first;

@@ -15,7 +15,9 @@
 //   stage := name [":" arg {"," arg}]    names and keys: [a-z][a-z0-9_]*
 //   arg   := key "=" value | value       a bare value is the method's main key: cast:bf16 is
 //                                        cast:type=bf16
-//   value := any characters but , | ; [ ] = and blanks
+//   value := any characters but , | ; [ ] = and blanks; with an "@" it follows the step:
+//                                        0.25@0/0.0625@100/0.01@400, linear(FROM..TO@STEPS/STAGES)
+//                                        or exp(...): in so many stages (default 32)
 // clang-format on
 // Blanks around , | ; are ignored. The aggregator's keys (aggregator.h) stand in the first stage
 // and are taken out before the registry sees it.

@@ -39,6 +39,8 @@ std::vector<std::string> methods() {
                                        "cast:fp16",
                                        "topk:ratio=0.05",
                                        "topk:ratio=0.1|qsgd:bits=4,bucket=16",
+                                       "topk:ratio=0.25@0/0.1@100/0.05@300/0.1@700",
+                                       "qsgd:bits=exp(8..2@600/6)",
                                        "qsgd:bits=4,bucket=64",
                                        "qsgd:bits=8",
                                        "qsgd:levels=1,norm=l2",
