@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "base/text.h"
@@ -30,7 +31,7 @@ struct NormGrid {
   }
   int most() const { return 2 * levels; }
   template <typename T>
-  float scale_of(std::span<const T> x) const {
+  float prepare(const SliceKey&, std::size_t, std::span<const T> x, std::span<T>) const {
     const double largest = largest_magnitude(x);
     if (!l2 || std::isnan(largest)) return scale_above(largest);
     // Never below the largest magnitude, whatever the sums round to.
@@ -40,9 +41,9 @@ struct NormGrid {
     return static_cast<double>(norm) / (2.0 * levels);
   }
   template <typename T>
-  void code(std::span<const T> x, float norm, std::size_t begin, Dither& dither,
+  void code(std::span<const T> x, float, float norm, std::size_t begin, Dither& dither,
             std::uint8_t* codes) const {
-    code_levels<T>(x, norm, levels, begin, dither, codes);
+    code_levels<T>(x, std::numeric_limits<T>::infinity(), norm, levels, begin, dither, codes);
   }
 };
 

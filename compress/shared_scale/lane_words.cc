@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "compress/little_endian.h"
+#include "compress/qsgd/code_packing.h"
+#include "compress/simd/nibbles.h"
 
 namespace gradwire {
 namespace {
@@ -12,6 +14,10 @@ namespace {
 // Lanes: known to the compiler, which then unrolls a word.
 template <std::size_t Lanes>
 void pack_words(const std::uint8_t* codes, std::size_t count, int width, std::byte* words) {
+  if (Lanes * static_cast<std::size_t>(width) == 32) {  // no free bits: as any stream of codes
+    if (width == 4) return cpu::pack_nibbles(codes, 4 * count, words);
+    if (width == 2) return pack_groups<2>(codes, 2 * count, words);
+  }
   for (std::size_t w = 0; w < count; ++w) {
     std::uint32_t word = 0;
     for (std::size_t j = 0; j < Lanes; ++j) {
@@ -19,25 +25,6 @@ void pack_words(const std::uint8_t* codes, std::size_t count, int width, std::by
     }
     store_le(words, word, w);
   }
-}
-
-// Returns the largest lane, and collects bits beyond the last one in `free`.
-template <std::size_t Lanes>
-std::uint32_t unpack_words(const std::byte* words, std::size_t count, int width,
-                           std::uint32_t* sums, std::uint32_t& free) {
-  const int used = static_cast<int>(Lanes) * width;
-  const std::uint32_t mask = width == 32 ? ~0u : (1u << width) - 1;
-  std::uint32_t largest = 0;
-  for (std::size_t w = 0; w < count; ++w) {
-    const auto word = load_le<std::uint32_t>(words, w);
-    for (std::size_t j = 0; j < Lanes; ++j) {
-      const std::uint32_t sum = (word >> (static_cast<int>(j) * width)) & mask;
-      sums[w * Lanes + j] = sum;
-      largest = std::max(largest, sum);
-    }
-    if (used < 32) free |= word >> used;
-  }
-  return largest;
 }
 
 // Calls f.operator()<lanes>().
@@ -70,23 +57,6 @@ void LaneWords::pack(std::span<const std::uint8_t> codes, std::byte* words) cons
     pack_words<Lanes>(codes.data(), whole, width_, words);
     if (whole * Lanes < codes.size()) pack_words<Lanes>(last.data(), 1, width_, words + 4 * whole);
   });
-}
-
-bool LaneWords::unpack(const std::byte* words, std::span<std::uint32_t> sums) const {
-  const std::size_t whole = sums.size() / lanes();
-  const std::size_t rest = sums.size() - whole * lanes();
-  std::array<std::uint32_t, kMostLanes> last{};
-  std::uint32_t largest = 0;
-  std::uint32_t free = 0;
-  with_lanes(lanes(), [&]<std::size_t Lanes>() {
-    largest = unpack_words<Lanes>(words, whole, width_, sums.data(), free);
-    if (rest == 0) return;
-    largest =
-        std::max(largest, unpack_words<Lanes>(words + 4 * whole, 1, width_, last.data(), free));
-  });
-  std::copy_n(last.begin(), rest, sums.end() - static_cast<std::ptrdiff_t>(rest));
-  for (std::size_t j = rest; j < last.size(); ++j) free |= last[j];
-  return free == 0 && largest <= limit_;
 }
 
 }  // namespace gradwire

@@ -27,14 +27,12 @@ class LaneWords {
   // Does a sum fit into a word?
   bool fits() const { return width_ <= 32; }
   int width() const { return width_; }
+  std::uint64_t limit() const { return limit_; }  // of a sum
   std::size_t lanes() const { return fits() ? 32 / static_cast<std::size_t>(width_) : 1; }
   std::size_t bytes(std::size_t codes) const { return 4 * ((codes + lanes() - 1) / lanes()); }
 
   // Writes bytes(codes.size()) bytes. Requires fits().
   void pack(std::span<const std::uint8_t> codes, std::byte* words) const;
-  // Reads bytes(sums.size()) bytes. False if a lane is above size * most or a free bit is set;
-  // `sums` is then unspecified. Requires fits().
-  [[nodiscard]] bool unpack(const std::byte* words, std::span<std::uint32_t> sums) const;
 
  private:
   std::uint64_t limit_;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -17,27 +16,11 @@ namespace gradwire {
 
 inline constexpr float kNaNScale = std::bit_cast<float>(kNaNScaleBits);
 
-// Squares are added in double, element i to partial sum i % 16; the sixteen are folded in halves.
 template <typename T>
 double sum_of_squares(std::span<const T> x) {
-  if constexpr (std::is_same_v<T, float>) return cpu::sum_of_squares(x);
-  constexpr std::size_t kSums = 16;
-  std::array<double, kSums> sums{};
-  std::size_t i = 0;
-  for (; i + kSums <= x.size(); i += kSums) {
-    for (std::size_t j = 0; j < kSums; ++j) {
-      const auto value = static_cast<double>(x[i + j]);
-      sums[j] += value * value;
-    }
-  }
-  for (std::size_t j = 0; i + j < x.size(); ++j) {
-    const auto value = static_cast<double>(x[i + j]);
-    sums[j] += value * value;
-  }
-  for (std::size_t half = kSums / 2; half > 0; half /= 2) {
-    for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
-  }
-  return sums[0];
+  SquareSums sums;
+  sums.add(x);
+  return sums.total();
 }
 
 // The largest magnitude; NaN if an element is not finite. x holds at least one element.
@@ -60,13 +43,22 @@ inline float scale_above(double value) {
   return rounded_up(value);
 }
 
-// Of clipping at `clip` root mean squares (about 0, so that a constant is not clipped to nothing);
-// 0: no clipping. What is left of the largest magnitude.
+// Of clipping at `clip` root mean squares (about 0, so that a constant is not clipped to nothing)
+// or at the largest magnitude, whichever is less; 0: of not clipping.
 template <typename T>
 float clipped_scale(std::span<const T> x, double clip) {
-  const double largest = largest_magnitude(x);
-  if (clip == 0 || std::isnan(largest)) return scale_above(largest);
-  const double rms = std::sqrt(sum_of_squares(x) / static_cast<double>(x.size()));
+  if (clip == 0) return scale_above(largest_magnitude(x));
+  constexpr std::size_t kRun = 4096;  // read twice, from the nearest cache the second time
+  double largest = 0;
+  SquareSums squares;
+  for (std::size_t at = 0; at < x.size(); at += kRun) {
+    const auto run = x.subspan(at, std::min(kRun, x.size() - at));
+    const double most = largest_magnitude(run);
+    if (std::isnan(most)) return kNaNScale;
+    largest = std::max(largest, most);
+    squares.add(run);
+  }
+  const double rms = std::sqrt(squares.total() / static_cast<double>(x.size()));
   return scale_above(std::min(largest, clip * rms));
 }
 

@@ -27,7 +27,9 @@
 #include "compress/dither.h"
 #include "compress/kernel_format.h"
 #include "compress/little_endian.h"
+#include "compress/shared_scale/lane_reader.h"
 #include "compress/shared_scale/lane_words.h"
+#include "compress/simd/line_writer.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
@@ -38,13 +40,14 @@ namespace gradwire {
 //   std::size_t bucket_of(std::size_t rest) const;   elements of the next bucket, 1 ... rest, which
 //                                                    share a scale
 //   int most() const;                                codes are 0 ... most(), at most 255
-//   static constexpr bool kPrepares;         prepare() and restore() do something
-//   template <typename T> void prepare(const SliceKey&, std::size_t begin, std::span<T> x) const;
+//   static constexpr bool kPrepares;         prepare() writes what is coded, restore() undoes it
+//   template <typename T> float prepare(const SliceKey&, std::size_t begin, std::span<const T> x,
+//                                       std::span<T> prepared) const;   own scale; NaN: not finite
 //   template <typename T> void restore(const SliceKey&, std::size_t begin, std::span<T> x) const;
-//   template <typename T> float scale_of(std::span<const T> prepared) const;   NaN: not finite
 //   double half_unit(float scale, std::size_t elems) const;   what a step of 1 in 2 code is worth
-//   template <typename T> void code(std::span<const T> prepared, float scale, std::size_t begin,
-//                                   Dither&, std::uint8_t* codes) const;       scale > 0, finite
+//   template <typename T> void code(std::span<const T> prepared, float own, float scale,
+//                                   std::size_t begin, Dither&, std::uint8_t* codes) const;
+// own is what prepare() gave, scale what ranks share: > 0, finite and not below own.
 // `begin` counts elements of the tensor, buckets are handed over one by one.
 template <typename Grid>
 std::size_t scale_count(const Grid& grid, std::size_t elems) {
@@ -73,21 +76,20 @@ class SharedScaleCoder final : public Coder {
         where_(where),
         lanes_(grid.most(), where.size),
         work_(Grid::kPrepares ? elems_ : 0),
-        scales_(scale_count(grid, elems_)),
-        codes_(elems_),
-        sums_(elems_) {}
+        own_scales_(scale_count(grid, elems_)),
+        scales_(own_scales_.size()),
+        codes_(elems_) {}
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
     GW_TRY(check_tensor(what("grad"), grad, shape_elems(), where_.dtype));
     grad_ = grad.empty() ? std::span<const T>() : elements<T>(grad);
     key_ = {where_.seed, {step, where_.tensor, where_.rank, 0, 0}};
     absorbed_ = 0;
-    if constexpr (Grid::kPrepares) {
-      std::copy(grad_.begin(), grad_.end(), work_.begin());
-      for_buckets([this](std::size_t, std::size_t begin, std::size_t count) {
-        grid_.template prepare<T>(key_, begin, std::span<T>(work_).subspan(begin, count));
-      });
-    }
+    for_buckets([this](std::size_t b, std::size_t begin, std::size_t count) {
+      own_scales_[b] = grid_.template prepare<T>(
+          key_, begin, grad_.subspan(begin, count),
+          Grid::kPrepares ? std::span<T>(work_).subspan(begin, count) : std::span<T>());
+    });
     return {};
   }
 
@@ -96,9 +98,9 @@ class SharedScaleCoder final : public Coder {
     const std::size_t bytes = shared_scale_bytes(grid_, elems_, round, where_.size);
     GW_TRY(check_room(what("payload"), payload.size(), bytes));
     if (round == 0) {
-      for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
-        store_le(payload.data(), grid_.template scale_of<T>(values().subspan(begin, count)), b);
-      });
+      for (std::size_t b = 0; b < own_scales_.size(); ++b) {
+        store_le(payload.data(), own_scales_[b], b);
+      }
     } else {
       write_codes();
       lanes_.pack(codes_, payload.data());
@@ -115,10 +117,8 @@ class SharedScaleCoder final : public Coder {
                         shared_scale_bytes(grid_, elems_, round, where_.size)));
     if (round == 0) {
       GW_TRY(read_scales(payloads[0]));
-    } else if (elems_ > 0 && !lanes_.unpack(payloads[0].data(), sums_)) {
-      return {Code::kCorruptPayload,
-              what(format("a sum above %d codes of at most %d, or a free bit", where_.size,
-                          grid_.most()))};
+    } else {
+      sum_ = payloads[0];
     }
     absorbed_ = round + 1;
     return {};
@@ -129,11 +129,17 @@ class SharedScaleCoder final : public Coder {
     GW_TRY(check_tensor(what("mean"), mean, shape_elems(), where_.dtype));
     if (!own.empty()) GW_TRY(check_tensor(what("own"), own, shape_elems(), where_.dtype));
     absorbed_ = -1;
-    if (!own.empty()) decode(std::span<const std::uint8_t>(codes_), 1, elements<T>(own));
-    if (!mean.empty()) {
-      decode(std::span<const std::uint32_t>(sums_), where_.size, elements<T>(mean));
+    if (mean.empty()) return {};
+    if (!own.empty()) {
+      const std::uint8_t* codes = codes_.data();
+      decode([&codes](std::size_t count) { return std::exchange(codes, codes + count); }, 1,
+             elements<T>(own));
     }
-    return {};
+    LaneReader sums(lanes_, sum_.data(), elems_);
+    decode([&sums](std::size_t count) { return sums.next(count); }, where_.size, elements<T>(mean));
+    if (sums.sound()) return {};
+    return {Code::kCorruptPayload, what(format("a sum above %d codes of at most %d, or a free bit",
+                                               where_.size, grid_.most()))};
   }
 
   std::vector<NamedTensor> state() override { return {}; }
@@ -183,30 +189,43 @@ class SharedScaleCoder final : public Coder {
     Dither dither(key_);
     for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
       if (codes_something(scales_[b])) {
-        grid_.template code<T>(values().subspan(begin, count), scales_[b], begin, dither,
-                               codes_.data() + begin);
+        grid_.template code<T>(values().subspan(begin, count), own_scales_[b], scales_[b], begin,
+                               dither, codes_.data() + begin);
       } else {
         std::fill_n(codes_.begin() + static_cast<std::ptrdiff_t>(begin), count, std::uint8_t{0});
       }
     });
   }
 
-  // What codes summed over `ranks` ranks say of their mean.
-  template <typename Sum>
-  void decode(std::span<const Sum> sums, int ranks, std::span<T> out) const {
+  // What codes summed over `ranks` ranks say of their mean; next(count): the next sums.
+  template <typename Next>
+  void decode(const Next& next, int ranks, std::span<T> out) const {
+    constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
+    static_assert(kRun <= LaneReader::kMost);
+    // Long ranges that nothing is done to afterwards go past the caches.
+    cpu::LineWriter lines(reinterpret_cast<std::byte*>(out.data()),
+                          Grid::kPrepares ? 0 : out.size_bytes());
     const std::int64_t zero = std::int64_t{ranks} * grid_.most();
     for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
-      const auto part = out.subspan(begin, count);
-      if (!codes_something(scales_[b])) {
-        std::fill(part.begin(), part.end(), static_cast<T>(scales_[b]));  // 0, or NaN
-        return;
+      const bool codes = codes_something(scales_[b]);
+      const auto factor = codes ? static_cast<T>(grid_.half_unit(scales_[b], count) / ranks) : T{0};
+      for (std::size_t at = 0; at < count; at += kRun) {
+        const std::size_t some = std::min(kRun, count - at);
+        T* const to =
+            Grid::kPrepares ? out.data() + begin + at : reinterpret_cast<T*>(lines.room());
+        const auto* const sums = next(some);
+        if (codes) {
+          cpu::values_of<T>(sums, zero, factor, {to, some});
+        } else {
+          std::fill_n(to, some, static_cast<T>(scales_[b]));  // 0, or NaN
+        }
+        if constexpr (!Grid::kPrepares) lines.commit(some * sizeof(T));
       }
-      const auto factor = static_cast<T>(grid_.half_unit(scales_[b], count) / ranks);
-      for (std::size_t i = 0; i < count; ++i) {
-        part[i] = static_cast<T>(2 * static_cast<std::int64_t>(sums[begin + i]) - zero) * factor;
+      if constexpr (Grid::kPrepares) {
+        if (codes) grid_.template restore<T>(key_, begin, out.subspan(begin, count));
       }
-      if constexpr (Grid::kPrepares) grid_.template restore<T>(key_, begin, part);
     });
+    if constexpr (!Grid::kPrepares) lines.finish();
   }
 
   Grid grid_;
@@ -215,11 +234,12 @@ class SharedScaleCoder final : public Coder {
   LaneWords lanes_;
   SliceKey key_;
   std::span<const T> grad_;
-  int absorbed_ = -1;          // rounds of this step; -1: no step
-  std::vector<T> work_;        // prepared values
-  std::vector<float> scales_;  // shared
+  int absorbed_ = -1;              // rounds of this step; -1: no step
+  std::vector<T> work_;            // prepared values
+  std::vector<float> own_scales_;  // of this rank
+  std::vector<float> scales_;      // shared
   std::vector<std::uint8_t> codes_;
-  std::vector<std::uint32_t> sums_;
+  ConstByteSpan sum_;  // lent until finish()
 };
 
 // With check_placement(). kUnsupported when a sum over so many ranks fits no 32-bit word.

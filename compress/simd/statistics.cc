@@ -19,7 +19,7 @@
 namespace gradwire::cpu {
 
 inline constexpr std::uint32_t kMagnitudeBits = 0x7fffffffu;
-inline constexpr std::size_t kPartialSums = 16;
+inline constexpr std::size_t kPartialSums = kSquareSums;
 using PartialSums = std::array<double, kPartialSums>;
 
 // Integers in the order of the numbers; see order_of().
@@ -114,7 +114,9 @@ void simd_squares(std::span<const float> x, PartialSums& sums) {
   const hn::Rebind<float, decltype(wide)> narrow;
   constexpr std::size_t kWide = hn::MaxLanes(wide);
   hn::Vec<decltype(wide)> parts[kPartialSums / kWide];
-  for (auto& part : parts) part = hn::Zero(wide);
+  for (std::size_t v = 0; v < kPartialSums / kWide; ++v) {
+    parts[v] = hn::LoadU(wide, sums.data() + v * kWide);
+  }
   std::size_t i = 0;
   for (; i + kPartialSums <= x.size(); i += kPartialSums) {
     for (std::size_t v = 0; v < kPartialSums / kWide; ++v) {
@@ -147,13 +149,8 @@ static Extremes extremes_of(std::span<const float> x) {
   return HWY_DYNAMIC_DISPATCH(simd_extremes)(x);
 }
 
-double sum_of_squares(std::span<const float> x) {
-  PartialSums sums{};
+void add_squares(std::span<const float> x, PartialSums& sums) {
   HWY_DYNAMIC_DISPATCH(simd_squares)(x, sums);
-  for (std::size_t half = kPartialSums / 2; half > 0; half /= 2) {
-    for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
-  }
-  return sums[0];
 }
 
 }  // namespace gradwire::cpu

@@ -21,29 +21,20 @@ constexpr double kMostClip = 1000;
 
 struct TernGrid {
   static constexpr const char* kName = "terngrad";
-  static constexpr bool kPrepares = true;
+  static constexpr bool kPrepares = false;
   double clip = kDefaultClip;
 
   std::size_t bucket_of(std::size_t rest) const { return rest; }
   int most() const { return 2; }
   template <typename T>
-  void prepare(const SliceKey&, std::size_t, std::span<T> x) const {
-    const float scale = clipped_scale(std::span<const T>(x), clip);
-    if (clip == 0 || std::isnan(scale)) return;
-    const auto limit = static_cast<T>(scale);
-    for (T& value : x) value = std::clamp(value, -limit, limit);
-  }
-  template <typename T>
-  void restore(const SliceKey&, std::size_t, std::span<T>) const {}
-  template <typename T>
-  float scale_of(std::span<const T> clipped) const {
-    return scale_above(largest_magnitude(clipped));
+  float prepare(const SliceKey&, std::size_t, std::span<const T> x, std::span<T>) const {
+    return clipped_scale(x, clip);
   }
   double half_unit(float scale, std::size_t) const { return static_cast<double>(scale) / 2; }
   template <typename T>
-  void code(std::span<const T> x, float scale, std::size_t begin, Dither& dither,
+  void code(std::span<const T> x, float own, float scale, std::size_t begin, Dither& dither,
             std::uint8_t* codes) const {
-    code_levels<T>(x, scale, 1, begin, dither, codes);
+    code_levels<T>(x, static_cast<T>(own), scale, 1, begin, dither, codes);
   }
 };
 

@@ -33,10 +33,8 @@ constexpr auto kTable = make_table();
 
 std::byte byte_of(const std::uint8_t* codes, std::size_t count) {
   unsigned value = 0;
-  for (std::size_t j = count; j > 0; --j) {
-    const unsigned code = codes[j - 1];  // 1 + t
-    value = 3 * value + (code == 0 ? 2 : code - 1);
-  }
+  constexpr std::array<std::uint8_t, 3> kDigits{2, 0, 1};  // of 1 + t
+  for (std::size_t j = count; j > 0; --j) value = 3 * value + kDigits[codes[j - 1]];
   return static_cast<std::byte>(value);
 }
 
@@ -55,7 +53,7 @@ Status TritKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan wi
   std::array<std::uint8_t, kBlock> codes;
   for (std::size_t begin = 0; begin < x.size(); begin += kBlock) {
     const auto part = x.subspan(begin, std::min(kBlock, x.size() - begin));
-    code_levels<T>(part, scale, 1, begin, dither, codes.data());
+    code_levels<T>(part, std::numeric_limits<T>::infinity(), scale, 1, begin, dither, codes.data());
     for (std::size_t i = 0; i < part.size(); i += kTritsPerByte) {
       *trits++ = byte_of(codes.data() + i, std::min(kTritsPerByte, part.size() - i));
     }

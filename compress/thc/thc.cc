@@ -10,6 +10,7 @@
 #include "compress/hadamard.h"
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/shared_scale/shared_scale_coder.h"
+#include "compress/shared_scale/shared_scale_loops.h"
 #include "compress/spec_reader.h"
 
 namespace gradwire {
@@ -25,20 +26,19 @@ constexpr std::array<std::uint8_t, 16> kUniform{0, 1, 2,  3,  4,  5,  6,  7,
 constexpr std::array<std::uint8_t, 16> kDense{0,  3,  5,  7,  9,  11, 13, 15,
                                               16, 18, 20, 22, 24, 26, 28, 31};
 
-// By cell i of the grid, [i, i + 1): the table's number below it, and one over the gap to the next.
 struct Cells {
   explicit Cells(int grid) {
     const auto table = thc_table(grid);
     for (std::size_t j = 0; j + 1 < table.size(); ++j) {
       widest = std::max(widest, table[j + 1] - table[j]);
       for (std::size_t i = table[j]; i < table[j + 1]; ++i) {
-        below[i] = table[j];
-        gap[i] = static_cast<std::uint8_t>(table[j + 1] - table[j]);
+        by_cell.below[i] = static_cast<float>(table[j]);
+        by_cell.gap[i] = static_cast<float>(table[j + 1] - table[j]);
       }
     }
+    by_cell.uniform = widest == 1;
   }
-  std::array<std::uint8_t, kFine + 1> below{};
-  std::array<std::uint8_t, kFine + 1> gap{};
+  CellTable by_cell;
   int widest = 0;
 };
 
@@ -53,38 +53,32 @@ struct ThcGrid {
   std::size_t bucket_of(std::size_t rest) const { return std::min(block, std::bit_floor(rest)); }
   int most() const { return grid; }
   template <typename T>
-  void prepare(const SliceKey& key, std::size_t begin, std::span<T> x) const {
-    HadamardSigns(key).forward<T>(begin, x);
+  float prepare(const SliceKey& key, std::size_t begin, std::span<const T> x,
+                std::span<T> y) const {
+    std::copy(x.begin(), x.end(), y.begin());
+    HadamardSigns(key).forward<T>(begin, y);
+    const double largest = largest_magnitude(std::span<const T>(y));
+    return scale_above(std::isnan(largest) ? largest
+                                           : std::sqrt(sum_of_squares(std::span<const T>(y))));
   }
   template <typename T>
   void restore(const SliceKey& key, std::size_t begin, std::span<T> x) const {
     HadamardSigns(key).inverse<T>(begin, x);
   }
-  template <typename T>
-  float scale_of(std::span<const T> y) const {
-    const double largest = largest_magnitude(y);
-    return scale_above(std::isnan(largest) ? largest : std::sqrt(sum_of_squares(y)));
-  }
   double half_unit(float norm, std::size_t elems) const {
     return static_cast<double>(norm) * clip / (grid * std::sqrt(static_cast<double>(elems)));
   }
   template <typename T>
-  void code(std::span<const T> y, float norm, std::size_t begin, Dither& dither,
+  void code(std::span<const T> y, float, float norm, std::size_t begin, Dither& dither,
             std::uint8_t* codes) const {
     const auto half = static_cast<T>(0.5 * grid);
     const double steps = half * std::sqrt(static_cast<double>(y.size())) / clip;
     const auto [before, by] = level_factors<T>(norm, static_cast<T>(steps));
+    const CellPlace<T> place{before, by, half, static_cast<T>(grid)};
     for (std::size_t done = 0; done < y.size(); done += Dither::kMost) {
       const auto part = y.subspan(done, std::min(Dither::kMost, y.size() - done));
-      const std::byte* draws = dither.of(begin + done, part.size());
-      for (std::size_t i = 0; i < part.size(); ++i) {
-        const T place = std::clamp(part[i] * before * by + half, T{0}, static_cast<T>(grid));
-        const auto cell = std::min(static_cast<int>(place), grid - 1);
-        const T low = cells.below[static_cast<std::size_t>(cell)];
-        const T gap = cells.gap[static_cast<std::size_t>(cell)];
-        const T u = (static_cast<T>(load_le<std::uint16_t>(draws, i)) + T{0.5}) * T{0x1p-16};
-        codes[done + i] = static_cast<std::uint8_t>(low + (u * gap < place - low ? gap : T{0}));
-      }
+      cpu::code_cells<T>(place, cells.by_cell, part, dither.of(begin + done, part.size()),
+                         codes + done);
     }
   }
 };
