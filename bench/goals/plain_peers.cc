@@ -48,6 +48,17 @@ float nth_element(std::span<const float> x, std::size_t k, std::vector<float>& s
   return least;
 }
 
+void nth_pair(std::span<const float> x, std::size_t k, std::vector<Pair>& pairs) {
+  pairs.resize(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    pairs[i] = {std::abs(x[i]), static_cast<std::uint32_t>(i)};
+  }
+  const auto nth = pairs.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(pairs.begin(), nth, pairs.end(),
+                   [](const Pair& a, const Pair& b) { return a.magnitude > b.magnitude; });
+  std::sort(pairs.begin(), nth + 1, [](const Pair& a, const Pair& b) { return a.place < b.place; });
+}
+
 std::size_t feedback_threshold(std::span<const float> g, float threshold, std::span<float> e,
                                std::span<std::uint32_t> index, std::span<float> value) {
   for (std::size_t i = 0; i < g.size(); ++i) e[i] += g[i];

@@ -13,6 +13,12 @@ namespace gradwire::bench::peers {
 // that are no smaller than the k-th, which is returned.
 float nth_element(std::span<const float> x, std::size_t k, std::vector<float>& scratch,
                   std::vector<std::uint32_t>& index);
+// The same by std::nth_element over pairs, which come with their places.
+struct Pair {
+  float magnitude;
+  std::uint32_t place;
+};
+void nth_pair(std::span<const float> x, std::size_t k, std::vector<Pair>& pairs);
 // Error feedback and a threshold in three loops: e += g; those at or above it out; zeros there.
 std::size_t feedback_threshold(std::span<const float> g, float threshold, std::span<float> e,
                                std::span<std::uint32_t> index, std::span<float> value);

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What PyTorch takes for the work of the codecs, on one thread, beside the program codec_goals.
+"""What PyTorch takes for the work of the codecs, on one thread.
 
-    bench/peers/codec_torch.py [ELEMENTS [ROUNDS]]          needs torch (pip install torch, or python3-torch)
+    bench/peers/codec_torch.py [ELEMENTS [ROUNDS]]          a table
+    bench/peers/codec_torch.py serve ELEMENTS               for codec_goals: a name a line in, seconds out
 
-Milliseconds, medians; GB/s of fp32 input. The same input as codec_goals: 1e-3 N(0, 1), buckets of 512 elements.
+Milliseconds, medians; GB/s of fp32 input. Needs torch (pip install torch, or python3-torch). The same input as codec_goals:
+1e-3 N(0, 1), buckets of 512 elements. torch.topk is asked for places in no order, as codec_goals' selection gives them.
 """
 import statistics
 import sys
@@ -15,6 +17,7 @@ except ImportError:
     sys.exit("codec_torch.py: error: no module torch (see its first lines)")
 
 BUCKET = 512
+SIDE = 4096
 
 
 def int8_nearest(x):
@@ -27,6 +30,10 @@ def int8_stochastic(x):
     buckets = x.view(-1, BUCKET)
     scale = buckets.abs().amax(dim=1, keepdim=True) / 127
     return (buckets / scale + torch.rand_like(buckets)).floor().to(torch.int8), scale
+
+
+def int8_reduce(codes, scale, x):
+    return int8_nearest((codes.float() * scale).view(-1) + x)
 
 
 def sign_pack(x):
@@ -42,39 +49,62 @@ def powersgd(m, q):
     return mean, m - mean
 
 
-def main():
-    elements = int(sys.argv[1]) if len(sys.argv) > 1 else 25_000_000
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
+def works(elements):
+    """Name -> (its input, what to run)."""
     x = torch.randn(elements // BUCKET * BUCKET) * 1e-3
     codes, scale = int8_nearest(x)
-    side = 4096 if elements >= 4096 * 4096 else 256
+    halves = x.to(torch.bfloat16)
+    side = SIDE if elements >= SIDE * SIDE else 256
     m = x[: side * side].view(side, side)
     q = torch.randn(side, 4)
-    thin = torch.randn(4096, 32)
-    rows = [
-        ("B1  topk(|x|) k = 1 %", x, lambda: torch.topk(x.abs(), elements // 100, sorted=False)),
-        ("B1  topk(|x|) k = 0.1 %", x, lambda: torch.topk(x.abs(), elements // 1000, sorted=False)),
-        ("B4  int8 nearest", x, lambda: int8_nearest(x)),
-        ("B4  int8 stochastic", x, lambda: int8_stochastic(x)),
-        ("B6  int8 decode", x, lambda: codes.float() * scale),
-        ("B8  sign pack + mean", x, lambda: sign_pack(x)),
-        ("B10 fp32 -> bf16", x, lambda: x.to(torch.bfloat16)),
-        ("B10 fp32 -> fp16", x, lambda: x.to(torch.float16)),
-        ("B11 powersgd r = 4, whole", m, lambda: powersgd(m, q)),
-        ("B12 linalg.qr 4096 x 32", thin, lambda: torch.linalg.qr(thin)),
-    ]
-    print(f"torch {torch.__version__}, one thread, {x.numel()} elements, {rounds} rounds")
-    for name, data, work in rows:
+    p = m @ q
+    thin = torch.randn(SIDE, 32)
+    return {
+        "topk:ratio=0.01": (x, lambda: torch.topk(x.abs(), elements // 100, sorted=False)),
+        "topk:ratio=0.001": (x, lambda: torch.topk(x.abs(), elements // 1000, sorted=False)),
+        "int8 nearest": (x, lambda: int8_nearest(x)),
+        "int8 stochastic": (x, lambda: int8_stochastic(x)),
+        "int8 decode": (x, lambda: codes.float() * scale),
+        "int8 reduce": (x, lambda: int8_reduce(codes, scale, x)),
+        "sign pack": (x, lambda: sign_pack(x)),
+        "to bf16": (x, lambda: x.to(torch.bfloat16)),
+        "to fp16": (x, lambda: x.to(torch.float16)),
+        "from bf16": (x, lambda: halves.to(torch.float32)),
+        "P = M Q": (m, lambda: m @ q),
+        "Q = M^T P": (m, lambda: m.t() @ p),
+        "D = P Q^T": (m, lambda: p @ q.t()),
+        "powersgd": (m, lambda: powersgd(m, q)),
+        "qr": (thin, lambda: torch.linalg.qr(thin)),
+    }
+
+
+def seconds_of(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def serve(elements):
+    named = works(elements)
+    print(torch.__version__, flush=True)
+    for line in sys.stdin:
+        print(seconds_of(named[line.strip()][1]), flush=True)
+
+
+def table(elements, rounds):
+    print(f"torch {torch.__version__}, one thread, {elements} elements, {rounds} rounds")
+    for name, (data, work) in works(elements).items():
         work()
-        times = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            work()
-            times.append(time.perf_counter() - start)
-        seconds = statistics.median(times)
+        seconds = statistics.median(seconds_of(work) for _ in range(rounds))
         print(f"{name:28} {1e3 * seconds:9.3f} ms {data.numel() * 4e-9 / seconds:8.2f} GB/s")
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    if sys.argv[1:2] == ["serve"]:
+        return serve(int(sys.argv[2]))
+    table(int(sys.argv[1]) if len(sys.argv) > 1 else 25_000_000, int(sys.argv[2]) if len(sys.argv) > 2 else 7)
 
 
 if __name__ == "__main__":
