@@ -44,7 +44,8 @@ enum class RandomUse : std::uint32_t {
   kTest = 5,
   kHadamardSigns = 6,
   kResidualRounding = 7,
-  kAtoms = 8
+  kAtoms = 8,
+  kPlaces = 9
 };
 
 // All draws of one (seed, use, tensor, rank, stage) at one step. Element e is word e % 4 of block e

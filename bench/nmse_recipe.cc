@@ -113,6 +113,14 @@ constexpr Single kUnknown[] = {
     {"global_qsgd:bits=4", 0, 0, 0},
     {"thc", 0, 0, 0},
     {"lossless", 0, 0, 0},
+    {"threshold:tau=2", 0, 0, 0},
+    {"randomk:ratio=0.1", 0, 0, 32 * 6554.0 / 65536},
+    {"randomk:ratio=0.01", 0, 0, 32 * 656.0 / 65536},
+    {"randomk:ratio=0.1,unbiased=true", 0, 0, 32 * 6554.0 / 65536},
+    {"randomk:ratio=0.01|cast:bf16", 0, 0, 16 * 656.0 / 65536},
+    {"topk:ratio=0.01|cast:bf16", 0, 0, 48 * 656.0 / 65536},
+    {"topk:ratio=0.1,index=bitmap|cast:bf16", 0, 0, 1 + 16 * 6554.0 / 65536},
+    {"topk:ratio=0.01,index=gaps|cast:bf16", 0, 0, 0},
 };
 
 double factor_of(const Combined& one, std::size_t way, std::size_t size) {

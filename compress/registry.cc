@@ -19,11 +19,13 @@
 #include "compress/onebit/onebit.h"
 #include "compress/powersgd/powersgd.h"
 #include "compress/qsgd/qsgd.h"
+#include "compress/randomk/randomk.h"
 #include "compress/schedule/scheduled_compressor.h"
 #include "compress/signsgd/signsgd.h"
 #include "compress/signum/signum.h"
 #include "compress/terngrad/terngrad.h"
 #include "compress/thc/thc.h"
+#include "compress/threshold/threshold.h"
 #include "compress/topk/topk.h"
 
 namespace gradwire {
@@ -72,11 +74,12 @@ Result<Spec> with_main_key(const Registry::Method& method, Spec spec) {
 Registry Registry::builtin() {
   Registry registry;
   for (Method method : {
-           identity_method(), lossless_method(), cast_method(),     fp8_method(),
-           mx_method(),       natural_method(),  topk_method(),     minmax_method(),
-           absmax_method(),   qsgd_method(),     terngrad_method(), global_qsgd_method(),
-           thc_method(),      signsgd_method(),  onebit_method(),   signum_method(),
-           powersgd_method(), acpsgd_method(),   atomo_method(),
+           identity_method(), lossless_method(),    cast_method(),     fp8_method(),
+           mx_method(),       natural_method(),     topk_method(),     threshold_method(),
+           randomk_method(),  minmax_method(),      absmax_method(),   qsgd_method(),
+           terngrad_method(), global_qsgd_method(), thc_method(),      signsgd_method(),
+           onebit_method(),   signum_method(),      powersgd_method(), acpsgd_method(),
+           atomo_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());
   }

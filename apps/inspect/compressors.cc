@@ -82,6 +82,8 @@ double bits_per_element(const Compressor& compressor) {
 constexpr std::pair<std::string_view, std::string_view> kExamples[] = {
     {"cast", "cast:bf16"},
     {"topk", "topk:ratio=0.01"},
+    {"threshold", "threshold:tau=0.01"},
+    {"randomk", "randomk:ratio=0.01"},
     {"qsgd", "qsgd:bits=4"},
     {"powersgd", "powersgd:rank=4"},
 };

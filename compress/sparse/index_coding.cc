@@ -160,6 +160,27 @@ std::size_t most_index_bytes(IndexCoding coding, std::size_t k, std::size_t n) {
   return 1 + std::min({u32, bitmap, gaps});
 }
 
+std::size_t most_index_bytes_up_to(IndexCoding coding, std::size_t most, std::size_t n) {
+  if (most == 0) return 0;
+  const std::size_t u32 = most * kIndexBytes;
+  const std::size_t bitmap = bytes_of_bits(n);
+  // Fewer indices may have wider gaps: of each width the most indices that can have it.
+  std::size_t gaps = most_index_bytes(IndexCoding::kGaps, most, n);
+  for (int width = 1; width <= kMostWidth; ++width) {
+    const std::size_t least_gap = std::size_t{1} << (width - 1);
+    if (least_gap >= n) break;
+    const std::size_t k = std::min(most, n - least_gap);
+    gaps = std::max(gaps, most_index_bytes(IndexCoding::kGaps, k, n));
+  }
+  switch (coding) {
+    case IndexCoding::kU32: return u32;
+    case IndexCoding::kBitmap: return bitmap;
+    case IndexCoding::kGaps: return gaps;
+    case IndexCoding::kAuto: break;
+  }
+  return 1 + std::min({u32, bitmap, gaps});
+}
+
 std::size_t encode_indices(IndexCoding coding, std::span<const std::uint32_t> indices,
                            std::size_t n, ByteSpan out) {
   if (indices.empty()) return 0;

@@ -34,6 +34,9 @@ bool has_fixed_length(IndexCoding coding);
 // 2^32.
 std::size_t most_index_bytes(IndexCoding coding, std::size_t k, std::size_t n);
 
+// The most that most_index_bytes(coding, k, n) is for any k <= most <= n.
+std::size_t most_index_bytes_up_to(IndexCoding coding, std::size_t most, std::size_t n);
+
 // Writes `indices`, strictly ascending and below n, at the front of `out`, which has room for
 // most_index_bytes(). Returns the bytes written.
 std::size_t encode_indices(IndexCoding coding, std::span<const std::uint32_t> indices,

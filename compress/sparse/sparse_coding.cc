@@ -13,14 +13,6 @@ namespace {
 constexpr IndexCoding kCodings[] = {IndexCoding::kU32, IndexCoding::kBitmap, IndexCoding::kGaps,
                                     IndexCoding::kAuto};
 
-std::size_t value_bytes(const SparseOptions& options, std::size_t k, DType dtype) {
-  if (options.values == nullptr) return k * size_of(dtype);
-  const auto elems = static_cast<std::int64_t>(k);
-  const auto format = options.values->open_slices(Shape::vector(elems), {.dtype = dtype});
-  GW_CHECK(format.has_value());  // Registry::make() lets elementwise second stages pass alone
-  return format.value()->bytes(elems, 0);
-}
-
 }  // namespace
 
 SpecKey index_key() {
@@ -43,9 +35,22 @@ std::string spec_end(const SparseOptions& options) {
   return text;
 }
 
+std::size_t sparse_value_bytes(const SparseOptions& options, std::size_t k, DType dtype) {
+  if (options.values == nullptr) return k * size_of(dtype);
+  const auto elems = static_cast<std::int64_t>(k);
+  const auto format = options.values->open_slices(Shape::vector(elems), {.dtype = dtype});
+  GW_CHECK(format.has_value());  // Registry::make() lets elementwise second stages pass alone
+  return format.value()->bytes(elems, 0);
+}
+
 std::size_t most_pair_bytes(const SparseOptions& options, std::size_t k, std::size_t n,
                             DType dtype) {
-  return most_index_bytes(options.index, k, n) + value_bytes(options, k, dtype);
+  return most_index_bytes(options.index, k, n) + sparse_value_bytes(options, k, dtype);
+}
+
+std::size_t most_pair_bytes_up_to(const SparseOptions& options, std::size_t most, std::size_t n,
+                                  DType dtype) {
+  return most_index_bytes_up_to(options.index, most, n) + sparse_value_bytes(options, most, dtype);
 }
 
 ErrorBound bound_with_values(const ErrorBound& first, const SparseOptions& options, std::size_t k) {

@@ -34,9 +34,15 @@ Result<IndexCoding> read_index_key(const SpecReader& reader);
 // stage before must have a key.
 std::string spec_end(const SparseOptions& options);
 
+// The bytes that k values of `dtype` take, which fewer never exceed.
+std::size_t sparse_value_bytes(const SparseOptions& options, std::size_t k, DType dtype);
 // The most bytes of k pairs out of n elements of `dtype`.
 std::size_t most_pair_bytes(const SparseOptions& options, std::size_t k, std::size_t n,
                             DType dtype);
+
+// The most bytes of any number up to `most` of pairs.
+std::size_t most_pair_bytes_up_to(const SparseOptions& options, std::size_t most, std::size_t n,
+                                  DType dtype);
 
 // The claim of a method that chooses k values as `first` says, when the second stage codes them.
 // Choosing leaves an error at right angles to what it chose, so the two errors add up:

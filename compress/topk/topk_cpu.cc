@@ -63,36 +63,6 @@ T rest_of(T value, T own_scale) {
   return value - (T{0} + value) * own_scale;
 }
 
-// Elements with keys >= low, in order; returns how many. With `next`: what is left of all elements
-// if these are chosen.
-template <typename T>
-std::size_t collect(const Corrected<T>& x, Key<T> low, TopkScratch<T>& out, T* next, T own_scale) {
-  constexpr std::size_t kRun = LineWriter::kRoom / sizeof(T);
-  LineWriter rest(reinterpret_cast<std::byte*>(next), next == nullptr ? 0 : x.size * sizeof(T));
-  std::size_t count = 0;
-  for (std::size_t begin = 0; begin < x.size; begin += kRun) {
-    const Corrected<T> run = x.part(begin, std::min(kRun, x.size - begin));
-    if (out.index.size() < count + kRun + kSlack) {
-      out.index.resize(2 * (count + kRun + kSlack));
-      out.value.resize(out.index.size());
-    }
-    T* const left = next == nullptr ? nullptr : reinterpret_cast<T*>(rest.room());
-    std::uint32_t* index = out.index.data() + count;
-    T* value = out.value.data() + count;
-    const std::size_t found =
-        TopkLoops<T>::kCollect(run, low, static_cast<std::uint32_t>(begin), index, left);
-    for (std::size_t j = 0; j < found; ++j) {
-      const std::size_t i = index[j] - begin;
-      value[j] = run[i];
-      if (left != nullptr) left[i] = rest_of(value[j], own_scale);
-    }
-    count += found;
-    if (left != nullptr) rest.commit(run.size * sizeof(T));
-  }
-  rest.finish();
-  return count;
-}
-
 // What to send: keys above `least`, and the first `ties` of those equal to it.
 template <typename K>
 struct Cut {
@@ -174,13 +144,42 @@ void restore(const TopkScratch<T>& from, std::size_t count, Cut<Key<T>> cut, T* 
 }  // namespace
 
 template <typename T>
+std::size_t topk_collect(const Corrected<T>& x, TopkKey<T> low, TopkScratch<T>& out, T* next,
+                         T own_scale) {
+  constexpr std::size_t kRun = LineWriter::kRoom / sizeof(T);
+  LineWriter rest(reinterpret_cast<std::byte*>(next), next == nullptr ? 0 : x.size * sizeof(T));
+  std::size_t count = 0;
+  for (std::size_t begin = 0; begin < x.size; begin += kRun) {
+    const Corrected<T> run = x.part(begin, std::min(kRun, x.size - begin));
+    if (out.index.size() < count + kRun + kSlack) {
+      out.index.resize(2 * (count + kRun + kSlack));
+      out.value.resize(out.index.size());
+    }
+    T* const left = next == nullptr ? nullptr : reinterpret_cast<T*>(rest.room());
+    std::uint32_t* index = out.index.data() + count;
+    T* value = out.value.data() + count;
+    const std::size_t found =
+        TopkLoops<T>::kCollect(run, low, static_cast<std::uint32_t>(begin), index, left);
+    for (std::size_t j = 0; j < found; ++j) {
+      const std::size_t i = index[j] - begin;
+      value[j] = run[i];
+      if (left != nullptr) left[i] = rest_of(value[j], own_scale);
+    }
+    count += found;
+    if (left != nullptr) rest.commit(run.size * sizeof(T));
+  }
+  rest.finish();
+  return count;
+}
+
+template <typename T>
 bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
                  TopkScratch<T>& scratch, ByteSpan payload) {
   Bounds<Key<T>> bounds = sample_bounds(x, k, scratch.keys);
-  std::size_t count = collect(x, bounds.low, scratch, next, own_scale);
+  std::size_t count = topk_collect(x, bounds.low, scratch, next, own_scale);
   if (count < k && bounds.low > 1) {
     bounds = {1, kTop<T>};
-    count = collect(x, bounds.low, scratch, next, own_scale);
+    count = topk_collect(x, bounds.low, scratch, next, own_scale);
   }
   const T* const values = scratch.value.data();
   const bool finite =
@@ -209,7 +208,7 @@ Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elem
   for (std::size_t i = 0; i < k; ++i) {
     const std::size_t index = load_le<std::uint32_t>(payload.data(), i);
     if (index < least || index >= elems) {
-      return {Code::kCorruptPayload, format("topk: index %zu at place %zu (from %zu to %zu wanted)",
+      return {Code::kCorruptPayload, format("index %zu at place %zu (from %zu to %zu wanted)",
                                             index, i, least, elems - 1)};
     }
     least = index + 1;
@@ -218,8 +217,7 @@ Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elem
 }
 
 template <typename T>
-void topk_decode(std::span<const ConstByteSpan> payloads, std::size_t k, T factor,
-                 std::span<T> dst) {
+void topk_decode(std::span<const ConstByteSpan> payloads, T factor, std::span<T> dst) {
   constexpr std::size_t kRun = LineWriter::kRoom / sizeof(T);
   LineWriter to(reinterpret_cast<std::byte*>(dst.data()), dst.size_bytes());
   std::vector<std::size_t> next(payloads.size(), 0);
@@ -229,6 +227,7 @@ void topk_decode(std::span<const ConstByteSpan> payloads, std::size_t k, T facto
     std::fill_n(run, count, T{0});
     bool touched = false;
     for (std::size_t r = 0; r < payloads.size(); ++r) {
+      const std::size_t k = payloads[r].size() / (kTopkIndexBytes + sizeof(T));
       const std::byte* indices = payloads[r].data();
       const std::byte* values = indices + k * kTopkIndexBytes;
       for (std::size_t& i = next[r]; i < k; ++i) {
@@ -248,7 +247,8 @@ void topk_decode(std::span<const ConstByteSpan> payloads, std::size_t k, T facto
 
 #define GW_TOPK_KERNELS(T)                                                                       \
   template bool topk_encode(const Corrected<T>&, T*, T, std::size_t, TopkScratch<T>&, ByteSpan); \
-  template void topk_decode(std::span<const ConstByteSpan>, std::size_t, T, std::span<T>)
+  template std::size_t topk_collect(const Corrected<T>&, TopkKey<T>, TopkScratch<T>&, T*, T);    \
+  template void topk_decode(std::span<const ConstByteSpan>, T, std::span<T>)
 GW_TOPK_KERNELS(float);
 GW_TOPK_KERNELS(double);
 #undef GW_TOPK_KERNELS

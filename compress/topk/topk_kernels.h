@@ -40,12 +40,19 @@ template <typename T>
 bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
                  TopkScratch<T>& scratch, ByteSpan payload);
 
+// The elements whose keys (topk_loops.h) are at least `low` >= 1, in order of index, at the front
+// of scratch.index and scratch.value; returns how many. One pass over x. With `next`, of x's size:
+// next = x, less own_scale times what these elements decode to.
+template <typename T>
+std::size_t topk_collect(const Corrected<T>& x, TopkKey<T> low, TopkScratch<T>& scratch, T* next,
+                         T own_scale);
+
 // kCorruptPayload unless the k indices ascend strictly and stay below `elems`.
 Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elems);
 
-// dst = factor * (the sum of the checked payloads, in their order). One pass over dst.
+// dst = factor * (the sum of the checked payloads, in their order), which may differ in their
+// numbers of pairs. One pass over dst.
 template <typename T>
-void topk_decode(std::span<const ConstByteSpan> payloads, std::size_t k, T factor,
-                 std::span<T> dst);
+void topk_decode(std::span<const ConstByteSpan> payloads, T factor, std::span<T> dst);
 
 }  // namespace gradwire::cpu

@@ -148,5 +148,10 @@ INSTANTIATE_TEST_SUITE_P(Methods, FusedFeedback,
                                            "minmax:bits=2", "minmax:bits=8,bucket=32768",
                                            "minmax:bits=4,transform=hadamard"));
 
+INSTANTIATE_TEST_SUITE_P(Sparse, FusedFeedback,
+                         ::testing::Values("topk:ratio=0.1,index=auto", "threshold:tau=0.5",
+                                           "threshold:tau=3", "randomk:ratio=0.01",
+                                           "randomk:ratio=0.9", "randomk:ratio=0.3,unbiased=true"));
+
 }  // namespace
 }  // namespace gradwire

@@ -153,6 +153,23 @@ TEST(IndexCoding, WhatNoEncoderWritesIsCorrupt) {
   EXPECT_THAT(refusal(IndexCoding::kAuto, {}, 1, 9), HasSubstr("0 bytes"));
 }
 
+TEST(IndexCoding, TheMostOfUpToManyIsTheLargestOfAll) {
+  for (const IndexCoding coding :
+       {IndexCoding::kU32, IndexCoding::kBitmap, IndexCoding::kGaps, IndexCoding::kAuto}) {
+    for (const std::size_t n : {1, 2, 9, 64, 100, 1000}) {
+      std::size_t largest = 0;
+      for (std::size_t most = 0; most <= n; ++most) {
+        largest = std::max(largest, most_index_bytes(coding, most, n));
+        const std::size_t bound = most_index_bytes_up_to(coding, most, n);
+        EXPECT_GE(bound, largest) << to_string(coding) << " " << most << " of " << n;
+        if (coding != IndexCoding::kAuto) {
+          EXPECT_EQ(bound, largest) << to_string(coding) << " " << most << " of " << n;
+        }
+      }
+    }
+  }
+}
+
 TEST(BitStream, CodesOfEveryWidthComeBack) {
   const RandomStream stream(6, RandomUse::kTest, 0, 0, 0, 0);
   for (int width = 0; width <= 32; ++width) {

@@ -114,5 +114,9 @@ INSTANTIATE_TEST_SUITE_P(Methods, SimdTargets,
                                            "global_qsgd", "global_qsgd:norm=l2", "thc",
                                            "thc:grid=31", "terngrad", "terngrad:shared=false"));
 
+INSTANTIATE_TEST_SUITE_P(Sparse, SimdTargets,
+                         ::testing::Values("topk:k=7,index=gaps", "threshold:tau=2",
+                                           "randomk:ratio=0.05", "randomk:k=7,unbiased=true"));
+
 }  // namespace
 }  // namespace gradwire

@@ -157,7 +157,7 @@ TEST(Topk, RefusesBadIndices) {
   EXPECT_TRUE(check(0, 9).ok());
   EXPECT_EQ(check(3, 3).code(), Code::kCorruptPayload);
   EXPECT_EQ(check(4, 3).code(), Code::kCorruptPayload);
-  EXPECT_EQ(check(4, 10).message(), "topk: index 10 at place 1 (from 5 to 9 wanted)");
+  EXPECT_EQ(check(4, 10).message(), "index 10 at place 1 (from 5 to 9 wanted)");
   EXPECT_EQ(check(0xffffffffu, 0).code(), Code::kCorruptPayload);
 }
 

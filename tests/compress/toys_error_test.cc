@@ -63,12 +63,14 @@ TEST_P(ToyT6Random, VarianceAndUnbiasedness) {
   EXPECT_LE(std::sqrt(relative_error(sum, x)), 1.3 * std::sqrt(GetParam().variance / kDraws));
 }
 
-INSTANTIATE_TEST_SUITE_P(Quantisers, ToyT6Random,
+INSTANTIATE_TEST_SUITE_P(Unbiased, ToyT6Random,
                          ::testing::Values(Random{"qsgd:levels=1,norm=l2,bucket=1000", 27.474854},
                                            Random{"qsgd:levels=4,norm=l2,bucket=1000", 6.118714},
                                            Random{"qsgd:levels=16,norm=l2,bucket=1000", 0.779678},
                                            Random{"qsgd:levels=127,norm=l2,bucket=1000", 0.0110698},
                                            Random{"qsgd:levels=4,norm=l2,bucket=100", 1.251146},
+                                           Random{"randomk:k=10,unbiased=true", 99},
+                                           Random{"randomk:k=100,unbiased=true", 9},
                                            Random{"qsgd:bits=8,bucket=1000", 2.0411e-5},
                                            Random{"qsgd:bits=4,bucket=1000", 0.00638260},
                                            Random{"qsgd:bits=2,bucket=1000", 0.273177}),

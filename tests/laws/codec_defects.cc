@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/philox.h"
 #include "compress/error_feedback/ef14.h"
 #include "gradwire/registry.h"
@@ -119,6 +121,36 @@ TEST(Defect, D4_08_ScaledSignUnderFeedbackDoesNotDependOnStepOrRanks) {
   }
 }
 
+// A generator of the user's was seeded anew, from a sum over the name's letters; places were drawn
+// with replacement; and nothing scaled the values without error feedback.
+TEST(Defect, D4_09_RandomPlacesAreOfTheTensorDistinctAndUnbiased) {
+  constexpr std::size_t kElems = 200;
+  const Vector ones(kElems, 1.0);
+  const auto method = make("randomk:ratio=0.1,unbiased=true");
+  const auto places = [&](std::string_view name, std::uint64_t step) {
+    auto ranks = CoderRanks<double>::open(*method, flat(ones), 1, 1, hash_name(name));
+    return ranks.value().step({ones}, step).own[0];
+  };
+  std::srand(7);  // NOLINT(cert-msc51-cpp): the user's, which nobody may touch
+  const int untouched = std::rand();
+  std::srand(7);  // NOLINT(cert-msc51-cpp)
+  const Vector first = places("layer12.weight", 3);
+  EXPECT_EQ(std::rand(), untouched);
+  EXPECT_EQ(std::count(first.begin(), first.end(), 10.0), 20);  // 20 places, each of them once
+  EXPECT_EQ(std::count(first.begin(), first.end(), 0.0), 180);
+  EXPECT_NE(first, places("layer21.weight", 3));
+  EXPECT_NE(first, places("layer12.weight", 4));
+  EXPECT_EQ(first, places("layer12.weight", 3));
+  constexpr int kSteps = 4000;
+  Vector mean(kElems);
+  for (int step = 0; step < kSteps; ++step) {
+    const Vector own = places("w", static_cast<std::uint64_t>(step));
+    for (std::size_t i = 0; i < kElems; ++i) mean[i] += own[i] / kSteps;
+  }
+  // Five deviations of a coin of 0.1 times 10: 3 / sqrt(4000).
+  for (std::size_t i = 0; i < kElems; ++i) EXPECT_NEAR(mean[i], 1, 0.24) << i;
+}
+
 // 8 bits for every symbol of one or two.
 TEST(Defect, D4_10_SymbolsTakeTheBitsTheyNeed) {
   const Vector x = normals(100'000);
@@ -140,7 +172,7 @@ TEST(Defect, D4_11_NegativeTensorsAreSelectedLikePositiveOnes) {
   for (double& value : x) value = -std::abs(value);
   Vector mirrored = x;
   for (double& value : mirrored) value = -value;
-  for (const std::string spec : {"topk:ratio=0.05", "topk:k=3,index=gaps"}) {
+  for (const std::string spec : {"topk:ratio=0.05", "topk:k=3,index=gaps", "threshold:tau=2"}) {
     const Vector down = step_of(spec, flat(x), {x}).own[0];
     const Vector up = step_of(spec, flat(x), {mirrored}).own[0];
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(down[i], -up[i]) << spec;
