@@ -37,6 +37,8 @@ def main():
                 process.wait()
                 faults.append(f"rank {rank} did not end")
         for rank in range(RANKS - 1):  # the last one kills itself
+            if ranks[rank].returncode != 0:  # a sanitizer's findings show here
+                faults.append(f"rank {rank} ended with {ranks[rank].returncode} (0 wanted)")
             path = folder / f"report-{rank}"
             if not path.exists():
                 faults.append(f"rank {rank} left no report")
