@@ -164,6 +164,20 @@ CommunicatorOptions communicator_options(const CollectiveFlags& f) {
   return {.deadline_seconds = f.deadline, .waiting = value_named(kWaitings, f.waiting)};
 }
 
+// Each rank's part on a thread of its own; the first rank's error of several.
+Status on_threads(const std::vector<std::unique_ptr<Communicator>>& communicators,
+                  const std::function<Status(Communicator&, bool first)>& part) {
+  std::vector<Status> outcomes(communicators.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < communicators.size(); ++r) {
+      threads.emplace_back([&, r] { outcomes[r] = part(*communicators[r], r == 0); });
+    }
+  }
+  for (const Status& status : outcomes) GW_TRY(status);
+  return {};
+}
+
 Result<int> bench_threads(CollectiveFlags f) {
   GW_ASSIGN(RowFile rows, RowFile::create(f.json, f.csv));
   f.bench.transport = "inproc";
@@ -173,18 +187,10 @@ Result<int> bench_threads(CollectiveFlags f) {
   GW_ASSIGN(const auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
   LinksFrom links = f.links.explain ? LinksFrom::kCache : LinksFrom::kDefaults;
   if (f.links.measure) links = LinksFrom::kMeasurement;
-  std::vector<Status> outcomes(communicators.size());
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t r = 0; r < communicators.size(); ++r) {
-      threads.emplace_back([&, r] {
-        outcomes[r] = take_links(*communicators[r], links, links_file(environment));
-        if (!outcomes[r].ok()) return;
-        outcomes[r] = bench_rank(f, *communicators[r], r == 0 ? &rows : nullptr);
-      });
-    }
-  }
-  for (const Status& status : outcomes) GW_TRY(status);
+  GW_TRY(on_threads(communicators, [&](Communicator& communicator, bool first) {
+    GW_TRY(take_links(communicator, links, links_file(environment)));
+    return bench_rank(f, communicator, first ? &rows : nullptr);
+  }));
   return 0;
 }
 
@@ -206,6 +212,22 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   const Status status = bench_rank(f, *job.communicator, first ? &rows : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;
+}
+
+// One operation of one size between ranks as threads: what a rank would refuse is refused here,
+// once, before any process starts.
+Status try_out(const CollectiveFlags& f) {
+  bench::CollectiveBenchOptions once = f.bench;
+  if (once.min_bytes >= 1 && once.min_bytes <= once.max_bytes) once.min_bytes = once.max_bytes = 1;
+  once.min_operations = once.max_operations = 1;
+  once.seconds_per_size = 0;
+  once.bind = false;
+  GW_ASSIGN(const auto communicators,
+            make_inproc_communicators(static_cast<int>(f.ranks), communicator_options(f)));
+  return on_threads(communicators, [&](Communicator& communicator, bool) {
+    return bench::bench_collective(communicator, Registry::builtin(), once,
+                                   [](const bench::CollectiveRow&) { return Status(); });
+  });
 }
 
 // This program again, with the same words, as the ranks of a job.
@@ -232,7 +254,10 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_TRY(settle(f, flags));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  if (launch.size == 1 && f.ranks > 1) return launch_ranks(f, words);
+  if (launch.size == 1 && f.ranks > 1) {
+    GW_TRY(try_out(f));
+    return launch_ranks(f, words);
+  }
   if (launch.size == 1) return bench_threads(std::move(f));
   if (f.inproc > 0 || (f.ranks > 0 && f.ranks != launch.size)) {
     return Status(Code::kInvalidArgument, "bench: another number of ranks than the launcher's (" +

@@ -133,6 +133,19 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
               testing::StartsWith("bench codecs: bad value for --methods: "));
 }
 
+// The test itself would be started as the ranks: what comes back is the refusal of one process.
+TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
+  using testing::HasSubstr;
+  using testing::StartsWith;
+  const auto refusal = [](const char* flag, const char* value) {
+    const auto outcome = bench_command({"all_reduce", "--ranks", "2", flag, value});
+    return std::string(outcome.has_value() ? "none" : outcome.error().message());
+  };
+  EXPECT_THAT(refusal("--algorithm", "foo"), StartsWith("no algorithm 'foo' for all_reduce"));
+  EXPECT_THAT(refusal("--compressor", "topk:rat=3"), HasSubstr("unknown key 'rat'"));
+  EXPECT_THAT(refusal("--min", "2G"), StartsWith("bench all_reduce: sizes from 2147483648"));
+}
+
 TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
   setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
   testing::internal::CaptureStdout();
