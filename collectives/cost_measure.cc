@@ -26,7 +26,9 @@ constexpr int kSmallTrips = 8;  // at a time,
 constexpr int kSmallTurns = 5;  // so many times
 constexpr double kSmallSeconds = 0.01;
 constexpr double kLongEnough = 2e-3;
-constexpr double kLargeSeconds = 0.06;
+constexpr double kLargeSeconds = 0.06;  // for each of two sizes
+constexpr double kAtLeast = 3e-3;       // of repetitions, where they are short
+constexpr int kMostAlike = 8;
 constexpr int kReductions = 4;
 constexpr int kSmallReductions = 41;
 constexpr int kLargeReductions = 7;
@@ -118,30 +120,41 @@ bool long_enough(double seconds, double alpha) {
   return seconds >= std::max(kLongEnough, 3 * alpha);
 }
 
-// On the first rank of the pair: seconds of a byte in messages of one size, once they have stopped
-// becoming faster: a connection that was idle starts slowly, and on a busy machine ranks wait for
-// processors in spells. Smaller messages say nothing: they pass through what buffers hold.
+// On the first rank of the pair: seconds of a message of that size, or `known` if that is less,
+// once messages have stopped becoming faster: a connection that was idle starts slowly, and on a
+// busy machine ranks wait for processors in spells.
+Result<double> shortest_large(Pair& pair, std::int64_t elems, double known) {
+  const auto start = Clock::now();
+  for (int alike = 0; since(start) < kLargeSeconds && alike < kMostAlike;) {
+    if (alike >= 2 && since(start) >= kAtLeast) break;
+    GW_ASSIGN(const double seconds, pair.trips(elems, 1));
+    alike = seconds < 0.9 * known ? 0 : alike + 1;
+    known = std::min(known, seconds);
+  }
+  return known;
+}
+
+// On the first rank of the pair: what the second half of a long message takes for each byte.
+// Shorter messages say nothing, they pass through what buffers hold, and so do the first bytes of
+// each: a link that is held to a rate lets some through at once after it was idle.
 Result<double> seconds_per_byte(Pair& pair, double alpha) {
   const auto start = Clock::now();
+  double shorter = 0;
   std::int64_t elems = kFirst;
-  double best = 1e9;  // of messages of so many
-  for (int alike = 0; alike < 2 && since(start) < kLargeSeconds;) {
-    GW_ASSIGN(const double large, pair.trips(elems, 1));
-    if (!long_enough(large, alpha) && elems < kLarge) {
-      elems *= 2;
-      best = 1e9;
-      alike = 0;
-      continue;
-    }
-    alike = large < 0.9 * best ? 0 : alike + 1;
-    best = std::min(best, large);
+  for (;; elems *= 2) {
+    GW_ASSIGN(shorter, pair.trips(elems, 1));
+    const bool last = elems == kLarge / 2 || since(start) >= kLargeSeconds;
+    if (!last && !long_enough(shorter, alpha)) continue;
+    GW_ASSIGN(shorter, shortest_large(pair, elems, shorter));
+    if (last || long_enough(shorter, alpha)) break;
   }
-  if (best == 1e9) {
-    GW_ASSIGN(best, pair.trips(elems, 1));
-  }
-  // A start that takes most of a large message's time was a delayed one.
+  GW_ASSIGN(const double longer, shortest_large(pair, 2 * elems, 1e9));
   const auto bytes = static_cast<double>(elems) * sizeof(float);
-  return std::max(best - alpha, best / 2) / bytes;
+  // A start that takes most of a large message's time was a delayed one.
+  const double whole = std::max(longer - alpha, longer / 2) / (2 * bytes);
+  // Where that is not the link's time, the processors' varies by more than such bytes.
+  if (longer < kLongEnough) return whole;
+  return std::clamp((longer - shorter) / bytes, whole, 2 * whole);
 }
 
 // On the first rank of the pair.

@@ -1,7 +1,9 @@
-// What a transport does that has no notes: it cannot go on after a loss.
+// What a transport does that has no notes (it cannot go on after a loss), or no use for a rate.
 #include "gradwire/transport.h"
 
 namespace gradwire {
+
+void Transport::expect_rate(double) {}
 
 void Transport::tell(int, ConstByteSpan) {}
 

@@ -25,11 +25,12 @@ void Outbound::push(Op& op) {
                     .data = op.data.data(),
                     .bytes = op.data.size(),
                     .op = &op,
+                    .serial = op.batch->serial,
                     .copy = {}});
 }
 
 // What is next to be written, as pieces; returns their bytes.
-std::size_t Outbound::gather(std::size_t most, iovec* pieces, int& count) const {
+std::size_t Outbound::gather(std::size_t most, bool hold, iovec* pieces, int& count) const {
   std::size_t skip = written_;
   std::size_t total = 0;
   const auto add = [&](const void* base, std::size_t bytes) {
@@ -44,19 +45,29 @@ std::size_t Outbound::gather(std::size_t most, iovec* pieces, int& count) const 
   };
   for (const Item& item : queue_) {
     if (count + 2 > kMostPieces || total >= most) break;
+    if (hold && is_large(item) && !is_begun(item)) break;
     add(&item.header, sizeof item.header);
     if (total < most) add(item.data, item.bytes);
   }
   return total;
 }
 
-rendezvous::Moved Outbound::write(std::size_t most, std::vector<Op*>& done) {
+std::uint64_t Outbound::next_large() const {
+  const auto found = std::ranges::find_if(
+      queue_, [&](const Item& item) { return is_large(item) && !is_begun(item); });
+  return found == queue_.end() ? 0 : found->serial;
+}
+
+rendezvous::Moved Outbound::write(std::size_t most, std::vector<Op*>& done, bool hold) {
   using Kind = rendezvous::Moved::Kind;
   std::size_t total = 0;
+  held_ = false;
   while (runnable() && total < most) {
     iovec pieces[kMostPieces];
     int count = 0;
-    const std::size_t wanted = gather(most - total, pieces, count);
+    const std::size_t wanted = gather(most - total, hold, pieces, count);
+    held_ = wanted == 0;
+    if (held_) break;
     msghdr message{};
     message.msg_iov = pieces;
     message.msg_iovlen = static_cast<std::size_t>(count);
@@ -79,6 +90,7 @@ void Outbound::advance(std::size_t bytes, std::vector<Op*>& done) {
   written_ += bytes;
   while (!queue_.empty()) {
     const Item& first = queue_.front();
+    if (written_ > 0 && is_large(first)) last_large_ = first.serial;
     const std::size_t whole = sizeof(Header) + first.bytes;
     if (written_ < whole) return;
     written_ -= whole;
@@ -104,9 +116,10 @@ void Outbound::shut() {
   if (fd_.valid()) (void)::shutdown(fd_.get(), SHUT_WR);
 }
 
-bool Outbound::undelivered() const {
+std::size_t Outbound::undelivered() const {
   int bytes = 0;
-  return fd_.valid() && ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+  const bool known = fd_.valid() && ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0;
+  return known && bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void Outbound::close() {

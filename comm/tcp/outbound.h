@@ -10,6 +10,7 @@
 
 #include "comm/rendezvous/socket.h"
 #include "comm/tcp/op.h"
+#include "comm/tcp/turns.h"
 
 namespace gradwire::tcp {
 
@@ -23,22 +24,29 @@ class Outbound {
   void push(Op& op);
   bool empty() const { return queue_.empty(); }
   // There is something to write, and the socket may take it.
-  bool runnable() const { return !queue_.empty() && !blocked_ && fd_.valid(); }
+  bool runnable() const { return !queue_.empty() && !blocked_ && !held_ && fd_.valid(); }
+  // There is, but what comes next was told to wait.
+  bool held() const { return held_ && !queue_.empty() && fd_.valid(); }
   void unblock() { blocked_ = false; }
   // There is something to write, once the socket takes it.
   bool blocked() const { return !queue_.empty() && blocked_ && fd_.valid(); }
 
   // Writes what the socket takes, some `most` bytes at most; appends the messages that are written
   // to `done`. kClosed: the connection is broken.
-  rendezvous::Moved write(std::size_t most, std::vector<Op*>& done);
+  // hold: nothing of large messages (Turns) that have not been begun.
+  rendezvous::Moved write(std::size_t most, std::vector<Op*>& done, bool hold = false);
+  // Of the batch of the first large message that has not been begun; 0: there is none.
+  std::uint64_t next_large() const;
+  // Of the last one that has been.
+  std::uint64_t last_large() const { return last_large_; }
   // Lets go of the message's memory: it is not sent, or, if it has been begun, from a copy.
   void withdraw(Op& op);
   // Messages that are pushed from now on are of another generation.
   void rebuild(std::uint64_t prefix) { prefix_ = prefix; }
   // Nothing more comes after what is queued.
   void shut();
-  // Something that was written, or the end, has not reached the peer's kernel.
-  bool undelivered() const;
+  // Bytes that were written, or the end, and have not reached the peer's kernel.
+  std::size_t undelivered() const;
   void close();
 
  private:
@@ -47,9 +55,12 @@ class Outbound {
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
     Op* op = nullptr;             // null: withdrawn
+    std::uint64_t serial = 0;     // of its batch
     std::vector<std::byte> copy;  // what is left of a withdrawn one
   };
-  std::size_t gather(std::size_t most, iovec* pieces, int& count) const;
+  bool is_large(const Item& item) const { return item.bytes >= Turns::kLarge; }
+  bool is_begun(const Item& item) const { return written_ > 0 && &item == &queue_.front(); }
+  std::size_t gather(std::size_t most, bool hold, iovec* pieces, int& count) const;
   void advance(std::size_t bytes, std::vector<Op*>& done);
 
   rendezvous::Fd fd_;
@@ -57,6 +68,8 @@ class Outbound {
   std::deque<Item> queue_;
   std::size_t written_ = 0;  // of the first item, header included
   bool blocked_ = false;
+  bool held_ = false;
+  std::uint64_t last_large_ = 0;
 };
 
 }  // namespace gradwire::tcp

@@ -1,12 +1,14 @@
 #include "comm/tcp/peers.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -84,8 +86,22 @@ bool Peers::surely_gone(int rank) const {
   return at(rank).pid != 0 && comm::has_ended_or_stopped(at(rank).pid);
 }
 
+namespace {
+
+// epoll_wait() counts in milliseconds.
+void sleep_shortly(int poll, Deadline until) {
+  const auto left = until - std::chrono::steady_clock::now();
+  if (left <= left.zero() || left >= std::chrono::milliseconds(1)) return;
+  const timespec time{0, std::chrono::nanoseconds(left).count()};
+  pollfd entry{poll, POLLIN, 0};
+  (void)::ppoll(&entry, 1, &time, nullptr);
+}
+
+}  // namespace
+
 Status Peers::look(Deadline until) {
   std::array<epoll_event, 64> events;
+  sleep_shortly(poll_.get(), until);
   const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()),
                                  rendezvous::poll_timeout(until));
   if (count < 0 && errno != EINTR) return failure("epoll_wait");

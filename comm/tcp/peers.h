@@ -24,6 +24,7 @@ struct Peer {
   bool control_ready = false;  // something may have come there
   bool bulk_ended = false;     // the peer sends nothing more
   pid_t pid = 0;               // 0: not of this host
+  bool over_link = false;      // it is on another host
 };
 
 // One thread at a time, but for wake().
@@ -42,6 +43,7 @@ class Peers final : public comm::Membership::Carrier {
   void rebuild(int own_rank, std::uint64_t epoch);
   // Of the rank's process, if it is of this host's process numbers.
   void know_process(int rank, pid_t pid) { at(rank).pid = pid; }
+  void know_link(int rank) { at(rank).over_link = true; }
 
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 
 namespace gradwire::tcp {
 
@@ -21,6 +22,12 @@ void prepare_control(int fd, Deadline::duration patience) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
   const unsigned timeout = static_cast<unsigned>(std::max<std::int64_t>(ms, 1000));
   (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+}
+
+void limit_rate(int fd, double bytes_per_second) {
+  const std::uint64_t rate =
+      bytes_per_second > 0 ? static_cast<std::uint64_t>(bytes_per_second) : UINT64_MAX;
+  (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 
 std::string congestion_of(int fd) {

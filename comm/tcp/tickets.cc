@@ -22,7 +22,10 @@ constexpr int kMostAsked = 3;
 }  // namespace
 
 Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank)
-    : peers_(peers), membership_(membership), rank_(rank) {}
+    : peers_(peers),
+      membership_(membership),
+      rank_(rank),
+      turns_([&peers](int peer) { return peers.at(peer).out.undelivered(); }) {}
 
 Batch* Tickets::find(Ticket ticket) const {
   const auto number = static_cast<std::uint64_t>(ticket);
@@ -152,8 +155,13 @@ bool Tickets::read(int rank, Deadline now) {
 
 bool Tickets::write(int rank, Deadline now) {
   Outbound& out = peers_.at(rank).out;
-  const rendezvous::Moved moved = out.write(kPiece, done_);
+  const std::uint64_t large = peers_.at(rank).over_link ? out.next_large() : 0;
+  const bool hold = large != 0 && turns_.waits({rank, large}, now);
+  const rendezvous::Moved moved = out.write(kPiece, done_, hold);
   stats_.bytes_sent += moved.bytes;
+  if (large != 0 && moved.bytes > 0 && out.last_large() >= large) {
+    turns_.begun({rank, out.last_large()}, now);
+  }
   if (moved.kind == rendezvous::Moved::Kind::kClosed) {
     out.close();
     const bool ended = moved.error == ECONNRESET || moved.error == EPIPE;
@@ -167,7 +175,7 @@ bool Tickets::move(Deadline now) {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_.at(rank);
     if (peer.in.runnable()) moved = read(rank, now) || moved;
-    if (peer.out.runnable()) moved = write(rank, now) || moved;
+    if (peer.out.runnable() || peer.out.held()) moved = write(rank, now) || moved;
     if (peer.bulk_ended && peer.out.is_open()) {
       peer.bulk_ended = false;
       membership_.suspect(rank, "connection closed", now, true);
@@ -195,6 +203,13 @@ bool Tickets::runnable() const {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_.at(rank);
     if (peer.in.runnable() || peer.out.runnable()) return true;
+  }
+  return false;
+}
+
+bool Tickets::holding() const {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (peers_.at(rank).out.held()) return true;
   }
   return false;
 }
@@ -260,7 +275,8 @@ bool Tickets::unwritten() const {
 
 bool Tickets::undelivered() const {
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    if (rank != rank_ && membership_.live(rank) && peers_.at(rank).out.undelivered()) return true;
+    if (rank != rank_ && membership_.live(rank) && peers_.at(rank).out.undelivered() > 0)
+      return true;
   }
   return false;
 }

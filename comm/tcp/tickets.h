@@ -13,6 +13,7 @@
 #include "comm/self_queue.h"
 #include "comm/tcp/op.h"
 #include "comm/tcp/peers.h"
+#include "comm/tcp/turns.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::tcp {
@@ -31,6 +32,8 @@ class Tickets {
   bool ask();
   // Some connection may be read from or written to without waiting.
   bool runnable() const;
+  // Some message waits for its turn.
+  bool holding() const;
   // Settles what names peers that are not live any more.
   void on_losses();
 
@@ -72,6 +75,7 @@ class Tickets {
   bool severed_ = false;
   std::vector<Op*> done_;  // in a connection's opinion, not yet closed
   comm::SelfQueue<Op> self_;
+  Turns turns_;
   TransportStats stats_;
 };
 

@@ -111,6 +111,36 @@ TEST_F(TcpStream, WrittenAndReadInAnyPieces) {
   }
 }
 
+TEST_F(TcpStream, OnlyALargeMessageThatHasNotBegunIsHeld) {
+  Bytes small = pattern(Turns::kLarge - 1, 1), large = pattern(Turns::kLarge, 2), last(1);
+  Bytes a(small.size()), b(large.size()), c(1);
+  Op& first = receive(1, a);
+  Op& second = receive(2, b);
+  Op& third = receive(3, c);
+  send(1, small);
+  Op& held = op(Transfer::Kind::kSend, 2, large);
+  held.batch->serial = 7;
+  out_.push(held);
+  send(3, last);
+  EXPECT_EQ(out_.next_large(), 7u);
+  const auto write = [&](bool hold, std::size_t most) {
+    return out_.write(most, done_, hold).bytes;
+  };
+  EXPECT_EQ(write(true, 1 << 20), small.size() + 16);
+  EXPECT_TRUE(out_.held());
+  EXPECT_FALSE(out_.runnable());
+  EXPECT_EQ(out_.last_large(), 0u);
+  EXPECT_EQ(write(true, 1 << 20), 0u);
+  EXPECT_EQ(write(false, 1000), 1000u);  // now it is begun
+  EXPECT_FALSE(out_.held());
+  EXPECT_EQ(out_.last_large(), 7u);
+  EXPECT_EQ(out_.next_large(), 0u);
+  EXPECT_EQ(write(true, 1000), 1000u);
+  move();
+  EXPECT_TRUE(is_done(first) && is_done(second) && is_done(third));
+  EXPECT_TRUE(a == small && b == large);
+}
+
 TEST_F(TcpStream, AMessageWithoutAReceiveLetsTheNextOnePass) {
   Bytes early = pattern(200'000, 1), wanted = pattern(100, 2);
   Bytes in(100), late(200'000);
