@@ -29,21 +29,24 @@ struct VectorOf<double> {
 // Sums where bit `Half` of the lane is 0, differences where it is 1.
 template <std::size_t Half, typename V, std::size_t... Lane>
 V butterfly(const V& v, std::index_sequence<Lane...>) {
+  constexpr std::size_t kBits = 8 * sizeof(v[0]);
+  using Bits [[gnu::vector_size(kVectorBytes)]] =
+      std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>;
+  using Bit = std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>;
+  constexpr Bits kMinus = {((Lane & Half) == 0 ? Bit{0} : Bit{1} << (kBits - 1))...};
   const V partner = __builtin_shufflevector(v, v, (Lane ^ Half)...);
-  const V sum = v + partner;
-  const V difference = partner - v;
-  constexpr std::size_t kCount = sizeof...(Lane);
-  return __builtin_shufflevector(sum, difference, ((Lane & Half) == 0 ? Lane : Lane + kCount)...);
+  return partner + reinterpret_cast<V>(reinterpret_cast<Bits>(v) ^ kMinus);
 }
 
 // The stages inside each vector register.
 template <typename T>
-void short_stages(T* x, std::size_t count) {
+void short_stages(T* x, std::size_t count, T factor) {
   using V = typename VectorOf<T>::Type;
   constexpr auto kAll = std::make_index_sequence<kLanes<T>>();
   for (std::size_t i = 0; i < count; i += kLanes<T>) {
     V v;
     std::memcpy(&v, x + i, sizeof(v));
+    v *= factor;
     v = butterfly<1>(v, kAll);
     v = butterfly<2>(v, kAll);
     v = butterfly<4>(v, kAll);
@@ -66,18 +69,47 @@ void long_stage(T* x, std::size_t count, std::size_t half) {
   }
 }
 
+// Two stages in one pass over memory: `half` and twice that.
+template <typename T>
+void two_long_stages(T* x, std::size_t count, std::size_t half) {
+  for (std::size_t block = 0; block < count; block += 4 * half) {
+    T* const p0 = x + block;
+    T* const p1 = p0 + half;
+    T* const p2 = p1 + half;
+    T* const p3 = p2 + half;
+    for (std::size_t j = 0; j < half; j += kLanes<T>) {
+      typename VectorOf<T>::Type v0, v1, v2, v3;
+      std::memcpy(&v0, p0 + j, kVectorBytes);
+      std::memcpy(&v1, p1 + j, kVectorBytes);
+      std::memcpy(&v2, p2 + j, kVectorBytes);
+      std::memcpy(&v3, p3 + j, kVectorBytes);
+      const auto s0 = v0 + v1, d0 = v0 - v1, s1 = v2 + v3, d1 = v2 - v3;
+      v0 = s0 + s1;
+      v1 = d0 + d1;
+      v2 = s0 - s1;
+      v3 = d0 - d1;
+      std::memcpy(p0 + j, &v0, kVectorBytes);
+      std::memcpy(p1 + j, &v1, kVectorBytes);
+      std::memcpy(p2 + j, &v2, kVectorBytes);
+      std::memcpy(p3 + j, &v3, kVectorBytes);
+    }
+  }
+}
+
 // count: a power of two.
 template <typename T>
 void transform(T* x, std::size_t count) {
   const int log2 = std::countr_zero(count);
   const T root = log2 % 2 == 0 ? T{1} : static_cast<T>(1 / std::numbers::sqrt2);
   const T factor = std::ldexp(root, -(log2 / 2));
-  for (std::size_t i = 0; i < count; ++i) x[i] *= factor;
   std::size_t half = 1;
   if (count >= kLanes<T>) {
-    short_stages(x, count);
+    short_stages(x, count, factor);
     half = kLanes<T>;
+  } else {
+    for (std::size_t i = 0; i < count; ++i) x[i] *= factor;
   }
+  for (; half >= kLanes<T> && 4 * half <= count; half *= 4) two_long_stages(x, count, half);
   for (; half < count; half *= 2) long_stage(x, count, half);
 }
 

@@ -1,7 +1,7 @@
 // Measures the codecs' kernels on one core against their goals: each as a share of a read-only pass
 // over the same memory, and as a multiple of what plain code takes, all of them by turns.
 //   codec_goals [ELEMENTS [ROUNDS [ONLY [PYTHON]]]]
-// ONLY: goals whose name begins so ("" for all). PYTHON: one that has torch, which then takes turns
+// ONLY: goals, as "B1,B3" ("" for all). PYTHON: one that has torch, which then takes turns
 // too; to be run from the source's root, where bench/peers/codec_torch.py is found.
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <string_view>
 #include <utility>
 
 #include "base/philox.h"
@@ -39,7 +38,9 @@ GoalTable::GoalTable(std::size_t elems, int rounds, std::string only, TorchPeer*
 }
 
 void GoalTable::measure(const Goal& goal, std::span<const float> read) {
-  if (std::string_view(goal.name).substr(0, only_.size()) != only_) return;
+  const std::string wanted = "," + only_ + ",";
+  const bool chosen = wanted.find("," + std::string(goal.name) + ",") != std::string::npos;
+  if (!only_.empty() && !chosen) return;
   const bool with_torch = torch_ != nullptr && goal.torch_name != nullptr;
   std::vector<double> share;
   std::vector<double> rate;

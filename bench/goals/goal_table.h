@@ -26,8 +26,8 @@ struct Goal {
 
 class GoalTable {
  public:
-  // x: what gradients hold. only: measures goals whose name begins so. torch: null where it is not
-  // installed.
+  // x: what gradients hold. only: names of goals with commas between, "" for all. torch: null where
+  // it is not installed.
   GoalTable(std::size_t elems, int rounds, std::string only, TorchPeer* torch);
 
   const std::vector<float>& x() const { return x_; }

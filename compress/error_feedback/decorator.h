@@ -11,6 +11,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/finite.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
@@ -24,14 +25,6 @@ inline Status check_decorator(const std::unique_ptr<Coder>& inner,
   if (scale > 0 && scale <= 1) return {};
   return {Code::kInvalidArgument,
           format("error feedback: scale is %g (above 0, at most 1 wanted)", scale)};
-}
-
-// False for NaN too. Written without a library call so that loops over it vectorise.
-template <typename T>
-bool all_finite(std::span<const T> values) {
-  bool finite = true;
-  for (const T x : values) finite &= std::abs(x) <= std::numeric_limits<T>::max();
-  return finite;
 }
 
 // Begins the inner coder with what correct() makes of the gradient, hands payloads through, and

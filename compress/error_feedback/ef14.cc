@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/finite.h"
 
 namespace gradwire {
 namespace {
@@ -20,34 +21,26 @@ bool is_finite(T x) {
   return std::abs(x) <= std::numeric_limits<T>::max();
 }
 
-template <typename T>
-bool all_finite(const std::vector<T>& values) {
-  bool finite = true;
-  for (const T x : values) finite &= is_finite(x);
-  return finite;
-}
-
 // out = a + b. True when every element is finite.
 template <typename T>
 bool add(std::span<const T> a, std::span<const T> b, std::span<T> out) {
-  bool finite = true;
+  LargestBits<T> largest;
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = a[i] + b[i];
-    finite &= is_finite(out[i]);
+    largest.see(out[i]);
   }
-  return finite;
+  return largest.finite();
 }
 
-// own *= scale; p -= own. True when every element of p is finite.
+// p -= own * scale. True when every element of p is finite.
 template <typename T>
-bool subtract_scaled(std::span<T> own, T scale, std::span<T> p) {
-  bool finite = true;
+bool subtract_scaled(std::span<const T> own, T scale, std::span<T> p) {
+  LargestBits<T> largest;
   for (std::size_t i = 0; i < p.size(); ++i) {
-    own[i] *= scale;
-    p[i] -= own[i];
-    finite &= is_finite(p[i]);
+    p[i] -= own[i] * scale;
+    largest.see(p[i]);
   }
-  return finite;
+  return largest.finite();
 }
 
 template <typename T>
@@ -99,13 +92,16 @@ class Ef14 final : public Coder {
     if (fused_) {
       begun_ = false;
       const Status status = inner_->finish(mean, own, stream);
-      if (!status.ok()) return all_finite(p_) ? status : overflowed();
+      if (!status.ok()) return all_finite<T>(p_) ? status : overflowed();
       if (!own.empty()) multiply(own);
     } else {
       GW_TRY(inner_->finish(mean, view(own_), stream));
       begun_ = false;
       if (!subtract_scaled<T>(own_, scale_, p_)) return overflowed();
-      if (!own.empty()) std::copy(own_.begin(), own_.end(), elements<T>(own).begin());
+      if (!own.empty()) {
+        std::copy(own_.begin(), own_.end(), elements<T>(own).begin());
+        multiply(own);
+      }
     }
     std::swap(p_, error_);
     if (!mean.empty()) multiply(mean);

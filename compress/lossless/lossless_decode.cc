@@ -158,6 +158,7 @@ Status lossless_decode(ConstByteSpan wire, bool add, std::span<T> x) {
   Reader reader(wire);
   for (std::size_t begin = 0, b = 0; begin < x.size(); begin += kLosslessBlock, ++b) {
     const auto block = x.subspan(begin, std::min(kLosslessBlock, x.size() - begin));
+    fetch_ahead(reader.take(0), block.size_bytes());
     const Status status = decode_block(reader, add, block);
     if (!status.ok()) return status.with_context(format("block %zu", b));
   }

@@ -137,6 +137,7 @@ template <typename T>
 std::size_t lossless_encode(std::span<const T> x, ByteSpan wire) {
   std::byte* to = wire.data();
   for (std::size_t begin = 0; begin < x.size(); begin += kLosslessBlock) {
+    fetch_ahead(x.data() + begin, kLosslessBlock * sizeof(T));
     to = encode_block(x.subspan(begin, std::min(kLosslessBlock, x.size() - begin)), to);
   }
   return static_cast<std::size_t>(to - wire.data());

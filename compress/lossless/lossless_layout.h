@@ -53,18 +53,27 @@ struct LosslessParts {
   std::array<typename Layout::Bits, kLosslessBlock> bits;
 };
 
+// Asks for `bytes` of memory two pages ahead: hardware prefetchers stop where a page ends.
+inline void fetch_ahead(const void* from, std::size_t bytes) {
+  const auto* ahead = static_cast<const std::byte*>(from) + 8192;
+  for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i);
+}
+
 // Calls visit(i) for every i < count whose code is `escape`. codes has kLosslessBlock + 8 entries,
 // and eight at a time are looked at.
 template <typename Visit>
 void for_each_escape(const std::uint8_t* codes, std::size_t count, unsigned escape,
                      const Visit& visit) {
   constexpr std::uint64_t kOnes = 0x0101010101010101u;
+  constexpr std::uint64_t kLow = 0x7f * kOnes;
   for (std::size_t i = 0; i < count; i += 8) {
     const std::uint64_t different =
         load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(codes + i)) ^ (kOnes * escape);
-    if (((different - kOnes) & ~different & (kOnes << 7)) == 0) continue;  // no byte is 0
-    for (std::size_t j = i; j < std::min(i + 8, count); ++j) {
-      if (codes[j] == escape) visit(j);
+    // The highest bit of every byte that is 0.
+    std::uint64_t same = ~(((different & kLow) + kLow) | different | kLow);
+    for (; same != 0; same &= same - 1) {
+      const std::size_t at = i + static_cast<std::size_t>(std::countr_zero(same)) / 8;
+      if (at < count) visit(at);
     }
   }
 }

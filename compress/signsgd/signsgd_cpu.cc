@@ -117,13 +117,6 @@ void take_away(const Corrected<double>& p, const std::byte* bits, std::size_t fi
 }
 
 template <typename T>
-bool all_finite(std::span<const T> values) {
-  bool finite = true;
-  for (const T x : values) finite &= std::abs(x) <= std::numeric_limits<T>::max();
-  return finite;
-}
-
-template <typename T>
 void count_votes(std::span<const ConstByteSpan> payloads, std::span<T> dst) {
   const int ranks = static_cast<int>(payloads.size());
   for (std::size_t i = 0; i < dst.size(); i += kWord) {
@@ -164,7 +157,6 @@ bool unpack_votes(const std::byte* votes, bool add, std::span<T> dst) {
 }
 
 #define GW_SIGNSGD_KERNELS(T)                                                 \
-  template bool all_finite<T>(std::span<const T>);                            \
   template void count_votes<T>(std::span<const ConstByteSpan>, std::span<T>); \
   template void pack_votes<T>(std::span<const T>, std::byte*);                \
   template bool unpack_votes<T>(const std::byte*, bool, std::span<T>)

@@ -44,9 +44,6 @@ constexpr bool unused_bits_clear(std::byte last, std::size_t elems, std::size_t 
   return used == 0 || std::to_integer<unsigned>(last) >> used == 0;
 }
 
-template <typename T>
-bool all_finite(std::span<const T> values);
-
 // dst = (add: +=) bit first + i of `bits` ? -scale : +scale.
 template <typename T>
 void unpack_signs(const std::byte* bits, std::size_t first, T scale, bool add, std::span<T> dst);

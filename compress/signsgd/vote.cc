@@ -7,6 +7,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/finite.h"
 #include "compress/signsgd/sign_formats.h"
 #include "compress/signsgd/signsgd_kernels.h"
 #include "compress/simd/line_writer.h"
@@ -45,7 +46,7 @@ class VoteFormat final : public WireFormat {
         cpu::pack_votes(block, wire.data() + i / 4);
       }
       const bool finite = slice.stage == 0 && std::isfinite(cpu::total(lanes));
-      if (!finite && !cpu::all_finite(block)) return not_finite(values);
+      if (!finite && !all_finite(block)) return not_finite(values);
     }
     return length;
   }

@@ -30,7 +30,7 @@ class ZeroSignFormat final : public WireFormat {
     GW_TRY(check_room("signsgd: payload", wire.size(), length));
     if (src.empty()) return length;
     const auto values = elements<T>(src);
-    if (!cpu::all_finite(values)) GW_TRY(name_not_finite("signsgd", values));
+    if (!all_finite(values)) GW_TRY(name_not_finite("signsgd", values));
     cpu::signum_encode(values, wire.first(length));
     return length;
   }

@@ -40,14 +40,17 @@ class SignumCoder final : public Coder {
     GW_TRY(check_room(name_ + ": payload", payload.size(), count));
     if (elems() == 0) return count;
     const auto grad = elements<T>(grad_);
-    if (!cpu::all_finite(grad)) GW_TRY(name_not_finite(name_, grad));
+    if (!all_finite(grad)) GW_TRY(name_not_finite(name_, grad));
     if (!keeps_momentum()) {
       cpu::signum_encode(grad, payload.first(count));
       return count;
     }
-    if (!updated_) cpu::update_momentum(beta_, grad, std::span(momentum_));
+    if (updated_) {
+      cpu::signum_encode(std::span<const T>(momentum_), payload.first(count));
+    } else {
+      cpu::signum_update(beta_, grad, std::span(momentum_), payload.first(count));
+    }
     updated_ = true;
-    cpu::signum_encode(std::span<const T>(momentum_), payload.first(count));
     return count;
   }
 

@@ -55,24 +55,35 @@ bool all_zero(std::span<const T> x) {
   return any << 1 == 0;  // -0 is zero too
 }
 
+// The block of `momentum` that starts at element `at`; bits of blocks are 0 before.
+template <typename T>
+void encode_block(std::span<const T> momentum, std::size_t at, ByteSpan wire) {
+  const auto block = momentum.subspan(at, std::min(kSignumBlock, momentum.size() - at));
+  const std::size_t b = at / kSignumBlock;
+  if (all_zero(block)) wire[b / 8] |= std::byte{1} << (b % 8);
+  pack_signs(block, wire.data() + signum_zero_bytes(momentum.size()) + at / 8);
+}
+
 }  // namespace
 
 template <typename T>
-void update_momentum(T beta, std::span<const T> grad, std::span<T> momentum) {
-  const T fresh = T{1} - beta;
-  for (std::size_t i = 0; i < grad.size(); ++i) {
-    momentum[i] = fresh * grad[i] + beta * momentum[i];
+void signum_encode(std::span<const T> momentum, ByteSpan wire) {
+  std::fill_n(wire.begin(), signum_zero_bytes(momentum.size()), std::byte{0});
+  for (std::size_t at = 0; at < momentum.size(); at += kSignumBlock) {
+    encode_block(momentum, at, wire);
   }
 }
 
 template <typename T>
-void signum_encode(std::span<const T> momentum, ByteSpan wire) {
-  const std::size_t zero_bytes = signum_zero_bytes(momentum.size());
-  std::fill_n(wire.begin(), zero_bytes, std::byte{0});
-  for (std::size_t at = 0, b = 0; at < momentum.size(); at += kSignumBlock, ++b) {
-    const auto block = momentum.subspan(at, std::min(kSignumBlock, momentum.size() - at));
-    if (all_zero(block)) wire[b / 8] |= std::byte{1} << (b % 8);
-    pack_signs(block, wire.data() + zero_bytes + at / 8);
+void signum_update(T beta, std::span<const T> grad, std::span<T> momentum, ByteSpan wire) {
+  const T fresh = T{1} - beta;
+  std::fill_n(wire.begin(), signum_zero_bytes(momentum.size()), std::byte{0});
+  for (std::size_t at = 0; at < momentum.size(); at += kSignumBlock) {
+    const std::size_t end = std::min(at + kSignumBlock, momentum.size());
+    const T* const g = grad.data();
+    T* const m = momentum.data();
+    for (std::size_t i = at; i < end; ++i) m[i] = fresh * g[i] + beta * m[i];
+    encode_block(std::span<const T>(momentum), at, wire);
   }
 }
 
@@ -113,10 +124,10 @@ void signum_vote(std::span<const ConstByteSpan> payloads, std::span<T> dst) {
   }
 }
 
-#define GW_SIGNUM_KERNELS(T)                                             \
-  template void update_momentum<T>(T, std::span<const T>, std::span<T>); \
-  template void signum_encode<T>(std::span<const T>, ByteSpan);          \
-  template void signum_decode<T>(ConstByteSpan, bool, std::span<T>);     \
+#define GW_SIGNUM_KERNELS(T)                                                     \
+  template void signum_update<T>(T, std::span<const T>, std::span<T>, ByteSpan); \
+  template void signum_encode<T>(std::span<const T>, ByteSpan);                  \
+  template void signum_decode<T>(ConstByteSpan, bool, std::span<T>);             \
   template void signum_vote<T>(std::span<const ConstByteSpan>, std::span<T>)
 GW_SIGNUM_KERNELS(float);
 GW_SIGNUM_KERNELS(double);

@@ -22,12 +22,12 @@ constexpr std::size_t signum_bytes(std::size_t elems) {
 
 namespace cpu {
 
-// momentum = (1 - beta) grad + beta momentum.
-template <typename T>
-void update_momentum(T beta, std::span<const T> grad, std::span<T> momentum);
-
 template <typename T>
 void signum_encode(std::span<const T> momentum, ByteSpan wire);
+
+// The same of momentum = (1 - beta) grad + beta momentum, which is kept: one pass over memory.
+template <typename T>
+void signum_update(T beta, std::span<const T> grad, std::span<T> momentum, ByteSpan wire);
 
 // kCorruptPayload where unused bits are set. elems > 0, wire has its length.
 Status check_signum(ConstByteSpan wire, std::size_t elems);
