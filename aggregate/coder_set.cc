@@ -6,7 +6,6 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "compress/error_feedback/feedback.h"
-#include "compress/slice_coder.h"
 
 namespace gradwire {
 namespace {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "compress/kernel_format.h"
-#include "compress/slice_coder.h"
 
 namespace gradwire {
 

@@ -1,4 +1,4 @@
-#include "compress/slice_coder.h"
+#include "gradwire/compressor.h"
 
 #include <optional>
 #include <utility>

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/qsgd/qsgd_kernels.h"
-#include "compress/slice_coder.h"
 #include "compress/spec_reader.h"
 
 namespace gradwire {

@@ -7,7 +7,6 @@
 #include "compress/contract.h"
 #include "compress/signsgd/sign_formats.h"
 #include "compress/signum/signum_coder.h"
-#include "compress/slice_coder.h"
 #include "compress/spec_reader.h"
 
 namespace gradwire {

@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/identity/identity.h"
-#include "compress/slice_coder.h"
 
 namespace gradwire {
 namespace {

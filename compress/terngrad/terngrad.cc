@@ -8,7 +8,6 @@
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/shared_scale/shared_scale_coder.h"
 #include "compress/shared_scale/uniform_levels.h"
-#include "compress/slice_coder.h"
 #include "compress/spec_reader.h"
 #include "compress/terngrad/trit_kernel.h"
 

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "compress/contract.h"
-#include "compress/slice_coder.h"
 #include "compress/spec_reader.h"
 
 namespace gradwire {

@@ -98,9 +98,19 @@ class Compressor {
         0;  // stable 64-bit hash of the parameter's name: part of every random key
   };
   virtual Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const = 0;
-  // Elementwise methods only; kUnsupported for sparse and factored ones.
+  // Elementwise methods only, whose open() is make_slice_coder() of this; kUnsupported for sparse
+  // and factored ones.
   virtual Result<std::unique_ptr<WireFormat>> open_slices(const Shape& shape,
                                                           const Placement& where) const = 0;
 };
+
+// The Coder that every elementwise method gets for nothing: its WireFormat over the whole tensor.
+// One round of kAllGather: encode packs the tensor as the slice {step, where.tensor, where.rank,
+// stage 0, first 0}; finish adds what all ranks' payloads unpack to, in rank order, and multiplies
+// once by 1/size. own is what this rank's payload unpacks to. No state between steps.
+// Errors: kInvalidArgument for tensors other than (shape, where.dtype), kCorruptPayload naming the
+// rank whose payload is bad (its length in absorb, its contents in finish).
+std::unique_ptr<Coder> make_slice_coder(std::unique_ptr<WireFormat> format, const Shape& shape,
+                                        const Compressor::Placement& where);
 
 }  // namespace gradwire

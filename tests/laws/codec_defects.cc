@@ -1,6 +1,6 @@
 // Faults found in other systems' compressors, each as a test that fails where the fault is. Numbers
 // are rows of one table of 25; those of aggregation stand in aggregate_defects.cc (rows 1, 2, 3, 16
-// and 24), and rows 23 in compressor_large_test.cc.
+// and 24), and rows 23 in large_tensor_laws.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

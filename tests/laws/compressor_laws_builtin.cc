@@ -1,10 +1,15 @@
 // The methods that the laws are instantiated for: one line each.
-#include "tests/laws/compressor_laws.h"
+#include "gradwire/testing/compressor_laws.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
 
 namespace gradwire::laws {
 namespace {
 
-constexpr CompressorCase kCases[] = {
+const std::vector<CompressorCase> kCases = {
     {"none"},
     {"cast:fp16"},
     {"cast:bf16"},
@@ -87,9 +92,7 @@ constexpr CompressorCase kCases[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Builtin, CompressorLaws,
-                         ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(DType::kF32, DType::kF64)),
-                         compressor_case_name);
+                         ::testing::ValuesIn(subjects(Registry::builtin(), kCases)), name_of);
 
 TEST(CompressorLawCases, EveryRegisteredMethodIsThere) {
   const Registry registry = Registry::builtin();

@@ -1,7 +1,7 @@
 // What lasts from step to step: error feedback telescopes, and a saved state is the whole state.
 #include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
-#include "tests/laws/compressor_laws.h"
+#include "tests/laws/law_data.h"
 
 namespace gradwire::laws {
 namespace {
@@ -123,4 +123,7 @@ TEST_P(CompressorLaws, ErrorFeedbackTelescopes) {
 }
 
 }  // namespace
+
+bool state_laws_are_linked() { return true; }
+
 }  // namespace gradwire::laws

@@ -1,6 +1,6 @@
 // The laws of WireFormat (include/gradwire/wire_format.h), for methods that claim to be
 // elementwise.
-#include "tests/laws/compressor_laws.h"
+#include "tests/laws/law_data.h"
 
 namespace gradwire::laws {
 namespace {
@@ -149,4 +149,7 @@ TEST_P(CompressorLaws, SlicesOfWrongLengthAreCorrupt) {
 }
 
 }  // namespace
+
+bool slice_laws_are_linked() { return true; }
+
 }  // namespace gradwire::laws

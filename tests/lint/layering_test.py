@@ -31,7 +31,7 @@ THIRD_PARTY = {
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],
     r"^mpi\.h$": ["adapters/mpi/", "bench/peers/", "tests/adapters/mpi/"],
     r"^gloo/": ["bench/peers/"],
-    r"^gtest/|^gmock/": ["tests/"],
+    r"^gtest/|^gmock/": ["tests/", "include/gradwire/testing/", "examples/"],
     r"^torch/": ["adapters/torch/"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
@@ -49,10 +49,10 @@ def check_include(place, own, quoted, name):
     for pattern, homes in THIRD_PARTY.items():
         if re.search(pattern, name) and not any(str(place).startswith(home) for home in homes):
             return f"<{name}> belongs in {', '.join(homes)} only"
-    if own in ("tests",):
+    if own in ("tests",) or top in ("gradwire", "gtest"):
         return None
-    if top == "gradwire":
-        return None
+    if own == "examples":  # as any program outside: what lies beside it, and what is installed
+        return f'"{name}": examples include public headers and their own only' if "/" in name else None
     if own == "include" and (quoted or "/" in name):
         return f'"{name}": a public header includes gradwire/ and the standard library only'
     if quoted and top in BELOW and top != own and top not in BELOW.get(own, []):

@@ -1,63 +1,24 @@
-// The laws of Compressor and Coder (include/gradwire/compressor.h, coder.h): every registered
-// method is tested against its own claims, in fp32 and fp64. A method gets them all by one line in
-// compressor_laws_builtin.cc.
+// What the laws of gradwire/testing/compressor_laws.h are tested with: gradients, norms, averages.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <ostream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/philox.h"
-#include "gradwire/registry.h"
+#include "gradwire/testing/compressor_laws.h"
 #include "tests/support/coder_ranks.h"
 
 namespace gradwire::laws {
 
-struct CompressorCase {
-  const char* spec;
-  // Slices cut at multiples of this decode as the whole does; 0: the method's buckets are whole
-  // slices.
-  std::int64_t slice_alignment = 1;
-  friend void PrintTo(const CompressorCase& one, std::ostream* out) { *out << one.spec; }
-};
-
-// The parameter: a case and the element type.
-class CompressorLaws : public ::testing::TestWithParam<std::tuple<CompressorCase, DType>> {
- protected:
-  CompressorLaws() {
-    auto made = Registry::builtin().make(std::get<0>(GetParam()).spec);
-    EXPECT_TRUE(made.has_value()) << made.error().message();
-    if (made.has_value()) compressor_ = std::move(made).value();
-  }
-
-  const Compressor& compressor() const { return *compressor_; }
-  const CompressorCase& law_case() const { return std::get<0>(GetParam()); }
-  DType dtype() const { return std::get<1>(GetParam()); }
-
-  // Calls law.operator()<T>() with the element type.
-  template <typename Law>
-  void with_type(const Law& law) {
-    ASSERT_NE(compressor_, nullptr);
-    if (dtype() == DType::kF64) {
-      law.template operator()<double>();
-    } else {
-      law.template operator()<float>();
-    }
-  }
-
- private:
-  std::unique_ptr<Compressor> compressor_;
-};
-
-std::string compressor_case_name(
-    const ::testing::TestParamInfo<std::tuple<CompressorCase, DType>>& info);
+// The laws' files have a function each that subjects() calls: of a static library the linker takes
+// only what somebody names.
+bool edge_laws_are_linked();
+bool hostile_laws_are_linked();
+bool slice_laws_are_linked();
+bool state_laws_are_linked();
 
 // Kinds of gradients: Gaussian, heavy tails, one spike over small values, constant magnitude.
 inline constexpr int kDataKinds = 4;
