@@ -63,7 +63,7 @@ Status check_feedback_keys(const Spec& spec, FeedbackKind kind) {
     bool used;
     std::string_view kinds;
   } rules[] = {{"ef_storage", residual, "ef14 or ef=loco"},
-               {"ef_rescale_lr", residual, "ef14 or ef=loco"},
+               {"ef_rescale_lr", residual || kind == FeedbackKind::kNone, "ef14 or ef=loco"},
                {"ef_eta", kind == FeedbackKind::kEf21Sgdm, "ef21_sgdm"},
                {"ef_beta", loco, "loco"},
                {"ef_reset", loco, "loco"}};

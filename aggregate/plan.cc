@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "compress/error_feedback/legality.h"
+#include "compress/spec_reader.h"
 #include "gradwire/schedule.h"
 
 namespace gradwire {
@@ -109,6 +110,25 @@ PairOptions pair_options(const Rule& rule, bool allow_unsafe) {
           .allow_unsafe = allow_unsafe};
 }
 
+// Methods that keep what they did not send by themselves (dgc) keep momentum with it: parameters
+// and steps that travelled dense would go without, so that by default none does.
+Status settle_own_feedback(Rule& rule, const Spec& stage, const Traits& traits) {
+  const SpecReader reader(stage);
+  if (!traits.own_feedback) {
+    if (rule.keys.error_feedback || !reader.has("ef_rescale_lr")) return {};
+    return refused(rule,
+                   "key 'ef_rescale_lr' is about a residual, and here is none; leave it out, or "
+                   "write ef=ef14");
+  }
+  if (!reader.has("min_elems")) rule.keys.min_elems = 0;
+  if (!reader.has("dense_1d")) rule.keys.dense_1d = false;
+  if (rule.keys.warmup_steps == 0) return {};
+  return refused(rule,
+                 "steps that travel dense would go without the momentum that this method keeps; "
+                 "leave warmup_steps out (dgc: let the ratio follow the step, "
+                 "ratio=exp(0.25..0.001@400/4))");
+}
+
 Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& options,
                        const SpecRule& text, std::vector<std::string>& warnings) {
   Rule rule;
@@ -121,6 +141,7 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   rule.seed = split.keys.seed.value_or(options.seed);
   GW_ASSIGN(rule.compressor, registry.make(split.method));
   const Traits traits = rule.compressor->traits();
+  GW_TRY(settle_own_feedback(rule, text.spec.front(), traits));
   GW_ASSIGN(rule.path, asked_path(rule, traits));
   GW_TRY(check_rounding(rule, traits, options.allow_unsafe, warnings));
   // A pair that fails for a large matrix is refused here already, before any parameter is known.

@@ -19,7 +19,7 @@ bool is_residual(std::string_view tail) {
 // Is the entry, named by what follows its parameter's name, one that `kind` is about?
 bool follows(const Parameter& parameter, std::string_view tail, ScaleKind kind) {
   if (kind == ScaleKind::kLearningRate) {
-    return parameter.feedback.rescale_lr && is_residual(tail);
+    return parameter.feedback.rescale_lr && (is_residual(tail) || tail == ".coder.residual");
   }
   return is_residual(tail) || tail.starts_with(".ef21.") || tail.starts_with(".coder.residual");
 }

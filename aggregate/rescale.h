@@ -10,7 +10,7 @@
 namespace gradwire {
 
 enum class ScaleKind : std::uint8_t {
-  kLearningRate,  // residuals of parameters with ef_rescale_lr
+  kLearningRate,  // residuals, methods' "residual" too, of parameters with ef_rescale_lr
   kLossScale,     // whatever is in units of the gradient: residuals, ef21's, methods' "residual*"
 };
 

@@ -8,7 +8,10 @@
 #include "compress/absmax/absmax.h"
 #include "compress/acpsgd/acpsgd.h"
 #include "compress/atomo/atomo.h"
+#include "compress/block_sparse/block_sparse.h"
 #include "compress/cast/cast.h"
+#include "compress/cltk/cltk.h"
+#include "compress/dgc/dgc.h"
 #include "compress/fp8/fp8.h"
 #include "compress/global_qsgd/global_qsgd.h"
 #include "compress/identity/identity.h"
@@ -74,12 +77,12 @@ Result<Spec> with_main_key(const Registry::Method& method, Spec spec) {
 Registry Registry::builtin() {
   Registry registry;
   for (Method method : {
-           identity_method(), lossless_method(),    cast_method(),     fp8_method(),
-           mx_method(),       natural_method(),     topk_method(),     threshold_method(),
-           randomk_method(),  minmax_method(),      absmax_method(),   qsgd_method(),
-           terngrad_method(), global_qsgd_method(), thc_method(),      signsgd_method(),
-           onebit_method(),   signum_method(),      powersgd_method(), acpsgd_method(),
-           atomo_method(),
+           identity_method(),    lossless_method(), cast_method(),         fp8_method(),
+           mx_method(),          natural_method(),  topk_method(),         threshold_method(),
+           dgc_method(),         randomk_method(),  block_sparse_method(), cltk_method(),
+           minmax_method(),      absmax_method(),   qsgd_method(),         terngrad_method(),
+           global_qsgd_method(), thc_method(),      signsgd_method(),      onebit_method(),
+           signum_method(),      powersgd_method(), acpsgd_method(),       atomo_method(),
        }) {
     GW_CHECK(registry.add(std::move(method)).ok());
   }

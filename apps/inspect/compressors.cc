@@ -84,6 +84,7 @@ constexpr std::pair<std::string_view, std::string_view> kExamples[] = {
     {"topk", "topk:ratio=0.01"},
     {"threshold", "threshold:tau=0.01"},
     {"randomk", "randomk:ratio=0.01"},
+    {"cltk", "cltk:ratio=0.01"},
     {"qsgd", "qsgd:bits=4"},
     {"powersgd", "powersgd:rank=4"},
 };

@@ -18,6 +18,11 @@ Status refused(const std::string& why) { return {Code::kInvalidArgument, why}; }
 PairVerdict without_feedback(const Compressor& compressor, const std::string& name) {
   PairVerdict verdict;
   const Traits traits = compressor.traits();
+  if (traits.own_feedback) {
+    verdict.warnings.push_back(name +
+                               ": keeps momentum and what it did not send on each rank; the "
+                               "optimizer's own momentum must be 0");
+  }
   if (!traits.mean_is_average_of_own) {
     verdict.warnings.push_back(
         name +

@@ -45,7 +45,7 @@ HWY_INLINE Ints below(std::uint32_t low) {
   return hn::Set(kInts, static_cast<std::int32_t>(low - 1));
 }
 
-template <bool Fed>
+template <bool Fed, bool Kept>
 std::size_t collect_vectors(const Corrected<float>& p, std::uint32_t low, std::uint32_t begin,
                             std::uint32_t* index, float* next, std::size_t& done) {
   const Ints limit = below(low);
@@ -56,7 +56,7 @@ std::size_t collect_vectors(const Corrected<float>& p, std::uint32_t low, std::u
     fetch_ahead<Fed>(p, done);
     for (std::size_t v = done; v < done + kGroup; v += kLanes) {
       const Floats value = load<Fed>(kFloats, p, v);
-      if constexpr (Fed) hn::StoreU(value, kFloats, next + v);
+      if constexpr (Kept) hn::StoreU(value, kFloats, next + v);
       const auto chosen = hn::RebindMask(kWords, hn::Gt(keys_of(value), limit));
       hn::StoreU(hn::Compress(place, chosen), kWords, index + count);
       count += hn::CountTrue(kWords, chosen);
@@ -69,9 +69,14 @@ std::size_t collect_vectors(const Corrected<float>& p, std::uint32_t low, std::u
 std::size_t simd_collect(const Corrected<float>& p, std::uint32_t low, std::uint32_t begin,
                          std::uint32_t* index, float* next) {
   std::size_t done = 0;
-  const std::size_t count = next != nullptr
-                                ? collect_vectors<true>(p, low, begin, index, next, done)
-                                : collect_vectors<false>(p, low, begin, index, next, done);
+  std::size_t count = 0;
+  if (next != nullptr) {
+    count = p.residual != nullptr ? collect_vectors<true, true>(p, low, begin, index, next, done)
+                                  : collect_vectors<false, true>(p, low, begin, index, next, done);
+  } else {
+    count = p.residual != nullptr ? collect_vectors<true, false>(p, low, begin, index, next, done)
+                                  : collect_vectors<false, false>(p, low, begin, index, next, done);
+  }
   return count + plain::collect<float>(p.part(done, p.size - done), low,
                                        begin + static_cast<std::uint32_t>(done), index + count,
                                        next == nullptr ? nullptr : next + done);

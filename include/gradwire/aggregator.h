@@ -40,14 +40,15 @@ struct AggregateStats {
 //   ef_eta=0.1           of ef21_sgdm: the new gradient's share of its moving average
 //   ef_beta=0.8          of loco: the old residual's share of the new one
 //   ef_reset=1024        of loco: steps after which the residual is dropped; 0: never
-//   ef_rescale_lr=false  of ef14 and loco: the residual follows set_learning_rate()
+//   ef_rescale_lr=false  of ef14, loco and dgc: the residual follows set_learning_rate()
 //   ef_scale=auto|none   divide by 1+omega where error feedback over an unbiased method needs it
 //   combine=auto|sum|gather|sra
 //                        auto: sum for linear methods, else sra for elementwise ones that keep how
 //                        large their input was, else gather; a majority vote takes gather, a cast
 //                        with ef takes sra
 //   min_elems=1024       smaller tensors travel dense
-//   dense_1d=true        1-d tensors travel dense
+//   dense_1d=true        1-d tensors travel dense. Methods that keep momentum by themselves (dgc)
+//                        have min_elems=0 and dense_1d=false, and take no warmup_steps
 //   warmup_steps=0       so many first steps travel dense
 //   seed=N               overrides AggregatorOptions::seed
 struct AggregatorOptions {

@@ -211,5 +211,36 @@ TEST(Follow, StepsLeftOutChangeNothing) {
   }
 }
 
+// dgc's own: what was not sent follows rate and loss scale, its momentum the loss scale alone (an
+// optimizer's does not follow the rate either).
+TEST(Follow, TheStateThatDgcKeeps) {
+  alone([](Communicator& communicator) {
+    One one(communicator, "dgc:ratio=0.25,momentum=0.5", "ef_rescale_lr=true");
+    EXPECT_TRUE(one->set_learning_rate(0.5).ok());
+    EXPECT_TRUE(one->set_loss_scale(1).ok());
+    EXPECT_EQ(one.step({8, 1, 2, 3}), (std::vector<float>{8, 0, 0, 0}));
+    EXPECT_TRUE(one->set_learning_rate(0.125).ok());
+    EXPECT_THAT(one.entry("w.coder.residual"), ElementsAre(0, 4, 8, 12));
+    EXPECT_THAT(one.entry("w.coder.residual.momentum"), ElementsAre(0, 1, 2, 3));
+    EXPECT_TRUE(one->set_loss_scale(2).ok());
+    EXPECT_THAT(one.entry("w.coder.residual"), ElementsAre(0, 8, 16, 24));
+    EXPECT_THAT(one.entry("w.coder.residual.momentum"), ElementsAre(0, 2, 4, 6));
+    EXPECT_TRUE(one->skip_step(true).value());
+    EXPECT_THAT(one.entry("w.coder.residual"), ElementsAre(0, 8, 16, 24));
+    EXPECT_THAT(one.entry("w.coder.residual.momentum"), ElementsAre(0, 2, 4, 6));
+    EXPECT_EQ(one.step({0, 0, 0, 0}), (std::vector<float>{0, 0, 0, 27}));  // 24 + 6 / 2
+  });
+}
+
+TEST(Follow, WithoutTheKeyDgcKeepsItsUnits) {
+  alone([](Communicator& communicator) {
+    One one(communicator, "dgc:ratio=0.25,momentum=0.5", "dense_1d=false");
+    EXPECT_TRUE(one->set_learning_rate(0.5).ok());
+    one.step({8, 1, 2, 3});
+    EXPECT_TRUE(one->set_learning_rate(0.125).ok());
+    EXPECT_THAT(one.entry("w.coder.residual"), ElementsAre(0, 1, 2, 3));
+  });
+}
+
 }  // namespace
 }  // namespace gradwire::testing

@@ -201,5 +201,26 @@ TEST(RingElems, ByHand) {
   EXPECT_EQ(all, 2 * 3 * 10);  // 2(n-1) rounds, in each of which every element moves once
 }
 
+// What travels dense would go without the momentum that dgc keeps on the worker.
+TEST(Plan, MethodsThatKeepMomentumTakeEveryParameter) {
+  EXPECT_EQ(path_of("dgc", Shape::vector(10)), Path::kGather);
+  EXPECT_EQ(path_of("dgc:dense_1d=true", Shape::vector(10)), Path::kDense);
+  EXPECT_EQ(path_of("dgc:min_elems=50", Shape::matrix(5, 5)), Path::kDense);
+  EXPECT_THAT(refusal("dgc:warmup_steps=9"), HasSubstr("let the ratio follow the step"));
+  EXPECT_THAT(refusal("dgc:ef=ef14"), HasSubstr("keeps what it did not send"));
+  EXPECT_THAT(refusal("topk:k=1,ef_rescale_lr=true"), HasSubstr("write ef=ef14"));
+  EXPECT_TRUE(fate("dgc:ef_rescale_lr=true", Shape::matrix(9, 9)).value().feedback.rescale_lr);
+}
+
+TEST(Plan, SharedPlacesAddUp) {
+  for (const char* spec : {"randomk:ratio=0.1", "cltk:ratio=0.1"}) {
+    EXPECT_EQ(path_of(spec), Path::kSum) << spec;
+    EXPECT_EQ(path_of(spec + std::string("|qsgd:bits=4")), Path::kGather) << spec;
+    EXPECT_EQ(path_of(spec + std::string(",combine=gather")), Path::kGather) << spec;
+  }
+  EXPECT_EQ(path_of("block_sparse"), Path::kGather);
+  EXPECT_EQ(path_of("threshold:1"), Path::kGather);
+}
+
 }  // namespace
 }  // namespace gradwire

@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, FusedFeedback,
 
 INSTANTIATE_TEST_SUITE_P(Sparse, FusedFeedback,
                          ::testing::Values("topk:ratio=0.1,index=auto", "threshold:tau=0.5",
-                                           "threshold:tau=3", "randomk:ratio=0.01",
+                                           "threshold:tau=3", "cltk:ratio=0.1",
+                                           "cltk:ratio=0.9,index=gaps", "randomk:ratio=0.01",
                                            "randomk:ratio=0.9", "randomk:ratio=0.3,unbiased=true"));
 
 }  // namespace

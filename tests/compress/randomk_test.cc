@@ -7,9 +7,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <string_view>
 
 #include "base/philox.h"
 #include "base/text.h"
+#include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
 #include "compress/randomk/places.h"
 #include "tests/reference/sparse_reference.h"
@@ -165,6 +167,51 @@ TEST(Randomk, SpecsAreCanonical) {
   for (const char* spec : {"randomk", "randomk:ratio=0.1,k=3", "randomk:k=3,index=gaps"}) {
     EXPECT_FALSE(Registry::builtin().make(spec).has_value()) << spec;
   }
+}
+
+// T9: f = |x|^2 / 2 of 100 elements from 1 on, rate 0.01, 2,000 steps, five random places a step;
+// |x| in the end, or where it passes 1e20.
+double t9(std::string_view spec, bool feedback, double scale, std::uint64_t seed) {
+  const auto method = make(spec);
+  auto ranks = CoderRanks<double>::open(
+      *method, Shape::vector(100), 1, seed, 77,
+      [&](std::unique_ptr<Coder> inner, const Shape& shape, const Compressor::Placement& where) {
+        if (!feedback) return inner;
+        return std::move(make_ef14(std::move(inner), shape, where, scale)).value();
+      });
+  std::vector<double> x(100, 1.0);
+  double square = 0;
+  for (std::uint64_t step = 0; step < 2000 && square < 1e40; ++step) {
+    std::vector<double> gradient = x;
+    for (double& value : gradient) value *= 0.01;
+    const auto outcome = ranks.value().step({gradient}, step);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+    square = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] -= outcome.mean[0][i];
+      square += x[i] * x[i];
+    }
+  }
+  return std::sqrt(square);
+}
+
+double median_t9(std::string_view spec, bool feedback, double scale) {
+  std::vector<double> ends;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) ends.push_back(t9(spec, feedback, scale, seed));
+  std::sort(ends.begin(), ends.end());
+  return std::sqrt(ends[4] * ends[5]);
+}
+
+// Within a factor of ten of the known ends.
+TEST(ToyT9, FeedbackOverScaledRandomPlacesDivergesUnlessDivided) {
+  const auto expect_about = [](double seen, double wanted) {
+    EXPECT_GT(seen, wanted / 10);
+    EXPECT_LT(seen, wanted * 10);
+  };
+  expect_about(median_t9("randomk:k=5,unbiased=true", false, 1), 5.6e-8);
+  EXPECT_GT(median_t9("randomk:k=5,unbiased=true", true, 1), 1e20);  // omega = 19
+  expect_about(median_t9("randomk:k=5,unbiased=true", true, 1.0 / 20), 2.2e-10);
+  expect_about(median_t9("randomk:k=5", true, 1), 2.2e-10);
 }
 
 }  // namespace

@@ -116,7 +116,10 @@ INSTANTIATE_TEST_SUITE_P(Methods, SimdTargets,
 
 INSTANTIATE_TEST_SUITE_P(Sparse, SimdTargets,
                          ::testing::Values("topk:k=7,index=gaps", "threshold:tau=2",
-                                           "randomk:ratio=0.05", "randomk:k=7,unbiased=true"));
+                                           "dgc:ratio=0.01", "dgc:ratio=0.02,nesterov=true,clip=9",
+                                           "block_sparse", "block_sparse:block=100",
+                                           "cltk:ratio=0.01", "randomk:ratio=0.05",
+                                           "randomk:k=7,unbiased=true"));
 
 }  // namespace
 }  // namespace gradwire

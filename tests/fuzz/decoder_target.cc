@@ -1,6 +1,7 @@
 #include "tests/fuzz/decoder_target.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -34,32 +35,41 @@ struct Plan {
 
 TensorView view(Bytes& memory, const Plan& plan) { return {memory.data(), plan.shape, plan.dtype}; }
 
-// Rank 0 of two goes through a step in which one payload of one round is not what it should be.
+// Rank 0 of two goes through a step in which rank 1's payload of one round (of those that reduce:
+// the sum) is not what it should be. Rank 1 is told the truth.
 Status attack_coder(const Compressor& compressor, const Plan& plan, ConstByteSpan payload) {
   const Traits traits = compressor.traits();
-  const Compressor::Placement where{.dtype = plan.dtype, .size = 2, .seed = 1, .tensor = 2};
-  GW_ASSIGN(auto coder, compressor.open(plan.shape, where));
   Bytes gradient(static_cast<std::size_t>(plan.shape.elems()) * size_of(plan.dtype));
-  GW_TRY(coder->begin(view(gradient, plan), 3, {}));
+  std::array<std::unique_ptr<Coder>, 2> coders;
+  for (const int rank : {0, 1}) {
+    const Compressor::Placement where{
+        .dtype = plan.dtype, .rank = rank, .size = 2, .seed = 1, .tensor = 2};
+    auto& coder = coders[static_cast<std::size_t>(rank)];
+    GW_ASSIGN(coder, compressor.open(plan.shape, where));
+    GW_TRY(coder->begin(view(gradient, plan), 3, {}));
+  }
   std::vector<Bytes> kept;  // lent until finish()
-  kept.reserve(2 * static_cast<std::size_t>(traits.rounds));
+  kept.reserve(3 * static_cast<std::size_t>(traits.rounds));
   for (int round = 0; round < traits.rounds; ++round) {
-    Bytes own(compressor.max_payload_bytes(plan.shape, plan.dtype, round, where.size));
-    GW_ASSIGN(const std::size_t count, coder->encode(round, own, {}));
-    own.resize(count);
-    kept.push_back(std::move(own));
-    const std::size_t mine = kept.size() - 1;
-    kept.push_back(round == plan.round ? fitted(payload, count, plan.fit) : kept[mine]);
-    std::vector<ConstByteSpan> received;
-    if (!compressor.round_kind(round, plan.dtype, where.size).reduces()) {
-      received.emplace_back(kept[mine]);
+    const std::size_t first = kept.size();
+    for (auto& coder : coders) {
+      Bytes own(compressor.max_payload_bytes(plan.shape, plan.dtype, round, 2));
+      GW_ASSIGN(const std::size_t count, coder->encode(round, own, {}));
+      own.resize(count);
+      kept.push_back(std::move(own));
     }
-    received.emplace_back(kept[mine + 1]);
-    GW_TRY(coder->absorb(round, received, {}));
+    kept.push_back(round == plan.round ? fitted(payload, kept[first + 1].size(), plan.fit)
+                                       : kept[first + 1]);
+    std::vector<ConstByteSpan> told;
+    if (!compressor.round_kind(round, plan.dtype, 2).reduces()) told.emplace_back(kept[first]);
+    told.emplace_back(kept[first + 1]);
+    GW_TRY(coders[1]->absorb(round, told, {}));
+    told.back() = kept[first + 2];
+    GW_TRY(coders[0]->absorb(round, told, {}));
   }
   Bytes mean(gradient.size());
   Bytes own(gradient.size());
-  return coder->finish(view(mean, plan), view(own, plan), {});
+  return coders[0]->finish(view(mean, plan), view(own, plan), {});
 }
 
 void attack_slices(const Compressor& compressor, const Plan& plan, ConstByteSpan payload) {

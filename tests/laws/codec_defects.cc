@@ -100,6 +100,28 @@ TEST(Defect, D4_06_PowerSgdKeepsTheMeanZeroLayersAndItsWarmStart) {
   EXPECT_LT(last, first * 0.999);  // power iteration goes on from step to step
 }
 
+// Local clipping called a collective that answered nothing, and failed; there was no warm-up.
+TEST(Defect, D4_07_DgcClipsOnEveryRankAndWarmsUp) {
+  const Vector x = normals(400);
+  double norm = 0;
+  for (const double value : x) norm += value * value;
+  norm = std::sqrt(norm);
+  // Four ranks of one gradient: each is cut to 3 / sqrt(4).
+  const auto outcome = step_of("dgc:ratio=1,clip=3", flat(x), {x, x, x, x});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(outcome.mean[0][i], x[i] * 1.5 / norm, 1e-12) << i;
+  }
+  const auto small = step_of("dgc:ratio=1,clip=1000", flat(x), {x});
+  EXPECT_EQ(small.own[0], x);  // below the limit: as it is
+  const auto method = make("dgc:ratio=exp(0.1..0.01@8/1),sample=1");
+  auto ranks = CoderRanks<double>::open(*method, flat(x), 1);
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    const auto sent = ranks.value().step({x}, step).own[0];
+    const auto zeros = std::count(sent.begin(), sent.end(), 0.0);
+    EXPECT_EQ(400 - zeros, step < 8 ? 40 : 4) << step;
+  }
+}
+
 // The first step's residual was missing a factor, and sums were not averages.
 TEST(Defect, D4_08_ScaledSignUnderFeedbackDoesNotDependOnStepOrRanks) {
   const auto method = make("signsgd:bucket=tensor");
@@ -172,7 +194,8 @@ TEST(Defect, D4_11_NegativeTensorsAreSelectedLikePositiveOnes) {
   for (double& value : x) value = -std::abs(value);
   Vector mirrored = x;
   for (double& value : mirrored) value = -value;
-  for (const std::string spec : {"topk:ratio=0.05", "topk:k=3,index=gaps", "threshold:tau=2"}) {
+  for (const std::string spec : {"topk:ratio=0.05", "topk:k=3,index=gaps", "threshold:tau=2",
+                                 "dgc:ratio=0.05", "cltk:ratio=0.05"}) {
     const Vector down = step_of(spec, flat(x), {x}).own[0];
     const Vector up = step_of(spec, flat(x), {mirrored}).own[0];
     for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(down[i], -up[i]) << spec;
@@ -185,7 +208,9 @@ TEST(Defect, D4_12_ABucketOfZerosStaysZeroBesideOthers) {
   for (const std::string spec :
        {"qsgd:bits=4,bucket=64", "qsgd:levels=1,norm=l2,bucket=64", "minmax:bits=4,bucket=64",
         "absmax:bits=4,bucket=64", "global_qsgd:bits=4,bucket=64", "thc:block=64",
-        "terngrad:shared=false", "signsgd:bucket=64", "onebit:bucket=64", "natural", "mx", "fp8"}) {
+        "terngrad:shared=false", "signsgd:bucket=64", "onebit:bucket=64", "natural", "mx", "fp8",
+        "block_sparse:block=64|qsgd:bits=4,bucket=64", "threshold:tau=0.1|qsgd:bits=4",
+        "randomk:ratio=0.5|qsgd:bits=4"}) {
     Vector x = normals(320);
     std::fill(x.begin() + 64, x.begin() + 192, 0.0);
     const auto outcome = step_of(spec, flat(x), {x, x});

@@ -43,6 +43,10 @@ std::vector<std::string> methods() {
                                        "qsgd:bits=exp(8..2@600/6)",
                                        "threshold:tau=1",
                                        "threshold:tau=0.3,index=auto|qsgd:bits=8",
+                                       "block_sparse:block=8,index=bitmap",
+                                       "block_sparse:block=16|qsgd:bits=4,bucket=16",
+                                       "cltk:ratio=0.1",
+                                       "cltk:ratio=0.2,index=auto|qsgd:bits=8",
                                        "randomk:ratio=0.1",
                                        "randomk:ratio=0.2,unbiased=true",
                                        "randomk:ratio=0.2|qsgd:bits=4,bucket=16",
@@ -183,6 +187,53 @@ TEST(TelescopingCovers, EveryRegisteredMethod) {
         [&](const std::string& spec) { return spec.substr(0, spec.find(':')) == method.name; }))
         << method.name << " has no defaults and no line in methods()";
   }
+}
+
+// Without masking dgc is linear: what was sent and what is left to send add up to the sum of the
+// average momenta, and momenta average over ranks however many there are.
+TEST(Dgc, LosesNoMomentumInAThousandStepsAndFromFourRanksToThree) {
+  Job job;
+  job.compressor = "dgc:ratio=0.05,masking=false";
+  job.tensors = {{"w", kShape}};
+  job.ranks = 4;
+  job.steps = kSteps / 2;
+  job.restart_after = kSteps / 4;
+  const JobOutcome first = run_job(job);
+  ASSERT_TRUE(first.status.ok()) << first.status.message();
+  const int late[] = {0, kSteps};
+  job.ranks = 3;
+  job.start = first.state;
+  job.gradient = [&late](const std::string& tensor, int rank, int step, std::int64_t e) {
+    return default_gradient(tensor, rank, late[1] + step, e);
+  };
+  const JobOutcome second = run_job(job);
+  ASSERT_TRUE(second.status.ok()) << second.status.message();
+  EXPECT_EQ(second.first_difference, -1);
+  std::vector<double> u(static_cast<std::size_t>(kShape.elems()));
+  std::vector<double> total(u.size());
+  for (const int half : {0, 1}) {
+    const int ranks = half == 0 ? 4 : 3;
+    for (int step = 0; step < kSteps / 2; ++step) {
+      for (std::size_t e = 0; e < u.size(); ++e) {
+        double mean = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          mean += static_cast<double>(default_gradient("w", rank, late[half] + step,
+                                                       static_cast<std::int64_t>(e))) /
+                  ranks;
+        }
+        u[e] = 0.9 * u[e] + mean;
+        total[e] += u[e];
+      }
+    }
+  }
+  std::vector<double> gap(u.size());
+  for (std::size_t e = 0; e < u.size(); ++e) {
+    gap[e] = first.sum_of_means[e] + second.sum_of_means[e] - total[e];
+    for (const auto& state : second.state) {
+      gap[e] += static_cast<double>(state.at("w.coder.residual")[e]) / 3;
+    }
+  }
+  EXPECT_LE(length(gap), 1e-5 * length(total));
 }
 
 // The result is the average of what all ranks believe sent, whoever joins or leaves.

@@ -36,4 +36,18 @@ inline std::vector<std::uint32_t> places_reference(const RandomStream& stream, s
   return {chosen.begin(), chosen.end()};
 }
 
+// The numbers of those blocks of which an element is not +0.
+template <typename T>
+std::vector<std::uint32_t> block_sparse_reference(std::span<const T> x, std::size_t block) {
+  std::vector<std::uint32_t> numbers;
+  for (std::size_t begin = 0; begin < x.size(); begin += block) {
+    bool any = false;
+    for (std::size_t i = begin; i < x.size() && i < begin + block; ++i) {
+      any = any || x[i] != T{0} || std::signbit(x[i]);
+    }
+    if (any) numbers.push_back(static_cast<std::uint32_t>(begin / block));
+  }
+  return numbers;
+}
+
 }  // namespace gradwire::testing
