@@ -1,6 +1,7 @@
 // signum: the sign of every rank's own momentum, and a majority vote over them.
 //
-//   m <- (1 - beta) g + beta m        on each rank, kept between steps (state "momentum")
+//   m <- (1 - beta) g + beta m        on each rank, kept between steps (state
+//                                     "residual_momentum": average and units as of residuals)
 //   mean = sign(sum over ranks of sign(m)), 0 on a tie
 //
 // Blocks of 256 elements whose momentum is all zero (rows of an embedding that no sample touched,

@@ -85,8 +85,9 @@ class SignumCoder final : public Coder {
 
   std::vector<NamedTensor> state() override {
     if (!keeps_momentum()) return {};
-    return {
-        {"momentum", {reinterpret_cast<std::byte*>(momentum_.data()), shape_, DTypeOf<T>::kValue}}};
+    // In the gradient's units and a rank's own, so of the kind that coder.h calls residual.
+    return {{"residual_momentum",
+             {reinterpret_cast<std::byte*>(momentum_.data()), shape_, DTypeOf<T>::kValue}}};
   }
 
  private:

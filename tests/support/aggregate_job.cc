@@ -166,6 +166,11 @@ class JobRank {
   }
 
   Status one_step(int step) {
+    if (job_.loss_scale) GW_TRY(aggregator_->set_loss_scale(job_.loss_scale(step)));
+    if (job_.overflow) {
+      GW_ASSIGN(const bool left_out, aggregator_->skip_step(job_.overflow(rank_, step)));
+      if (left_out) return {};
+    }
     fill(step);
     std::vector<int> order(job_.tensors.size());
     std::iota(order.rbegin(), order.rend(), 0);
@@ -257,14 +262,14 @@ float default_gradient(const std::string& tensor, int rank, int step, std::int64
 JobOutcome run_job(const Job& job) {
   JobOutcome outcome;
   std::vector<std::unique_ptr<JobRank>> ranks(static_cast<std::size_t>(job.ranks));
-  const auto statuses = on_ranks(job.ranks, [&](std::unique_ptr<Communicator>& communicator) {
+  outcome.statuses = on_ranks(job.ranks, [&](std::unique_ptr<Communicator>& communicator) {
     auto& rank = ranks[static_cast<std::size_t>(communicator->rank())];
     rank = std::make_unique<JobRank>(job, *communicator);
     const Status status = rank->run();
     rank->end();
     return status;
   });
-  for (const Status& status : statuses) {
+  for (const Status& status : outcome.statuses) {
     if (outcome.status.ok()) outcome.status = status;
   }
   if (outcome.status.ok()) collect(job, ranks, outcome);

@@ -40,6 +40,10 @@ struct Job {
   std::function<Registry(int rank)> registry;  // default: the built-in methods
   // Element `e` of `tensor` on `rank` at `step`; default: see default_gradient().
   std::function<float(const std::string& tensor, int rank, int step, std::int64_t e)> gradient;
+  // Before a step: the loss scale that the aggregator is told, and whether this rank's gradients
+  // overflowed, so that the step is left out and has no mean.
+  std::function<double(int step)> loss_scale;
+  std::function<bool(int rank, int step)> overflow;
   // State to start from, by old rank.
   std::vector<std::map<std::string, std::vector<float>>> start;
 };
@@ -49,9 +53,10 @@ float default_gradient(const std::string& tensor, int rank, int step, std::int64
 
 using Flat = std::vector<float>;  // all tensors of a job, one after another
 struct JobOutcome {
-  Status status;              // the first rank's that is not ok
-  std::vector<Flat> means;    // by step, of rank 0
-  int first_difference = -1;  // the first step after which the ranks' means differ in a bit
+  Status status;                 // the first rank's that is not ok
+  std::vector<Status> statuses;  // by rank
+  std::vector<Flat> means;       // by step, of rank 0
+  int first_difference = -1;     // the first step after which the ranks' means differ in a bit
   std::vector<double> sum_of_means;
   std::vector<double> sum_of_averages;             // of the gradients that went in
   std::vector<std::map<std::string, Flat>> state;  // by rank, f32 entries, after the last step

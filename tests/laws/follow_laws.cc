@@ -1,0 +1,246 @@
+// What happens around a step, every legal (method, way to combine, error feedback) follows: steps
+// that are left out, loss scales that change, numbers that are not finite, more ranks than other
+// laws have, fewer than before. The pairs are those that the registry and the plan let through.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "aggregate/plan.h"
+#include "tests/support/aggregate_job.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::ValuesIn;
+
+const Shape kShape = Shape::matrix(12, 25);
+
+struct Case {
+  std::string method;
+  std::string keys;  // the aggregator's
+  std::string spec() const {
+    const std::size_t end = std::min(method.find('|'), method.size());
+    const char first = method.substr(0, end).find(':') == std::string::npos ? ':' : ',';
+    return method.substr(0, end) + first + keys + ",min_elems=0,dense_1d=false" +
+           method.substr(end);
+  }
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.spec(); }
+
+// Every registered method, with the first of these keys that it takes; and others of many kinds.
+std::vector<std::string> methods() {
+  std::vector<std::string> all{"cast:fp16",
+                               "topk:ratio=0.1,index=auto",
+                               "topk:ratio=0.1|qsgd:bits=4,bucket=16",
+                               "qsgd:levels=1,norm=l2",
+                               "minmax:bits=3,rounding=stochastic,transform=hadamard,bucket=128",
+                               "absmax:bits=2,spikes=1",
+                               "signsgd:bucket=tensor",
+                               "signsgd:scale=none",
+                               "signsgd:vote=majority",
+                               "terngrad:shared=false",
+                               "mx:e2m1",
+                               "powersgd:rank=2,warm=false"};
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    for (const std::string keys :
+         {"", ":bf16", ":bits=4", ":ratio=0.05", ":k=9", ":rank=1", ":tau=0.5"}) {
+      if (!registry.make(method.name + keys).has_value()) continue;
+      all.push_back(method.name + keys);
+      break;
+    }
+  }
+  return all;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& method : methods()) {
+    for (const std::string combine : {"sum", "gather", "sra"}) {
+      for (const std::string feedback : {"none", "ef14", "ef14,ef_storage=bf16",
+                                         "ef14,ef_storage=int8", "ef21", "ef21_sgdm", "loco"}) {
+        Case one{method, "combine=" + combine + ",ef=" + feedback};
+        AggregatorOptions options;
+        options.compressor = one.spec();
+        if (read_plan(Registry::builtin(), options).has_value()) all.push_back(std::move(one));
+      }
+    }
+  }
+  return all;
+}
+
+class FollowLaws : public ::testing::TestWithParam<Case> {
+ protected:
+  static Job job(int ranks, int steps) {
+    Job job;
+    job.compressor = GetParam().spec();
+    job.tensors = {{"w", kShape}, {"twin", kShape}};
+    job.ranks = ranks;
+    job.steps = steps;
+    return job;
+  }
+  // A sum of the elements themselves travels dense, and there is nothing to feed back.
+  static bool feeds_back() {
+    const bool dense = GetParam().method == "none" && GetParam().keys.starts_with("combine=sum");
+    return !dense && GetParam().keys.find("ef=none") == std::string::npos;
+  }
+  static Traits traits() { return compressor()->traits(); }
+  static ErrorBound bound() { return compressor()->bound(kShape); }
+
+ private:
+  static std::unique_ptr<Compressor> compressor() {
+    return std::move(Registry::builtin().make(std::string_view(GetParam().method))).value();
+  }
+};
+
+// Draws and states are those of the steps that were: a resumed or unlucky run is the same run.
+TEST_P(FollowLaws, StepsLeftOutChangeNoBit) {
+  const Job sound = job(3, 5);
+  Job unlucky = job(3, 9);
+  const std::vector<int> left_out{0, 3, 4, 8};
+  unlucky.overflow = [&left_out](int rank, int step) {
+    return rank == step % 3 && std::find(left_out.begin(), left_out.end(), step) != left_out.end();
+  };
+  unlucky.gradient = [&left_out](const std::string& tensor, int rank, int step, std::int64_t e) {
+    const auto before = std::lower_bound(left_out.begin(), left_out.end(), step) - left_out.begin();
+    return default_gradient(tensor, rank, step - static_cast<int>(before), e);
+  };
+  const JobOutcome a = run_job(sound);
+  const JobOutcome b = run_job(unlucky);
+  ASSERT_TRUE(a.status.ok()) << a.status.message();
+  ASSERT_TRUE(b.status.ok()) << b.status.message();
+  EXPECT_EQ(b.first_difference, -1);
+  EXPECT_EQ(b.means, a.means);
+  EXPECT_EQ(b.state, a.state);
+}
+
+// Gradients in units that change from step to step: the means are the same in the new units. Signs
+// without a scale have none.
+TEST_P(FollowLaws, LossScalesChangeTheUnitsAlone) {
+  if (GetParam().method.starts_with("threshold")) return;  // tau is in the gradient's units
+  const bool signs = bound().kind == ErrorBound::Kind::kNone && !traits().sparse;
+  const auto scale = [](int step) { return step < 3 ? 2.0 : step < 6 ? 16.0 : 0.5; };
+  const Job plain = job(3, 9);
+  Job scaled = plain;
+  scaled.loss_scale = scale;
+  scaled.gradient = [&scale](const std::string& tensor, int rank, int step, std::int64_t e) {
+    return static_cast<float>(scale(step)) * default_gradient(tensor, rank, step, e);
+  };
+  const JobOutcome a = run_job(plain);
+  const JobOutcome b = run_job(scaled);
+  ASSERT_TRUE(a.status.ok()) << a.status.message();
+  ASSERT_TRUE(b.status.ok()) << b.status.message();
+  for (int step = 0; step < plain.steps; ++step) {
+    const Flat& wanted = a.means[static_cast<std::size_t>(step)];
+    const Flat& mean = b.means[static_cast<std::size_t>(step)];
+    const double unit = signs ? 1 : scale(step);
+    for (std::size_t e = 0; e < wanted.size(); ++e) {
+      ASSERT_NEAR(static_cast<double>(mean[e]) / unit, static_cast<double>(wanted[e]), 1e-5)
+          << "step " << step << " element " << e;
+    }
+  }
+}
+
+// Either some rank names them, or all see them; what has error feedback keeps none of them.
+TEST_P(FollowLaws, BadNumbersAreNamedOrSeen) {
+  using Limits = std::numeric_limits<float>;
+  const std::vector<std::pair<float, std::int64_t>> all{{Limits::quiet_NaN(), 0},
+                                                        {-Limits::infinity(), 17},
+                                                        {Limits::quiet_NaN(), kShape.elems() - 1}};
+  for (const auto& [bad, place] : all) {
+    Job one = job(2, 2);
+    one.gradient = [bad = bad, place = place](const std::string& tensor, int rank, int step,
+                                              std::int64_t e) {
+      const bool here = tensor == "w" && rank == 1 && step == 1 && e == place;
+      return here ? bad : default_gradient(tensor, rank, step, e);
+    };
+    const JobOutcome outcome = run_job(one);
+    if (outcome.status.ok()) {
+      EXPECT_FALSE(feeds_back());
+      EXPECT_EQ(outcome.first_difference, -1);
+      EXPECT_TRUE(std::any_of(outcome.means[1].begin(), outcome.means[1].end(),
+                              [](float x) { return !std::isfinite(x); }));
+    } else {
+      const auto named = [](const Status& status) {
+        return status.message().find("finite") != std::string_view::npos;
+      };
+      EXPECT_TRUE(std::any_of(outcome.statuses.begin(), outcome.statuses.end(), named))
+          << outcome.statuses[0].message() << "; " << outcome.statuses[1].message();
+    }
+  }
+}
+
+TEST_P(FollowLaws, FiveToEightRanksAgreeAndLoseNothing) {
+  for (const int ranks : {5, 6, 7, 8}) {
+    const Job many = job(ranks, 3);
+    const JobOutcome outcome = run_job(many);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_EQ(outcome.first_difference, -1);
+    if (GetParam().keys.find("ef=ef14") == std::string::npos ||
+        GetParam().keys.find("storage") != std::string::npos)
+      continue;
+    const std::vector<double> kept = average_residual(many, outcome);
+    for (std::size_t e = 0; e < kept.size(); ++e) {
+      ASSERT_NEAR(kept[e] + outcome.sum_of_means[e], outcome.sum_of_averages[e], 1e-4) << e;
+    }
+  }
+}
+
+// What a method keeps for itself serves another number of ranks: residuals as their average, the
+// rest alike on all.
+TEST_P(FollowLaws, AMethodsOwnStateServesAnotherNumberOfRanks) {
+  if (feeds_back() || !traits().stateful) return;
+  const JobOutcome four = run_job(job(4, 5));
+  ASSERT_TRUE(four.status.ok()) << four.status.message();
+  Job three = job(3, 0);
+  three.start = four.state;
+  const JobOutcome moved = run_job(three);
+  ASSERT_TRUE(moved.status.ok()) << moved.status.message();
+  for (const auto& [name, values] : moved.state[0]) {
+    const bool residual = name.find(".residual") != std::string::npos;
+    for (std::size_t e = 0; e < values.size(); ++e) {
+      double wanted = 0;
+      for (const auto& old : four.state) wanted += static_cast<double>(old.at(name)[e]) / 4;
+      ASSERT_NEAR(values[e], wanted, 1e-6) << name << " " << e;
+      for (std::size_t r = 1; r < 3; ++r) ASSERT_EQ(moved.state[r].at(name)[e], values[e]);
+      if (!residual) {
+        ASSERT_EQ(values[e], four.state[3].at(name)[e]) << name << " " << e;
+      }
+    }
+  }
+  three.steps = 4;
+  const JobOutcome after = run_job(three);
+  ASSERT_TRUE(after.status.ok()) << after.status.message();
+  EXPECT_EQ(after.first_difference, -1);
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.method + "_" + info.param.keys;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPair, FollowLaws, ValuesIn(cases()), name_of);
+
+TEST(FollowLawsCover, EveryRegisteredMethod) {
+  const auto listed = cases();
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    EXPECT_TRUE(std::any_of(listed.begin(), listed.end(),
+                            [&](const Case& one) {
+                              return one.method.substr(0, one.method.find_first_of(":|")) ==
+                                     method.name;
+                            }))
+        << method.name << ": none of the keys in methods() suits it";
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing
