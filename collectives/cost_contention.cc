@@ -41,26 +41,49 @@ Traffic traffic_of(const CostQuestion& question, std::string_view algorithm) {
   return traffic;
 }
 
-ExactTime expected_time(const CostQuestion& question, const Cost& cost,
-                        std::string_view algorithm) {
+namespace {
+
+// What all ranks together take for their messages' starts, and for the rest.
+struct Shares {
+  ExactTime starts;
+  ExactTime work;
+};
+
+// None where ranks are in nobody's way, or nothing is known about it.
+std::optional<Shares> shares_of(const CostQuestion& question, std::string_view algorithm) {
   const LinkModel& links = question.links;
   const bool together = question.nodes == 1;
   const bool alike = together || question.nodes == question.ranks;
   if (!alike || (links.contention <= 1 && links.contention_beta <= 1) || question.ranks < 2 ||
       question.ranks > kMostContenders) {
-    return time_of(cost.terms, links);
+    return std::nullopt;
   }
   const Traffic traffic = traffic_of(question, algorithm);
   const double alpha = together ? links.alpha_intra : links.alpha;
   const double beta = together ? links.beta_intra : links.beta;
   const ExactTime starts =
       traffic.messages * ExactTime::from_seconds(links.contention * alpha / question.ranks);
-  const ExactTime transfers =
+  ExactTime work =
       traffic.bytes * ExactTime::from_seconds(links.contention_beta * beta / question.ranks);
-  ExactTime work = transfers;
   if (links.contention_beta > 1) {
     work += traffic.reduced * ExactTime::from_seconds(links.gamma / question.ranks);
   }
+  return Shares{starts, work};
+}
+
+}  // namespace
+
+bool mostly_turns(const CostQuestion& question, std::string_view algorithm) {
+  const auto shares = shares_of(question, algorithm);
+  return shares && question.links.contention > 1 && shares->work <= 2 * shares->starts;
+}
+
+ExactTime expected_time(const CostQuestion& question, const Cost& cost,
+                        std::string_view algorithm) {
+  const LinkModel& links = question.links;
+  const auto shares = shares_of(question, algorithm);
+  if (!shares) return time_of(cost.terms, links);
+  const auto [starts, work] = *shares;
   const double smaller = std::min(starts, work).seconds();
   const ExactTime together_take =
       std::max(starts, work) + ExactTime::from_seconds(smaller * kSeenOfSmaller);

@@ -32,4 +32,8 @@ Traffic traffic_of(const CostQuestion& question, std::string_view algorithm);
 inline constexpr int kMostContenders = 64;
 ExactTime expected_time(const CostQuestion& question, const Cost& cost, std::string_view algorithm);
 
+// Whether the ranks take turns at so many starts that their messages' bytes and additions take no
+// more than twice as long: then each round in which ranks wait for each other costs them a turn.
+bool mostly_turns(const CostQuestion& question, std::string_view algorithm);
+
 }  // namespace gradwire

@@ -141,18 +141,24 @@ ExactTime lower_bound(const CostQuestion& question) {
 
 std::string_view choose_algorithm(const CostQuestion& question, bool counted) {
   const std::vector<std::string_view> known = algorithms_of(question.collective, counted);
-  std::vector<std::pair<std::string_view, double>> times;  // seconds
+  struct Candidate {
+    std::string_view algorithm;
+    double seconds;
+    int rounds;
+  };
+  std::vector<Candidate> candidates;
   double least = std::numeric_limits<double>::infinity();
   for (const std::string_view algorithm : known) {
     const std::optional<Cost> cost = cost_of(question, algorithm);
     if (!cost) continue;
-    times.emplace_back(algorithm, expected_time(question, *cost, algorithm).seconds());
-    least = std::min(least, times.back().second);
+    const double seconds = expected_time(question, *cost, algorithm).seconds();
+    candidates.push_back({algorithm, seconds, cost->rounds});
+    least = std::min(least, seconds);
   }
-  for (const auto& [algorithm, time] : times) {
-    if (time <= least * kAsGood) return algorithm;
-  }
-  return known.front();
+  std::erase_if(candidates, [&](const Candidate& one) { return one.seconds > least * kAsGood; });
+  if (candidates.empty()) return known.front();
+  if (!mostly_turns(question, candidates.front().algorithm)) return candidates.front().algorithm;
+  return std::ranges::min_element(candidates, {}, &Candidate::rounds)->algorithm;
 }
 
 std::vector<Crossover> crossovers(CostQuestion question, std::int64_t min_bytes,
