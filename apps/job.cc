@@ -43,6 +43,15 @@ Result<bool> checksums_from_environment(bool otherwise) {
                 "bad value for GRADWIRE_CHECKSUM ('" + value + "' seen; 0 or 1 wanted)");
 }
 
+Result<double> tcp_rate() {
+  const auto value = environment("GRADWIRE_TCP_RATE");
+  if (!value) return 0.0;
+  const auto rate = to_double(*value);
+  if (rate && *rate >= 1e3 && *rate <= 1e12) return *rate;
+  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_TCP_RATE ('" + *value +
+                                            "' seen; bytes per second, 1e3 to 1e12, wanted)");
+}
+
 Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const LaunchInfo& launch,
                                                   const Rendezvous& rendezvous,
                                                   double liveness_seconds, const Log& log) {
@@ -51,6 +60,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
     tcp.liveness_seconds = liveness_seconds;
     tcp.interface = environment("GRADWIRE_IFNAME").value_or("");
     tcp.congestion = environment("GRADWIRE_TCP_CONGESTION").value_or("");
+    GW_ASSIGN(tcp.link_rate, tcp_rate());
     tcp.log = log;
     return make_tcp_transport(rendezvous, tcp);
   }

@@ -27,11 +27,11 @@ struct JoinedJob {
 // memory where all are on one host; "shm", which is that or an error. The secret is
 // GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names. tcp:
 // GRADWIRE_IFNAME says which interface or address others should use (of several, the first that is
-// up), GRADWIRE_TCP_CONGESTION which congestion control. ucx: GRADWIRE_IFNAME says which interfaces
-// to use, all of several. GRADWIRE_NODE names this rank's node where that is not its host: ranks
-// that say the same are on one. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory
-// needs none); kRankMismatch where ranks differ in that.
-// links: equal on all ranks, which kRankMismatch says.
+// up), GRADWIRE_TCP_CONGESTION which congestion control, GRADWIRE_TCP_RATE how many bytes a second
+// a slow link carries. ucx: GRADWIRE_IFNAME says which interfaces to use, all of several.
+// GRADWIRE_NODE names this rank's node where that is not its host: ranks that say the same are on
+// one. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory needs none); kRankMismatch
+// where ranks differ in that. links: equal on all ranks, which kRankMismatch says.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log,
                            LinksFrom links = LinksFrom::kDefaults);

@@ -14,7 +14,7 @@ namespace {
 
 // A model knows no more than this. Among equals one with fixed neighbours comes first: between
 // partners that change, congestion control starts anew each time, and at 16 MiB over 1 Gbit/s an
-// all-gather of 4 ranks by recursive doubling takes 200 ms under BBR where the ring takes 107.
+// all-gather of 4 ranks by recursive doubling takes 110 ms under BBR where the ring takes 107.
 constexpr double kAsGood = 1.01;
 
 // Whether `bytes` of a question are those of all ranks' rows.

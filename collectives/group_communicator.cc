@@ -72,7 +72,6 @@ Route GroupCommunicator::route_among(std::shared_ptr<const std::vector<int>> job
 
 void GroupCommunicator::use_links(const LinkModel& links) {
   options_.links = links;
-  if (links.beta > 0) engine_->expect_rate(1 / links.beta);
   planner_.use({size(), links, static_cast<std::int64_t>(segmentation_.segment_bytes)});
 }
 

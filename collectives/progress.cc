@@ -142,12 +142,6 @@ void ProgressEngine::with_baton(const std::function<void()>& action) {
   work_to_do_.notify_one();
 }
 
-void ProgressEngine::expect_rate(double bytes_per_second) {
-  with_baton([&] {
-    if (transport_) transport_->expect_rate(bytes_per_second);
-  });
-}
-
 Status ProgressEngine::status() const {
   const std::lock_guard lock(mutex_);
   return failure_;

@@ -71,8 +71,6 @@ class ProgressEngine {
   Status status() const;
   // Whether there is one.
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
-  // What this rank's link to other hosts carries, for the transport.
-  void expect_rate(double bytes_per_second);
   // A collective of that communicator that this rank may finish without submit().
   void note_begun(std::uint32_t communicator, std::uint64_t number) {
     recorder_.note_begun(communicator, number);

@@ -1,9 +1,7 @@
-// What a transport does that has no notes (it cannot go on after a loss), or no use for a rate.
+// What a transport does that has no notes: it cannot go on after a loss.
 #include "gradwire/transport.h"
 
 namespace gradwire {
-
-void Transport::expect_rate(double) {}
 
 void Transport::tell(int, ConstByteSpan) {}
 

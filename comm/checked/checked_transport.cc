@@ -52,7 +52,6 @@ class CheckedTransport final : public Transport {
   void announce(const LostPeer& culprit) override { inner_->announce(culprit); }
   Status wait(Deadline until) override { return inner_->wait(until); }
   void wake() override { inner_->wake(); }
-  void expect_rate(double bytes_per_second) override { inner_->expect_rate(bytes_per_second); }
   void tell(int peer, ConstByteSpan note) override { inner_->tell(peer, note); }
   std::vector<Note> take_notes() override { return inner_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return inner_->all_lost(); }

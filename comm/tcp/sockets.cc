@@ -25,8 +25,7 @@ void prepare_control(int fd, Deadline::duration patience) {
 }
 
 void limit_rate(int fd, double bytes_per_second) {
-  const std::uint64_t rate =
-      bytes_per_second > 0 ? static_cast<std::uint64_t>(bytes_per_second) : UINT64_MAX;
+  const auto rate = static_cast<std::uint64_t>(bytes_per_second);
   (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 

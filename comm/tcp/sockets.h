@@ -18,8 +18,7 @@ void prepare_bulk(int fd, bool same_host, const std::string& congestion);
 // Bulk connections have no such limit: a rank that is slow to take a message is no failure.
 void prepare_control(int fd, Deadline::duration patience);
 
-// What is sent there leaves no faster, and waits in this socket, not in the link's queue; 0: as
-// fast as it can.
+// What is sent there leaves no faster, and waits in this socket, not in the link's queue.
 void limit_rate(int fd, double bytes_per_second);
 
 // "bbr": what carries it now.

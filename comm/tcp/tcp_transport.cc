@@ -36,8 +36,6 @@ constexpr std::size_t kSegment = std::size_t{256} << 10;
 constexpr std::size_t kLeastSegment = std::size_t{128} << 10;
 constexpr std::size_t kLeastLoopbackSegment = std::size_t{256} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
-// Bytes per second: from there on what is measured is the processor, not the link.
-constexpr double kFastLink = 500e6;
 // That a message has reached its rank is no news that the kernel tells.
 constexpr auto kHeldLook = std::chrono::microseconds(100);
 // Control messages and lost connections can wait so long.
@@ -67,7 +65,6 @@ class TcpTransport final : public Transport {
   void announce(const LostPeer& culprit) override;
   Status wait(Deadline until) override;
   void wake() override { peers_.wake(); }
-  void expect_rate(double bytes_per_second) override;
   void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
   std::vector<Note> take_notes() override { return membership_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return membership_->all_lost(); }
@@ -224,6 +221,7 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
     const bool here = record.host == host_;
     if (!here) peers_.know_link(peer);
     tcp::prepare_bulk(mine.bulk.get(), here, options_.congestion);
+    if (!here && options_.link_rate > 0) tcp::limit_rate(mine.bulk.get(), 2 * options_.link_rate);
     tcp::prepare_control(mine.control.get(), duration(options_.liveness_seconds));
     const std::string way =
         (here ? "loopback" : listeners.outside.name + " " + listeners.outside.address) + " (" +
@@ -353,15 +351,6 @@ Status TcpTransport::wait(Deadline until) {
   if (tickets_->holding()) until = std::min(until, now + kHeldLook);
   GW_TRY(peers_.look(std::min(until, membership_->next_event(now))));
   return advance(&moved);
-}
-
-void TcpTransport::expect_rate(double bytes_per_second) {
-  const bool slow = bytes_per_second > 0 && bytes_per_second < kFastLink;
-  for (int peer = 0; peer < size(); ++peer) {
-    const tcp::Peer& one = peers_.at(peer);
-    if (!one.over_link || !one.out.is_open()) continue;
-    tcp::limit_rate(one.out.fd(), slow ? 2 * bytes_per_second : 0);
-  }
 }
 
 void TcpTransport::announce(const LostPeer& culprit) {

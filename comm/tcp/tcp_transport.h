@@ -20,6 +20,9 @@ struct TcpOptions {
   std::string interface = {};
   // Congestion control of bulk connections; empty: see comm/tcp/sockets.h.
   std::string congestion = {};
+  // Bytes per second that a link to other hosts carries, where it is slow and has a deep queue: a
+  // connection sends at most at twice that. 0: as fast as it can.
+  double link_rate = 0;
   Log log = {};  // info: addresses and connections; warn: losses
 };
 

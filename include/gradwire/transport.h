@@ -135,10 +135,6 @@ class Transport {
   virtual Status wait(Deadline until) = 0;
   virtual void wake() = 0;
 
-  // What a rank's link to other hosts carries, as measured. A transport may send no faster than
-  // twice that, so that no queue grows in which its own acknowledgements wait. Best effort.
-  virtual void expect_rate(double bytes_per_second);
-
   // What ranks need when data does not flow any more; caps().notes says whether a backend has it.
 
   // Sends at most kMostNoteBytes, also while data is stuck. Best effort, never blocks; in order

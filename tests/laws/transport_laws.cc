@@ -214,24 +214,6 @@ TEST_P(TransportLaws, AnEmptyBatchSettles) {
   });
 }
 
-TEST_P(TransportLaws, ARateChangesNoMessage) {
-  on_ranks(2, [](std::unique_ptr<Transport> transport) {
-    const auto me = static_cast<std::uint64_t>(transport->rank());
-    const int peer = 1 - transport->rank();
-    std::uint64_t operation = 0;
-    for (const double rate : {50e6, 0.0, -1.0, 1e30}) {
-      transport->expect_rate(rate);
-      const Bytes expected = pattern(kMiB, 1 - me);
-      Bytes mine = pattern(kMiB, me), theirs(kMiB);
-      const Tag name = tag(++operation);
-      ASSERT_EQ(exchange(*transport, {send(peer, name, mine), recv(peer, name, theirs)}, soon())
-                    .message(),
-                "ok");
-      EXPECT_TRUE(theirs == expected) << rate;
-    }
-  });
-}
-
 TEST_P(TransportLaws, AnotherThreadEndsAWait) {
   on_ranks(1, [](std::unique_ptr<Transport> transport) {
     std::atomic<bool> told = false;
