@@ -56,6 +56,9 @@ std::vector<std::string> methods() {
                                        "minmax:bits=2,rounding=stochastic",
                                        "signsgd:bucket=tensor",
                                        "powersgd:rank=1,warm=false",
+                                       "terngrad:shared=false",
+                                       "mx:e2m1",
+                                       "absmax:bits=2,spikes=1",
                                        "acpsgd:rank=1",
                                        "atomo:budget=1"};
   std::vector<std::string> all = given;
