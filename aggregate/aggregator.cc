@@ -139,7 +139,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
   // Whatever must be equal on all ranks for their exchanges to fit together.
   std::uint64_t fingerprint() const {
-    std::string text = options_.compressor + "\n" + options_.algorithm +
+    std::string text = std::string(to_string(options_.traffic)) + "\n" + options_.compressor +
+                       "\n" + options_.algorithm +
                        format("\n%lld\n%llu\n", static_cast<long long>(options_.bucket_bytes),
                               static_cast<unsigned long long>(options_.seed));
     for (const Parameter& parameter : parameters_) {

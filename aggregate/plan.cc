@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "aggregate/traffic.h"
 #include "base/text.h"
 #include "compress/error_feedback/legality.h"
 #include "compress/spec_reader.h"
@@ -145,6 +146,8 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   GW_ASSIGN(rule.path, asked_path(rule, traits));
   GW_TRY(check_rounding(rule, traits, options.allow_unsafe, warnings));
   // A pair that fails for a large matrix is refused here already, before any parameter is known.
+  GW_TRY(check_traffic(options.traffic, {rule.text, rule.keys, *rule.compressor},
+                       options.allow_unsafe, warnings));
   auto verdict =
       check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options.allow_unsafe));
   if (!verdict.has_value()) return verdict.error();

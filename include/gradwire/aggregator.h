@@ -2,10 +2,13 @@
 // Communicator.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/communicator.h"
@@ -51,6 +54,20 @@ struct AggregateStats {
 //                        have min_elems=0 and dense_1d=false, and take no warmup_steps
 //   warmup_steps=0       so many first steps travel dense
 //   seed=N               overrides AggregatorOptions::seed
+
+// What tensors are to the training, and so what may be done to them on the way.
+enum class TrafficClass : std::uint8_t {
+  kGradients,            // averaged at every step
+  kParameters,           // averaged, or gathered where the update is sharded
+  kActivations,          // between the layers' parts on several ranks, forward
+  kActivationGradients,  // the same, backward
+  kOptimizer,            // momenta and the like, averaged
+  kStatistics,           // losses, norms, counts, batch-norm statistics
+};
+inline constexpr std::size_t kTrafficClasses = 6;
+// "gradients", "parameters", "activations", "activation_gradients", "optimizer", "statistics".
+std::string_view to_string(TrafficClass traffic);
+
 struct AggregatorOptions {
   std::string compressor =
       "none";  // a spec, or rules by name and size: "*.bias=none; *@..64K=none; *=topk:ratio=0.01"
@@ -59,6 +76,43 @@ struct AggregatorOptions {
   std::uint64_t seed = 0;
   std::string algorithm = "auto";  // of the dense sums: "auto", "ring", "canonical"
   bool allow_unsafe = false;       // accept pairs that are known to fail
+  TrafficClass traffic = TrafficClass::kGradients;  // create() refuses what it cannot take
+  int threads = 1;  // that encode and decode, the aggregator's own included: the same bits by any
+                    // number
+};
+
+// Of a class: a spec or rules, and the algorithm of its dense sums.
+struct TrafficRule {
+  std::string compressor = "none";
+  std::string algorithm = "auto";
+};
+
+// One text for all that a job sends: what no entry names travels exactly.
+//
+//   policy := entry {";" entry}
+//   entry  := class ["/" algorithm] "=" (spec | "[" rules "]")
+//
+//   gradients=[*.bias=none;*=topk:ratio=0.01,ef=ef14]; parameters=cast:bf16;
+//   statistics/canonical=none
+class TrafficPolicy {
+ public:
+  // kInvalidArgument names the entry: an unknown class or algorithm, one that is given twice, a bad
+  // spec, or one that the class cannot take, with the reason and what to write instead (a warning
+  // of Aggregator::create() with allow_unsafe, but for statistics): parameters must arrive as large
+  // as they are, activations take nothing that is kept from sample to sample (error feedback, warm
+  // starts, momenta), an optimizer's momenta no votes and no second momentum, statistics nothing
+  // but exact methods.
+  static Result<TrafficPolicy> parse(const Registry& registry, std::string_view text,
+                                     bool allow_unsafe = false);
+  const TrafficRule& of(TrafficClass traffic) const {
+    return rules_[static_cast<std::size_t>(traffic)];
+  }
+  // `base` for an aggregator of that class: its traffic, compressor, algorithm and allow_unsafe.
+  AggregatorOptions options(TrafficClass traffic, AggregatorOptions base = {}) const;
+
+ private:
+  std::array<TrafficRule, kTrafficClasses> rules_;
+  bool allow_unsafe_ = false;
 };
 
 // Collective: all ranks add the same parameters in the same order and call ready() in any order.
