@@ -108,7 +108,7 @@ TEST(Atomo, ABudgetForAllIsExactAndZerosAreEmpty) {
 
 // Five equal singular values and one atom in hand: a third of all draws is empty. The reference
 // draws again then, and its average is 1 / (1 - P(empty)) = 1.49 times the matrix.
-TEST(AtomoDefects, EmptyDrawsStayEmptyAndTheAverageIsTheMatrix) {
+TEST(Defect, D4_15_EmptyDrawsStayEmptyAndTheAverageIsTheMatrix) {
   const auto method = make("atomo:budget=1");
   const Shape shape = Shape::matrix(5, 5);
   auto ranks = std::move(CoderRanks<double>::open(*method, shape, 1)).value();

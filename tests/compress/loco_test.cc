@@ -54,7 +54,7 @@ TEST(Loco, ResidualIsAMovingAverageByHand) {
 }
 
 // The reference counts calls over all tensors and resets the one that trips.
-TEST(Loco, ResetsAreOfStepsAndMeetEveryTensor) {
+TEST(Defect, D4_17_ResetsAreOfStepsAndMeetEveryTensor) {
   Fed<double> a("topk:k=1", Shape::vector(2), 1,
                 {.storage = ResidualStorage::kFull, .beta = 0.5, .reset = 3}, 1);
   Fed<double> b("topk:k=1", Shape::vector(2), 1,

@@ -138,6 +138,39 @@ TEST(Defect, D4_16_MeansDoNotGrowWithTheNumberOfRanks) {
   }
 }
 
+// What only runs between nodes was not tested, because the machine that tests was one node. Ranks
+// say here which node they are on, and exchanges go inside and between nodes as they would.
+TEST(Defect, D4_20_SeveralNodesAreTestedOnOneHost) {
+  for (const std::string spec : {"none:", "qsgd:bits=8,combine=sra,", "qsgd:bits=8,combine=gather,",
+                                 "signsgd:bucket=8,ef=ef14,combine=sra,"}) {
+    Job job =
+        job_of(spec + "min_elems=0", {{"w", Shape::matrix(30, 11)}, {"b", Shape::vector(5)}}, 4);
+    job.steps = 2;
+    const JobOutcome together = run_job(job);
+    ASSERT_TRUE(together.status.ok()) << together.status.message();
+    job.algorithm = "two_level";
+    for (const std::vector<int>& nodes :
+         std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}) {
+      std::vector<std::vector<Flat>> means(4);
+      CommunicatorOptions options;
+      options.node_of = nodes;
+      const auto body = [&](std::unique_ptr<Communicator>& communicator) -> Status {
+        const auto rank = static_cast<std::size_t>(communicator->rank());
+        GW_ASSIGN(means[rank], run_rank(job, *communicator));
+        return {};
+      };
+      for (const Status& status : on_ranks(4, body, options)) {
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      for (const auto& mean : means) EXPECT_EQ(mean, means[0]) << spec;
+      ASSERT_EQ(means[0].size(), 2u);
+      for (std::size_t e = 0; e < means[0][1].size(); ++e) {
+        ASSERT_NEAR(means[0][1][e], together.means[1][e], 1e-6) << spec << e;
+      }
+    }
+  }
+}
+
 // One-dimensional tensors grew rows of one element with a scale each: 8 bytes where 4 had been. And
 // tensors that did not fit the last chunk were dropped.
 TEST(Defect, D4_24_OneDimensionalTensorsShrinkOnTheWireAndAllArrive) {

@@ -1,6 +1,6 @@
 // Faults found in other systems' compressors, each as a test that fails where the fault is. Numbers
-// are rows of one table of 25; those of aggregation stand in aggregate_defects.cc (rows 1, 2, 3, 16
-// and 24), and rows 23 in large_tensor_laws.cc.
+// are rows of one table of 25; those of aggregation stand in aggregate_defects.cc (rows 1, 2, 3,
+// 16, 20 and 24), row 23 in large_tensor_laws.cc, rows 15 and 17 in the tests of atomo and loco.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
