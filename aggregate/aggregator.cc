@@ -34,7 +34,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       : options_(std::move(options)),
         plan_(std::move(plan)),
         communicator_(std::move(communicator)),
-        context_{*communicator_, options_.algorithm} {}
+        workers_(options_.threads),
+        context_{*communicator_, options_.algorithm, &workers_} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -160,6 +161,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   AggregatorOptions options_;
   Plan plan_;
   std::unique_ptr<Communicator> communicator_;
+  Workers workers_;  // lent to coders and wire formats
   ExchangeContext context_;
   std::vector<Parameter> parameters_;  // fixed once engine_ is there
   std::unique_ptr<Engine> engine_;     // last: its thread uses all of the above

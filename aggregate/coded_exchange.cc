@@ -11,7 +11,8 @@ namespace {
 
 class CodedExchange final : public BucketExchange {
  public:
-  explicit CodedExchange(std::vector<CodedParameter> coders) : coders_(std::move(coders)) {}
+  CodedExchange(std::vector<CodedParameter> coders, Workers* workers)
+      : coders_(std::move(coders)), workers_(workers) {}
 
   Status open_rounds(const ExchangeContext& context, Path path) {
     for (int round = 0; round < most_rounds(coders_); ++round) {
@@ -27,13 +28,13 @@ class CodedExchange final : public BucketExchange {
   int phases() const override { return static_cast<int>(rounds_.size()); }
 
   Result<std::size_t> encode(int round, std::uint64_t step) override {
-    if (round == 0) GW_TRY(begin_coders(coders_, step));
+    if (round == 0) GW_TRY(begin_coders(coders_, step, workers_));
     return at(round).encode();
   }
   Result<std::optional<Work>> issue(int round) override { return at(round).issue(); }
   Status absorb(int round, std::uint64_t) override {
     GW_TRY(at(round).absorb());
-    return round + 1 == phases() ? finish_coders(coders_) : Status();
+    return round + 1 == phases() ? finish_coders(coders_, workers_) : Status();
   }
   std::vector<NamedTensor> state() override { return coder_state(coders_); }
 
@@ -41,6 +42,7 @@ class CodedExchange final : public BucketExchange {
   RoundExchange& at(int round) { return *rounds_[static_cast<std::size_t>(round)]; }
 
   std::vector<CodedParameter> coders_;
+  Workers* workers_;
   std::vector<std::unique_ptr<RoundExchange>> rounds_;  // lent coders_
 };
 
@@ -49,7 +51,7 @@ class CodedExchange final : public BucketExchange {
 Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContext& context,
                                                             Path path, Members members) {
   GW_ASSIGN(auto coders, open_coders(context, members, path));
-  auto exchange = std::make_unique<CodedExchange>(std::move(coders));
+  auto exchange = std::make_unique<CodedExchange>(std::move(coders), context.workers);
   GW_TRY(exchange->open_rounds(context, path));
   return std::unique_ptr<BucketExchange>(std::move(exchange));
 }

@@ -1,11 +1,13 @@
 #include "aggregate/coder_set.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/text.h"
 #include "compress/error_feedback/feedback.h"
+#include "compress/threaded_format.h"
 
 namespace gradwire {
 namespace {
@@ -27,11 +29,11 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
   coded.parameter = &parameter;
   const bool linear = traits.exchange == Exchange::kAllReduceSum;
   if (path == Path::kGather && linear && traits.elementwise) {
-    GW_ASSIGN(auto format, method.open_slices(shape, where));
+    GW_ASSIGN(auto format, open_slices_on(context.workers, method, shape, where));
     coded.rounds.push_back({RoundKind{}, format->bytes(shape.elems(), 0)});
     coded.coder = make_slice_coder(std::move(format), shape, where);
   } else {
-    GW_ASSIGN(coded.coder, method.open(shape, where));
+    GW_ASSIGN(coded.coder, open_on(context.workers, method, shape, where));
     for (int round = 0; round < traits.rounds; ++round) {
       coded.rounds.push_back({method.round_kind(round, dtype, size),
                               method.max_payload_bytes(shape, dtype, round, size)});
@@ -40,6 +42,23 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
   GW_ASSIGN(coded.coder, make_feedback(std::move(coded.coder), shape, where, parameter.feedback,
                                        parameter.scale));
   return coded;
+}
+
+Status named(const CodedParameter& coded, const Status& status) {
+  return status.ok() ? status : status.with_context("parameter '" + coded.parameter->name + "'");
+}
+
+// Calls do(i) for every coder, on all workers. The first coder's error that has one.
+template <typename Do>
+Status for_all(const std::vector<CodedParameter>& coders, Workers* workers, const Do& one) {
+  if (workers == nullptr) {
+    for (std::size_t i = 0; i < coders.size(); ++i) GW_TRY(one(i));
+    return {};
+  }
+  std::vector<Status> statuses(coders.size());
+  workers->run(coders.size(), [&](std::size_t i, int) { statuses[i] = one(i); });
+  for (const Status& status : statuses) GW_TRY(status);
+  return {};
 }
 
 }  // namespace
@@ -76,20 +95,45 @@ Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room
   return bytes;
 }
 
-Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step) {
-  for (CodedParameter& coded : coders) {
-    const Status status = coded.coder->begin(coded.parameter->grad, step, {});
-    if (!status.ok()) return status.with_context("parameter '" + coded.parameter->name + "'");
+Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,
+                               std::vector<std::size_t>& lengths, Workers* workers) {
+  std::vector<std::size_t> places;
+  std::size_t end = 0;
+  for (const CodedParameter& coded : coders) {
+    const CodedRound* mine = round_of(coded, round);
+    places.push_back(end);
+    end += mine == nullptr ? 0 : mine->bytes;
   }
-  return {};
+  lengths.assign(coders.size(), 0);
+  GW_TRY(for_all(coders, workers, [&](std::size_t i) -> Status {
+    if (round_of(coders[i], round) == nullptr) return {};
+    auto wrote = encode_round(coders[i], round, room.subspan(places[i]));
+    if (!wrote.has_value()) return wrote.error();
+    lengths[i] = wrote.value();
+    return {};
+  }));
+  end = 0;
+  for (std::size_t i = 0; i < coders.size(); ++i) {
+    if (end != places[i] && lengths[i] > 0) {
+      std::memmove(room.data() + end, room.data() + places[i], lengths[i]);
+    }
+    end += lengths[i];
+  }
+  return end;
 }
 
-Status finish_coders(std::vector<CodedParameter>& coders) {
-  for (CodedParameter& coded : coders) {
-    const Status status = coded.coder->finish(coded.parameter->grad, {}, {});
-    if (!status.ok()) return status.with_context("parameter '" + coded.parameter->name + "'");
-  }
-  return {};
+Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers) {
+  return for_all(coders, workers, [&](std::size_t i) {
+    const CodedParameter& coded = coders[i];
+    return named(coded, coded.coder->begin(coded.parameter->grad, step, {}));
+  });
+}
+
+Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers) {
+  return for_all(coders, workers, [&](std::size_t i) {
+    const CodedParameter& coded = coders[i];
+    return named(coded, coded.coder->finish(coded.parameter->grad, {}, {}));
+  });
 }
 
 std::vector<NamedTensor> coder_state(std::vector<CodedParameter>& coders) {

@@ -40,10 +40,17 @@ inline const CodedRound* round_of(const CodedParameter& coded, int round) {
   return r < coded.rounds.size() ? &coded.rounds[r] : nullptr;
 }
 
+// encode_round() of all that have this round, one after another at the front of `room`, which takes
+// the most that each may write; returns the bytes written, `lengths` those of each. Here and below:
+// each coder on whichever of `workers` is free (null: on the caller's thread); the error is that of
+// the first coder that has one.
+Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,
+                               std::vector<std::size_t>& lengths, Workers* workers);
+
 // begin() of all.
-Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step);
+Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers);
 // finish() of all: the means replace the gradients.
-Status finish_coders(std::vector<CodedParameter>& coders);
+Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers);
 
 std::vector<NamedTensor> coder_state(std::vector<CodedParameter>& coders);
 

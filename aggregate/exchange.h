@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aggregate/plan.h"
+#include "base/workers.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -33,7 +34,8 @@ class BucketExchange {
 // Lent to all exchanges of an aggregator, which it outlives.
 struct ExchangeContext {
   Communicator& communicator;
-  std::string algorithm;  // of the dense sums
+  std::string algorithm;       // of the dense sums
+  Workers* workers = nullptr;  // that encode and decode; null: the aggregator's thread alone
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as

@@ -35,20 +35,15 @@ class GatherRound final : public RoundExchange {
 
   Result<std::size_t> encode() override {
     own_.resize(table_bytes() + room_);
-    std::size_t end = table_bytes();
-    for (std::size_t i = 0; i < coders_.size(); ++i) {
-      std::size_t length = 0;
-      if (round_of(coders_[i], round_) != nullptr) {
-        GW_ASSIGN(length, encode_round(coders_[i], round_, ByteSpan(own_).subspan(end)));
-      }
-      if (!fixed_) {
-        const auto told = static_cast<std::uint32_t>(length);
-        std::memcpy(own_.data() + i * kLengthBytes, &told, kLengthBytes);
-      }
-      end += length;
+    const ByteSpan room = ByteSpan(own_).subspan(table_bytes());
+    GW_ASSIGN(const std::size_t wrote,
+              encode_all(coders_, round_, room, lengths_, context_.workers));
+    for (std::size_t i = 0; !fixed_ && i < coders_.size(); ++i) {
+      const auto told = static_cast<std::uint32_t>(lengths_[i]);
+      std::memcpy(own_.data() + i * kLengthBytes, &told, kLengthBytes);
     }
-    own_.resize(end);
-    return end - table_bytes();
+    own_.resize(table_bytes() + wrote);
+    return wrote;
   }
 
   Result<std::optional<Work>> issue() override {
@@ -170,7 +165,8 @@ class GatherRound final : public RoundExchange {
   std::vector<CodedParameter>& coders_;
   int round_;
   bool fixed_ = true;
-  std::size_t room_ = 0;  // for payloads, at most
+  std::size_t room_ = 0;              // for payloads, at most
+  std::vector<std::size_t> lengths_;  // of own payloads, by coder
   // What was sent and received. Coders may look at it until they finish.
   std::vector<std::byte> own_;
   std::vector<std::byte> all_;  // in rank order

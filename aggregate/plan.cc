@@ -15,6 +15,7 @@ namespace {
 
 // Stands for any tensor worth compressing where a rule is judged before its parameters are known.
 constexpr Shape kLargeMatrix = Shape::matrix(1024, 1024);
+constexpr int kMostThreads = 1024;
 
 Status refused(const Rule& rule, const std::string& why) {
   return {Code::kInvalidArgument, "compressor '" + rule.text + "': " + why};
@@ -145,9 +146,9 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   GW_TRY(settle_own_feedback(rule, text.spec.front(), traits));
   GW_ASSIGN(rule.path, asked_path(rule, traits));
   GW_TRY(check_rounding(rule, traits, options.allow_unsafe, warnings));
-  // A pair that fails for a large matrix is refused here already, before any parameter is known.
   GW_TRY(check_traffic(options.traffic, {rule.text, rule.keys, *rule.compressor},
                        options.allow_unsafe, warnings));
+  // A pair that fails for a large matrix is refused here already, before any parameter is known.
   auto verdict =
       check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options.allow_unsafe));
   if (!verdict.has_value()) return verdict.error();
@@ -195,6 +196,10 @@ Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& option
     return Status(Code::kInvalidArgument,
                   format("aggregator: bucket_bytes is %lld (above 0 wanted)",
                          static_cast<long long>(options.bucket_bytes)));
+  }
+  if (options.threads < 1 || options.threads > kMostThreads) {
+    return Status(Code::kInvalidArgument, format("aggregator: threads is %d (1 to %d wanted)",
+                                                 options.threads, kMostThreads));
   }
   GW_ASSIGN(const auto texts, parse_spec_rules(options.compressor));
   Plan plan;

@@ -21,11 +21,7 @@ class ReduceRound final : public RoundExchange {
         lengths_(coders.size()) {}
 
   Result<std::size_t> encode() override {
-    filled_ = 0;
-    for (std::size_t i = 0; i < coders_.size(); ++i) {
-      GW_ASSIGN(lengths_[i], encode_round(coders_[i], round_, buffer_.bytes().subspan(filled_)));
-      filled_ += lengths_[i];
-    }
+    GW_ASSIGN(filled_, encode_all(coders_, round_, buffer_.bytes(), lengths_, context_.workers));
     return filled_;
   }
 

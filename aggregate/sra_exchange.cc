@@ -22,6 +22,7 @@
 #include "aggregate/residual.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "compress/threaded_format.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
 #include "gradwire/schedule.h"
@@ -307,12 +308,14 @@ Result<Part> open_part(const ExchangeContext& context, const Parameter& paramete
   part.parameter = &parameter;
   part.key = hash_name(parameter.name);
   part.vote = !parameter.compressor->traits().mean_is_average_of_own;
-  GW_ASSIGN(part.format, parameter.compressor->open_slices(grad.shape(), {.dtype = grad.dtype(),
-                                                                          .device = grad.device(),
-                                                                          .rank = rank,
-                                                                          .size = size,
-                                                                          .seed = parameter.seed,
-                                                                          .tensor = part.key}));
+  const Compressor::Placement where{.dtype = grad.dtype(),
+                                    .device = grad.device(),
+                                    .rank = rank,
+                                    .size = size,
+                                    .seed = parameter.seed,
+                                    .tensor = part.key};
+  GW_ASSIGN(part.format,
+            open_slices_on(context.workers, *parameter.compressor, grad.shape(), where));
   const Shape own = Shape::vector(piece(grad.elems(), size, rank).size());
   const std::size_t own_bytes = static_cast<std::size_t>(own.elems()) * size_of(grad.dtype());
   GW_ASSIGN(part.acc_buffer, Buffer::allocate(own_bytes));

@@ -13,6 +13,7 @@
 #include "bench/read_pass.h"
 #include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
+#include "compress/threaded_format.h"
 
 namespace gradwire::bench {
 namespace {
@@ -81,16 +82,18 @@ Shape matrix_of(std::int64_t n) {
 }
 
 Result<CodecBench> CodecBench::create(const CodecBenchOptions& options) {
-  if (options.elements < 1 || options.rounds < 1) {
-    return Status(Code::kInvalidArgument,
-                  format("codec bench: %lld elements, %d rounds (at least 1 of each wanted)",
-                         static_cast<long long>(options.elements), options.rounds));
+  if (options.elements < 1 || options.rounds < 1 || options.threads < 1) {
+    return Status(
+        Code::kInvalidArgument,
+        format("codec bench: %lld elements, %d rounds, %d threads (at least 1 of each wanted)",
+               static_cast<long long>(options.elements), options.rounds, options.threads));
   }
   return CodecBench(options);
 }
 
 CodecBench::CodecBench(const CodecBenchOptions& options)
     : options_(options),
+      workers_(std::make_unique<Workers>(options.threads)),
       shape_(matrix_of(options.elements)),
       gradient_(static_cast<std::size_t>(options.elements)),
       decoded_(gradient_.size()) {
@@ -111,11 +114,11 @@ Result<CodecRow> CodecBench::run(const Registry& registry, std::string_view spec
   GW_ASSIGN(const SplitSpec split, split_spec(chain));
   GW_ASSIGN(const auto compressor, registry.make(split.method));
   const Compressor::Placement where{.seed = options_.seed, .tensor = 1};
-  GW_ASSIGN(const auto plain, compressor->open(shape_, where));
+  GW_ASSIGN(const auto plain, open_on(workers_.get(), *compressor, shape_, where));
   const auto verdict = check_pair(*compressor, shape_, {.error_feedback = true});
   std::unique_ptr<Coder> with_feedback;
   if (verdict.has_value()) {
-    GW_ASSIGN(auto inner, compressor->open(shape_, where));
+    GW_ASSIGN(auto inner, open_on(workers_.get(), *compressor, shape_, where));
     GW_ASSIGN(with_feedback, make_ef14(std::move(inner), shape_, where, verdict.value().scale));
   }
   const ConstTensorView gradient(reinterpret_cast<const std::byte*>(gradient_.data()), shape_,
@@ -154,6 +157,7 @@ Result<CodecRow> CodecBench::run(const Registry& registry, std::string_view spec
   row.spec = std::string(spec);
   row.canonical = compressor->spec();
   row.elements = options_.elements;
+  row.threads = options_.threads;
   row.read_gbps = gbps(median(read));
   row.encode_gbps = gbps(median(encode));
   row.decode_gbps = gbps(median(decode));

@@ -1,5 +1,5 @@
-// What a codec costs on one core, beside what reading its input costs, and what it does to Gaussian
-// data.
+// What a codec costs on one core, or on several, beside what reading its input costs, and what it
+// does to Gaussian data.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/workers.h"
 #include "gradwire/registry.h"
 
 namespace gradwire::bench {
@@ -16,6 +17,7 @@ namespace gradwire::bench {
 struct CodecBenchOptions {
   std::int64_t elements = 25'000'000;  // fp32; shaped as a matrix (r, N/r), see matrix_of()
   int rounds = 5;                      // timed ones, after one that is not; the medians count
+  int threads = 1;                     // that encode and decode; one reads
   std::uint64_t seed = 1;
 };
 
@@ -39,10 +41,10 @@ struct CodecRow {
 // (r, n/r), r the largest divisor of n not above its square root. n >= 1.
 Shape matrix_of(std::int64_t n);
 
-// Holds the data, so that many specs share it. One thread; 16 bytes an element and the coder's own.
+// Holds the data, so that many specs share it. 16 bytes an element and the coder's own.
 class CodecBench {
  public:
-  // kInvalidArgument unless elements >= 1 and rounds >= 1.
+  // kInvalidArgument unless elements, rounds and threads are at least 1.
   static Result<CodecBench> create(const CodecBenchOptions& options);
   // The aggregator's keys in `spec` are accepted and make no difference. Errors are the
   // registry's.
@@ -53,6 +55,7 @@ class CodecBench {
   double read_seconds();
 
   CodecBenchOptions options_;
+  std::unique_ptr<Workers> workers_;
   Shape shape_;
   std::vector<float> gradient_;
   std::vector<float> decoded_;

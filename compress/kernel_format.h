@@ -43,6 +43,9 @@ struct KernelAddend {
 //                                                     T own_scale, ByteSpan) const;
 //   template <typename T> Status fold(const SliceKey&, std::span<const KernelAddend<T>>,
 //                                     std::size_t elems, ByteSpan) const;
+// and, where slices may be cut for threads (WireFormat),
+//   std::int64_t seam() const;
+//   std::vector<std::size_t> sections(std::size_t elems) const;    if there are several
 template <typename Kernel>
 concept FeedbackKernel = requires(const Kernel& kernel, const SliceKey& key,
                                   const Corrected<float>& p, float* next, ByteSpan wire) {
@@ -65,6 +68,16 @@ class KernelFormat final : public WireFormat {
 
   std::size_t bytes(std::int64_t elems, int) const override {
     return elems == 0 ? 0 : kernel_.bytes(static_cast<std::size_t>(elems), size_of(dtype_));
+  }
+  std::int64_t seam(int stage) const override {
+    if constexpr (requires { kernel_.seam(); }) return kernel_.seam();
+    return WireFormat::seam(stage);
+  }
+  std::vector<std::size_t> sections(std::int64_t elems, int stage) const override {
+    if constexpr (requires { kernel_.sections(std::size_t{}); }) {
+      return kernel_.sections(static_cast<std::size_t>(elems));
+    }
+    return WireFormat::sections(elems, stage);
   }
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream&) override {

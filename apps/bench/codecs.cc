@@ -70,10 +70,12 @@ Result<int> bench_codecs(const std::vector<std::string>& args) {
   bench::CodecBenchOptions options;
   GW_ASSIGN(auto specs, parse_spec_list(kDefaultSpecs));
   std::int64_t rounds = options.rounds;
+  std::int64_t threads = options.threads;
   std::string json;
   Flags flags("bench codecs",
               "Times encoding (alone and under error feedback) and decoding of Gaussian fp32 "
-              "elements on one core, beside a read-only pass over the same memory. Rates are of "
+              "elements on one core, or on --threads, beside a read-only pass over the same "
+              "memory. Rates are of "
               "fp32 gradient, 10^9 bytes per second, medians.");
   flags.integer("elements", options.elements, {1, 1e10}, "fp32 elements, shaped as a matrix");
   flags.custom(
@@ -84,11 +86,15 @@ Result<int> bench_codecs(const std::vector<std::string>& args) {
       },
       "specs with ; between");
   flags.integer("rounds", rounds, {1, 1000}, "timed repetitions");
+  flags.integer(
+      "threads", threads, {1, 1024},
+      "that encode and decode elementwise methods: the same bits by any number; one reads");
   flags.seed("seed", options.seed, "of the elements");
   flags.text("json", json, "file for result rows, one JSON line each");
   GW_ASSIGN(const auto outcome, flags.parse({args.begin() + 1, args.end()}));
   if (outcome == Flags::Outcome::kHelp) return 0;
   options.rounds = static_cast<int>(rounds);
+  options.threads = static_cast<int>(threads);
   GW_ASSIGN(RowFile file, RowFile::create(json));
   GW_ASSIGN(bench::CodecBench bench, bench::CodecBench::create(options));
   std::printf("%s\n", machine_line().c_str());

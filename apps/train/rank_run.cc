@@ -36,6 +36,7 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   DataParallelOptions p;
   p.aggregator.compressor = o.compressor;
   p.aggregator.bucket_bytes = o.bucket_bytes;
+  p.aggregator.threads = static_cast<int>(o.threads);
   p.aggregator.seed = o.seed;
   p.aggregator.algorithm = dense_algorithm(o);
   p.aggregator.allow_unsafe = o.allow_unsafe;

@@ -62,6 +62,8 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
   flags.integer("inproc", o.inproc, {1, 64}, "so many ranks as threads of this process",
                 "as the launcher says, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "gradient bytes that travel together");
+  flags.integer("threads", o.threads, {1, 1024},
+                "of each rank that encode and decode: the same bits by any number");
   flags.number("deadline", o.deadline, {0.1, 86400}, "seconds that one operation may take",
                shortest(o.deadline) + ", or what gradwire run says");
   flags.text("flight", o.flight, "folder for what each rank did last, should the job fail",

@@ -31,6 +31,7 @@ struct TrainOptions {
   std::string compressor = "none";
   std::string algorithm = "auto";
   std::int64_t bucket_bytes = 4 << 20;
+  std::int64_t threads = 1;
   bool allow_unsafe = false;
   std::int64_t accumulate = 1;  // micro-batches of one rank
   std::int64_t inproc = 0;      // ranks as threads; 0: the launcher decides

@@ -17,6 +17,7 @@ class CastFormat final : public WireFormat {
   std::size_t bytes(std::int64_t elems, int) const override {
     return static_cast<std::size_t>(elems) * kHalfBytes;
   }
+  std::int64_t seam(int) const override { return 1; }
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream&) override {
     GW_TRY(check_tensor("cast: src", src, src.elems(), dtype_));

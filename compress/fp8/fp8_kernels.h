@@ -15,6 +15,7 @@ struct Fp8Kernel {
   std::size_t bytes(std::size_t elems, std::size_t) const {
     return 4 * group_count(elems, group) + elems;
   }
+  std::int64_t seam() const { return static_cast<std::int64_t>(group); }
   // Never fails.
   template <typename T>
   Status encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const;

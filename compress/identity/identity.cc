@@ -14,6 +14,7 @@ class IdentityFormat final : public WireFormat {
   std::size_t bytes(std::int64_t elems, int) const override {
     return static_cast<std::size_t>(elems) * size_of(dtype_);
   }
+  std::int64_t seam(int) const override { return 1; }
   Result<std::size_t> pack(ConstTensorView src, const Slice&, ByteSpan wire,
                            const Stream& stream) override {
     GW_TRY(check_tensor("none: src", src, src.elems(), dtype_));

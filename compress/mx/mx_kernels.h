@@ -18,6 +18,7 @@ struct MxKernel {
   std::size_t bytes(std::size_t elems, std::size_t) const {
     return group_count(elems, kMxBlock) + code_bytes(elems, bits);
   }
+  static std::int64_t seam() { return kMxBlock; }
   // Never fails.
   template <typename T>
   Status encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const;

@@ -19,6 +19,7 @@ struct OnebitKernel {
     return whole * group_bytes(group_of(elems), element_bytes) +
            (rest == 0 ? 0 : group_bytes(rest, element_bytes));
   }
+  std::int64_t seam() const { return static_cast<std::int64_t>(group); }
   // kInvalidArgument for elements that are not finite.
   template <typename T>
   Status encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,14 @@ class QsgdFormat final : public WireFormat {
 
   std::size_t bytes(std::int64_t elems, int) const override {
     return qsgd_bytes(grid_, static_cast<std::size_t>(elems));
+  }
+  std::int64_t seam(int) const override {
+    return std::lcm(static_cast<std::int64_t>(grid_.bucket), std::int64_t{8});
+  }
+  std::vector<std::size_t> sections(std::int64_t elems, int) const override {
+    const auto count = static_cast<std::size_t>(elems);
+    const std::size_t norms = sizeof(float) * ((count + grid_.bucket - 1) / grid_.bucket);
+    return {norms, qsgd_bytes(grid_, count) - norms};
   }
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream&) override {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
@@ -23,6 +25,13 @@ class ScaledSignFormat final : public WireFormat {
   std::size_t bytes(std::int64_t elems, int) const override {
     const auto count = static_cast<std::size_t>(elems);
     return buckets(count) * sizeof(T) + divide_up(count, 8);
+  }
+  std::int64_t seam(int) const override {
+    return std::lcm(static_cast<std::int64_t>(bucket_), std::int64_t{8});  // 0: one bucket
+  }
+  std::vector<std::size_t> sections(std::int64_t elems, int) const override {
+    const auto count = static_cast<std::size_t>(elems);
+    return {buckets(count) * sizeof(T), divide_up(count, 8)};
   }
 
   Result<std::size_t> pack(ConstTensorView src, const Slice&, ByteSpan wire,

@@ -29,6 +29,7 @@ class VoteFormat final : public WireFormat {
   std::size_t bytes(std::int64_t elems, int stage) const override {
     return divide_up(elems, stage == 0 ? 8 : 4);
   }
+  std::int64_t seam(int) const override { return 8; }
 
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream&) override {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "base/elements.h"
 #include "compress/contract.h"
@@ -20,6 +21,16 @@ class ZeroSignFormat final : public WireFormat {
 
   std::size_t bytes(std::int64_t elems, int stage) const override {
     return stage == 0 ? signum_bytes(static_cast<std::size_t>(elems)) : votes_->bytes(elems, stage);
+  }
+
+  // Whole bytes of blocks' bits.
+  std::int64_t seam(int stage) const override {
+    return stage == 0 ? std::int64_t{8} * kSignumBlock : votes_->seam(stage);
+  }
+  std::vector<std::size_t> sections(std::int64_t elems, int stage) const override {
+    if (stage != 0) return votes_->sections(elems, stage);
+    const std::size_t zeros = signum_zero_bytes(static_cast<std::size_t>(elems));
+    return {zeros, bytes(elems, 0) - zeros};
   }
 
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,

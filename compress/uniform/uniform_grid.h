@@ -61,6 +61,8 @@ struct UniformKernel {
     return buckets * uniform_head_bytes(grid, element_bytes) +
            (elems * static_cast<std::size_t>(grid.bits) + 7) / 8;
   }
+  // A multiple of 8: parts begin at a byte.
+  std::int64_t seam() const { return static_cast<std::int64_t>(grid.bucket); }
   // Never fails.
   template <typename T>
   Status encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -56,6 +57,17 @@ class WireFormat {
                         const Stream& stream) = 0;
   virtual Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
                             const Stream& stream) = 0;
+
+  // Where a slice may be cut so that several threads pack it, or unpack it, part by part: at
+  // multiples of seam() elements from its first. Each section of the whole's payload is then the
+  // parts' one after another, and values and residuals are the same bits. 0: nowhere. With
+  // Exchange::kAllGather it also says that Compressor::open()'s payload is the slice of the whole
+  // tensor, gathered and averaged.
+  virtual std::int64_t seam(int /*stage*/) const { return 0; }
+  // The lengths in bytes of a payload's sections, in order; they add up to bytes().
+  virtual std::vector<std::size_t> sections(std::int64_t elems, int stage) const {
+    return {bytes(elems, stage)};
+  }
 
   // Whether pack_with_feedback() is offered: pack() of src + residual that also writes next, in one
   // pass over memory. The residual's and next's elements are src's. kInvalidArgument, naming the

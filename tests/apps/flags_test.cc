@@ -28,8 +28,8 @@ std::string error_of(const std::vector<std::string>& args) {
 TEST(Flags, ValuesArrive) {
   TrainOptions o;
   EXPECT_EQ(error_of({"--steps", "0", "--batch=96", "--lr", "1e-3", "--hidden", "32,16", "--model",
-                      "mlp", "--bucket-bytes", "64K", "--allow-unsafe", "--lr-schedule",
-                      "step:0.5:0.25", "--compressor", "*.bias=none;*=cast:bf16"},
+                      "mlp", "--bucket-bytes", "64K", "--threads", "3", "--allow-unsafe",
+                      "--lr-schedule", "step:0.5:0.25", "--compressor", "*.bias=none;*=cast:bf16"},
                      o),
             "ok");
   EXPECT_EQ(o.steps, 0);
@@ -37,6 +37,7 @@ TEST(Flags, ValuesArrive) {
   EXPECT_EQ(o.lr, 1e-3);
   EXPECT_EQ(o.hidden, (std::vector<std::int64_t>{32, 16}));
   EXPECT_EQ(o.bucket_bytes, 65536);
+  EXPECT_EQ(o.threads, 3);
   EXPECT_TRUE(o.allow_unsafe);
   EXPECT_EQ(o.lr_schedule.fraction, 0.5);
   EXPECT_EQ(o.lr_schedule.factor, 0.25);

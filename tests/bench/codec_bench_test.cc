@@ -42,6 +42,22 @@ TEST(CodecBench, RowsHoldWhatTheMethodsPromise) {
   EXPECT_FALSE(bench.value().run(registry, "nothing").has_value());
 }
 
+TEST(CodecBench, ThreadsChangeNeitherBitsNorError) {
+  auto one = CodecBench::create({.elements = 300'000, .rounds = 1});
+  auto three = CodecBench::create({.elements = 300'000, .rounds = 1, .threads = 3});
+  ASSERT_TRUE(one.has_value() && three.has_value());
+  const Registry registry = Registry::builtin();
+  for (const std::string_view spec : {"qsgd:bits=4", "topk:ratio=0.01", "none"}) {
+    const auto a = one.value().run(registry, spec);
+    const auto b = three.value().run(registry, spec);
+    ASSERT_TRUE(a.has_value() && b.has_value());
+    EXPECT_EQ(b.value().threads, 3);
+    EXPECT_EQ(a.value().bits_per_element, b.value().bits_per_element);
+    EXPECT_EQ(a.value().nmse, b.value().nmse);
+  }
+  EXPECT_EQ(CodecBench::create({.threads = 0}).error().code(), Code::kInvalidArgument);
+}
+
 TEST(CodecBench, NeedsElements) {
   EXPECT_EQ(CodecBench::create({.elements = 0}).error().code(), Code::kInvalidArgument);
 }

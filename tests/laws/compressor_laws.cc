@@ -23,7 +23,7 @@ void CompressorLaws::SetUp() {
 std::vector<CompressorSubject> subjects(const Registry& registry,
                                         const std::vector<CompressorCase>& cases) {
   GW_CHECK(edge_laws_are_linked() && hostile_laws_are_linked() && slice_laws_are_linked() &&
-           state_laws_are_linked());
+           state_laws_are_linked() && thread_laws_are_linked());
   const auto shared = std::make_shared<const Registry>(registry);
   std::vector<CompressorSubject> all;
   for (const CompressorCase& one : cases) {

@@ -19,6 +19,7 @@ bool edge_laws_are_linked();
 bool hostile_laws_are_linked();
 bool slice_laws_are_linked();
 bool state_laws_are_linked();
+bool thread_laws_are_linked();
 
 // Kinds of gradients: Gaussian, heavy tails, one spike over small values, constant magnitude.
 inline constexpr int kDataKinds = 4;

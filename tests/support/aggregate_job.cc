@@ -111,6 +111,7 @@ class JobRank {
     options.seed = job_.seed;
     options.algorithm = job_.algorithm;
     options.allow_unsafe = job_.allow_unsafe;
+    options.threads = job_.threads;
     const Registry registry = job_.registry ? job_.registry(rank_) : Registry::builtin();
     GW_ASSIGN(aggregator_, Aggregator::create(communicator_, registry, options));
     for (std::size_t i = 0; i < job_.tensors.size(); ++i) {

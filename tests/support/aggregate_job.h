@@ -33,6 +33,7 @@ struct Job {
   std::int64_t bucket_bytes = 4 << 20;
   std::string algorithm = "canonical";
   bool allow_unsafe = false;
+  int threads = 1;
   bool permute = true;      // ready() in another order on every rank and step
   bool contiguous = false;  // gradients one after another in memory
   int restart_after = 0;    // so many steps, then everything is built anew from state(); 0: never

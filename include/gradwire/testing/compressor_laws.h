@@ -55,7 +55,8 @@ std::vector<CompressorSubject> large_subjects(const Registry& registry,
 std::string name_of(const ::testing::TestParamInfo<CompressorSubject>& info);
 
 // Payloads' size, error bound, unbiasedness, linearity and average, agreement of ranks, error
-// feedback that loses nothing, saved state, hostile and non-finite input, slices, specs.
+// feedback that loses nothing, saved state, hostile and non-finite input, slices, threads,
+// specs.
 class CompressorLaws : public ::testing::TestWithParam<CompressorSubject> {
  protected:
   // Fails, naming the registry's reason, if it makes nothing of the spec.
