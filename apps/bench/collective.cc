@@ -74,7 +74,10 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
                 "as the launcher says");
   flags.integer("inproc", f.inproc, {1, 64}, "so many ranks as threads instead of processes",
                 "none");
-  flags.bytes("min", f.bench.min_bytes, {1}, "smallest size in bytes (K, M, G: powers of 1024)");
+  flags.bytes(
+      "min", f.bench.min_bytes, {1},
+      "smallest size in bytes (K, M, G: powers of 1024); sizes are rounded down to a number of "
+      "elements that the ranks divide");
   flags.bytes("max", f.bench.max_bytes, {1}, "largest size in bytes");
   flags.number("factor", f.bench.factor, {1.01, 1e6}, "from one size to the next");
   flags.choice("type", f.dtype, names_of(kTypes), "of the elements");
@@ -98,7 +101,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
                "tensors in the caller's memory, or in gradwire's own");
   flags.choice("waiting", f.waiting, names_of(kWaitings),
                "what ranks do while they wait for others");
-  flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600}, "timed per size, about");
+  flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600},
+               "timed per size, about; never more than 2000 operations");
   flags.number("deadline", f.deadline, {0.1, 86400}, "seconds that one operation may take",
                "15, or what gradwire run says");
   flags.text("json", f.json, "file for result rows, one JSON line each");

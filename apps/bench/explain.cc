@@ -109,7 +109,8 @@ std::string explanation(Communicator& communicator, const bench::CollectiveBench
       text += format(" %*s%s", static_cast<int>(std::max<std::size_t>(name.size(), 9)),
                      time.c_str(), name == chosen.value() ? "*" : " ");
     }
-    text += "\n";
+    const bool is_listed = std::ranges::find(algorithms, chosen.value()) != algorithms.end();
+    text += is_listed ? "\n" : "  " + std::string(chosen.value()) + "* (no prediction)\n";
   }
   return text;
 }
