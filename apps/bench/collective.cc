@@ -263,10 +263,15 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
     return launch_ranks(f, words);
   }
   if (launch.size == 1) return bench_threads(std::move(f));
-  if (f.inproc > 0 || (f.ranks > 0 && f.ranks != launch.size)) {
+  if (f.inproc > 0) {
+    return Status(Code::kInvalidArgument, "bench: --inproc in one of the " +
+                                              std::to_string(launch.size) + " processes of " +
+                                              launch.source + " (a single process wanted)");
+  }
+  if (f.ranks > 0 && f.ranks != launch.size) {
     return Status(Code::kInvalidArgument, "bench: another number of ranks than the launcher's (" +
-                                              std::to_string(std::max(f.ranks, f.inproc)) +
-                                              " seen; " + std::to_string(launch.size) + " from " +
+                                              std::to_string(f.ranks) + " seen; " +
+                                              std::to_string(launch.size) + " from " +
                                               launch.source + " wanted)");
   }
   GW_ASSIGN(const Log log, make_log(f.log_level, launch.rank));
