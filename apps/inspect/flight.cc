@@ -126,7 +126,18 @@ std::optional<std::string> accused(const Files& files) {
   return std::nullopt;
 }
 
+// A rank whose launcher has died gives up, and others then take it for lost.
+std::optional<std::string> launcher(const Files& files) {
+  std::set<int> orphans;
+  for (const auto& [rank, file] : files) {
+    if (file.message.starts_with("the launcher has died")) orphans.insert(rank);
+  }
+  if (orphans.empty()) return std::nullopt;
+  return "the launcher has died, noticed by " + listed(orphans);
+}
+
 std::string culprit(const Files& files) {
+  if (const auto text = launcher(files)) return *text;
   if (const auto text = disagreement(files)) return *text;
   if (const auto text = accused(files)) return *text;
   if (const auto text = laggards(files)) return *text;
