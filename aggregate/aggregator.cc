@@ -7,8 +7,10 @@
 
 #include "aggregate/engine.h"
 #include "aggregate/exchange.h"
+#include "aggregate/node_groups.h"
 #include "aggregate/plan.h"
 #include "aggregate/reshard.h"
+#include "aggregate/reshard_outer.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -30,12 +32,14 @@ Status check_gradient(const std::string& name, const TensorView& grad) {
 
 class BucketAggregator final : public Aggregator, private ParameterSizes {
  public:
-  BucketAggregator(std::unique_ptr<Communicator> communicator, AggregatorOptions options, Plan plan)
+  BucketAggregator(std::unique_ptr<Communicator> communicator, std::unique_ptr<NodeGroups> nodes,
+                   AggregatorOptions options, Plan plan)
       : options_(std::move(options)),
         plan_(std::move(plan)),
         communicator_(std::move(communicator)),
+        nodes_(std::move(nodes)),
         workers_(options_.threads),
-        context_{*communicator_, options_.algorithm, &workers_} {}
+        context_{*communicator_, options_.algorithm, &workers_, options_.form, nodes_.get()} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -89,6 +93,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
     GW_TRY(between_steps("load_state()"));
+    GW_TRY(check_levels(by_old_rank));
     return reshard_state(engine_->state(), by_old_rank, communicator_->rank(),
                          communicator_->size(), *this);
   }
@@ -108,8 +113,27 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
               format("aggregator: a %s of %g (a finite number %s wanted)", what, value,
                      kind == ScaleKind::kLossScale ? "above 0" : "of 0 or more")};
     }
+    if (options_.form == AggregateForm::kAllGather) {
+      return {Code::kInvalidArgument, std::string("aggregator: a ") + what +
+                                          " for the form kAllGather, whose tensors are no "
+                                          "gradients; tell the aggregator of the gradients alone"};
+    }
     GW_TRY(between_steps(what));
     return engine_->follow(kind, value);
+  }
+
+  // What was left over between nodes has nowhere to go where there is nothing between them.
+  Status check_levels(std::span<const std::vector<NamedTensor>> by_old_rank) const {
+    if (nodes_ != nullptr && nodes_->nodes > 1) return {};
+    for (const std::vector<NamedTensor>& entries : by_old_rank) {
+      for (const NamedTensor& entry : entries) {
+        if (!is_outer_state(entry.name)) continue;
+        return {Code::kInvalidArgument, "state '" + entry.name +
+                                            "' is of a level between nodes, which this aggregator "
+                                            "lacks (one node, or no inner= in its rules)"};
+      }
+    }
+    return {};
   }
 
   // Ends registration: buckets, coders and the thread come to be.
@@ -119,8 +143,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       return {Code::kInvalidArgument, "aggregator: no parameter was added"};
     }
     std::vector<Bucket> buckets;
-    for (BucketPlan& plan :
-         plan_buckets(parameters_, options_.bucket_bytes, communicator_->size())) {
+    for (BucketPlan& plan : plan_buckets(parameters_, options_.bucket_bytes, communicator_->size(),
+                                         nodes_ == nullptr ? 1 : nodes_->nodes)) {
       Members members;
       for (const int index : plan.parameters) {
         members.push_back(&parameters_[static_cast<std::size_t>(index)]);
@@ -133,17 +157,17 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       bucket.plan = std::move(plan);
       buckets.push_back(std::move(bucket));
     }
-    engine_ =
-        std::make_unique<Engine>(*communicator_, std::move(buckets), parameters_, fingerprint());
+    engine_ = std::make_unique<Engine>(context_, std::move(buckets), parameters_, fingerprint());
     return {};
   }
 
   // Whatever must be equal on all ranks for their exchanges to fit together.
   std::uint64_t fingerprint() const {
-    std::string text = std::string(to_string(options_.traffic)) + "\n" + options_.compressor +
-                       "\n" + options_.algorithm +
-                       format("\n%lld\n%llu\n", static_cast<long long>(options_.bucket_bytes),
-                              static_cast<unsigned long long>(options_.seed));
+    std::string text =
+        std::string(to_string(options_.traffic)) + "\n" + options_.compressor + "\n" +
+        options_.algorithm +
+        format("\n%lld\n%llu\n%d\n", static_cast<long long>(options_.bucket_bytes),
+               static_cast<unsigned long long>(options_.seed), static_cast<int>(options_.form));
     for (const Parameter& parameter : parameters_) {
       text += parameter.name + to_string(parameter.grad.shape()) +
               std::string(to_string(parameter.grad.dtype())) + "\n";
@@ -161,7 +185,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   AggregatorOptions options_;
   Plan plan_;
   std::unique_ptr<Communicator> communicator_;
-  Workers workers_;  // lent to coders and wire formats
+  std::unique_ptr<NodeGroups> nodes_;  // null unless a rule has two levels
+  Workers workers_;                    // lent to coders and wire formats
   ExchangeContext context_;
   std::vector<Parameter> parameters_;  // fixed once engine_ is there
   std::unique_ptr<Engine> engine_;     // last: its thread uses all of the above
@@ -169,12 +194,31 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
 }  // namespace
 
+int phases_of(Path path, const Members& members) {
+  if (path == Path::kDense) return 1;
+  if (path == Path::kSra) return 2;
+  if (path == Path::kOkTopk) return kOkTopkPhases;
+  int most = 0;
+  for (const Parameter* member : members) {
+    most = std::max(most, member->compressor->traits().rounds);
+  }
+  return most;
+}
+
 Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
                                                       Members members) {
+  if (context.form != AggregateForm::kAllReduce) {
+    return path == Path::kDense ? make_dense_shards(context, std::move(members))
+                                : make_packed_shards(context, members);
+  }
+  if (path != Path::kDense && members.front()->inner != nullptr) {
+    return make_two_level_exchange(context, path, members);
+  }
   switch (path) {
     case Path::kDense: return make_dense_exchange(context, std::move(members));
     case Path::kSum:
     case Path::kGather: return make_coded_exchange(context, path, std::move(members));
+    case Path::kOkTopk: return make_oktopk_exchange(context, members);
     case Path::kSra: return make_sra_exchange(context, std::move(members));
   }
   return Status(Code::kInternal, "aggregator: no such path");
@@ -185,8 +229,18 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicato
                                                        AggregatorOptions options) {
   GW_ASSIGN(Plan plan, read_plan(registry, options));
   GW_ASSIGN(auto own, communicator.split(0, communicator.rank()));
-  return std::unique_ptr<Aggregator>(
-      std::make_unique<BucketAggregator>(std::move(own), std::move(options), std::move(plan)));
+  std::unique_ptr<NodeGroups> nodes;
+  const auto on_two_levels = [](const Rule& rule) { return rule.inner != nullptr; };
+  if (std::any_of(plan.rules.begin(), plan.rules.end(), on_two_levels)) {
+    GW_ASSIGN(nodes, split_nodes(*own));
+    if (!nodes->known) {
+      plan.warnings.push_back(
+          "inner: nobody knows which ranks share a node, so that every rank counts as one and all "
+          "traffic is compressed; set CommunicatorOptions::node_of, or meet by a Rendezvous");
+    }
+  }
+  return std::unique_ptr<Aggregator>(std::make_unique<BucketAggregator>(
+      std::move(own), std::move(nodes), std::move(options), std::move(plan)));
 }
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "aggregate/node_groups.h"
 #include "aggregate/replica_check.h"
 #include "base/elements.h"
 #include "base/text.h"
@@ -15,7 +16,7 @@ constexpr double kPatienceSeconds = 0.2;
 
 Status cancelled() { return {Code::kCancelled, "the aggregator ended in the middle of a step"}; }
 
-AggregateStats bytes_of_one_step(const Communicator& communicator,
+AggregateStats bytes_of_one_step(const ExchangeContext& context,
                                  std::span<const Parameter> parameters) {
   AggregateStats bytes;
   for (const DType dtype : {DType::kF32, DType::kF64}) {
@@ -23,7 +24,8 @@ AggregateStats bytes_of_one_step(const Communicator& communicator,
     for (const Parameter& parameter : parameters) {
       if (parameter.grad.dtype() == dtype) elems += parameter.grad.elems();
     }
-    const auto sent = ring_elems_sent(elems, communicator.rank(), communicator.size());
+    const auto sent = ring_elems_sent(elems, context.communicator.rank(),
+                                      context.communicator.size(), context.form);
     bytes.gradient_bytes += static_cast<std::uint64_t>(elems) * size_of(dtype);
     bytes.dense_ring_bytes += static_cast<std::uint64_t>(sent) * size_of(dtype);
   }
@@ -32,14 +34,15 @@ AggregateStats bytes_of_one_step(const Communicator& communicator,
 
 }  // namespace
 
-Engine::Engine(Communicator& communicator, std::vector<Bucket> buckets,
+Engine::Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
                std::span<const Parameter> parameters, std::uint64_t fingerprint)
-    : communicator_(communicator),
+    : communicator_(context.communicator),
+      nodes_(context.nodes),
       buckets_(std::move(buckets)),
       parameters_(parameters),
       fingerprint_(fingerprint),
       bucket_of_(parameters.size()),
-      per_step_(bytes_of_one_step(communicator, parameters)),
+      per_step_(bytes_of_one_step(context, parameters)),
       handed_over_(parameters.size(), false),
       missing_total_(static_cast<int>(parameters.size())) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -195,7 +198,7 @@ Status Engine::run_one_step() {
   stats_.gradient_bytes += per_step_.gradient_bytes;
   stats_.dense_ring_bytes += per_step_.dense_ring_bytes;
   stats_.payload_bytes += cost.payload_bytes;
-  stats_.wire_bytes = communicator_.bytes_sent();
+  stats_.wire_bytes = communicator_.bytes_sent() + (nodes_ == nullptr ? 0 : nodes_->bytes_sent());
   stats_.encode_seconds += cost.encode_seconds;
   stats_.exchange_seconds += cost.exchange_seconds;
   stats_.decode_seconds += cost.decode_seconds;

@@ -31,9 +31,9 @@ struct Bucket {
 // variable between them.
 class Engine final : private StepSource {
  public:
-  // `parameters` and `communicator` outlive the engine. `fingerprint` are hashes of what all ranks
+  // `parameters` and `context` outlive the engine. `fingerprint` are hashes of what all ranks
   // must agree on, compared once, before the first exchange.
-  Engine(Communicator& communicator, std::vector<Bucket> buckets,
+  Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
          std::span<const Parameter> parameters, std::uint64_t fingerprint);
   // Ends the thread; in the middle of a step this finishes the communicator.
   ~Engine() override;
@@ -63,6 +63,7 @@ class Engine final : private StepSource {
   Status wait(Work& work) override;
 
   Communicator& communicator_;
+  const NodeGroups* nodes_;
   std::vector<Bucket> buckets_;
   std::span<const Parameter> parameters_;
   std::uint64_t fingerprint_;

@@ -31,11 +31,15 @@ class BucketExchange {
   virtual std::vector<NamedTensor> state() { return {}; }
 };
 
+struct NodeGroups;
+
 // Lent to all exchanges of an aggregator, which it outlives.
 struct ExchangeContext {
   Communicator& communicator;
   std::string algorithm;       // of the dense sums
   Workers* workers = nullptr;  // that encode and decode; null: the aggregator's thread alone
+  AggregateForm form = AggregateForm::kAllReduce;
+  const NodeGroups* nodes = nullptr;  // where a parameter travels on two levels
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as
@@ -49,7 +53,21 @@ Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContex
                                                             Path path, Members members);
 Result<std::unique_ptr<BucketExchange>> make_sra_exchange(const ExchangeContext& context,
                                                           Members members);
-// By path.
+// context.form is a sharded one.
+Result<std::unique_ptr<BucketExchange>> make_dense_shards(const ExchangeContext& context,
+                                                          Members members);
+Result<std::unique_ptr<BucketExchange>> make_packed_shards(const ExchangeContext& context,
+                                                           const Members& members);
+// Of members whose `inner` is not null.
+Result<std::unique_ptr<BucketExchange>> make_two_level_exchange(const ExchangeContext& context,
+                                                                Path path, const Members& members);
+// Of sparse members: Path::kOkTopk.
+Result<std::unique_ptr<BucketExchange>> make_oktopk_exchange(const ExchangeContext& context,
+                                                             const Members& members);
+inline constexpr int kOkTopkPhases = 9;
+// phases() of an exchange over all of `members`, on one level.
+int phases_of(Path path, const Members& members);
+// By form, levels and path.
 Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
                                                       Members members);
 

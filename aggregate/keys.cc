@@ -11,17 +11,18 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array<std::string_view, 12> kKeys{
-    "ef",      "ef_scale",  "ef_storage", "ef_eta",       "ef_beta", "ef_reset", "ef_rescale_lr",
-    "combine", "min_elems", "dense_1d",   "warmup_steps", "seed"};
+constexpr std::array<std::string_view, 13> kKeys{
+    "ef",      "ef_scale", "ef_storage", "ef_eta",   "ef_beta",      "ef_reset", "ef_rescale_lr",
+    "combine", "inner",    "min_elems",  "dense_1d", "warmup_steps", "seed"};
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Result<Combine> read_combine(const SpecReader& reader) {
   GW_ASSIGN(const std::string text,
-            reader.choice("combine", "auto", {"auto", "sum", "gather", "sra"}));
+            reader.choice("combine", "auto", {"auto", "sum", "gather", "sra", "oktopk"}));
   if (text == "sum") return Combine::kSum;
   if (text == "gather") return Combine::kGather;
   if (text == "sra") return Combine::kSra;
+  if (text == "oktopk") return Combine::kOkTopk;
   return Combine::kAuto;
 }
 
@@ -99,6 +100,9 @@ Result<AggregatorKeys> read_keys(const Spec& spec) {
   GW_ASSIGN(keys.scale_feedback, read_switch(reader, "ef_scale", "auto", "none"));
   keys.scale_feedback = !keys.scale_feedback;
   GW_ASSIGN(keys.combine, read_combine(reader));
+  for (const auto& [key, value] : spec.params) {
+    if (key == "inner") keys.inner = value;
+  }
   GW_ASSIGN(keys.min_elems, reader.integer("min_elems", keys.min_elems, 0, kMost));
   GW_ASSIGN(keys.dense_1d, reader.boolean("dense_1d", keys.dense_1d));
   GW_ASSIGN(keys.warmup_steps, reader.integer("warmup_steps", keys.warmup_steps, 0, kMost));
@@ -117,6 +121,7 @@ std::string_view to_string(Combine combine) {
     case Combine::kSum: return "sum";
     case Combine::kGather: return "gather";
     case Combine::kSra: return "sra";
+    case Combine::kOkTopk: return "oktopk";
   }
   return "?";
 }
@@ -129,7 +134,8 @@ bool is_aggregator_key(std::string_view key) {
 }
 
 std::string_view aggregator_key_list() {
-  return "ef, ef_scale, combine, min_elems, dense_1d, warmup_steps, seed, ef_storage, ef_eta, "
+  return "ef, ef_scale, combine, inner, min_elems, dense_1d, warmup_steps, seed, ef_storage, "
+         "ef_eta, "
          "ef_beta, ef_reset, ef_rescale_lr";
 }
 

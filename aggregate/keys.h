@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "compress/error_feedback/feedback.h"
@@ -12,8 +13,8 @@
 namespace gradwire {
 
 // How the payloads of a parameter are combined over ranks.
-enum class Combine : std::uint8_t { kAuto, kSum, kGather, kSra };
-std::string_view to_string(Combine combine);  // "auto", "sum", "gather", "sra"
+enum class Combine : std::uint8_t { kAuto, kSum, kGather, kSra, kOkTopk };
+std::string_view to_string(Combine combine);  // "auto", "sum", "gather", "sra", "oktopk"
 
 // Meanings and defaults: aggregator.h.
 struct AggregatorKeys {
@@ -21,6 +22,7 @@ struct AggregatorKeys {
   FeedbackOptions feedback;     // ef, ef_storage, ef_eta, ef_beta, ef_reset, ef_rescale_lr
   bool scale_feedback = true;   // ef_scale=auto
   Combine combine = Combine::kAuto;
+  std::string inner = {};  // a spec; empty: one level
   std::int64_t min_elems = 1024;
   bool dense_1d = true;
   std::int64_t warmup_steps = 0;

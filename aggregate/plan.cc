@@ -47,21 +47,37 @@ bool survives_second_encoding(const Rule& rule, const Traits& traits) {
          rule.compressor->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
 }
 
-// The owner of a chunk keeps a residual of what it encodes again, at full precision and whole; the
-// other kinds of feedback have none to keep there.
-bool takes_sra(const FeedbackOptions& feedback) {
-  return feedback.kind == FeedbackKind::kEf14 && feedback.storage == ResidualStorage::kFull;
-}
-
 Path automatic_path(const Rule& rule, const Traits& traits) {
   const bool linear = traits.exchange == Exchange::kAllReduceSum;
   const bool lossy_cast = linear && traits.elementwise && traits.payload_dtype != DType::kF32;
-  const bool one_encoding = rule.keys.error_feedback && !takes_sra(rule.keys.feedback);
-  if (lossy_cast && rule.keys.error_feedback) return one_encoding ? Path::kGather : Path::kSra;
+  if (lossy_cast && rule.keys.error_feedback) return Path::kSra;
   if (linear) return Path::kSum;
-  if (one_encoding) return Path::kGather;
   const bool vote = !traits.mean_is_average_of_own;
   return vote || !survives_second_encoding(rule, traits) ? Path::kGather : Path::kSra;
+}
+
+// Pairs of index and value, whose sums are chosen from once more.
+Result<Path> pairs_path(const Rule& rule, const Traits& traits) {
+  const auto no = [&rule](const char* why) {
+    return refused(rule, std::string("combine=oktopk ") + why);
+  };
+  if (!traits.sparse || traits.exchange != Exchange::kAllGather || traits.rounds != 1) {
+    return no(
+        "adds up pairs of index and value, which this method does not choose for itself; "
+        "write topk or threshold, or leave combine out");
+  }
+  if (traits.lossless)
+    return no("leaves out small sums, which is not lossless; write combine=gather");
+  if (traits.own_feedback) {
+    return no(
+        "leaves out sums that a method which keeps its rest by itself takes for sent; write "
+        "combine=gather");
+  }
+  const std::string spec = rule.compressor->spec();
+  if (spec.find('|') != std::string::npos || spec.find("index=") != std::string::npos) {
+    return no("sends indices and sums as they are; write it without a second stage and index=");
+  }
+  return Path::kOkTopk;
 }
 
 Result<Path> asked_path(const Rule& rule, const Traits& traits) {
@@ -74,12 +90,8 @@ Result<Path> asked_path(const Rule& rule, const Traits& traits) {
                      "combine=sum adds payloads in the network, and this method's do not add up; "
                      "write combine=gather" +
                          std::string(traits.elementwise ? " or combine=sra" : ""));
+    case Combine::kOkTopk: return pairs_path(rule, traits);
     case Combine::kSra: break;
-  }
-  if (rule.keys.error_feedback && !takes_sra(rule.keys.feedback)) {
-    return refused(rule,
-                   "combine=sra encodes sums a second time, for which only ef=ef14 with "
-                   "ef_storage=fp32 keeps a residual; write combine=gather or ef=ef14");
   }
   if (traits.elementwise) return Path::kSra;
   return refused(
@@ -88,6 +100,71 @@ Result<Path> asked_path(const Rule& rule, const Traits& traits) {
       "element; write combine=" +
           std::string(traits.exchange == Exchange::kAllReduceSum ? "sum or combine=gather"
                                                                  : "gather"));
+}
+
+// Sharded results are packed for, or by, the one rank that owns them.
+Result<Path> sharded_path(const Rule& rule, const Traits& traits, AggregateForm form) {
+  const bool gathers = form == AggregateForm::kAllGather;
+  const std::string name = gathers ? "the form kAllGather" : "the form kReduceScatter";
+  if (rule.keys.combine != Combine::kAuto) {
+    return refused(rule, "combine says how a mean reaches all ranks, and " + name +
+                             " has one way; write it without combine");
+  }
+  if (rule.compressor->spec() == "none") return Path::kDense;
+  if (!traits.elementwise) {
+    return refused(rule, name +
+                             " packs one shard per rank, and this method does not work element by "
+                             "element; write one that does (cast, fp8, qsgd, minmax, signsgd), "
+                             "or none");
+  }
+  if (!gathers) return Path::kSra;
+  if (!traits.mean_is_average_of_own) {
+    return refused(rule, name +
+                             " has one voice per element, whose vote would be its sign; write a "
+                             "method that keeps sizes, as signsgd or qsgd");
+  }
+  if (rule.keys.feedback.kind == FeedbackKind::kEf21Sgdm) {
+    return refused(
+        rule, "ef21_sgdm averages gradients over steps, and " + name + " has none; write ef=ef21");
+  }
+  if (rule.keys.feedback.rescale_lr) {
+    return refused(rule, name +
+                             " has no learning rate that a residual could follow; write it "
+                             "without ef_rescale_lr");
+  }
+  return Path::kSra;
+}
+
+// What travels inside a node, which must be as good as a sum: no residual sees it.
+Result<std::shared_ptr<const Compressor>> read_inner(const Registry& registry, const Rule& rule,
+                                                     AggregateForm form) {
+  if (form != AggregateForm::kAllReduce) {
+    return refused(rule,
+                   "inner is a level of a mean for all ranks, which sharded forms do not "
+                   "make; write it without inner");
+  }
+  if (rule.compressor->spec() == "none") {
+    return refused(rule,
+                   "inner stands beside what is compressed between nodes, and none is not; "
+                   "write it without inner");
+  }
+  auto made = registry.make(std::string_view(rule.keys.inner));
+  if (!made.has_value()) return made.error().with_context("inner=" + rule.keys.inner);
+  std::shared_ptr<const Compressor> inner = std::move(made).value();
+  if (inner->spec() == "none") return inner;
+  const Traits traits = inner->traits();
+  const bool sums = traits.elementwise && traits.mean_is_average_of_own &&
+                    inner->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
+  if (!sums) {
+    return refused(rule, "inner=" + rule.keys.inner +
+                             " does not work element by element, or forgets how large elements "
+                             "are; write inner=none, or a cast or quantiser");
+  }
+  if (rule.keys.error_feedback) {
+    return refused(rule, "error feedback cannot see what inner=" + rule.keys.inner +
+                             " rounds inside a node; write inner=none, or leave ef out");
+  }
+  return inner;
 }
 
 // What addition in a 16-bit payload rounds away reaches no residual.
@@ -144,7 +221,12 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   GW_ASSIGN(rule.compressor, registry.make(split.method));
   const Traits traits = rule.compressor->traits();
   GW_TRY(settle_own_feedback(rule, text.spec.front(), traits));
-  GW_ASSIGN(rule.path, asked_path(rule, traits));
+  GW_ASSIGN(rule.path, options.form == AggregateForm::kAllReduce
+                           ? asked_path(rule, traits)
+                           : sharded_path(rule, traits, options.form));
+  if (!rule.keys.inner.empty()) {
+    GW_ASSIGN(rule.inner, read_inner(registry, rule, options.form));
+  }
   GW_TRY(check_rounding(rule, traits, options.allow_unsafe, warnings));
   GW_TRY(check_traffic(options.traffic, {rule.text, rule.keys, *rule.compressor},
                        options.allow_unsafe, warnings));
@@ -186,6 +268,7 @@ std::string_view to_string(Path path) {
     case Path::kDense: return "dense";
     case Path::kSum: return "sum";
     case Path::kGather: return "gather";
+    case Path::kOkTopk: return "oktopk";
     case Path::kSra: return "sra";
   }
   return "?";
@@ -236,9 +319,11 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
                       .warmup_steps = 0,
                       .error_feedback = false,
                       .feedback = {},
-                      .scale = 1};
+                      .scale = 1,
+                      .inner = nullptr};
   if (travels_dense(*rule, grad.shape())) return parameter;
   parameter.path = rule->path;
+  parameter.inner = rule->inner;
   parameter.warmup_steps = rule->keys.warmup_steps;
   parameter.error_feedback = rule->keys.error_feedback;
   parameter.feedback = rule->keys.feedback;
@@ -261,8 +346,8 @@ std::vector<RoundKind> rounds_of(const Parameter& parameter, int size) {
 }
 
 std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
-                                     std::int64_t bucket_bytes, int size) {
-  using Key = std::tuple<Path, std::int64_t, DType, std::vector<RoundKind>>;
+                                     std::int64_t bucket_bytes, int size, int nodes) {
+  using Key = std::tuple<Path, std::string, std::int64_t, DType, std::vector<RoundKind>>;
   struct Open {
     Key key;
     BucketPlan bucket;
@@ -273,8 +358,10 @@ std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
   for (auto i = static_cast<int>(parameters.size()) - 1; i >= 0; --i) {
     const Parameter& parameter = parameters[static_cast<std::size_t>(i)];
     const bool adds_up = parameter.path == Path::kSum;
-    const Key key{parameter.path, parameter.warmup_steps, parameter.grad.dtype(),
-                  adds_up ? rounds_of(parameter, size) : std::vector<RoundKind>()};
+    const bool levels = parameter.inner != nullptr;
+    const Key key{parameter.path, levels ? parameter.inner->spec() : "", parameter.warmup_steps,
+                  parameter.grad.dtype(),
+                  adds_up ? rounds_of(parameter, levels ? nodes : size) : std::vector<RoundKind>()};
     auto place =
         std::find_if(open.begin(), open.end(), [&key](const Open& o) { return o.key == key; });
     if (place == open.end()) {
@@ -298,10 +385,13 @@ std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
   return full;
 }
 
-std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size) {
+std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size, AggregateForm form) {
   if (size == 1) return 0;
   // The reduce-scatter half keeps back this rank's piece, the all-gather half the one after that.
-  return 2 * elems - piece(elems, size, rank).size() - piece(elems, size, (rank + 1) % size).size();
+  const std::int64_t scattered = elems - piece(elems, size, rank).size();
+  const std::int64_t gathered = elems - piece(elems, size, (rank + 1) % size).size();
+  return (form == AggregateForm::kAllGather ? 0 : scattered) +
+         (form == AggregateForm::kReduceScatter ? 0 : gathered);
 }
 
 }  // namespace gradwire

@@ -23,7 +23,8 @@ enum class Path : std::uint8_t {
   kDense,   // all-reduce of the gradient itself
   kSum,     // payloads combine in the network, round by round as the method claims
   kGather,  // all-gather of payloads
-  kSra,     // scatter, reduce, all-gather of packed chunks
+  kOkTopk,  // pairs of index and value, added up and chosen from by regions
+  kSra,     // scatter, reduce, all-gather of packed shards; of sharded forms the half that they are
 };
 std::string_view to_string(Path path);
 
@@ -34,6 +35,7 @@ struct Rule {
   std::string text;  // its spec in canonical form, the aggregator's keys included
   AggregatorKeys keys;
   std::shared_ptr<const Compressor> compressor = nullptr;
+  std::shared_ptr<const Compressor> inner = nullptr;  // inside a node; null: one level
   Path path = Path::kDense;
   std::uint64_t seed = 0;
 };
@@ -59,6 +61,12 @@ struct Parameter {
   bool error_feedback = false;
   FeedbackOptions feedback = {};
   double scale = 1;  // what error feedback multiplies into each message: 1 or 1 / (1 + omega)
+  std::shared_ptr<const Compressor> inner = nullptr;  // what travels inside a node, where the
+                                                      // others speak of what travels between nodes
+  // Who owns shards, in sharded exchanges: the first so many ranks (0: all), or one rank
+  // everything.
+  int owners = 0;
+  int owner = -1;
 };
 
 // The first rule whose pattern and sizes match decides. May add to plan.warnings (pairs whose fate
@@ -66,8 +74,8 @@ struct Parameter {
 Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, std::string name,
                                  TensorView grad);
 
-// Parameters that travel in one exchange: equal path, element type and warm-up, and under kSum
-// equal rounds.
+// Parameters that travel in one exchange: equal path, levels, element type and warm-up, and under
+// kSum equal rounds.
 struct BucketPlan {
   Path path = Path::kDense;
   std::int64_t warmup_steps = 0;
@@ -76,15 +84,17 @@ struct BucketPlan {
 
 // Fills buckets from the last parameter to the first, at most `bucket_bytes` of gradient each (a
 // larger parameter is a bucket of its own). In the order in which backward completes them: by their
-// lowest parameter, descending. `size`: the number of ranks, which may decide a round's kind.
+// lowest parameter, descending. `size`: the number of ranks, which may decide a round's kind;
+// `nodes`: that of nodes, for parameters on two levels.
 std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
-                                     std::int64_t bucket_bytes, int size);
+                                     std::int64_t bucket_bytes, int size, int nodes = 1);
 
 // How each of a parameter's rounds travels under kSum.
 std::vector<RoundKind> rounds_of(const Parameter& parameter, int size);
 
-// What a ring all-reduce of `elems` elements sends from `rank` of `size`, in elements: every piece
-// but one in each of its two halves.
-std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size);
+// What a ring all-reduce of `elems` elements, or the half of it that `form` is, sends from `rank`
+// of `size`, in elements: every piece but one in each of its two halves.
+std::int64_t ring_elems_sent(std::int64_t elems, int rank, int size,
+                             AggregateForm form = AggregateForm::kAllReduce);
 
 }  // namespace gradwire

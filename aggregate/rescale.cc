@@ -13,11 +13,13 @@ namespace gradwire {
 namespace {
 
 bool is_residual(std::string_view tail) {
-  return tail == ".error" || tail == ".error.scale" || tail == ".error2";
+  return tail == ".error" || tail == ".error.scale" || tail == ".error2" || tail == ".error2.scale";
 }
 
 // Is the entry, named by what follows its parameter's name, one that `kind` is about?
 bool follows(const Parameter& parameter, std::string_view tail, ScaleKind kind) {
+  constexpr std::string_view kOuter = ".outer";
+  if (tail.starts_with(kOuter)) tail.remove_prefix(kOuter.size());
   if (kind == ScaleKind::kLearningRate) {
     return parameter.feedback.rescale_lr && (is_residual(tail) || tail == ".coder.residual");
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "aggregate/reshard_outer.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/error_feedback/ef21.h"
@@ -15,7 +16,11 @@ namespace {
 
 constexpr std::string_view kError = ".error";
 constexpr std::string_view kError2 = ".error2";
-constexpr std::string_view kScales = ".error.scale";
+constexpr std::string_view kScales[] = {".error.scale", ".error2.scale",
+                                        ".shard_error.scale"};  // of int8 elements
+constexpr auto kBlock = static_cast<std::int64_t>(kResidualBlock);
+// Of the shard that a rank owns: cut anew for other ranks.
+constexpr std::string_view kOwned[] = {kError2, ".shard_error", ".ef21.average"};
 constexpr std::string_view kResidual = ".coder.residual";
 constexpr std::string_view kAveraged[] = {".ef21.h", ".ef21.v", kError};
 
@@ -23,18 +28,12 @@ bool ends_with(std::string_view text, std::string_view tail) {
   return text.size() >= tail.size() && text.substr(text.size() - tail.size()) == tail;
 }
 
-double at(ConstTensorView tensor, std::int64_t i) {
-  const auto index = static_cast<std::size_t>(i);
-  return tensor.dtype() == DType::kF64 ? elements<double>(tensor)[index]
-                                       : static_cast<double>(elements<float>(tensor)[index]);
-}
-void put(TensorView tensor, std::int64_t i, double value) {
-  const auto index = static_cast<std::size_t>(i);
-  if (tensor.dtype() == DType::kF64) {
-    elements<double>(tensor)[index] = value;
-  } else {
-    elements<float>(tensor)[index] = static_cast<float>(value);
+// Which of `tails` the name ends with; "" for none.
+std::string_view tail_of(std::string_view name, std::span<const std::string_view> tails) {
+  for (const std::string_view tail : tails) {
+    if (ends_with(name, tail)) return tail;
   }
+  return {};
 }
 
 class Reshard {
@@ -45,10 +44,11 @@ class Reshard {
 
   // Checks, and copies only when `write`.
   Status carry(const NamedTensor& own, bool write) const {
+    if (is_outer_state(own.name)) return carry_outer_state(own, own_, old_, rank_, size_, write);
     if (same_size()) return copy(own, rank_, write);
-    if (ends_with(own.name, kError2)) return recut(own, write);
+    if (!tail_of(own.name, kScales).empty()) return {};  // carried with what it scales
+    if (!tail_of(own.name, kOwned).empty()) return recut(own, write);
     if (is_average(own.name)) return average(own, write);
-    if (ends_with(own.name, kScales)) return present(own);  // written with what it scales
     return copy(own, 0, write);
   }
 
@@ -81,16 +81,7 @@ class Reshard {
 
   static bool is_average(std::string_view name) {
     if (name.find(kResidual) != std::string_view::npos) return true;
-    return std::any_of(std::begin(kAveraged), std::end(kAveraged),
-                       [name](std::string_view tail) { return ends_with(name, tail); });
-  }
-
-  Status present(const NamedTensor& own) const {
-    for (int r = 0; r < old_size(); ++r) {
-      const auto found = find(r, own, own.tensor.elems());
-      if (!found.has_value()) return found.error();
-    }
-    return {};
+    return !tail_of(name, kAveraged).empty();
   }
 
   // What holds the scales of int8 elements; anything for other types.
@@ -116,20 +107,29 @@ class Reshard {
     return {};
   }
 
+  // What the old owners of this rank's elements kept, one after another.
   Status recut(const NamedTensor& own, bool write) const {
     const std::string_view name = own.name;
-    const std::int64_t elems = sizes_.elems_of(name.substr(0, name.size() - kError2.size()));
+    const std::string_view tail = tail_of(name, kOwned);
+    const std::int64_t elems = sizes_.elems_of(name.substr(0, name.size() - tail.size()));
     const Range mine = piece(elems, size_, rank_);
-    const double factor = static_cast<double>(size_) / old_size();
+    // Residuals of a sum grow with its addends.
+    const double factor = tail == kError2 ? static_cast<double>(size_) / old_size() : 1;
+    const NamedTensor* scales = scales_of(own);
+    std::vector<double> values(static_cast<std::size_t>(mine.size()));
     for (int r = 0; r < old_size(); ++r) {
       const Range theirs = piece(elems, old_size(), r);
+      const std::int64_t blocks = (theirs.size() + kBlock - 1) / kBlock;
       GW_ASSIGN(const ConstTensorView source, find(r, own, theirs.size()));
-      if (!write) continue;
+      GW_ASSIGN(const ConstTensorView factors,
+                find(r, *scales, scales == &own ? theirs.size() : blocks));
       for (std::int64_t i = std::max(mine.begin, theirs.begin); i < std::min(mine.end, theirs.end);
            ++i) {
-        put(own.tensor, i - mine.begin, at(source, i - theirs.begin) * factor);
+        values[static_cast<std::size_t>(i - mine.begin)] =
+            stored_value(source, factors, static_cast<std::size_t>(i - theirs.begin)) * factor;
       }
     }
+    if (write) put_stored_values(values, own.tensor, scales->tensor);
     return {};
   }
 
@@ -150,6 +150,9 @@ Status reshard_state(std::span<const NamedTensor> own,
     for (const NamedTensor& entry : entries) {
       bool known = false;
       for (const NamedTensor& mine : own) known = known || mine.name == entry.name;
+      // Of what other ranks own this one may have nothing.
+      known =
+          known || (is_outer_state(entry.name) && sizes.elems_of(outer_parameter(entry.name)) > 0);
       if (!known) {
         return {Code::kInvalidArgument, "state '" + entry.name +
                                             "' belongs to no parameter and method of this "

@@ -15,9 +15,11 @@ namespace gradwire {
 //   "<parameter>.error"        (1/n) sum over the n old ranks: the average residual stays
 //   "<parameter>.error2"       the old ranks' chunks joined, cut for n' ranks, times n'/n: the
 //                              residual is in units of the sum, which has n' addends from now on
-//   "<parameter>.ef21.h", ".ef21.v"  likewise; ".ef21.mean" is equal on all ranks
-//   kBF16 and kI8 residuals    decoded, averaged, rounded to nearest; ".error.scale" goes with them
+//   "<parameter>.ef21.h", ".ef21.v"  as ".error"; ".ef21.mean" is equal on all ranks
+//   "<parameter>.ef21.average", ".shard_error"  joined and cut anew as ".error2", not multiplied
+//   kBF16 and kI8 residuals    decoded, carried over, rounded to nearest; their ".scale" goes along
 //   "<parameter>.coder.residual*"  as ".error": what a method with a feedback loop of its own keeps
+//   "<parameter>.outer.*"      as reshard_outer.h says
 //   anything else              equal on all ranks; from old rank 0
 // `elems_of(parameter)` gives a parameter's number of elements. kInvalidArgument names the tensor
 // that is missing, superfluous, or of another shape or type; `own` is then as it was.

@@ -21,15 +21,24 @@ namespace gradwire {
 
 // Since construction, on this rank.
 struct AggregateStats {
-  std::uint64_t gradient_bytes = 0;  // the gradients as given
-  std::uint64_t dense_ring_bytes =
-      0;                            // what a ring all-reduce of them would have sent from this rank
-  std::uint64_t payload_bytes = 0;  // what encode() or pack() produced
-  std::uint64_t wire_bytes = 0;     // message bytes that the aggregator's communicator sent
-  double encode_seconds = 0;        // in coders, before the exchange (aggregator thread)
-  double exchange_seconds = 0;      // waiting for exchanges (aggregator thread)
-  double decode_seconds = 0;        // in coders, after the exchange (aggregator thread)
-  double exposed_seconds = 0;       // what finish() made its caller wait
+  std::uint64_t gradient_bytes = 0;    // the gradients as given
+  std::uint64_t dense_ring_bytes = 0;  // what a ring all-reduce of them, or the half of it that the
+                                       // form is, would have sent from this rank
+  std::uint64_t payload_bytes = 0;     // what encode() or pack() produced
+  std::uint64_t wire_bytes = 0;        // message bytes that the aggregator's communicator sent
+  double encode_seconds = 0;           // in coders, before the exchange (aggregator thread)
+  double exchange_seconds = 0;         // waiting for exchanges (aggregator thread)
+  double decode_seconds = 0;           // in coders, after the exchange (aggregator thread)
+  double exposed_seconds = 0;          // what finish() made its caller wait
+};
+
+// What finish() leaves in the tensors. Rank r's shard of a tensor of n elements is the
+// piece(n, size, r) of schedule.h.
+enum class AggregateForm : std::uint8_t {
+  kAllReduce,      // the mean over ranks, on all of them
+  kReduceScatter,  // sharded training: the mean in the rank's own shard; the rest is unspecified
+  kAllGather,      // parameters or updates: rank r's shard of rank r's tensor in every rank's, as
+                   // its payload decodes on all ranks, r included
 };
 
 // The aggregator's keys in a spec's first stage, taken out before the registry sees it:
@@ -45,10 +54,17 @@ struct AggregateStats {
 //   ef_reset=1024        of loco: steps after which the residual is dropped; 0: never
 //   ef_rescale_lr=false  of ef14, loco and dgc: the residual follows set_learning_rate()
 //   ef_scale=auto|none   divide by 1+omega where error feedback over an unbiased method needs it
-//   combine=auto|sum|gather|sra
+//   combine=auto|sum|gather|sra|oktopk
 //                        auto: sum for linear methods, else sra for elementwise ones that keep how
 //                        large their input was, else gather; a majority vote takes gather, a cast
-//                        with ef takes sra
+//                        with ef takes sra. sra keeps a second residual (of ef21: a second
+//                        running mean) where sums are encoded again. oktopk, for
+//                        sparse methods: pairs are added up by owners of regions, who keep as many
+//                        sums of a tensor as the rank that chose most of it did
+//   inner=SPEC           two levels: the spec is of what travels between nodes
+//                        (CommunicatorOptions::node_of), SPEC of what travels inside one: none
+//                        (exact), or an elementwise method that "name:value" can say (cast:bf16),
+//                        without error feedback
 //   min_elems=1024       smaller tensors travel dense
 //   dense_1d=true        1-d tensors travel dense. Methods that keep momentum by themselves (dgc)
 //                        have min_elems=0 and dense_1d=false, and take no warmup_steps
@@ -68,6 +84,9 @@ inline constexpr std::size_t kTrafficClasses = 6;
 // "gradients", "parameters", "activations", "activation_gradients", "optimizer", "statistics".
 std::string_view to_string(TrafficClass traffic);
 
+// Sharded forms pack a shard at a time: specs are "none" or elementwise methods, without `combine`.
+// kAllGather takes no votes, ef21_sgdm or ef_rescale_lr; under ef21 it sends what the others'
+// copies lack, and its tensors have no learning rate or loss scale to follow.
 struct AggregatorOptions {
   std::string compressor =
       "none";  // a spec, or rules by name and size: "*.bias=none; *@..64K=none; *=topk:ratio=0.01"
@@ -79,6 +98,7 @@ struct AggregatorOptions {
   TrafficClass traffic = TrafficClass::kGradients;  // create() refuses what it cannot take
   int threads = 1;  // that encode and decode, the aggregator's own included: the same bits by any
                     // number
+  AggregateForm form = AggregateForm::kAllReduce;
 };
 
 // Of a class: a spec or rules, and the algorithm of its dense sums.
@@ -131,8 +151,8 @@ class Aggregator {
   virtual Status add(std::string name, TensorView grad) = 0;
   // Gradient `index` (order of add) is final for this step; hands over and returns at once.
   virtual Status ready(int index, const Stream& stream = {}) = 0;
-  // Waits until every added gradient holds the mean over ranks. Ends the step. All must have been
-  // ready.
+  // Waits until every added gradient holds the mean over ranks, or what the form says. Ends the
+  // step. All must have been ready.
   virtual Status finish(const Stream& stream = {}) = 0;
   // What lies outside and the state must follow. All three: between steps only, alike on all ranks,
   // ending registration; kInvalidArgument otherwise or for a value that is not finite or below 0.
@@ -153,8 +173,8 @@ class Aggregator {
   virtual AggregateStats stats() const = 0;
   // Warnings of create() and the first step: fragile or scaled pairs; for logs and reports.
   virtual std::vector<std::string> warnings() const = 0;
-  // "<parameter>.error", "<parameter>.error.scale", "<parameter>.error2",
-  // "<parameter>.ef21.<name>",
+  // "<parameter>.error", "<parameter>.error2", "<parameter>.shard_error", each with a ".scale"
+  // where it is stored as int8, "<parameter>.ef21.<name>",
   // "<parameter>.coder.<name>", "aggregator.step" (the number of finished steps, which keys the
   // random draws) and "aggregator.scales" (the last learning rate and loss scale, 0 where there was
   // none). Between steps only (else empty); ends registration. Views are valid until the next

@@ -111,6 +111,38 @@ TEST(WireBytes, UnderSraAreTheClosedForm) {
   EXPECT_EQ(wire, static_cast<std::uint64_t>(total));
 }
 
+// The halves: the others' shards packed, or (n - 1) times one's own. Dense shards of 4 bytes an
+// element likewise.
+TEST(WireBytes, OfShardedFormsAreTheClosedForms) {
+  const auto packed = [](std::int64_t m) { return (m * 4 + 7) / 8 + 4 * ((m + 63) / 64); };
+  const auto dense = [](std::int64_t m) { return 4 * m; };
+  const std::vector<std::int64_t> shard{334, 334, 333};  // of 1001
+  for (const bool compressed : {true, false}) {
+    const auto bytes = [&](std::int64_t m) { return compressed ? packed(m) : dense(m); };
+    for (const AggregateForm form : {AggregateForm::kReduceScatter, AggregateForm::kAllGather}) {
+      Job job;
+      job.compressor = compressed ? "qsgd:bits=4,bucket=64,min_elems=0" : "none";
+      job.form = form;
+      job.tensors = {{"w", Shape::matrix(1, 1001)}};
+      job.ranks = 3;
+      job.steps = 2;
+      job.algorithm = "ring";
+      const JobOutcome outcome = run_job(job);
+      ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+      std::int64_t wanted = 0;
+      std::uint64_t wire = 0;
+      std::uint64_t ring = 0;
+      for (std::size_t r = 0; r < 3; ++r) {
+        wanted += 2 * bytes(shard[r]);  // packed twice for others, or sent to two
+        wire += outcome.stats_of_last_step[r].wire_bytes;
+        ring += outcome.stats_of_last_step[r].dense_ring_bytes;
+      }
+      EXPECT_EQ(wire, static_cast<std::uint64_t>(wanted));
+      EXPECT_EQ(ring, 2u * 4 * 1001);
+    }
+  }
+}
+
 TEST(Seconds, AreCountedWhereTheyPass) {
   const JobOutcome outcome = run("topk:ratio=0.01,ef=ef14", 2, 2, mlp());
   EXPECT_GT(outcome.stats[0].encode_seconds, 0);

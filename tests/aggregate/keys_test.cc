@@ -89,7 +89,8 @@ TEST(Keys, BadValuesAreRefusedByName) {
   };
   EXPECT_THAT(refusal("none:ef=ef99"),
               HasSubstr("key 'ef' is 'ef99' (one of none, ef14, ef21, ef21_sgdm, loco wanted)"));
-  EXPECT_THAT(refusal("none:combine=ring"), HasSubstr("one of auto, sum, gather, sra wanted"));
+  EXPECT_THAT(refusal("none:combine=ring"),
+              HasSubstr("one of auto, sum, gather, sra, oktopk wanted"));
   EXPECT_THAT(refusal("none:min_elems=-1"), HasSubstr("key 'min_elems' is '-1'"));
   EXPECT_THAT(refusal("none:dense_1d=yes"), HasSubstr("true or false wanted"));
   EXPECT_THAT(refusal("none:warmup_steps=1.5"), HasSubstr("key 'warmup_steps' is '1.5'"));

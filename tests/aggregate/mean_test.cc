@@ -102,6 +102,34 @@ TEST(Mean, ScaledSignUnderSraASecondStep) {
   EXPECT_THAT(outcome.state[1].at("w.error2"), ElementsAre(3.5F, -3.5F));
 }
 
+TEST(Mean, ScaledSignUnderSraWithResidualsThatForgetHalf) {
+  const JobOutcome outcome = average(
+      "signsgd:bucket=tensor,min_elems=0,combine=sra,ef=loco,ef_storage=fp32,ef_beta=0.5", kTwo, 2);
+  EXPECT_THAT(outcome.means[0], ElementsAre(0.75F, 0.75F, 1.75F, -1.75F));
+  // Residuals are half of ef14's: rank 0 keeps (0, 0, -0.25, -0.25), the owners (0.75, -0.75) and
+  // (-1, -1). Rank 0 sends (2.75, -4.25) as +-3.5.
+  // Owner 0 adds (3, 0) + (0.75, -0.75), sends +-2.25: kept half of (0.75, -0.75) + (1.5, 1.5).
+  // Owner 1 adds (1.5, -5.5) + (-1, -1), sends +-3.5: kept half of (-1, -1) + (-3, -3).
+  EXPECT_THAT(outcome.means[1], ElementsAre(1.125F, -1.125F, 1.75F, -1.75F));
+  EXPECT_THAT(outcome.state[0].at("w.error"), ElementsAre(0, 0, -0.5F, -0.5F));
+  EXPECT_THAT(outcome.state[0].at("w.error2"), ElementsAre(1.125F, 0.375F));
+  EXPECT_THAT(outcome.state[1].at("w.error2"), ElementsAre(-2, -2));
+}
+
+TEST(Mean, ScaledSignUnderSraByDifferencesBothWays) {
+  const JobOutcome outcome =
+      average("signsgd:bucket=tensor,min_elems=0,combine=sra,ef=ef21", kTwo, 2);
+  EXPECT_THAT(outcome.means[0], ElementsAre(0.75F, 0.75F, 1.75F, -1.75F));
+  // Rank 0 is believed to hold (3.5, -3.5) behind its own chunk and sends what lacks, (-0.5, -0.5).
+  // Owner 0 keeps the average (1.5, 0), of which the results lack (0.75, -0.75).
+  // Owner 1 keeps (0.75, -2.75) + (-0.25, -0.25); the results lack (-1.25, -1.25).
+  EXPECT_THAT(outcome.means[1], ElementsAre(1.5F, 0, 0.5F, -3));
+  EXPECT_THAT(outcome.state[0].at("w.ef21.h"), ElementsAre(1, -2, 3, -4));
+  EXPECT_THAT(outcome.state[0].at("w.ef21.average"), ElementsAre(1.5F, 0));
+  EXPECT_THAT(outcome.state[1].at("w.ef21.average"), ElementsAre(0.5F, -3));
+  EXPECT_THAT(outcome.state[1].at("w.ef21.mean"), ElementsAre(1.5F, 0, 0.5F, -3));
+}
+
 TEST(Mean, AVoteIsTheSameGatheredAndUnderSra) {
   for (const std::string combine : {"gather", "sra"}) {
     const std::string spec = "signsgd:vote=majority,min_elems=0,combine=" + combine;

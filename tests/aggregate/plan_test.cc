@@ -61,6 +61,15 @@ TEST(Plan, TheModeAskedForIsTakenWhereLegal) {
   EXPECT_THAT(refusal("signsgd:combine=sum"), HasSubstr("or combine=sra"));
 }
 
+TEST(Plan, PairsAreForSparseMethodsThatLeaveTheirRestToOthers) {
+  EXPECT_EQ(path_of("topk:k=9,combine=oktopk"), Path::kOkTopk);
+  EXPECT_EQ(path_of("topk:k=9,combine=oktopk,ef=ef21"), Path::kOkTopk);
+  EXPECT_THAT(refusal("qsgd:bits=4,combine=oktopk"), HasSubstr("write topk"));
+  EXPECT_THAT(refusal("powersgd:rank=1,combine=oktopk"), HasSubstr("write topk"));
+  EXPECT_THAT(refusal("topk:k=9,combine=oktopk|qsgd:bits=4"), HasSubstr("without a second stage"));
+  EXPECT_THAT(refusal("topk:k=9,index=gaps,combine=oktopk"), HasSubstr("without a second stage"));
+}
+
 TEST(Plan, SixteenBitSumsAndErrorFeedbackDoNotMix) {
   EXPECT_THAT(refusal("cast:bf16,ef=ef14,combine=sum"), HasSubstr("write combine=sra"));
   AggregatorOptions options;
@@ -72,12 +81,14 @@ TEST(Plan, SixteenBitSumsAndErrorFeedbackDoNotMix) {
               ElementsAre(HasSubstr("run because unsafe pairs are allowed")));
 }
 
-TEST(Plan, FeedbackWithoutASecondResidualTravelsInOneEncoding) {
-  for (const std::string ef : {"ef=ef21", "ef=ef21_sgdm", "ef=loco", "ef=ef14,ef_storage=bf16"}) {
-    EXPECT_EQ(path_of("qsgd:bits=4," + ef), Path::kGather) << ef;
-    EXPECT_EQ(path_of("cast:bf16," + ef), Path::kGather) << ef;
+TEST(Plan, EveryKindOfFeedbackStandsWhereSumsAreEncodedAgain) {
+  for (const std::string ef : {"ef=ef14", "ef=ef21", "ef=ef21_sgdm", "ef=loco",
+                               "ef=ef14,ef_storage=bf16", "ef=ef14,ef_storage=int8"}) {
+    EXPECT_EQ(path_of("qsgd:bits=4," + ef), Path::kSra) << ef;
+    EXPECT_EQ(path_of("cast:bf16," + ef), Path::kSra) << ef;
+    EXPECT_EQ(path_of("qsgd:bits=4,combine=gather," + ef), Path::kGather) << ef;
     EXPECT_EQ(path_of("powersgd:rank=1," + ef), Path::kSum) << ef;
-    EXPECT_THAT(refusal("qsgd:bits=4,combine=sra," + ef), HasSubstr("write combine=gather"));
+    EXPECT_THAT(refusal("topk:k=9,combine=sra," + ef), HasSubstr("write combine=gather"));
     EXPECT_THAT(refusal("cast:bf16,combine=sum," + ef), HasSubstr("write combine="));
   }
 }

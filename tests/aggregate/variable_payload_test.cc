@@ -72,7 +72,7 @@ class ThresholdCoder final : public Coder {
 class Threshold final : public Compressor {
  public:
   explicit Threshold(std::size_t most) : most_(most) {}
-  std::string spec() const override { return "threshold"; }
+  std::string spec() const override { return "above"; }
   Traits traits() const override { return {.fixed_payload = false}; }
   ErrorBound bound(const Shape&) const override { return {ErrorBound::Kind::kContraction, 0}; }
   std::size_t max_payload_bytes(const Shape& shape, DType, int, int) const override {
@@ -82,7 +82,7 @@ class Threshold final : public Compressor {
     return std::unique_ptr<Coder>(std::make_unique<ThresholdCoder>(shape.elems(), where.size));
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
-    return Status(Code::kUnsupported, "threshold is not elementwise");
+    return Status(Code::kUnsupported, "above is not elementwise");
   }
 
  private:
@@ -96,14 +96,14 @@ Result<std::unique_ptr<Compressor>> make_threshold(const Spec&) {
 
 Registry with_threshold(Registry::Factory factory) {
   Registry registry = Registry::builtin();
-  EXPECT_TRUE(registry.add({"threshold", "large elements", "", {}, factory}).ok());
+  EXPECT_TRUE(registry.add({"above", "large elements", "", {}, factory}).ok());
   return registry;
 }
 
 // Two tensors of four; rank 1 has something to send in the second only.
 Job threshold_job() {
   Job job;
-  job.compressor = "threshold:min_elems=0,ef=ef14";
+  job.compressor = "above:min_elems=0,ef=ef14";
   job.tensors = {{"a", Shape::matrix(2, 2)}, {"b", Shape::matrix(2, 2)}};
   job.ranks = 2;
   job.steps = 2;

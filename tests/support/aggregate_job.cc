@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "compress/error_feedback/stored_residual.h"
 #include "gradwire/schedule.h"
 
 namespace gradwire::testing {
@@ -23,15 +25,6 @@ std::int64_t elems_of(const Job& job) {
   for (const JobTensor& tensor : job.tensors) elems += tensor.shape.elems();
   return elems;
 }
-
-// Bytes of a state() that outlive the aggregator.
-struct SavedTensor {
-  std::string name;
-  Shape shape;
-  DType dtype;
-  std::vector<std::byte> bytes;
-};
-using Saved = std::vector<SavedTensor>;
 
 Saved save(Aggregator& aggregator) {
   Saved saved;
@@ -77,7 +70,7 @@ class JobRank {
 
   Status run() {
     GW_TRY(build());
-    if (!job_.start.empty()) GW_TRY(load_start());
+    if (!job_.start.empty() || !job_.start_saved.empty()) GW_TRY(load_start());
     for (int step = 0; step < job_.steps; ++step) {
       if (step > 0 && step == job_.restart_after) GW_TRY(restart());
       before_last = aggregator_->stats();
@@ -85,7 +78,8 @@ class JobRank {
     }
     stats = aggregator_->stats();
     warnings = aggregator_->warnings();
-    state = floats(save(*aggregator_));
+    saved = save(*aggregator_);
+    state = floats(saved);
     return {};
   }
 
@@ -95,6 +89,7 @@ class JobRank {
   std::vector<Flat> means;
   std::vector<double> sum_of_own;
   State state;
+  Saved saved;
   AggregateStats stats, before_last;
   std::vector<std::string> warnings;
 
@@ -112,6 +107,7 @@ class JobRank {
     options.algorithm = job_.algorithm;
     options.allow_unsafe = job_.allow_unsafe;
     options.threads = job_.threads;
+    options.form = job_.form;
     const Registry registry = job_.registry ? job_.registry(rank_) : Registry::builtin();
     GW_ASSIGN(aggregator_, Aggregator::create(communicator_, registry, options));
     for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
@@ -131,7 +127,7 @@ class JobRank {
   }
 
   Status load_start() {
-    std::vector<Saved> saved;
+    std::vector<Saved> saved = job_.start_saved;
     for (const auto& old : job_.start) {
       saved.emplace_back();
       for (const auto& [name, values] : old) {
@@ -204,6 +200,40 @@ bool same_bytes(const Flat& a, const Flat& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+// The entry's values, decoded where they are stored in fewer bytes; empty without the entry.
+std::vector<double> values_of(Saved& saved, const std::string& name) {
+  std::vector<double> values;
+  const std::vector<NamedTensor> entries = views(saved);
+  for (const NamedTensor& entry : entries) {
+    if (entry.name != name) continue;
+    ConstTensorView scales = entry.tensor;
+    for (const NamedTensor& other : entries) {
+      if (other.name == name + ".scale") scales = other.tensor;
+    }
+    for (std::int64_t e = 0; e < entry.tensor.elems(); ++e) {
+      values.push_back(stored_value(entry.tensor, scales, static_cast<std::size_t>(e)));
+    }
+  }
+  return values;
+}
+
+// Times the number of ranks, by which the caller divides.
+void add_outer(Saved& saved, const std::string& prefix, int ranks, std::vector<double>& sum) {
+  for (const SavedTensor& entry : saved) {
+    if (entry.name != prefix + "range") continue;
+    std::array<std::int64_t, 4> place{};  // begin, end, nodes, node
+    std::memcpy(place.data(), entry.bytes.data(), sizeof place);
+    const double share = static_cast<double>(ranks) / static_cast<double>(place[2]);
+    const std::vector<double> error = values_of(saved, prefix + "error");
+    const auto begin = static_cast<std::size_t>(place[0]);
+    for (std::size_t e = 0; e < error.size(); ++e) sum[begin + e] += error[e] * share;
+    const auto part = static_cast<std::size_t>(
+        piece(place[1] - place[0], static_cast<int>(place[2]), static_cast<int>(place[3])).begin);
+    const std::vector<double> error2 = values_of(saved, prefix + "error2");
+    for (std::size_t e = 0; e < error2.size(); ++e) sum[begin + part + e] += error2[e] * share;
+  }
+}
+
 AggregateStats difference(const AggregateStats& a, const AggregateStats& b) {
   AggregateStats d;
   d.gradient_bytes = a.gradient_bytes - b.gradient_bytes;
@@ -213,7 +243,28 @@ AggregateStats difference(const AggregateStats& a, const AggregateStats& b) {
   return d;
 }
 
+// Of every element, flat, the rank whose shard it is in.
+std::vector<std::size_t> owners(const Job& job) {
+  std::vector<std::size_t> all;
+  for (const JobTensor& tensor : job.tensors) {
+    for (int r = 0; r < job.ranks; ++r) {
+      const auto count = piece(tensor.shape.elems(), job.ranks, r).size();
+      all.insert(all.end(), static_cast<std::size_t>(count), static_cast<std::size_t>(r));
+    }
+  }
+  return all;
+}
+
 void collect(const Job& job, std::vector<std::unique_ptr<JobRank>>& ranks, JobOutcome& outcome) {
+  const std::vector<std::size_t> owner_of = owners(job);
+  if (job.form == AggregateForm::kReduceScatter) {
+    for (std::size_t step = 0; step < ranks[0]->means.size(); ++step) {
+      for (std::size_t e = 0; e < owner_of.size(); ++e) {
+        const float mean = ranks[owner_of[e]]->means[step][e];
+        for (auto& rank : ranks) rank->means[step][e] = mean;
+      }
+    }
+  }
   outcome.means = std::move(ranks[0]->means);
   outcome.warnings = ranks[0]->warnings;
   const auto elems = static_cast<std::size_t>(elems_of(job));
@@ -229,9 +280,14 @@ void collect(const Job& job, std::vector<std::unique_ptr<JobRank>>& ranks, JobOu
   }
   for (const auto& rank : ranks) {
     for (std::size_t e = 0; e < elems; ++e) {
-      outcome.sum_of_averages[e] += rank->sum_of_own[e] / job.ranks;
+      const bool owned = rank == ranks[owner_of[e]];
+      outcome.sum_of_averages[e] += job.form != AggregateForm::kAllGather
+                                        ? rank->sum_of_own[e] / job.ranks
+                                    : owned ? rank->sum_of_own[e]
+                                            : 0;
     }
     outcome.state.push_back(rank->state);
+    outcome.saved.push_back(rank->saved);
     outcome.stats.push_back(rank->stats);
     outcome.stats_of_last_step.push_back(difference(rank->stats, rank->before_last));
   }
@@ -263,13 +319,14 @@ float default_gradient(const std::string& tensor, int rank, int step, std::int64
 JobOutcome run_job(const Job& job) {
   JobOutcome outcome;
   std::vector<std::unique_ptr<JobRank>> ranks(static_cast<std::size_t>(job.ranks));
-  outcome.statuses = on_ranks(job.ranks, [&](std::unique_ptr<Communicator>& communicator) {
+  const RankBody body = [&](std::unique_ptr<Communicator>& communicator) {
     auto& rank = ranks[static_cast<std::size_t>(communicator->rank())];
     rank = std::make_unique<JobRank>(job, *communicator);
     const Status status = rank->run();
     rank->end();
     return status;
-  });
+  };
+  outcome.statuses = on_ranks(job.ranks, body, {.node_of = job.node_of});
   for (const Status& status : outcome.statuses) {
     if (outcome.status.ok()) outcome.status = status;
   }
@@ -291,17 +348,15 @@ std::vector<double> average_residual(const Job& job, const JobOutcome& outcome) 
   for (const JobTensor& tensor : job.tensors) {
     std::vector<double> sum(static_cast<std::size_t>(tensor.shape.elems()), 0.0);
     for (int r = 0; r < job.ranks; ++r) {
-      const State& state = outcome.state[static_cast<std::size_t>(r)];
-      if (const auto error = state.find(tensor.name + ".error"); error != state.end()) {
-        for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += error->second[e];
-      }
-      if (const auto error2 = state.find(tensor.name + ".error2"); error2 != state.end()) {
-        const Range own = piece(tensor.shape.elems(), job.ranks, r);
-        for (std::int64_t e = own.begin; e < own.end; ++e) {
-          sum[static_cast<std::size_t>(e)] +=
-              error2->second[static_cast<std::size_t>(e - own.begin)];
-        }
-      }
+      Saved saved = outcome.saved[static_cast<std::size_t>(r)];
+      const std::vector<double> error = values_of(saved, tensor.name + ".error");
+      for (std::size_t e = 0; e < error.size(); ++e) sum[e] += error[e];
+      const std::vector<double> error2 = values_of(saved, tensor.name + ".error2");
+      const auto begin = static_cast<std::size_t>(piece(tensor.shape.elems(), job.ranks, r).begin);
+      for (std::size_t e = 0; e < error2.size(); ++e) sum[begin + e] += error2[e];
+      add_outer(saved, tensor.name + ".outer.", job.ranks, sum);
+      const std::vector<double> shard = values_of(saved, tensor.name + ".shard_error");
+      for (std::size_t e = 0; e < shard.size(); ++e) sum[begin + e] += shard[e] * job.ranks;
     }
     for (const double value : sum) all.push_back(value / job.ranks);
   }

@@ -1,0 +1,94 @@
+#include "aggregate/chosen_pairs.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/elements.h"
+#include "base/philox.h"
+
+namespace gradwire {
+
+template <typename T>
+ChosenPairs<T>::ChosenPairs(std::unique_ptr<Coder> method, const Shape& shape,
+                            std::size_t most_bytes, int size)
+    : method_(std::move(method)),
+      shape_(shape),
+      share_(static_cast<T>(1.0 / size)),
+      payload_(most_bytes),
+      own_(static_cast<std::size_t>(shape.elems())) {}
+
+template <typename T>
+Result<std::unique_ptr<ChosenPairs<T>>> ChosenPairs<T>::open(const Compressor& method,
+                                                             const Shape& shape,
+                                                             const Compressor::Placement& where) {
+  // Alone, with draws of its own.
+  Compressor::Placement alone = where;
+  alone.seed = mix64(where.seed ^ mix64(static_cast<std::uint64_t>(where.rank) + 1));
+  alone.rank = 0;
+  alone.size = 1;
+  GW_ASSIGN(auto coder, method.open(shape, alone));
+  const std::size_t most = method.max_payload_bytes(shape, where.dtype, 0, 1);
+  return std::unique_ptr<ChosenPairs>(new ChosenPairs(std::move(coder), shape, most, where.size));
+}
+
+template <typename T>
+Status ChosenPairs<T>::begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) {
+  GW_TRY(method_->begin(grad, step, stream));
+  GW_ASSIGN(const std::size_t bytes, method_->encode(0, payload_, stream));
+  const std::array<ConstByteSpan, 1> payload{ConstByteSpan(payload_).first(bytes)};
+  GW_TRY(method_->absorb(0, payload, stream));
+  const TensorView own(reinterpret_cast<std::byte*>(own_.data()), shape_, DTypeOf<T>::kValue);
+  GW_TRY(method_->finish(own, {}, stream));
+  index_.clear();
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    if (own_[i] != T{0}) index_.push_back(static_cast<std::uint32_t>(i));
+  }
+  return {};
+}
+
+template <typename T>
+Result<std::size_t> ChosenPairs<T>::encode(int, ByteSpan, const Stream&) {
+  return Status(Code::kUnsupported, "pairs have no payload of their own");
+}
+template <typename T>
+Status ChosenPairs<T>::absorb(int, std::span<const ConstByteSpan>, const Stream&) {
+  return {Code::kUnsupported, "pairs have no payload of their own"};
+}
+
+template <typename T>
+void ChosenPairs<T>::keep(std::span<const std::uint32_t> index, std::span<const T> sums) {
+  kept_ = index;
+  sums_ = sums;
+  all_ = false;
+}
+template <typename T>
+void ChosenPairs<T>::keep_all(std::span<const T> sums) {
+  sums_ = sums;
+  all_ = true;
+}
+
+template <typename T>
+Status ChosenPairs<T>::finish(TensorView mean, TensorView own, const Stream&) {
+  if (own_.empty()) return {};
+  const std::span<T> result = elements<T>(mean);
+  const std::span<T> mine = own.empty() ? std::span<T>() : elements<T>(own);
+  if (all_) {
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = sums_[i] * share_;
+    std::copy_n(own_.begin(), mine.size(), mine.begin());
+    return {};
+  }
+  std::fill(result.begin(), result.end(), T{0});
+  std::fill(mine.begin(), mine.end(), T{0});
+  for (std::size_t k = 0; k < kept_.size(); ++k) {
+    const std::size_t i = kept_[k];
+    result[i] = sums_[k] * share_;
+    if (!mine.empty()) mine[i] = own_[i];
+  }
+  return {};
+}
+
+template class ChosenPairs<float>;
+template class ChosenPairs<double>;
+
+}  // namespace gradwire

@@ -1,0 +1,182 @@
+#include "aggregate/packed_scatter.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "device/ops.h"
+
+namespace gradwire {
+
+PackedScatter::PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts)
+    : context_(context),
+      parts_(parts),
+      rank_(context.communicator.rank()),
+      size_(context.communicator.size()) {
+  // Each rank gets its shards from here, and gives its part of this rank's shards.
+  sent_ = ShardLayout::of(parts, size_, 0, [this](int r) { return r == rank_ ? -1 : r; });
+  received_ = ShardLayout::of(parts, size_, 0, [this](int r) { return r == rank_ ? -1 : rank_; });
+  send_.resize(sent_.total);
+  receive_.resize(received_.total);
+}
+
+Result<std::unique_ptr<PackedScatter>> PackedScatter::open(const ExchangeContext& context,
+                                                           std::span<const PackedPart> parts) {
+  std::unique_ptr<PackedScatter> scatter(new PackedScatter(context, parts));
+  GW_TRY(scatter->allocate());
+  return scatter;
+}
+
+Status PackedScatter::allocate() {
+  for (const PackedPart& part : parts_) {
+    const TensorView& grad = part.parameter->grad;
+    const Shape own = Shape::vector(shard_of(*part.parameter, size_, rank_).size());
+    const std::size_t own_bytes = static_cast<std::size_t>(own.elems()) * size_of(grad.dtype());
+    Held held;
+    held.feedback = make_slice_feedback(part.parameter->feedback, grad.shape(),
+                                        placement_of(context_, part), 0);
+    GW_ASSIGN(held.sum_buffer, Buffer::allocate(own_bytes));
+    held.sum = held.sum_buffer.tensor(own, grad.dtype());
+    if (part.runs()) {
+      GW_ASSIGN(held.average_buffer, Buffer::allocate(own_bytes));
+      held.average = held.average_buffer.tensor(own, grad.dtype());
+    }
+    held_.push_back(std::move(held));
+  }
+  GW_ASSIGN(decoded_, Buffer::allocate(largest_shard_bytes(parts_, size_)));
+  return {};
+}
+
+Result<std::size_t> PackedScatter::encode(std::uint64_t step) {
+  step_ = step;
+  for (std::size_t t = 0; t < parts_.size(); ++t) {
+    const Status status = pack(t);
+    if (!status.ok()) return parts_[t].named(status);
+  }
+  return sent_.total;
+}
+
+Result<std::optional<Work>> PackedScatter::issue() {
+  if (size_ == 1) return std::optional<Work>();
+  GW_ASSIGN(Work work, context_.communicator.all_to_all_v(send_, sent_.rank_bytes, receive_,
+                                                          received_.rank_bytes));
+  return std::optional<Work>(std::move(work));
+}
+
+Status PackedScatter::pack(std::size_t t) {
+  Held& held = held_[t];
+  held.values = parts_[t].parameter->grad;
+  if (held.feedback != nullptr) {
+    GW_ASSIGN(held.values, held.feedback->correct(held.values, step_));
+  }
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) GW_TRY(pack_shard(t, r));
+  }
+  return {};
+}
+
+Status PackedScatter::pack_shard(std::size_t t, int owner) {
+  const PackedPart& part = parts_[t];
+  const Held& held = held_[t];
+  const Range elems = shard_of(*part.parameter, size_, owner);
+  if (elems.size() == 0) return {};
+  const ByteSpan wire = sent_.at(send_, owner, t);
+  const Slice slice = part.slice(step_, rank_, 0, elems);
+  GW_ASSIGN(const std::size_t wrote,
+            part.format->pack(held.values.slice(elems.begin, elems.size()), slice, wire, {}));
+  if (wrote != wire.size()) {
+    return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
+  }
+  if (held.feedback == nullptr) return {};
+  const TensorView there = decoded_.tensor(Shape::vector(elems.size()), held.values.dtype());
+  GW_TRY(part.format->unpack(wire, slice, there, {}));
+  if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));
+  return held.feedback->settle(elems.begin, there);
+}
+
+std::vector<Addend> PackedScatter::addends(std::size_t t) {
+  const PackedPart& part = parts_[t];
+  const Range own = shard_of(*part.parameter, size_, rank_);
+  std::vector<Addend> all;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) {
+      all.push_back({held_[t].values.slice(own.begin, own.size()), {}, {}});
+    } else {
+      all.push_back({{}, received_.at(receive_, r, t), part.slice(step_, r, 0, own)});
+    }
+  }
+  return all;
+}
+
+Result<TensorView> PackedScatter::sum(std::size_t t) {
+  Held& held = held_[t];
+  const Range own = shard_of(*parts_[t].parameter, size_, rank_);
+  if (own.size() > 0) {
+    for (int r = 0; r < size_; ++r) {
+      const Status status = r == rank_ ? add_own(t, own, r == 0) : add_received(t, own, r);
+      if (!status.ok()) return parts_[t].named(status);
+    }
+  }
+  if (held.feedback == nullptr) return held.sum;
+  held.feedback->settle_exactly(own.begin, own.size());
+  Status status = held.feedback->finish();
+  if (status.ok() && parts_[t].runs()) status = run_average(t);
+  if (!status.ok()) return parts_[t].named(status);
+  return held.sum;
+}
+
+Status PackedScatter::run_average(std::size_t t) {
+  const Held& held = held_[t];
+  GW_TRY(scale(held.sum, 1.0 / size_, {}));
+  GW_TRY(reduce(ReduceOp::kSum, held.sum, held.average, {}));
+  return scaled_copy(held.average, size_, held.sum, {});
+}
+
+Status PackedScatter::add_own(std::size_t t, const Range& own, bool first) {
+  const PackedPart& part = parts_[t];
+  const Held& held = held_[t];
+  TensorView values = held.values.slice(own.begin, own.size());
+  if (part.vote) {  // one's own voice weighs as much as any other
+    own_vote_.resize(part.format->bytes(own.size(), 0));
+    const Slice slice = part.slice(step_, rank_, 0, own);
+    GW_ASSIGN(const std::size_t wrote, part.format->pack(values, slice, own_vote_, {}));
+    values = decoded_.tensor(Shape::vector(own.size()), values.dtype());
+    GW_TRY(part.format->unpack(ConstByteSpan(own_vote_).first(wrote), slice, values, {}));
+  }
+  if (first) return copy_bytes(values.bytes(), {}, held.sum.bytes(), {}, {});
+  return reduce(ReduceOp::kSum, values, held.sum, {});
+}
+
+Status PackedScatter::add_received(std::size_t t, const Range& own, int r) {
+  const PackedPart& part = parts_[t];
+  const TensorView sum = held_[t].sum;
+  const double factor = part.parameter->scale;
+  const ByteSpan wire = received_.at(receive_, r, t);
+  const Slice slice = part.slice(step_, r, 0, own);
+  Status status;
+  if (r == 0 || factor == 1) {
+    status = r == 0 ? part.format->unpack(wire, slice, sum, {})
+                    : part.format->unpack_add(wire, slice, sum, {});
+    if (status.ok() && factor != 1) status = scale(sum, factor, {});
+  } else {
+    const TensorView values = decoded_.tensor(Shape::vector(own.size()), sum.dtype());
+    status = part.format->unpack(wire, slice, values, {});
+    if (status.ok()) status = scale(values, factor, {});
+    if (status.ok()) status = reduce(ReduceOp::kSum, values, sum, {});
+  }
+  return status.ok() ? status : status.with_context(format("shard from rank %d", r));
+}
+
+std::vector<NamedTensor> PackedScatter::state() {
+  std::vector<NamedTensor> all;
+  for (std::size_t t = 0; t < parts_.size(); ++t) {
+    if (held_[t].feedback == nullptr) continue;
+    const std::string& name = parts_[t].parameter->name;
+    for (const NamedTensor& entry : held_[t].feedback->state()) {
+      all.push_back({name + "." + entry.name, entry.tensor});
+    }
+    if (parts_[t].runs()) all.push_back({name + ".ef21.average", held_[t].average});
+  }
+  return all;
+}
+
+}  // namespace gradwire

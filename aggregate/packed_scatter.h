@@ -1,0 +1,76 @@
+// Every rank's shards, packed, to their owners, who add them up in rank order: the first half of
+// sra, and a compressed reduce-scatter.
+//
+//   p = what error feedback makes of the gradient (slice_feedback.h), else the gradient
+//   stage 0   pack every shard but one's own, each to its owner
+//   sum = own p and the received shards, added in rank order
+//
+// Under ef21 what was sent are differences, and the sum is `size` times a running average:
+// average <- average + sum / size. A majority vote counts its own shard as signs. Where error
+// feedback scales (1/(1+omega)), every unpacked value is multiplied by the scale. With B(m) the
+// packed bytes of m elements a rank sends the sum of B over the others' shards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "aggregate/exchange.h"
+#include "aggregate/shards.h"
+#include "aggregate/slice_feedback.h"
+#include "gradwire/buffer.h"
+
+namespace gradwire {
+
+class PackedScatter {
+ public:
+  // Both are lent and outlive it.
+  static Result<std::unique_ptr<PackedScatter>> open(const ExchangeContext& context,
+                                                     std::span<const PackedPart> parts);
+
+  // Packs all parts; returns the bytes written.
+  Result<std::size_t> encode(std::uint64_t step);
+  Result<std::optional<Work>> issue();
+  // What follows is for after the exchange, once a step for every part: one or the other.
+  //
+  // The sum over ranks of part t's own shard: memory of this object's, which the caller may change.
+  Result<TensorView> sum(std::size_t t);
+  // The same as addends, by rank, for WireFormat::fold(); without error feedback and votes only.
+  std::vector<Addend> addends(std::size_t t);
+
+  // "<parameter>.error" and the like.
+  std::vector<NamedTensor> state();
+
+ private:
+  struct Held {
+    std::unique_ptr<SliceFeedback> feedback;  // null without
+    TensorView values;                        // of this step: what is packed
+    Buffer sum_buffer;
+    Buffer average_buffer;  // of ef21
+    TensorView sum;
+    TensorView average;
+  };
+
+  PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts);
+  Status allocate();
+  Status pack(std::size_t t);
+  Status pack_shard(std::size_t t, int owner);
+  Status add_own(std::size_t t, const Range& own, bool first);
+  Status add_received(std::size_t t, const Range& own, int r);
+  Status run_average(std::size_t t);
+
+  const ExchangeContext& context_;
+  std::span<const PackedPart> parts_;
+  int rank_;
+  int size_;
+  std::vector<Held> held_;
+  Buffer decoded_;  // one shard's values
+  ShardLayout sent_, received_;
+  std::vector<std::byte> send_, receive_, own_vote_;
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,109 @@
+// The two halves of sra by themselves, for sharded training.
+//
+//   reduce-scatter   packed_scatter.h; the own shard's gradient <- sum / size
+//   all-gather       packed_gather.h, of the own shard as it is: all ranks, the owner included, go
+//                    on with what it decodes to
+//
+// A vote's sum is packed and unpacked at home, so that its result is the sign and a tie 0, as under
+// sra. Under ef21 the all-gather sends what the others' copies lack of the owner's values: weights
+// as differences to what everybody has (as in Jia et al., "SDP4Bit", NeurIPS 2024).
+#include <utility>
+
+#include "aggregate/packed_gather.h"
+#include "aggregate/packed_scatter.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+class PackedReduceScatter final : public BucketExchange {
+ public:
+  PackedReduceScatter(const ExchangeContext& context, std::vector<PackedPart> parts)
+      : context_(context), parts_(std::move(parts)) {}
+
+  Status open() {
+    GW_ASSIGN(scatter_, PackedScatter::open(context_, parts_));
+    return {};
+  }
+
+  int phases() const override { return 1; }
+  Result<std::size_t> encode(int, std::uint64_t step) override { return scatter_->encode(step); }
+  Result<std::optional<Work>> issue(int) override { return scatter_->issue(); }
+  Status absorb(int, std::uint64_t step) override {
+    for (std::size_t t = 0; t < parts_.size(); ++t) {
+      GW_ASSIGN(const TensorView sum, scatter_->sum(t));
+      const Status status = conclude(parts_[t], sum, step);
+      if (!status.ok()) return parts_[t].named(status);
+    }
+    return {};
+  }
+  std::vector<NamedTensor> state() override { return scatter_->state(); }
+
+ private:
+  Status conclude(const PackedPart& part, TensorView sum, std::uint64_t step) {
+    if (sum.elems() == 0) return {};
+    const int rank = context_.communicator.rank();
+    const int size = context_.communicator.size();
+    const Range own = shard_of(*part.parameter, size, rank);
+    const TensorView result = part.parameter->grad.slice(own.begin, own.size());
+    if (!part.vote) return scaled_copy(sum, 1.0 / size, result, {});
+    const Slice slice = part.slice(step, rank, 1, own);
+    vote_.resize(part.format->bytes(own.size(), 1));
+    GW_ASSIGN(const std::size_t wrote, part.format->pack(sum, slice, vote_, {}));
+    return part.format->unpack(ConstByteSpan(vote_).first(wrote), slice, result, {});
+  }
+
+  const ExchangeContext& context_;
+  std::vector<PackedPart> parts_;
+  std::unique_ptr<PackedScatter> scatter_;  // lent parts_
+  std::vector<std::byte> vote_;
+};
+
+class PackedAllGather final : public BucketExchange {
+ public:
+  PackedAllGather(const ExchangeContext& context, std::vector<PackedPart> parts)
+      : context_(context), parts_(std::move(parts)) {}
+
+  Status open() {
+    GW_ASSIGN(gather_, PackedGather::open(context_, parts_, PackedGather::Of::kOwn, "shard_error"));
+    return {};
+  }
+
+  int phases() const override { return 1; }
+  Result<std::size_t> encode(int, std::uint64_t step) override {
+    const Communicator& communicator = context_.communicator;
+    for (std::size_t t = 0; t < parts_.size(); ++t) {
+      const Parameter& parameter = *parts_[t].parameter;
+      const Range own = shard_of(parameter, communicator.size(), communicator.rank());
+      GW_TRY(gather_->pack(t, parameter.grad.slice(own.begin, own.size()), step));
+    }
+    return gather_->packed_bytes();
+  }
+  Result<std::optional<Work>> issue(int) override { return gather_->issue(); }
+  Status absorb(int, std::uint64_t) override { return gather_->unpack(); }
+  std::vector<NamedTensor> state() override { return gather_->state(); }
+
+ private:
+  const ExchangeContext& context_;
+  std::vector<PackedPart> parts_;
+  std::unique_ptr<PackedGather> gather_;  // lent parts_
+};
+
+template <typename Exchange>
+Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
+                                             const Members& members) {
+  GW_ASSIGN(auto parts, open_packed(context, members));
+  auto exchange = std::make_unique<Exchange>(context, std::move(parts));
+  GW_TRY(exchange->open());
+  return std::unique_ptr<BucketExchange>(std::move(exchange));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BucketExchange>> make_packed_shards(const ExchangeContext& context,
+                                                           const Members& members) {
+  return context.form == AggregateForm::kReduceScatter ? make<PackedReduceScatter>(context, members)
+                                                       : make<PackedAllGather>(context, members);
+}
+
+}  // namespace gradwire

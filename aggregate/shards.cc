@@ -1,0 +1,55 @@
+#include "aggregate/shards.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hash.h"
+#include "compress/threaded_format.h"
+
+namespace gradwire {
+
+Range shard_of(const Parameter& parameter, int size, int rank) {
+  const std::int64_t elems = parameter.grad.elems();
+  if (parameter.owner >= 0) return rank == parameter.owner ? Range{0, elems} : Range{elems, elems};
+  const int owners = parameter.owners > 0 ? parameter.owners : size;
+  return rank < owners ? piece(elems, owners, rank) : Range{elems, elems};
+}
+
+Compressor::Placement placement_of(const ExchangeContext& context, const PackedPart& part) {
+  return {.dtype = part.parameter->grad.dtype(),
+          .device = part.parameter->grad.device(),
+          .rank = context.communicator.rank(),
+          .size = context.communicator.size(),
+          .seed = part.parameter->seed,
+          .tensor = part.key};
+}
+
+Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context,
+                                            const Members& members) {
+  std::vector<PackedPart> parts;
+  for (const Parameter* member : members) {
+    PackedPart part;
+    part.parameter = member;
+    part.key = hash_name(member->name);
+    part.vote = !member->compressor->traits().mean_is_average_of_own;
+    auto format = open_slices_on(context.workers, *member->compressor, member->grad.shape(),
+                                 placement_of(context, part));
+    if (!format.has_value()) return part.named(format.error());
+    part.format = std::move(format).value();
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::size_t largest_shard_bytes(std::span<const PackedPart> parts, int size) {
+  std::size_t most = 0;
+  for (const PackedPart& part : parts) {
+    for (int r = 0; r < size; ++r) {
+      const auto elems = static_cast<std::size_t>(shard_of(*part.parameter, size, r).size());
+      most = std::max(most, elems * size_of(part.parameter->grad.dtype()));
+    }
+  }
+  return most;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,46 @@
+// Error feedback where a tensor is packed slice by slice, and not by one coder. The kinds are those
+// of compress/error_feedback/, with the words of ef14.h, ef21.h and loco.h:
+//
+//   ef14                   p = x + e          e <- p - sent
+//   loco, stored residual  p = x + e          e <- beta e + (1 - beta)(p - sent), stored
+//   ef21, ef21_sgdm        d = x - h          h <- h + sent
+//
+// A slice that reaches its owner as it is (nobody packs one's own) leaves nothing over: e = 0, h =
+// x. A step that fails finishes the aggregator, so that nothing needs to be kept as it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "compress/error_feedback/feedback.h"
+#include "gradwire/compressor.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+class SliceFeedback {
+ public:
+  virtual ~SliceFeedback() = default;
+  // What is to be packed instead of `input`, which has the opened shape: memory of this object's,
+  // valid until finish(). kInvalidArgument, naming the element, unless it is finite.
+  virtual Result<TensorView> correct(ConstTensorView input, std::uint64_t step) = 0;
+  // Elements [first, first + sent.elems()) of it reach the others as `sent`, which has been
+  // multiplied by the scale. Every element is settled once a step. kInvalidArgument as subtract().
+  virtual Status settle(std::int64_t first, ConstTensorView sent) = 0;
+  virtual void settle_exactly(std::int64_t first, std::int64_t count) = 0;
+  // After the last settle(). kInvalidArgument where the new state is beyond what holds it.
+  virtual Status finish() = 0;
+  // "error" and where stored so "error.scale", or "ef21.h" and with a moving average "ef21.v".
+  // Views stay valid with the object.
+  virtual std::vector<NamedTensor> state() = 0;
+};
+
+// For tensors of `shape` and where.dtype. `stage` keeps the draws of a parameter's several
+// residuals apart. Null for kNone.
+std::unique_ptr<SliceFeedback> make_slice_feedback(const FeedbackOptions& options,
+                                                   const Shape& shape,
+                                                   const Compressor::Placement& where, int stage);
+
+}  // namespace gradwire

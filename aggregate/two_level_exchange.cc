@@ -1,0 +1,157 @@
+// Two levels: as `inner` says inside a node, compressed between nodes.
+//
+//   inner   reduce-scatter: the first `owners` ranks of every node hold shards of the node's mean,
+//           times (ranks of the node * nodes / all ranks), so that the mean over nodes is the mean
+//   outer   owners of one shard, one in every node: the parameter's own way to combine, with its
+//           error feedback, over as many ranks as there are nodes
+//   inner   all-gather of the shards
+//
+// Elementwise methods are cut into one piece per owner. Other methods see whole tensors, each of
+// which has one owner in a node, picked by its name: their choice of elements, or their matrices,
+// stay what they are, and tensors spread over owners. Residuals belong to owners; under ef14
+//   sum of means + average over nodes of (error joined + error2 / nodes) == sum of average
+//   gradients.
+// On one node nothing is compressed, for there is nothing between nodes.
+// Source of the idea: BytePS (Jiang et al., "A unified architecture for accelerating distributed
+// DNN training", OSDI 2020), which compresses between machines alone.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "aggregate/exchange.h"
+#include "aggregate/node_groups.h"
+#include "aggregate/shards.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+// The parameter inside a node: without error feedback.
+Parameter inside(const Parameter& parameter, const NodeGroups& nodes) {
+  Parameter inner = parameter;
+  inner.inner = nullptr;
+  inner.compressor = parameter.inner;
+  inner.path = parameter.inner->spec() == "none" ? Path::kDense : Path::kSra;
+  inner.error_feedback = false;
+  inner.feedback = {};
+  inner.scale = 1;
+  inner.owners = nodes.owners;
+  if (!parameter.compressor->traits().elementwise) {
+    inner.owner =
+        static_cast<int>(hash_name(parameter.name) % static_cast<std::uint64_t>(nodes.owners));
+  }
+  return inner;
+}
+
+class TwoLevelExchange final : public BucketExchange {
+ public:
+  TwoLevelExchange(const ExchangeContext& context, Path path, const Members& members)
+      : nodes_(*context.nodes),
+        scatter_context_{*nodes_.inner, context.algorithm, context.workers,
+                         AggregateForm::kReduceScatter},
+        gather_context_{*nodes_.inner, context.algorithm, context.workers,
+                        AggregateForm::kAllGather},
+        outer_phases_(phases_of(path, members)) {
+    const int rank = nodes_.inner->rank();
+    const int size = nodes_.inner->size();
+    factor_ = static_cast<double>(size) * nodes_.nodes / context.communicator.size();
+    for (const Parameter* member : members) {
+      gathered_.push_back(inside(*member, nodes_));
+      scattered_.push_back(gathered_.back());
+      // Draws of different nodes are summed and must be independent; all nodes gather alike.
+      scattered_.back().seed = mix64(member->seed ^ mix64(static_cast<std::uint64_t>(nodes_.node)));
+      const Range own = shard_of(gathered_.back(), size, rank);
+      if (own.size() == 0) continue;
+      const bool whole = own.size() == member->grad.elems();
+      own_.push_back(whole ? member->grad : member->grad.slice(own.begin, own.size()));
+      places_.push_back({own.begin, own.end, nodes_.nodes, nodes_.node});
+      outer_.push_back(*member);
+      outer_.back().inner = nullptr;
+      outer_.back().name += ".outer";
+      outer_.back().grad = own_.back();
+    }
+  }
+
+  Status open(const ExchangeContext& context, Path path) {
+    GW_ASSIGN(scatter_, make_exchange(scatter_context_, scattered_.front().path, of(scattered_)));
+    GW_ASSIGN(gather_, make_exchange(gather_context_, gathered_.front().path, of(gathered_)));
+    if (nodes_.nodes == 1 || outer_.empty()) return {};
+    outer_context_.reset(new ExchangeContext{*nodes_.outer, context.algorithm, context.workers});
+    GW_ASSIGN(between_, make_exchange(*outer_context_, path, of(outer_)));
+    return {};
+  }
+
+  int phases() const override { return outer_phases_ + 2; }
+
+  Result<std::size_t> encode(int phase, std::uint64_t step) override {
+    BucketExchange* exchange = at(phase);
+    return exchange == nullptr ? Result<std::size_t>(0) : exchange->encode(within(phase), step);
+  }
+  Result<std::optional<Work>> issue(int phase) override {
+    BucketExchange* exchange = at(phase);
+    if (exchange == nullptr) return std::optional<Work>();
+    return exchange->issue(within(phase));
+  }
+  Status absorb(int phase, std::uint64_t step) override {
+    BucketExchange* exchange = at(phase);
+    if (exchange == nullptr) return {};
+    GW_TRY(exchange->absorb(within(phase), step));
+    if (phase > 0 || factor_ == 1) return {};
+    for (const TensorView& own : own_) GW_TRY(scale(own, factor_, {}));
+    return {};
+  }
+
+  // "<parameter>.outer.<what between_ says>"; "<parameter>.outer.range": the elements begin to end
+  // that this rank owns, the number of nodes, and which one this is.
+  std::vector<NamedTensor> state() override {
+    if (between_ == nullptr) return {};
+    std::vector<NamedTensor> all = between_->state();
+    if (all.empty()) return all;
+    for (std::size_t i = 0; i < outer_.size(); ++i) {
+      auto* const data = reinterpret_cast<std::byte*>(places_[i].data());
+      all.push_back({outer_[i].name + ".range", {data, Shape::vector(4), DType::kI64}});
+    }
+    return all;
+  }
+
+ private:
+  static Members of(const std::vector<Parameter>& parameters) {
+    Members members;
+    for (const Parameter& parameter : parameters) members.push_back(&parameter);
+    return members;
+  }
+
+  BucketExchange* at(int phase) const {
+    if (phase == 0) return scatter_.get();
+    if (phase == outer_phases_ + 1) return gather_.get();
+    const bool busy = between_ != nullptr && phase <= between_->phases();
+    return busy ? between_.get() : nullptr;
+  }
+  int within(int phase) const { return phase == 0 || phase > outer_phases_ ? 0 : phase - 1; }
+
+  const NodeGroups& nodes_;
+  ExchangeContext scatter_context_;
+  ExchangeContext gather_context_;
+  std::unique_ptr<ExchangeContext> outer_context_;
+  int outer_phases_;
+  double factor_ = 1;
+  // Fixed once open; the exchanges point to them.
+  std::vector<Parameter> scattered_, gathered_, outer_;
+  std::vector<TensorView> own_;                      // of outer_
+  std::vector<std::array<std::int64_t, 4>> places_;  // of outer_: state()'s range
+  std::unique_ptr<BucketExchange> scatter_, between_, gather_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BucketExchange>> make_two_level_exchange(const ExchangeContext& context,
+                                                                Path path, const Members& members) {
+  auto exchange = std::make_unique<TwoLevelExchange>(context, path, members);
+  GW_TRY(exchange->open(context, path));
+  return std::unique_ptr<BucketExchange>(std::move(exchange));
+}
+
+}  // namespace gradwire

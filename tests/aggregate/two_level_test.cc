@@ -1,0 +1,127 @@
+// Two levels by hand: nodes add up exactly, and what is compressed is what goes between them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/aggregate_job.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+JobOutcome average(const std::string& compressor, const std::vector<Flat>& grads,
+                   const std::vector<int>& node_of, int steps = 1) {
+  Job job;
+  job.compressor = compressor;
+  job.tensors = {{"w", Shape::matrix(1, static_cast<std::int64_t>(grads[0].size()))}};
+  job.ranks = static_cast<int>(grads.size());
+  job.steps = steps;
+  job.node_of = node_of;
+  job.gradient = [&grads](const std::string&, int rank, int, std::int64_t e) {
+    return grads[static_cast<std::size_t>(rank)][static_cast<std::size_t>(e)];
+  };
+  JobOutcome outcome = run_job(job);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_EQ(outcome.first_difference, -1);
+  outcome.means.resize(static_cast<std::size_t>(steps));
+  return outcome;
+}
+
+// Of what is kept between nodes, from the one rank of each node that owns it.
+std::vector<Flat> kept(const JobOutcome& outcome, const std::string& name) {
+  std::vector<Flat> all;
+  for (const auto& state : outcome.state) {
+    const auto entry = state.find(name);
+    if (entry != state.end()) all.push_back(entry->second);
+  }
+  return all;
+}
+
+const std::vector<Flat> kFour{{1, -2, 3, -4}, {3, 2, 1, -4}, {8, 0, 0, 2}, {0, 4, 2, 2}};
+
+TEST(TwoLevel, TopkChoosesFromTheMeansOfNodes) {
+  const JobOutcome outcome =
+      average("topk:k=1,min_elems=0,inner=none,ef=ef14", kFour, {0, 0, 1, 1}, 2);
+  // Nodes hold (2, 0, 2, -4) and (4, 2, 1, 2); they send -4 and 4.
+  EXPECT_THAT(outcome.means[0], ElementsAre(2, 0, 0, -2));
+  // Then (4, 0, 4, -4) and (4, 4, 2, 4): the first of the largest.
+  EXPECT_THAT(outcome.means[1], ElementsAre(4, 0, 0, 0));
+  EXPECT_THAT(kept(outcome, "w.outer.error"),
+              ElementsAre(ElementsAre(0, 0, 4, -4), ElementsAre(0, 4, 2, 4)));
+}
+
+// A node of one rank beside one of three: its mean counts for a quarter.
+TEST(TwoLevel, UnevenNodesCountByTheirRanks) {
+  const JobOutcome outcome = average("topk:k=4,min_elems=0,inner=none", kFour, {0, 1, 1, 1});
+  EXPECT_THAT(outcome.means[0], ElementsAre(FloatEq(3), FloatEq(1), FloatEq(1.5F), FloatEq(-1)));
+}
+
+TEST(TwoLevel, PiecesHaveOwnersAndASecondResidual) {
+  const JobOutcome outcome = average(
+      "signsgd:bucket=tensor,min_elems=0,combine=sra,inner=none,ef=ef14", kFour, {0, 0, 1, 1});
+  // Pieces (0, 1) and (2, 3): nodes hold (2, 0), (2, -4) and (4, 2), (1, 2).
+  // Of a piece node 0 sums the first element, node 1 the second.
+  // Element 0: 2 + 4 exactly: 6. Element 1: node 0 sends +0 with scale 0: 0 + 2 = 2.
+  // Element 2: 2 + 1 = 3. Element 3: -4 + 2 = -2.
+  EXPECT_THAT(outcome.means[0], ElementsAre(3, 1, 1.5F, -1));
+  EXPECT_EQ(kept(outcome, "w.outer.error").size(), 4u);
+  EXPECT_EQ(kept(outcome, "w.outer.error2").size(), 4u);
+}
+
+TEST(TwoLevel, OneNodeIsExact) {
+  const JobOutcome outcome =
+      average("topk:k=1,min_elems=0,inner=none,ef=ef14", kFour, {0, 0, 0, 0});
+  EXPECT_THAT(outcome.means[0], ElementsAre(3, 1, 1.5F, -1));
+  EXPECT_TRUE(kept(outcome, "w.outer.error").empty());
+}
+
+TEST(TwoLevel, UnknownNodesAreRanksAndAWarning) {
+  const JobOutcome outcome = average("topk:k=1,min_elems=0,inner=none", kFour, {});
+  EXPECT_THAT(outcome.means[0], ElementsAre(2, 1, 0, -2));
+  EXPECT_THAT(outcome.warnings, ::testing::Contains(HasSubstr("node_of")));
+}
+
+// 2 nodes of 2 ranks, 4,096 elements. Inside a node dense halves are scattered and gathered; of
+// each half, between nodes, its halves travel packed, twice.
+TEST(TwoLevel, BytesAreTheClosedForm) {
+  Job job;
+  job.compressor = "minmax:bits=4,combine=sra,inner=none";
+  job.tensors = {{"w", Shape::matrix(64, 64)}};
+  job.ranks = 4;
+  job.steps = 2;
+  job.node_of = {0, 0, 1, 1};
+  const JobOutcome outcome = run_job(job);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  const std::uint64_t inside = 2 * 2048 * 4;
+  const std::uint64_t between = 2 * (1024 / 2 + 2 * 8);
+  for (const AggregateStats& stats : outcome.stats_of_last_step) {
+    EXPECT_EQ(stats.wire_bytes, inside + between);
+  }
+}
+
+TEST(TwoLevel, RefusesWhatItCannotServe) {
+  const auto refusal = [](const std::string& spec, AggregateForm form = AggregateForm::kAllReduce) {
+    Job job;
+    job.compressor = spec;
+    job.form = form;
+    job.tensors = {{"w", Shape::matrix(64, 64)}};
+    job.ranks = 2;
+    const JobOutcome outcome = run_job(job);
+    EXPECT_EQ(outcome.status.code(), Code::kInvalidArgument) << spec;
+    return std::string(outcome.status.message());
+  };
+  EXPECT_THAT(refusal("none:inner=none"), HasSubstr("write it without inner"));
+  EXPECT_THAT(refusal("topk:k=3,inner=topk"), HasSubstr("inner=topk"));
+  EXPECT_THAT(refusal("topk:k=3,inner=lossless"), HasSubstr("write inner=none"));
+  EXPECT_THAT(refusal("topk:k=3,inner=cast:bf16,ef=ef14"), HasSubstr("write inner=none"));
+  EXPECT_THAT(refusal("qsgd:bits=4,inner=none", AggregateForm::kReduceScatter),
+              HasSubstr("write it without inner"));
+}
+
+}  // namespace
+}  // namespace gradwire::testing
