@@ -36,6 +36,7 @@ struct Plan {
   std::string store, transport, report;
   double seconds = 10;
   std::uint64_t seed = 1;
+  int per_node = 0;  // ranks of each node; 0: all are where they are
 };
 
 struct Report {
@@ -238,8 +239,13 @@ Status play(const Plan& plan, Report& report) {
   GW_ASSIGN(auto store, make_file_store(plan.store));
   Rendezvous rendezvous{.rank = plan.rank, .size = plan.size, .job = "soak", .store = store};
   rendezvous.timeout_seconds = 60;
+  CommunicatorOptions options{.deadline_seconds = 20};
+  for (int r = 0; plan.per_node > 0 && r < plan.size; ++r) {
+    options.node_of.push_back(r / plan.per_node);
+  }
   Groups groups;
-  GW_ASSIGN(groups.world, make_communicator(plan.transport, rendezvous, {.deadline_seconds = 20}));
+  GW_ASSIGN(groups.world, make_communicator(plan.transport, rendezvous, options));
+  if (plan.rank == 0) std::fprintf(stderr, "%s\n", groups.world->describe().c_str());
   GW_TRY(work(plan, groups, report));
   return lose_the_last(groups, report);
 }
@@ -255,6 +261,7 @@ int soak(int argc, char** argv) {
   plan.report = flags["report"];
   plan.seconds = to_double(flags["seconds"]).value_or(10);
   plan.seed = static_cast<std::uint64_t>(to_int(flags["seed"]).value_or(1));
+  plan.per_node = static_cast<int>(to_int(flags["per-node"]).value_or(0));
   Report report;
   const Status status = play(plan, report);
   std::string trouble(status.ok() ? "" : status.message());

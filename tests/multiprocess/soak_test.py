@@ -3,6 +3,9 @@
 of memory.
 
 usage: soak_test.py PATH/TO/soak_rank TRANSPORT SECONDS [SEED]
+
+TRANSPORT: ucx, tcp (messages alone), auto (the host's memory is shared); with "-nodes", the first two ranks count as one
+node and the other two as a second.
 """
 import json
 import os
@@ -29,6 +32,8 @@ def main():
         for rank in range(RANKS):
             flags = {"rank": rank, "size": RANKS, "store": folder / "store", "transport": transport, "seconds": seconds,
                      "seed": seed, "report": folder / f"report-{rank}"}
+            if transport.endswith("-nodes"):
+                flags |= {"transport": transport.removesuffix("-nodes"), "per-node": RANKS // 2}
             words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
             ranks.append(subprocess.Popen([program, *words], env=environment))
         faults = []
