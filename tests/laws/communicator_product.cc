@@ -25,7 +25,7 @@ void run(int ranks, const std::function<std::string(Communicator& world)>& progr
   for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
 }
 
-class CommunicatorProduct : public testing::TestWithParam<int> {
+class R1_CommunicatorProduct : public testing::TestWithParam<int> {
  protected:
   // Strides are prime to the lengths of the lists (2, 6, 7, 8), so every value of each is met.
   Sizes sizes() const {
@@ -34,30 +34,30 @@ class CommunicatorProduct : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(CommunicatorProduct, Reduces) {
+TEST_P(R1_CommunicatorProduct, Reduces) {
   run(GetParam(), [this](Communicator& world) { return reduce_exactly(world, sizes()); });
 }
-TEST_P(CommunicatorProduct, Moves) {
+TEST_P(R1_CommunicatorProduct, Moves) {
   run(GetParam(), [this](Communicator& world) { return move_exactly(world, sizes()); });
 }
 
 // One of the 12 combinations of reduction and place for each algorithm, another one each time.
-class CommunicatorLargeProduct : public testing::TestWithParam<int> {
+class R1_CommunicatorLargeProduct : public testing::TestWithParam<int> {
  protected:
   Sizes sizes() const {
     return {.elems = {1000003}, .stride = is_full() ? 1 : 13, .only_f32 = !is_full()};
   }
 };
 
-TEST_P(CommunicatorLargeProduct, Reduces) {
+TEST_P(R1_CommunicatorLargeProduct, Reduces) {
   run(GetParam(), [this](Communicator& world) { return reduce_exactly(world, sizes()); });
 }
-TEST_P(CommunicatorLargeProduct, Moves) {
+TEST_P(R1_CommunicatorLargeProduct, Moves) {
   run(GetParam(), [this](Communicator& world) { return move_exactly(world, sizes()); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorProduct, testing::Range(1, 18));
-INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLargeProduct, testing::Values(2, 3, 8, 17));
+INSTANTIATE_TEST_SUITE_P(Ranks, R1_CommunicatorProduct, testing::Range(1, 18));
+INSTANTIATE_TEST_SUITE_P(Ranks, R1_CommunicatorLargeProduct, testing::Values(2, 3, 8, 17));
 
 }  // namespace
 }  // namespace gradwire
