@@ -8,9 +8,13 @@
 
 namespace gradwire {
 
+// So many steps take about two seconds.
+inline constexpr std::int64_t kMostStepsOfAlgorithm = 1'200'000;
+
 // In the cuts that cost_of() names, whole for algorithms without a closed form. Where there are too
 // many steps to simulate one by one, a tensor is made longer by less than one element for each
-// rank, so that ranks are alike; the errors are simulate()'s.
+// rank, so that ranks are alike, if the closed form is the same for both; the errors are
+// simulate()'s, kUnsupported for too many steps.
 Result<Simulation> simulate_algorithm(const CostQuestion& question, std::string_view algorithm);
 
 }  // namespace gradwire

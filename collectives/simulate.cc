@@ -342,6 +342,7 @@ Result<Simulation> Run::result() const {
     const Ports& ports = ports_[place];
     simulation.rounds =
         std::max(simulation.rounds, static_cast<int>(job_.programs[place].round_ends.size()));
+    simulation.steps += static_cast<std::int64_t>(job_.programs[place].steps.size());
     simulation.wire_bytes_max = std::max(simulation.wire_bytes_max, ports.sent);
     const int node = job_.node_of.empty() ? static_cast<int>(place) : job_.node_of[place];
     by_node[node] += ports.left_node;

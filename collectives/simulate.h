@@ -27,6 +27,7 @@
 
 namespace gradwire {
 
+inline constexpr std::int64_t kMostSteps = 12'000'000;
 inline constexpr int kMostSimulatedSlots = 65536;  // of SimulationOptions
 
 struct SimulationOptions {
@@ -39,6 +40,7 @@ struct SimulationOptions {
   int slots = 4;  // 1 to kMostSimulatedSlots
   // Whether one rank may stand for others that do the same, turned by whole nodes.
   bool use_symmetry = true;
+  std::int64_t most_steps = kMostSteps;
 };
 
 struct Simulation {
@@ -46,6 +48,7 @@ struct Simulation {
   int rounds = 0;                   // of the rank that has most
   std::int64_t wire_bytes_max = 0;  // message bytes of the rank that sends most
   std::int64_t node_bytes_max = 0;  // message bytes that leave the node that sends most
+  std::int64_t steps = 0;           // that were simulated, once for all cuts
   int simulated_ranks = 0;          // fewer than the size where ranks stood for others
 };
 
@@ -54,8 +57,7 @@ using ScheduleOf = std::function<Schedule(int rank)>;
 // `schedule_of` is called for every rank at least once, on more than 1024 ranks and under symmetry
 // for 512 of them spread over all. kInternal when the schedules do not end or disagree about a
 // message's length; kUnsupported when they hold more steps than are simulated one by one
-// (kMostSteps) and are not symmetric.
-inline constexpr std::int64_t kMostSteps = 12'000'000;
+// (most_steps) and are not symmetric.
 Result<Simulation> simulate(int size, const ScheduleOf& schedule_of,
                             const SimulationOptions& options);
 

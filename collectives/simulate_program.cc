@@ -86,13 +86,13 @@ Result<TimedJob> compile(int size, const ScheduleOf& schedule_of,
   for (int r = 0; r < size; ++r) {
     job.programs.push_back(program_of(schedule_of(r)));
     steps += static_cast<std::int64_t>(job.programs.back().steps.size());
-    if (steps > kMostSteps) {
+    if (steps > options.most_steps) {
       return Status(
           Code::kUnsupported,
           format("simulate: more than %lld steps on %d ranks (at most so many wanted where "
                  "ranks are not alike; a number of elements that the ranks divide makes "
                  "most algorithms so)",
-                 static_cast<long long>(kMostSteps), size));
+                 static_cast<long long>(options.most_steps), size));
     }
   }
   return job;

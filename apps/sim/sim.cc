@@ -100,20 +100,21 @@ Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags
   return outcome;
 }
 
-Result<std::vector<SimRow>> rows_of(const SimFlags& f) {
+Result<SimRows> rows_of(const SimFlags& f) {
+  std::vector<SimRow> compressed;  // first: they take no time and find a bad spec
+  if (!f.compressor.empty()) {
+    GW_ASSIGN(compressed, compressed_rows(f.question, f.compressor, f.codec));
+  }
   const auto style = f.quiet ? Progress::Style::kSilent : Progress::style_for(stderr);
   Progress progress(stderr, style, "sim",
                     static_cast<std::int64_t>(algorithms_of(f.question.collective).size()));
-  GW_ASSIGN(std::vector<SimRow> rows,
+  GW_ASSIGN(SimRows found,
             simulate_rows(f.question, [&](int done, int, std::string_view algorithm) {
               progress.update(done, std::string(algorithm));
             }));
-  progress.update(static_cast<std::int64_t>(rows.size()), "done");
-  if (f.compressor.empty()) return rows;
-  GW_ASSIGN(const std::vector<SimRow> compressed,
-            compressed_rows(f.question, f.compressor, f.codec));
-  rows.insert(rows.end(), compressed.begin(), compressed.end());
-  return rows;
+  progress.update(static_cast<std::int64_t>(found.rows.size() + found.left_out.size()), "done");
+  found.rows.insert(found.rows.end(), compressed.begin(), compressed.end());
+  return found;
 }
 
 void print_crossovers(const CostQuestion& question) {
@@ -138,8 +139,10 @@ Result<int> sim_command(const std::vector<std::string>& args) {
   GW_ASSIGN(f.question.collective, operation_of(args[0]));
   GW_ASSIGN(const auto outcome, read_flags(args, f));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  GW_ASSIGN(const std::vector<SimRow> rows, rows_of(f));
+  GW_ASSIGN(const SimRows found, rows_of(f));
+  const std::vector<SimRow>& rows = found.rows;
   std::printf("%s\n%s", heading_text(f.question).c_str(), table_text(f.question, rows).c_str());
+  for (const std::string& line : found.left_out) std::printf("left out: %s\n", line.c_str());
   print_crossovers(f.question);
   if (!f.json.empty()) GW_TRY(write_whole_file(f.json, json_lines(f.question, rows)));
   if (f.html.empty()) return 0;

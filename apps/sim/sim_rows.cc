@@ -12,16 +12,29 @@
 namespace gradwire {
 namespace {
 
-Result<SimRow> simulate_row(const CostQuestion& question, std::string_view algorithm) {
-  GW_ASSIGN(const Simulation simulation, simulate_algorithm(question, algorithm));
+// By the closed form where there are too many steps; kUnsupported where that is missing too.
+Result<SimRow> row_of(const CostQuestion& question, std::string_view algorithm) {
+  const auto cost = cost_of(question, algorithm);
+  const Result<Simulation> simulated = simulate_algorithm(question, algorithm);
   SimRow row;
+  if (!simulated.has_value()) {
+    if (simulated.error().code() != Code::kUnsupported || !cost) return simulated.error();
+    row.algorithm = algorithm;
+    row.simulated = false;
+    row.seconds = row.formula_seconds = time_of(cost->terms, question.links).seconds();
+    row.exact = cost->exact;
+    row.wire_bytes_max = cost->wire_bytes_max;
+    row.rounds = cost->rounds;
+    return row;
+  }
+  const Simulation& simulation = simulated.value();
   row.algorithm = algorithm;
   row.seconds = simulation.time.seconds();
   row.wire_bytes_max = simulation.wire_bytes_max;
   row.node_bytes_max = simulation.node_bytes_max;
   row.rounds = simulation.rounds;
   row.simulated_ranks = simulation.simulated_ranks;
-  if (const auto cost = cost_of(question, algorithm)) {
+  if (cost) {
     row.formula_seconds = time_of(cost->terms, question.links).seconds();
     row.exact = cost->exact;
     row.segment_bytes = cost->segment_bytes;
@@ -44,19 +57,27 @@ std::vector<CompressedExchange> exchanges_of(const Compressor& compressor) {
 
 }  // namespace
 
-Result<std::vector<SimRow>> simulate_rows(
+Result<SimRows> simulate_rows(
     const CostQuestion& question,
     const std::function<void(int done, int total, std::string_view algorithm)>& before) {
   const std::vector<std::string_view> algorithms = algorithms_of(question.collective);
   const std::string_view chosen = choose_algorithm(question);
-  std::vector<SimRow> rows;
+  SimRows found;
+  int done = 0;
   for (const std::string_view algorithm : algorithms) {
-    before(static_cast<int>(rows.size()), static_cast<int>(algorithms.size()), algorithm);
-    GW_ASSIGN(SimRow row, simulate_row(question, algorithm));
-    row.chosen = algorithm == chosen;
-    rows.push_back(std::move(row));
+    before(done++, static_cast<int>(algorithms.size()), algorithm);
+    Result<SimRow> row = row_of(question, algorithm);
+    if (row.has_value()) {
+      row.value().chosen = algorithm == chosen;
+      found.rows.push_back(std::move(row.value()));
+    } else if (row.error().code() == Code::kUnsupported) {
+      found.left_out.push_back(std::string(algorithm) + ": no closed form, and " +
+                               std::string(row.error().message()));
+    } else {
+      return row.error();
+    }
   }
-  return rows;
+  return found;
 }
 
 Result<std::vector<SimRow>> compressed_rows(const CostQuestion& question, const std::string& spec,

@@ -95,6 +95,7 @@ std::string json_lines(const CostQuestion& question, const std::vector<SimRow>& 
     json["node_bytes_max"] = row.node_bytes_max;
     json["rounds"] = row.rounds;
     json["formula_seconds"] = row.formula_seconds;
+    json["simulated"] = row.simulated;
     json["simulated_ranks"] = row.simulated_ranks;
     text += json.dump() + "\n";
   }

@@ -133,6 +133,21 @@ TEST(Sim, CompressorsAddTheirExchanges) {
               HasSubstr("nonesuch"));
 }
 
+// 700 ranks on 9 unlike nodes: canonical has more steps than are simulated, trees have few.
+TEST(Sim, TooManyStepsLeaveTheClosedForm) {
+  const std::vector<std::string> words{"all_reduce", "--ranks", "700",    "--nodes", "9",
+                                       "--bytes",    "64M",     "--beta", "1e-9"};
+  const auto found = rows(words);
+  const auto& canonical = found.at("canonical");
+  EXPECT_FALSE(canonical["simulated"].get<bool>());
+  EXPECT_EQ(canonical["simulated_ranks"], 0);
+  EXPECT_GT(canonical["seconds"], canonical["bound_seconds"]);
+  EXPECT_EQ(canonical["seconds"], canonical["formula_seconds"]);
+  EXPECT_EQ(canonical["rounds"], 2);
+  EXPECT_TRUE(found.at("tree")["simulated"].get<bool>());
+  EXPECT_EQ(found.at("tree")["simulated_ranks"], 700);
+}
+
 TEST(Sim, ThePageHoldsTableChartAndCommand) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/page.html";
