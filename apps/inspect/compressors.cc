@@ -101,6 +101,7 @@ Result<std::unique_ptr<Compressor>> make_example(const Registry& registry,
 
 Json describe(const Registry& registry, const Registry::Method& method) {
   Json row;
+  row["kind"] = "compressor";
   row["name"] = method.name;
   row["help"] = method.help;
   row["main_key"] = method.main_key;
@@ -118,6 +119,33 @@ Json describe(const Registry& registry, const Registry::Method& method) {
   row["canonical"] = compressor.spec();
   row["claims"] = claims_of(compressor);
   row["bits_per_element"] = bits_per_element(compressor);
+  return row;
+}
+
+struct FeedbackText {
+  const char* name;
+  const char* help;
+  const char* keys;
+};
+
+// The values of the key ef, of every compressor. They send what the compressor sends.
+constexpr FeedbackText kFeedbacks[] = {
+    {"ef14", "what was not sent is added to the next gradient", "ef_storage, ef_rescale_lr"},
+    {"ef21", "the difference to a running mean of what was sent is sent", ""},
+    {"ef21_sgdm", "ef21 of a moving average of the gradients", "ef_eta"},
+    {"loco", "ef14 that forgets, with a residual of one byte",
+     "ef_beta, ef_reset, ef_storage, ef_rescale_lr"},
+};
+
+Json describe(const FeedbackText& feedback) {
+  Json row;
+  row["kind"] = "feedback";
+  row["name"] = feedback.name;
+  row["help"] = feedback.help;
+  row["keys"] = feedback.keys;
+  row["claims"] = {{"stateful", true},
+                   {"needs", "a compressor whose mean is the average of what ranks sent"}};
+  row["bits_per_element"] = 0;  // on top of the compressor's
   return row;
 }
 
@@ -175,7 +203,7 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
       "inspect compressors",
       "The methods that a compressor spec may name, their keys with defaults, and what each "
       "claims and is tested for.");
-  flags.toggle("json", as_json, "one JSON line per method");
+  flags.toggle("json", as_json, "one JSON line per method and kind of error feedback");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   const Registry registry = Registry::builtin();
@@ -187,9 +215,17 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
       print_method(row);
     }
   }
+  for (const FeedbackText& feedback : kFeedbacks) {
+    if (as_json) {
+      std::printf("%s\n", describe(feedback).dump().c_str());
+    } else {
+      const std::string keys = *feedback.keys == 0 ? "" : std::string(" (") + feedback.keys + ")";
+      std::printf("ef=%s: %s%s\n", feedback.name, feedback.help, keys.c_str());
+    }
+  }
   if (!as_json) {
     std::printf(
-        "Keys of the aggregator, legal with every method: ef=none|ef14|ef21|ef21_sgdm|loco,\n"
+        "\nKeys of the aggregator, legal with every method: ef=none|ef14|ef21|ef21_sgdm|loco,\n"
         "ef_scale=auto|none, ef_storage=fp32|bf16|int8, ef_eta=0.1, ef_beta=0.8, ef_reset=1024,\n"
         "ef_rescale_lr=false, combine=auto|sum|gather|sra|oktopk, inner=SPEC,\n"
         "min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");

@@ -42,8 +42,15 @@ TEST(InspectCompressors, EveryMethodHasARowWithItsClaims) {
   const Registry registry = Registry::builtin();
   for (const Registry::Method& method : registry.methods()) {
     ASSERT_TRUE(rows.contains(method.name)) << method.name;
+    EXPECT_EQ(rows[method.name]["kind"], "compressor") << method.name;
     EXPECT_TRUE(rows[method.name].contains("claims")) << method.name;
+    EXPECT_TRUE(rows[method.name]["bits_per_element"].is_number()) << method.name;
     EXPECT_EQ(rows[method.name]["keys"].size(), method.keys.size()) << method.name;
+  }
+  for (const char* feedback : {"ef14", "ef21", "ef21_sgdm", "loco"}) {
+    ASSERT_TRUE(rows.contains(feedback)) << feedback;
+    EXPECT_EQ(rows[feedback]["kind"], "feedback");
+    EXPECT_TRUE(rows[feedback].contains("claims")) << feedback;
   }
   // On 1000 x 1000: 16 bits; 1 % of pairs of 32 bits; 4 (1000 + 1000) factors of 32 bits.
   EXPECT_EQ(rows["none"]["bits_per_element"], 32.0);
