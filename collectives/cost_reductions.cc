@@ -27,8 +27,8 @@ Cost ring(const CostShape& s) {
 }
 
 // What two bursts to everybody lose where chunks are unequal: messages that differ by one element
-// fall out of step, and ports then wait for each other. Simulated, 6 to 24 % of the bytes, mostly
-// some 12 (5 to 500 ranks).
+// fall out of step, and ports then wait for each other. Simulated, 8 to 24 % of the bytes, mostly
+// some 12 (7 to 200 ranks).
 CostTerms out_of_step(const CostShape& s) {
   if (s.divides) return {};
   CostTerms lost = s.burst(s.p - 1, s.chunk);
