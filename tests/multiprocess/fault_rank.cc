@@ -3,6 +3,10 @@
 // All ranks run one operation a few times; then the victims end as the flags say, before the next
 // one, in the midst of it, or after it. The others go on until it fails, shrink, sum a hundred
 // times among those that are left, and write what they saw, as one line of JSON, into --report.
+//
+// --how launcher: started by `gradwire run`, which says the rank and the number of ranks; the
+// victim kills that instead of itself. What a rank says then is in --report, with "-RANK" behind
+// it, and on its standard error, which goes into that name with ".said" behind it.
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,9 +22,12 @@
 #include <thread>
 #include <vector>
 
+#include "apps/environment.h"
+#include "apps/launcher_watch.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "gradwire/communicator.h"
+#include "gradwire/config.h"
 
 namespace gradwire {
 namespace {
@@ -81,6 +88,21 @@ Plan read_plan(int argc, char** argv) {
     plan.victims.push_back(flags["victims"][at] - '0');  // "1,3": one digit each
   }
   return plan;
+}
+
+bool of_launcher(const Plan& plan) { return plan.how == "launcher"; }
+
+// From `gradwire run`, whose end of the pipe is gone when it is needed.
+Status take_place(Plan& plan) {
+  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
+  plan.rank = launch.rank;
+  plan.size = launch.size;
+  plan.report += "-" + std::to_string(plan.rank);
+  if (std::freopen((plan.report + ".said").c_str(), "w", stderr) == nullptr) {
+    return {Code::kInternal, "no file " + plan.report + ".said"};
+  }
+  std::setvbuf(stderr, nullptr, _IONBF, 0);  // as it was: the end comes without a flush
+  return {};
 }
 
 Status wait_for(Result<Work> work) {
@@ -151,6 +173,27 @@ void meet_the_driver(const Plan& plan, Communicator& world) {
   (void)run(plan, world);
   std::ofstream(plan.report + ".once") << "1\n";
   wait_for_file(plan.store + "/../on");
+}
+
+void end_the_launcher() {
+  const auto launcher = to_int(environment("GRADWIRE_LAUNCHER").value_or(""));
+  if (launcher && *launcher > 1) (void)kill(static_cast<pid_t>(*launcher), SIGKILL);
+}
+
+// All ranks are in it. After this the next operation fails, but "after": nobody is in any then.
+void lose_the_launcher(const Plan& plan, Communicator& world, std::jthread& fault) {
+  const bool mine = std::ranges::find(plan.victims, plan.rank) != plan.victims.end();
+  if (plan.when == "after") (void)run(plan, world);
+  if (!mine) return;
+  if (plan.when == "during") {
+    fault = std::jthread([delay = plan.delay_us] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay));
+      end_the_launcher();
+    });
+    return;
+  }
+  if (plan.when == "after") std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  end_the_launcher();
 }
 
 void be_a_victim(const Plan& plan, Communicator& world) {
@@ -231,6 +274,22 @@ void write(const Plan& plan, const Report& report) {
   (void)std::rename(part.c_str(), plan.report.c_str());
 }
 
+// It is the watch that ends this process, well before.
+int outlive_the_launcher(const Plan& plan, Communicator& world, const Stalls& stalls,
+                         Report& report) {
+  std::jthread fault;
+  if (report.failure.ok()) report.failure = wait_for(world.barrier());  // all watch
+  if (!report.failure.ok()) {
+    report.trouble = "failed before the fault";
+  } else {
+    lose_the_launcher(plan, world, fault);
+    if (plan.when != "after") fail(plan, world, stalls, report);
+  }
+  if (plan.when != "after" || !report.trouble.empty()) write(plan, report);
+  std::this_thread::sleep_for(std::chrono::seconds(20));
+  return 1;
+}
+
 int play(const Plan& plan) {
   Report report;
   const auto start = Clock::now();
@@ -253,8 +312,13 @@ int play(const Plan& plan) {
   }
   report.join = since(start);
   const Stalls stalls;
+  std::unique_ptr<LauncherWatch> watch;
+  if (of_launcher(plan)) {
+    watch = LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *world.value());
+  }
   // Of a machine that is starved a first operation may take long: that is not what is measured.
   for (int i = 0; i < 3 && report.failure.ok(); ++i) report.failure = run(plan, *world.value());
+  if (of_launcher(plan)) return outlive_the_launcher(plan, *world.value(), stalls, report);
   if (report.failure.ok() && plan.how == "link") {
     meet_the_driver(plan, *world.value());
   } else if (report.failure.ok() &&
@@ -270,4 +334,14 @@ int play(const Plan& plan) {
 }  // namespace
 }  // namespace gradwire
 
-int main(int argc, char** argv) { return gradwire::play(gradwire::read_plan(argc, argv)); }
+int main(int argc, char** argv) {
+  gradwire::Plan plan = gradwire::read_plan(argc, argv);
+  if (gradwire::of_launcher(plan)) {
+    const gradwire::Status placed = gradwire::take_place(plan);
+    if (!placed.ok()) {
+      std::printf("%s\n", std::string(placed.message()).c_str());
+      return 1;
+    }
+  }
+  return gradwire::play(plan);
+}
