@@ -83,6 +83,8 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, open_rendezvous(launch, secret));
+  // Ranks that take different ones would wait for one another until the rendezvous gives up.
+  GW_TRY(rendezvous::agree_together(job.rendezvous, "transport", transport));
   CommunicatorOptions checked = options;
   GW_ASSIGN(checked.checksums, checksums_from_environment(options.checksums));
   GW_TRY(rendezvous::agree(job.rendezvous, "GRADWIRE_CHECKSUM", checked.checksums ? "1" : "0"));

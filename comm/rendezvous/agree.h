@@ -12,4 +12,8 @@ namespace gradwire::rendezvous {
 // rank 0's; the ranks that agree with it hear nothing of that. Errors of the store as they are.
 Status agree(const Rendezvous& rendezvous, std::string_view name, std::string_view value);
 
+// The same where the ranks that agree with rank 0 have to hear it too, lest they wait for the
+// others: all ranks return the same kRankMismatch, which has rank 0's value and the first other.
+Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::string_view value);
+
 }  // namespace gradwire::rendezvous

@@ -95,6 +95,14 @@ class InAJob(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("GRADWIRE_CHECKSUM: '1' on rank 1 ('0' wanted, as on rank 0)", done.stdout + done.stderr)
 
+    def test_ranks_that_differ_about_the_transport_learn_it(self):
+        script = f"[ $GRADWIRE_RANK = 1 ] && export GRADWIRE_TRANSPORT=tcp || export GRADWIRE_TRANSPORT=auto; exec '{GRADWIRE}' doctor --json"
+        done = subprocess.run([GRADWIRE, "run", "-n", "2", "--deadline", "20", "--", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT)
+        self.assertNotEqual(done.returncode, 0)
+        said = done.stdout + done.stderr
+        self.assertIn("transport: 'tcp' on rank 1 ('auto' wanted, as on rank 0)", said)
+        self.assertNotIn("was not set", said)
+
     def test_checksums_are_named(self):
         seen = report(launcher=(GRADWIRE, "run", "-n", "2", "--plain", "--"), GRADWIRE_CHECKSUM="1")
         self.assertIn("XXH3 checksums", seen["job"]["ranks"][1]["describe"])

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -179,6 +180,33 @@ TEST(Agree, RanksLearnThatTheyDifferFromRankZero) {
   EXPECT_EQ(other.code(), Code::kRankMismatch);
   EXPECT_EQ(other.message(), "checksums: 'off' on rank 2 ('on' wanted, as on rank 0)");
   EXPECT_TRUE(rendezvous::agree({}, "checksums", "on").ok());  // alone
+}
+
+TEST(Agree, AllRanksLearnTogetherThatOneDiffers) {
+  const auto store = make_inproc_store();
+  const auto outcomes = [&](const std::string& name, const std::vector<std::string>& values) {
+    std::vector<Status> seen(values.size());
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < static_cast<int>(values.size()); ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto at = static_cast<std::size_t>(rank);
+        const Rendezvous here{.rank = rank,
+                              .size = static_cast<int>(values.size()),
+                              .job = "j",
+                              .store = store,
+                              .timeout_seconds = 20};
+        seen[at] = rendezvous::agree_together(here, name, values[at]);
+      });
+    }
+    threads.clear();
+    return seen;
+  };
+  for (const Status& one : outcomes("same", {"tcp", "tcp", "tcp"})) EXPECT_TRUE(one.ok());
+  for (const Status& one : outcomes("transport", {"tcp", "tcp", "ucx"})) {
+    EXPECT_EQ(one.code(), Code::kRankMismatch);
+    EXPECT_EQ(one.message(), "transport: 'ucx' on rank 2 ('tcp' wanted, as on rank 0)");
+  }
+  EXPECT_TRUE(rendezvous::agree_together({}, "transport", "tcp").ok());  // alone
 }
 
 }  // namespace
