@@ -15,6 +15,7 @@
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/tcp/interfaces.h"
+#include "comm/tcp/sockets.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 
@@ -52,6 +53,12 @@ Result<double> tcp_rate() {
                                             "' seen; bytes per second, 1e3 to 1e12, wanted)");
 }
 
+Status usable_congestion() {
+  const auto name = environment("GRADWIRE_TCP_CONGESTION");
+  if (!name) return {};
+  return tcp::check_congestion(*name).with_context("bad value for GRADWIRE_TCP_CONGESTION");
+}
+
 Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const LaunchInfo& launch,
                                                   const Rendezvous& rendezvous,
                                                   double liveness_seconds, const Log& log) {
@@ -79,6 +86,7 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
 
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log, LinksFrom links) {
+  if (messages_of(transport) == "tcp") GW_TRY(usable_congestion());
   GW_ASSIGN(const std::string secret, job_secret());
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;

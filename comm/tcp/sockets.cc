@@ -6,10 +6,28 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <fstream>
 
 namespace gradwire::tcp {
+
+Status check_congestion(const std::string& name) {
+  const rendezvous::Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe.valid()) return {};  // what needs a socket next says so
+  if (setsockopt(probe.get(), IPPROTO_TCP, TCP_CONGESTION, name.c_str(),
+                 static_cast<socklen_t>(name.size())) == 0) {
+    return {};
+  }
+  const std::string why = std::strerror(errno);
+  std::string known;
+  std::ifstream list("/proc/sys/net/ipv4/tcp_available_congestion_control");
+  if (!std::getline(list, known) || known.empty()) known = "a name that the kernel knows";
+  return {Code::kInvalidArgument,
+          "'" + name + "' seen (" + why + "); of this machine's wanted: " + known};
+}
 
 void prepare_bulk(int fd, bool same_host, const std::string& congestion) {
   const std::string name = congestion.empty() && same_host ? "reno" : congestion;

@@ -9,9 +9,13 @@
 
 namespace gradwire::tcp {
 
+// kInvalidArgument, with what the kernel lists, where a socket of this machine cannot have the
+// congestion control `name`: unknown there, or not allowed to this user.
+Status check_congestion(const std::string& name);
+
 // `congestion`: the name of a congestion control, or empty: the machine's own to other hosts, and
 // between ranks of one host "reno", under which a loopback connection is twice as fast as under
-// BBR. Where it may not be chosen, or the kernel does not know it, the machine's own stays.
+// BBR. Where that may not be chosen, or the kernel does not know it, the machine's own stays.
 void prepare_bulk(int fd, bool same_host, const std::string& congestion);
 
 // A control connection whose other end has answered nothing for `patience` is ended by the kernel.

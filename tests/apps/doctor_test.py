@@ -103,6 +103,12 @@ class InAJob(unittest.TestCase):
         self.assertIn("transport: 'tcp' on rank 1 ('auto' wanted, as on rank 0)", said)
         self.assertNotIn("was not set", said)
 
+    def test_an_unknown_congestion_control_is_refused(self):
+        variables = {"GRADWIRE_TRANSPORT": "tcp", "GRADWIRE_TCP_CONGESTION": "zap"}
+        done = doctor(launcher=(GRADWIRE, "run", "-n", "2", "--deadline", "2", "--"), **variables)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("GRADWIRE_TCP_CONGESTION: 'zap' seen", done.stdout + done.stderr)
+
     def test_checksums_are_named(self):
         seen = report(launcher=(GRADWIRE, "run", "-n", "2", "--plain", "--"), GRADWIRE_CHECKSUM="1")
         self.assertIn("XXH3 checksums", seen["job"]["ranks"][1]["describe"])
