@@ -6,8 +6,8 @@
 
 Each size is timed by `gradwire bench` and foretold by `gradwire sim` twice: with the links as the ranks measure them
 (gradwire bench --measure), and with the same but for beta, which is then the link's rate, of which 1448 bytes in 1538 are
-payload (Ethernet, IP and TCP frame the rest). The goal: within 10 % from 256 KB up, within 30 % below. Prints a table;
-exits with 77 where there is no lab.
+payload (Ethernet, IP and TCP frame the rest). The goal: within 10 % from 256 KB up, within 30 % below. From the ring's
+times alpha and beta are fitted back, with the fit's R^2. Prints a table; exits with 77 where there is no lab.
 """
 import argparse
 import json
@@ -56,6 +56,26 @@ def simulate(gradwire, ranks, size, algorithm, links, folder):
     return found[0]["seconds"] * 1e6
 
 
+def fit(points):
+    """Least squares of time = start + slope * bytes, each point counting by its own time; R^2 of the times."""
+    weigh = [(1 / time ** 2, size, time) for size, time in points]
+    w, wx, wy = (sum(k * value for k, value in zip((p[0] for p in weigh), column))
+                 for column in ([1] * len(weigh), [p[1] for p in weigh], [p[2] for p in weigh]))
+    wxx, wxy = sum(k * x * x for k, x, _ in weigh), sum(k * x * y for k, x, y in weigh)
+    slope = (w * wxy - wx * wy) / (w * wxx - wx * wx)
+    start = (wy - slope * wx) / w
+    mean = sum(y for _, _, y in weigh) / len(weigh)
+    return start, slope, 1 - sum((y - start - slope * x) ** 2 for _, x, y in weigh) / sum((y - mean) ** 2 for _, _, y in weigh)
+
+
+def print_fit(ranks, rate, points):
+    """What alpha and beta the ring's times say by its formula 2 (p - 1) alpha + 2 (p - 1) / p N beta (Thakur, Rabenseifner and Gropp, IJHPCA 2005)."""
+    start, slope, good = fit(points)
+    beta = slope / (2 * (ranks - 1) / ranks)
+    print(f"# {rate}, {ranks} ranks: of the ring's times alpha {start / (2 * (ranks - 1)):.4g} us, beta {beta * 1e3:.4g} ns/B "
+          f"(by rate {beta_of(rate) * 1e9:.4g}), R^2 {good:.4f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gradwire")
@@ -73,6 +93,7 @@ def main():
             for ranks in map(int, words.ranks.split(",")):
                 links = None
                 for algorithm in words.algorithms.split(","):
+                    times = []
                     for size in map(bytes_of, words.sizes.split(",")):
                         median, best, links = measure(gradwire, ranks, rate, algorithm, size, words.seconds, folder, links)
                         line, points = f"{rate:>8} {ranks:>5} {algorithm:>20} {size:>9} {median:>10.1f} {best:>10.1f}", points + 1
@@ -82,6 +103,9 @@ def main():
                             outside[way] += not kept
                             line += f" {simulated:>11.1f} ({median / simulated:.3f}){' ' if kept else '*'}"
                         print(line, flush=True)
+                        times.append((size, median))
+                    if algorithm == "ring" and len(times) > 2:
+                        print_fit(ranks, rate, times)
                 print(f"# {rate}, {ranks} ranks: alpha {links['alpha'] * 1e6:.4g} us, beta {links['beta'] * 1e9:.4g} ns/B (by rate "
                       f"{beta_of(rate) * 1e9:.4g}), gamma {links['gamma'] * 1e9:.4g} ns/B, gap {links['gap']:g}", flush=True)
     print(f"# {points} points; outside 10 % from 256 KB up and 30 % below (*): {outside[0]} with measured links, {outside[1]} by rate")
