@@ -40,6 +40,11 @@ Status check_equal(Communicator& communicator, std::span<const NamedHash> values
       if (all[r * count + i] != all[i]) differing.push_back(static_cast<int>(r));
     }
     if (differing.empty()) continue;
+    // All ranks have the same numbers and come here. Who is first must not leave, and take the
+    // others' gathering with it, before they have theirs; how the barrier itself ends is no matter.
+    if (auto all_know = communicator.barrier(); all_know.has_value()) {
+      (void)all_know.value().wait();
+    }
     return {Code::kRankMismatch,
             format("%s: '%s' differs: %s hold other bytes than rank 0 (%s)", what.c_str(),
                    values[i].name.c_str(), ranks_text(differing).c_str(),
