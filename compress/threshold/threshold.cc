@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,7 +9,7 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/sparse/chosen_count.h"
-#include "compress/sparse/pair_payloads.h"
+#include "compress/sparse/pair_coder.h"
 #include "compress/spec_reader.h"
 #include "compress/topk/topk_loops.h"
 
@@ -20,31 +19,12 @@ namespace {
 constexpr std::int64_t kMostElems = kMostSparseElems - 1;  // so that a count has 32 bits
 
 template <typename T>
-class ThresholdCoder final : public Coder {
+class ThresholdCoder final : public PairCoder<T> {
  public:
   ThresholdCoder(double tau, const Shape& shape, const Compressor::Placement& where,
                  PairPayloads<T> payloads)
-      : low_(std::max<TopkKey<T>>(cpu::key_of(static_cast<T>(tau)), 1)),
-        elems_(shape.elems()),
-        dtype_(where.dtype),
-        payloads_(std::move(payloads)) {}
-
-  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor("threshold: grad", grad, elems_, dtype_));
-    grad_ = grad;
-    step_ = step;
-    feedback_.reset();
-    payloads_.forget();
-    return {};
-  }
-  bool takes_feedback() const override { return payloads_.exact(); }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(check_feedback("threshold", grad, feedback, dtype_));
-    GW_TRY(begin(grad, step, stream));
-    feedback_ = feedback;
-    return {};
-  }
+      : PairCoder<T>("threshold", shape.elems(), where.dtype, std::move(payloads)),
+        low_(std::max<TopkKey<T>>(cpu::key_of(static_cast<T>(tau)), 1)) {}
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
     GW_TRY(check_round("threshold", round, 1));
@@ -55,16 +35,14 @@ class ThresholdCoder final : public Coder {
     return payloads_.write(std::span(scratch_.index.data(), count),
                            std::span<const T>(scratch_.value.data(), count), step_, payload);
   }
-  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
-    GW_TRY(check_round("threshold", round, 1));
-    return payloads_.absorb(payloads, step_);
-  }
-  Status finish(TensorView mean, TensorView own, const Stream&) override {
-    return payloads_.finish(mean, own);
-  }
-  std::vector<NamedTensor> state() override { return {}; }
 
  private:
+  using PairCoder<T>::elems_;
+  using PairCoder<T>::payloads_;
+  using PairCoder<T>::grad_;
+  using PairCoder<T>::step_;
+  using PairCoder<T>::feedback_;
+
   // The chosen elements are at the front of scratch_.
   Result<std::size_t> choose() {
     const std::span<const T> grad = elements<T>(grad_);
@@ -80,12 +58,6 @@ class ThresholdCoder final : public Coder {
   }
 
   TopkKey<T> low_;
-  std::int64_t elems_;
-  DType dtype_;
-  PairPayloads<T> payloads_;
-  ConstTensorView grad_;
-  std::uint64_t step_ = 0;
-  std::optional<Feedback> feedback_;
   TopkScratch<T> scratch_;
 };
 

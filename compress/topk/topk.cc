@@ -1,14 +1,13 @@
 #include "compress/topk/topk.h"
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/elements.h"
 #include "compress/contract.h"
 #include "compress/sparse/chosen_count.h"
-#include "compress/sparse/pair_payloads.h"
+#include "compress/sparse/pair_coder.h"
 #include "compress/sparse/sparse_coding.h"
 #include "compress/spec_reader.h"
 #include "compress/topk/topk_kernels.h"
@@ -17,29 +16,11 @@ namespace gradwire {
 namespace {
 
 template <typename T>
-class TopkCoder final : public Coder {
+class TopkCoder final : public PairCoder<T> {
  public:
   TopkCoder(std::size_t k, const Shape& shape, const Compressor::Placement& where,
             PairPayloads<T> payloads)
-      : k_(k), elems_(shape.elems()), dtype_(where.dtype), payloads_(std::move(payloads)) {}
-
-  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor("topk: grad", grad, elems_, dtype_));
-    grad_ = grad;
-    step_ = step;
-    feedback_.reset();
-    payloads_.forget();
-    return {};
-  }
-  // Coded values are not what was chosen: their rest is known after decoding them.
-  bool takes_feedback() const override { return payloads_.exact(); }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(check_feedback("topk", grad, feedback, dtype_));
-    GW_TRY(begin(grad, step, stream));
-    feedback_ = feedback;
-    return {};
-  }
+      : PairCoder<T>("topk", shape.elems(), where.dtype, std::move(payloads)), k_(k) {}
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
     GW_TRY(check_round("topk", round, 1));
@@ -48,16 +29,13 @@ class TopkCoder final : public Coder {
     if (k_ > 0) GW_TRY(select(payload.first(bytes())));
     return bytes();
   }
-  Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
-    GW_TRY(check_round("topk", round, 1));
-    return payloads_.absorb(payloads, step_);
-  }
-  Status finish(TensorView mean, TensorView own, const Stream&) override {
-    return payloads_.finish(mean, own);
-  }
-  std::vector<NamedTensor> state() override { return {}; }
 
  private:
+  using PairCoder<T>::payloads_;
+  using PairCoder<T>::grad_;
+  using PairCoder<T>::step_;
+  using PairCoder<T>::feedback_;
+
   std::size_t bytes() const { return k_ * (kTopkIndexBytes + sizeof(T)); }
 
   Result<std::size_t> encode_coded(ByteSpan payload) {
@@ -88,12 +66,6 @@ class TopkCoder final : public Coder {
   }
 
   std::size_t k_;
-  std::int64_t elems_;
-  DType dtype_;
-  PairPayloads<T> payloads_;
-  ConstTensorView grad_;
-  std::uint64_t step_ = 0;
-  std::optional<Feedback> feedback_;
   TopkScratch<T> scratch_;
   std::vector<std::byte> pairs_;  // as the selection writes them; then apart
   std::vector<std::uint32_t> index_;
