@@ -7,104 +7,30 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "trainer/safetensors_header.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own reader
-
 Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
 
 std::string header_of(std::span<const NamedTensor> tensors) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  std::vector<SafetensorsEntry> entries;
   std::uint64_t offset = 0;
   for (const NamedTensor& named : tensors) {
-    const Shape& shape = named.tensor.shape();
     const std::uint64_t end = offset + named.tensor.bytes().size();
-    header[named.name] = {{"dtype", "F32"},
-                          {"shape", std::vector(shape.dim.begin(), shape.dim.begin() + shape.rank)},
-                          {"data_offsets", {offset, end}}};
+    entries.push_back({named.name, "F32", safetensors_shape(named.tensor.shape()), offset, end});
     offset = end;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  return text;
+  return write_safetensors_header(entries);
 }
 
-struct Entry {
-  std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-using Entries = std::map<std::string, Entry>;
-
-std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& array) {
-  if (!array.is_array()) return std::nullopt;
-  std::vector<std::uint64_t> numbers;
-  for (const nlohmann::json& item : array) {
-    if (!item.is_number_unsigned()) return std::nullopt;
-    numbers.push_back(item.get<std::uint64_t>());
-  }
-  return numbers;
-}
-
-Result<Entry> read_entry(const nlohmann::json& object) {
-  const auto missing = [](const char* key, const char* wanted) {
-    return corrupt(std::string("its ") + key + " is missing or malformed; " + wanted + " wanted");
-  };
-  if (!object.is_object()) return corrupt("its entry is not an object");
-  if (!object.contains("dtype") || !object["dtype"].is_string()) {
-    return missing("dtype", "a string");
-  }
-  const auto& dtype = object["dtype"].get_ref<const std::string&>();
-  if (dtype != "F32") return Status(Code::kInvalidArgument, "dtype " + dtype + "; F32 wanted");
-  const auto shape = whole_numbers(object.value("shape", nlohmann::json()));
-  if (!shape) return missing("shape", "an array of whole numbers");
-  const auto range = whole_numbers(object.value("data_offsets", nlohmann::json()));
-  if (!range || range->size() != 2 || range->front() > range->back()) {
-    return missing("data_offsets", "[BEGIN, END] with BEGIN <= END");
-  }
-  return Entry{*shape, range->front(), range->back()};
-}
-
-// Names and places; the places must tile [0, data_bytes).
-Result<Entries> read_header(const std::string& text, std::uint64_t data_bytes) {
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
-  if (!header.is_object()) return corrupt("the header is not a JSON object");
-  Entries entries;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-  for (const auto& [name, object] : header.items()) {
-    if (name == "__metadata__") continue;
-    auto entry = read_entry(object);
-    if (!entry.has_value()) return entry.error().with_context("tensor " + name);
-    ranges.emplace_back(entry.value().begin, entry.value().end);
-    entries.emplace(name, std::move(entry).value());
-  }
-  std::sort(ranges.begin(), ranges.end());
-  std::uint64_t covered = 0;
-  for (const auto& [begin, end] : ranges) {
-    if (begin != covered) {
-      return corrupt(
-          format("data_offsets leave a gap or overlap: a tensor begins at %llu; %llu "
-                 "wanted",
-                 static_cast<unsigned long long>(begin), static_cast<unsigned long long>(covered)));
-    }
-    covered = end;
-  }
-  if (covered != data_bytes) {
-    return corrupt(format("%llu bytes of data; %llu, as data_offsets say, wanted",
-                          static_cast<unsigned long long>(data_bytes),
-                          static_cast<unsigned long long>(covered)));
-  }
-  return entries;
-}
+using Entries = std::map<std::string, SafetensorsEntry>;
 
 std::string text_of(const std::vector<std::uint64_t>& shape) {
   std::string text;
@@ -118,9 +44,12 @@ Status check_match(const Entries& entries, std::span<const NamedTensor> tensors)
     if (found == entries.end()) {
       return Status(Code::kInvalidArgument, "it has no tensor " + named.name);
     }
-    const Entry& entry = found->second;
-    const Shape& shape = named.tensor.shape();
-    const std::vector<std::uint64_t> wanted(shape.dim.begin(), shape.dim.begin() + shape.rank);
+    const SafetensorsEntry& entry = found->second;
+    if (entry.dtype != "F32") {
+      return Status(Code::kInvalidArgument,
+                    "tensor " + named.name + ": dtype " + entry.dtype + "; F32 wanted");
+    }
+    const std::vector<std::uint64_t> wanted = safetensors_shape(named.tensor.shape());
     if (entry.shape != wanted) {
       return Status(Code::kInvalidArgument, "tensor " + named.name + ": shape " +
                                                 text_of(entry.shape) + "; " + text_of(wanted) +
@@ -166,14 +95,16 @@ Status load(const std::string& path, std::span<const NamedTensor> tensors) {
   }
   std::memcpy(&length, bytes.data(), sizeof(length));
   const std::uint64_t after = bytes.size() - sizeof(length);
-  const std::uint64_t most = std::min(after, kLongestHeader);
+  const std::uint64_t most = std::min(after, kLongestSafetensorsHeader);
   if (length > most) {
     return corrupt(format("a header of %llu bytes; at most %llu wanted",
                           static_cast<unsigned long long>(length),
                           static_cast<unsigned long long>(most)));
   }
-  const std::string header(bytes.data() + sizeof(length), length);
-  GW_ASSIGN(const Entries entries, read_header(header, after - length));
+  GW_ASSIGN(std::vector<SafetensorsEntry> found,
+            read_safetensors_header({bytes.data() + sizeof(length), length}, after - length));
+  Entries entries;
+  for (SafetensorsEntry& entry : found) entries.emplace(entry.name, entry);
   GW_TRY(check_match(entries, tensors));
   for (const NamedTensor& named : tensors) {
     const char* data = bytes.data() + sizeof(length) + length + entries.at(named.name).begin;
@@ -225,9 +156,7 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
   }
   GW_ASSIGN(const SavePlace place, place_of(path));
   const std::string header = header_of(tensors);
-  const std::uint64_t length = header.size();
   std::ofstream file(place.written, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (const NamedTensor& named : tensors) {
     const ByteSpan bytes = named.tensor.bytes();

@@ -25,7 +25,7 @@ THIRD_PARTY = {
     r"^Eigen/": ["device/cpu/", "compress/atomo/", "trainer/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
     r"^hwy/": ["compress/", "tests/support/"],
-    r"^xxhash\.h$": ["comm/checked/"],
+    r"^xxhash\.h$": ["comm/checked/", "trainer/checkpoint/"],
     r"^zlib\.h$": ["trainer/"],
     r"^nlohmann/": ["apps/", "trainer/", "tests/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],

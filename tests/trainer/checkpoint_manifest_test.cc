@@ -1,0 +1,170 @@
+// What a checkpoint's manifest says, and which ones are refused.
+#include "trainer/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trainer/checkpoint/checksum.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+CheckpointManifest example() {
+  CheckpointManifest manifest;
+  manifest.position = {.step = 20,
+                       .consumed_samples = 960,
+                       .seed = 18446744073709551615U,
+                       .ranks = 2,
+                       .learning_rate = 0.1,
+                       .loss_scale = 65536};
+  manifest.settings = {{"compressor", "topk:ratio=0.01,ef=ef14"}, {"model", "mlp"}};
+  manifest.written_by = "gradwire 9.9";
+  manifest.files = {{"rank-0.safetensors", 100, 1}, {"rank-1.safetensors", 200, 0xabc}};
+  manifest.tensors["w"] = {DType::kF32,
+                           Shape::matrix(2, 3),
+                           {{0, 4, 0, "w[0:4]", 0x0123456789abcdef}, {4, 6, 1, "w[4:6]", 7}}};
+  manifest.tensors["none"] = {DType::kU8, Shape::vector(0), {{0, 0, 1, "none", 8}}};
+  return manifest;
+}
+
+// The checkpoint of example() with a right checksum, after `change`.
+template <typename Change>
+std::string changed(const Change& change) {
+  Json json = Json::parse(write_manifest(example()));
+  change(json["checkpoint"]);
+  json["xxh3"] = checksum_text(checksum_of(json["checkpoint"].dump()));
+  return json.dump();
+}
+
+TEST(Manifest, SaysWhatItWasToldTo) {
+  const auto read = read_manifest(write_manifest(example()));
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  const CheckpointManifest& m = read.value();
+  EXPECT_EQ(m.position.step, 20);
+  EXPECT_EQ(m.position.consumed_samples, 960);
+  EXPECT_EQ(m.position.seed, 18446744073709551615U);
+  EXPECT_EQ(m.position.ranks, 2);
+  EXPECT_EQ(m.position.learning_rate, 0.1);
+  EXPECT_EQ(m.position.loss_scale, 65536);
+  EXPECT_EQ(m.settings, example().settings);
+  EXPECT_EQ(m.written_by, "gradwire 9.9");
+  ASSERT_EQ(m.files.size(), 2U);
+  EXPECT_EQ(m.files[1].name, "rank-1.safetensors");
+  EXPECT_EQ(m.files[1].bytes, 200U);
+  EXPECT_EQ(m.files[1].header_xxh3, 0xabcU);
+  ASSERT_EQ(m.tensors.size(), 2U);
+  const CheckpointTensor& w = m.tensors.at("w");
+  EXPECT_EQ(w.dtype, DType::kF32);
+  EXPECT_EQ(w.shape, Shape::matrix(2, 3));
+  ASSERT_EQ(w.slices.size(), 2U);
+  EXPECT_EQ(w.slices[0].entry, "w[0:4]");
+  EXPECT_EQ(w.slices[0].xxh3, 0x0123456789abcdefU);
+  EXPECT_EQ(w.slices[1].begin, 4);
+  EXPECT_EQ(w.slices[1].end, 6);
+  EXPECT_EQ(w.slices[1].file, 1);
+}
+
+TEST(Manifest, IsJsonThatPeopleRead) {
+  const Json json = Json::parse(write_manifest(example()));
+  EXPECT_EQ(json["checkpoint"]["tensors"]["w"]["slices"][0]["xxh3"], "0123456789abcdef");
+  EXPECT_EQ(json["checkpoint"]["tensors"]["w"]["shape"], Json::parse("[2,3]"));
+  EXPECT_EQ(json["checkpoint"]["tensors"]["w"]["dtype"], "F32");
+  EXPECT_EQ(json["checkpoint"]["seed"], 18446744073709551615U);
+}
+
+TEST(Manifest, ABlankIsNoDamage) {
+  EXPECT_TRUE(read_manifest(Json::parse(write_manifest(example())).dump(3)).has_value());
+}
+
+TEST(Manifest, TextThatIsNoUtf8DoesNotLoseACheckpoint) {
+  CheckpointManifest manifest = example();
+  manifest.settings["data-dir"] = "caf\xe9";
+  const auto read = read_manifest(write_manifest(manifest));
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read.value().settings.at("data-dir"), "caf\xef\xbf\xbd");
+}
+
+TEST(Manifest, EveryTruncationAndEveryChangedDigitIsNoticed) {
+  const std::string text = write_manifest(example());
+  for (std::size_t size = 0; size + 2 < text.size(); ++size) {
+    ASSERT_FALSE(read_manifest(text.substr(0, size)).has_value()) << size;
+  }
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string other = text;
+    other[at] = static_cast<char>(other[at] ^ 1);
+    const auto read = read_manifest(other);
+    const bool blank = text[at] == ' ' || text[at] == '\n';
+    if (!blank) {
+      EXPECT_FALSE(read.has_value()) << "changed at " << at;
+    }
+  }
+}
+
+void expect_refused(const std::string& text, Code code, const std::string& part) {
+  const auto read = read_manifest(text);
+  ASSERT_FALSE(read.has_value()) << part;
+  EXPECT_EQ(read.error().code(), code);
+  EXPECT_THAT(std::string(read.error().message()), HasSubstr(part));
+}
+
+TEST(Manifest, WhatItContradictsItselfInIsNamed) {
+  expect_refused("[]", Code::kCorruptPayload, "not a JSON object");
+  expect_refused(R"({"checkpoint": {}})", Code::kCorruptPayload, "xxh3 is missing");
+  const auto refuse = [](const auto& change, const std::string& part,
+                         Code code = Code::kCorruptPayload) {
+    expect_refused(changed(change), code, part);
+  };
+  refuse([](Json& c) { c["format"] = "other"; }, "format 'other'");
+  refuse([](Json& c) { c["version"] = 2; }, "version 2", Code::kUnsupported);
+  refuse([](Json& c) { c["step"] = -1; }, "its step is missing or malformed");
+  refuse([](Json& c) { c.erase("consumed_samples"); }, "its consumed_samples is missing");
+  refuse([](Json& c) { c["ranks"] = 0; },
+         "its ranks is missing or malformed; a whole number from 1");
+  refuse([](Json& c) { c["learning_rate"] = "x"; }, "its learning_rate");
+  refuse([](Json& c) { c["settings"]["model"] = 3; }, "setting 'model'");
+  refuse([](Json& c) { c["files"] = 3; }, "its files");
+  for (const char* name : {"../x", "", ".", "..", "/etc/passwd", "a/b", ".hidden", "a\\b"}) {
+    refuse([&](Json& c) { c["files"][0]["name"] = name; }, "the name of a file in its folder");
+  }
+}
+
+TEST(Manifest, SlicesThatDoNotCoverTheirTensorAreNamed) {
+  const auto refuse = [](const auto& change, const std::string& part) {
+    expect_refused(changed([&](Json& c) { change(c["tensors"]["w"]); }), Code::kCorruptPayload,
+                   "tensor 'w': " + part);
+  };
+  refuse([](Json& w) { w["dtype"] = "F8"; }, "dtype 'F8'");
+  refuse([](Json& w) { w["shape"] = Json::array(); }, "its shape has 0 dimensions");
+  refuse([](Json& w) { w["shape"] = {1, 1, 1, 2, 3}; }, "its shape has 5 dimensions");
+  refuse([](Json& w) { w["shape"] = {2, -3}; }, "its shape is malformed");
+  refuse([](Json& w) { w["shape"] = {1 << 30, 1 << 30}; }, "its shape has more than 2^48");
+  refuse([](Json& w) { w["shape"] = {7}; }, "its slices hold 6 elements; 7");
+  refuse([](Json& w) { w["slices"][1]["begin"] = 5; }, "a slice begins at 5; 4 wanted");
+  refuse([](Json& w) { w["slices"][1]["begin"] = 3; }, "a slice begins at 3; 4 wanted");
+  refuse([](Json& w) { w["slices"][1]["end"] = 7; }, "its end is missing or malformed");
+  refuse([](Json& w) { w["slices"][0]["end"] = -1; }, "its end is missing or malformed");
+  refuse([](Json& w) { w["slices"][1]["file"] = 2; }, "a slice is in file 2; below 2 wanted");
+  refuse([](Json& w) { w["slices"][1]["entry"] = 2; }, "its entry is missing");
+  refuse([](Json& w) { w["slices"][1]["xxh3"] = "0123"; }, "its xxh3 is missing or malformed");
+  refuse([](Json& w) { w["slices"] = Json::array(); }, "its slices hold 0 elements");
+  refuse([](Json& w) { w = 3; }, "its dtype is missing");
+}
+
+TEST(Checksum, IsXxh3AndItsTextIsHexadecimal) {
+  // XXH3_64bits of no bytes and of "abc", as the reference implementation's xxhsum prints them.
+  EXPECT_EQ(checksum_text(checksum_of(std::string_view())), "2d06800538d394c2");
+  EXPECT_EQ(checksum_text(checksum_of(std::string_view("abc"))), "78af5f94892f3950");
+  EXPECT_EQ(checksum_of_text("00000000000000ff"), 255U);
+  for (const char* bad : {"", "ff", "00000000000000FF", "00000000000000f ", "-0000000000000ff"}) {
+    EXPECT_FALSE(checksum_of_text(bad).has_value()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,174 @@
+#include "trainer/checkpoint/manifest_json.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "trainer/checkpoint/checksum.h"
+#include "trainer/safetensors_header.h"
+
+namespace gradwire {
+namespace {
+
+using Json = ManifestJson;
+
+constexpr std::int64_t kMostElems = std::int64_t{1} << 48;
+constexpr std::int64_t kMostFiles = 1 << 20;
+
+Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
+
+Status wrong(const char* key, const std::string& wanted) {
+  return corrupt(std::string("its ") + key + " is missing or malformed; " + wanted + " wanted");
+}
+
+Json json_of(const CheckpointSlice& slice) {
+  return {{"begin", slice.begin},
+          {"end", slice.end},
+          {"file", slice.file},
+          {"entry", slice.entry},
+          {"xxh3", checksum_text(slice.xxh3)}};
+}
+
+Result<Shape> read_shape(const Json& array) {
+  Shape shape;
+  if (array.empty() || array.size() > shape.dim.size()) {
+    return corrupt(format("its shape has %zu dimensions; 1 to 4 wanted", array.size()));
+  }
+  shape.rank = static_cast<int>(array.size());
+  std::int64_t elems = 1;
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const bool whole = array[i].is_number_unsigned() &&
+                       array[i].get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostElems);
+    if (!whole) return corrupt("its shape is malformed; whole numbers up to 2^48 wanted");
+    shape.dim[i] = array[i].get<std::int64_t>();
+    if (shape.dim[i] > 0 && elems > kMostElems / shape.dim[i]) {
+      return corrupt("its shape has more than 2^48 elements");
+    }
+    elems *= shape.dim[i];
+  }
+  return shape;
+}
+
+Result<CheckpointSlice> read_slice(const Json& object, std::int64_t elems, std::size_t files) {
+  const JsonMembers members(object);
+  CheckpointSlice slice;
+  GW_ASSIGN(slice.begin, members.whole("begin", 0, elems));
+  GW_ASSIGN(slice.end, members.whole("end", slice.begin, elems));
+  GW_ASSIGN(const std::int64_t file, members.whole("file", 0, kMostFiles));
+  if (static_cast<std::size_t>(file) >= files) {
+    return corrupt(
+        format("a slice is in file %lld; below %zu wanted", static_cast<long long>(file), files));
+  }
+  slice.file = static_cast<int>(file);
+  GW_ASSIGN(slice.entry, members.text("entry"));
+  GW_ASSIGN(slice.xxh3, members.checksum("xxh3"));
+  return slice;
+}
+
+}  // namespace
+
+std::string print_json(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+const Json* JsonMembers::find(const char* key) const {
+  if (!object_.is_object()) return nullptr;
+  const auto found = object_.find(key);
+  return found == object_.end() ? nullptr : &*found;
+}
+
+Result<std::int64_t> JsonMembers::whole(const char* key, std::int64_t least,
+                                        std::int64_t most) const {
+  const Json* found = find(key);
+  if (found != nullptr && found->is_number_unsigned()) {
+    const auto value = found->get<std::uint64_t>();
+    if (value <= static_cast<std::uint64_t>(most) && static_cast<std::int64_t>(value) >= least) {
+      return static_cast<std::int64_t>(value);
+    }
+  }
+  return wrong(key, format("a whole number from %lld to %lld", static_cast<long long>(least),
+                           static_cast<long long>(most)));
+}
+
+Result<std::uint64_t> JsonMembers::word(const char* key) const {
+  const Json* found = find(key);
+  if (found == nullptr || !found->is_number_unsigned()) return wrong(key, "a whole number");
+  return found->get<std::uint64_t>();
+}
+
+Result<double> JsonMembers::number(const char* key) const {
+  const Json* found = find(key);
+  if (found == nullptr || !found->is_number()) return wrong(key, "a number");
+  return found->get<double>();
+}
+
+Result<std::string> JsonMembers::text(const char* key) const {
+  const Json* found = find(key);
+  if (found == nullptr || !found->is_string()) return wrong(key, "a text");
+  return found->get<std::string>();
+}
+
+Result<std::uint64_t> JsonMembers::checksum(const char* key) const {
+  const Json* found = find(key);
+  if (found != nullptr && found->is_string()) {
+    const auto value = checksum_of_text(found->get_ref<const std::string&>());
+    if (value) return *value;
+  }
+  return wrong(key, "16 hexadecimal digits");
+}
+
+Result<const Json*> JsonMembers::object(const char* key) const {
+  const Json* found = find(key);
+  if (found == nullptr || !found->is_object()) return wrong(key, "an object");
+  return found;
+}
+
+Result<const Json*> JsonMembers::array(const char* key) const {
+  const Json* found = find(key);
+  if (found == nullptr || !found->is_array()) return wrong(key, "an array");
+  return found;
+}
+
+Json json_of(const CheckpointFile& file) {
+  return {
+      {"name", file.name}, {"bytes", file.bytes}, {"header_xxh3", checksum_text(file.header_xxh3)}};
+}
+
+Result<CheckpointFile> read_file_json(const Json& object) {
+  const JsonMembers members(object);
+  CheckpointFile file;
+  GW_ASSIGN(file.name, members.text("name"));
+  GW_ASSIGN(file.bytes, members.word("bytes"));
+  GW_ASSIGN(file.header_xxh3, members.checksum("header_xxh3"));
+  const bool plain = !file.name.empty() && file.name[0] != '.' &&
+                     file.name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+  if (plain) return file;
+  return corrupt("file '" + file.name + "': the name of a file in its folder wanted");
+}
+
+Json json_of(const CheckpointTensor& tensor) {
+  Json slices = Json::array();
+  for (const CheckpointSlice& slice : tensor.slices) slices.push_back(json_of(slice));
+  return {{"dtype", safetensors_name(tensor.dtype)},
+          {"shape", safetensors_shape(tensor.shape)},
+          {"slices", std::move(slices)}};
+}
+
+Result<CheckpointTensor> read_tensor_json(const Json& object, std::size_t files) {
+  const JsonMembers members(object);
+  CheckpointTensor tensor;
+  GW_ASSIGN(const std::string type, members.text("dtype"));
+  const auto dtype = dtype_of_safetensors(type);
+  if (!dtype) return corrupt("dtype '" + type + "'; F64, F32, F16, BF16, I64, I32, I8, U8 wanted");
+  tensor.dtype = *dtype;
+  GW_ASSIGN(const Json* shape, members.array("shape"));
+  GW_ASSIGN(tensor.shape, read_shape(*shape));
+  GW_ASSIGN(const Json* slices, members.array("slices"));
+  for (const Json& item : *slices) {
+    GW_ASSIGN(CheckpointSlice slice, read_slice(item, tensor.shape.elems(), files));
+    tensor.slices.push_back(std::move(slice));
+  }
+  return tensor;
+}
+
+}  // namespace gradwire
