@@ -1,10 +1,8 @@
 #include "trainer/training.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -12,13 +10,10 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "device/ops.h"
-#include "trainer/layers/cross_entropy.h"
 #include "trainer/sgd.h"
 
 namespace gradwire {
 namespace {
-
-constexpr std::int64_t kEvaluationRows = 128;
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
@@ -83,17 +78,10 @@ Trainer::Trainer(const Model<float>& model, const DataSet& data, const TrainingO
 
 Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
                                 const TrainingOptions& options) {
-  if (model.input() != data.shape() || model.output().elems() != data.classes()) {
-    return Status(
-        Code::kInvalidArgument,
-        format("model with %lld inputs and %lld outputs; %lld and %lld, as %s has, wanted",
-               static_cast<long long>(model.input().elems()),
-               static_cast<long long>(model.output().elems()),
-               static_cast<long long>(data.shape().elems()), static_cast<long long>(data.classes()),
-               data.name().c_str()));
-  }
   GW_TRY(check_options(options, data));
   Trainer trainer(model, data, options);
+  GW_ASSIGN(trainer.pass_,
+            BatchPass::create(model, data, options.batch / options.ranks / options.accumulate));
   GW_TRY(trainer.allocate());
   init_parameters<float>(model.parameters(), options.seed, floats(trainer.params_));
   return trainer;
@@ -117,9 +105,6 @@ Status Trainer::allocate() {
     GW_ASSIGN(Buffer own, Buffer::allocate(bytes));
     momentum_.push_back(std::move(own));
   }
-  const std::int64_t rows = options_.batch / options_.ranks / options_.accumulate;
-  GW_ASSIGN(activations_, model_->make_activations(std::max(rows, kEvaluationRows)));
-  labels_.reserve(static_cast<std::size_t>(activations_.max_rows()));
   return {};
 }
 
@@ -137,12 +122,6 @@ std::span<float> Trainer::part(Buffer& buffer, int index) {
   const ParameterInfo& info = model_->parameters()[static_cast<std::size_t>(index)];
   return floats(buffer).subspan(static_cast<std::size_t>(info.offset),
                                 static_cast<std::size_t>(info.shape.elems()));
-}
-
-void Trainer::load(const Samples& from, std::span<const std::uint32_t> samples) {
-  labels_.resize(samples.size());
-  data_->take(from, samples, activations_.values(0, static_cast<std::int64_t>(samples.size())),
-              labels_);
 }
 
 // The gradient of parameter `index` from micro-batch `micro` is complete: momentum of that worker,
@@ -173,17 +152,10 @@ Status Trainer::gradient_ready(int index, int micro, GradientHook& hook, double&
 // Forward and backward of one micro-batch; returns its mean loss.
 Result<double> Trainer::micro_step(std::span<const std::uint32_t> samples, int micro,
                                    GradientHook& hook, double& hook_seconds) {
-  const auto rows = static_cast<std::int64_t>(samples.size());
-  load(data_->train(), samples);
-  const std::span<const float> params = floats(params_);
-  const std::span<const float> logits = model_->forward(params, rows, activations_);
-  const double loss =
-      cross_entropy<float>(logits, labels_, activations_.deltas(model_->last_level(), rows));
   // One reference to capture: std::function then needs no memory of its own.
   auto ready = [&](int index) { return gradient_ready(index, micro, hook, hook_seconds); };
-  GW_TRY(model_->backward(params, rows, activations_, floats(micro == 0 ? grads_ : micro_grads_),
-                          std::ref(ready)));
-  return loss;
+  return pass_.run(floats(params_), {samples}, floats(micro == 0 ? grads_ : micro_grads_),
+                   std::ref(ready));
 }
 
 void Trainer::update(double lr) {
@@ -238,16 +210,8 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
 Result<double> Trainer::evaluate(GradientHook& hook) {
   const Samples& test = data_->test();
   const std::int64_t end = test.count() * (options_.rank + 1) / options_.ranks;
-  std::array<std::uint32_t, kEvaluationRows> indices{};
-  std::int64_t correct = 0;
-  for (std::int64_t at = test.count() * options_.rank / options_.ranks; at < end;) {
-    const std::int64_t rows = std::min(kEvaluationRows, end - at);
-    std::iota(indices.begin(), indices.begin() + rows, static_cast<std::uint32_t>(at));
-    load(test, std::span(indices).first(static_cast<std::size_t>(rows)));
-    correct += count_correct<float>(model_->forward(floats(params_), rows, activations_), labels_);
-    at += rows;
-  }
-  double mean = static_cast<double>(correct);
+  const std::int64_t begin = test.count() * options_.rank / options_.ranks;
+  auto mean = static_cast<double>(pass_.count_correct(floats(params_), begin, end));
   GW_TRY(hook.average({&mean, 1}));
   // Counts are whole numbers: rounding undoes the mean's rounding.
   const auto total = static_cast<double>(std::llround(mean * options_.ranks));

@@ -10,7 +10,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/activations.h"
+#include "trainer/batch_pass.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
 #include "trainer/hooks.h"
@@ -89,7 +89,6 @@ class Trainer {
                             double& hook_seconds);
   Status gradient_ready(int index, int micro, GradientHook& hook, double& hook_seconds);
   void update(double lr);
-  void load(const Samples& from, std::span<const std::uint32_t> samples);
   std::span<float> part(Buffer& buffer, int index);
 
   const Model<float>* model_;
@@ -103,8 +102,7 @@ class Trainer {
   Buffer micro_grads_;            // of micro-batches after the first
   Buffer server_momentum_;        // m
   std::vector<Buffer> momentum_;  // u, one per micro-batch
-  Activations<float> activations_;
-  std::vector<std::uint8_t> labels_;
+  BatchPass pass_;
 };
 
 }  // namespace gradwire
