@@ -17,6 +17,19 @@ namespace {
 // all-gather of 4 ranks by recursive doubling takes 110 ms under BBR where the ring takes 107.
 constexpr double kAsGood = 1.01;
 
+// Rows so long that an all-to-all of a few ranks sends them all at once. Pairwise has each link to
+// one message at a time only while ranks keep step; long rows give them time to drift, two messages
+// then share a link while another idles, and nothing brings them together again: 4 ranks at 1
+// Gbit/s took 650 to 690 ms for 64 MiB (450 to 520 directly) and 113 or 170 ms, by turns, for 16
+// MiB (115 to 122); at 4 MiB 28 to 30 (29 to 33).
+constexpr std::int64_t kLongRow = std::int64_t{2} << 20;
+constexpr int kFewRanks = 8;  // more senders at once were not measured: they may overrun a port
+
+bool better_all_at_once(const CostQuestion& question) {
+  return question.collective == Collective::kAllToAll && question.ranks <= kFewRanks &&
+         question.bytes / question.ranks >= kLongRow;
+}
+
 // Whether `bytes` of a question are those of all ranks' rows.
 bool has_rows(Collective collective) {
   return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
@@ -157,6 +170,10 @@ std::string_view choose_algorithm(const CostQuestion& question, bool counted) {
   }
   std::erase_if(candidates, [&](const Candidate& one) { return one.seconds > least * kAsGood; });
   if (candidates.empty()) return known.front();
+  if (better_all_at_once(question)) {
+    const auto direct = std::ranges::find(candidates, "direct", &Candidate::algorithm);
+    if (direct != candidates.end()) return direct->algorithm;
+  }
   if (!mostly_turns(question, candidates.front().algorithm)) return candidates.front().algorithm;
   return std::ranges::min_element(candidates, {}, &Candidate::rounds)->algorithm;
 }

@@ -51,6 +51,17 @@ TEST(AlgorithmChoice, UnequalRowsGetAnAlgorithmThatTakesThem) {
   EXPECT_NE(choice.choose(Collective::kAllToAll, 16 * 16, true), "bruck");
 }
 
+// Beside one another they cost the same; which one keeps its time was measured.
+TEST(AlgorithmChoice, LongRowsOfFewRanksLeaveAllAtOnce) {
+  const LinkModel gigabit{.alpha = 30e-6, .beta = 8.4e-9, .gamma = 0};
+  AlgorithmChoice few(4, gigabit, 512 << 10);
+  EXPECT_EQ(few.choose(Collective::kAllToAll, 4 << 20, true), "pairwise");
+  EXPECT_EQ(few.choose(Collective::kAllToAll, 8 << 20, true), "direct");
+  EXPECT_EQ(few.choose(Collective::kAllToAll, 64 << 20, true), "direct");
+  AlgorithmChoice many(16, gigabit, 512 << 10);
+  EXPECT_EQ(many.choose(Collective::kAllToAll, 256 << 20, true), "pairwise");
+}
+
 TEST(AlgorithmChoice, ReductionsOfCutsHideBehindTheWire) {
   CostQuestion question{Collective::kAllReduce, 4, 4, 64 << 20, 4, kSlow, 0, {}};
   const auto whole = cost_of(question, "ring");
