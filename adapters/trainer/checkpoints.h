@@ -1,0 +1,60 @@
+// Checkpoints of a job of several ranks: written together, or not at all; read by any number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/store.h"
+#include "trainer/checkpoint/tensor_file.h"
+
+namespace gradwire {
+
+struct CheckpointsOptions {
+  std::string folder;      // that all ranks see
+  int keep = 2;            // complete ones that stay, 1 or more
+  double seconds = 600;    // that the slowest rank may take to write or read its part
+  std::string written_by;  // for the manifest
+  WriteObserver observer = {};
+};
+
+// Collective: all ranks call the same functions in the same order, between operations of the
+// communicator, which is borrowed for the object's life. Errors are the same on all ranks and name
+// the rank, the path and the system's reason.
+class Checkpoints {
+ public:
+  Checkpoints(Communicator& communicator, CheckpointsOptions options)
+      : communicator_(communicator), options_(std::move(options)), store_(options_.folder) {}
+
+  // Every rank gives the parts that it has; together they cover their tensors, each element once.
+  // `position` and `settings` are rank 0's. On return the checkpoint is on the disk and older ones
+  // than the last `keep` are gone; after an error that came before, those that were there still
+  // are.
+  Status save(const CheckpointPosition& position,
+              const std::map<std::string, std::string>& settings, std::span<const TensorPart> mine);
+
+  // The last complete one, the same on all ranks; nullopt where there is none. A damaged one is an
+  // error, not passed over.
+  Result<std::optional<CheckpointReader>> open_last();
+  // The last complete one's step, rank 0's view of it.
+  Result<std::optional<std::int64_t>> last_step();
+
+ private:
+  Result<std::string> begin(std::int64_t step);
+  Status write_manifest_file(const std::string& part, CheckpointManifest manifest,
+                             std::span<const std::string> lists);
+  Status finish(const std::string& part, const CheckpointManifest& manifest,
+                std::span<const std::string> lists);
+  void tell(std::string_view place) const;
+
+  Communicator& communicator_;
+  CheckpointsOptions options_;
+  CheckpointStore store_;
+};
+
+}  // namespace gradwire
