@@ -14,6 +14,7 @@
 #include "apps/doctor/doctor.h"
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
+#include "apps/plan/plan.h"
 #include "apps/run/run.h"
 #include "apps/sim/sim.h"
 #include "apps/train/train.h"
@@ -40,6 +41,7 @@ constexpr std::array kCommands{
     Command{"doctor", "what this machine and this job offer, what was chosen, and why",
             doctor_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
+    Command{"plan", "what training will hold in memory and send", plan_command},
     Command{"run", "start the ranks of a job on this machine", run_command},
     Command{"sim", "what every algorithm takes on a modelled network", sim_command},
     Command{"train", "one training run", train_command},

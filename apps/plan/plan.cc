@@ -1,0 +1,131 @@
+#include "apps/plan/plan.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/plan/plan_rows.h"
+#include "apps/sim/sim_text.h"
+#include "apps/whole_file.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+std::string amount(double bytes) { return size_text(static_cast<std::int64_t>(bytes)); }
+
+std::string heading(const PlanQuestion& q) {
+  return format("%.4g parameters, %s, %s; data %lld x tensor %lld x pipeline %lld = %lld ranks\n",
+                q.params, q.precision.c_str(), q.optimizer.c_str(),
+                static_cast<long long>(q.data_ranks), static_cast<long long>(q.tensor_ranks),
+                static_cast<long long>(q.pipeline_stages),
+                static_cast<long long>(q.data_ranks * q.tensor_ranks * q.pipeline_stages));
+}
+
+void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
+  std::printf("\nMemory of a rank\n");
+  std::printf("%-7s %12s %12s %12s %12s %12s %12s %9s %8s\n", "zero", "parameters", "gradients",
+              "optimizer", "gathered", "activations", "total", "B/param", "saving");
+  for (const PlanMemory& row : rows) {
+    const MemoryRow& b = row.bytes;
+    std::printf("%-7s %12s %12s %12s %12s %12s %12s %9.4g %7.4gx%s\n",
+                format("%d%s", row.stage, row.stage == q.zero ? " *" : "").c_str(),
+                amount(b.params).c_str(), amount(b.grads).c_str(), amount(b.optimizer).c_str(),
+                amount(b.gathered).c_str(), amount(b.activations).c_str(),
+                amount(b.total()).c_str(), row.state_per_param, row.saving,
+                row.fits ? "" : "  does not fit");
+  }
+  if (rows.front().bytes.activations == 0) {
+    std::printf("without activations: they need --layers, --width, --heads and --sequence\n");
+  }
+}
+
+void print_cost(const PlanQuestion& q, const std::vector<PlanStep>& steps) {
+  std::printf(
+      "\nA step's communication between %lld data-parallel ranks; alpha %s, beta %.4g "
+      "ns/B\n",
+      static_cast<long long>(q.data_ranks), time_text(q.links.alpha).c_str(), q.links.beta * 1e9);
+  std::printf("%-32s %12s %12s  %s\n", "zero", "a rank sends", "time", "by");
+  for (const PlanStep& step : steps) {
+    std::string by;
+    for (const PlanTraffic& one : step.traffic) {
+      by += (by.empty() ? "" : "; ") + one.what + " (" + one.algorithm + ")";
+    }
+    const bool asked = step.name == std::to_string(q.zero);
+    std::printf("%-32s %12s %12s  %s\n", (step.name + (asked ? " *" : "")).c_str(),
+                amount(step.wire_bytes()).c_str(), time_text(step.seconds()).c_str(), by.c_str());
+  }
+  std::printf("times are sums; what overlaps with computing is hidden\n");
+}
+
+std::string memory_lines(const std::vector<PlanMemory>& rows) {
+  std::string text;
+  for (const PlanMemory& row : rows) {
+    nlohmann::ordered_json json;
+    json["kind"] = "memory";
+    json["zero"] = row.stage;
+    json["params_bytes"] = row.bytes.params;
+    json["grads_bytes"] = row.bytes.grads;
+    json["optimizer_bytes"] = row.bytes.optimizer;
+    json["gathered_bytes"] = row.bytes.gathered;
+    json["activation_bytes"] = row.bytes.activations;
+    json["total_bytes"] = row.bytes.total();
+    json["state_bytes_per_param"] = row.state_per_param;
+    json["saving"] = row.saving;
+    json["fits"] = row.fits;
+    text += json.dump() + "\n";
+  }
+  return text;
+}
+
+std::string cost_lines(const std::vector<PlanStep>& steps) {
+  std::string text;
+  for (const PlanStep& step : steps) {
+    for (const PlanTraffic& one : step.traffic) {
+      nlohmann::ordered_json json;
+      json["kind"] = "cost";
+      json["zero"] = step.name;
+      json["what"] = one.what;
+      json["algorithm"] = one.algorithm;
+      json["wire_bytes"] = one.wire_bytes;
+      json["seconds"] = one.seconds;
+      text += json.dump() + "\n";
+    }
+  }
+  return text;
+}
+
+Status fits(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
+  const PlanMemory& asked = rows[static_cast<std::size_t>(q.zero)];
+  if (asked.fits) return {};
+  std::string others;
+  for (const PlanMemory& row : rows) {
+    if (row.fits) others += (others.empty() ? "" : ", ") + std::to_string(row.stage);
+  }
+  return {Code::kInvalidArgument,
+          format("plan: --zero %lld needs %s on each rank (--device-mem %s given; %s)",
+                 static_cast<long long>(q.zero), amount(asked.bytes.total()).c_str(),
+                 size_text(q.device_mem).c_str(),
+                 others.empty() ? "no stage fits" : ("fits at --zero " + others).c_str())};
+}
+
+}  // namespace
+
+Result<int> plan_command(const std::vector<std::string>& args) {
+  PlanQuestion q;
+  GW_ASSIGN(const auto outcome, read_plan_flags(args, q));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q));
+  GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q));
+  std::printf("%s", heading(q).c_str());
+  if (q.memory) print_memory(q, memory);
+  if (q.cost) print_cost(q, steps);
+  std::printf("* asked for\n");
+  if (!q.json.empty()) {
+    GW_TRY(write_whole_file(q.json, (q.memory ? memory_lines(memory) : std::string()) +
+                                        (q.cost ? cost_lines(steps) : std::string())));
+  }
+  GW_TRY(fits(q, memory));
+  return 0;
+}
+
+}  // namespace gradwire

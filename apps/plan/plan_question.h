@@ -1,0 +1,42 @@
+// What `gradwire plan` is asked, and its flags.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/flags.h"
+#include "gradwire/link_model.h"
+#include "trainer/accounts/training_memory.h"
+
+namespace gradwire {
+
+inline constexpr int kZeroStages = 4;  // 0 to 3
+
+struct PlanQuestion {
+  double params = 0;
+  TransformerShape transformer;
+  std::int64_t zero = 0;  // the stage that is asked for; all are printed
+  std::int64_t data_ranks = 1;
+  std::int64_t tensor_ranks = 1;
+  std::int64_t pipeline_stages = 1;
+  std::string precision = "bf16";
+  std::string optimizer = "adamw";
+  bool no_main_grads = false;
+  std::string recompute = "none";
+  std::int64_t device_mem = 0;  // bytes; 0: not limited
+  std::string compressor;
+  LinkModel links;
+  bool memory = false;
+  bool cost = false;
+  std::string json;
+};
+
+// kInvalidArgument names the flag, the value seen and the value wanted.
+Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args,
+                                       PlanQuestion& question);
+
+// The question of one ZeRO stage. Names of precision and optimizer are checked.
+Result<MemoryQuestion> memory_question(const PlanQuestion& question, int stage);
+
+}  // namespace gradwire

@@ -1,0 +1,108 @@
+#include "apps/plan/plan_rows.h"
+
+#include <utility>
+
+#include "apps/sim/sim_rows.h"
+#include "collectives/cost_model.h"
+
+namespace gradwire {
+namespace {
+
+constexpr double kElemBytes = 4;  // the compressors' gradients are fp32
+
+CostQuestion question_of(const PlanQuestion& q, Collective collective, double elems,
+                         double elem_bytes) {
+  CostQuestion asked;
+  asked.collective = collective;
+  asked.ranks = asked.nodes = static_cast<int>(q.data_ranks);
+  asked.bytes = static_cast<std::int64_t>(elems * elem_bytes);
+  asked.elem_bytes = static_cast<std::int64_t>(elem_bytes);
+  asked.links = q.links;
+  return asked;
+}
+
+PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, Collective collective,
+                       double elems, double elem_bytes) {
+  const CostQuestion asked = question_of(q, collective, elems, elem_bytes);
+  PlanTraffic traffic;
+  traffic.what = whose + ", " + std::string(to_string(collective));
+  traffic.algorithm = choose_algorithm(asked);
+  if (const auto cost = cost_of(asked, traffic.algorithm)) {
+    traffic.wire_bytes = static_cast<double>(cost->wire_bytes_max);
+    traffic.seconds = time_of(cost->terms, q.links).seconds();
+  }
+  return traffic;
+}
+
+PlanStep step_of(const PlanQuestion& q, int stage, const StateBytes& bytes, double params) {
+  PlanStep step;
+  step.name = std::to_string(stage);
+  if (stage == 0) {
+    step.traffic.push_back(traffic_of(q, "gradients", Collective::kAllReduce, params, bytes.grads));
+    return step;
+  }
+  step.traffic.push_back(
+      traffic_of(q, "gradients", Collective::kReduceScatter, params, bytes.grads));
+  const char* when[] = {"parameters", "parameters for backward"};
+  for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
+    step.traffic.push_back(traffic_of(q, when[pass], Collective::kAllGather, params, bytes.params));
+  }
+  return step;
+}
+
+}  // namespace
+
+double PlanStep::wire_bytes() const {
+  double sum = 0;
+  for (const PlanTraffic& one : traffic) sum += one.wire_bytes;
+  return sum;
+}
+
+double PlanStep::seconds() const {
+  double sum = 0;
+  for (const PlanTraffic& one : traffic) sum += one.seconds;
+  return sum;
+}
+
+Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
+  std::vector<PlanMemory> rows;
+  for (int stage = 0; stage < kZeroStages; ++stage) {
+    GW_ASSIGN(const MemoryQuestion asked, memory_question(question, stage));
+    PlanMemory row;
+    row.stage = stage;
+    row.bytes = training_memory(asked);
+    const double held = question.params / static_cast<double>(question.tensor_ranks) /
+                        static_cast<double>(question.pipeline_stages);
+    const double state = row.bytes.params + row.bytes.grads + row.bytes.optimizer;
+    row.state_per_param = held > 0 ? state / held : 0;
+    row.saving = saving(asked);
+    row.fits =
+        question.device_mem == 0 || row.bytes.total() <= static_cast<double>(question.device_mem);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
+  GW_ASSIGN(const StateBytes bytes, state_bytes(q.precision, q.optimizer, !q.no_main_grads));
+  const double params =
+      q.params / static_cast<double>(q.tensor_ranks) / static_cast<double>(q.pipeline_stages);
+  std::vector<PlanStep> steps;
+  for (int stage = 0; stage < kZeroStages; ++stage) {
+    steps.push_back(step_of(q, stage, bytes, params));
+  }
+  if (q.compressor.empty()) return steps;
+  constexpr double kCodec = 1 / 35e9;  // seconds per raw byte and pass, as gradwire sim has it
+  const CostQuestion raw = question_of(q, Collective::kAllReduce, params, kElemBytes);
+  GW_ASSIGN(const std::vector<SimRow> rows, compressed_rows(raw, q.compressor, kCodec));
+  for (const SimRow& row : rows) {
+    PlanStep step;
+    step.name = row.algorithm;
+    step.traffic.push_back({"gradients, compressed", row.algorithm,
+                            static_cast<double>(row.wire_bytes_max), row.seconds});
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+}  // namespace gradwire

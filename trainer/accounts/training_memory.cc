@@ -1,0 +1,100 @@
+#include "trainer/accounts/training_memory.h"
+
+#include <algorithm>
+#include <string>
+
+namespace gradwire {
+namespace {
+
+constexpr double kFp32 = 4;
+constexpr double kNarrow = 2;
+
+Result<double> moment_bytes(std::string_view optimizer) {
+  if (optimizer == "sgd") return 0.0;
+  if (optimizer == "momentum" || optimizer == "nesterov") return kFp32;
+  if (optimizer == "adamw" || optimizer == "lamb") return 2 * kFp32;
+  return Status(Code::kInvalidArgument,
+                "optimizer '" + std::string(optimizer) +
+                    "' (one of sgd, momentum, nesterov, adamw, lamb wanted)");
+}
+
+// Two norms (4 h), attention (4 h^2 + 4 h), two linear layers of width 4 h (8 h^2 + 5 h).
+double layer_params(double h) { return 12 * h * h + 13 * h; }
+
+}  // namespace
+
+Result<StateBytes> state_bytes(std::string_view precision, std::string_view optimizer,
+                               bool main_grads) {
+  StateBytes bytes;
+  GW_ASSIGN(bytes.moments, moment_bytes(optimizer));
+  if (precision == "fp32") return bytes;
+  if (precision != "bf16" && precision != "fp16") {
+    return Status(Code::kInvalidArgument,
+                  "precision '" + std::string(precision) + "' (one of fp32, bf16, fp16 wanted)");
+  }
+  bytes.params = bytes.grads = kNarrow;
+  bytes.master = kFp32;
+  bytes.main_grads = main_grads ? kFp32 : 0;
+  return bytes;
+}
+
+MemoryRow training_memory(const MemoryQuestion& question) {
+  const auto held = question.params / static_cast<double>(question.tensor_ranks) /
+                    static_cast<double>(question.pipeline_stages);
+  const auto sharded_from = [&](int stage) {
+    return question.stage >= stage ? held / static_cast<double>(question.data_ranks) : held;
+  };
+  MemoryRow row;
+  row.optimizer = question.bytes.optimizer() * sharded_from(1);
+  row.grads = question.bytes.grads * sharded_from(2);
+  row.params = question.bytes.params * sharded_from(3);
+  if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
+  row.activations = question.activation_bytes;
+  return row;
+}
+
+double saving(const MemoryQuestion& question) {
+  MemoryQuestion state = question;
+  state.gathered_params = state.activation_bytes = 0;
+  const double sharded = training_memory(state).total();
+  state.stage = 0;
+  return sharded > 0 ? training_memory(state).total() / sharded : 1;
+}
+
+double transformer_params(const TransformerShape& shape) {
+  const auto h = static_cast<double>(shape.width);
+  return static_cast<double>(shape.layers) * layer_params(h) +
+         static_cast<double>(shape.vocabulary + shape.sequence) * h + 2 * h;
+}
+
+double largest_block(const TransformerShape& shape) {
+  const auto h = static_cast<double>(shape.width);
+  return std::max(layer_params(h), static_cast<double>(shape.vocabulary) * h);
+}
+
+Result<Recompute> recompute_of(std::string_view name) {
+  if (name == "none") return Recompute::kNone;
+  if (name == "selective") return Recompute::kSelective;
+  if (name == "full") return Recompute::kFull;
+  return Status(Code::kInvalidArgument,
+                "recompute '" + std::string(name) + "' (one of none, selective, full wanted)");
+}
+
+double activation_bytes(const TransformerShape& shape, Recompute recompute,
+                        std::int64_t tensor_ranks) {
+  const auto layers = static_cast<double>(shape.layers);
+  const auto t = static_cast<double>(tensor_ranks);
+  const double sbh = static_cast<double>(shape.sequence) * static_cast<double>(shape.batch) *
+                     static_cast<double>(shape.width);
+  const double scores = 5.0 * static_cast<double>(shape.heads) *
+                        static_cast<double>(shape.sequence) / static_cast<double>(shape.width) / t;
+  const double others = 10 + 24 / t;
+  switch (recompute) {
+    case Recompute::kNone: return layers * sbh * (others + scores);
+    case Recompute::kSelective: return layers * sbh * others + (layers > 0 ? sbh * scores : 0);
+    case Recompute::kFull: return layers * sbh * 2 + (layers > 0 ? sbh * (others + scores) : 0);
+  }
+  return 0;
+}
+
+}  // namespace gradwire

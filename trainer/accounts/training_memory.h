@@ -1,0 +1,92 @@
+// What one rank's memory holds while a model trains: arithmetic alone, to know before a run whether
+// it fits. GB and GiB are told apart: bytes are bytes here.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// Bytes of one parameter's training state. A rank computes with `params` and `grads`; what only the
+// optimizer touches is the rest.
+struct StateBytes {
+  double params = 4;
+  double grads = 4;
+  double main_grads = 0;  // gradients accumulated in fp32 beside narrower ones
+  double master = 0;      // parameters in fp32 beside narrower ones
+  double moments = 0;     // momentum, variance
+
+  // K of Rajbhandari, Rasley, Ruwase, He, "ZeRO", SC 2020, section 3.1.
+  double optimizer() const { return main_grads + master + moments; }
+  double total() const { return params + grads + optimizer(); }
+};
+
+// precision: fp32, bf16 or fp16 (parameters and gradients in two bytes beside an fp32 master).
+// optimizer: sgd (none), momentum, nesterov (4 bytes), adamw, lamb (8). main_grads: whether narrow
+// gradients are added up in fp32; fp32 ones need no copy. kInvalidArgument for another name.
+Result<StateBytes> state_bytes(std::string_view precision, std::string_view optimizer,
+                               bool main_grads);
+
+// Who holds what. Parameters are cut evenly over tensor * pipeline ranks before data parallelism.
+struct MemoryQuestion {
+  double params = 0;  // of the whole model
+  StateBytes bytes;
+  int stage = 0;  // of ZeRO
+  std::int64_t data_ranks = 1;
+  std::int64_t tensor_ranks = 1;
+  std::int64_t pipeline_stages = 1;
+  // Parameters that are whole on a rank at the same time although they are sharded (stage 3).
+  double gathered_params = 0;
+  double activation_bytes = 0;  // of a rank
+};
+
+// Bytes on one rank. Stage 1 shards the optimizer's state over the data ranks, 2 the gradients too,
+// 3 the parameters too.
+struct MemoryRow {
+  double params = 0;
+  double grads = 0;
+  double optimizer = 0;
+  double gathered = 0;
+  double activations = 0;
+  double total() const { return params + grads + optimizer + gathered + activations; }
+};
+MemoryRow training_memory(const MemoryQuestion& question);
+
+// How many times less state a rank holds at the question's stage than without sharding.
+double saving(const MemoryQuestion& question);
+
+// A decoder's or encoder's activations that backward needs, in two bytes an element and one byte a
+// dropout mask.
+struct TransformerShape {
+  std::int64_t layers = 0;
+  std::int64_t width = 0;     // h
+  std::int64_t heads = 0;     // a
+  std::int64_t sequence = 0;  // s, tokens of a sample
+  std::int64_t batch = 1;     // b, samples of a micro-batch
+  std::int64_t vocabulary = 0;
+  friend bool operator==(const TransformerShape&, const TransformerShape&) = default;
+};
+
+// Embedding of tokens and positions, 12 h^2 + 13 h a layer, the last norm; the head shares the
+// token embedding.
+double transformer_params(const TransformerShape& shape);
+
+// Of them, those of a layer or of the token embedding, whichever has more.
+double largest_block(const TransformerShape& shape);
+
+enum class Recompute : std::uint8_t {
+  kNone,       // L s b h (34 + 5 a s / h); on t ranks L s b h (10 + 24 / t + 5 a s / (h t))
+  kSelective,  // the attention's scores are computed again: without 5 a s / h
+  kFull,       // only layers' inputs are kept, 2 L s b h, beside one layer that is computed again
+};
+Result<Recompute> recompute_of(std::string_view name);  // none, selective, full
+
+// Bytes on one of `tensor_ranks` ranks that share the layers.
+// Source: Korthikanti, Casper, Lym, McAfee, Andersch, Shoeybi, Catanzaro, MLSys 2023
+// (arXiv 2205.05198), equations 1 and 2 and table 2.
+double activation_bytes(const TransformerShape& shape, Recompute recompute,
+                        std::int64_t tensor_ranks);
+
+}  // namespace gradwire
