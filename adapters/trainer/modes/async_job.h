@@ -1,0 +1,34 @@
+// What the two ends of an asynchronous parameter server agree on.
+#pragma once
+
+#include <array>
+
+#include "adapters/trainer/modes/block_coder.h"
+#include "adapters/trainer/modes/frames.h"
+#include "adapters/trainer/modes/ps_async.h"
+#include "base/philox.h"
+
+namespace gradwire {
+
+struct AsyncJob {
+  const Registry& registry;
+  const ModeOptions& options;
+  const AsyncServerOptions& async;
+  const ServerLayout& layout;
+
+  BlockCoding push(int worker) const { return coding(async.server.push, 2 * worker); }
+  BlockCoding pull(int worker) const { return coding(async.server.pull, 2 * worker + 1); }
+  bool codes_pull() const { return async.server.pull != "none"; }
+  std::int64_t period() const { return async.period; }
+
+ private:
+  BlockCoding coding(const std::string& spec, int way) const {
+    return {spec, async.server.allow_unsafe,
+            mix64(async.server.seed + static_cast<std::uint64_t>(way))};
+  }
+};
+
+inline constexpr std::array kPushes{FrameKind::kPush, FrameKind::kLastPush};
+inline constexpr std::array kPulls{FrameKind::kPull};
+
+}  // namespace gradwire

@@ -1,0 +1,35 @@
+// Local SGD, federated averaging: K steps of one's own, then a weighted average.
+//
+//   every rank:  x_i <- x;  K times: u_i <- momentum u_i + g_i(x_i), x_i <- x_i - lr u_i
+//   together:    x <- x - sum over i of (n_i / n) (x - x_i)
+//
+// What travels is the change x - x_i, through an Aggregator: any compressor and error feedback that
+// gradients may have. 1/K of the bytes of averaging gradients. u_i stays with its worker.
+// Source: McMahan et al., "Communication-efficient learning of deep networks from decentralized
+// data", AISTATS 2017, algorithm 1 (all clients take part); Stich, "Local SGD converges fast and
+// communicates little", ICLR 2019.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "adapters/trainer/modes/mode.h"
+#include "gradwire/aggregator.h"
+#include "gradwire/communicator.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+
+struct FedAvgOptions {
+  std::int64_t local_steps = 8;  // K; a last round may be shorter
+  double weight = 1;             // n_i: of this rank's change, above 0; they need not sum up to 1
+  AggregatorOptions aggregator = {};
+};
+
+// Collective. params: equal on all ranks at first and after every round; ModeStep::params is the
+// average, at rounds' last steps.
+Status run_fedavg(Communicator& communicator, const Registry& registry, GradientSource& source,
+                  const ModeOptions& options, const FedAvgOptions& fedavg, std::span<float> params,
+                  const OnModeStep& on_step);
+
+}  // namespace gradwire

@@ -1,0 +1,54 @@
+#include "adapters/trainer/modes/model_gradients.h"
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Status check(const ShareOptions& o, const DataSet& data) {
+  if (o.workers < 1 || o.worker < 0 || o.worker >= o.workers) {
+    return {Code::kInvalidArgument,
+            format("worker %d of %d; 0 to %d wanted", o.worker, o.workers, o.workers - 1)};
+  }
+  if (o.batch < 1 || o.batch % o.workers != 0 || o.batch > data.train().count()) {
+    return {Code::kInvalidArgument,
+            format("batch %lld; a positive multiple of %d (the workers), at most %lld (the samples "
+                   "of %s), wanted",
+                   static_cast<long long>(o.batch), o.workers,
+                   static_cast<long long>(data.train().count()), data.name().c_str())};
+  }
+  return {};
+}
+
+}  // namespace
+
+ModelGradients::ModelGradients(BatchPass pass, const ShareOptions& options)
+    : pass_(std::move(pass)),
+      options_(options),
+      steps_per_epoch_(pass_.data().train().count() / options.batch),
+      order_(pass_.data().train().count(), options.seed, options.shuffle) {}
+
+Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float>& model,
+                                                               const DataSet& data,
+                                                               const ShareOptions& options) {
+  GW_TRY(check(options, data));
+  GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, options.batch / options.workers));
+  return std::unique_ptr<ModelGradients>(new ModelGradients(std::move(pass), options));
+}
+
+Result<double> ModelGradients::gradient(std::span<const float> params, std::int64_t step,
+                                        std::span<float> grads) {
+  const std::span<const std::uint32_t> samples =
+      micro_batch(order_.epoch(step / steps_per_epoch_), options_.batch, step % steps_per_epoch_,
+                  options_.worker, options_.workers);
+  return pass_.run(params, {.samples = samples}, grads, [](int) { return Status(); });
+}
+
+std::int64_t ModelGradients::count_right(std::span<const float> params, int part, int parts) {
+  const std::int64_t all = pass_.data().test().count();
+  return pass_.count_correct(params, all * part / parts, all * (part + 1) / parts);
+}
+
+}  // namespace gradwire

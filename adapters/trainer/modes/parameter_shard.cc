@@ -1,0 +1,57 @@
+#include "adapters/trainer/modes/parameter_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "trainer/sgd.h"
+
+namespace gradwire {
+
+ParameterShard::ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values,
+                               const ShardOptions& options)
+    : blocks_(std::move(blocks)),
+      values_(values),
+      options_(options),
+      momentum_(options.momentum > 0 ? values.size() : 0) {
+  for (std::size_t b = 0; b < blocks_.size(); ++b) guards_.push_back(std::make_unique<Guarded>());
+}
+
+void ParameterShard::read(std::span<float> out, std::span<std::int64_t> versions) {
+  GW_CHECK(out.size() == values_.size() && versions.size() == blocks_.size());
+  const std::int64_t origin = blocks_.front().offset;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const std::lock_guard lock(guards_[b]->mutex);
+    std::ranges::copy(part_of(values_, blocks_[b], origin),
+                      part_of(out, blocks_[b], origin).begin());
+    versions[b] = guards_[b]->version;
+  }
+}
+
+void ParameterShard::apply(Application push, std::span<const float> gradient, double lr) {
+  GW_CHECK(gradient.size() == values_.size() && push.base.size() == blocks_.size());
+  const std::lock_guard order(order_);
+  if (inside_.fetch_add(1) > 0) ++overlaps_;
+  const auto version = static_cast<std::int64_t>(log_.size());
+  push.staleness = version - *std::ranges::min_element(push.base);
+  push.rate =
+      options_.damped ? lr / static_cast<double>(std::max<std::int64_t>(push.staleness, 1)) : lr;
+  const auto rate = static_cast<float>(push.rate);
+  const std::int64_t origin = blocks_.front().offset;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const std::lock_guard lock(guards_[b]->mutex);
+    const std::span<float> x = part_of(values_, blocks_[b], origin);
+    const std::span<const float> g = part_of(gradient, blocks_[b], origin);
+    if (momentum_.empty()) {
+      descend(x, g, rate);
+    } else {
+      descend_with_momentum(x, part_of(std::span(momentum_), blocks_[b], origin), g, rate,
+                            static_cast<float>(options_.momentum));
+    }
+    ++guards_[b]->version;
+  }
+  log_.push_back(std::move(push));
+  inside_.fetch_sub(1);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,79 @@
+// What one parameter server holds: its blocks, each with a version, and the ordered log of what was
+// applied to them.
+//
+// A push is applied under one lock, so pushes have an order, the log's. Each block has a lock and a
+// version of its own beside it: a pull copies block by block while a push is under way in others,
+// never sees half a push in a block, and says which version of each block it has. From the log and
+// the versions anybody can compute the run again, bit for bit.
+//
+//   m <- momentum m + g;  x <- x - rate m        rate = lr, or lr / max(1, staleness) if damped
+//
+// Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014
+// (keys, versions); Zhang, Gupta, Lian, Liu, "Staleness-aware async-SGD for distributed deep
+// learning", IJCAI 2016, equation (6) (the rate divided by the staleness).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "adapters/trainer/modes/key_blocks.h"
+
+namespace gradwire {
+
+// A push that was applied.
+struct Application {
+  int worker = 0;
+  std::int64_t step = 0;                // of the worker, the last one that is in this push
+  std::vector<std::int64_t> base = {};  // version of each block that the gradient was computed at
+  std::int64_t lead = 0;  // steps that the worker was ahead of the slowest at its pull
+  // By apply(): pushes that were applied in between (this one's place in the order, less the oldest
+  // of base), and what its gradient was multiplied by.
+  std::int64_t staleness = 0;
+  double rate = 0;
+};
+
+struct ShardOptions {
+  double momentum = 0;
+  bool damped = false;
+};
+
+// Every function is thread-safe.
+class ParameterShard {
+ public:
+  // values: of all blocks, one after another; borrowed, and the shard's alone for its life.
+  ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values,
+                 const ShardOptions& options);
+
+  std::size_t block_count() const { return blocks_.size(); }
+  // The values, and each block's version: how many pushes it has seen.
+  void read(std::span<float> out, std::span<std::int64_t> versions);
+  // Applies one push with what it says of itself, and adds it to the log.
+  void apply(Application push, std::span<const float> gradient, double lr);
+
+  // In the order of application; once nobody applies any more.
+  const std::vector<Application>& log() const { return log_; }
+  // How often apply() found another one inside: 0, or the lock is none.
+  int overlaps() const { return overlaps_; }
+
+ private:
+  struct Guarded {
+    std::mutex mutex;
+    std::int64_t version = 0;
+  };
+
+  const std::vector<KeyBlock> blocks_;
+  const std::span<float> values_;
+  const ShardOptions options_;
+  std::vector<float> momentum_;
+  std::vector<std::unique_ptr<Guarded>> guards_;  // by block
+  std::mutex order_;
+  std::vector<Application> log_;
+  std::atomic<int> inside_ = 0;
+  std::atomic<int> overlaps_ = 0;
+};
+
+}  // namespace gradwire

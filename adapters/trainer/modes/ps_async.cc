@@ -1,0 +1,69 @@
+#include "adapters/trainer/modes/ps_async.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "adapters/trainer/modes/async_server.h"
+#include "adapters/trainer/modes/async_worker.h"
+#include "base/check.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Status check(const ModeOptions& options, const AsyncServerOptions& async) {
+  if (async.period < 1) {
+    return {Code::kInvalidArgument, format("parameter server: period %lld; at least 1 wanted",
+                                           static_cast<long long>(async.period))};
+  }
+  if (async.staleness.value_or(0) < 0) {
+    return {Code::kInvalidArgument,
+            format("parameter server: staleness %lld; at least 0 steps wanted",
+                   static_cast<long long>(*async.staleness))};
+  }
+  if (options.momentum >= 0 && options.momentum < 1) return {};
+  return {Code::kInvalidArgument,
+          format("parameter server: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
+}
+
+}  // namespace
+
+std::int64_t AsyncOutcome::most_staleness() const {
+  std::int64_t most = 0;
+  for (const Application& push : log) most = std::max(most, push.staleness);
+  return most;
+}
+
+double AsyncOutcome::mean_staleness() const {
+  double sum = 0;
+  for (const Application& push : log) sum += static_cast<double>(push.staleness);
+  return log.empty() ? 0 : sum / static_cast<double>(log.size());
+}
+
+std::int64_t AsyncOutcome::most_lead() const {
+  std::int64_t most = 0;
+  for (const Application& push : log) most = std::max(most, push.lead);
+  return most;
+}
+
+Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
+                                  GradientSource* source, const ParameterTable& table,
+                                  const ModeOptions& options, const AsyncServerOptions& async,
+                                  std::span<float> params, const OnModeStep& on_step) {
+  GW_TRY(check(options, async));
+  GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, async.server));
+  GW_ASSIGN(std::vector<FrameLink> links,
+            link_up(world, layout.servers(), options.deadline_seconds));
+  const AsyncJob job{registry, options, async, layout};
+  AsyncOutcome outcome;
+  if (layout.serves()) {
+    GW_TRY(serve_workers(job, links, params, on_step, outcome));
+  } else {
+    GW_CHECK(source != nullptr);
+    GW_TRY(work_for_servers(job, links, *source, params));
+  }
+  GW_TRY(share_parameters(world, layout, params));
+  return outcome;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,56 @@
+// Asynchronous parameter server: each worker pulls, computes and pushes at its own pace.
+//
+//   worker, over and over:  pull x;  `period` times: g at its copy, copy <- copy - lr g
+//                           push the sum of those g
+//   server, per push:       under its lock  m <- momentum m + g;  x <- x - rate m   (the log grows)
+//                           then answer with the model, once the worker is not too far ahead
+//
+// What a gradient was computed at is known by versions; staleness is how many pushes came in
+// between. Bounded staleness (staleness_gate.h) holds fast workers back; `damped` divides the rate
+// by the staleness (parameter_shard.h). A period above 1 is Downpour SGD. On a server one thread
+// per worker waits for that worker's messages; the lock lets one push in at a time.
+//
+// Compressed: as in ps_sync.h, but every worker has a copy of the model of its own, which the
+// server knows.
+// Source: Dean et al., "Large scale distributed deep networks", NeurIPS 2012, algorithm 7.1;
+// Li et al., OSDI 2014.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "adapters/trainer/modes/mode.h"
+#include "adapters/trainer/modes/parameter_shard.h"
+#include "adapters/trainer/modes/server_layout.h"
+#include "gradwire/communicator.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+
+struct AsyncServerOptions {
+  ServerOptions server = {};
+  std::optional<std::int64_t> staleness = {};  // bound in steps; nullopt: none
+  bool damped = false;
+  std::int64_t period = 1;  // local steps between pushes
+};
+
+struct AsyncOutcome {
+  std::vector<Application> log;  // of this server, in order; empty on workers
+  int overlaps = 0;              // pushes that were inside the lock together
+  std::int64_t most_staleness() const;
+  double mean_staleness() const;  // 0 of an empty log
+  std::int64_t most_lead() const;
+};
+
+// Collective. params: rank 0's are taken at first (every worker's first pull is the whole model),
+// and are equal on all ranks in the end. `source` is null on servers. on_step is called on rank 0,
+// a server, for each so many steps as there are workers, with the model where it is the only
+// server.
+Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
+                                  GradientSource* source, const ParameterTable& table,
+                                  const ModeOptions& options, const AsyncServerOptions& async,
+                                  std::span<float> params, const OnModeStep& on_step);
+
+}  // namespace gradwire

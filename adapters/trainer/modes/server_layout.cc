@@ -1,0 +1,42 @@
+#include "adapters/trainer/modes/server_layout.h"
+
+#include <utility>
+
+#include "base/elements.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+// Bounded, but beyond any run: what may hang has deadlines of its own.
+constexpr double kWholeRunSeconds = 30.0 * 86400;
+
+}  // namespace
+
+Result<ServerLayout> ServerLayout::create(const Communicator& world, const ParameterTable& table,
+                                          const ServerOptions& options) {
+  if (options.servers < 1 || options.servers >= world.size()) {
+    return Status(Code::kInvalidArgument,
+                  format("parameter server: %d servers among %d ranks (at least one server and one "
+                         "worker wanted)",
+                         options.servers, world.size()));
+  }
+  ServerLayout layout;
+  layout.rank_ = world.rank();
+  layout.size_ = world.size();
+  layout.servers_ = options.servers;
+  GW_ASSIGN(layout.blocks_, cut_into_blocks(table, options.block_elems, options.servers));
+  return layout;
+}
+
+Status share_parameters(Communicator& world, const ServerLayout& layout, std::span<float> params) {
+  OpOptions how;
+  for (int server = 0; server < layout.servers(); ++server) {
+    how.deadline = deadline_in(kWholeRunSeconds);
+    GW_ASSIGN(Work work, world.broadcast(view_of(layout.part(params, server)), server, how));
+    GW_TRY(work.wait());
+  }
+  return {};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,164 @@
+#include "adapters/trainer/modes/sync_easgd.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "adapters/trainer/modes/coded_sum.h"
+#include "adapters/trainer/modes/elastic.h"
+#include "adapters/trainer/modes/losses.h"
+#include "base/elements.h"
+#include "base/text.h"
+#include "trainer/sgd.h"
+
+namespace gradwire {
+namespace {
+
+Status check(const ModeOptions& options, const ElasticOptions& elastic) {
+  if (!(elastic.rho > 0) || !std::isfinite(elastic.rho)) {
+    return {Code::kInvalidArgument,
+            format("elastic averaging: rho %g; a finite number above 0 wanted", elastic.rho)};
+  }
+  if (elastic.period < 1) {
+    return {Code::kInvalidArgument, format("elastic averaging: period %lld; at least 1 wanted",
+                                           static_cast<long long>(elastic.period))};
+  }
+  if (options.momentum >= 0 && options.momentum < 1) return {};
+  return {Code::kInvalidArgument,
+          format("elastic averaging: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
+}
+
+// One worker's loop.
+class Worker {
+ public:
+  Worker(Communicator& communicator, GradientSource& source, const ModeOptions& options,
+         const ElasticOptions& elastic, std::span<float> w, std::span<float> centre)
+      : communicator_(communicator),
+        source_(source),
+        options_(options),
+        elastic_(elastic),
+        w_(w),
+        centre_(centre),
+        pull_(w.size()),
+        sum_(w.size()),
+        gradient_(w.size()),
+        direction_(options.momentum > 0 ? w.size() : 0),
+        ahead_(direction_.size()) {}
+
+  Status open(const Registry& registry) {
+    if (elastic_.compressor == "none") return {};
+    GW_ASSIGN(coded_, CodedSum::open(communicator_, registry, source_.parameters(),
+                                     {elastic_.compressor, elastic_.allow_unsafe, elastic_.seed}));
+    return {};
+  }
+  Status step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event);
+  PendingSteps& pending() { return pending_; }
+
+ private:
+  Status start_exchange(std::int64_t t);
+  Status end_exchange();
+  Result<double> gradient(std::int64_t t);
+  std::span<const float> direction() const { return direction_.empty() ? gradient_ : direction_; }
+
+  Communicator& communicator_;
+  GradientSource& source_;
+  const ModeOptions& options_;
+  const ElasticOptions& elastic_;
+  std::span<float> w_;
+  std::span<float> centre_;
+  std::vector<float> pull_;  // e_i
+  std::vector<float> sum_;
+  std::vector<float> gradient_;
+  std::vector<float> direction_;  // u_i
+  std::vector<float> ahead_;      // W_i - lr momentum u_i
+  std::optional<CodedSum> coded_;
+  std::optional<Work> exchange_;
+  PendingSteps pending_;
+};
+
+Status Worker::start_exchange(std::int64_t t) {
+  elastic_pull(w_, centre_, static_cast<float>(elastic_.rho), pull_);
+  // Coded sums are done at once: lengths have to travel first.
+  if (coded_) return coded_->sum(pull_, static_cast<std::uint64_t>(t), sum_);
+  OpOptions how;
+  how.algorithm = elastic_.algorithm;
+  GW_ASSIGN(Work work, communicator_.all_reduce(const_view_of(std::span<const float>(pull_)),
+                                                view_of(std::span(sum_)), ReduceOp::kSum, how));
+  exchange_.emplace(std::move(work));
+  return {};
+}
+
+Status Worker::end_exchange() {
+  if (!exchange_) return {};
+  const Status status = exchange_->wait();
+  exchange_.reset();
+  return status;
+}
+
+Result<double> Worker::gradient(std::int64_t t) {
+  if (direction_.empty()) return source_.gradient(w_, t, gradient_);
+  const auto back = static_cast<float>(options_.rate(t) * options_.momentum);
+  std::ranges::copy(w_, ahead_.begin());
+  descend(ahead_, direction_, back);
+  GW_ASSIGN(const double loss, source_.gradient(ahead_, t, gradient_));
+  add_momentum(direction_, gradient_, static_cast<float>(options_.momentum));
+  return loss;
+}
+
+Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event) {
+  const auto tell = [&](ElasticEvent event) {
+    if (on_event) on_event(event);
+  };
+  const bool exchanges = t % elastic_.period == 0;
+  if (exchanges) {
+    GW_TRY(start_exchange(t));
+    tell(ElasticEvent::kExchangeStarts);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  GW_ASSIGN(const double loss, gradient(t));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  pending_.add(loss, options_.rate(t), took.count());
+  tell(ElasticEvent::kGradientReady);
+  const auto lr = static_cast<float>(options_.rate(t));
+  if (!exchanges) {
+    descend(w_, direction(), lr);
+    return {};
+  }
+  GW_TRY(end_exchange());
+  tell(ElasticEvent::kExchangeEnds);
+  elastic_descend(w_, direction(), pull_, lr);
+  elastic_attract(centre_, sum_, lr);
+  return {};
+}
+
+}  // namespace
+
+std::string elastic_warning(double lr, double rho, int workers) {
+  const double share = lr * rho * workers;
+  if (share <= 1) return "";
+  return format(
+      "elastic averaging: lr rho workers is %g (at most 1 wanted: beyond, the centre "
+      "overshoots the workers' mean); a smaller --rho or --lr helps",
+      share);
+}
+
+Status run_sync_easgd(Communicator& communicator, const Registry& registry, GradientSource& source,
+                      const ModeOptions& options, const ElasticOptions& elastic, std::span<float> w,
+                      std::span<float> centre, const OnModeStep& on_step,
+                      const std::function<void(ElasticEvent)>& on_event) {
+  GW_TRY(check(options, elastic));
+  std::ranges::copy(w, centre.begin());
+  Worker worker(communicator, source, options, elastic, w, centre);
+  GW_TRY(worker.open(registry));
+  for (std::int64_t t = 0; t < options.steps; ++t) {
+    GW_TRY(worker.step(t, on_event));
+    const bool exchanged = t % elastic.period == 0;
+    if (!exchanged && t + 1 < options.steps) continue;
+    GW_TRY(worker.pending().tell(communicator, options, on_step, centre));
+  }
+  return {};
+}
+
+}  // namespace gradwire

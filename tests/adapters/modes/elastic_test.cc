@@ -1,0 +1,74 @@
+// Elastic averaging's two updates and the initial parameters of the original algorithm.
+#include "adapters/trainer/modes/elastic.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "adapters/trainer/modes/sync_easgd.h"
+#include "adapters/trainer/modes/xavier.h"
+#include "tests/adapters/modes/toy_source.h"
+
+namespace gradwire::testing {
+namespace {
+
+// P5: W <- W - lr (dW + rho (W - C)), one element after the other.
+TEST(Elastic, P5_WorkerUpdateIsEquationOneBitForBit) {
+  const float lr = 0.07F;
+  const float rho = 1.3F;
+  std::vector<float> w = toy_start();
+  const std::vector<float> before = w;
+  std::vector<float> centre(w.size());
+  std::vector<float> gradient(w.size());
+  std::vector<float> pull(w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    centre[i] = toy_draw(1, 1, i);
+    gradient[i] = toy_draw(2, 2, i);
+  }
+  elastic_pull(w, centre, rho, pull);
+  elastic_descend(w, gradient, pull, lr);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const float step = gradient[i] + rho * (before[i] - centre[i]);
+    EXPECT_EQ(w[i], before[i] - lr * step) << i;
+  }
+}
+
+TEST(Elastic, ByHand) {
+  std::vector<float> w{2, -1};
+  std::vector<float> centre{1, 1};
+  std::vector<float> pull(2);
+  elastic_pull(w, centre, 0.5F, pull);
+  EXPECT_EQ(pull, (std::vector<float>{0.5F, -1}));
+  elastic_descend(w, std::vector<float>{1, 0}, pull, 0.5F);
+  EXPECT_EQ(w, (std::vector<float>{1.25F, -0.5F}));
+  elastic_attract(centre, pull, 0.5F);
+  EXPECT_EQ(centre, (std::vector<float>{1.25F, 0.5F}));
+}
+
+TEST(Elastic, WarnsWhereTheCentreOvershoots) {
+  EXPECT_EQ(elastic_warning(0.1, 2.5, 4), "");
+  EXPECT_NE(elastic_warning(0.1, 2.6, 4).find("lr rho workers is 1.04"), std::string::npos);
+}
+
+TEST(Xavier, HasTheBoundOfItsFansAndZeroBiases) {
+  std::vector<float> flat(kToyElems, 9.0F);
+  xavier_parameters(toy_table(), 5, flat);
+  const double bound = std::sqrt(6.0 / (32 + 40));
+  double squares = 0;
+  for (std::size_t i = 56; i < 1336; ++i) {
+    EXPECT_LE(std::abs(flat[i]), bound);
+    squares += static_cast<double>(flat[i]) * flat[i];
+  }
+  // Of 1280 draws with variance bound^2 / 3; a mean of squares strays by 2.5 % (one deviation).
+  EXPECT_NEAR(squares / 1280 / (bound * bound / 3), 1, 0.1);
+  for (std::size_t i = 48; i < 56; ++i) EXPECT_EQ(flat[i], 0);
+  std::vector<float> again(kToyElems);
+  xavier_parameters(toy_table(), 5, again);
+  EXPECT_EQ(flat, again);
+  xavier_parameters(toy_table(), 6, again);
+  EXPECT_NE(flat, again);
+}
+
+}  // namespace
+}  // namespace gradwire::testing
