@@ -90,6 +90,9 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["accuracy"] = facts.accuracy;
   line.update(cells(sums_));
   line["params_hash"] = format("%016llx", static_cast<unsigned long long>(facts.params_hash));
+  line["mode"] = facts.mode;
+  if (facts.staleness_mean) line["staleness_mean"] = nine_digits(*facts.staleness_mean);
+  if (facts.staleness_most) line["staleness_most"] = *facts.staleness_most;
   line["compressor"] = facts.compressor;
   line["algorithm"] = facts.algorithm;
   line["ranks"] = facts.ranks;

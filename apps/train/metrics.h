@@ -31,6 +31,7 @@ struct StepRow {
 
 // Facts of the run that stand in the last line beside the sums of all rows.
 struct RunFacts {
+  std::string mode = "sync";
   std::string model;
   std::string data;
   std::string compressor;  // in canonical spelling
@@ -41,6 +42,9 @@ struct RunFacts {
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
   double accuracy = 0;  // final
+  // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
+  std::optional<double> staleness_mean = {};
+  std::optional<std::int64_t> staleness_most = {};
   std::uint64_t params_hash = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "apps/environment.h"
 #include "apps/job.h"
 #include "apps/log_lines.h"
+#include "apps/train/mode_run.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/train_options.h"
@@ -26,6 +27,10 @@ CommunicatorOptions communicator_options(const TrainOptions& options) {
 
 Status train_rank(const TrainOptions& options, const Problem& problem, Communicator& communicator,
                   RunReport* report) {
+  if (options.mode.name != "sync") {
+    GW_ASSIGN(const auto run, ModeRun::create(options, problem, communicator, report));
+    return run->run();
+  }
   GW_ASSIGN(const auto run, RankRun::create(options, problem, communicator, report));
   return run->run();
 }
@@ -38,6 +43,10 @@ bool is_consequence(const Status& status) {
 // Ranks as threads of this process; the error is that of the rank that failed first, by itself.
 Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks) {
   GW_ASSIGN(RunReport report, RunReport::create(options));
+  if (options.mode.name == "hogwild") {
+    GW_TRY(run_hogwild_threads(options, problem, ranks, report));
+    return 0;
+  }
   GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(options)));
   std::mutex mutex;
   Status first;
@@ -73,13 +82,18 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
             join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
                      communicator_options(options), log, links));
   RunReport* mine = report ? &*report : nullptr;
-  auto run = RankRun::create(options, problem, *job.communicator, mine);
-  const Status status = run.has_value() ? run.value()->run() : run.error();
+  const Status status = train_rank(options, problem, *job.communicator, mine);
   if (!status.ok()) return fail_promptly(status);
   return 0;
 }
 
 Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
+  if (options.mode.name == "hogwild" && launch.size > 1) {
+    return {Code::kInvalidArgument,
+            "train: --mode hogwild in a job of " + std::to_string(launch.size) +
+                " processes, which share no parameters (" + launch.source +
+                " seen; threads of one process, --inproc, or --mode ps-async wanted)"};
+  }
   if (options.inproc == 0 || launch.size == 1) return {};
   return {Code::kInvalidArgument, "train: --inproc " + std::to_string(options.inproc) +
                                       " in a job of " + std::to_string(launch.size) +
@@ -99,6 +113,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   flags.config_file();
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  GW_TRY(settle_mode(flags, options));
   GW_TRY(check_train_options(flags, options));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));

@@ -88,6 +88,7 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
 void add_train_flags(Flags& flags, TrainOptions& options) {
   add_problem_flags(flags, options);
   add_optimizer_flags(flags, options);
+  add_mode_flags(flags, options.mode);
   add_communication_flags(flags, options);
   add_report_flags(flags, options);
 }
@@ -108,7 +109,10 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   }
   if (options.momentum >= 1)
     return refuse("--momentum remembers for ever (1 seen; below 1 wanted)");
-  const std::int64_t parts = options.inproc > 0 ? options.inproc : options.accumulate;
+  std::int64_t parts = options.accumulate;
+  if (options.inproc > 0) {
+    GW_ASSIGN(parts, workers_among(options, static_cast<int>(options.inproc)));
+  }
   if (options.batch % parts != 0) {
     return refuse("--batch cannot be cut into equal parts (" + std::to_string(options.batch) +
                   " seen; a multiple of " + std::to_string(parts) + " wanted)");

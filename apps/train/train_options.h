@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/flags.h"
+#include "apps/train/mode_flags.h"
 #include "gradwire/status.h"
 #include "trainer/lr_schedule.h"
 
@@ -38,6 +39,8 @@ struct TrainOptions {
   double deadline = 15;         // seconds, of one operation
   std::string flight = {};      // folder for flight records
   std::int64_t check_every = 10;
+
+  ModeFlags mode;
 
   std::string load_params;
   std::string save_params;

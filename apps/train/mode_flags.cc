@@ -1,0 +1,116 @@
+#include "apps/train/mode_flags.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "apps/train/train_options.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+using Modes = std::vector<std::string_view>;
+
+// Flags that some modes alone have a use for, and what the others' users may want instead.
+struct Belonging {
+  const char* flag;
+  Modes modes;
+  const char* remedy;
+};
+
+const std::vector<Belonging>& belongings() {
+  static const std::vector<Belonging> kAll{
+      {"servers", {"ps-sync", "ps-async"}, "the other modes have no servers"},
+      {"pull-compressor", {"ps-sync", "ps-async"}, "--compressor says what the other modes send"},
+      {"staleness", {"ps-async"}, "the other modes have no stale gradients to bound"},
+      {"staleness-lr", {"ps-async"}, "the other modes have no stale gradients to damp"},
+      {"period", {"ps-async", "eamsgd"}, "fedavg has --local-steps"},
+      {"rho", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
+      {"moving-rate", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
+      {"local-steps", {"fedavg"}, "ps-async and eamsgd have --period"},
+      {"momentum-at", {"sync", "ps-sync"}, "the other modes have one place for it"},
+      {"algorithm", {"sync", "sync-easgd", "eamsgd", "fedavg"}, "no all-reduce in this mode"},
+      {"compressor",
+       {"sync", "ps-sync", "ps-async", "sync-easgd", "eamsgd", "fedavg"},
+       "sync-easgd compresses what easgd sends whole; hogwild's threads send nothing"},
+      {"check-every", {"sync"}, "the other modes have no replicas between exchanges"},
+      {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
+      {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
+      {"accumulate", {"sync"}, "a larger --batch has the same gradients"},
+  };
+  return kAll;
+}
+
+std::string listed(const Modes& modes) {
+  std::string text;
+  for (const std::string_view mode : modes) text += (text.empty() ? "" : ", ") + std::string(mode);
+  return text;
+}
+
+Status refuse(const std::string& what) { return {Code::kInvalidArgument, "train: " + what}; }
+
+bool has_servers(const std::string& mode) { return mode == "ps-sync" || mode == "ps-async"; }
+
+}  // namespace
+
+void add_mode_flags(Flags& flags, ModeFlags& mode) {
+  flags.group("Mode (docs/modes.md)");
+  flags.choice(
+      "mode", mode.name,
+      {"sync", "ps-sync", "ps-async", "hogwild", "easgd", "sync-easgd", "eamsgd", "fedavg"},
+      "how ranks train together; a step is one micro-batch of every worker");
+  flags.integer("servers", mode.servers, {1, 4096},
+                "ps-sync, ps-async: ranks 0 to N-1 hold the model and compute no gradients");
+  flags.text(
+      "pull-compressor", mode.pull_compressor,
+      "ps-sync, ps-async: spec of what workers' copies of the model lack; --compressor is of "
+      "pushes");
+  flags.integer("staleness", mode.staleness, {0, 1e9},
+                "ps-async: steps that a worker may be ahead of the slowest", "no bound");
+  flags.toggle("staleness-lr", mode.staleness_lr, "ps-async: divide the rate by the staleness");
+  flags.integer("period", mode.period, {1, 1e9}, "ps-async, eamsgd: local steps between exchanges");
+  flags.number("rho", mode.rho, {0, 1e9}, "easgd, sync-easgd, eamsgd: how strongly they pull",
+               "moving-rate / (workers lr)");
+  flags.number("moving-rate", mode.moving_rate, {0, 1e3},
+               "easgd, sync-easgd, eamsgd: lr rho workers, where --rho is not given");
+  flags.integer("local-steps", mode.local_steps, {1, 1e9}, "fedavg: steps between averages");
+}
+
+Status settle_mode(const Flags& flags, TrainOptions& options) {
+  const std::string& mode = options.mode.name;
+  for (const Belonging& belonging : belongings()) {
+    if (!flags.given(belonging.flag) ||
+        std::ranges::find(belonging.modes, mode) != belonging.modes.end()) {
+      continue;
+    }
+    return refuse(format("--%s belongs to --mode %s (--mode %s seen; %s)", belonging.flag,
+                         listed(belonging.modes).c_str(), mode.c_str(), belonging.remedy));
+  }
+  if (flags.given("rho") && flags.given("moving-rate")) {
+    return refuse("--rho and --moving-rate exclude one another (both seen; one wanted)");
+  }
+  if (mode != "easgd" && mode != "sync-easgd") return {};
+  if (flags.given("momentum") && options.momentum > 0) {
+    return refuse(
+        format("--mode %s has no momentum (--momentum %g seen; 0, or --mode eamsgd, "
+               "wanted)",
+               mode.c_str(), options.momentum));
+  }
+  options.momentum = 0;
+  return {};
+}
+
+Result<int> workers_among(const TrainOptions& options, int ranks) {
+  const std::string& mode = options.mode.name;
+  const int others = has_servers(mode) ? static_cast<int>(options.mode.servers)
+                     : mode == "easgd" ? 1
+                                       : 0;
+  if (ranks > others) return ranks - others;
+  return refuse(
+      format("--mode %s with %d rank(s), of which %d compute no gradients (more ranks "
+             "wanted: --inproc %d, or gradwire run -n %d)",
+             mode.c_str(), ranks, others, others + 2, others + 2));
+}
+
+}  // namespace gradwire

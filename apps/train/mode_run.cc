@@ -1,0 +1,260 @@
+#include "apps/train/mode_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "adapters/trainer/modes/easgd.h"
+#include "adapters/trainer/modes/fedavg.h"
+#include "adapters/trainer/modes/hogwild.h"
+#include "adapters/trainer/modes/ps_sync.h"
+#include "adapters/trainer/modes/sync_easgd.h"
+#include "adapters/trainer/modes/xavier.h"
+#include "apps/job.h"
+#include "base/elements.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "trainer/safetensors.h"
+
+namespace gradwire {
+namespace {
+
+ModeOptions mode_options(const TrainOptions& o, std::int64_t steps) {
+  ModeOptions mode;
+  mode.steps = steps;
+  mode.lr = o.lr;
+  mode.schedule = o.lr_schedule;
+  mode.momentum = o.momentum;
+  mode.deadline_seconds = o.deadline;
+  return mode;
+}
+
+ServerOptions server_options(const TrainOptions& o) {
+  ServerOptions server;
+  server.servers = static_cast<int>(o.mode.servers);
+  server.push = o.compressor;
+  server.pull = o.mode.pull_compressor;
+  server.allow_unsafe = o.allow_unsafe;
+  server.seed = o.seed;
+  return server;
+}
+
+double rho_of(const TrainOptions& o, int workers) {
+  return o.mode.rho > 0 ? o.mode.rho : o.mode.moving_rate / (workers * o.lr);
+}
+
+// What a ring all-reduce of the model among the workers would send of each.
+std::uint64_t ring_bytes(std::int64_t elems, int workers) {
+  return static_cast<std::uint64_t>(2 * (workers - 1) * elems / workers) * sizeof(float);
+}
+
+Result<std::unique_ptr<ModelGradients>> gradients(const TrainOptions& o, const Problem& problem,
+                                                  int worker, int workers) {
+  const Shuffle shuffle = o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
+  auto made = ModelGradients::create(problem.model, problem.data,
+                                     {o.batch, worker, workers, o.seed, shuffle});
+  if (!made.has_value()) return made.error().with_context("train");
+  return made;
+}
+
+Status initial_parameters(const TrainOptions& o, const Problem& problem, bool reads_file,
+                          std::vector<float>& params) {
+  const ParameterTable& table = problem.model.parameters();
+  params.resize(static_cast<std::size_t>(parameter_elems(table)));
+  if (o.mode.name == "easgd") {
+    xavier_parameters(table, o.seed, params);
+  } else {
+    init_parameters<float>(table, o.seed, params);
+  }
+  if (o.load_params.empty() || !reads_file) return {};
+  return load_safetensors(o.load_params, named_tensors(table, params));
+}
+
+std::int64_t steps_of(const TrainOptions& o, const ModelGradients& source) {
+  return o.epochs > 0 ? o.epochs * source.steps_per_epoch() : o.steps;
+}
+
+RunFacts facts_of(const TrainOptions& o, double accuracy, std::span<const float> params) {
+  RunFacts facts;
+  facts.mode = o.mode.name;
+  facts.model = o.model;
+  facts.data = o.data;
+  facts.compressor = o.compressor;
+  facts.algorithm = o.algorithm;
+  facts.batch = o.batch;
+  facts.seed = o.seed;
+  facts.accuracy = accuracy;
+  facts.params_hash = hash_bytes(std::as_bytes(params));
+  return facts;
+}
+
+std::string headline(const TrainOptions& o, std::size_t elems, const std::string& who,
+                     std::int64_t steps) {
+  return format(
+      "train %s on %s, mode %s: %zu parameters, %s, %s, %lld step(s) of %lld samples, "
+      "seed %llu",
+      o.model.c_str(), o.data.c_str(), o.mode.name.c_str(), elems, who.c_str(),
+      o.compressor.c_str(), static_cast<long long>(steps), static_cast<long long>(o.batch),
+      static_cast<unsigned long long>(o.seed));
+}
+
+Status save(const TrainOptions& o, const Problem& problem, std::span<float> params) {
+  if (o.save_params.empty()) return {};
+  return save_safetensors(o.save_params, named_tensors(problem.model.parameters(), params));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModeRun>> ModeRun::create(const TrainOptions& options,
+                                                 const Problem& problem, Communicator& communicator,
+                                                 RunReport* report) {
+  GW_ASSIGN(const int workers, workers_among(options, communicator.size()));
+  std::unique_ptr<ModeRun> run(new ModeRun(options, problem, communicator, report, workers));
+  GW_ASSIGN(run->source_, gradients(options, problem, std::max(run->worker(), 0), workers));
+  run->steps_ = steps_of(options, *run->source_);
+  GW_TRY(initial_parameters(options, problem, communicator.rank() == 0, run->params_));
+  const auto elems = static_cast<std::int64_t>(run->params_.size());
+  run->rows_ = std::make_unique<ModeRows>(options, *run->source_, problem.data.test().count(),
+                                          &communicator, report, ring_bytes(elems, workers));
+  return run;
+}
+
+Status ModeRun::start() {
+  if (report_ != nullptr && !options_.save_params.empty()) {
+    GW_TRY(check_save_path(options_.save_params));
+  }
+  if (!options_.load_params.empty()) {
+    GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span(params_)), 0));
+    GW_TRY(work.wait());
+  }
+  if (report_ == nullptr) return {};
+  const std::string who =
+      workers_ == communicator_.size()
+          ? format("%d rank(s)", workers_)
+          : format("%d worker(s) and %d more rank(s)", workers_, communicator_.size() - workers_);
+  report_->start(
+      headline(options_, params_.size(), who + " over " + transport_of(communicator_), steps_),
+      steps_);
+  return {};
+}
+
+Status ModeRun::train_elastic(const ModeOptions& mode) {
+  ElasticOptions elastic;
+  elastic.rho = rho_of(options_, workers_);
+  elastic.period = options_.mode.period;
+  elastic.algorithm = dense_algorithm(options_);
+  elastic.compressor = options_.compressor;
+  elastic.allow_unsafe = options_.allow_unsafe;
+  elastic.seed = options_.seed;
+  if (const std::string warning = elastic_warning(options_.lr, elastic.rho, workers_);
+      report_ != nullptr && !warning.empty()) {
+    report_->warn({warning});
+  }
+  std::vector<float> own = params_;
+  return run_sync_easgd(communicator_, Registry::builtin(), *source_, mode, elastic, own, params_,
+                        [this](const ModeStep& step) { return rows_->step(step); });
+}
+
+Status ModeRun::train_easgd(const ModeOptions& mode) {
+  GW_TRY(run_easgd(communicator_, source_.get(), mode, rho_of(options_, workers_), params_,
+                   [this](const ModeStep& step) { return rows_->step(step); }));
+  // The centre is the model.
+  OpOptions how;
+  how.deadline = deadline_in(options_.deadline * communicator_.size());
+  GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span(params_)), 0, how));
+  return work.wait();
+}
+
+Status ModeRun::train_fedavg(const ModeOptions& mode) {
+  FedAvgOptions fedavg;
+  fedavg.local_steps = options_.mode.local_steps;
+  AggregatorOptions& aggregator = fedavg.aggregator;
+  aggregator.compressor = options_.compressor;
+  aggregator.bucket_bytes = options_.bucket_bytes;
+  aggregator.threads = static_cast<int>(options_.threads);
+  aggregator.seed = options_.seed;
+  aggregator.algorithm = dense_algorithm(options_);
+  aggregator.allow_unsafe = options_.allow_unsafe;
+  return run_fedavg(communicator_, Registry::builtin(), *source_, mode, fedavg, params_,
+                    [this](const ModeStep& step) { return rows_->step(step); });
+}
+
+Status ModeRun::train_sync(const ModeOptions& mode) {
+  SyncServerOptions sync;
+  sync.server = server_options(options_);
+  sync.momentum_at_worker = options_.momentum_at == "worker";
+  return run_ps_sync(communicator_, Registry::builtin(), source_.get(), problem_.model.parameters(),
+                     mode, sync, params_,
+                     [this](const ModeStep& step) { return rows_->step(step); });
+}
+
+Status ModeRun::train_async(const ModeOptions& mode) {
+  AsyncServerOptions async;
+  async.server = server_options(options_);
+  if (options_.mode.staleness >= 0) async.staleness = options_.mode.staleness;
+  async.damped = options_.mode.staleness_lr;
+  async.period = options_.mode.period;
+  GW_ASSIGN(async_, run_ps_async(communicator_, Registry::builtin(), source_.get(),
+                                 problem_.model.parameters(), mode, async, params_,
+                                 [this](const ModeStep& step) { return rows_->step(step); }));
+  return {};
+}
+
+Status ModeRun::train() {
+  const ModeOptions mode = mode_options(options_, steps_);
+  const std::string& name = options_.mode.name;
+  if (name == "ps-sync") return train_sync(mode);
+  if (name == "ps-async") return train_async(mode);
+  if (name == "easgd") return train_easgd(mode);
+  if (name == "fedavg") return train_fedavg(mode);
+  return train_elastic(mode);
+}
+
+Status ModeRun::finish() {
+  GW_ASSIGN(const double accuracy, rows_->evaluate(params_, true));
+  if (report_ == nullptr) return {};
+  GW_TRY(save(options_, problem_, params_));
+  RunFacts facts = facts_of(options_, accuracy, params_);
+  facts.transport = transport_of(communicator_);
+  facts.ranks = communicator_.size();
+  if (async_) {
+    facts.staleness_mean = async_->mean_staleness();
+    facts.staleness_most = async_->most_staleness();
+  }
+  return report_->finish(facts);
+}
+
+Status ModeRun::run() {
+  GW_TRY(start());
+  rows_->start();
+  GW_TRY(train());
+  return finish();
+}
+
+Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, int threads,
+                           RunReport& report) {
+  std::vector<std::unique_ptr<ModelGradients>> own;
+  std::vector<GradientSource*> sources;
+  for (int thread = 0; thread < threads; ++thread) {
+    GW_ASSIGN(auto source, gradients(options, problem, thread, threads));
+    sources.push_back(source.get());
+    own.push_back(std::move(source));
+  }
+  GW_ASSIGN(const auto evaluator, gradients(options, problem, 0, 1));
+  std::vector<float> params;
+  GW_TRY(initial_parameters(options, problem, true, params));
+  if (!options.save_params.empty()) GW_TRY(check_save_path(options.save_params));
+  const std::int64_t steps = steps_of(options, *evaluator);
+  ModeRows rows(options, *evaluator, problem.data.test().count(), nullptr, &report, 0);
+  report.start(headline(options, params.size(), format("%d thread(s)", threads), steps), steps);
+  rows.start();
+  GW_TRY(run_hogwild(sources, mode_options(options, steps), params,
+                     [&](const ModeStep& step) { return rows.step(step); }));
+  GW_ASSIGN(const double accuracy, rows.evaluate(params, false));
+  GW_TRY(save(options, problem, params));
+  RunFacts facts = facts_of(options, accuracy, params);
+  facts.transport = "shared memory of one process";
+  facts.ranks = threads;
+  return report.finish(facts);
+}
+
+}  // namespace gradwire

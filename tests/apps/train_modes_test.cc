@@ -1,0 +1,124 @@
+// `gradwire train --mode` with ranks as threads, end to end on the carried digits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+class Modes : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  TemporaryFolder folder_;
+};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(Modes, EveryModeLearnsAndReportsEveryStep) {
+  const Words common{"--steps", "60",     "--batch", "60",           "--hidden",
+                     "32",      "--seed", "3",       "--eval-every", "20"};
+  for (const Words& mode : std::vector<Words>{
+           {"sync", "--inproc", "3"},
+           {"ps-sync", "--inproc", "4"},
+           {"ps-async", "--inproc", "4", "--staleness", "2", "--lr", "0.02", "--momentum", "0.5"},
+           {"hogwild", "--inproc", "2", "--lr", "0.02"},
+           {"easgd", "--inproc", "4", "--lr", "0.2"},
+           {"sync-easgd", "--inproc", "3", "--lr", "0.2"},
+           {"eamsgd", "--inproc", "3", "--period", "4"},
+           {"fedavg", "--inproc", "3", "--local-steps", "7"}}) {
+    ASSERT_EQ(train(with(with({"--mode"}, mode), with(common, {"--metrics", file("m")}))), "ok")
+        << mode[0];
+    const auto lines = json_lines(file("m"));
+    ASSERT_EQ(lines.size(), 61U) << mode[0];
+    int evaluated = 0;
+    for (std::size_t i = 0; i < 60; ++i) {
+      EXPECT_EQ(lines[i]["step"], i) << mode[0];
+      EXPECT_TRUE(lines[i]["loss"].is_number()) << mode[0];
+      evaluated += lines[i].contains("accuracy") ? 1 : 0;
+    }
+    EXPECT_GE(evaluated, 3) << mode[0];
+    EXPECT_LT(lines[59]["loss"].get<double>(), lines[0]["loss"].get<double>()) << mode[0];
+    EXPECT_EQ(lines[60]["mode"], mode[0]);
+    EXPECT_GT(lines[60]["accuracy"].get<double>(), 0.5) << mode[0];
+    EXPECT_EQ(lines[60].contains("staleness_mean"), mode[0] == "ps-async");
+  }
+}
+
+TEST_F(Modes, P1_SyncServersEqualAccumulationBitForBit) {
+  const Words common{"--steps", "20", "--batch", "48", "--hidden", "32,16", "--seed", "7"};
+  for (const char* where : {"server", "worker"}) {
+    const Words momentum{"--momentum-at", where};
+    ASSERT_EQ(
+        train(with(common, with(momentum, {"--accumulate", "3", "--save-params", file("one")}))),
+        "ok");
+    for (const char* servers : {"1", "2"}) {
+      const std::string ranks = std::to_string(3 + servers[0] - '0');
+      ASSERT_EQ(
+          train(with(common, with(momentum, {"--mode", "ps-sync", "--servers", servers, "--inproc",
+                                             ranks, "--save-params", file("many")}))),
+          "ok");
+      EXPECT_EQ(contents(file("one")), contents(file("many"))) << where << ", " << servers;
+    }
+  }
+}
+
+TEST_F(Modes, StartFromAFileAndDoNothingInNoSteps) {
+  ASSERT_EQ(train({"--steps", "3", "--hidden", "16", "--save-params", file("start")}), "ok");
+  for (const char* mode : {"ps-sync", "ps-async", "easgd", "sync-easgd", "fedavg"}) {
+    ASSERT_EQ(train({"--mode", mode, "--inproc", "3", "--hidden", "16", "--steps", "0", "--batch",
+                     "48", "--load-params", file("start"), "--save-params", file("end")}),
+              "ok")
+        << mode;
+    EXPECT_EQ(contents(file("start")), contents(file("end"))) << mode;
+  }
+}
+
+TEST_F(Modes, CompressedExchangesLearn) {
+  const Words common{"--steps", "80", "--batch", "60", "--hidden", "32", "--inproc", "4"};
+  for (const Words& mode :
+       std::vector<Words>{{"ps-sync", "--compressor", "topk:ratio=0.1,ef=ef14", "--pull-compressor",
+                           "topk:ratio=0.2"},
+                          {"ps-async", "--compressor", "powersgd:rank=4,ef=ef14", "--lr", "0.02",
+                           "--momentum", "0.5", "--staleness", "1"},
+                          {"sync-easgd", "--compressor", "qsgd:bits=8", "--lr", "0.2"},
+                          {"fedavg", "--compressor", "signsgd:ef=ef14", "--local-steps", "4"}}) {
+    ASSERT_EQ(train(with(with({"--mode"}, mode), with(common, {"--metrics", file("m")}))), "ok")
+        << mode[0];
+    EXPECT_GT(json_lines(file("m")).back()["accuracy"].get<double>(), 0.5) << mode[0];
+  }
+}
+
+TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
+  const auto refusal = [](const Words& words) { return train(with({"--steps", "1"}, words)); };
+  EXPECT_THAT(refusal({"--staleness", "3"}),
+              HasSubstr("--staleness belongs to --mode ps-async (--mode sync seen"));
+  EXPECT_THAT(refusal({"--mode", "fedavg", "--period", "3"}),
+              HasSubstr("fedavg has --local-steps"));
+  EXPECT_THAT(refusal({"--mode", "hogwild", "--compressor", "topk:ratio=0.1"}),
+              HasSubstr("hogwild's threads send nothing"));
+  EXPECT_THAT(refusal({"--mode", "easgd", "--inproc", "2", "--compressor", "cast:bf16"}),
+              HasSubstr("sync-easgd compresses"));
+  EXPECT_THAT(refusal({"--mode", "sync-easgd", "--momentum", "0.9"}),
+              HasSubstr("--mode eamsgd, wanted"));
+  EXPECT_THAT(refusal({"--mode", "ps-sync", "--accumulate", "2"}), HasSubstr("--accumulate"));
+  EXPECT_THAT(refusal({"--mode", "ps-sync", "--inproc", "2", "--servers", "2"}),
+              HasSubstr("of which 2 compute no gradients"));
+  EXPECT_THAT(refusal({"--mode", "easgd"}), HasSubstr("1 rank(s), of which 1 compute"));
+  EXPECT_THAT(refusal({"--mode", "ps-sync", "--inproc", "4", "--batch", "64"}),
+              HasSubstr("a multiple of 3"));
+  EXPECT_THAT(refusal({"--mode", "easgd", "--rho", "1", "--moving-rate", "0.5"}),
+              HasSubstr("exclude one another"));
+  EXPECT_THAT(
+      refusal({"--mode", "ps-sync", "--inproc", "3", "--compressor", "topk:ratio=0.1,ef=ef21"}),
+      HasSubstr("ef14 or loco wanted"));
+}
+
+}  // namespace
+}  // namespace gradwire
