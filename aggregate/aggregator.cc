@@ -68,6 +68,11 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     return engine_->finish();
   }
 
+  Result<bool> arrived(int index, bool wait) override {
+    GW_TRY(start());
+    return engine_->arrived(index, wait);
+  }
+
   Status set_learning_rate(double rate) override {
     return follow(ScaleKind::kLearningRate, "learning rate", rate, rate >= 0);
   }

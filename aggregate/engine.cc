@@ -1,5 +1,6 @@
 #include "aggregate/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -44,7 +45,8 @@ Engine::Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
       bucket_of_(parameters.size()),
       per_step_(bytes_of_one_step(context, parameters)),
       handed_over_(parameters.size(), false),
-      missing_total_(static_cast<int>(parameters.size())) {
+      missing_total_(static_cast<int>(parameters.size())),
+      landed_(buckets_.size(), false) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     for (const int index : buckets_[b].plan.parameters) {
       bucket_of_[static_cast<std::size_t>(index)] = static_cast<int>(b);
@@ -63,16 +65,19 @@ Engine::~Engine() {
   thread_.join();
 }
 
+Status Engine::check_index(int index) const {
+  if (index >= 0 && static_cast<std::size_t>(index) < parameters_.size()) return {};
+  return {Code::kInvalidArgument, format("aggregator: gradient %d is ready (0 to %zu wanted)",
+                                         index, parameters_.size() - 1)};
+}
+
 Status Engine::ready(int index) {
   bool bucket_complete = false;
   {
     const std::lock_guard lock(mutex_);
     if (!status_.ok()) return status_;
+    GW_TRY(check_index(index));
     const auto i = static_cast<std::size_t>(index);
-    if (index < 0 || i >= parameters_.size()) {
-      return {Code::kInvalidArgument, format("aggregator: gradient %d is ready (0 to %zu wanted)",
-                                             index, parameters_.size() - 1)};
-    }
     if (handed_over_[i]) {
       return {Code::kInvalidArgument, "aggregator: gradient '" + parameters_[i].name +
                                           "' is ready a second time in one step; call finish() "
@@ -113,8 +118,42 @@ Status Engine::finish() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     missing_[b] = static_cast<int>(buckets_[b].plan.parameters.size());
   }
+  landed_.assign(buckets_.size(), false);
   changed_.notify_all();
   return {};
+}
+
+// Between the phases of a bucket the first one of the next bucket is issued (launch_order).
+bool Engine::will_land(std::size_t bucket) const {
+  const bool alone = buckets_[bucket].exchange->phases() == 1;
+  const std::size_t last = alone ? bucket : std::min(bucket + 1, buckets_.size() - 1);
+  return missing_[bucket] == 0 && missing_[last] == 0;
+}
+
+Result<bool> Engine::arrived(int index, bool wait) {
+  std::unique_lock lock(mutex_);
+  if (!status_.ok()) return status_;
+  GW_TRY(check_index(index));
+  const auto i = static_cast<std::size_t>(index);
+  if (!handed_over_[i]) {
+    return Status(Code::kInvalidArgument, "aggregator: gradient '" + parameters_[i].name +
+                                              "' is asked for before it is ready");
+  }
+  const auto bucket = static_cast<std::size_t>(bucket_of_[i]);
+  // Bounded by the deadlines of the exchanges, after which there is a status.
+  if (wait && will_land(bucket)) {
+    changed_.wait(lock, [&] { return landed_[bucket] || !status_.ok(); });
+  }
+  if (!status_.ok()) return status_;
+  return static_cast<bool>(landed_[bucket]);
+}
+
+void Engine::landed(int bucket) {
+  {
+    const std::lock_guard lock(mutex_);
+    landed_[static_cast<std::size_t>(bucket)] = true;
+  }
+  changed_.notify_all();
 }
 
 AggregateStats Engine::stats() const {

@@ -40,6 +40,7 @@ class Engine final : private StepSource {
 
   Status ready(int index);
   Status finish();
+  Result<bool> arrived(int index, bool wait);
   AggregateStats stats() const;
   // Between steps only.
   std::vector<NamedTensor> state();
@@ -61,6 +62,9 @@ class Engine final : private StepSource {
   bool is_ready(int bucket) override;
   Status wait_ready(int bucket) override;
   Status wait(Work& work) override;
+  void landed(int bucket) override;
+  Status check_index(int index) const;
+  bool will_land(std::size_t bucket) const;  // with mutex_ held: without gradients that are missing
 
   Communicator& communicator_;
   const NodeGroups* nodes_;
@@ -78,6 +82,7 @@ class Engine final : private StepSource {
   std::vector<bool> handed_over_;  // by parameter, in this step
   std::vector<int> missing_;       // by bucket, gradients to come in this step
   int missing_total_ = 0;
+  std::vector<bool> landed_;  // by bucket, in this step
   bool step_done_ = false;
   bool stopping_ = false;
   Status status_;  // sticky

@@ -92,7 +92,11 @@ class Step {
       GW_TRY(named(flight.launch, source_.wait(*flight.work)));
     }
     const Stopwatch watch(cost_.decode_seconds);
-    return named(flight.launch, bucket(flight.launch).absorb(flight.launch.phase, step_));
+    GW_TRY(named(flight.launch, bucket(flight.launch).absorb(flight.launch.phase, step_)));
+    if (flight.launch.phase + 1 == bucket(flight.launch).phases()) {
+      source_.landed(flight.launch.bucket);
+    }
+    return {};
   }
 
   Status named(const Launch& launch, const Status& status) const {

@@ -41,6 +41,8 @@ class StepSource {
   virtual Status wait_ready(int bucket) = 0;
   // Blocks until `work` is done; kCancelled at the aggregator's end.
   virtual Status wait(Work& work) = 0;
+  // The bucket's last phase is absorbed.
+  virtual void landed(int /*bucket*/) {}
 };
 
 // Encode and issue an exchange while the one before it flies, then absorb the older one. After an

@@ -154,6 +154,12 @@ class Aggregator {
   // Waits until every added gradient holds the mean over ranks, or what the form says. Ends the
   // step. All must have been ready.
   virtual Status finish(const Stream& stream = {}) = 0;
+  // Whether gradient `index`, which was ready in this step, holds already what finish() will leave:
+  // a program that needs no more of it may give its memory back. With `wait`, waits for that,
+  // unless it takes gradients that are not ready yet (others of its bucket, or of the one after):
+  // false then. finish() ends the step all the same. kInvalidArgument for a gradient that is not
+  // ready.
+  virtual Result<bool> arrived(int index, bool wait) = 0;
   // What lies outside and the state must follow. All three: between steps only, alike on all ranks,
   // ending registration; kInvalidArgument otherwise or for a value that is not finite or below 0.
   //
