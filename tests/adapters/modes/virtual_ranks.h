@@ -23,7 +23,7 @@ inline ExactTime message(std::int64_t bytes) {
   return exact(kModelLinks.alpha) + bytes * exact(kModelLinks.beta);
 }
 
-// A gradient that takes so long, from when this rank's message of the step is on its way.
+// A gradient that takes so long, begun when this rank's messages of the step have left.
 class TimedSource final : public ToySource {
  public:
   TimedSource(Communicator& communicator, VirtualClock& clock, ExactTime takes,
