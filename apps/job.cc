@@ -1,6 +1,7 @@
 #include "apps/job.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "apps/environment.h"
+#include "apps/flight_folder.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
 #include "comm/liveness.h"
@@ -71,22 +73,35 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
     tcp.log = log;
     return make_tcp_transport(rendezvous, tcp);
   }
-  if (name == "ucx") {
-    UcxOptions ucx;
-    ucx.liveness_seconds = liveness_seconds;
-    ucx.interfaces = ucx_interfaces(launch);
-    ucx.log = log;
-    return make_ucx_transport(rendezvous, ucx);
-  }
-  return Status(Code::kInvalidArgument,
-                "no transport '" + name + "' between processes (auto, shm, ucx or tcp wanted)");
+  UcxOptions ucx;
+  ucx.liveness_seconds = liveness_seconds;
+  ucx.interfaces = ucx_interfaces(launch);
+  ucx.log = log;
+  return make_ucx_transport(rendezvous, ucx);
 }
 
 }  // namespace
 
+Status check_settings(const std::string& transport) {
+  constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
+  if (std::ranges::find(kTransports, transport) == kTransports.end()) {
+    return {Code::kInvalidArgument,
+            "no transport '" + transport + "' between processes (auto, shm, ucx or tcp wanted)"};
+  }
+  if (transport == "ucx" && !kHaveUcx) {
+    return {Code::kUnsupported, "transport ucx: this build has none (auto or tcp wanted)"};
+  }
+  GW_TRY(checksums_from_environment(false).error());
+  GW_TRY(links_from_environment(environment, LinksFrom::kDefaults).error());
+  GW_TRY(check_flight_folder(flight_folder("")));
+  if (messages_of(transport) != "tcp") return {};
+  GW_TRY(tcp_rate().error());
+  return usable_congestion();
+}
+
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log, LinksFrom links) {
-  if (messages_of(transport) == "tcp") GW_TRY(usable_congestion());
+  GW_TRY(check_settings(transport));
   GW_ASSIGN(const std::string secret, job_secret());
   log(LogLevel::kDebug, "launched by " + launch.source + ", rendezvous " + launch.rendezvous);
   JoinedJob job;
@@ -101,6 +116,7 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   GW_ASSIGN(auto made, make_transport(messages_of(transport), launch, job.rendezvous,
                                       comm::liveness_for(options.deadline_seconds), log));
   checked.flight_folder = flight_folder(options.flight_folder);
+  checked.warn = [log](std::string_view line) { log(LogLevel::kWarn, line); };
   if (checked.node.empty()) checked.node = environment("GRADWIRE_NODE").value_or("");
   GW_ASSIGN(checked, with_nodes(job.rendezvous, checked));
   GW_ASSIGN(job.communicator, share ? make_sharing_communicator(std::move(made), checked)
@@ -149,10 +165,6 @@ Result<double> deadline_from_environment(double otherwise) {
   if (seconds && *seconds > 0 && *seconds <= kLongestDeadline) return *seconds;
   return Status(Code::kInvalidArgument, "bad value for GRADWIRE_DEADLINE ('" + *text +
                                             "' seen; seconds above 0, at most 1e9, wanted)");
-}
-
-std::string flight_folder(const std::string& flag) {
-  return flag.empty() ? environment("GRADWIRE_FLIGHT").value_or("") : flag;
 }
 
 int fail_promptly(const Status& error) {

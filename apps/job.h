@@ -36,6 +36,11 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
                            const CommunicatorOptions& options, const Log& log,
                            LinksFrom links = LinksFrom::kDefaults);
 
+// What each rank's join_job(transport) would refuse without having met the others: the transport's
+// name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, GRADWIRE_FLIGHT, and for tcp GRADWIRE_TCP_CONGESTION and
+// GRADWIRE_TCP_RATE. For who starts the ranks, to say it once.
+Status check_settings(const std::string& transport);
+
 // GRADWIRE_IFNAME; without it, the loopback interface for a job whose rendezvous is on loopback
 // (all ranks are on this host, and UCX, which believes whoever connects, should listen to no
 // other); else "". As UcxOptions::interfaces.
@@ -59,9 +64,6 @@ std::string transport_of(const Communicator& communicator);
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.
 Result<double> deadline_from_environment(double otherwise);
-
-// Where flight records go: GRADWIRE_FLIGHT, which `gradwire run --flight` sets, unless `flag` says.
-std::string flight_folder(const std::string& flag);
 
 // Prints the error of a rank of a job and returns its exit status. The process ends soon after,
 // whatever its destructors wait for: other ranks and the launcher count on it.

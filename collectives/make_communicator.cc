@@ -46,6 +46,7 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
   auto engine = std::make_shared<ProgressEngine>(
       std::move(transport), EngineOptions{.flight_folder = options.flight_folder,
                                           .flight_operations = options.flight_operations,
+                                          .warn = options.warn,
                                           .waiting = options.waiting});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);

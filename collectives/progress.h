@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,8 +34,9 @@ namespace gradwire {
 struct EngineOptions {
   std::string flight_folder = {};       // where a failure leaves the flight record; none if empty
   std::size_t flight_operations = 256;  // that it holds
-  std::uint32_t generation = 0;         // how often the ranks have shrunk
-  std::vector<int> left_behind = {};    // ranks of the job that were lost with that, ascending
+  std::function<void(std::string_view)> warn = {};  // as CommunicatorOptions has it
+  std::uint32_t generation = 0;                     // how often the ranks have shrunk
+  std::vector<int> left_behind = {};  // ranks of the job that were lost with that, ascending
   Waiting waiting = Waiting::kAdaptive;
 };
 

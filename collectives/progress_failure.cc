@@ -139,8 +139,9 @@ void ProgressEngine::write_flight_record(const Failure& failure, const Status& s
                      .silent = failure.call.silent,
                      .absent = failure.call.absent};
   for (const LostPeer& lost : failure.lost) head.lost.push_back(lost.rank);
-  // Nobody is left to tell, and the failure itself is what counts.
-  (void)write_flight(options_.flight_folder, head, recorder_.records());
+  // No operation is left to tell.
+  const Status written = write_flight(options_.flight_folder, head, recorder_.records());
+  if (!written.ok() && options_.warn) options_.warn(written.message());
 }
 
 bool ProgressEngine::settle_all() {

@@ -198,16 +198,20 @@ Result<int> bench_threads(CollectiveFlags f) {
   return 0;
 }
 
+std::string wanted_transport(const CollectiveFlags& f) {
+  return f.transport.empty() ? transport_from_environment() : f.transport;
+}
+
 Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log& log) {
   const bool first = launch.rank == 0;
   GW_ASSIGN(RowFile rows, RowFile::create(first ? f.json : "", first ? f.csv : ""));
   f.launcher = launch.source;
-  const std::string wanted = f.transport.empty() ? transport_from_environment() : f.transport;
   LinksFrom links = LinksFrom::kMeasurement;
   if (!f.links.measure) {
     GW_ASSIGN(links, links_from_environment(environment, LinksFrom::kCache));
   }
-  GW_ASSIGN(const JoinedJob job, join_job(launch, wanted, communicator_options(f), log, links));
+  GW_ASSIGN(const JoinedJob job,
+            join_job(launch, wanted_transport(f), communicator_options(f), log, links));
   const std::string taken = transport_of(*job.communicator);
   const bool shared = taken.ends_with(kSharedMemory);
   const bool both = taken.find(kSharedInside) != std::string::npos;
@@ -218,8 +222,7 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   return 0;
 }
 
-// One operation of one size between ranks as threads: what a rank would refuse is refused here,
-// once, before any process starts.
+// One operation of one size between ranks as threads, before any process starts.
 Status try_out(const CollectiveFlags& f) {
   bench::CollectiveBenchOptions once = f.bench;
   if (once.min_bytes >= 1 && once.min_bytes <= once.max_bytes) once.min_bytes = once.max_bytes = 1;
@@ -234,8 +237,12 @@ Status try_out(const CollectiveFlags& f) {
   });
 }
 
-// This program again, with the same words, as the ranks of a job.
+// This program again, with the same words, as the ranks of a job. What they would refuse, each for
+// itself, is refused here.
 Result<int> launch_ranks(const CollectiveFlags& f, const std::vector<std::string>& words) {
+  GW_TRY(check_settings(wanted_transport(f)));
+  GW_TRY(try_out(f));
+  GW_TRY(RowFile::create(f.json, f.csv).error());
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return Status(Code::kInternal, "cannot find this program: " + error.message());
@@ -258,10 +265,7 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_TRY(settle(f, flags));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  if (launch.size == 1 && f.ranks > 1) {
-    GW_TRY(try_out(f));
-    return launch_ranks(f, words);
-  }
+  if (launch.size == 1 && f.ranks > 1) return launch_ranks(f, words);
   if (launch.size == 1) return bench_threads(std::move(f));
   if (f.inproc > 0) {
     return Status(Code::kInvalidArgument, "bench: --inproc in one of the " +

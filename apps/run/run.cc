@@ -12,6 +12,8 @@
 #include <iterator>
 
 #include "apps/flags.h"
+#include "apps/flight_folder.h"
+#include "apps/job.h"
 #include "apps/run/job.h"
 #include "base/text.h"
 #include "comm/rendezvous/hmac.h"
@@ -98,6 +100,8 @@ Result<int> run_command(const std::vector<std::string>& args) {
   if (dashes == args.end() || dashes + 1 == args.end())
     return Status(Code::kInvalidArgument,
                   "run: no program (wanted: gradwire run -n N -- PROGRAM ARGS...)");
+  GW_TRY(check_settings(transport_from_environment()));
+  GW_TRY(check_flight_folder(options.flight));
   options.ranks = static_cast<int>(ranks);
   if (flags.given("timeout") && timeout > 0) options.timeout = timeout;
   options.command.assign(dashes + 1, args.end());

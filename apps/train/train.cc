@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/environment.h"
+#include "apps/flight_folder.h"
 #include "apps/job.h"
 #include "apps/log_lines.h"
 #include "apps/train/mode_run.h"
@@ -17,11 +18,12 @@
 namespace gradwire {
 namespace {
 
-CommunicatorOptions communicator_options(const TrainOptions& options) {
+CommunicatorOptions communicator_options(const TrainOptions& options, const Log& log) {
   CommunicatorOptions c;
   c.deadline_seconds = options.deadline;
   c.algorithm = dense_algorithm(options);
   c.flight_folder = flight_folder(options.flight);
+  c.warn = [log](std::string_view line) { log(LogLevel::kWarn, line); };
   return c;
 }
 
@@ -41,13 +43,15 @@ bool is_consequence(const Status& status) {
 }
 
 // Ranks as threads of this process; the error is that of the rank that failed first, by itself.
-Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks) {
+Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks,
+                          const Log& log) {
   GW_ASSIGN(RunReport report, RunReport::create(options));
   if (options.mode.name == "hogwild") {
     GW_TRY(run_hogwild_threads(options, problem, ranks, report));
     return 0;
   }
-  GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(options)));
+  GW_ASSIGN(auto communicators,
+            make_inproc_communicators(ranks, communicator_options(options, log)));
   std::mutex mutex;
   Status first;
   std::vector<std::jthread> threads;
@@ -80,7 +84,7 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   GW_ASSIGN(const LinksFrom links, links_from_environment(environment, LinksFrom::kDefaults));
   GW_ASSIGN(JoinedJob job,
             join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
-                     communicator_options(options), log, links));
+                     communicator_options(options, log), log, links));
   RunReport* mine = report ? &*report : nullptr;
   const Status status = train_rank(options, problem, *job.communicator, mine);
   if (!status.ok()) return fail_promptly(status);
@@ -120,11 +124,13 @@ Result<int> train_command(const std::vector<std::string>& args) {
   }
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
   GW_TRY(check_launch(options, launch));
+  GW_TRY(check_flight_folder(flight_folder(options.flight)));
   GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
   GW_ASSIGN(const Problem problem,
             load_problem(options, environment("GRADWIRE_DATA").value_or("")));
   if (launch.size > 1) return train_process(options, problem, launch, log);
-  return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1);
+  return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1,
+                       log);
 }
 
 }  // namespace gradwire

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -112,6 +113,8 @@ struct CommunicatorOptions {
   // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
   std::string flight_folder = {};
   std::size_t flight_operations = 256;  // that are remembered
+  // Told, from any thread, what no call can return: that a flight record could not be written.
+  std::function<void(std::string_view)> warn = {};
   Waiting waiting = Waiting::kAdaptive;
 };
 

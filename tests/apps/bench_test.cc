@@ -144,6 +144,23 @@ TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
   EXPECT_THAT(refusal("--algorithm", "foo"), StartsWith("no algorithm 'foo' for all_reduce"));
   EXPECT_THAT(refusal("--compressor", "topk:rat=3"), HasSubstr("unknown key 'rat'"));
   EXPECT_THAT(refusal("--min", "2G"), StartsWith("bench all_reduce: sizes from 2147483648"));
+  EXPECT_THAT(refusal("--transport", "pigeon"), StartsWith("no transport 'pigeon' between"));
+  EXPECT_THAT(refusal("--json", "/proc/no/rows"),
+              StartsWith("cannot write the results to '/proc/no/rows' ("));
+  EXPECT_THAT(refusal("--csv", "/proc/no/rows"), StartsWith("cannot write the results to"));
+  const auto refusal_of = [&](const char* variable, const char* value) {
+    setenv(variable, value, 1);
+    std::string text = refusal("--transport", "tcp");
+    unsetenv(variable);
+    return text;
+  };
+  EXPECT_THAT(refusal_of("GRADWIRE_LINKS", "zap"), StartsWith("bad value for GRADWIRE_LINKS"));
+  EXPECT_THAT(refusal_of("GRADWIRE_CHECKSUM", "2"), StartsWith("bad value for GRADWIRE_CHECKSUM"));
+  EXPECT_THAT(refusal_of("GRADWIRE_TCP_RATE", "1"), StartsWith("bad value for GRADWIRE_TCP_RATE"));
+  EXPECT_THAT(refusal_of("GRADWIRE_TCP_CONGESTION", "zap"),
+              StartsWith("bad value for GRADWIRE_TCP_CONGESTION: 'zap' seen"));
+  EXPECT_THAT(refusal_of("GRADWIRE_FLIGHT", "/proc/no"),
+              StartsWith("cannot write flight records to '/proc/no' ("));
 }
 
 TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {

@@ -118,6 +118,28 @@ class Environment(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn("(mode 644 seen; 600 wanted)", done.stderr)
 
+    def refused_once(self, done, text):
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr.count(text), 1, done.stderr)
+
+    def test_a_folder_that_no_flight_record_can_be_in_is_refused_before_the_ranks_start(self):
+        text = "cannot write flight records to '/proc/nothing' ("
+        self.refused_once(run(2, "echo ran", "--flight", "/proc/nothing"), text)
+        self.refused_once(run(2, "echo ran", env={**os.environ, "GRADWIRE_FLIGHT": "/proc/nothing"}), text)
+        with tempfile.TemporaryDirectory() as folder:
+            records = pathlib.Path(folder) / "new" / "records"
+            self.assertEqual(run(1, "echo ran", "--flight", str(records)).stdout, "rank 0 | ran\n")
+            self.assertEqual(list(records.iterdir()), [])
+
+    def test_settings_that_no_rank_takes_are_refused_before_the_ranks_start(self):
+        tcp = {"GRADWIRE_TRANSPORT": "tcp"}
+        for more, text in ((tcp | {"GRADWIRE_TCP_CONGESTION": "zap"}, "GRADWIRE_TCP_CONGESTION: 'zap' seen"),
+                           (tcp | {"GRADWIRE_TCP_RATE": "zap"}, "GRADWIRE_TCP_RATE ('zap' seen"),
+                           ({"GRADWIRE_TRANSPORT": "pigeon"}, "no transport 'pigeon'"),
+                           ({"GRADWIRE_LINKS": "zap"}, "GRADWIRE_LINKS ('zap' seen")):
+            with self.subTest(text):
+                self.refused_once(run(2, "echo ran", env={**os.environ, **more}), text)
+
     def test_the_launchers_own_name_means_itself(self):
         done = subprocess.run([GRADWIRE, "run", "-n", "2", "--", "gradwire", "version"], capture_output=True, text=True,
                               timeout=LIMIT, env={**os.environ, "PATH": "/usr/bin:/bin"})
