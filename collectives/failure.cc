@@ -90,13 +90,25 @@ std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostP
   return lost;
 }
 
+// What a verdict of ranks that disagree says about it, and who says so; nullopt for another one.
+std::optional<std::string> disagreement_in(const LostPeer& verdict) {
+  const std::string marker = std::string(kDisagreement) + ": ";
+  const std::size_t at = verdict.reason.find(marker);
+  if (verdict.gone || at == std::string::npos) return std::nullopt;
+  return verdict.reason.substr(0, at) + verdict.reason.substr(at + marker.size());
+}
+
 Status lost_outcome(const std::string& place, const std::string& deadline, const Failure& failure) {
   const LostPeer& verdict = *failure.verdict;
-  if (verdict.reason.find(kDisagreement) != std::string::npos) {
+  if (const auto disagreement = disagreement_in(verdict)) {
     return {Code::kRankMismatch,
-            format("rank %d lost in ", verdict.rank) + place + ": " + verdict.reason + deadline};
+            std::string(kDisagreement) + " in " + place + ": " + *disagreement + deadline};
   }
   const std::vector<int> lost = ranks_of(failure.lost);
+  if (!verdict.gone) {
+    return {Code::kPeerLost,
+            format("rank %d gave up in ", verdict.rank) + place + ": " + verdict.reason + deadline};
+  }
   if (lost.size() < 2 || std::ranges::find(lost, verdict.rank) == lost.end()) {
     return {Code::kPeerLost,
             format("rank %d lost in ", verdict.rank) + place + ": " + verdict.reason + deadline};
@@ -137,10 +149,11 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
     failure.verdict = transport.lost();
     failure.lost = gone(transport, failure.verdict);
     if (!failure.call.disagreement.empty()) {
-      const std::string before =
-          code == Code::kRankMismatch ? std::string(failure.cause.message()) + "; " : "";
+      const std::string found =
+          code == Code::kRankMismatch ? "; " + std::string(failure.cause.message()) : "";
       failure.cause =
-          Status(Code::kRankMismatch, before + failure.call.disagreement + ", this rank " + own);
+          Status(Code::kRankMismatch,
+                 failure.call.disagreement + format(", rank %d runs ", failure.rank) + own + found);
     }
   }
   failure.isolated = outvoted(failure, *route.group);

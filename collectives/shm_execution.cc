@@ -4,16 +4,20 @@
 #include <string>
 #include <utility>
 
+#include "collectives/shm_operations.h"
+
 namespace gradwire {
 namespace {
 
 constexpr std::uint32_t kDirectDone = 1;
 
-// "all_reduce of 8 f32"
+// "all_reduce of 8 f32 sum"
 std::string text_of(const ShmNotice& notice) {
-  return std::string(to_string(static_cast<OpKind>(notice.kind))) + " of " +
-         std::to_string(notice.elems) + " " +
-         std::string(to_string(static_cast<DType>(notice.dtype)));
+  return to_string(signature_of({.kind = static_cast<OpKind>(notice.kind),
+                                 .dtype = static_cast<DType>(notice.dtype),
+                                 .op = static_cast<ReduceOp>(notice.op),
+                                 .elems = notice.elems,
+                                 .root = notice.root}));
 }
 
 bool agree(const ShmNotice& a, const ShmNotice& b) {
@@ -164,8 +168,9 @@ Status ShmExecution::check_notices() {
     const ShmNotice& theirs = channel_->notice(q, n_);
     if (agree(own, theirs)) continue;
     stranger_ = q;
-    return {Code::kRankMismatch, "rank " + std::to_string(job_rank(q)) + " runs " +
-                                     text_of(theirs) + ", this rank " + text_of(own)};
+    return {Code::kRankMismatch,
+            "rank " + std::to_string(job_rank(q)) + " runs " + text_of(theirs) + ", rank " +
+                std::to_string(job_rank(channel_->rank())) + " runs " + text_of(own)};
   }
   return {};
 }

@@ -137,7 +137,9 @@ void Membership::blame(const LostPeer& culprit, int reporter) {
                      .certain = culprit.certain,
                      .id = generation_,
                      .text = culprit.reason};
-  options_.log(LogLevel::kWarn, format("rank %d lost: %s", culprit.rank, lost_->reason.c_str()));
+  const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
+                                        : std::string("operations end, nobody is lost: ");
+  options_.log(LogLevel::kWarn, what + lost_->reason);
   for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
 }
 

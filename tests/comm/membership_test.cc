@@ -42,14 +42,17 @@ class MembershipTest : public testing::Test, public Membership::Carrier {
 
   std::vector<Sent> sent_;
   std::vector<int> cut_;
-  Membership members_{*this,
-                      {.rank = 0,
-                       .size = 4,
-                       .epoch = 3,
-                       .heartbeat = milliseconds(1000),
-                       .patience = milliseconds(5000),
-                       .log = {}},
-                      at(0)};
+  std::vector<std::string> logged_;
+  Membership members_{
+      *this,
+      {.rank = 0,
+       .size = 4,
+       .epoch = 3,
+       .heartbeat = milliseconds(1000),
+       .patience = milliseconds(5000),
+       .log = Log(LogLevel::kWarn,
+                  [this](LogLevel, std::string_view line) { logged_.emplace_back(line); })},
+      at(0)};
 };
 
 TEST_F(MembershipTest, HeartbeatsGoToAllOthers) {
@@ -120,6 +123,27 @@ TEST_F(MembershipTest, TheFirstVerdictStays) {
   EXPECT_EQ(members_.lost()->rank, 2);
   EXPECT_EQ(members_.state(3), State::kLost);
   EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3}));  // passed on once
+}
+
+TEST_F(MembershipTest, OnlyWhoIsGoneIsLoggedAsLost) {
+  const std::string why =
+      "ranks disagree: rank 1 runs barrier, rank 0 runs all_reduce of 8 f32 sum";
+  members_.announce({.rank = 0, .reason = why, .gone = false});
+  EXPECT_EQ(logged_, (std::vector<std::string>{"operations end, nobody is lost: " + why}));
+  members_.announce({.rank = 2, .reason = "killed"});  // the first verdict stays
+  EXPECT_EQ(logged_.size(), 1u);
+}
+
+TEST_F(MembershipTest, WhatAnotherRankSaysOfADisagreementIsLoggedAsThat) {
+  const Control verdict{.kind = Kind::kVerdict,
+                        .culprit = 1,
+                        .reporter = 1,
+                        .gone = false,
+                        .text = "ranks disagree: rank 0 runs barrier, rank 1 runs broadcast"};
+  hear(verdict, 1, 0);
+  EXPECT_EQ(logged_, (std::vector<std::string>{
+                         "operations end, nobody is lost: reported by rank 1: " + verdict.text}));
+  EXPECT_EQ(members_.state(1), State::kLive);
 }
 
 TEST_F(MembershipTest, WhoIsGivenUpReachesNobody) {

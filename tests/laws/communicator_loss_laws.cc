@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -18,6 +21,8 @@ namespace {
 
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
+using testing::StartsWith;
 
 Status wait_for(Result<Work> work) {
   if (!work.has_value()) return work.error();
@@ -168,12 +173,21 @@ TEST(CommunicatorLoss, DtypesThatDifferAreAMismatchAtTheDeadline) {
   }
 }
 
-// Every rank says that ranks disagree, and what one of them runs beside what it runs itself.
+// Every rank says that ranks disagree, and calls none lost.
+void expect_disagreement(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+    EXPECT_THAT(text(outcome.first), StartsWith("ranks disagree in "));
+    EXPECT_THAT(text(outcome.first), Not(HasSubstr("lost")));
+  }
+}
+
+// And what one of them runs beside what it runs itself.
 void expect_mismatch(const std::vector<Outcome>& outcomes, const std::string& one,
                      const std::string& other) {
   int both = 0;
+  expect_disagreement(outcomes);
   for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
     EXPECT_LT(outcome.seconds, kAmple / 2);
     const std::string said = text(outcome.first);
     both += said.find(one) != std::string::npos && said.find(other) != std::string::npos ? 1 : 0;
@@ -233,9 +247,47 @@ TEST(CommunicatorLoss, AnOperationThatOthersDoNotRunIsAMismatch) {
   World world(3, kShort);
   const auto outcomes = outcomes_of(
       world, [&](int r) { return r == 1 ? wait_for(world.at(r).barrier()) : sum(world.at(r)); });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+  expect_disagreement(outcomes);
+}
+
+// Rank 2 takes no part in it.
+TEST(CommunicatorLoss, ADisagreementOfOthersIsToldAsOne) {
+  World world(3, kAmple);
+  const auto outcomes = outcomes_of(world, [&](int r) {
+    std::vector<float> data(r == 1 ? 1001 : 1000);
+    const TensorView tensor = view_of(std::span(data));
+    return wait_for(r == 1 ? world.at(1).send(tensor, 0)
+                           : world.at(r).recv(tensor, r == 0 ? 1 : 0));
+  });
+  const Outcome& told = outcomes[2];
+  EXPECT_EQ(told.first.code(), Code::kRankMismatch) << text(told.first);
+  EXPECT_THAT(text(told.first), StartsWith("ranks disagree in recv (operation 0) after "));
+  EXPECT_THAT(text(told.first),
+              HasSubstr(": reported by rank 0: message of 4004 bytes from rank 1"));
+  EXPECT_THAT(text(told.first), HasSubstr("the receive takes 4000"));
+  EXPECT_THAT(text(told.first), Not(HasSubstr("lost")));
+}
+
+TEST(CommunicatorLoss, AFlightRecordThatCannotBeWrittenIsMentionedOnce) {
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  CommunicatorOptions options{.deadline_seconds = kAmple, .flight_folder = "/proc/nothing/here"};
+  options.warn = [&](std::string_view line) {
+    const std::lock_guard lock(mutex);
+    warnings.emplace_back(line);
+  };
+  {
+    auto made = make_inproc_communicators(2, options);
+    ASSERT_TRUE(made.has_value());
+    auto& worlds = made.value();
+    (void)on_threads<bool>(2, [&](int r) {
+      return sum(*worlds[static_cast<std::size_t>(r)], r == 0 ? 1000 : 1001).ok();
+    });
   }
+  ASSERT_EQ(warnings.size(), 2u);
+  std::ranges::sort(warnings);
+  EXPECT_THAT(warnings[0], HasSubstr("cannot write /proc/nothing/here/rank-0.json"));
+  EXPECT_THAT(warnings[1], HasSubstr("cannot write /proc/nothing/here/rank-1.json"));
 }
 
 TEST(CommunicatorLoss, AWaitThatEndsEarlyLeavesTheOperationAlone) {
@@ -279,7 +331,7 @@ TEST(CommunicatorLoss, ADestroyedWorkFinishesTheCommunicator) {
   // The other rank learns who gave up instead of waiting for its deadline.
   const Status other = sum(world.at(1));
   EXPECT_EQ(other.code(), Code::kPeerLost);
-  EXPECT_THAT(text(other), HasSubstr("rank 0 lost in all_reduce"));
+  EXPECT_THAT(text(other), HasSubstr("rank 0 gave up in all_reduce"));
 }
 
 TEST(CommunicatorLoss, AWorkOutlivesItsCommunicator) {
