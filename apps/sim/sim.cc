@@ -100,7 +100,7 @@ Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags
   return outcome;
 }
 
-Result<SimRows> rows_of(const SimFlags& f) {
+Result<std::vector<SimRow>> rows_of(const SimFlags& f) {
   std::vector<SimRow> compressed;  // first: they take no time and find a bad spec
   if (!f.compressor.empty()) {
     GW_ASSIGN(compressed, compressed_rows(f.question, f.compressor, f.codec));
@@ -108,12 +108,12 @@ Result<SimRows> rows_of(const SimFlags& f) {
   const auto style = f.quiet ? Progress::Style::kSilent : Progress::style_for(stderr);
   Progress progress(stderr, style, "sim",
                     static_cast<std::int64_t>(algorithms_of(f.question.collective).size()));
-  GW_ASSIGN(SimRows found,
+  GW_ASSIGN(std::vector<SimRow> found,
             simulate_rows(f.question, [&](int done, int, std::string_view algorithm) {
               progress.update(done, std::string(algorithm));
             }));
-  progress.update(static_cast<std::int64_t>(found.rows.size() + found.left_out.size()), "done");
-  found.rows.insert(found.rows.end(), compressed.begin(), compressed.end());
+  progress.update(static_cast<std::int64_t>(found.size()), "done");
+  found.insert(found.end(), compressed.begin(), compressed.end());
   return found;
 }
 
@@ -139,10 +139,8 @@ Result<int> sim_command(const std::vector<std::string>& args) {
   GW_ASSIGN(f.question.collective, operation_of(args[0]));
   GW_ASSIGN(const auto outcome, read_flags(args, f));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  GW_ASSIGN(const SimRows found, rows_of(f));
-  const std::vector<SimRow>& rows = found.rows;
+  GW_ASSIGN(const std::vector<SimRow> rows, rows_of(f));
   std::printf("%s\n%s", heading_text(f.question).c_str(), table_text(f.question, rows).c_str());
-  for (const std::string& line : found.left_out) std::printf("left out: %s\n", line.c_str());
   print_crossovers(f.question);
   if (!f.json.empty()) GW_TRY(write_whole_file(f.json, json_lines(f.question, rows)));
   if (f.html.empty()) return 0;

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-// By the closed form where there are too many steps; kUnsupported where that is missing too.
+// By the closed form, which every algorithm has, where there are too many steps.
 Result<SimRow> row_of(const CostQuestion& question, std::string_view algorithm) {
   const auto cost = cost_of(question, algorithm);
   const Result<Simulation> simulated = simulate_algorithm(question, algorithm);
@@ -57,25 +57,18 @@ std::vector<CompressedExchange> exchanges_of(const Compressor& compressor) {
 
 }  // namespace
 
-Result<SimRows> simulate_rows(
+Result<std::vector<SimRow>> simulate_rows(
     const CostQuestion& question,
     const std::function<void(int done, int total, std::string_view algorithm)>& before) {
   const std::vector<std::string_view> algorithms = algorithms_of(question.collective);
   const std::string_view chosen = choose_algorithm(question);
-  SimRows found;
+  std::vector<SimRow> found;
   int done = 0;
   for (const std::string_view algorithm : algorithms) {
     before(done++, static_cast<int>(algorithms.size()), algorithm);
-    Result<SimRow> row = row_of(question, algorithm);
-    if (row.has_value()) {
-      row.value().chosen = algorithm == chosen;
-      found.rows.push_back(std::move(row.value()));
-    } else if (row.error().code() == Code::kUnsupported) {
-      found.left_out.push_back(std::string(algorithm) + ": no closed form, and " +
-                               std::string(row.error().message()));
-    } else {
-      return row.error();
-    }
+    GW_ASSIGN(SimRow row, row_of(question, algorithm));
+    row.chosen = algorithm == chosen;
+    found.push_back(std::move(row));
   }
   return found;
 }

@@ -26,16 +26,10 @@ struct SimRow {
   bool chosen = false;
 };
 
-struct SimRows {
-  std::vector<SimRow> rows;
-  // "NAME: why", of algorithms that are too large to simulate and have no closed form.
-  std::vector<std::string> left_out;
-};
-
 // The algorithms of the question's collective, each simulated, or by its closed form where it has
 // more steps than are simulated, the chosen one marked. `before` is told of each in turn, with how
 // many are done.
-Result<SimRows> simulate_rows(
+Result<std::vector<SimRow>> simulate_rows(
     const CostQuestion& question,
     const std::function<void(int done, int total, std::string_view algorithm)>& before);
 

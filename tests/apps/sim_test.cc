@@ -10,6 +10,7 @@
 
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
+#include "collectives/selection.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
@@ -81,12 +82,15 @@ TEST(Sim, RowsAreTheClosedForms) {
 }
 
 TEST(Sim, EveryOperationHasItsAlgorithms) {
-  for (const char* operation :
-       {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather",
-        "scatter", "exclusive_scan", "barrier", "send_recv"}) {
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+        Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce, Collective::kGather,
+        Collective::kScatter, Collective::kExclusiveScan, Collective::kBarrier,
+        Collective::kSendRecv}) {
+    const std::string operation(to_string(collective));
     const auto found = rows({operation, "--ranks", "6", "--nodes", "2", "--bytes", "1000",
                              "--alpha-intra", "1e-6", "--beta-intra", "1e-10"});
-    EXPECT_FALSE(found.empty()) << operation;
+    EXPECT_EQ(found.size(), algorithms_of(collective).size()) << operation;
     for (const auto& [name, row] : found) {
       EXPECT_GT(row["seconds"], 0) << operation << " " << name;
       EXPECT_GE(row["seconds"], row["bound_seconds"]) << operation << " " << name;
@@ -144,6 +148,7 @@ TEST(Sim, TooManyStepsLeaveTheClosedForm) {
   EXPECT_GT(canonical["seconds"], canonical["bound_seconds"]);
   EXPECT_EQ(canonical["seconds"], canonical["formula_seconds"]);
   EXPECT_EQ(canonical["rounds"], 2);
+  EXPECT_EQ(found.size(), algorithms_of(Collective::kAllReduce).size());  // none is left out
   EXPECT_TRUE(found.at("tree")["simulated"].get<bool>());
   EXPECT_EQ(found.at("tree")["simulated_ranks"], 700);
 }
