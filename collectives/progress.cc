@@ -326,7 +326,8 @@ void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Dea
     return;
   }
   const std::size_t in_memory = bell_ ? polling() : 0;
-  const bool at_bell = in_memory > 0 && in_memory == active_.size();
+  const auto listens = [](const auto& operation) { return operation->execution->listens(); };
+  const bool at_bell = in_memory > 0 && std::ranges::none_of(active_, listens);
   if (in_memory > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
   const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
   const auto ready = [](const auto& operation) { return operation->execution->ready(); };

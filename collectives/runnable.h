@@ -39,6 +39,8 @@ class Runnable {
   // True: it waits now for memory that other ranks write, of which the transport hears nothing.
   // Then it gets a turn whenever there is one, and its waiter sleeps at the rank's bell.
   virtual bool polls() const { return false; }
+  // True: it waits now for messages, which the transport hears of. What polls may listen too.
+  virtual bool listens() const { return !polls(); }
   // Of what polls: whether advance() would move now.
   virtual bool ready() const { return true; }
 };

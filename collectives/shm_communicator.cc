@@ -38,26 +38,14 @@ void pause_briefly() {
 }  // namespace
 
 ShmCommunicator::ShmCommunicator(std::unique_ptr<GroupCommunicator> group,
-                                 std::shared_ptr<ShmBoards> boards,
+                                 std::shared_ptr<const SharedHosts> hosts,
                                  std::shared_ptr<ShmChannel> channel)
-    : group_(std::move(group)),
-      boards_(std::move(boards)),
+    : SharingCommunicator(std::move(group), std::move(hosts)),
       channel_(std::move(channel)),
-      staging_(std::make_shared<ShmStaging>(boards_)),
-      bytes_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
+      staging_(std::make_shared<ShmStaging>(hosts_->boards)) {}
 
 ShmCommunicator::~ShmCommunicator() {
   if (!group_->engine()->has_failed()) channel_->close();
-}
-
-TransportStats ShmCommunicator::transport_stats() const {
-  TransportStats stats = group_->transport_stats();
-  stats.bytes_sent += boards_->total_bytes().load(std::memory_order_relaxed);
-  return stats;
-}
-
-std::uint64_t ShmCommunicator::bytes_sent() const {
-  return group_->bytes_sent() + bytes_->load(std::memory_order_relaxed);
 }
 
 std::string ShmCommunicator::describe() const {
@@ -65,9 +53,9 @@ std::string ShmCommunicator::describe() const {
 }
 
 Result<std::unique_ptr<Communicator>> ShmCommunicator::create(
-    std::unique_ptr<GroupCommunicator> group, std::shared_ptr<ShmBoards> boards) {
+    std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts) {
   const int size = group->size();
-  if (size == 1) return std::unique_ptr<Communicator>(std::move(group));
+  const std::shared_ptr<ShmBoards>& boards = hosts->boards;
   std::int64_t offset = -1;
   if (group->rank() == 0) {
     const auto made = boards->make(size);
@@ -82,19 +70,7 @@ Result<std::unique_ptr<Communicator>> ShmCommunicator::create(
   auto channel = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
                                               std::move(members), group->rank());
   return std::unique_ptr<Communicator>(
-      new ShmCommunicator(std::move(group), std::move(boards), std::move(channel)));
-}
-
-Result<std::unique_ptr<Communicator>> ShmCommunicator::split(int color, int key) {
-  GW_ASSIGN(auto part, group_->split(color, key));
-  if (part == nullptr) return part;
-  std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(part.release()));
-  return create(std::move(group), boards_);
-}
-
-Result<Buffer> ShmCommunicator::allocate(std::size_t bytes) {
-  auto shared = boards_->arena().allocate(bytes);
-  return shared.has_value() ? std::move(shared) : Buffer::allocate(bytes);
+      new ShmCommunicator(std::move(group), hosts, std::move(channel)));
 }
 
 // The communicator's own choice of an algorithm is for all_reduce and reduce_scatter alone.

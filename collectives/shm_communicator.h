@@ -4,13 +4,13 @@
 // wherever the tensors are. Everything else goes to the communicator over messages below.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "collectives/group_communicator.h"
+#include "collectives/sharing_communicator.h"
 #include "collectives/shm_channel.h"
 #include "collectives/shm_execution.h"
 #include "collectives/shm_operations.h"
@@ -18,41 +18,24 @@
 
 namespace gradwire {
 
-class ShmCommunicator final : public Communicator {
+class ShmCommunicator final : public SharingCommunicator {
  public:
-  // Collective. `group` itself where there is no memory for a board.
-  static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<GroupCommunicator> group,
-                                                      std::shared_ptr<ShmBoards> boards);
+  // Collective; hosts: of ranks of one. `group` itself where there is no memory for a board.
+  static Result<std::unique_ptr<Communicator>> create(
+      std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts);
   ~ShmCommunicator() override;
 
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  int job_rank(int r) const override { return group_->job_rank(r); }
-  Status status() const override { return group_->status(); }
-  TransportStats transport_stats() const override;
-  std::uint64_t bytes_sent() const override;
   std::string describe() const override;
   // "shm", or of what does not run in shared memory.
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
                                          std::string_view wanted) override;
-  std::vector<int> nodes() const override { return group_->nodes(); }
-  LinkModel links() const override { return group_->links(); }
-  void use_links(const LinkModel& links) override { group_->use_links(links); }
-
-  void abort(std::string_view reason) override { group_->abort(reason); }
-  // The survivors go on over messages.
-  Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override {
-    return group_->shrink(deadline);
-  }
-  Result<Buffer> allocate(std::size_t bytes) override;
-  Result<std::unique_ptr<Communicator>> split(int color, int key) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
 
  private:
-  ShmCommunicator(std::unique_ptr<GroupCommunicator> group, std::shared_ptr<ShmBoards> boards,
-                  std::shared_ptr<ShmChannel> channel);
+  ShmCommunicator(std::unique_ptr<GroupCommunicator> group,
+                  std::shared_ptr<const SharedHosts> hosts, std::shared_ptr<ShmChannel> channel);
   struct Numbers {
     std::uint64_t operation;
     std::uint64_t flight;
@@ -66,11 +49,8 @@ class ShmCommunicator final : public Communicator {
   bool run_at_once(ShmExecution& execution) const;
   bool wait_at_once(const ShmExecution& execution) const;
 
-  std::unique_ptr<GroupCommunicator> group_;
-  std::shared_ptr<ShmBoards> boards_;
   std::shared_ptr<ShmChannel> channel_;
   std::shared_ptr<ShmStaging> staging_;
-  std::shared_ptr<std::atomic<std::uint64_t>> bytes_;  // through memory
   std::uint64_t next_ = 1;
 };
 

@@ -156,7 +156,7 @@ Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicat
   }
   const Nodes here = nodes_of(keys);
   if (most_on_one(here) == 1) return std::unique_ptr<Communicator>(std::move(group));
-  if (here.ranks.size() == 1) return ShmCommunicator::create(std::move(group), hosts->boards);
+  if (here.ranks.size() == 1) return ShmCommunicator::create(std::move(group), hosts);
   return TwoLevelCommunicator::create(std::move(group), hosts, here);
 }
 

@@ -1,43 +1,111 @@
 #include "collectives/staged_execution.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace gradwire {
+
+StagedExecution::StagedExecution(Route route, std::vector<Stages> pieces, std::size_t in_flight)
+    : route_(std::move(route)), in_flight_(in_flight) {
+  for (Stages& stages : pieces) {
+    if (!stages.empty()) pieces_.push_back({.stages = std::move(stages)});
+  }
+}
+
+std::size_t StagedExecution::end_of_window() const {
+  return std::min(first_ + in_flight_, pieces_.size());
+}
+
+template <typename Property>
+bool StagedExecution::any_stage(const Property& is) const {
+  for (std::size_t i = first_; i < end_of_window(); ++i) {
+    if (!pieces_[i].done() && is(pieces_[i].stage())) return true;
+  }
+  return false;
+}
 
 Result<bool> StagedExecution::advance(Transport& transport, ScratchPool& pool) {
   bool moved = false;
-  while (!done()) {
-    GW_ASSIGN(const bool stage_moved, stages_[at_]->advance(transport, pool));
+  for (std::size_t i = first_; i < end_of_window(); ++i) {
+    const bool alone = end_of_window() - first_ == 1;
+    if (pieces_[i].done()) continue;
+    GW_ASSIGN(const bool piece_moved, advance(pieces_[i], alone, transport, pool));
+    moved = moved || piece_moved;
+  }
+  while (!done() && pieces_[first_].done()) ++first_;
+  return moved;
+}
+
+// alone: no other piece's messages wait for this one's work in memory.
+Result<bool> StagedExecution::advance(Piece& piece, bool alone, Transport& transport,
+                                      ScratchPool& pool) {
+  bool moved = false;
+  while (!piece.done()) {
+    Runnable& stage = piece.stage();
+    GW_ASSIGN(const bool stage_moved, stage.advance(transport, pool));
     moved = moved || stage_moved;
-    if (!stages_[at_]->done()) {
-      if (stage_moved && stages_[at_]->polls()) continue;  // one step of several
+    if (!stage.done()) {
+      if (alone && stage_moved && stage.polls()) continue;  // one step of several
       return moved;
     }
-    ++at_;
+    bytes_sent_ += stage.bytes_sent();
+    stage.release(pool);
+    piece.stages[piece.at++].reset();
     moved = true;
   }
   return moved;
 }
 
 void StagedExecution::cancel(Transport& transport) {
-  for (const auto& stage : stages_) stage->cancel(transport);
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->cancel(transport);
+  }
 }
 
 bool StagedExecution::settled(Transport& transport) {
   bool all = true;
-  for (const auto& stage : stages_) all = stage->settled(transport) && all;
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) {
+      all = piece.stages[i]->settled(transport) && all;
+    }
+  }
   return all;
 }
 
 void StagedExecution::release(ScratchPool& pool) {
-  for (const auto& stage : stages_) stage->release(pool);
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->release(pool);
+  }
 }
 
+// Of the piece that has to be done first.
 std::vector<int> StagedExecution::waiting_for(const Transport& transport) const {
-  return done() ? std::vector<int>() : stages_[at_]->waiting_for(transport);
+  return done() ? std::vector<int>() : pieces_[first_].stage().waiting_for(transport);
+}
+
+int StagedExecution::deserter() const {
+  int found = -1;
+  any_stage([&](const Runnable& stage) { return (found = stage.deserter()) >= 0; });
+  return found;
+}
+
+bool StagedExecution::polls() const {
+  return any_stage([](const Runnable& stage) { return stage.polls(); });
+}
+
+bool StagedExecution::listens() const {
+  return any_stage([](const Runnable& stage) { return stage.listens(); });
+}
+
+bool StagedExecution::ready() const {
+  return any_stage([](const Runnable& stage) { return stage.polls() && stage.ready(); });
 }
 
 std::uint64_t StagedExecution::bytes_sent() const {
-  std::uint64_t bytes = 0;
-  for (const auto& stage : stages_) bytes += stage->bytes_sent();
+  std::uint64_t bytes = bytes_sent_;
+  for (std::size_t i = first_; i < end_of_window(); ++i) {
+    if (!pieces_[i].done()) bytes += pieces_[i].stage().bytes_sent();
+  }
   return bytes;
 }
 

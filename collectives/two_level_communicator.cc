@@ -65,22 +65,7 @@ Result<std::unique_ptr<Communicator>> TwoLevelCommunicator::create(
 TwoLevelCommunicator::TwoLevelCommunicator(std::unique_ptr<GroupCommunicator> group,
                                            std::shared_ptr<const SharedHosts> hosts,
                                            TwoLevelStages stages)
-    : group_(std::move(group)),
-      hosts_(std::move(hosts)),
-      stages_(std::move(stages)),
-      bytes_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
-
-TransportStats TwoLevelCommunicator::transport_stats() const {
-  TransportStats stats = group_->transport_stats();
-  if (hosts_->boards) {
-    stats.bytes_sent += hosts_->boards->total_bytes().load(std::memory_order_relaxed);
-  }
-  return stats;
-}
-
-std::uint64_t TwoLevelCommunicator::bytes_sent() const {
-  return group_->bytes_sent() + bytes_->load(std::memory_order_relaxed);
-}
+    : SharingCommunicator(std::move(group), std::move(hosts)), stages_(std::move(stages)) {}
 
 std::string TwoLevelCommunicator::describe() const {
   return group_->describe() + format("; shared memory inside %d hosts", stages_.hosts());
@@ -102,21 +87,6 @@ Result<std::string_view> TwoLevelCommunicator::algorithm_for(OpKind kind, std::i
   return group_->algorithm_for(kind, bytes, wanted);
 }
 
-Result<Buffer> TwoLevelCommunicator::allocate(std::size_t bytes) {
-  if (hosts_->boards) {
-    auto shared = hosts_->boards->arena().allocate(bytes);
-    if (shared.has_value()) return shared;
-  }
-  return Buffer::allocate(bytes);
-}
-
-Result<std::unique_ptr<Communicator>> TwoLevelCommunicator::split(int color, int key) {
-  GW_ASSIGN(auto part, group_->split(color, key));
-  if (part == nullptr) return part;
-  std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(part.release()));
-  return over_hosts(std::move(group), hosts_);
-}
-
 Result<Work> TwoLevelCommunicator::launch(const OpCall& call, const Extent& extent,
                                           std::optional<Deadline> deadline) {
   GW_TRY(group_->status());
@@ -133,7 +103,8 @@ Result<Work> TwoLevelCommunicator::launch(const OpCall& call, const Extent& exte
       .started = std::chrono::steady_clock::now(),
       .deadline = deadline.value_or(deadline_in(group_->options().deadline_seconds)),
       .execution = std::make_unique<StagedExecution>(group_->route_of(number),
-                                                     stages_.make(call, extent, number)),
+                                                     stages_.make(call, extent, number),
+                                                     TwoLevelStages::kPiecesInFlight),
       .work = work,
       .bytes_sent = bytes_};
   GW_TRY(group_->engine()->submit(std::make_unique<Operation>(std::move(operation))));

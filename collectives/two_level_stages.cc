@@ -15,6 +15,11 @@ namespace {
 // Up to so many bytes one rank of a host talks for all: a message of a part costs as much as one of
 // the whole.
 constexpr std::int64_t kOnePartBytes = 16 << 10;
+// Of a part of a piece, what every host has to reduce, at least: messages of much less cost more
+// than the overlap saves.
+constexpr std::int64_t kPieceBytes = 256 << 10;
+// Tag channels of a piece. All of those in flight have room beside each other.
+constexpr int kSlotsOfPiece = 4;
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -44,6 +49,7 @@ struct TwoLevelStages::Between {
   std::int64_t elems = 0;
   std::vector<std::int64_t> counts = {};  // all_gather: by host
   int root = 0;                           // broadcast: a host
+  int lane = 0;
   Operands operands = {};
 };
 
@@ -77,14 +83,48 @@ bool TwoLevelStages::covers(const OpCall& call) const {
   }
 }
 
-TwoLevelStages::Stages TwoLevelStages::make(const OpCall& call, const Extent& extent,
-                                            std::uint64_t number) {
+std::vector<TwoLevelStages::Stages> TwoLevelStages::make(const OpCall& call, const Extent& extent,
+                                                         std::uint64_t number) {
+  std::vector<Stages> made;
   switch (call.kind) {
-    case OpKind::kAllReduce: return all_reduce(call, extent, number);
-    case OpKind::kBroadcast: return broadcast(call, extent, number);
-    case OpKind::kBarrier: return barrier(number);
-    default: return all_gather(call, extent, number);
+    case OpKind::kAllReduce:
+      for (const Piece& piece : pieces_of(call, extent, number, hosts_.smallest())) {
+        made.push_back(all_reduce(piece, call.op));
+      }
+      break;
+    case OpKind::kBroadcast:
+      for (const Piece& piece : pieces_of(call, extent, number, 1)) {
+        made.push_back(broadcast(piece, call.peer));
+      }
+      break;
+    case OpKind::kBarrier: made.push_back(barrier(number)); break;
+    default: made.push_back(all_gather(call, extent, number)); break;
   }
+  return made;
+}
+
+// parts: of a piece, that go between hosts side by side. The same on all ranks.
+std::vector<TwoLevelStages::Piece> TwoLevelStages::pieces_of(const OpCall& call,
+                                                             const Extent& extent,
+                                                             std::uint64_t number,
+                                                             int parts) const {
+  const std::size_t width = size_of(extent.dtype);
+  const std::int64_t bytes = extent.out * static_cast<std::int64_t>(width);
+  const auto count = static_cast<int>(
+      std::max<std::int64_t>(1, bytes / (kPieceBytes * std::int64_t{hosts()} * parts)));
+  std::vector<Piece> pieces;
+  for (int k = 0; k < count; ++k) {
+    const Range range = line_piece(extent.out, width, count, k);
+    const std::size_t offset = static_cast<std::size_t>(range.begin) * width;
+    const std::byte* in = call.in.data();
+    pieces.push_back({.in = in == nullptr ? nullptr : in + offset,
+                      .out = call.out.data() + offset,
+                      .elems = range.size(),
+                      .dtype = extent.dtype,
+                      .number = number,
+                      .lane = k % kPiecesInFlight});
+  }
+  return pieces;
 }
 
 // Of this host, by place; ranks beyond the parts have none.
@@ -135,17 +175,17 @@ void TwoLevelStages::add_between(Stages& stages, const Between& between, std::ui
     segmentation.segment_bytes = segmentation.least_segment_bytes =
         std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment));
   }
+  segmentation.slots = std::min(segmentation.slots, kSlotsOfPiece);
   auto jobs = std::make_shared<const std::vector<int>>(jobs_of(group_, between.ranks));
-  stages.push_back(std::make_unique<Execution>(
-      std::move(schedule), between.operands,
-      group_.route_among(std::move(jobs), number, between.operands.dtype), segmentation));
+  Route route = group_.route_among(std::move(jobs), number, between.operands.dtype);
+  route.first_channel += static_cast<std::uint32_t>(between.lane * kSlotsOfPiece);
+  stages.push_back(std::make_unique<Execution>(std::move(schedule), between.operands,
+                                               std::move(route), segmentation));
 }
 
-TwoLevelStages::Stages TwoLevelStages::all_reduce(const OpCall& call, const Extent& extent,
-                                                  std::uint64_t number) {
-  const std::size_t width = size_of(extent.dtype);
-  const std::int64_t elems = extent.out;
-  const std::vector<std::int64_t> lengths = parts_of_tensor(elems, width);
+TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp op) {
+  const std::size_t width = size_of(piece.dtype);
+  const std::vector<std::int64_t> lengths = parts_of_tensor(piece.elems, width);
   const std::int64_t own = lengths[index(place_)];
   const auto begin = static_cast<std::size_t>(begin_of(lengths, place_)) * width;
   const bool alone = inward_ == nullptr;
@@ -153,54 +193,54 @@ TwoLevelStages::Stages TwoLevelStages::all_reduce(const OpCall& call, const Exte
   // The mean is taken once all ranks' values are together.
   add_inside(stages, true,
              {.kind = OpKind::kReduceScatterV,
-              .dtype = extent.dtype,
-              .op = call.op == ReduceOp::kMean ? ReduceOp::kSum : call.op,
-              .in = call.in.data(),
-              .out = call.out.data() + begin,
-              .elems = elems,
+              .dtype = piece.dtype,
+              .op = op == ReduceOp::kMean ? ReduceOp::kSum : op,
+              .in = piece.in,
+              .out = piece.out + begin,
+              .elems = piece.elems,
               .lengths = lengths},
-             number);
-  if (own > 0 || (elems == 0 && place_ == 0)) {
-    Between between{.elems = own};
+             piece.number);
+  if (own > 0 || (piece.elems == 0 && place_ == 0)) {
+    Between between{.elems = own, .lane = piece.lane};
     for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[index(place_)]);
-    between.operands = {.in = alone ? call.in.data() : call.out.data() + begin,
-                        .out = call.out.data() + begin,
-                        .dtype = extent.dtype,
-                        .op = call.op,
+    between.operands = {.in = alone ? piece.in : piece.out + begin,
+                        .out = piece.out + begin,
+                        .dtype = piece.dtype,
+                        .op = op,
                         .mean_of = group_.size()};
-    add_between(stages, between, number);
+    add_between(stages, between, piece.number);
   }
   add_inside(stages, false,
              {.kind = OpKind::kAllGatherV,
-              .dtype = extent.dtype,
-              .in = call.out.data() + begin,
-              .out = call.out.data(),
-              .elems = elems,
+              .dtype = piece.dtype,
+              .in = piece.out + begin,
+              .out = piece.out,
+              .elems = piece.elems,
               .lengths = lengths},
-             number);
+             piece.number);
   return stages;
 }
 
-TwoLevelStages::Stages TwoLevelStages::broadcast(const OpCall& call, const Extent& extent,
-                                                 std::uint64_t number) {
-  const int root_host = hosts_.node_of[index(call.peer)];
-  Between between{.collective = Collective::kBroadcast, .elems = extent.out, .root = root_host};
+TwoLevelStages::Stages TwoLevelStages::broadcast(const Piece& piece, int root) {
+  const int root_host = hosts_.node_of[index(root)];
+  Between between{.collective = Collective::kBroadcast,
+                  .elems = piece.elems,
+                  .root = root_host,
+                  .lane = piece.lane};
   for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[0]);
-  between.ranks[index(root_host)] = call.peer;
-  const bool is_root = call.peer == group_.rank();
-  between.operands = {.in = is_root ? call.in.data() : call.out.data(),
-                      .out = call.out.data(),
-                      .dtype = extent.dtype};
+  between.ranks[index(root_host)] = root;
+  between.operands = {
+      .in = root == group_.rank() ? piece.in : piece.out, .out = piece.out, .dtype = piece.dtype};
   Stages stages;
-  if (between.ranks[index(host_)] == group_.rank()) add_between(stages, between, number);
+  if (between.ranks[index(host_)] == group_.rank()) add_between(stages, between, piece.number);
   add_inside(stages, false,
              {.kind = OpKind::kBroadcast,
-              .dtype = extent.dtype,
-              .in = call.out.data(),
-              .out = call.out.data(),
-              .elems = extent.out,
+              .dtype = piece.dtype,
+              .in = piece.out,
+              .out = piece.out,
+              .elems = piece.elems,
               .root = hosts_.place_of[index(between.ranks[index(host_)])]},
-             number);
+             piece.number);
   return stages;
 }
 

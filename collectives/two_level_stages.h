@@ -9,6 +9,9 @@
 //   all_gather   inside the host, the first ranks exchange the hosts' rows, and tell theirs
 //   barrier      the host's, that of the first ranks, the host's
 //
+// A tensor to reduce or to broadcast that is large goes so piece by piece, a few at a time: one
+// travels between hosts while others are in memory.
+//
 // With N hosts of g ranks a part crosses 2(N-1)/N n/g elements from each rank; a flat ring 2(p-1)/p
 // n. The order of a sum depends on ranks, hosts and n, never on timing.
 #pragma once
@@ -20,16 +23,20 @@
 #include "collectives/arguments.h"
 #include "collectives/cost_choice.h"
 #include "collectives/group_communicator.h"
-#include "collectives/runnable.h"
 #include "collectives/schedules/nodes.h"
 #include "collectives/shm_channel.h"
+#include "collectives/staged_execution.h"
 
 namespace gradwire {
 
 // One rank's side of a communicator.
 class TwoLevelStages {
  public:
-  using Stages = std::vector<std::unique_ptr<Runnable>>;
+  using Stages = StagedExecution::Stages;
+
+  // So many pieces of a large tensor are under way at a time, on tag channels of their own: one on
+  // its way between hosts, one before it and one behind it in memory.
+  static constexpr int kPiecesInFlight = 3;
 
   // hosts: of the group's ranks, at least two. inward and outward: this rank's ends of two boards
   // of its host; null where it is alone there. group outlives this.
@@ -38,17 +45,28 @@ class TwoLevelStages {
 
   // Whether such a call goes this way, the same on all ranks.
   bool covers(const OpCall& call) const;
-  // Requires covers(call), and a call that was checked. Ranks of a host call this in the same
-  // order.
-  Stages make(const OpCall& call, const Extent& extent, std::uint64_t number);
+  // By piece. Requires covers(call), and a call that was checked. Ranks of a host call this in the
+  // same order.
+  std::vector<Stages> make(const OpCall& call, const Extent& extent, std::uint64_t number);
   // The group has others now.
   void use_new_links();
   int hosts() const { return static_cast<int>(hosts_.ranks.size()); }
 
  private:
   struct Between;
-  Stages all_reduce(const OpCall& call, const Extent& extent, std::uint64_t number);
-  Stages broadcast(const OpCall& call, const Extent& extent, std::uint64_t number);
+  // Of a tensor, and which messages are its own.
+  struct Piece {
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::int64_t elems = 0;
+    DType dtype = DType::kU8;
+    std::uint64_t number = 0;  // of the operation
+    int lane = 0;              // of the pieces in flight
+  };
+  std::vector<Piece> pieces_of(const OpCall& call, const Extent& extent, std::uint64_t number,
+                               int parts) const;
+  Stages all_reduce(const Piece& piece, ReduceOp op);
+  Stages broadcast(const Piece& piece, int root);
   Stages all_gather(const OpCall& call, const Extent& extent, std::uint64_t number);
   Stages barrier(std::uint64_t number);
   void add_inside(Stages& stages, bool inward, ShmCall call, std::uint64_t number);

@@ -1,0 +1,34 @@
+#include "collectives/sharing_communicator.h"
+
+#include <utility>
+
+namespace gradwire {
+
+TransportStats SharingCommunicator::transport_stats() const {
+  TransportStats stats = group_->transport_stats();
+  if (hosts_->boards) {
+    stats.bytes_sent += hosts_->boards->total_bytes().load(std::memory_order_relaxed);
+  }
+  return stats;
+}
+
+std::uint64_t SharingCommunicator::bytes_sent() const {
+  return group_->bytes_sent() + bytes_->load(std::memory_order_relaxed);
+}
+
+Result<Buffer> SharingCommunicator::allocate(std::size_t bytes) {
+  if (hosts_->boards) {
+    auto shared = hosts_->boards->arena().allocate(bytes);
+    if (shared.has_value()) return shared;
+  }
+  return Buffer::allocate(bytes);
+}
+
+Result<std::unique_ptr<Communicator>> SharingCommunicator::split(int color, int key) {
+  GW_ASSIGN(auto part, group_->split(color, key));
+  if (part == nullptr) return part;
+  std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(part.release()));
+  return over_hosts(std::move(group), hosts_);
+}
+
+}  // namespace gradwire
