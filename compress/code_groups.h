@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "compress/qsgd/code_packing.h"
-#include "compress/simd/nibbles.h"
+#include "compress/simd/code_words.h"
 
 namespace gradwire {
 
@@ -19,23 +19,13 @@ constexpr std::size_t code_bytes(std::size_t codes, int bits) {
 // `codes` has room for up to 7 beyond `count`, which become 0. Writes code_bytes(count, bits).
 inline void write_codes(int bits, std::uint8_t* codes, std::size_t count, std::byte* bytes) {
   const std::size_t groups = count / 8;
-  if (bits == 1) {
-    pack_groups<1>(codes, groups, bytes);
-  } else if (bits == 4) {
-    cpu::pack_nibbles(codes, 4 * groups, bytes);
-  } else {
-    pack_codes(bits, codes, groups, bytes);
-  }
+  cpu::pack_words(bits, codes, groups, bytes);
   const std::size_t rest = count % 8;
   if (rest == 0) return;
   std::uint8_t* last = codes + 8 * groups;
   std::fill(last + rest, last + 8, std::uint8_t{0});
   std::array<std::byte, 8> tail{};
-  if (bits == 1) {
-    pack_groups<1>(last, 1, tail.data());
-  } else {
-    pack_codes(bits, last, 1, tail.data());
-  }
+  pack_codes(bits, last, 1, tail.data());
   std::copy_n(tail.begin(), code_bytes(rest, bits),
               bytes + groups * static_cast<std::size_t>(bits));
 }
@@ -44,24 +34,14 @@ inline void write_codes(int bits, std::uint8_t* codes, std::size_t count, std::b
 [[nodiscard]] inline bool read_codes(int bits, const std::byte* bytes, std::size_t count,
                                      std::uint8_t* codes) {
   const std::size_t groups = count / 8;
-  if (bits == 1) {
-    unpack_groups<1>(bytes, groups, codes);
-  } else if (bits == 4) {
-    cpu::unpack_nibbles(bytes, 4 * groups, codes);
-  } else {
-    unpack_codes(bits, bytes, groups, codes);
-  }
+  cpu::unpack_words(bits, bytes, groups, codes);
   const std::size_t rest = count % 8;
   if (rest == 0) return true;
   std::array<std::byte, 8> tail{};
   std::copy_n(bytes + groups * static_cast<std::size_t>(bits), code_bytes(rest, bits),
               tail.begin());
   std::uint8_t* last = codes + 8 * groups;
-  if (bits == 1) {
-    unpack_groups<1>(tail.data(), 1, last);
-  } else {
-    unpack_codes(bits, tail.data(), 1, last);
-  }
+  unpack_codes(bits, tail.data(), 1, last);
   const std::size_t used = rest * static_cast<std::size_t>(bits) % 8;
   return used == 0 || std::to_integer<unsigned>(tail[code_bytes(rest, bits) - 1]) >> used == 0;
 }

@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 #include "compress/kernel_format.h"
-#include "compress/little_endian.h"
+#include "compress/simd/dither_bytes.h"
 
 namespace gradwire {
 
@@ -27,15 +27,18 @@ class Dither {
   // kMost. Valid until the next call.
   const std::byte* of(std::size_t begin, std::size_t count) {
     const std::uint64_t element = first_ + begin;
-    const std::size_t skip = element % 2;
-    stream_.words(element / 2, std::span(words_).first((skip + count + 1) / 2));
-    return reinterpret_cast<const std::byte*>(words_.data()) + 2 * skip;
+    const std::size_t skip = element % kBlock;
+    cpu::dither_words(stream_, element / kBlock, (skip + count + kBlock - 1) / kBlock,
+                      bytes_.data());
+    return reinterpret_cast<const std::byte*>(bytes_.data()) + 2 * skip;
   }
 
  private:
+  static constexpr std::size_t kBlock = 8;  // draws of a Philox block
+
   RandomStream stream_;
   std::uint64_t first_;
-  std::array<std::uint32_t, kMost / 2 + 1> words_;
+  alignas(64) std::array<std::uint8_t, 2 * (kMost + 2 * kBlock)> bytes_;
 };
 
 }  // namespace gradwire

@@ -46,7 +46,8 @@ template <int Bits>
 void unpack_groups(const std::byte* bytes, std::size_t groups, std::uint8_t* codes) {
   auto* to = reinterpret_cast<std::byte*>(codes);
   std::size_t g = 0;
-  if constexpr (Bits != 2 && Bits != 4 && Bits != 8) {  // whole words while they are there
+  if constexpr (Bits != 1 && Bits != 2 && Bits != 4 &&
+                Bits != 8) {  // whole words while they are there
     for (; g * Bits + 8 <= groups * Bits; ++g) {
       store_le(to, spread_codes<Bits>(load_le<std::uint64_t>(bytes + g * Bits)), g);
     }
@@ -58,10 +59,11 @@ void unpack_groups(const std::byte* bytes, std::size_t groups, std::uint8_t* cod
   }
 }
 
-// The same for a width known at run time, 2 ... 8.
+// The same for a width known at run time, 1 ... 8.
 template <typename Call>
 void with_code_bits(int bits, const Call& call) {
   switch (bits) {
+    case 1: return call.template operator()<1>();
     case 2: return call.template operator()<2>();
     case 3: return call.template operator()<3>();
     case 4: return call.template operator()<4>();

@@ -9,29 +9,13 @@
 #include <hwy/cache_control.h>
 
 #include "compress/qsgd/code_packing.h"
+#include "compress/simd/code_words.h"
 #include "compress/simd/line_writer.h"
-#include "compress/simd/nibbles.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire::cpu {
 
 inline constexpr std::size_t kMostCodes = 512;
-
-// Groups of eight codes to bytes and back, by the loops of their width.
-inline void pack_run(int bits, const std::uint8_t* codes, std::size_t groups, std::byte* bytes) {
-  if (bits == 4) {
-    pack_nibbles(codes, 4 * groups, bytes);
-  } else {
-    pack_codes(bits, codes, groups, bytes);
-  }
-}
-inline void unpack_run(int bits, const std::byte* bytes, std::size_t groups, std::uint8_t* codes) {
-  if (bits == 4) {
-    unpack_nibbles(bytes, 4 * groups, codes);
-  } else {
-    unpack_codes(bits, bytes, groups, codes);
-  }
-}
 
 // Collects codes and lets whole groups of eight out as bytes.
 class CodeWriter {
@@ -47,7 +31,7 @@ class CodeWriter {
     if (bits_ == 8) return bytes_.commit(count);
     held_ += count;
     const std::size_t groups = held_ / 8;
-    pack_run(bits_, codes_.data(), groups, bytes_.room());
+    pack_words(bits_, codes_.data(), groups, bytes_.room());
     bytes_.commit(groups * static_cast<std::size_t>(bits_));
     std::copy_n(codes_.begin() + static_cast<std::ptrdiff_t>(8 * groups), held_ % 8,
                 codes_.begin());
@@ -115,7 +99,7 @@ class CodeReader {
     taken_ = 0;
     const std::size_t groups = std::min((codes_.size() - held_) / 8, bytes_.size() / bits_);
     fetch_ahead(groups * bits_);
-    unpack_run(static_cast<int>(bits_), bytes_.data(), groups, codes_.data() + held_);
+    unpack_words(static_cast<int>(bits_), bytes_.data(), groups, codes_.data() + held_);
     held_ += 8 * groups;
     bytes_ = bytes_.subspan(groups * bits_);
     if (bytes_.empty() || bytes_.size() >= bits_ || codes_.size() - held_ < 8) return;

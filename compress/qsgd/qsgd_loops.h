@@ -46,8 +46,28 @@ void take_away(const QsgdGrid& grid, QsgdMagnitude<T> to, const std::uint8_t* co
 
 }  // namespace plain
 
+// A sum that is made while the codes of another bucket are: onto + what the codes stand for.
+struct QsgdSum {
+  QsgdMagnitude<float> to;
+  const std::uint8_t* codes = nullptr;
+  const float* onto = nullptr;
+  std::span<float> sum;
+};
+// A bucket to be rounded, with the draws of its elements.
+struct QsgdRounding {
+  QsgdScaling<float> scaling;
+  std::span<const float> x;
+  const std::uint8_t* draws = nullptr;
+  std::uint8_t* codes = nullptr;
+};
+
 namespace simd {
 
+// round_to_codes() of one bucket while the next is read from memory: neither waits for the other.
+// Returns the largest magnitude of `next`, as largest_magnitude(). Either may be empty.
+float round_reading(const QsgdGrid& grid, const QsgdRounding& bucket, std::span<const float> next);
+// The same of the sum that is made meanwhile.
+float round_adding(const QsgdGrid& grid, const QsgdRounding& bucket, const QsgdSum& next);
 void round_to_codes(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
                     const std::uint8_t* draws, std::uint8_t* codes);
 void expand(const QsgdGrid& grid, QsgdMagnitude<float> to, const std::uint8_t* codes, bool add,

@@ -17,6 +17,10 @@ inline constexpr std::size_t kBlockDraws = 16;  // of one Philox block
 void dither_bytes(const RandomStream& stream, std::uint64_t first, std::size_t blocks,
                   std::uint8_t* bytes);
 
+// The same of the blocks with ten rounds: their words are RandomStream::word()'s.
+void dither_words(const RandomStream& stream, std::uint64_t first, std::size_t blocks,
+                  std::uint8_t* bytes);
+
 // The draws of neighbouring elements, made some hundred at a time.
 class ByteDither {
  public:

@@ -2,8 +2,11 @@
 // set.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -13,6 +16,12 @@ namespace gradwire::cpu {
 
 // The largest |p|; NaN if there is one: its bits are largest. 0 of nothing.
 float largest_magnitude(const Corrected<float>& p);
+// The same as bits, by a plain loop, for the few elements that vectors leave.
+inline std::uint32_t plain_largest_bits(std::span<const float> x) {
+  std::uint32_t most = 0;
+  for (const float value : x) most = std::max(most, std::bit_cast<std::uint32_t>(value) << 1);
+  return most >> 1;
+}
 
 }  // namespace gradwire::cpu
 

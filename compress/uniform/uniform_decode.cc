@@ -58,21 +58,18 @@ Result<UniformHead<T>> read_head(const UniformGrid& grid, const std::byte*& from
   return head;
 }
 
-// Bytes alone, so that the loop has vectors of them.
-std::uint8_t largest_of(const std::uint8_t* codes, std::size_t count) {
-  std::uint8_t largest = 0;
-  for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, codes[i]);
-  return largest;
+template <typename T>
+Result<UniformMeaning<T>> checked_meaning(const UniformGrid& grid, const UniformHead<T>& head) {
+  const UniformMeaning<T> meaning = meaning_of<T>(grid, head.base, head.scale);
+  if (head.is_nan() || std::isfinite(meaning.value(grid.levels()))) return meaning;
+  return Status(Code::kCorruptPayload, "a bucket's largest code stands for no finite number");
 }
 
 // dst = codes, or dst += codes.
 template <typename T>
 Status expand_all(const UniformGrid& grid, const UniformHead<T>& head, const std::byte* wire,
                   bool add, std::span<T> dst) {
-  const UniformMeaning<T> meaning = meaning_of<T>(grid, head.base, head.scale);
-  if (!head.is_nan() && !std::isfinite(meaning.value(grid.levels()))) {
-    return {Code::kCorruptPayload, "a bucket's largest code stands for no finite number"};
-  }
+  GW_ASSIGN(const UniformMeaning<T> meaning, checked_meaning(grid, head));
   UniformCodes aside;
   int largest = 0;
   for (std::size_t at = 0; at < dst.size(); at += kUniformChunk) {
@@ -85,14 +82,10 @@ Status expand_all(const UniformGrid& grid, const UniformHead<T>& head, const std
       }
       codes = aside.data();
     }
-    if (grid.symmetric && grid.bits > 1) {  // one code more than there are levels
-      largest = std::max<int>(largest, largest_of(codes, chunk.size()));
-    }
-    cpu::UniformLoops<T>::kExpand(meaning, codes, add, chunk);
+    largest = std::max<int>(largest, cpu::UniformLoops<T>::kExpand(
+                                         meaning, codes, add ? chunk.data() : nullptr, chunk));
   }
-  if (largest <= grid.levels()) return {};
-  return {Code::kCorruptPayload,
-          format("a code of %d (at most %d wanted)", largest, grid.levels())};
+  return check_uniform_code(grid, largest);
 }
 
 // A bucket with spikes or a transform: made aside, then put.
@@ -111,6 +104,19 @@ Status decode_aside(const UniformGrid& grid, const HadamardSigns* signs, std::si
 }
 
 }  // namespace
+
+template <typename T>
+Result<UniformMeaning<T>> read_uniform_meaning(const UniformGrid& grid, const std::byte* wire,
+                                               std::size_t count) {
+  GW_ASSIGN(const UniformHead<T> head, read_head<T>(grid, wire, count));
+  return checked_meaning(grid, head);
+}
+
+Status check_uniform_code(const UniformGrid& grid, int largest) {
+  if (largest <= grid.levels()) return {};
+  return {Code::kCorruptPayload,
+          format("a code of %d (at most %d wanted)", largest, grid.levels())};
+}
 
 template <typename T>
 Status decode_uniform_bucket(const UniformGrid& grid, const HadamardSigns* signs, std::size_t begin,
@@ -152,6 +158,8 @@ Status UniformKernel::decode(const SliceKey& key, ConstByteSpan wire, bool add,
   template Status decode_uniform_bucket<T>(const UniformGrid&, const HadamardSigns*, std::size_t, \
                                            const std::byte*, bool, std::span<T>, std::span<T>);   \
   template Status UniformKernel::decode<T>(const SliceKey&, ConstByteSpan, bool, std::span<T>) const
+template Result<UniformMeaning<float>> read_uniform_meaning(const UniformGrid&, const std::byte*,
+                                                            std::size_t);
 GW_UNIFORM_DECODE(float);
 GW_UNIFORM_DECODE(double);
 #undef GW_UNIFORM_DECODE

@@ -1,254 +1,15 @@
-// Memory is read once: a bucket's range, draws and codes are made while it lies in the nearest
-// cache.
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "base/text.h"
-#include "compress/code_groups.h"
-#include "compress/dither.h"
-#include "compress/hadamard.h"
-#include "compress/little_endian.h"
-#include "compress/shared_scale/magnitudes.h"
 #include "compress/simd/line_writer.h"
 #include "compress/simd/statistics.h"
 #include "compress/uniform/uniform_decode.h"
-#include "compress/uniform/uniform_loops.h"
+#include "compress/uniform/uniform_encoder.h"
 
 namespace gradwire {
 namespace {
-
-constexpr std::size_t kLanes = 16;  // partial sums of the guard; part of what the encoder does
-static_assert(kUniformChunk <= Dither::kMost);
-
-template <typename T>
-std::byte* write_head(const UniformGrid& grid, const UniformHead<T>& head, std::byte* to) {
-  if (!grid.symmetric) {
-    store_le(to, head.base);
-    to += 4;
-  }
-  store_le(to, head.scale);
-  to += 4;
-  if (!grid.spikes) return to;
-  store_le(to, static_cast<std::uint16_t>(head.low_at), 0);
-  store_le(to, static_cast<std::uint16_t>(head.high_at), 1);
-  to += 4;
-  store_le(to, head.low, 0);
-  store_le(to, head.high, 1);
-  return to + 2 * sizeof(T);
-}
-
-// Base and scale of a grid over the range; NaN if fp32 cannot hold it.
-template <typename T>
-void set_grid(const UniformGrid& grid, const ValueRange<T>& range, UniformHead<T>& head) {
-  const float nan = std::bit_cast<float>(kNaNScaleBits);
-  if (!range.finite) {
-    head = {.base = nan, .scale = nan};
-    return;
-  }
-  const auto low = static_cast<double>(range.low);
-  const auto high = static_cast<double>(range.high);
-  if (grid.symmetric) {
-    head.scale = rounded_up(std::max(std::abs(low), std::abs(high)));
-  } else {
-    head.base = rounded_down(low);
-    head.scale = rounded_up(high - static_cast<double>(head.base));
-  }
-  // The largest code must not decode to more than a float holds.
-  const UniformMeaning<T> meaning = meaning_of<T>(grid, head.base, head.scale);
-  if (std::isfinite(head.base) && std::isfinite(head.scale) &&
-      std::isfinite(meaning.value(grid.levels()))) {
-    return;
-  }
-  head = {.base = nan, .scale = nan};
-}
-
-template <typename T>
-cpu::UniformPlace<T> place_on(const UniformGrid& grid, const UniformMeaning<T>& meaning,
-                              float scale) {
-  const LevelFactors<T> factors = level_factors<T>(scale, meaning.per_scale);
-  return {meaning.base, factors.before, factors.by, meaning.zero, static_cast<T>(grid.levels())};
-}
-
-// Of a symmetric grid the largest magnitude alone matters.
-template <typename T>
-ValueRange<T> range_for(const UniformGrid& grid, std::span<const T> x) {
-  if (x.empty()) return {0, 0, true};
-  if constexpr (std::is_same_v<T, float>) {
-    if (grid.symmetric) {
-      const float largest = cpu::largest_magnitude(Corrected<float>(x));
-      return {largest, largest, std::isfinite(largest)};
-    }
-  }
-  return range_of(x);
-}
-
-// Squared error minus square: what a code costs more than a zero would.
-template <typename T>
-double excess_of(const UniformMeaning<T>& meaning, T x, std::int32_t code) {
-  const auto value = static_cast<double>(x);
-  const double error = static_cast<double>(meaning.value(code)) - value;
-  return error * error - value * value;
-}
-template <typename T>
-void add_excess(const UniformMeaning<T>& meaning, std::span<const T> x, const std::uint8_t* codes,
-                std::array<double, kLanes>& lanes) {
-  std::size_t i = 0;
-  for (; i + kLanes <= x.size(); i += kLanes) {
-    for (std::size_t j = 0; j < kLanes; ++j) {
-      lanes[j] += excess_of(meaning, x[i + j], codes[i + j]);
-    }
-  }
-  for (std::size_t j = 0; i + j < x.size(); ++j) {
-    lanes[j] += excess_of(meaning, x[i + j], codes[i + j]);
-  }
-}
-
-// Whether the largest possible error, half a level in every element, is within the sum of squares:
-// then nothing needs to be added up exactly.
-template <typename T>
-bool surely_better_than_zeros(const UniformMeaning<T>& meaning, std::span<const T> x) {
-  const double half =
-      static_cast<double>(meaning.scale) / static_cast<double>(meaning.per_scale) / 2;
-  constexpr double kRounding = 1.001;
-  return static_cast<double>(x.size()) * half * half * kRounding <= sum_of_squares(x);
-}
-
-// Two pages ahead: hardware prefetchers stop at the end of one.
-template <typename T>
-void fetch_ahead(const T* x, std::size_t count) {
-  const auto* ahead = reinterpret_cast<const std::byte*>(x) + 8192;
-  for (std::size_t i = 0; i < count * sizeof(T); i += 64) __builtin_prefetch(ahead + i);
-}
-
-// One slice's encoding: scratch memory and the random numbers.
-template <typename T>
-class Encoder {
- public:
-  Encoder(const UniformGrid& grid, const SliceKey& key) : grid_(grid), dither_(key) {
-    if (grid.hadamard) signs_.emplace(key);
-    if (grid.hadamard || grid.spikes) scratch_.resize(grid.bucket);
-  }
-
-  const HadamardSigns* signs() const { return signs_ ? &*signs_ : nullptr; }
-
-  // The bucket that starts at element `begin`; writes its bytes. False: it decodes to NaN.
-  bool bucket(std::size_t begin, std::span<const T> x, std::byte* wire) {
-    UniformHead<T> head;
-    const std::span<const T> values = prepared(begin, x, head);
-    set_grid(grid_, range_for(grid_, values), head);
-    if (head.is_nan() || head.scale == 0) {
-      plain(head, values.size(), wire);
-      return !head.is_nan();
-    }
-    if (coded(begin, values, head, write_head(grid_, head, wire))) return true;
-    head.base = head.scale = 0;
-    plain(head, values.size(), wire);
-    return true;
-  }
-
- private:
-  // Every code 0.
-  void plain(UniformHead<T> head, std::size_t count, std::byte* wire) {
-    if (head.is_nan()) head.high_at = count > 1 ? 1 : 0;
-    std::fill_n(write_head(grid_, head, wire), code_bytes(count, grid_.bits), std::byte{0});
-  }
-
-  // Transformed, and spikes taken out: in their place stands an element that is there anyway.
-  std::span<const T> prepared(std::size_t begin, std::span<const T> x, UniformHead<T>& head) {
-    if (scratch_.empty()) {
-      if constexpr (!std::is_same_v<T, float>) fetch_ahead(x.data(), x.size());
-      return x;
-    }
-    fetch_ahead(x.data(), x.size());
-    const std::span<T> copy = std::span(scratch_).first(x.size());
-    std::copy(x.begin(), x.end(), copy.begin());
-    if (signs_) signs_->forward(begin, copy);
-    if (grid_.spikes) take_spikes(copy, head);
-    return copy;
-  }
-
-  void take_spikes(std::span<T> x, UniformHead<T>& head) {
-    const ValueRange<T> range = range_of(std::span<const T>(x));
-    if (!range.finite) return;
-    const auto first = [&](T value, std::size_t except) {
-      return cpu::UniformLoops<T>::kFind(std::span<const T>(x), value, except);
-    };
-    head.low = range.low;
-    head.low_at = first(range.low, x.size());
-    head.high = range.high;
-    head.high_at = x.size() > 1 ? first(range.high, head.low_at) : head.low_at;
-    std::size_t other = 0;
-    while (other < x.size() && (other == head.low_at || other == head.high_at)) ++other;
-    const T filling = other < x.size() ? x[other] : T{0};
-    x[head.low_at] = x[head.high_at] = filling;
-  }
-
-  // False if zeros would be closer.
-  bool coded(std::size_t begin, std::span<const T> x, const UniformHead<T>& head, std::byte* wire) {
-    const UniformMeaning<T> meaning = meaning_of<T>(grid_, head.base, head.scale);
-    const cpu::UniformPlace<T> place = place_on(grid_, meaning, head.scale);
-    const bool watched = grid_.guard && (grid_.spikes || !surely_better_than_zeros(meaning, x));
-    std::array<double, kLanes> excess{};
-    UniformCodes aside;
-    for (std::size_t at = 0; at < x.size(); at += kUniformChunk) {
-      const auto chunk = x.subspan(at, std::min(kUniformChunk, x.size() - at));
-      std::byte* const to = wire + code_bytes(at, grid_.bits);
-      auto* const codes = grid_.bits == 8 ? reinterpret_cast<std::uint8_t*>(to) : aside.data();
-      if (grid_.stochastic) {
-        cpu::UniformLoops<T>::kRoundStochastic(place, chunk, dither_.of(begin + at, chunk.size()),
-                                               codes);
-      } else {
-        cpu::UniformLoops<T>::kRoundNearest(place, chunk, codes);
-      }
-      if (watched) add_excess(meaning, chunk, codes, excess);
-      for (const std::size_t spike : {head.low_at, head.high_at}) {
-        if (!grid_.spikes || spike < at || spike >= at + chunk.size()) continue;
-        if (watched) excess[0] -= excess_of(meaning, x[spike], codes[spike - at]);
-        codes[spike - at] = 0;
-      }
-      if (grid_.bits != 8) write_codes(grid_.bits, codes, chunk.size(), to);
-    }
-    double sum = 0;
-    for (const double lane : excess) sum += lane;
-    return !(sum > 0);
-  }
-
-  const UniformGrid& grid_;
-  Dither dither_;
-  std::optional<HadamardSigns> signs_;
-  std::vector<T> scratch_;
-};
-
-// Where a slice's buckets are written, one after the other.
-class BucketWriter {
- public:
-  BucketWriter(const UniformGrid& grid, std::size_t element_bytes, ByteSpan wire)
-      : writer_(wire.data(), wire.size()) {
-    const std::size_t most =
-        uniform_head_bytes(grid, element_bytes) + code_bytes(grid.bucket, grid.bits);
-    if (most > cpu::LineWriter::kRoom) large_.resize(most);
-  }
-  // For one bucket.
-  std::byte* room() { return large_.empty() ? writer_.room() : large_.data(); }
-  void commit(std::size_t bytes) {
-    if (large_.empty()) return writer_.commit(bytes);
-    for (std::size_t at = 0; at < bytes; at += cpu::LineWriter::kRoom) {
-      const std::size_t some = std::min(cpu::LineWriter::kRoom, bytes - at);
-      std::copy_n(large_.data() + at, some, writer_.room());
-      writer_.commit(some);
-    }
-  }
-  void finish() { writer_.finish(); }
-
- private:
-  cpu::LineWriter writer_;
-  std::vector<std::byte> large_;
-};
 
 Status not_finite(std::size_t begin) {
   return {Code::kInvalidArgument,
@@ -257,10 +18,37 @@ Status not_finite(std::size_t begin) {
                  begin)};
 }
 
+// x is not empty.
+void encode_reading_ahead(const UniformKernel& kernel, std::span<const float> x, ByteSpan wire) {
+  const std::size_t size = kernel.grid.bucket;
+  const AheadEncoder encoder(kernel.grid);
+  BucketWriter to(kernel.grid, sizeof(float), wire);
+  std::span<const float> bucket = x.first(std::min(size, x.size()));
+  float largest = cpu::largest_magnitude(Corrected<float>(bucket));
+  while (!bucket.empty()) {
+    x = x.subspan(bucket.size());
+    const std::span<const float> next = x.first(std::min(size, x.size()));
+    largest = encoder.bucket(bucket, largest, to.room(),
+                             [next](const cpu::UniformPlace<float>& place,
+                                    std::span<const float> values, std::uint8_t* codes) {
+                               return cpu::simd::round_nearest_reading(place, values, codes, next);
+                             });
+    to.commit(kernel.bytes(bucket.size(), sizeof(float)));
+    bucket = next;
+  }
+  to.finish();
+}
+
 }  // namespace
 
 template <typename T>
 Status UniformKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (reads_ahead(grid)) {
+      encode_reading_ahead(*this, x, wire);
+      return {};
+    }
+  }
   Encoder<T> encoder(grid, key);
   BucketWriter to(grid, sizeof(T), wire);
   for (std::size_t begin = 0; begin < x.size(); begin += grid.bucket) {
@@ -306,49 +94,12 @@ Status UniformKernel::encode_with_feedback(const SliceKey& key, const Corrected<
   return {};
 }
 
-template <typename T>
-Status UniformKernel::fold(const SliceKey& key, std::span<const KernelAddend<T>> addends,
-                           std::size_t elems, ByteSpan wire) const {
-  Encoder<T> encoder(grid, key);
-  BucketWriter to(grid, sizeof(T), wire);
-  std::vector<HadamardSigns> signs;
-  for (const KernelAddend<T>& addend : addends) signs.emplace_back(addend.key);
-  std::vector<T> sums(std::min(grid.bucket, elems));
-  std::vector<T> aside(sums.size());
-  std::size_t offset = 0;
-  for (std::size_t begin = 0; begin < elems; begin += grid.bucket) {
-    const std::span<T> sum = std::span(sums).first(std::min(grid.bucket, elems - begin));
-    for (std::size_t a = 0; a < addends.size(); ++a) {
-      const T* const values = addends[a].values;
-      if (values == nullptr) {
-        const Status status =
-            decode_uniform_bucket<T>(grid, grid.hadamard ? &signs[a] : nullptr, begin,
-                                     addends[a].wire.data() + offset, a > 0, sum, aside);
-        if (!status.ok()) return status.with_context(format("addend %zu", a));
-        continue;
-      }
-      fetch_ahead(values + begin, sum.size());
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        sum[i] = a > 0 ? sum[i] + values[begin + i] : values[begin + i];
-      }
-    }
-    encoder.bucket(begin, sum, to.room());
-    const std::size_t length = bytes(sum.size(), sizeof(T));
-    to.commit(length);
-    offset += length;
-  }
-  to.finish();
-  return {};
-}
-
-#define GW_UNIFORM_KERNELS(T)                                                                      \
+#define GW_UNIFORM_ENCODE(T)                                                                       \
   template Status UniformKernel::encode<T>(const SliceKey&, std::span<const T>, ByteSpan) const;   \
   template Status UniformKernel::encode_with_feedback<T>(const SliceKey&, const Corrected<T>&, T*, \
-                                                         T, ByteSpan) const;                       \
-  template Status UniformKernel::fold<T>(const SliceKey&, std::span<const KernelAddend<T>>,        \
-                                         std::size_t, ByteSpan) const
-GW_UNIFORM_KERNELS(float);
-GW_UNIFORM_KERNELS(double);
-#undef GW_UNIFORM_KERNELS
+                                                         T, ByteSpan) const
+GW_UNIFORM_ENCODE(float);
+GW_UNIFORM_ENCODE(double);
+#undef GW_UNIFORM_ENCODE
 
 }  // namespace gradwire

@@ -55,15 +55,19 @@ void round_stochastic(const UniformPlace<T>& place, std::span<const T> x, const 
   }
 }
 
-// dst = or += what the codes stand for.
+// dst = what the codes stand for, added to `onto` unless that is null; onto may be dst. Returns the
+// largest code.
 template <typename T>
-void expand(const UniformMeaning<T>& meaning, const std::uint8_t* codes, bool add,
-            std::span<T> dst) {
+std::uint8_t expand(const UniformMeaning<T>& meaning, const std::uint8_t* codes, const T* onto,
+                    std::span<T> dst) {
   const UniformMeaning<T> by = meaning;
+  std::uint8_t largest = 0;
   for (std::size_t i = 0; i < dst.size(); ++i) {
     const T value = by.value(codes[i]);
-    dst[i] = add ? dst[i] + value : value;
+    dst[i] = onto != nullptr ? onto[i] + value : value;
+    largest = std::max(largest, codes[i]);
   }
+  return largest;
 }
 
 // The first place in x, other than `except`, whose bits are those of `value`. It is there.
@@ -77,13 +81,33 @@ std::size_t find(std::span<const T> x, T value, std::size_t except) {
 
 }  // namespace plain
 
+// A sum that is made while the codes of another bucket are: onto + what the codes stand for.
+struct UniformSum {
+  UniformMeaning<float> meaning;
+  const std::uint8_t* codes = nullptr;
+  const float* onto = nullptr;
+  std::span<float> sum;
+};
+// What was seen on the way.
+struct UniformSeen {
+  std::uint32_t magnitude = 0;  // the bits of the largest |sum|; NaN's are largest
+  std::uint8_t code = 0;        // the largest code that was added
+};
+
 namespace simd {
 
 void round_nearest(const UniformPlace<float>& place, std::span<const float> x, std::uint8_t* codes);
+// round_nearest() of one bucket while the next is read from memory: neither waits for the other.
+// Returns the largest magnitude of `next`, as largest_magnitude(). x and next may be empty.
+float round_nearest_reading(const UniformPlace<float>& place, std::span<const float> x,
+                            std::uint8_t* codes, std::span<const float> next);
+// round_nearest() of one bucket while the next is summed.
+UniformSeen round_nearest_adding(const UniformPlace<float>& place, std::span<const float> x,
+                                 std::uint8_t* codes, const UniformSum& next);
 void round_stochastic(const UniformPlace<float>& place, std::span<const float> x,
                       const std::byte* draws, std::uint8_t* codes);
-void expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes, bool add,
-            std::span<float> dst);
+std::uint8_t expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes,
+                    const float* onto, std::span<float> dst);
 std::size_t find(std::span<const float> x, float value, std::size_t except);
 
 }  // namespace simd

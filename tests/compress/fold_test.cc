@@ -36,11 +36,11 @@ class Fold {
     }
   }
 
-  // Rank `own` adds its values, the others' payloads come from the network.
-  void compare(int own) {
+  // Rank `own` of the first `ranks` adds its values, the others' payloads come from the network.
+  void compare(int own, int ranks) {
     std::vector<T> sum(elems_);
     std::vector<Addend> addends;
-    for (int r = 0; r < 3; ++r) {
+    for (int r = 0; r < ranks; ++r) {
       const auto rank = static_cast<std::size_t>(r);
       if (r == own) {
         addends.push_back({const_view_of<T>(all_[rank]), {}, {}});
@@ -79,13 +79,15 @@ class Fold {
 class FoldingFormats : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(FoldingFormats, GiveTheBytesOfSeparatePasses) {
-  for (const std::size_t elems : {1u, 512u, 1000u, 5001u}) {
+  for (const std::size_t elems : {1u, 512u, 1000u, 1024u, 5001u}) {
     Fold<float> floats(GetParam(), elems);
     Fold<double> doubles(GetParam(), elems);
     ASSERT_TRUE(floats.format().folds());
-    for (int own = 0; own < 3; ++own) {
-      floats.compare(own);
-      doubles.compare(own);
+    for (const int ranks : {2, 3}) {
+      for (int own = 0; own <= ranks; ++own) {  // the last: nobody adds values
+        floats.compare(own, ranks);
+        doubles.compare(own, ranks);
+      }
     }
   }
 }
@@ -111,6 +113,7 @@ TEST_P(FoldingFormats, RefuseWhatUnpackRefuses) {
 INSTANTIATE_TEST_SUITE_P(Methods, FoldingFormats,
                          ::testing::Values("qsgd:bits=8", "qsgd:bits=4", "qsgd:bits=3,bucket=100",
                                            "qsgd:levels=5,bucket=1000", "absmax:bits=8",
+                                           "absmax:bits=8,bucket=24", "qsgd:bits=8,bucket=24",
                                            "minmax:bits=3,bucket=96",
                                            "absmax:bits=4,rounding=stochastic",
                                            "absmax:bits=2,spikes=1",
