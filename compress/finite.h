@@ -20,7 +20,9 @@ namespace gradwire {
 template <typename T>
 class LargestBits {
  public:
+  void see(const LargestBits& others) { most_ = std::max(most_, others.most_); }
   void see(T x) { most_ = std::max(most_, std::bit_cast<Bits>(x) & (~Bits{0} >> 1)); }
+  T value() const { return std::bit_cast<T>(most_); }
   bool finite() const { return most_ < std::bit_cast<Bits>(std::numeric_limits<T>::infinity()); }
 
  private:

@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/error_feedback/owing_coder.h"
 #include "compress/finite.h"
 
 namespace gradwire {
@@ -53,7 +54,10 @@ class Ef14 final : public Coder {
         fused_(inner_->takes_feedback()),
         error_(static_cast<std::size_t>(shape.elems())),
         p_(error_.size()),
-        own_(fused_ ? 0 : error_.size()) {}
+        own_(fused_ ? 0 : error_.size()),
+        owing_(dynamic_cast<OwingCoder*>(inner_.get())) {
+    if (owing_ != nullptr) owing_->allow_owing();
+  }
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
     begun_ = false;
@@ -76,6 +80,7 @@ class Ef14 final : public Coder {
     Result<std::size_t> count = inner_->encode(round, payload, stream);
     if (count.has_value() || !fused_) return count;
     begun_ = false;
+    settle();
     return add<T>(grad_, error_, p_) ? std::move(count) : not_finite(grad_);
   }
 
@@ -109,6 +114,7 @@ class Ef14 final : public Coder {
   }
 
   std::vector<NamedTensor> state() override {
+    settle();
     std::vector<NamedTensor> all{{"error", view(error_)}};
     for (NamedTensor& inner : inner_->state()) all.push_back(std::move(inner));
     return all;
@@ -117,6 +123,11 @@ class Ef14 final : public Coder {
  private:
   TensorView view(std::vector<T>& data) const {
     return {reinterpret_cast<std::byte*>(data.data()), shape_, DTypeOf<T>::kValue};
+  }
+
+  // Makes the residual whole.
+  void settle() {
+    if (owing_ != nullptr && owing_->owes()) owing_->settle(view(error_));
   }
 
   void multiply(TensorView values) const {
@@ -156,6 +167,7 @@ class Ef14 final : public Coder {
   std::vector<T> error_;
   std::vector<T> p_;    // lent to inner_ from begin() to finish(); then the new residual
   std::vector<T> own_;  // unless fused: inner_'s own must not be the memory that it was given
+  OwingCoder* owing_;   // inner_, or null
   bool begun_ = false;
 };
 

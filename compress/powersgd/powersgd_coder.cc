@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/error_feedback/owing_coder.h"
 
 namespace gradwire {
 namespace {
@@ -20,7 +22,7 @@ constexpr int kStart = 0;
 constexpr int kFresh = 1;
 
 template <typename T>
-class PowerSgdCoder final : public Coder {
+class PowerSgdCoder final : public OwingCoder {
  public:
   PowerSgdCoder(const Shape& shape, const PowerSgdOptions& options,
                 const Compressor::Placement& where)
@@ -47,7 +49,7 @@ class PowerSgdCoder final : public Coder {
   }
 
   bool takes_feedback() const override { return !dense(); }
-  // next holds gradient + residual until finish().
+  // next holds gradient + residual until finish(), and where something is owed after it.
   Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
                              const Stream& stream) override {
     GW_TRY(check_feedback("powersgd", grad, feedback, DTypeOf<T>::kValue));
@@ -96,14 +98,18 @@ class PowerSgdCoder final : public Coder {
       std::copy(p_.begin(), p_.end(), elements<T>(mean).begin());
       return {};
     }
-    if (feedback_ && !cpu::take_product_away<T>(p_, own_q_, thin_, static_cast<T>(feedback_->scale),
-                                                elements<T>(feedback_->next))) {
-      return {Code::kInvalidArgument, "powersgd: the new residual is not finite"};
-    }
+    if (feedback_) GW_TRY(leave_residual());
     if (!own.empty()) cpu::product<T>(p_, own_q_, thin_, elements<T>(own));
     cpu::product<T>(p_, mean_q_, thin_, elements<T>(mean));
     if (warm_) std::copy(mean_q_.begin(), mean_q_.end(), q_.begin());
     return {};
+  }
+
+  void allow_owing() override { may_owe_ = true; }
+  bool owes() const override { return !owed_p_.empty(); }
+  void settle(TensorView residual) override {
+    cpu::take_product_away<T>(owed_p_, owed_q_, thin_, owed_scale_, elements<T>(residual));
+    owed_p_.clear();
   }
 
   std::vector<NamedTensor> state() override {
@@ -120,10 +126,40 @@ class PowerSgdCoder final : public Coder {
       cpu::times<T>(Corrected<T>(grad_), q_, thin_, p_, nullptr);
       return {};
     }
+    cpu::ThinSum<T> sum{.to = elements<T>(feedback_->next).data()};
+    if (owes()) {
+      sum.owed_pt = owed_p_.data();
+      sum.owed_qt = owed_q_.data();
+      sum.owed_scale = owed_scale_;
+    }
     cpu::times<T>(Corrected<T>(grad_, elements<T>(feedback_->residual).data()), q_, thin_, p_,
-                  elements<T>(feedback_->next).data());
+                  &sum);
+    largest_ = sum.largest;
     if (std::all_of(p_.begin(), p_.end(), [](T x) { return std::isfinite(x); })) return {};
     return {Code::kInvalidArgument, "powersgd: P of gradient + residual is not finite"};
+  }
+
+  // What is owed is finite if it surely is: P's elements are 1 at most.
+  bool may_owe() const {
+    if (!may_owe_ || thin_.r > cpu::kOwedDirections) return false;
+    double most = 0;
+    for (const T q : own_q_) most = std::max(most, std::abs(static_cast<double>(q)));
+    const double bound = static_cast<double>(largest_) + 2 * static_cast<double>(thin_.r) * most;
+    return bound < static_cast<double>(std::numeric_limits<T>::max());
+  }
+  Status leave_residual() {
+    const T scale = static_cast<T>(feedback_->scale);
+    if (may_owe()) {
+      owed_p_ = p_;
+      owed_q_ = own_q_;
+      owed_scale_ = scale;
+      return {};
+    }
+    if (!cpu::take_product_away<T>(p_, own_q_, thin_, scale, elements<T>(feedback_->next))) {
+      return {Code::kInvalidArgument, "powersgd: the new residual is not finite"};
+    }
+    owed_p_.clear();
+    return {};
   }
 
   bool dense() const { return thin_.r == 0; }
@@ -185,6 +221,12 @@ class PowerSgdCoder final : public Coder {
   std::vector<T> mean_q_;  // Q'^T
   std::vector<double> scratch_;
   std::vector<T> p_;  // P^T, then orthonormal; of dense tensors the sum
+  T largest_ = 0;     // of gradient + residual
+  bool may_owe_ = false;
+  // What the last residual that was left lacks.
+  std::vector<T> owed_p_;  // empty: nothing
+  std::vector<T> owed_q_;
+  T owed_scale_ = 1;
 };
 
 }  // namespace

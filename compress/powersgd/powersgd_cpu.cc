@@ -28,9 +28,9 @@ struct ThinLoops<float> {
 
 template <typename T>
 void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::span<T> pt,
-           T* sums) {
-  ThinLoops<T>::kTimes(m, qt, shape, 0, shape.a, pt.data(), sums);
-  if (sums != nullptr) finish_stores();
+           ThinSum<T>* sum) {
+  ThinLoops<T>::kTimes(m, qt, shape, 0, shape.a, pt.data(), sum);
+  if (sum != nullptr) finish_stores();
 }
 
 template <typename T>
@@ -66,7 +66,7 @@ bool take_product_away(std::span<const T> pt, std::span<const T> qt, const ThinS
 
 #define GW_POWERSGD_KERNELS(T)                                                                   \
   template void times(const Corrected<T>&, std::span<const T>, const ThinShape&, std::span<T>,   \
-                      T*);                                                                       \
+                      ThinSum<T>*);                                                              \
   template void transposed_times(std::span<const T>, std::span<const T>, const ThinShape&,       \
                                  std::span<T>);                                                  \
   template void product(std::span<const T>, std::span<const T>, const ThinShape&, std::span<T>); \

@@ -18,10 +18,23 @@ struct ThinShape {
   std::size_t r = 0;  // directions
 };
 
-// pt = (M Q)^T. With `sums`, of M's size, M = grad + residual also goes there.
+// Where M = grad + residual goes while it is multiplied. If owed_pt is not null, what m calls the
+// residual is so only after owed_scale * (owed P)(owed Q)^T, of M's shape and with at most
+// kOwedDirections directions, is taken away from it.
+template <typename T>
+struct ThinSum {
+  T* to;  // of M's size
+  const T* owed_pt = nullptr;
+  const T* owed_qt = nullptr;
+  T owed_scale = 1;
+  T largest = 0;  // set: the largest |M|, NaN being larger than any number
+};
+inline constexpr std::size_t kOwedDirections = 4;
+
+// pt = (M Q)^T. `sum` may be null.
 template <typename T>
 void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::span<T> pt,
-           T* sums);
+           ThinSum<T>* sum);
 
 // qt = P^T M.
 template <typename T>

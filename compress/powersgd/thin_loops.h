@@ -30,13 +30,26 @@ T fold_lanes(T* lanes) {
   return lanes[0];
 }
 
+// Element (i, j) of M.
+template <typename T>
+T thin_element(const Corrected<T>& m, const ThinSum<T>* sum, const ThinShape& shape, std::size_t i,
+               std::size_t j) {
+  const std::size_t place = i * shape.c + j;
+  if (sum == nullptr || sum->owed_pt == nullptr) return m[place];
+  T own = 0;
+  for (std::size_t k = 0; k < shape.r; ++k) {
+    own = multiply_add(sum->owed_pt[k * shape.a + i], sum->owed_qt[k * shape.c + j], own);
+  }
+  return m.grad[place] + (m.residual[place] - own * sum->owed_scale);
+}
+
 // Rows `first` to `last` of the contracts in powersgd_kernels.h, M's elements being those of a
 // Corrected.
 namespace plain {
 
 template <typename T>
 void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::size_t first,
-           std::size_t last, T* pt, T* sums);
+           std::size_t last, T* pt, ThinSum<T>* sum);
 template <typename T>
 void transposed_times(std::span<const T> m, std::span<const T> pt, const ThinShape& shape,
                       std::size_t first, std::size_t last, T* qt);
@@ -55,7 +68,7 @@ bool take_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& sh
 namespace simd {
 
 void times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
-           std::size_t first, std::size_t last, float* pt, float* sums);
+           std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum);
 void transposed_times(std::span<const float> m, std::span<const float> pt, const ThinShape& shape,
                       std::size_t first, std::size_t last, float* qt);
 void product(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,

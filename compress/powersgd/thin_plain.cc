@@ -1,29 +1,37 @@
 #include <algorithm>
+#include <vector>
 
+#include "compress/finite.h"
 #include "compress/powersgd/thin_loops.h"
 
 namespace gradwire::cpu::plain {
 
 template <typename T>
 void times(const Corrected<T>& m, std::span<const T> qt, const ThinShape& shape, std::size_t first,
-           std::size_t last, T* pt, T* sums) {
+           std::size_t last, T* pt, ThinSum<T>* sum) {
+  std::vector<T> row(std::min(kDotBlock, shape.c));
+  LargestBits<T> largest;
   for (std::size_t i = first; i < last; ++i) {
     for (std::size_t k = 0; k < shape.r; ++k) pt[k * shape.a + i] = 0;
     for (std::size_t j = 0; j < shape.c; j += kDotBlock) {
-      const Corrected<T> row = m.part(i * shape.c + j, std::min(kDotBlock, shape.c - j));
+      const std::size_t count = std::min(kDotBlock, shape.c - j);
+      for (std::size_t l = 0; l < count; ++l) {
+        row[l] = thin_element(m, sum, shape, i, j + l);
+        largest.see(row[l]);
+      }
       for (std::size_t k = 0; k < shape.r; ++k) {
         T lanes[kDotLanes] = {};
         const T* q = &qt[k * shape.c + j];
-        for (std::size_t l = 0; l < row.size; ++l) {
+        for (std::size_t l = 0; l < count; ++l) {
           lanes[l % kDotLanes] = multiply_add(row[l], q[l], lanes[l % kDotLanes]);
         }
         pt[k * shape.a + i] += fold_lanes(lanes);
       }
+      if (sum == nullptr) continue;
+      std::copy_n(row.begin(), count, sum->to + i * shape.c + j);
     }
   }
-  if (sums == nullptr) return;
-  const Corrected<T> part = m.part(first * shape.c, (last - first) * shape.c);
-  for (std::size_t l = 0; l < part.size; ++l) sums[first * shape.c + l] = part[l];
+  if (sum != nullptr) sum->largest = largest.value();
 }
 
 template <typename T>
@@ -65,7 +73,7 @@ bool take_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& sh
 
 #define GW_THIN_LOOPS(T)                                                                         \
   template void times(const Corrected<T>&, std::span<const T>, const ThinShape&, std::size_t,    \
-                      std::size_t, T*, T*);                                                      \
+                      std::size_t, T*, ThinSum<T>*);                                             \
   template void transposed_times(std::span<const T>, std::span<const T>, const ThinShape&,       \
                                  std::size_t, std::size_t, T*);                                  \
   template void product(std::span<const T>, std::span<const T>, const ThinShape&, std::size_t,   \

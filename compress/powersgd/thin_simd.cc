@@ -2,6 +2,7 @@
 // element of M that is read in a register for 4 multiplications, and M is read once for each 4
 // directions.
 #include <algorithm>
+#include <bit>
 
 #include "compress/powersgd/thin_loops.h"
 
@@ -16,8 +17,8 @@ namespace gradwire::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
-                std::size_t first, std::size_t last, float* pt, float* sums) {
-  plain::times<float>(m, qt, shape, first, last, pt, sums);
+                std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum) {
+  plain::times<float>(m, qt, shape, first, last, pt, sum);
 }
 void simd_transposed(std::span<const float> m, std::span<const float> pt, const ThinShape& shape,
                      std::size_t first, std::size_t last, float* qt) {
@@ -35,6 +36,7 @@ bool simd_take_away(std::span<const float> pt, std::span<const float> qt, const 
 #else
 
 constexpr hn::ScalableTag<float> kFloats;
+constexpr hn::ScalableTag<std::uint32_t> kBits;
 constexpr std::size_t kLanes = hn::MaxLanes(kFloats);
 constexpr std::size_t kVectors = kGroup / kLanes;
 using Floats = hn::Vec<hn::ScalableTag<float> >;
@@ -49,10 +51,10 @@ struct Tile {
   const Corrected<float>* m;
   const float* qt;  // of the tile's first direction
   ThinShape shape;
-  std::size_t i;      // the first row
-  std::size_t j;      // the first column
-  std::size_t width;  // of the block
-  float* sums;        // null, or where the rows' elements go
+  std::size_t i;        // the first row
+  std::size_t j;        // the first column
+  std::size_t width;    // of the block
+  ThinSum<float>* sum;  // null, or where the rows' elements go
 };
 
 // Asks for what comes kAhead columns after column j of each row: of the same row, or behind the
@@ -76,8 +78,62 @@ HWY_INLINE void put(Floats value, float* to) {
   }
 }
 
+enum class Residual { kNone, kWhole, kOwing };
+
+// Elements of Count rows, a vector of columns at a time.
+template <Residual Kind, std::size_t Count, std::size_t Wide>
+class Elements {
+ public:
+  explicit Elements(const Tile& tile) : t_(tile) {
+    if constexpr (Kind == Residual::kOwing) {
+      factor_ = hn::Set(kFloats, t_.sum->owed_scale);
+      for (std::size_t r = 0; r < Count; ++r) {
+        for (std::size_t k = 0; k < Wide; ++k) {
+          p_[r][k] = hn::Set(kFloats, t_.sum->owed_pt[k * t_.shape.a + t_.i + r]);
+        }
+      }
+    }
+  }
+
+  // Of the columns from `column` of the block on.
+  HWY_INLINE void at(std::size_t column) {
+    if constexpr (Kind == Residual::kOwing) {
+      for (std::size_t k = 0; k < Wide; ++k) {
+        q_[k] = hn::LoadU(kFloats, t_.sum->owed_qt + k * t_.shape.c + t_.j + column);
+      }
+    }
+  }
+  HWY_INLINE Floats row(std::size_t r, std::size_t place) {
+    if constexpr (Kind == Residual::kNone) return load<false>(kFloats, *t_.m, place);
+    Floats m;
+    if constexpr (Kind == Residual::kOwing) {
+      Floats own = hn::Zero(kFloats);
+      for (std::size_t k = 0; k < Wide; ++k) own = hn::MulAdd(p_[r][k], q_[k], own);
+      const Floats rest =
+          hn::Sub(hn::LoadU(kFloats, t_.m->residual + place), hn::Mul(own, factor_));
+      m = hn::Add(hn::LoadU(kFloats, t_.m->grad + place), rest);
+    } else {
+      m = load<true>(kFloats, *t_.m, place);
+    }
+    if (t_.sum != nullptr) {
+      put(m, t_.sum->to + place);
+      most_ = hn::Max(most_, hn::And(hn::BitCast(kBits, m), hn::Set(kBits, 0x7fffffffu)));
+    }
+    return m;
+  }
+  // The largest magnitude of those that row() gave, as bits.
+  std::uint32_t most() const { return hn::GetLane(hn::MaxOfLanes(kBits, most_)); }
+
+ private:
+  const Tile& t_;
+  Floats p_[Count][Wide];
+  Floats q_[Wide];
+  Floats factor_;
+  hn::Vec<hn::ScalableTag<std::uint32_t> > most_ = hn::Zero(kBits);
+};
+
 // Adds the block's part of Count rows times Wide directions to p[direction * a + row].
-template <bool Fed, std::size_t Count, std::size_t Wide>
+template <Residual Kind, std::size_t Count, std::size_t Wide>
 void times_tile(const Tile& t, float* p) {
   Floats sum[Count][Wide][kVectors];
   for (auto& row : sum) {
@@ -85,25 +141,30 @@ void times_tile(const Tile& t, float* p) {
       for (auto& vector : direction) vector = hn::Zero(kFloats);
     }
   }
+  Elements<Kind, Count, Wide> elements(t);
   std::size_t j = 0;
   for (; j + kGroup <= t.width; j += kGroup) {
-    fetch_rows<Fed, Count>(t, j);
+    fetch_rows<Kind != Residual::kNone, Count>(t, j);
     for (std::size_t v = 0; v < kVectors; ++v) {
       Floats q[Wide];
       for (std::size_t k = 0; k < Wide; ++k) {
         q[k] = hn::LoadU(kFloats, t.qt + k * t.shape.c + t.j + j + v * kLanes);
       }
+      elements.at(j + v * kLanes);
       for (std::size_t r = 0; r < Count; ++r) {
-        const std::size_t place = (t.i + r) * t.shape.c + t.j + j + v * kLanes;
-        const Floats m = load<Fed>(kFloats, *t.m, place);
-        if constexpr (Fed) {
-          if (t.sums != nullptr) put(m, t.sums + place);
-        }
+        const Floats m = elements.row(r, (t.i + r) * t.shape.c + t.j + j + v * kLanes);
         for (std::size_t k = 0; k < Wide; ++k) sum[r][k][v] = hn::MulAdd(m, q[k], sum[r][k][v]);
       }
     }
   }
+  std::uint32_t most = elements.most();
   for (std::size_t r = 0; r < Count; ++r) {
+    float tail[kGroup];
+    for (std::size_t l = j; l < t.width; ++l) {
+      tail[l - j] = thin_element(*t.m, t.sum, t.shape, t.i + r, t.j + l);
+      most = std::max(most, std::bit_cast<std::uint32_t>(tail[l - j]) & 0x7fffffffu);
+      if (t.sum != nullptr) t.sum->to[(t.i + r) * t.shape.c + t.j + l] = tail[l - j];
+    }
     for (std::size_t k = 0; k < Wide; ++k) {
       alignas(64) float lanes[kDotLanes];
       for (std::size_t v = 0; v < kVectors; ++v) {
@@ -111,28 +172,32 @@ void times_tile(const Tile& t, float* p) {
       }
       const float* q = t.qt + k * t.shape.c + t.j;
       for (std::size_t l = j; l < t.width; ++l) {
-        const float m = (*t.m)[(t.i + r) * t.shape.c + t.j + l];
-        lanes[l - j] = multiply_add(m, q[l], lanes[l - j]);
-        if (Fed && t.sums != nullptr) t.sums[(t.i + r) * t.shape.c + t.j + l] = m;
+        lanes[l - j] = multiply_add(tail[l - j], q[l], lanes[l - j]);
       }
       p[k * t.shape.a + t.i + r] += fold_lanes(lanes);
     }
   }
+  if (t.sum == nullptr) return;
+  t.sum->largest =
+      std::bit_cast<float>(std::max(most, std::bit_cast<std::uint32_t>(t.sum->largest)));
 }
 
-template <bool Fed, std::size_t Count>
+template <Residual Kind, std::size_t Count>
 void times_directions(const Tile& t, std::size_t wide, float* p) {
   switch (wide) {
-    case 1: return times_tile<Fed, Count, 1>(t, p);
-    case 2: return times_tile<Fed, Count, 2>(t, p);
-    case 3: return times_tile<Fed, Count, 3>(t, p);
-    default: return times_tile<Fed, Count, kDirections>(t, p);
+    case 1: return times_tile<Kind, Count, 1>(t, p);
+    case 2: return times_tile<Kind, Count, 2>(t, p);
+    case 3: return times_tile<Kind, Count, 3>(t, p);
+    default: return times_tile<Kind, Count, kDirections>(t, p);
   }
 }
 
-template <bool Fed>
+// What is owed is taken away within one tile's directions.
+static_assert(kOwedDirections == kDirections);
+
+template <Residual Kind>
 void times_rows(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
-                std::size_t first, std::size_t last, float* pt, float* sums) {
+                std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum) {
   for (std::size_t i = first; i < last;) {
     const std::size_t count = last - i >= kRows ? kRows : 1;
     for (std::size_t j = 0; j < shape.c; j += kDotBlock) {
@@ -143,12 +208,12 @@ void times_rows(const Corrected<float>& m, std::span<const float> qt, const Thin
                         i,
                         j,
                         std::min(kDotBlock, shape.c - j),
-                        k == 0 ? sums : nullptr};
+                        k == 0 ? sum : nullptr};
         const std::size_t wide = std::min(kDirections, shape.r - k);
         if (count == kRows) {
-          times_directions<Fed, kRows>(tile, wide, pt + k * shape.a);
+          times_directions<Kind, kRows>(tile, wide, pt + k * shape.a);
         } else {
-          times_directions<Fed, 1>(tile, wide, pt + k * shape.a);
+          times_directions<Kind, 1>(tile, wide, pt + k * shape.a);
         }
       }
     }
@@ -157,14 +222,17 @@ void times_rows(const Corrected<float>& m, std::span<const float> qt, const Thin
 }
 
 void simd_times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
-                std::size_t first, std::size_t last, float* pt, float* sums) {
+                std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum) {
   for (std::size_t k = 0; k < shape.r; ++k) {
     std::fill(pt + k * shape.a + first, pt + k * shape.a + last, 0.0f);
   }
-  if (m.residual != nullptr) {
-    times_rows<true>(m, qt, shape, first, last, pt, sums);
+  if (sum != nullptr) sum->largest = 0;
+  if (sum != nullptr && sum->owed_pt != nullptr) {
+    times_rows<Residual::kOwing>(m, qt, shape, first, last, pt, sum);
+  } else if (m.residual != nullptr) {
+    times_rows<Residual::kWhole>(m, qt, shape, first, last, pt, sum);
   } else {
-    times_rows<false>(m, qt, shape, first, last, pt, sums);
+    times_rows<Residual::kNone>(m, qt, shape, first, last, pt, sum);
   }
 }
 
@@ -294,8 +362,8 @@ HWY_EXPORT(simd_product);
 HWY_EXPORT(simd_take_away);
 
 void times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
-           std::size_t first, std::size_t last, float* pt, float* sums) {
-  HWY_DYNAMIC_DISPATCH(simd_times)(m, qt, shape, first, last, pt, sums);
+           std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum) {
+  HWY_DYNAMIC_DISPATCH(simd_times)(m, qt, shape, first, last, pt, sum);
 }
 void transposed_times(std::span<const float> m, std::span<const float> pt, const ThinShape& shape,
                       std::size_t first, std::size_t last, float* qt) {
