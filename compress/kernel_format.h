@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "compress/block_feedback.h"
 #include "compress/contract.h"
 #include "compress/corrected.h"
 #include "gradwire/compressor.h"
@@ -37,7 +38,8 @@ struct KernelAddend {
 //   const;
 // T is float or double, the spans hold at least one element, and the bytes are exactly bytes().
 // encode() answers kInvalidArgument for elements that have no code; decode() answers
-// kCorruptPayload. It may have, as of WireFormat's pack_with_feedback() and fold(),
+// kCorruptPayload. It may have, as of WireFormat's pack_with_feedback() (without which a kernel
+// with seams is fed back in blocks) and fold(),
 //   template <typename T> Status encode_with_feedback(const SliceKey&, const Corrected<T>&, T*
 //   next,
 //                                                     T own_scale, ByteSpan) const;
@@ -93,7 +95,9 @@ class KernelFormat final : public WireFormat {
     }
     return count;
   }
-  bool takes_feedback() const override { return FeedbackKernel<Kernel>; }
+  bool takes_feedback() const override {
+    return FeedbackKernel<Kernel> || fits_in_blocks(*this, 0);
+  }
   Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
                                          const Slice& slice, ByteSpan wire,
                                          const Stream& stream) override {
@@ -102,7 +106,7 @@ class KernelFormat final : public WireFormat {
       return dtype_ == DType::kF64 ? feed_back<double>(src, feedback, slice, wire)
                                    : feed_back<float>(src, feedback, slice, wire);
     }
-    return WireFormat::pack_with_feedback(src, feedback, slice, wire, stream);
+    return pack_in_blocks(name_, *this, dtype_, src, feedback, slice, wire, stream);
   }
   bool folds() const override { return FoldingKernel<Kernel>; }
   Result<std::size_t> fold(std::span<const Addend> addends, std::int64_t elems, const Slice& sum,

@@ -1,5 +1,8 @@
 #include "compress/cast/cast.h"
 
+#include <optional>
+
+#include "compress/block_feedback.h"
 #include "compress/cast/cast_kernels.h"
 #include "compress/contract.h"
 #include "compress/spec_reader.h"
@@ -37,12 +40,12 @@ class CastFormat final : public WireFormat {
     cpu::add_half(type_, wire, divisor(slice.stage), acc);
     return {};
   }
-
- private:
   // Stage 1 holds sums over the ranks: divided, they keep to the range of what was summed.
   double divisor(int stage) const {
     return stage == 1 && type_ == HalfType::kFp16 ? static_cast<double>(size_) : 1.0;
   }
+
+ private:
   Status check(ConstByteSpan wire, ConstTensorView dst) const {
     GW_TRY(check_tensor("cast: dst", dst, dst.elems(), dtype_));
     return check_length("cast", wire.size(), bytes(dst.elems(), 0));
@@ -52,27 +55,38 @@ class CastFormat final : public WireFormat {
   int size_;
 };
 
-// Payloads are added in their own type, in the network.
+// Payloads are added in their own type, in the network, and so divided like what holds sums.
 class CastCoder final : public Coder {
  public:
   CastCoder(HalfType type, const Shape& shape, const Compressor::Placement& where)
-      : type_(type), elems_(shape.elems()), where_(where) {}
+      : type_(type), format_(type, where), elems_(shape.elems()), where_(where) {}
 
   Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
     GW_TRY(check_tensor("cast: grad", grad, elems_, where_.dtype));
     grad_ = grad;
+    feedback_.reset();
     return {};
   }
-  Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
+  bool takes_feedback() const override { return true; }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(begin(grad, step, stream));
+    GW_TRY(check_feedback("cast", grad, feedback, where_.dtype));
+    feedback_ = feedback;
+    return {};
+  }
+  Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("cast", round, 1));
-    GW_TRY(check_room("cast: payload", payload.size(), bytes()));
-    cpu::to_half(type_, grad_, 1.0 / divisor(), payload.first(bytes()));
-    return bytes();
+    if (feedback_.has_value()) {
+      return pack_in_blocks("cast", format_, where_.dtype, grad_, *feedback_, kSlice, payload,
+                            stream);
+    }
+    return format_.pack(grad_, kSlice, payload, stream);
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_round("cast", round, 1));
     if (payloads.size() != 1) return {Code::kInvalidArgument, "cast: one summed payload wanted"};
-    GW_TRY(check_length("cast: sum", payloads[0].size(), bytes()));
+    GW_TRY(check_length("cast: sum", payloads[0].size(), format_.bytes(elems_, kSlice.stage)));
     sum_ = payloads[0];
     return {};
   }
@@ -80,22 +94,28 @@ class CastCoder final : public Coder {
     GW_TRY(check_tensor("cast: mean", mean, elems_, where_.dtype));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
       GW_TRY(check_tensor("cast: own", own, elems_, where_.dtype));
-      cpu::through_half(type_, grad_, 1.0 / divisor(), divisor(), own);
+      ConstTensorView sent = grad_;
+      if (feedback_.has_value()) {
+        put_corrected(grad_, *feedback_, own);
+        sent = own;
+      }
+      const double divisor = format_.divisor(kSlice.stage);
+      cpu::through_half(type_, sent, 1.0 / divisor, divisor, own);
     }
-    cpu::from_half(type_, sum_, divisor() / where_.size, mean);
+    cpu::from_half(type_, sum_, format_.divisor(kSlice.stage) / where_.size, mean);
     return {};
   }
   std::vector<NamedTensor> state() override { return {}; }
 
  private:
-  std::size_t bytes() const { return static_cast<std::size_t>(elems_) * kHalfBytes; }
-  double divisor() const {
-    return type_ == HalfType::kFp16 ? static_cast<double>(where_.size) : 1.0;
-  }
+  static constexpr Slice kSlice{.stage = 1};
+
   HalfType type_;
+  CastFormat format_;
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
+  std::optional<Feedback> feedback_;
   ConstByteSpan sum_;
 };
 

@@ -1,5 +1,8 @@
 #include "compress/identity/identity.h"
 
+#include <optional>
+
+#include "compress/block_feedback.h"
 #include "compress/contract.h"
 #include "compress/identity/identity_kernels.h"
 #include "device/ops.h"
@@ -50,10 +53,22 @@ class IdentityCoder final : public Coder {
   Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
     GW_TRY(check_tensor("none: grad", grad, elems_, where_.dtype));
     grad_ = grad;
+    feedback_.reset();
+    return {};
+  }
+  bool takes_feedback() const override { return true; }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(begin(grad, step, stream));
+    GW_TRY(check_feedback("none", grad, feedback, where_.dtype));
+    feedback_ = feedback;
     return {};
   }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("none", round, 1));
+    if (feedback_.has_value()) {
+      return pack_in_blocks("none", format_, where_.dtype, grad_, *feedback_, {}, payload, stream);
+    }
     return format_.pack(grad_, {}, payload, stream);
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
@@ -67,7 +82,11 @@ class IdentityCoder final : public Coder {
     GW_TRY(check_tensor("none: mean", mean, elems_, where_.dtype));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
       GW_TRY(check_tensor("none: own", own, elems_, where_.dtype));
-      GW_TRY(copy_bytes(grad_.bytes(), {}, own.bytes(), {}, stream));
+      if (feedback_.has_value()) {
+        put_corrected(grad_, *feedback_, own);
+      } else {
+        GW_TRY(copy_bytes(grad_.bytes(), {}, own.bytes(), {}, stream));
+      }
     }
     GW_TRY(format_.unpack(sum_, {}, mean, stream));
     return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
@@ -79,6 +98,7 @@ class IdentityCoder final : public Coder {
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
+  std::optional<Feedback> feedback_;
   ConstByteSpan sum_;
 };
 

@@ -1,11 +1,16 @@
 #include "compress/lossless/lossless.h"
 
+#include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/corrected.h"
+#include "compress/finite.h"
 #include "compress/lossless/lossless_kernels.h"
 #include "device/ops.h"
 
@@ -21,7 +26,16 @@ class LosslessCoder final : public Coder {
   Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
     GW_TRY(check_tensor("lossless: grad", grad, elems_, DTypeOf<T>::kValue));
     grad_ = grad;
+    feedback_.reset();
     payloads_.clear();
+    return {};
+  }
+  bool takes_feedback() const override { return true; }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream& stream) override {
+    GW_TRY(begin(grad, step, stream));
+    GW_TRY(check_feedback("lossless", grad, feedback, where_.dtype));
+    feedback_ = feedback;
     return {};
   }
 
@@ -29,6 +43,7 @@ class LosslessCoder final : public Coder {
     GW_TRY(check_round("lossless", round, 1));
     GW_TRY(check_room("lossless: payload", payload.size(), most_bytes()));
     if (elems_ == 0) return std::size_t{0};
+    if (feedback_.has_value()) return feed_back(payload);
     return cpu::lossless_encode(elements<T>(grad_), payload);
   }
 
@@ -62,6 +77,27 @@ class LosslessCoder final : public Coder {
   std::vector<NamedTensor> state() override { return {}; }
 
  private:
+  // Payloads are those of blocks, one after another, and decode to what was compressed.
+  Result<std::size_t> feed_back(ByteSpan payload) const {
+    const Corrected<T> p(elements<T>(grad_), elements<T>(feedback_->residual).data());
+    T* const next = elements<T>(feedback_->next).data();
+    const T scale = static_cast<T>(feedback_->scale);
+    std::array<T, kLosslessBlock> sums;
+    LargestBits<T> largest;
+    std::size_t used = 0;
+    for (std::size_t begin = 0; begin < p.size; begin += kLosslessBlock) {
+      const std::size_t count = std::min(kLosslessBlock, p.size - begin);
+      for (std::size_t i = 0; i < count; ++i) {
+        const T sum = p.grad[begin + i] + p.residual[begin + i];
+        sums[i] = sum;
+        next[begin + i] = sum - sum * scale;
+        largest.see(next[begin + i]);
+      }
+      used += cpu::lossless_encode<T>(std::span<const T>(sums).first(count), payload.subspan(used));
+    }
+    if (largest.finite()) return used;
+    return Status(Code::kInvalidArgument, "lossless: gradient + residual is not finite");
+  }
   std::size_t most_bytes() const {
     return lossless_most_bytes(static_cast<std::size_t>(elems_), sizeof(T));
   }
@@ -74,6 +110,7 @@ class LosslessCoder final : public Coder {
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
+  std::optional<Feedback> feedback_;
   std::vector<ConstByteSpan> payloads_;
 };
 
