@@ -51,12 +51,13 @@ struct TinyFloat {
   static constexpr std::uint32_t power_of_two(int exponent) {
     return static_cast<std::uint32_t>(127 + exponent) << 23;
   }
+
+ public:
+  // As bits of fp32: the least normal number, what makes fp32 round to steps below it, the largest.
   static constexpr std::uint32_t kLeastNormalBits = power_of_two(1 - kBias);
   static constexpr std::uint32_t kStepAdderBits = power_of_two(1 - kBias - MantissaBits + 23);
   static constexpr std::uint32_t kLargestBits =
       (LargestCode << (23 - MantissaBits)) + (static_cast<std::uint32_t>(127 - kBias) << 23);
-
- public:
   static constexpr float kLargest = std::bit_cast<float>(kLargestBits);
 };
 

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "base/text.h"
 #include "compress/code_groups.h"
 #include "compress/little_endian.h"
 #include "compress/lossless/lossless_layout.h"
+#include "compress/lossless/lossless_loops.h"
 
 namespace gradwire::cpu {
 namespace {
@@ -128,6 +131,20 @@ Status read_tail(unsigned omitted, std::size_t count, Reader& reader, LosslessPa
   return {};
 }
 
+// read_tail() of a whole block of fp32, into x, by vectors.
+Status merge_tail(unsigned omitted, Reader& reader, const LosslessParts<float>& parts, bool add,
+                  std::span<float> x) {
+  LosslessRows rows{parts.exponents.data(), nullptr, nullptr, nullptr};
+  for (const auto& [row, most_omitted] :
+       {std::pair(&rows.tops, 2u), std::pair(&rows.high, 1u), std::pair(&rows.low, 0u)}) {
+    if (omitted > most_omitted) continue;
+    *row = reinterpret_cast<const std::uint8_t*>(reader.take(kLosslessBlock));
+    if (*row == nullptr) return too_short(reader);
+  }
+  lossless_merge(rows, add, x.data());
+  return {};
+}
+
 template <typename T>
 Status decode_block(Reader& reader, bool add, std::span<T> x) {
   const std::byte* head = reader.take(1);
@@ -141,6 +158,9 @@ Status decode_block(Reader& reader, bool add, std::span<T> x) {
   } else {
     GW_ASSIGN(const BlockHead<T> read, read_head<T>(value, reader));
     GW_TRY(read_exponents(read, x.size(), reader, parts));
+    if constexpr (std::is_same_v<T, float>) {
+      if (x.size() == kLosslessBlock) return merge_tail(read.omitted, reader, parts, add, x);
+    }
     GW_TRY(read_tail(read.omitted, x.size(), reader, parts));
   }
   if (!add) {

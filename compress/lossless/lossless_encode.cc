@@ -1,9 +1,13 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "compress/code_groups.h"
 #include "compress/little_endian.h"
 #include "compress/lossless/lossless_layout.h"
+#include "compress/lossless/lossless_loops.h"
 
 namespace gradwire::cpu {
 namespace {
@@ -35,15 +39,16 @@ std::size_t tail_bytes(unsigned omitted, std::size_t count) {
 }
 
 // The width that costs least: an element whose code would be 2^w - 1 or more becomes an exception.
-template <typename T>
-Plan cheapest(const LosslessParts<T>& parts, std::size_t count, unsigned omitted) {
+// escapes_of(w) says how many do.
+template <typename T, typename EscapesOf>
+Plan cheapest(std::size_t count, unsigned omitted, const EscapesOf& escapes_of) {
   constexpr std::size_t kException = sizeof(typename LosslessLayout<T>::Exponent);
   Plan best;
-  if (count_at_least(parts.distances.data(), 1) == 0) {
+  if (escapes_of(1) == 0) {  // all have one exponent
     best.omitted = omitted;
   } else {
     for (unsigned width = 1; width <= kMostCodeBits; ++width) {
-      const std::size_t escapes = count_at_least(parts.distances.data(), (1u << width) - 1);
+      const std::size_t escapes = escapes_of(width);
       const std::size_t bytes = code_bytes(count, static_cast<int>(width)) + escapes * kException;
       if (best.width == 0 || bytes < best.bytes) best = {width, omitted, escapes, bytes};
       if (escapes == 0) break;
@@ -51,6 +56,21 @@ Plan cheapest(const LosslessParts<T>& parts, std::size_t count, unsigned omitted
   }
   best.bytes += kLosslessHead<T> + tail_bytes<T>(omitted, count);
   return best;
+}
+
+// The block as it is, if that is shorter than planned.
+template <typename T>
+std::byte* write_raw(std::span<const T> x, std::byte* to) {
+  *to = std::byte{kLosslessRaw};
+  std::memcpy(to + 1, x.data(), x.size_bytes());
+  return to + 1 + x.size_bytes();
+}
+template <typename T>
+std::byte* write_head(const Plan& plan, typename LosslessLayout<T>::Exponent base, std::byte* to) {
+  *to = static_cast<std::byte>(plan.width + 16 * plan.omitted);
+  store_le(to + 1, base);
+  store_le(to + 1 + sizeof base, static_cast<std::uint16_t>(plan.escapes));
+  return to + kLosslessHead<T>;
 }
 
 template <typename T>
@@ -117,18 +137,41 @@ std::byte* encode_block(std::span<const T> x, std::byte* to) {
   }
   std::fill(parts.distances.begin() + static_cast<std::ptrdiff_t>(x.size()), parts.distances.end(),
             typename Layout::Exponent{0});
-  const Plan plan = cheapest(parts, x.size(), omitted_of<T>(any));
-  if (plan.bytes >= 1 + x.size() * sizeof(T)) {
-    *to = std::byte{kLosslessRaw};
-    std::memcpy(to + 1, x.data(), x.size() * sizeof(T));
-    return to + 1 + x.size() * sizeof(T);
-  }
-  *to = static_cast<std::byte>(plan.width + 16 * plan.omitted);
-  store_le(to + 1, base);
-  store_le(to + 1 + sizeof(typename Layout::Exponent), static_cast<std::uint16_t>(plan.escapes));
-  to += kLosslessHead<T>;
+  const Plan plan = cheapest<T>(x.size(), omitted_of<T>(any), [&parts](unsigned width) {
+    return count_at_least(parts.distances.data(), (1u << width) - 1);
+  });
+  if (plan.bytes >= 1 + x.size_bytes()) return write_raw(x, to);
+  to = write_head<T>(plan, base, to);
   to = write_codes_and_exceptions(parts, plan, x.size(), to);
   return write_tail(parts, plan.omitted, x.size(), to);
+}
+
+// encode_block() of kLosslessBlock elements, by vectors.
+std::byte* encode_whole_block(std::span<const float> x, std::byte* to) {
+  LosslessBytes bytes;
+  lossless_split(x.data(), bytes);
+  const Plan plan = cheapest<float>(kLosslessBlock, omitted_of<float>(bytes.any),
+                                    [&bytes](unsigned width) { return bytes.escapes[width - 1]; });
+  if (plan.bytes >= 1 + x.size_bytes()) return write_raw(x, to);
+  to = write_head<float>(plan, bytes.base, to);
+  if (plan.width > 0) {
+    std::array<std::uint8_t, kLosslessBlock> codes;
+    std::array<std::uint8_t, kLosslessBlock> exceptions;
+    const auto escape = static_cast<std::uint8_t>((1u << plan.width) - 1);
+    const std::size_t escapes = lossless_codes(bytes, escape, codes.data(), exceptions.data());
+    const int width = static_cast<int>(plan.width);
+    write_codes(width, codes.data(), kLosslessBlock, to);
+    to += code_bytes(kLosslessBlock, width);
+    std::memcpy(to, exceptions.data(), escapes);
+    to += escapes;
+  }
+  for (const auto& [row, most_omitted] :
+       {std::pair(&bytes.tops, 2u), std::pair(&bytes.high, 1u), std::pair(&bytes.low, 0u)}) {
+    if (plan.omitted > most_omitted) continue;
+    std::memcpy(to, row->data(), kLosslessBlock);
+    to += kLosslessBlock;
+  }
+  return to;
 }
 
 }  // namespace
@@ -138,7 +181,14 @@ std::size_t lossless_encode(std::span<const T> x, ByteSpan wire) {
   std::byte* to = wire.data();
   for (std::size_t begin = 0; begin < x.size(); begin += kLosslessBlock) {
     fetch_ahead(x.data() + begin, kLosslessBlock * sizeof(T));
-    to = encode_block(x.subspan(begin, std::min(kLosslessBlock, x.size() - begin)), to);
+    const auto block = x.subspan(begin, std::min(kLosslessBlock, x.size() - begin));
+    if constexpr (std::is_same_v<T, float>) {
+      if (block.size() == kLosslessBlock) {
+        to = encode_whole_block(block, to);
+        continue;
+      }
+    }
+    to = encode_block(block, to);
   }
   return static_cast<std::size_t>(to - wire.data());
 }

@@ -2,12 +2,14 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "base/text.h"
-#include "base/tiny_floats.h"
 #include "compress/mx/mx_kernels.h"
+#include "compress/mx/mx_loops.h"
+#include "compress/simd/line_writer.h"
 
 namespace gradwire {
 namespace {
@@ -16,23 +18,6 @@ using Codes = std::array<std::uint8_t, kMxBlock + 8>;
 
 template <typename T>
 using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-
-// Calls call.operator()<Float>() with the type's TinyFloat.
-template <typename Call>
-auto with_float(MxType type, const Call& call) {
-  switch (type) {
-    case MxType::kE4M3: return call.template operator()<Float8E4M3>();
-    case MxType::kE5M2: return call.template operator()<Float8E5M2>();
-    case MxType::kE3M2: return call.template operator()<Float6E3M2>();
-    case MxType::kE2M3: return call.template operator()<Float6E2M3>();
-    default: return call.template operator()<Float4E2M1>();
-  }
-}
-
-template <typename Float>
-constexpr int exponent_of_largest() {
-  return static_cast<int>(std::bit_cast<std::uint32_t>(Float::kLargest) >> 23) - 127;
-}
 
 // floor(log2 |x|) + 127 of the largest magnitude; below the least normal number it counts as that
 // of the next lower binade; 255 and more: not finite or too large.
@@ -48,12 +33,6 @@ int exponent_field(std::span<const T> x) {
   return static_cast<int>(largest >> kMantissa) - kBias + 127;
 }
 
-// 2^exponent for |exponent| <= 127.
-template <typename T>
-T power_of_two(int exponent) {
-  return static_cast<T>(std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52));
-}
-
 template <typename Float, typename T>
 std::byte* encode_block(std::span<const T> x, std::byte* wire) {
   const int field = exponent_field(x);
@@ -63,9 +42,9 @@ std::byte* encode_block(std::span<const T> x, std::byte* wire) {
     std::fill_n(wire + 1, length, std::byte{0});
     return wire + 1 + length;
   }
-  const int scale = std::max(field - exponent_of_largest<Float>(), 0);
+  const int scale = std::max(field - cpu::exponent_of_largest<Float>(), 0);
   *wire = static_cast<std::byte>(scale);
-  const T factor = power_of_two<T>(127 - scale);
+  const T factor = cpu::power_of_two<T>(127 - scale);
   Codes codes;
   const T* from = x.data();
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -83,7 +62,7 @@ template <typename Float, typename T>
 Status decode_block(const std::byte* wire, bool add, std::span<T> dst) {
   const auto scale = std::to_integer<unsigned>(*wire);
   const T factor = scale == kMxNaN ? std::numeric_limits<T>::quiet_NaN()
-                                   : power_of_two<T>(static_cast<int>(scale) - 127);
+                                   : cpu::power_of_two<T>(static_cast<int>(scale) - 127);
   Codes codes;
   if (!read_codes(Float::kBits, wire + 1, dst.size(), codes.data())) {
     return {Code::kCorruptPayload, "bits behind the last code are set (0 wanted)"};
@@ -105,31 +84,106 @@ Status decode_block(const std::byte* wire, bool add, std::span<T> dst) {
   return {Code::kCorruptPayload, format("scale %u takes codes beyond what elements hold", scale)};
 }
 
+constexpr std::size_t kBlocks = 32;  // handled at a time
+constexpr std::size_t kChunk = kBlocks * kMxBlock;
+
+// Whole blocks of fp32, at most kBlocks, by vectors; 0 bytes where there are none.
+std::size_t encode_blocks(const MxKernel& kernel, std::span<const float> x, std::byte* wire) {
+  std::array<std::uint8_t, kBlocks> scales;
+  std::array<std::uint8_t, kChunk + 8> codes;
+  if (!cpu::mx_codes(kernel.type, x, scales.data(), codes.data())) return 0;
+  const std::size_t length = code_bytes(kMxBlock, kernel.bits);
+  std::byte* to = wire;
+  for (std::size_t b = 0; b < x.size() / kMxBlock; ++b) {
+    *to = static_cast<std::byte>(scales[b]);
+    std::uint8_t* const from = codes.data() + b * kMxBlock;
+    if (kernel.bits == 8) {
+      std::copy_n(reinterpret_cast<const std::byte*>(from), kMxBlock, to + 1);
+    } else {
+      write_codes(kernel.bits, from, kMxBlock, to + 1);
+    }
+    to += 1 + length;
+  }
+  return static_cast<std::size_t>(to - wire);
+}
+
+// The reverse. False where it was not done: for want of vectors, or of a sound payload.
+template <typename Float>
+bool decode_blocks(const MxKernel& kernel, const std::byte* wire, bool add, std::span<float> dst) {
+  constexpr int kLargestSafe = 254 - cpu::exponent_of_largest<Float>();
+  std::array<std::uint8_t, kBlocks> scales;
+  std::array<std::uint8_t, kChunk + 8> codes;
+  const std::size_t length = code_bytes(kMxBlock, kernel.bits);
+  for (std::size_t b = 0; b < dst.size() / kMxBlock; ++b) {
+    const std::byte* const from = wire + b * (1 + length);
+    scales[b] = std::to_integer<std::uint8_t>(*from);
+    if (scales[b] > kLargestSafe) return false;  // NaN, or perhaps beyond fp32
+    std::uint8_t* const to = codes.data() + b * kMxBlock;
+    if (kernel.bits == 8) {
+      std::memcpy(to, from + 1, kMxBlock);
+    } else if (!read_codes(kernel.bits, from + 1, kMxBlock, to)) {
+      return false;
+    }
+  }
+  std::uint8_t most = 0;
+  for (std::size_t i = 0; i < dst.size(); ++i) {
+    most = std::max(most, static_cast<std::uint8_t>(codes[i] & Float::kMagnitudeMask));
+  }
+  return most <= Float::kLargestCode &&
+         cpu::mx_values(kernel.type, scales.data(), codes.data(), add, dst);
+}
+
 }  // namespace
 
 template <typename T>
 Status MxKernel::encode(const SliceKey&, std::span<const T> x, ByteSpan wire) const {
-  with_float(type, [&]<typename Float>() {
-    std::byte* to = wire.data();
-    std::size_t begin = 0;
-    for (; begin + kMxBlock <= x.size(); begin += kMxBlock) {
-      to = encode_block<Float>(x.subspan(begin, kMxBlock), to);
+  cpu::LineWriter to(wire.data(), wire.size());
+  for (std::size_t begin = 0; begin < x.size(); begin += kChunk) {
+    const auto chunk = x.subspan(begin, std::min(kChunk, x.size() - begin));
+    std::size_t done = 0;
+    if constexpr (std::is_same_v<T, float>) {
+      done = encode_blocks(*this, chunk.first(chunk.size() / kMxBlock * kMxBlock), to.room());
+      if (done > 0) to.commit(done);
     }
-    if (begin < x.size()) encode_block<Float>(x.subspan(begin), to);
-  });
+    const std::size_t first = done > 0 ? chunk.size() / kMxBlock * kMxBlock : 0;
+    cpu::with_mx_float(type, [&]<typename Float>() {
+      for (std::size_t at = first; at < chunk.size(); at += kMxBlock) {
+        const auto block = chunk.subspan(at, std::min(kMxBlock, chunk.size() - at));
+        std::byte* const room = to.room();
+        to.commit(static_cast<std::size_t>(encode_block<Float>(block, room) - room));
+      }
+    });
+  }
+  to.finish();
   return {};
 }
 
 template <typename T>
 Status MxKernel::decode(const SliceKey&, ConstByteSpan wire, bool add, std::span<T> dst) const {
-  return with_float(type, [&]<typename Float>() -> Status {
-    const std::byte* from = wire.data();
-    for (std::size_t begin = 0; begin < dst.size(); begin += kMxBlock) {
-      const auto block = dst.subspan(begin, std::min(kMxBlock, dst.size() - begin));
-      const Status status = decode_block<Float>(from, add, block);
-      if (!status.ok()) return status.with_context(format("mx: block %zu", begin / kMxBlock));
-      from += 1 + code_bytes(block.size(), Float::kBits);
+  constexpr std::size_t kAhead = 4096;  // bytes: beyond the page where prefetchers stop
+  constexpr std::size_t kRun = std::min(kChunk, cpu::LineWriter::kRoom / sizeof(T));
+  cpu::LineWriter to(reinterpret_cast<std::byte*>(dst.data()), add ? 0 : dst.size_bytes());
+  const std::byte* from = wire.data();
+  return cpu::with_mx_float(type, [&]<typename Float>() -> Status {
+    for (std::size_t begin = 0; begin < dst.size(); begin += kRun) {
+      std::span<T> run = dst.subspan(begin, std::min(kRun, dst.size() - begin));
+      if (!add) run = {reinterpret_cast<T*>(to.room()), run.size()};
+      const std::size_t length = bytes(run.size(), sizeof(T));
+      for (std::size_t i = 0; i < length; i += 64) __builtin_prefetch(from + i + kAhead);
+      bool done = false;
+      if constexpr (std::is_same_v<T, float>) {
+        done = run.size() % kMxBlock == 0 && decode_blocks<Float>(*this, from, add, run);
+      }
+      for (std::size_t at = 0; at < run.size() && !done; at += kMxBlock) {
+        const auto block = run.subspan(at, std::min(kMxBlock, run.size() - at));
+        const Status status = decode_block<Float>(from + bytes(at, sizeof(T)), add, block);
+        if (!status.ok())
+          return status.with_context(format("mx: block %zu", (begin + at) / kMxBlock));
+      }
+      if (!add) to.commit(run.size_bytes());
+      from += length;
     }
+    to.finish();
     return {};
   });
 }

@@ -99,20 +99,21 @@ TEST_P(SimdTargets, AllGiveTheBytesOfPlainLoops) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, SimdTargets,
-                         ::testing::Values("signsgd", "signsgd:bucket=24", "signsgd:bucket=100",
-                                           "signsgd:bucket=tensor", "signsgd:vote=majority",
-                                           "cast:bf16", "cast:fp16", "qsgd:bits=8", "qsgd:bits=4",
-                                           "qsgd:bits=2", "qsgd:levels=5,bucket=100",
-                                           "qsgd:bits=8,norm=l2", "topk:ratio=0.01", "topk:k=7",
-                                           "powersgd:rank=1", "powersgd:rank=4", "powersgd:rank=6",
-                                           "absmax:bits=8", "absmax:bits=4", "absmax:bits=1",
-                                           "absmax:bits=3,rounding=stochastic",
-                                           "absmax:bits=4,spikes=1", "minmax:bits=8",
-                                           "minmax:bits=2", "minmax:bits=8,rounding=stochastic",
-                                           "minmax:bits=4,transform=hadamard,bucket=64", "fp8",
-                                           "global_qsgd", "global_qsgd:norm=l2", "thc",
-                                           "thc:grid=31", "terngrad", "terngrad:shared=false"));
+INSTANTIATE_TEST_SUITE_P(
+    Methods, SimdTargets,
+    ::testing::Values("signsgd", "signsgd:bucket=24", "signsgd:bucket=100", "signsgd:bucket=tensor",
+                      "signsgd:vote=majority", "cast:bf16", "cast:fp16", "qsgd:bits=8",
+                      "qsgd:bits=4", "qsgd:bits=2", "qsgd:levels=5,bucket=100",
+                      "qsgd:bits=8,norm=l2", "topk:ratio=0.01", "topk:k=7", "powersgd:rank=1",
+                      "powersgd:rank=4", "powersgd:rank=6", "absmax:bits=8", "absmax:bits=4",
+                      "absmax:bits=1", "absmax:bits=3,rounding=stochastic",
+                      "absmax:bits=4,spikes=1", "minmax:bits=8", "minmax:bits=2",
+                      "minmax:bits=8,rounding=stochastic",
+                      "minmax:bits=4,transform=hadamard,bucket=64", "fp8",
+                      "absmax:bits=8,bucket=24", "qsgd:bits=8,bucket=24", "fp8:e5m2", "mx",
+                      "mx:e5m2", "mx:e3m2", "mx:e2m1", "natural", "natural:bits=8", "onebit",
+                      "lossless", "onebit:bucket=100", "global_qsgd", "global_qsgd:norm=l2", "thc",
+                      "thc:grid=31", "terngrad", "terngrad:shared=false"));
 
 INSTANTIATE_TEST_SUITE_P(Sparse, SimdTargets,
                          ::testing::Values("topk:k=7,index=gaps", "threshold:tau=2",
