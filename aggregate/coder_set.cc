@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "aggregate/all_on_workers.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "compress/error_feedback/feedback.h"
@@ -46,19 +47,6 @@ Result<CodedParameter> open_coder(const ExchangeContext& context, const Paramete
 
 Status named(const CodedParameter& coded, const Status& status) {
   return status.ok() ? status : status.with_context("parameter '" + coded.parameter->name + "'");
-}
-
-// Calls do(i) for every coder, on all workers. The first coder's error that has one.
-template <typename Do>
-Status for_all(const std::vector<CodedParameter>& coders, Workers* workers, const Do& one) {
-  if (workers == nullptr) {
-    for (std::size_t i = 0; i < coders.size(); ++i) GW_TRY(one(i));
-    return {};
-  }
-  std::vector<Status> statuses(coders.size());
-  workers->run(coders.size(), [&](std::size_t i, int) { statuses[i] = one(i); });
-  for (const Status& status : statuses) GW_TRY(status);
-  return {};
 }
 
 }  // namespace
@@ -105,7 +93,7 @@ Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, B
     end += mine == nullptr ? 0 : mine->bytes;
   }
   lengths.assign(coders.size(), 0);
-  GW_TRY(for_all(coders, workers, [&](std::size_t i) -> Status {
+  GW_TRY(all_on_workers(workers, coders.size(), [&](std::size_t i) -> Status {
     if (round_of(coders[i], round) == nullptr) return {};
     auto wrote = encode_round(coders[i], round, room.subspan(places[i]));
     if (!wrote.has_value()) return wrote.error();
@@ -123,14 +111,14 @@ Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, B
 }
 
 Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers) {
-  return for_all(coders, workers, [&](std::size_t i) {
+  return all_on_workers(workers, coders.size(), [&](std::size_t i) {
     const CodedParameter& coded = coders[i];
     return named(coded, coded.coder->begin(coded.parameter->grad, step, {}));
   });
 }
 
 Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers) {
-  return for_all(coders, workers, [&](std::size_t i) {
+  return all_on_workers(workers, coders.size(), [&](std::size_t i) {
     const CodedParameter& coded = coders[i];
     return named(coded, coded.coder->finish(coded.parameter->grad, {}, {}));
   });

@@ -24,45 +24,22 @@
 #include <string>
 #include <utility>
 
-#include "aggregate/chosen_pairs.h"
+#include "aggregate/all_on_workers.h"
 #include "aggregate/exchange.h"
+#include "aggregate/oktopk_tensor.h"
 #include "aggregate/region_reduce.h"
-#include "aggregate/shared_selection.h"
 #include "base/elements.h"
-#include "base/hash.h"
 #include "base/text.h"
-#include "compress/error_feedback/feedback.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kMostElems = std::int64_t{1} << 32;
-
-template <typename T>
-struct Tensor {
-  const Parameter* parameter = nullptr;
-  std::int64_t begin = 0;  // of its elements among the bucket's
-  std::int64_t end = 0;
-  ChosenPairs<T>* pairs = nullptr;  // inside `coder`
-  std::unique_ptr<Coder> coder;     // with error feedback
-  // Of this step.
-  bool full = false;
-  std::size_t slot = 0;  // among those that are not full
-  SharedSelection selection;
-  std::int64_t room = 0;            // at the edge of the selection, for this rank
-  std::vector<std::uint32_t> kept;  // indices in the tensor, and their sums
-  std::vector<T> sums;              // or of a full one all sums
-
-  Status named(const Status& status) const {
-    return status.with_context("parameter '" + parameter->name + "'");
-  }
-};
-
 template <typename T>
 class OkTopkExchange final : public BucketExchange {
  public:
-  OkTopkExchange(const ExchangeContext& context, std::vector<Tensor<T>> tensors)
+  OkTopkExchange(const ExchangeContext& context, std::vector<OkTopkTensor<T>> tensors)
       : communicator_(context.communicator),
+        workers_(context.workers),
         rank_(static_cast<std::size_t>(communicator_.rank())),
         size_(static_cast<std::size_t>(communicator_.size())),
         tensors_(std::move(tensors)),
@@ -117,7 +94,7 @@ class OkTopkExchange final : public BucketExchange {
 
   std::vector<NamedTensor> state() override {
     std::vector<NamedTensor> all;
-    for (Tensor<T>& tensor : tensors_) {
+    for (OkTopkTensor<T>& tensor : tensors_) {
       const Parameter& parameter = *tensor.parameter;
       for (NamedTensor& entry : tensor.coder->state()) {
         const bool feedback = is_feedback_state(parameter.feedback, entry.name);
@@ -134,12 +111,14 @@ class OkTopkExchange final : public BucketExchange {
   }
 
   Status choose(std::uint64_t step) {
+    GW_TRY(all_on_workers(workers_, tensors_.size(), [&](std::size_t t) {
+      const OkTopkTensor<T>& tensor = tensors_[t];
+      return tensor.named(tensor.coder->begin(tensor.parameter->grad, step, {}));
+    }));
     std::vector<Pair<T>>& chosen = reduce_.chosen();
     chosen.clear();
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      Tensor<T>& tensor = tensors_[t];
-      const Status status = tensor.coder->begin(tensor.parameter->grad, step, {});
-      if (!status.ok()) return tensor.named(status);
+      const OkTopkTensor<T>& tensor = tensors_[t];
       for (const std::uint32_t i : tensor.pairs->index()) {
         chosen.push_back({static_cast<std::uint32_t>(tensor.begin + i), tensor.pairs->own()[i]});
       }
@@ -152,7 +131,7 @@ class OkTopkExchange final : public BucketExchange {
   void judge_tensors() {
     slots_ = 0;
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
-      Tensor<T>& tensor = tensors_[t];
+      OkTopkTensor<T>& tensor = tensors_[t];
       const std::int64_t bytes = (tensor.end - tensor.begin) * static_cast<std::int64_t>(sizeof(T));
       tensor.full = most_[t] * kPairBytes<T> >= bytes;
       tensor.slot = tensor.full ? 0 : slots_++;
@@ -164,7 +143,7 @@ class OkTopkExchange final : public BucketExchange {
   template <typename Visit>
   void each_tensor_of(std::size_t r, Visit visit) {
     const Range region = reduce_.region(r);
-    for (Tensor<T>& tensor : tensors_) {
+    for (OkTopkTensor<T>& tensor : tensors_) {
       const Range part{std::max(region.begin, tensor.begin), std::min(region.end, tensor.end)};
       if (part.size() > 0) visit(tensor, part);
     }
@@ -173,7 +152,7 @@ class OkTopkExchange final : public BucketExchange {
   // ascending order.
   template <typename Visit>
   void each_sum(Visit visit) {
-    each_tensor_of(rank_, [&](Tensor<T>& tensor, const Range& part) {
+    each_tensor_of(rank_, [&](OkTopkTensor<T>& tensor, const Range& part) {
       if (tensor.full) return;
       for (std::int64_t e = part.begin; e < part.end; ++e) {
         if (!reduce_.touched(e)) continue;
@@ -182,17 +161,17 @@ class OkTopkExchange final : public BucketExchange {
     });
   }
 
-  std::span<std::int32_t> bins_of(const Tensor<T>& tensor) {
+  std::span<std::int32_t> bins_of(const OkTopkTensor<T>& tensor) {
     return std::span(bins_).subspan(tensor.slot * SharedSelection::kBins, SharedSelection::kBins);
   }
   void count_magnitudes() {
     bins_.assign(slots_ * SharedSelection::kBins, 0);
-    each_sum([this](const Tensor<T>& tensor, std::int64_t, std::uint32_t key) {
+    each_sum([this](const OkTopkTensor<T>& tensor, std::int64_t, std::uint32_t key) {
       tensor.selection.count(key, bins_of(tensor));
     });
   }
   void advance() {
-    for (Tensor<T>& tensor : tensors_) {
+    for (OkTopkTensor<T>& tensor : tensors_) {
       if (!tensor.full) tensor.selection.advance(bins_of(tensor));
     }
   }
@@ -201,7 +180,7 @@ class OkTopkExchange final : public BucketExchange {
   void count_kept() {
     own_kept_.assign(1 + slots_, 0);
     all_kept_.assign(own_kept_.size() * size_, 0);
-    each_sum([this](const Tensor<T>& tensor, std::int64_t, std::uint32_t key) {
+    each_sum([this](const OkTopkTensor<T>& tensor, std::int64_t, std::uint32_t key) {
       if (tensor.selection.above(key)) ++own_kept_[0];
       if (tensor.selection.at_edge(key)) ++own_kept_[1 + tensor.slot];
     });
@@ -212,7 +191,7 @@ class OkTopkExchange final : public BucketExchange {
     kept_of_.assign(size_, 0);
     const std::size_t row = own_kept_.size();
     for (std::size_t r = 0; r < size_; ++r) kept_of_[r] = all_kept_[r * row];
-    for (Tensor<T>& tensor : tensors_) {
+    for (OkTopkTensor<T>& tensor : tensors_) {
       if (tensor.full) continue;
       std::int64_t room = tensor.selection.room();
       for (std::size_t r = 0; r < size_; ++r) {
@@ -224,7 +203,7 @@ class OkTopkExchange final : public BucketExchange {
       }
     }
     pairs_.clear();
-    each_sum([this](Tensor<T>& tensor, std::int64_t e, std::uint32_t key) {
+    each_sum([this](OkTopkTensor<T>& tensor, std::int64_t e, std::uint32_t key) {
       const bool edge = tensor.selection.at_edge(key) && tensor.room-- > 0;
       if (!edge && !tensor.selection.above(key)) return;
       put_pair<T>(pairs_, {static_cast<std::uint32_t>(e), reduce_.sum(e)});
@@ -261,7 +240,7 @@ class OkTopkExchange final : public BucketExchange {
   // Full tensors' sums of the region, then pairs.
   std::size_t pack_result() {
     send_.clear();
-    each_tensor_of(rank_, [this](const Tensor<T>& tensor, const Range& part) {
+    each_tensor_of(rank_, [this](const OkTopkTensor<T>& tensor, const Range& part) {
       if (!tensor.full) return;
       const auto* begin = reinterpret_cast<const std::byte*>(&reduce_.sum(part.begin));
       send_.insert(send_.end(), begin, begin + bytes_of(part));
@@ -271,7 +250,7 @@ class OkTopkExchange final : public BucketExchange {
     std::size_t total = 0;
     for (std::size_t r = 0; r < size_; ++r) {
       auto bytes = static_cast<std::size_t>(kept_of_[r] * kPairBytes<T>);
-      each_tensor_of(r, [&bytes](const Tensor<T>& tensor, const Range& part) {
+      each_tensor_of(r, [&bytes](const OkTopkTensor<T>& tensor, const Range& part) {
         if (tensor.full) bytes += bytes_of(part);
       });
       receive_bytes_[r] = static_cast<std::int64_t>(bytes);
@@ -282,7 +261,7 @@ class OkTopkExchange final : public BucketExchange {
   }
 
   Status take_result() {
-    for (Tensor<T>& tensor : tensors_) {
+    for (OkTopkTensor<T>& tensor : tensors_) {
       tensor.kept.clear();
       tensor.sums.assign(tensor.full ? static_cast<std::size_t>(tensor.end - tensor.begin) : 0,
                          T{0});
@@ -291,7 +270,7 @@ class OkTopkExchange final : public BucketExchange {
     std::size_t at = 0;      // the tensor that pairs have come to
     std::int64_t least = 0;  // the next one's element may be so low
     for (std::size_t r = 0; r < size_; ++r) {
-      each_tensor_of(r, [&rest](Tensor<T>& tensor, const Range& part) {
+      each_tensor_of(r, [&rest](OkTopkTensor<T>& tensor, const Range& part) {
         if (!tensor.full) return;
         const std::size_t bytes = bytes_of(part);
         std::memcpy(tensor.sums.data() + (part.begin - tensor.begin), rest.data(), bytes);
@@ -318,22 +297,22 @@ class OkTopkExchange final : public BucketExchange {
   }
 
   Status finish() {
-    for (Tensor<T>& tensor : tensors_) {
+    return all_on_workers(workers_, tensors_.size(), [&](std::size_t t) {
+      const OkTopkTensor<T>& tensor = tensors_[t];
       if (tensor.full) {
         tensor.pairs->keep_all(tensor.sums);
       } else {
         tensor.pairs->keep(tensor.kept, tensor.sums);
       }
-      const Status status = tensor.coder->finish(tensor.parameter->grad, {}, {});
-      if (!status.ok()) return tensor.named(status);
-    }
-    return {};
+      return tensor.named(tensor.coder->finish(tensor.parameter->grad, {}, {}));
+    });
   }
 
   Communicator& communicator_;
+  Workers* workers_;
   std::size_t rank_;
   std::size_t size_;
-  std::vector<Tensor<T>> tensors_;
+  std::vector<OkTopkTensor<T>> tensors_;
   std::int64_t elems_;  // of the bucket
   RegionReduce<T> reduce_;
   // Of this step.
@@ -348,39 +327,11 @@ class OkTopkExchange final : public BucketExchange {
 };
 
 template <typename T>
-Result<Tensor<T>> open_tensor(const ExchangeContext& context, const Parameter& parameter,
-                              std::int64_t begin) {
-  const Shape& shape = parameter.grad.shape();
-  const Compressor::Placement where{.dtype = parameter.grad.dtype(),
-                                    .device = parameter.grad.device(),
-                                    .rank = context.communicator.rank(),
-                                    .size = context.communicator.size(),
-                                    .seed = parameter.seed,
-                                    .tensor = hash_name(parameter.name)};
-  Tensor<T> tensor;
-  tensor.parameter = &parameter;
-  tensor.begin = begin;
-  tensor.end = begin + shape.elems();
-  if (tensor.end > kMostElems) {
-    return Status(
-        Code::kUnsupported,
-        format("combine=oktopk: %lld elements in a bucket (at most 2^32, the reach of its "
-               "indices); write combine=gather",
-               static_cast<long long>(tensor.end)));
-  }
-  GW_ASSIGN(auto pairs, ChosenPairs<T>::open(*parameter.compressor, shape, where));
-  tensor.pairs = pairs.get();
-  GW_ASSIGN(tensor.coder,
-            make_feedback(std::move(pairs), shape, where, parameter.feedback, parameter.scale));
-  return tensor;
-}
-
-template <typename T>
 Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
                                              const Members& members) {
-  std::vector<Tensor<T>> tensors;
+  std::vector<OkTopkTensor<T>> tensors;
   for (const Parameter* member : members) {
-    auto tensor = open_tensor<T>(context, *member, tensors.empty() ? 0 : tensors.back().end);
+    auto tensor = open_oktopk_tensor<T>(context, *member, tensors.empty() ? 0 : tensors.back().end);
     if (!tensor.has_value()) return tensor.error().with_context("parameter '" + member->name + "'");
     tensors.push_back(std::move(tensor).value());
   }
