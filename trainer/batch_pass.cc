@@ -4,7 +4,9 @@
 #include <array>
 #include <numeric>
 
+#include "base/elements.h"
 #include "base/text.h"
+#include "device/ops.h"
 #include "trainer/layers/cross_entropy.h"
 
 namespace gradwire {
@@ -44,8 +46,9 @@ Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& b
                               std::span<float> grads, const Ready& ready) {
   const auto rows = static_cast<std::int64_t>(batch.samples.size());
   const std::span<const float> logits = forward(params, data_->train(), batch.samples);
-  const double loss =
-      cross_entropy<float>(logits, labels_, activations_.deltas(model_->last_level(), rows));
+  const std::span<float> by_logits = activations_.deltas(model_->last_level(), rows);
+  const double loss = cross_entropy<float>(logits, labels_, by_logits);
+  if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_logits), batch.loss_scale, {}));
   GW_TRY(model_->backward(params, rows, activations_, grads, ready));
   return loss;
 }

@@ -15,7 +15,8 @@ namespace gradwire {
 
 // What one pass works on.
 struct MicroBatch {
-  std::span<const std::uint32_t> samples;  // of the training set, at most max_rows()
+  std::span<const std::uint32_t> samples;  // of the training set, at most max_rows
+  double loss_scale = 1;                   // of what is differentiated, not of what is returned
 };
 
 // Memory and steps of a micro-batch. All of it is allocated at birth: a pass allocates nothing. Not
@@ -36,7 +37,8 @@ class BatchPass {
   // to the first; its error ends the pass.
   using Ready = Model<float>::Ready;
   // Forward, loss and backward. params and grads have parameter_elems(model().parameters())
-  // elements; grads is overwritten with the derivative of the mean loss, which is returned.
+  // elements; grads is overwritten with the derivative of loss_scale times the mean loss, which is
+  // returned.
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
                      const Ready& ready);
 

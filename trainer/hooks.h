@@ -10,6 +10,8 @@
 
 namespace gradwire {
 
+class Optimizer;
+
 // Turns this rank's gradients into what the optimizer shall use. The defaults do nothing, which is
 // right for a single process. All calls come from the thread that trains, and in the same order on
 // every rank. An error ends the training with that error.
@@ -21,10 +23,15 @@ class GradientHook {
   // by.
   virtual Status before_step(double /*learning_rate*/) { return {}; }
 
+  // With a loss scale, once per step and before everything else of it: whether this rank's
+  // gradients are not finite. True on all ranks if any of them says so: the step is left out then,
+  // without before_step() and all that follows, and whatever the hook keeps is as it was.
+  virtual Result<bool> skip_step(bool overflow) { return overflow; }
+
   // The gradient of parameter `index` (order of registration) is final for this step. Called once
-  // per parameter and step during backward, from the last parameter down to the first. `grad` is
-  // the same memory at every step; it is lent until before_optimizer_step() returns, and the hook
-  // may change it.
+  // per parameter and step, during backward or after it, from the last parameter down to the first.
+  // `grad` is the same memory at every step; it is lent until before_optimizer_step() returns, and
+  // the hook may change it.
   virtual Status on_gradient(int /*index*/, TensorView /*grad*/, const Stream& /*stream*/) {
     return {};
   }
@@ -32,6 +39,11 @@ class GradientHook {
   // Once per step, after all on_gradient() calls: on return every gradient holds what the optimizer
   // shall use (the mean over all ranks).
   virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
+
+  // What makes the step from the gradients, in place of the trainer's own optimizer (which is the
+  // one used if null). Lent for the hook's life, and the same at every call. For methods that
+  // exchange something else than gradients.
+  virtual Optimizer* optimizer() { return nullptr; }
 
   // In place: the mean over all ranks, never compressed, equal on all ranks. For losses and counts.
   virtual Status average(std::span<double> /*values*/) { return {}; }

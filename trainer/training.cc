@@ -5,65 +5,26 @@
 #include <cmath>
 #include <utility>
 
-#include "base/check.h"
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "device/ops.h"
-#include "trainer/sgd.h"
+#include "trainer/clipping.h"
 
 namespace gradwire {
 namespace {
+
+constexpr std::int64_t kPositionSize = 3;
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Status bad(const char* what, long long seen, const char* wanted) {
-  return Status(Code::kInvalidArgument, format("%s %lld; %s wanted", what, seen, wanted));
-}
-
-Status check_batch(const TrainingOptions& options, const DataSet& data) {
-  const std::int64_t workers = static_cast<std::int64_t>(options.ranks) * options.accumulate;
-  if (options.batch < 1 || options.batch % workers != 0) {
-    return Status(Code::kInvalidArgument,
-                  format("batch %lld; a positive multiple of %lld (%d ranks x %d micro-batches) "
-                         "wanted",
-                         static_cast<long long>(options.batch), static_cast<long long>(workers),
-                         options.ranks, options.accumulate));
-  }
-  if (options.batch > data.train().count() && options.steps.value_or(1) > 0) {
-    return Status(Code::kInvalidArgument,
-                  format("batch %lld; at most %lld, the samples of %s, wanted",
-                         static_cast<long long>(options.batch),
-                         static_cast<long long>(data.train().count()), data.name().c_str()));
-  }
-  return {};
-}
-
-Status check_options(const TrainingOptions& options, const DataSet& data) {
-  if (options.ranks < 1) return bad("ranks", options.ranks, "at least 1");
-  if (options.rank < 0 || options.rank >= options.ranks) {
-    return bad("rank", options.rank, format("0 to %d", options.ranks - 1).c_str());
-  }
-  if (options.accumulate < 1) return bad("accumulate", options.accumulate, "at least 1");
-  if (options.steps.value_or(0) < 0) return bad("steps", *options.steps, "at least 0");
-  if (options.epochs < 0) return bad("epochs", options.epochs, "at least 0");
-  if (options.eval_every < 0) return bad("eval-every", options.eval_every, "at least 0");
-  if (!(options.lr >= 0) || !std::isfinite(options.lr)) {
-    return Status(Code::kInvalidArgument, format("lr %g; a finite number >= 0 wanted", options.lr));
-  }
-  if (!(options.momentum >= 0 && options.momentum < 1)) {
-    return Status(Code::kInvalidArgument,
-                  format("momentum %g; 0 <= momentum < 1 wanted", options.momentum));
-  }
-  return check_batch(options, data);
-}
-
-std::span<float> floats(Buffer& buffer) {
-  const ByteSpan bytes = buffer.bytes();
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+// The trainer's own: momentum belongs to the workers where it is theirs.
+OptimizerOptions optimizer_options(const TrainingOptions& options) {
+  OptimizerOptions own = options.optimizer;
+  own.momentum = options.momentum_at == MomentumAt::kServer ? options.momentum : 0;
+  return own;
 }
 
 }  // namespace
@@ -78,114 +39,168 @@ Trainer::Trainer(const Model<float>& model, const DataSet& data, const TrainingO
 
 Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
                                 const TrainingOptions& options) {
-  GW_TRY(check_options(options, data));
+  GW_TRY(check_training_options(options, data));
   Trainer trainer(model, data, options);
   GW_ASSIGN(trainer.pass_,
             BatchPass::create(model, data, options.batch / options.ranks / options.accumulate));
+  GW_ASSIGN(trainer.scaler_, LossScaler::create(options.loss_scale));
   GW_TRY(trainer.allocate());
-  init_parameters<float>(model.parameters(), options.seed, floats(trainer.params_));
+  init_parameters<float>(model.parameters(), options.seed, trainer.master());
   return trainer;
 }
 
 // All memory of a run: the loop allocates nothing.
 Status Trainer::allocate() {
-  const auto bytes =
-      static_cast<std::size_t>(parameter_elems(model_->parameters())) * sizeof(float);
-  const bool at_worker = options_.momentum > 0 && options_.momentum_at == MomentumAt::kWorker;
-  const bool at_server = options_.momentum > 0 && options_.momentum_at == MomentumAt::kServer;
-  GW_ASSIGN(params_, Buffer::allocate(bytes));
-  GW_ASSIGN(grads_, Buffer::allocate(bytes));
-  if (options_.accumulate > 1) {
-    GW_ASSIGN(micro_grads_, Buffer::allocate(bytes));
+  const ParameterTable& table = model_->parameters();
+  const auto elems = static_cast<std::size_t>(parameter_elems(table));
+  GW_ASSIGN(params_, Buffer::allocate(elems * sizeof(float)));
+  GW_ASSIGN(stored_, StoredCopy::create(options_.precision, elems));
+  GW_ASSIGN(fold_, GradientFold::create(table, options_));
+  if (options_.optimizer.name != "hook") {
+    GW_ASSIGN(optimizer_, make_optimizer(optimizer_options(options_), whole_slices(table)));
   }
-  if (at_server) {
-    GW_ASSIGN(server_momentum_, Buffer::allocate(bytes));
-  }
-  for (int micro = 0; at_worker && micro < options_.accumulate; ++micro) {
-    GW_ASSIGN(Buffer own, Buffer::allocate(bytes));
-    momentum_.push_back(std::move(own));
-  }
+  GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
+  GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
   return {};
 }
 
+std::span<float> Trainer::master() {
+  const ByteSpan bytes = params_.bytes();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
 std::vector<NamedTensor> Trainer::parameters() {
-  return named_tensors(model_->parameters(), floats(params_));
+  return named_tensors(model_->parameters(), master());
 }
 
 std::vector<NamedTensor> Trainer::gradients() {
-  return named_tensors(model_->parameters(), floats(grads_));
+  return named_tensors(model_->parameters(), fold_.gradients());
 }
 
 std::uint64_t Trainer::parameter_hash() const { return hash_bytes(params_.bytes()); }
 
-std::span<float> Trainer::part(Buffer& buffer, int index) {
-  const ParameterInfo& info = model_->parameters()[static_cast<std::size_t>(index)];
-  return floats(buffer).subspan(static_cast<std::size_t>(info.offset),
-                                static_cast<std::size_t>(info.shape.elems()));
+std::vector<NamedTensor> Trainer::state() {
+  std::vector<NamedTensor> tensors;
+  if (optimizer_) tensors = optimizer_->state();
+  for (NamedTensor& momentum : fold_.state()) tensors.push_back(std::move(momentum));
+  const TensorView position = saved_position_.tensor(Shape::vector(kPositionSize), DType::kI64);
+  const auto numbers = elements<std::int64_t>(position);
+  numbers[0] = position_.steps;
+  numbers[1] = position_.updates;
+  numbers[2] = optimizer_ ? optimizer_->steps() : 0;
+  tensors.push_back({"trainer.position", position});
+  if (!options_.loss_scale.active()) return tensors;
+  const TensorView scale = saved_scale_.tensor(Shape::vector(LossScaler::kStateSize), DType::kF64);
+  scaler_.save(elements<double>(scale));
+  tensors.push_back({"trainer.loss_scale", scale});
+  return tensors;
 }
 
-// The gradient of parameter `index` from micro-batch `micro` is complete: momentum of that worker,
-// the fold over the rank's micro-batches, and with the last of them the hook.
-Status Trainer::gradient_ready(int index, int micro, GradientHook& hook, double& hook_seconds) {
-  const std::span<float> grad = part(grads_, index);
-  const std::span<float> fresh = micro == 0 ? grad : part(micro_grads_, index);
-  if (!momentum_.empty()) {
-    const std::span<float> own = part(momentum_[static_cast<std::size_t>(micro)], index);
-    add_momentum(own, fresh, static_cast<float>(options_.momentum));
-    std::copy(own.begin(), own.end(), fresh.begin());
+Status Trainer::adopt_state() {
+  const auto numbers = elements<std::int64_t>(
+      ConstTensorView(saved_position_.tensor(Shape::vector(kPositionSize), DType::kI64)));
+  const bool good = 0 <= numbers[2] && numbers[2] <= numbers[1] && numbers[1] <= numbers[0];
+  if (!good) {
+    return Status(Code::kInvalidArgument,
+                  format("training state: %lld steps, %lld updates, %lld of the optimizer; none "
+                         "below 0 and none above the one before it wanted",
+                         static_cast<long long>(numbers[0]), static_cast<long long>(numbers[1]),
+                         static_cast<long long>(numbers[2])));
   }
-  if (micro > 0) {
-    GW_TRY(reduce(ReduceOp::kSum, view_of<float>(fresh), view_of<float>(grad), {}));
+  if (options_.loss_scale.active()) {
+    GW_TRY(scaler_.load(elements<double>(
+        ConstTensorView(saved_scale_.tensor(Shape::vector(LossScaler::kStateSize), DType::kF64)))));
   }
-  if (micro + 1 < options_.accumulate) return {};
-  if (options_.accumulate > 1) {
-    GW_TRY(scale(view_of<float>(grad), 1.0 / options_.accumulate, {}));
-  }
+  position_ = {numbers[0], numbers[1]};
+  if (optimizer_) optimizer_->set_steps(numbers[2]);
+  return {};
+}
+
+// Parameter `index` has its gradient of the step: the hook's now.
+Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
   const auto start = Clock::now();
   const ParameterInfo& info = model_->parameters()[static_cast<std::size_t>(index)];
-  const TensorView view(reinterpret_cast<std::byte*>(grad.data()), info.shape, DType::kF32);
+  const TensorView view(reinterpret_cast<std::byte*>(fold_.gradient(index).data()), info.shape,
+                        DType::kF32);
   const Status given = hook.on_gradient(index, view, {});
   hook_seconds += seconds_since(start);
   return given;
 }
 
-// Forward and backward of one micro-batch; returns its mean loss.
+// Forward and backward of one micro-batch; returns its mean loss. With the last one gradients go to
+// the hook as they become final, unless a whole gradient must be looked at first.
 Result<double> Trainer::micro_step(std::span<const std::uint32_t> samples, int micro,
                                    GradientHook& hook, double& hook_seconds) {
+  const bool last = micro + 1 == options_.accumulate;
+  auto ready = [&](int index) {
+    GW_TRY(fold_.ready(index, micro));
+    return last && !fold_.needs_whole() ? give(index, hook, hook_seconds) : Status();
+  };
   // One reference to capture: std::function then needs no memory of its own.
-  auto ready = [&](int index) { return gradient_ready(index, micro, hook, hook_seconds); };
-  return pass_.run(floats(params_), {samples}, floats(micro == 0 ? grads_ : micro_grads_),
-                   std::ref(ready));
+  GW_ASSIGN(const double loss,
+            pass_.run(computed_, {samples, scaler_.scale()}, fold_.fresh(micro), std::ref(ready)));
+  GW_TRY(fold_.micro_batch_done(micro, scaler_.scale()));
+  return loss;
 }
 
-void Trainer::update(double lr) {
-  const auto rate = static_cast<float>(lr);
-  if (server_momentum_.bytes().empty()) return descend(floats(params_), floats(grads_), rate);
-  descend_with_momentum(floats(params_), floats(server_momentum_), floats(grads_), rate,
-                        static_cast<float>(options_.momentum));
-}
-
-Result<StepReport> Trainer::step(std::int64_t step, GradientHook& hook) {
-  const auto start = Clock::now();
-  StepReport report;
-  report.step = step;
-  report.epoch = step / steps_per_epoch_;
-  report.lr = options_.schedule.at(options_.lr, step, total_steps_);
-  const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
-  const int workers = options_.ranks * options_.accumulate;
-  GW_TRY(hook.before_step(report.lr));
-  double loss = 0;
-  for (int micro = 0; micro < options_.accumulate; ++micro) {
-    const int worker = options_.rank * options_.accumulate + micro;
-    GW_ASSIGN(const double mean, micro_step(micro_batch(order, options_.batch,
-                                                        step % steps_per_epoch_, worker, workers),
-                                            micro, hook, report.hook_seconds));
-    loss += mean;
+// After backward: all ranks learn whether one of them has a gradient that is not finite, before
+// anything that outlives the step has seen it. Returns whether the step is left out.
+Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
+  if (options_.loss_scale.active()) {
+    const auto start = Clock::now();
+    GW_ASSIGN(const bool skip, hook.skip_step(!all_finite(fold_.gradients())));
+    report.hook_seconds += seconds_since(start);
+    scaler_.update(skip);
+    if (skip) return true;
   }
+  GW_TRY(hook.before_step(report.lr));
+  for (auto index = static_cast<int>(model_->parameters().size()); index-- > 0;) {
+    GW_TRY(give(index, hook, report.hook_seconds));
+  }
+  return false;
+}
+
+// The hook's last word, clipping, and the optimizer's step.
+Status Trainer::update(GradientHook& hook, StepReport& report) {
   const auto wait = Clock::now();
   GW_TRY(hook.before_optimizer_step({}));
   report.hook_seconds += seconds_since(wait);
-  update(report.lr);
+  const std::span<float> gradients = fold_.gradients();
+  if (options_.clip > 0) {
+    report.gradient_norm = norm(gradients);
+    clip_to(gradients, *report.gradient_norm, options_.clip);
+  }
+  Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
+  GW_TRY(optimizer.step(master(), gradients, report.lr));
+  ++position_.updates;
+  return {};
+}
+
+Result<StepReport> Trainer::step(GradientHook& hook) {
+  const auto start = Clock::now();
+  StepReport report;
+  report.step = position_.steps;
+  report.epoch = report.step / steps_per_epoch_;
+  report.lr = options_.schedule.at(options_.lr, position_.updates, total_steps_);
+  if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
+  const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
+  const int workers = options_.ranks * options_.accumulate;
+  computed_ = stored_.refresh(master());
+  if (!fold_.needs_whole()) GW_TRY(hook.before_step(report.lr));
+  double loss = 0;
+  for (int micro = 0; micro < options_.accumulate; ++micro) {
+    const int worker = options_.rank * options_.accumulate + micro;
+    GW_ASSIGN(const double mean,
+              micro_step(micro_batch(order, options_.batch, report.step % steps_per_epoch_, worker,
+                                     workers),
+                         micro, hook, report.hook_seconds));
+    loss += mean;
+  }
+  if (fold_.needs_whole()) {
+    GW_ASSIGN(report.skipped, give_whole(hook, report));
+  }
+  if (!report.skipped) GW_TRY(update(hook, report));
+  ++position_.steps;
   report.compute_seconds = seconds_since(start) - report.hook_seconds;
   report.loss = loss / options_.accumulate;
   GW_TRY(hook.average({&report.loss, 1}));
@@ -193,11 +208,15 @@ Result<StepReport> Trainer::step(std::int64_t step, GradientHook& hook) {
 }
 
 Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
+  if (hook.optimizer() == nullptr && optimizer_ == nullptr) {
+    return Status(Code::kInvalidArgument, "optimizer hook, and a hook without one");
+  }
   std::optional<double> accuracy;
-  for (std::int64_t now = 0; now < total_steps_; ++now) {
-    GW_ASSIGN(StepReport report, step(now, hook));
-    const bool last = now + 1 == total_steps_;
-    if (last || (options_.eval_every > 0 && (now + 1) % options_.eval_every == 0)) {
+  while (position_.steps < total_steps_) {
+    GW_ASSIGN(StepReport report, step(hook));
+    const bool last = position_.steps == total_steps_;
+    if (last && hook.optimizer() != nullptr) GW_TRY(hook.optimizer()->settle(master()));
+    if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
       GW_ASSIGN(accuracy, evaluate(hook));
       report.accuracy = accuracy;
     }
@@ -209,9 +228,9 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
 
 Result<double> Trainer::evaluate(GradientHook& hook) {
   const Samples& test = data_->test();
-  const std::int64_t end = test.count() * (options_.rank + 1) / options_.ranks;
   const std::int64_t begin = test.count() * options_.rank / options_.ranks;
-  auto mean = static_cast<double>(pass_.count_correct(floats(params_), begin, end));
+  const std::int64_t end = test.count() * (options_.rank + 1) / options_.ranks;
+  auto mean = static_cast<double>(pass_.count_correct(stored_.refresh(master()), begin, end));
   GW_TRY(hook.average({&mean, 1}));
   // Counts are whole numbers: rounding undoes the mean's rounding.
   const auto total = static_cast<double>(std::llround(mean * options_.ranks));

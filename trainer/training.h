@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,35 +14,15 @@
 #include "trainer/batch_pass.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
+#include "trainer/gradient_fold.h"
 #include "trainer/hooks.h"
-#include "trainer/lr_schedule.h"
+#include "trainer/loss_scale.h"
 #include "trainer/model.h"
+#include "trainer/optimizer.h"
+#include "trainer/precision.h"
+#include "trainer/training_options.h"
 
 namespace gradwire {
-
-// Where momentum is applied. A is what the hook returns, g a worker's gradient, u a worker's own.
-enum class MomentumAt : std::uint8_t {
-  kServer,  // after aggregation: m <- momentum m + A, x <- x - lr m
-  kWorker,  // before it: u <- momentum u + g, the hook is given u; x <- x - lr A
-};
-
-struct TrainingOptions {
-  std::int64_t batch = 128;  // samples per step, over all ranks
-  int rank = 0;
-  int ranks = 1;
-  // Micro-batches per rank and step. They stand for workers: one rank with accumulate N computes,
-  // bit for bit, what N ranks compute whose hook folds in rank order and multiplies once by 1/N.
-  int accumulate = 1;
-  std::optional<std::int64_t> steps;  // 0 is legal; not given: `epochs` epochs
-  std::int64_t epochs = 1;
-  double lr = 0.05;
-  double momentum = 0.9;
-  MomentumAt momentum_at = MomentumAt::kServer;
-  LrSchedule schedule;
-  std::uint64_t seed = 0;  // of the initial parameters and of the data order
-  Shuffle shuffle = Shuffle::kEpoch;
-  std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
-};
 
 struct StepReport {
   std::int64_t step = 0;           // from 0
@@ -49,8 +30,12 @@ struct StepReport {
   double lr = 0;                   // used at this step
   double loss = 0;                 // mean over the global batch, before the update
   std::optional<double> accuracy;  // on the whole test set, after the update, 0..1
-  double compute_seconds = 0;      // this rank's: batch, forward, backward, optimizer
-  double hook_seconds = 0;         // spent inside on_gradient() and before_optimizer_step()
+  // Of the gradient that the optimizer was given, before it was clipped; where it is to be.
+  std::optional<double> gradient_norm;
+  std::optional<double> loss_scale;  // where there is one: that of this step
+  bool skipped = false;              // a gradient was not finite on some rank: no update was made
+  double compute_seconds = 0;        // this rank's: batch, forward, backward, optimizer
+  double hook_seconds = 0;           // spent inside the hook's calls
 };
 
 class Trainer {
@@ -61,7 +46,8 @@ class Trainer {
                                 const TrainingOptions& options);
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
-  // moved). Gradients are contiguous over all parameters in that order.
+  // moved). Gradients are contiguous over all parameters in that order. In other precisions than
+  // fp32 too these are the fp32 ones: the optimizer's parameters, and sums of stored gradients.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
   // Of all parameters' bytes in order of registration.
@@ -69,11 +55,20 @@ class Trainer {
 
   std::int64_t steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  std::int64_t steps_done() const { return position_.steps; }
+
+  // All that a run goes on from beside its parameters: the own optimizer's state, the workers'
+  // momenta, "trainer.position" (steps over the data, updates, the optimizer's steps) and, with a
+  // loss scale, "trainer.loss_scale". Numbers are those of the call; tensors are the trainer's own.
+  // To restore: write to what this returned, then adopt_state(). Between steps only.
+  std::vector<NamedTensor> state();
+  // kInvalidArgument for numbers that no run can have come to.
+  Status adopt_state();
 
   // Called after every step, on every rank; an error ends the run with that error.
   using OnStep = std::function<Status(const StepReport& report)>;
-  // Trains for steps() steps and returns the final accuracy on the test set, 0..1. A loss that is
-  // no longer finite does not stop it. May be called once.
+  // Trains from steps_done() to steps() and returns the final accuracy on the test set, 0..1. A
+  // loss that is no longer finite does not stop it. May be called once.
   Result<double> run(GradientHook& hook, const OnStep& on_step);
 
   // Share of the test set that is classified right, 0..1. Every rank counts its part of the set and
@@ -84,25 +79,36 @@ class Trainer {
   Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options);
 
   Status allocate();
-  Result<StepReport> step(std::int64_t step, GradientHook& hook);
+  Result<StepReport> step(GradientHook& hook);
   Result<double> micro_step(std::span<const std::uint32_t> samples, int micro, GradientHook& hook,
                             double& hook_seconds);
-  Status gradient_ready(int index, int micro, GradientHook& hook, double& hook_seconds);
-  void update(double lr);
-  std::span<float> part(Buffer& buffer, int index);
+  Status give(int index, GradientHook& hook, double& hook_seconds);
+  Result<bool> give_whole(GradientHook& hook, StepReport& report);
+  Status update(GradientHook& hook, StepReport& report);
+  std::span<float> master();
+
+  // What of a run is a number.
+  struct Position {
+    std::int64_t steps = 0;    // over the data
+    std::int64_t updates = 0;  // those that were not skipped: what the schedule counts
+  };
 
   const Model<float>* model_;
   const DataSet* data_;
   TrainingOptions options_;
   std::int64_t steps_per_epoch_;
   std::int64_t total_steps_;
+  Position position_;
   DataOrder order_;
   Buffer params_;
-  Buffer grads_;
-  Buffer micro_grads_;            // of micro-batches after the first
-  Buffer server_momentum_;        // m
-  std::vector<Buffer> momentum_;  // u, one per micro-batch
+  StoredCopy stored_;
+  std::span<const float> computed_;  // this step's parameters as they are stored
+  GradientFold fold_;
+  LossScaler scaler_;
+  std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
   BatchPass pass_;
+  Buffer saved_position_;
+  Buffer saved_scale_;
 };
 
 }  // namespace gradwire

@@ -58,12 +58,18 @@ Status DataParallelHook::before_step(double learning_rate) {
   return aggregator_->set_learning_rate(learning_rate);
 }
 
+Result<bool> DataParallelHook::skip_step(bool overflow) { return aggregator_->skip_step(overflow); }
+
 Status DataParallelHook::on_gradient(int index, TensorView, const Stream& stream) {
   return aggregator_->ready(index, stream);
 }
 
 Status DataParallelHook::before_optimizer_step(const Stream& stream) {
   GW_TRY(aggregator_->finish(stream));
+  return count_step();
+}
+
+Status DataParallelHook::count_step() {
   // The parameters are still those that the steps before this one left.
   const std::int64_t done = step_++;
   if (check_every_ == 0 || done == 0 || done % check_every_ != 0) return {};

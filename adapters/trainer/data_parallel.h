@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/replica_hook.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
-#include "trainer/hooks.h"
 
 namespace gradwire {
 
@@ -20,14 +20,8 @@ struct DataParallelOptions {
   std::int64_t check_every = 100;  // steps between comparisons of the replicas; 0: never
 };
 
-// How replicas become equal before the first step.
-enum class ReplicaStart : std::uint8_t {
-  kBroadcast,  // rank 0's parameters replace everybody's
-  kCompare,    // all ranks made them alike; kRankMismatch names the first tensor that differs
-};
-
 // Calls come from the thread that trains, as the trainer's hooks are called.
-class DataParallelHook final : public GradientHook {
+class DataParallelHook final : public ReplicaHook {
  public:
   // Collective. `parameters` and `gradients` are views of the model, in order of registration,
   // equally many and equally named; both are lent for the hook's life, as is `communicator`, which
@@ -38,11 +32,12 @@ class DataParallelHook final : public GradientHook {
                                                           std::vector<NamedTensor> parameters,
                                                           std::span<const NamedTensor> gradients);
 
-  // Collective, once, before the first step.
-  Status start(ReplicaStart how);
+  Status start(ReplicaStart how) override;
 
   // Residuals of specs with ef_rescale_lr=true follow the rate.
   Status before_step(double learning_rate) override;
+  // Residuals and all that coders keep stay as they were.
+  Result<bool> skip_step(bool overflow) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
   // The means are there. Every check_every-th step compares the parameters over ranks first: a
   // replica that drifted ends the job, naming the tensor.
@@ -50,8 +45,12 @@ class DataParallelHook final : public GradientHook {
   // A left fold in rank order, in double, then one multiplication by 1/size.
   Status average(std::span<double> values) override;
 
-  // Collective: compares all parameters now.
-  Status check_replicas(const std::string& when);
+  // Counts a step, and compares the replicas where it is one of every check_every.
+  // before_optimizer_step() does so itself.
+  Status count_step();
+  Status check_replicas(const std::string& when) override;
+  AggregateStats stats() const override { return aggregator_->stats(); }
+  std::vector<std::string> warnings() const override { return aggregator_->warnings(); }
 
   Aggregator& aggregator() { return *aggregator_; }
 

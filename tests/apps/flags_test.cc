@@ -39,8 +39,7 @@ TEST(Flags, ValuesArrive) {
   EXPECT_EQ(o.bucket_bytes, 65536);
   EXPECT_EQ(o.threads, 3);
   EXPECT_TRUE(o.allow_unsafe);
-  EXPECT_EQ(o.lr_schedule.fraction, 0.5);
-  EXPECT_EQ(o.lr_schedule.factor, 0.25);
+  EXPECT_EQ(o.lr_schedule.text(), "step:0.5:0.25");
   EXPECT_EQ(o.compressor, "*.bias=none;*=cast:bf16");
 }
 

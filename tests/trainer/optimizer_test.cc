@@ -32,10 +32,63 @@ TEST(LrSchedule, ConstantAndStep) {
   EXPECT_EQ(LrSchedule{}.text(), "constant");
 }
 
+TEST(LrSchedule, WarmupRisesByEqualParts) {
+  const LrSchedule warm = LrSchedule::parse("warmup:4").value();
+  EXPECT_EQ(warm.at(2, 0, 100), 0.5);
+  EXPECT_EQ(warm.at(2, 2, 100), 1.5);
+  EXPECT_EQ(warm.at(2, 3, 100), 2);
+  EXPECT_EQ(warm.at(2, 99, 100), 2);
+}
+
+TEST(LrSchedule, CosineFallsFromTheWarmupsEndToItsFraction) {
+  const LrSchedule wave = LrSchedule::parse("cosine:0.2").value();
+  EXPECT_EQ(wave.at(1, 0, 90), 1);
+  EXPECT_NEAR(wave.at(1, 30, 90), 0.2 + 0.8 * 0.75, 1e-15);  // cos 60 degrees
+  EXPECT_NEAR(wave.at(1, 45, 90), 0.6, 1e-15);
+  EXPECT_NEAR(wave.at(1, 60, 90), 0.2 + 0.8 * 0.25, 1e-15);
+  EXPECT_EQ(wave.at(1, 90, 90), 0.2);
+  EXPECT_EQ(wave.at(1, 500, 90), 0.2);
+  const LrSchedule both = LrSchedule::parse("warmup:10,cosine:0.1").value();
+  EXPECT_EQ(both.at(1, 4, 110), 0.5);
+  EXPECT_EQ(both.at(1, 9, 110), 1);
+  EXPECT_EQ(both.at(1, 10, 110), 1);
+  EXPECT_NEAR(both.at(1, 60, 110), 0.55, 1e-15);
+}
+
+TEST(LrSchedule, FactorsMultiplyAndTextsParseToThemselves) {
+  const LrSchedule all = LrSchedule::parse("warmup:2,step:0.5:0.5,step:0.75:0.25").value();
+  EXPECT_EQ(all.at(8, 0, 8), 4);
+  EXPECT_EQ(all.at(8, 3, 8), 8);
+  EXPECT_EQ(all.at(8, 4, 8), 4);
+  EXPECT_EQ(all.at(8, 6, 8), 1);
+  for (const char* text : {"constant", "step:0.6:0.1", "warmup:2,step:0.5:0.5,step:0.75:0.25",
+                           "warmup:100,cosine:0.1"}) {
+    EXPECT_EQ(LrSchedule::parse(text).value().text(), text);
+  }
+  EXPECT_EQ(LrSchedule::parse("cosine:0,warmup:3").value().text(), "warmup:3,cosine:0");
+}
+
 TEST(LrSchedule, RefusesAnythingElse) {
-  for (const char* text :
-       {"", "step", "step:", "step:0.6", "step:0.6:", "step:1.1:0.1", "step:-0.1:0.1",
-        "step:0.6:-1", "step:0.6:0.1:2", "cosine", "step:a:b"}) {
+  for (const char* text : {"",
+                           "step",
+                           "step:",
+                           "step:0.6",
+                           "step:0.6:",
+                           "step:1.1:0.1",
+                           "step:-0.1:0.1",
+                           "step:0.6:-1",
+                           "step:0.6:0.1:2",
+                           "cosine",
+                           "step:a:b",
+                           "warmup:0",
+                           "warmup:1.5",
+                           "warmup",
+                           "warmup:3,warmup:4",
+                           "cosine:1.5",
+                           "cosine:0.1,cosine:0.1",
+                           "constant,warmup:3",
+                           "warmup:3,",
+                           ",warmup:3"}) {
     const auto parsed = LrSchedule::parse(text);
     ASSERT_FALSE(parsed.has_value()) << text;
     EXPECT_EQ(parsed.error().code(), Code::kInvalidArgument);

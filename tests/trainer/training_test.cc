@@ -204,7 +204,7 @@ TEST(Training, ServerMomentumByHand) {
   options.steps = 3;
   options.lr = 0.125;
   options.momentum = 0.5;
-  options.schedule = {2.0 / 3, 0.5};
+  options.schedule.changes = {{2.0 / 3, 0.5}};
   Exchange hook([](auto& grads) {
     for (auto grad : grads) std::fill(grad.begin(), grad.end(), 1.0f);
   });
@@ -249,13 +249,83 @@ TEST(Training, WorkerMomentumIsHandedToTheHookAndNotAppliedAgain) {
   }
 }
 
+// A gradient of length 6 * sqrt(elements), whatever the data: cut to length 3 it moves every
+// parameter by the same small step; left alone when it is shorter than the limit.
+TEST(Training, ClipsWhatTheHookLeaves) {
+  TrainingOptions options;
+  options.batch = 10;
+  options.steps = 1;
+  options.lr = 1;
+  options.momentum = 0;
+  options.clip = 3;
+  GradientHook none;
+  options.steps = 0;
+  const Outcome start = train(mlp(), options, none);
+  options.steps = 1;
+  const auto moved = [&](float value) {
+    Exchange hook([value](auto& grads) {
+      for (auto grad : grads) std::fill(grad.begin(), grad.end(), value);
+    });
+    return start.params[7] - train(mlp(), options, hook).params[7];
+  };
+  const double each = std::sqrt(static_cast<double>(start.params.size()));
+  EXPECT_NEAR(moved(6), 3 / each, 1e-6);
+  EXPECT_NEAR(moved(-6), -3 / each, 1e-6);
+  EXPECT_NEAR(moved(static_cast<float>(2 / each)), 2 / each, 1e-6);
+}
+
+TEST(Training, ClipsEveryWorkersGradientBeforeTheHookSeesIt) {
+  TrainingOptions options;
+  options.batch = 48;
+  options.steps = 3;
+  options.lr = 0;
+  options.momentum = 0;
+  const auto lengths = [&](double clip_worker) {
+    options.clip_worker = clip_worker;
+    std::vector<double> seen;
+    Exchange watch([&](auto& grads) {
+      double sum = 0;
+      for (const auto grad : grads) {
+        for (const float g : grad) sum += static_cast<double>(g) * g;
+      }
+      seen.push_back(std::sqrt(sum));
+    });
+    train(mlp(), options, watch);
+    return seen;
+  };
+  const std::vector<double> free = lengths(0);
+  // Of the three the limit is below two, so both cases are here.
+  constexpr double kLimit = 0.17;
+  const std::vector<double> clipped = lengths(kLimit);
+  ASSERT_EQ(clipped.size(), 3u);
+  EXPECT_EQ(std::count_if(free.begin(), free.end(), [](double l) { return l > kLimit; }), 2);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(clipped[i], std::min(free[i], kLimit), 1e-6);
+  EXPECT_EQ(lengths(1000), free);
+}
+
+TEST(Training, ClippedRanksEqualClippedMicroBatchesBitForBit) {
+  TrainingOptions options;
+  options.batch = 48;
+  options.steps = 10;
+  options.seed = 3;
+  options.clip = 0.4;
+  options.clip_worker = 0.5;
+  options.optimizer.name = "adamw";
+  options.optimizer.weight_decay = 0.1;
+  options.lr = 0.01;
+  expect_ranks_equal_micro_batches(mlp(), options, 3);
+  options.optimizer.name = "sgd";
+  options.momentum_at = MomentumAt::kWorker;
+  expect_ranks_equal_micro_batches(mlp(), options, 3);
+}
+
 TEST(Training, ReportsAndDropsTheIncompleteBatch) {
   TrainingOptions options;
   options.batch = 400;  // 3 steps an epoch, 237 samples dropped
   options.epochs = 2;
   options.eval_every = 4;
   options.lr = 0.1;
-  options.schedule = {0.5, 0.1};
+  options.schedule.changes = {{0.5, 0.1}};
   auto trainer = Trainer::create(mlp(), digits(), options);
   ASSERT_TRUE(trainer.has_value());
   EXPECT_EQ(trainer.value().steps_per_epoch(), 3);
@@ -309,7 +379,7 @@ TEST(Training, LearnsTheDigits) {
   options.steps = 400;
   options.lr = 0.1;
   options.seed = 1;
-  options.schedule = {0.6, 0.1};
+  options.schedule.changes = {{0.6, 0.1}};
   const auto model = make_model<float>({"mlp", {128, 64}}, digits().shape(), 10);
   GradientHook hook;
   EXPECT_GT(train(model.value(), options, hook).accuracy, 0.89);
@@ -351,6 +421,21 @@ TEST(Training, RefusesBadOptions) {
   EXPECT_THAT(message([](O& o) { o.eval_every = -2; }), HasSubstr("eval-every -2"));
   EXPECT_THAT(message([](O& o) { o.lr = std::nan(""); }), HasSubstr("lr nan"));
   EXPECT_THAT(message([](O& o) { o.momentum = 1; }), HasSubstr("momentum 1"));
+  EXPECT_THAT(message([](O& o) { o.clip = -1; }), HasSubstr("clip -1"));
+  EXPECT_THAT(message([](O& o) { o.clip_worker = std::nan(""); }), HasSubstr("clip-worker nan"));
+  EXPECT_THAT(message([](O& o) { o.optimizer.name = "adam"; }), HasSubstr("'adam'"));
+  EXPECT_THAT(message([](O& o) { o.optimizer.name = "hook", o.clip = 1; }),
+              HasSubstr("clip 1 with"));
+  EXPECT_THAT(message([](O& o) {
+                o.optimizer.name = "nesterov";
+                o.momentum_at = MomentumAt::kWorker;
+              }),
+              HasSubstr("nesterov with momentum at the worker"));
+  EXPECT_THAT(message([](O& o) {
+                o.loss_scale.initial = 8;
+                o.momentum_at = MomentumAt::kWorker;
+              }),
+              HasSubstr("a loss scale with momentum at the worker"));
   const auto wrong = make_model<float>({"mlp", {}}, {1, 4, 4}, 10);
   const auto made = Trainer::create(wrong.value(), digits(), {});
   ASSERT_FALSE(made.has_value());

@@ -1,0 +1,33 @@
+// A hook under which every rank holds the whole model: what a program asks of it beside training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/aggregator.h"
+#include "gradwire/status.h"
+#include "trainer/hooks.h"
+
+namespace gradwire {
+
+// How replicas become equal before the first step.
+enum class ReplicaStart : std::uint8_t {
+  kBroadcast,  // rank 0's parameters replace everybody's
+  kCompare,    // all ranks made them alike; kRankMismatch names the first tensor that differs
+};
+
+class ReplicaHook : public GradientHook {
+ public:
+  // Collective, once, before the first step.
+  virtual Status start(ReplicaStart how) = 0;
+  // Collective: compares all parameters now.
+  virtual Status check_replicas(const std::string& when) = 0;
+  // Whether they are meant to be equal now: between their exchanges some methods let them differ.
+  virtual bool replicas_equal() const { return true; }
+  // Of all exchanges that stood for the gradients', on this rank, since construction.
+  virtual AggregateStats stats() const = 0;
+  virtual std::vector<std::string> warnings() const = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,339 @@
+// Storage in 16 bits, the loss scale, and what a step leaves out when gradients overflow.
+#include "trainer/precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/elements.h"
+#include "trainer/data/catalog.h"
+#include "trainer/loss_scale.h"
+#include "trainer/models.h"
+#include "trainer/training.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<float> through(Precision precision, std::vector<float> values) {
+  std::vector<std::uint16_t> stored(values.size());
+  store(precision, values, stored);
+  load(precision, stored, values);
+  return values;
+}
+
+TEST(Precision, KeepsWhatTheTypeHolds) {
+  const float inf = std::numeric_limits<float>::infinity();
+  // bf16: 8 bits of significand; 1 + 2^-8 is a tie to even, 1 + 3 * 2^-8 goes up.
+  EXPECT_THAT(through(Precision::kBF16, {1.00390625F, 1.01171875F, 70000, 1e-40F, -0.0F}),
+              ElementsAre(1, 1.015625F, 70144, through(Precision::kBF16, {1e-40F})[0], -0.0F));
+  // fp16: 11 bits; 65504 is the largest, 2^-24 the smallest.
+  EXPECT_THAT(through(Precision::kF16, {1.00048828125F, 65519, 65520, 0x1p-24F, 0x1p-26F}),
+              ElementsAre(1, 65504, inf, 0x1p-24F, 0));
+  EXPECT_EQ(parse_precision("bf16").value(), Precision::kBF16);
+  EXPECT_THAT(std::string(parse_precision("half").error().message()),
+              HasSubstr("'half'; fp32, bf16 or fp16 wanted"));
+}
+
+TEST(LossScaler, GrowsAfterCleanStepsAndBacksOffWhenItsPatienceEnds) {
+  LossScaleOptions options = LossScaleOptions::parse("dynamic").value();
+  EXPECT_EQ(options.initial, 65536);
+  options.growth_every = 3;
+  LossScaler scaler = LossScaler::create(options).value();
+  const auto after = [&](const std::string& steps) {
+    for (const char step : steps) scaler.update(step == 'x');
+    return scaler.scale();
+  };
+  EXPECT_EQ(after("x"), 65536);  // the first of two
+  EXPECT_EQ(after("x"), 32768);
+  EXPECT_EQ(after("x"), 16384);  // no patience left before it grows
+  EXPECT_EQ(after(".."), 16384);
+  EXPECT_EQ(after("."), 32768);
+  EXPECT_EQ(after("x"), 32768);    // patience was given anew
+  EXPECT_EQ(after("..x"), 16384);  // the count of clean steps began anew
+  EXPECT_EQ(after("xxxxxxxxxxxxxxxxxxxx"), 1);
+}
+
+TEST(LossScaler, GoesOnFromItsState) {
+  LossScaleOptions options = LossScaleOptions::parse("dynamic").value();
+  options.growth_every = 3;
+  LossScaler one = LossScaler::create(options).value();
+  for (const bool overflow : {true, false, false}) one.update(overflow);
+  std::vector<double> state(LossScaler::kStateSize);
+  one.save(state);
+  EXPECT_THAT(state, ElementsAre(65536, 2, 1));
+  LossScaler two = LossScaler::create(options).value();
+  ASSERT_TRUE(two.load(state).ok());
+  for (const bool overflow : {false, true, true, true}) {
+    one.update(overflow);
+    two.update(overflow);
+    EXPECT_EQ(one.scale(), two.scale());
+  }
+  for (const std::vector<double>& bad :
+       {std::vector<double>{0, 0, 0}, {1, 3, 0}, {1, 0.5, 0}, {1, 0, 3}, {std::nan(""), 0, 0}}) {
+    EXPECT_EQ(two.load(bad).code(), Code::kInvalidArgument);
+  }
+}
+
+TEST(LossScaler, FixedOnesStayAndBadOptionsAreRefused) {
+  LossScaler fixed = LossScaler::create(LossScaleOptions::parse("128").value()).value();
+  for (int i = 0; i < 5000; ++i) fixed.update(i % 2 == 0);
+  EXPECT_EQ(fixed.scale(), 128);
+  for (const char* text : {"", "0", "-1", "Dynamic", "inf"}) {
+    EXPECT_FALSE(LossScaleOptions::parse(text).has_value()) << text;
+  }
+  LossScaleOptions options;
+  options.backoff = 1;
+  EXPECT_THAT(std::string(LossScaler::create(options).error().message()), HasSubstr("backoff 1"));
+}
+
+const DataSet& digits() {
+  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
+  return kSet;
+}
+const Model<float>& mlp() {
+  static const auto kModel =
+      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
+  return kModel;
+}
+
+std::vector<float> flat(const std::vector<NamedTensor>& tensors) {
+  std::vector<float> all;
+  for (const NamedTensor& named : tensors) {
+    const auto values = elements<float>(ConstTensorView(named.tensor));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TrainingOptions options() {
+  TrainingOptions o;
+  o.batch = 48;
+  o.steps = 30;
+  o.seed = 3;
+  return o;
+}
+
+// Spoils the gradients of some steps as an overflow would, and writes down what it is told.
+class Spoiler : public GradientHook {
+ public:
+  explicit Spoiler(std::function<bool(int step)> overflows) : overflows_(std::move(overflows)) {}
+  Result<bool> skip_step(bool overflow) override {
+    told_.push_back(overflow);
+    return overflow || overflows_(static_cast<int>(told_.size()) - 1);
+  }
+  Status before_step(double lr) override {
+    rates_.push_back(lr);
+    return {};
+  }
+  const std::vector<bool>& told() const { return told_; }
+  const std::vector<double>& rates() const { return rates_; }
+
+ private:
+  std::function<bool(int)> overflows_;
+  std::vector<bool> told_;
+  std::vector<double> rates_;
+};
+
+std::vector<float> train(const TrainingOptions& o, GradientHook& hook,
+                         std::vector<StepReport>* reports = nullptr) {
+  auto trainer = Trainer::create(mlp(), digits(), o);
+  EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
+  const auto ran = trainer.value().run(hook, [&](const StepReport& report) {
+    if (reports != nullptr) reports->push_back(report);
+    return Status();
+  });
+  EXPECT_TRUE(ran.has_value()) << ran.error().message();
+  return flat(trainer.value().parameters());
+}
+
+TEST(MixedPrecision, APowerOfTwoScaleChangesNoBitInFp32) {
+  GradientHook plain;
+  TrainingOptions o = options();
+  const std::vector<float> wanted = train(o, plain);
+  o.loss_scale = LossScaleOptions::parse("1024").value();
+  EXPECT_EQ(train(o, plain), wanted);
+  o.accumulate = 3;
+  const std::vector<float> scaled = train(o, plain);
+  o.loss_scale = {};
+  EXPECT_EQ(train(o, plain), scaled);
+}
+
+TEST(MixedPrecision, StoredParametersAreWhatLayersSeeAndTheMasterKeepsMore) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    GradientHook plain;
+    TrainingOptions o = options();
+    o.precision = precision;
+    o.steps = 1;
+    o.lr = 0;
+    std::vector<StepReport> reports;
+    const std::vector<float> master = train(o, plain, &reports);
+    EXPECT_NE(through(precision, master), master);
+    // The loss of a model whose fp32 parameters are the stored ones is the same to the last bit.
+    o.precision = Precision::kF32;
+    auto trainer = Trainer::create(mlp(), digits(), o);
+    for (const NamedTensor& named : trainer.value().parameters()) {
+      const auto values = elements<float>(named.tensor);
+      const auto kept = through(precision, {values.begin(), values.end()});
+      std::copy(kept.begin(), kept.end(), values.begin());
+    }
+    double loss = 0;
+    ASSERT_TRUE(trainer.value()
+                    .run(plain,
+                         [&](const StepReport& report) {
+                           loss = report.loss;
+                           return Status();
+                         })
+                    .has_value());
+    EXPECT_EQ(loss, reports[0].loss);
+  }
+}
+
+TEST(MixedPrecision, GradientsAreStoredInTheTypeAndAddedInFp32) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    TrainingOptions o = options();
+    o.precision = precision;
+    o.steps = 1;
+    GradientHook plain;
+    auto one = Trainer::create(mlp(), digits(), o);
+    ASSERT_TRUE(one.value().run(plain, nullptr).has_value());
+    const std::vector<float> g = flat(one.value().gradients());
+    EXPECT_EQ(through(precision, g), g);  // of one micro-batch: what was stored
+    o.accumulate = 4;
+    auto four = Trainer::create(mlp(), digits(), o);
+    ASSERT_TRUE(four.value().run(plain, nullptr).has_value());
+    const std::vector<float> sum = flat(four.value().gradients());
+    EXPECT_NE(through(precision, sum), sum);  // a mean of four has more bits
+  }
+}
+
+TEST(MixedPrecision, LearnsAsFp32Does) {
+  TrainingOptions o = options();
+  o.steps = 150;
+  const auto last = [&](Precision precision, const char* scale) {
+    o.precision = precision;
+    o.loss_scale = LossScaleOptions::parse(scale).value();
+    GradientHook plain;
+    std::vector<StepReport> reports;
+    train(o, plain, &reports);
+    return reports.back().loss;
+  };
+  const double wanted = last(Precision::kF32, "none");
+  EXPECT_NEAR(last(Precision::kBF16, "none"), wanted, 0.1 * wanted + 0.02);
+  EXPECT_NEAR(last(Precision::kF16, "dynamic"), wanted, 0.1 * wanted + 0.02);
+}
+
+// The contract of a step left out: data goes on, the rate's schedule, the optimizer and all that
+// the hook keeps do not.
+TEST(MixedPrecision, AnOverflowOnAnyRankLeavesTheStepOut) {
+  TrainingOptions o = options();
+  o.steps = 6;
+  o.optimizer.name = "adamw";
+  o.schedule = LrSchedule::parse("warmup:4").value();
+  o.loss_scale = LossScaleOptions::parse("dynamic").value();
+  o.loss_scale.patience = 1;
+  Spoiler hook([](int step) { return step == 1 || step == 3; });  // as if another rank said so
+  std::vector<StepReport> reports;
+  train(o, hook, &reports);
+  std::vector<bool> skipped;
+  std::vector<double> scales;
+  for (const StepReport& report : reports) {
+    skipped.push_back(report.skipped);
+    scales.push_back(*report.loss_scale);
+  }
+  EXPECT_THAT(skipped, ElementsAre(false, true, false, true, false, false));
+  EXPECT_THAT(scales, ElementsAre(65536, 65536, 32768, 32768, 16384, 16384));
+  EXPECT_THAT(hook.told(), ElementsAre(false, false, false, false, false, false));
+  // before_step() of the updates alone, and the rate waits for them.
+  EXPECT_THAT(hook.rates(), ElementsAre(0.05 * 0.25, 0.05 * 0.5, 0.05 * 0.75, 0.05));
+  EXPECT_EQ(reports[1].lr, reports[2].lr);
+}
+
+TEST(MixedPrecision, TheParametersAndMomentaOfASkippedStepAreThoseBeforeIt) {
+  TrainingOptions o = options();
+  o.steps = 3;
+  o.loss_scale = LossScaleOptions::parse("8").value();
+  auto trainer = Trainer::create(mlp(), digits(), o);
+  Spoiler hook([](int step) { return step == 1; });
+  std::vector<std::vector<float>> params;
+  std::vector<std::vector<float>> momenta;
+  ASSERT_TRUE(trainer.value()
+                  .run(hook,
+                       [&](const StepReport&) {
+                         params.push_back(flat(trainer.value().parameters()));
+                         momenta.push_back({});
+                         for (const NamedTensor& named : trainer.value().state()) {
+                           if (named.tensor.dtype() != DType::kF32) continue;
+                           const auto m = elements<float>(ConstTensorView(named.tensor));
+                           momenta.back().insert(momenta.back().end(), m.begin(), m.end());
+                         }
+                         return Status();
+                       })
+                  .has_value());
+  EXPECT_EQ(params[1], params[0]);
+  EXPECT_EQ(momenta[1], momenta[0]);
+  EXPECT_NE(params[2], params[1]);
+}
+
+TEST(MixedPrecision, AScaleTooLargeForFp16ComesDownUntilStepsAreMade) {
+  TrainingOptions o = options();
+  o.steps = 60;
+  o.precision = Precision::kF16;
+  o.loss_scale = LossScaleOptions::parse("dynamic").value();
+  o.loss_scale.initial = 0x1p40;
+  Spoiler hook([](int) { return false; });
+  std::vector<StepReport> reports;
+  train(o, hook, &reports);
+  EXPECT_TRUE(reports[0].skipped);
+  EXPECT_TRUE(hook.told()[0]);
+  EXPECT_FALSE(reports.back().skipped);
+  EXPECT_LT(*reports.back().loss_scale, 0x1p30);
+  EXPECT_LT(reports.back().loss, reports[0].loss);
+}
+
+TEST(MixedPrecision, GoesOnFromItsStateBitForBit) {
+  TrainingOptions o = options();
+  o.steps = 12;
+  o.optimizer.name = "adamw";
+  o.precision = Precision::kF16;
+  o.loss_scale = LossScaleOptions::parse("dynamic").value();
+  o.loss_scale.growth_every = 4;
+  o.schedule = LrSchedule::parse("warmup:3,cosine:0.1").value();
+  const auto overflows = [](int step) { return step == 2; };
+  Spoiler whole(overflows);
+  const std::vector<float> wanted = train(o, whole);
+
+  auto first = Trainer::create(mlp(), digits(), o);
+  auto second = Trainer::create(mlp(), digits(), o);
+  Spoiler before(overflows);
+  const auto stopped = first.value().run(before, [&](const StepReport& report) {
+    if (report.step < 6) return Status();
+    const auto copy = [](const std::vector<NamedTensor>& from, const std::vector<NamedTensor>& to) {
+      EXPECT_EQ(from.size(), to.size());
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        EXPECT_EQ(from[i].name, to[i].name);
+        std::memcpy(to[i].tensor.data(), from[i].tensor.data(), from[i].tensor.bytes().size());
+      }
+    };
+    copy(first.value().parameters(), second.value().parameters());
+    copy(first.value().state(), second.value().state());
+    return Status(Code::kCancelled, "enough");
+  });
+  EXPECT_EQ(stopped.error().code(), Code::kCancelled);
+  ASSERT_TRUE(second.value().adopt_state().ok());
+  EXPECT_EQ(second.value().steps_done(), 7);
+  Spoiler after([](int) { return false; });
+  ASSERT_TRUE(second.value().run(after, nullptr).has_value());
+  EXPECT_EQ(flat(second.value().parameters()), wanted);
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,117 @@
+#include "trainer/gradient_fold.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/elements.h"
+#include "device/ops.h"
+#include "trainer/clipping.h"
+#include "trainer/sgd.h"
+
+namespace gradwire {
+namespace {
+
+std::span<float> floats(const Buffer& buffer) {
+  const ByteSpan bytes = buffer.bytes();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+}  // namespace
+
+Result<GradientFold> GradientFold::create(const ParameterTable& table,
+                                          const TrainingOptions& options) {
+  GradientFold fold;
+  fold.table_ = &table;
+  fold.accumulate_ = options.accumulate;
+  fold.clip_worker_ = options.clip_worker;
+  fold.precision_ = options.precision;
+  fold.needs_whole_ = options.clip_worker > 0 || options.loss_scale.active();
+  const auto elems = static_cast<std::size_t>(parameter_elems(table));
+  const std::size_t bytes = elems * sizeof(float);
+  GW_ASSIGN(fold.grads_, Buffer::allocate(bytes));
+  if (options.accumulate > 1) {
+    GW_ASSIGN(fold.micro_grads_, Buffer::allocate(bytes));
+  }
+  if (options.precision != Precision::kF32) {
+    GW_ASSIGN(fold.stored_, Buffer::allocate(elems * sizeof(std::uint16_t)));
+  }
+  if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
+  for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {
+    GW_ASSIGN(Buffer own, Buffer::allocate(bytes));
+    fold.momentum_.push_back(std::move(own));
+  }
+  return fold;
+}
+
+std::span<float> GradientFold::fresh(int micro) {
+  return floats(micro == 0 ? grads_ : micro_grads_);
+}
+
+std::span<float> GradientFold::gradients() { return floats(grads_); }
+
+std::span<float> GradientFold::gradient(int index) {
+  const Range where = range(index);
+  return floats(grads_).subspan(where.first, where.count);
+}
+
+GradientFold::Range GradientFold::range(int index) const {
+  const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
+  return {static_cast<std::size_t>(info.offset), static_cast<std::size_t>(info.shape.elems())};
+}
+
+std::span<float> GradientFold::fresh(int micro, Range range) {
+  return fresh(micro).subspan(range.first, range.count);
+}
+
+// The values become what their storage keeps of them.
+void GradientFold::keep_stored(std::span<float> values) {
+  if (precision_ == Precision::kF32) return;
+  const std::span<std::uint16_t> stored(reinterpret_cast<std::uint16_t*>(stored_.bytes().data()),
+                                        values.size());
+  store(precision_, values, stored);
+  load(precision_, stored, values);
+}
+
+// Momentum of that worker, and the fold over the rank's micro-batches.
+Status GradientFold::combine(int micro, Range range) {
+  const std::span<float> own = fresh(micro, range);
+  if (!momentum_.empty()) {
+    const std::span<float> u =
+        floats(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
+    add_momentum(u, own, static_cast<float>(momentum_at_worker_));
+    std::copy(u.begin(), u.end(), own.begin());
+  }
+  const std::span<float> sum = fresh(0, range);
+  if (micro > 0) {
+    GW_TRY(reduce(ReduceOp::kSum, view_of<float>(own), view_of<float>(sum), {}));
+  }
+  if (micro + 1 < accumulate_ || accumulate_ == 1) return {};
+  return scale(view_of<float>(sum), 1.0 / accumulate_, {});
+}
+
+Status GradientFold::ready(int index, int micro) {
+  keep_stored(fresh(micro, range(index)));
+  if (needs_whole_) return {};
+  return combine(micro, range(index));
+}
+
+Status GradientFold::micro_batch_done(int micro, double loss_scale) {
+  if (!needs_whole_) return {};
+  const std::span<float> own = fresh(micro);
+  if (loss_scale != 1) GW_TRY(scale(view_of<float>(own), 1 / loss_scale, {}));
+  if (clip_worker_ > 0) clip_to(own, norm(own), clip_worker_);
+  return combine(micro, {0, own.size()});
+}
+
+std::vector<NamedTensor> GradientFold::state() {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t micro = 0; micro < momentum_.size(); ++micro) {
+    for (NamedTensor& named : named_tensors(*table_, floats(momentum_[micro]))) {
+      named.name = "worker" + std::to_string(micro) + "." + named.name + ".momentum";
+      tensors.push_back(std::move(named));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,65 @@
+// What becomes of the micro-batches' gradients of one rank before anybody else sees them.
+//
+// Per micro-batch, in this order: stored in the precision asked for; unscaled; clipped; taken into
+// its momentum; added to the sum in fp32. After the last one: times 1 / micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/buffer.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+#include "trainer/parameters.h"
+#include "trainer/training_options.h"
+
+namespace gradwire {
+
+class GradientFold {
+ public:
+  // The table is borrowed.
+  static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options);
+  GradientFold() = default;
+
+  // Where backward writes the gradient of micro-batch `micro`.
+  std::span<float> fresh(int micro);
+  // The result: this rank's gradient of the step, and later what the hook makes of it.
+  std::span<float> gradients();
+  std::span<float> gradient(int index);
+
+  // A step needs whole gradients before it can go on: nothing is handed to the hook during
+  // backward. Else a parameter is done as soon as the last micro-batch's ready() returns.
+  bool needs_whole() const { return needs_whole_; }
+  // The gradient of parameter `index` from `micro` is complete.
+  Status ready(int index, int micro);
+  // All of them are; loss_scale is what the loss was multiplied by.
+  Status micro_batch_done(int micro, double loss_scale);
+
+  // "worker<i>.<parameter>.momentum", of micro-batch i; empty without momentum at the worker.
+  std::vector<NamedTensor> state();
+
+ private:
+  struct Range {
+    std::size_t first;
+    std::size_t count;
+  };
+  Range range(int index) const;
+  std::span<float> fresh(int micro, Range range);
+  void keep_stored(std::span<float> values);
+  Status combine(int micro, Range range);
+
+  const ParameterTable* table_ = nullptr;
+  int accumulate_ = 1;
+  double momentum_at_worker_ = 0;
+  double clip_worker_ = 0;
+  Precision precision_ = Precision::kF32;
+  bool needs_whole_ = false;
+  Buffer grads_;
+  Buffer micro_grads_;            // of micro-batches after the first
+  Buffer stored_;                 // one micro-batch's in 16 bits
+  std::vector<Buffer> momentum_;  // u, one per micro-batch
+};
+
+}  // namespace gradwire

@@ -1,0 +1,74 @@
+#include "trainer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/text.h"
+#include "trainer/optimizers/adamw.h"
+#include "trainer/optimizers/lamb.h"
+#include "trainer/optimizers/sgd.h"
+
+namespace gradwire {
+namespace {
+
+Status bad(const std::string& name, const char* option, double seen, const char* wanted) {
+  return Status(Code::kInvalidArgument,
+                format("optimizer %s: %s %g; %s wanted", name.c_str(), option, seen, wanted));
+}
+
+bool below_one(double value) { return value >= 0 && value < 1; }
+
+Status check(const OptimizerOptions& o) {
+  if (!below_one(o.momentum)) return bad(o.name, "momentum", o.momentum, "0 <= momentum < 1");
+  if (!below_one(o.beta1)) return bad(o.name, "beta1", o.beta1, "0 <= beta1 < 1");
+  if (!below_one(o.beta2)) return bad(o.name, "beta2", o.beta2, "0 <= beta2 < 1");
+  if (!(o.epsilon > 0) || !std::isfinite(o.epsilon)) {
+    return bad(o.name, "epsilon", o.epsilon, "a finite number > 0");
+  }
+  if (!(o.weight_decay >= 0) || !std::isfinite(o.weight_decay)) {
+    return bad(o.name, "weight_decay", o.weight_decay, "a finite number >= 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+SliceTable whole_slices(const ParameterTable& table) {
+  SliceTable slices;
+  for (const ParameterInfo& info : table) {
+    slices.push_back({info.name, 0, info.shape.elems(), info.offset, info.shape.rank > 1});
+  }
+  return slices;
+}
+
+SliceTable slices_within(const SliceTable& whole, std::int64_t begin, std::int64_t end) {
+  SliceTable cut;
+  for (const TensorSlice& slice : whole) {
+    const std::int64_t first = std::clamp(begin, slice.offset, slice.offset + slice.elems);
+    const std::int64_t last = std::clamp(end, first, slice.offset + slice.elems);
+    cut.push_back({slice.name, slice.begin + first - slice.offset, last - first,
+                   last > first ? first - begin : 0, slice.decays});
+  }
+  return cut;
+}
+
+std::int64_t slice_elems(const SliceTable& slices) {
+  std::int64_t elems = 0;
+  for (const TensorSlice& slice : slices) elems = std::max(elems, slice.offset + slice.elems);
+  return elems;
+}
+
+Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
+                                                  SliceTable slices, SumOverShards sum) {
+  GW_TRY(check(options));
+  if (options.name == "sgd") return make_sgd(options, std::move(slices));
+  if (options.name == "nesterov") return make_nesterov(options, std::move(slices));
+  if (options.name == "adamw") return make_adamw(options, std::move(slices));
+  if (options.name == "lamb") return make_lamb(options, std::move(slices), std::move(sum));
+  return Status(
+      Code::kInvalidArgument,
+      format("unknown optimizer '%s'; sgd, nesterov, adamw or lamb wanted", options.name.c_str()));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,66 @@
+#include "trainer/optimizers/adamw.h"
+
+#include <cmath>
+#include <utility>
+
+#include "trainer/optimizers/flat_state.h"
+
+namespace gradwire {
+namespace {
+
+class AdamW final : public Optimizer {
+ public:
+  AdamW(const OptimizerOptions& options, SliceTable slices, FlatState state)
+      : options_(options), slices_(std::move(slices)), state_(std::move(state)) {}
+
+  Status step(std::span<float> x, std::span<const float> g, double lr) override {
+    const AdamFactors factors(options_, steps_++);
+    const std::span<float> m = state_[0];
+    const std::span<float> v = state_[1];
+    for (const TensorSlice& slice : slices_) {
+      const auto first = static_cast<std::size_t>(slice.offset);
+      const auto count = static_cast<std::size_t>(slice.elems);
+      const double decay = slice.decays ? lr * options_.weight_decay : 0;
+      step_slice(factors, x.subspan(first, count), g.subspan(first, count), m.subspan(first, count),
+                 v.subspan(first, count), static_cast<float>(lr), static_cast<float>(decay));
+    }
+    return {};
+  }
+
+  std::vector<NamedTensor> state() override { return state_.named(slices_); }
+
+ private:
+  static void step_slice(const AdamFactors& f, std::span<float> x, std::span<const float> g,
+                         std::span<float> m, std::span<float> v, float rate, float decay) {
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      adam_moments(f, g[i], m[i], v[i]);
+      const float direction = m[i] * f.correct1 / (std::sqrt(v[i] * f.correct2) + f.epsilon);
+      x[i] -= rate * direction + decay * x[i];
+    }
+  }
+
+  OptimizerOptions options_;
+  SliceTable slices_;
+  FlatState state_;
+};
+
+}  // namespace
+
+AdamFactors::AdamFactors(const OptimizerOptions& options, std::int64_t done)
+    : beta1(static_cast<float>(options.beta1)),
+      rest1(static_cast<float>(1 - options.beta1)),
+      beta2(static_cast<float>(options.beta2)),
+      rest2(static_cast<float>(1 - options.beta2)),
+      correct1(
+          static_cast<float>(1 / (1 - std::pow(options.beta1, static_cast<double>(done + 1))))),
+      correct2(
+          static_cast<float>(1 / (1 - std::pow(options.beta2, static_cast<double>(done + 1))))),
+      epsilon(static_cast<float>(options.epsilon)) {}
+
+Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices) {
+  GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}));
+  return std::unique_ptr<Optimizer>(
+      std::make_unique<AdamW>(options, std::move(slices), std::move(state)));
+}
+
+}  // namespace gradwire

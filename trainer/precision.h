@@ -1,0 +1,43 @@
+// Numbers in fewer bits between the places that compute with them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "gradwire/buffer.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// What parameters and gradients are stored in. Layers compute in fp32 from what was stored, and the
+// optimizer keeps parameters of its own in fp32 (the master), so that small steps add up.
+enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
+
+// "fp32", "bf16", "fp16".
+std::string_view to_string(Precision precision);
+Result<Precision> parse_precision(std::string_view text);
+
+// to = from in 16 bits, rounded to nearest even; what is too large becomes infinity. Not for kF32.
+void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to);
+// to = from, exactly.
+void load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to);
+
+// What layers compute with: the master's values as their storage keeps them, in fp32 again.
+class StoredCopy {
+ public:
+  // Allocates nothing for kF32.
+  static Result<StoredCopy> create(Precision precision, std::size_t elems);
+  StoredCopy() = default;
+
+  // Stores the master anew and returns what to compute with, valid until the next call: the master
+  // itself for kF32.
+  std::span<const float> refresh(std::span<const float> master);
+
+ private:
+  Precision precision_ = Precision::kF32;
+  Buffer stored_;
+  Buffer widened_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,84 @@
+#include "trainer/training_options.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Status bad(const char* what, long long seen, const char* wanted) {
+  return Status(Code::kInvalidArgument, format("%s %lld; %s wanted", what, seen, wanted));
+}
+
+Status check_batch(const TrainingOptions& options, const DataSet& data) {
+  const std::int64_t workers = static_cast<std::int64_t>(options.ranks) * options.accumulate;
+  if (options.batch < 1 || options.batch % workers != 0) {
+    return Status(Code::kInvalidArgument,
+                  format("batch %lld; a positive multiple of %lld (%d ranks x %d micro-batches) "
+                         "wanted",
+                         static_cast<long long>(options.batch), static_cast<long long>(workers),
+                         options.ranks, options.accumulate));
+  }
+  if (options.batch > data.train().count() && options.steps.value_or(1) > 0) {
+    return Status(Code::kInvalidArgument,
+                  format("batch %lld; at most %lld, the samples of %s, wanted",
+                         static_cast<long long>(options.batch),
+                         static_cast<long long>(data.train().count()), data.name().c_str()));
+  }
+  return {};
+}
+
+Status check_norm(const char* what, double seen) {
+  if (seen >= 0 && std::isfinite(seen)) return {};
+  return Status(Code::kInvalidArgument, format("%s %g; a finite number >= 0 wanted", what, seen));
+}
+
+// What happens to gradients on this rank: pairs that contradict one another.
+Status check_gradients(const TrainingOptions& options) {
+  GW_TRY(check_norm("clip", options.clip));
+  GW_TRY(check_norm("clip-worker", options.clip_worker));
+  if (options.clip > 0 && options.optimizer.name == "hook") {
+    return Status(Code::kInvalidArgument,
+                  format("clip %g with an optimizer that exchanges something else than gradients; 0, "
+                         "or clip-worker, wanted",
+                         options.clip));
+  }
+  if (options.momentum_at == MomentumAt::kServer || options.momentum == 0) return {};
+  if (options.optimizer.name != "sgd") {
+    return Status(Code::kInvalidArgument,
+                  "optimizer " + options.optimizer.name +
+                      " with momentum at the worker; sgd, or momentum at the server, wanted");
+  }
+  // Its momenta would have taken in what a skipped step throws away.
+  if (options.loss_scale.active()) {
+    return Status(Code::kInvalidArgument,
+                  "a loss scale with momentum at the worker; momentum at the server wanted");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_training_options(const TrainingOptions& options, const DataSet& data) {
+  if (options.ranks < 1) return bad("ranks", options.ranks, "at least 1");
+  if (options.rank < 0 || options.rank >= options.ranks) {
+    return bad("rank", options.rank, format("0 to %d", options.ranks - 1).c_str());
+  }
+  if (options.accumulate < 1) return bad("accumulate", options.accumulate, "at least 1");
+  if (options.steps.value_or(0) < 0) return bad("steps", *options.steps, "at least 0");
+  if (options.epochs < 0) return bad("epochs", options.epochs, "at least 0");
+  if (options.eval_every < 0) return bad("eval-every", options.eval_every, "at least 0");
+  if (!(options.lr >= 0) || !std::isfinite(options.lr)) {
+    return Status(Code::kInvalidArgument, format("lr %g; a finite number >= 0 wanted", options.lr));
+  }
+  if (!(options.momentum >= 0 && options.momentum < 1)) {
+    return Status(Code::kInvalidArgument,
+                  format("momentum %g; 0 <= momentum < 1 wanted", options.momentum));
+  }
+  GW_TRY(check_gradients(options));
+  return check_batch(options, data);
+}
+
+}  // namespace gradwire

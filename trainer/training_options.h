@@ -1,0 +1,53 @@
+// How one rank trains.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "gradwire/status.h"
+#include "trainer/data/data_set.h"
+#include "trainer/data/order.h"
+#include "trainer/loss_scale.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/optimizer.h"
+#include "trainer/precision.h"
+
+namespace gradwire {
+
+// Where momentum is applied. g is a worker's gradient, u a worker's own.
+enum class MomentumAt : std::uint8_t {
+  kServer,  // after aggregation, by the optimizer
+  kWorker,  // before it: u <- momentum u + g, the hook is given u; the optimizer has none (sgd
+            // only)
+};
+
+struct TrainingOptions {
+  std::int64_t batch = 128;  // samples per step, over all ranks
+  int rank = 0;
+  int ranks = 1;
+  // Micro-batches per rank and step. They stand for workers: one rank with accumulate N computes,
+  // bit for bit, what N ranks compute whose hook folds in rank order and multiplies once by 1/N.
+  int accumulate = 1;
+  std::optional<std::int64_t> steps;  // 0 is legal; not given: `epochs` epochs
+  std::int64_t epochs = 1;
+  double lr = 0.05;
+  double momentum = 0.9;  // of sgd and nesterov, in place of optimizer.momentum
+  MomentumAt momentum_at = MomentumAt::kServer;
+  // Its name may be "hook": the hook brings the optimizer.
+  OptimizerOptions optimizer;
+  LrSchedule schedule;
+  // Global norms, 0 for none: of the gradient that the optimizer is given, and of a worker's before
+  // anybody else sees it (and before its momentum).
+  double clip = 0;
+  double clip_worker = 0;
+  Precision precision = Precision::kF32;
+  LossScaleOptions loss_scale;
+  std::uint64_t seed = 0;  // of the initial parameters and of the data order
+  Shuffle shuffle = Shuffle::kEpoch;
+  std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
+};
+
+// kInvalidArgument names the option, the value seen and the value wanted.
+Status check_training_options(const TrainingOptions& options, const DataSet& data);
+
+}  // namespace gradwire
