@@ -1,0 +1,488 @@
+// Optimizer-level methods: each against its formula, its replicas, its state and its bytes.
+#include "adapters/trainer/optimizers/method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "adapters/trainer/optimizers/dct.h"
+#include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "base/elements.h"
+#include "base/philox.h"
+#include "tests/reference/methods_reference.h"
+#include "tests/support/aggregate_job.h"
+#include "trainer/parameters.h"
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two matrices, a bias, and a matrix of which no rank ever has a gradient.
+ParameterTable table() {
+  return {{"a.weight", Shape::matrix(12, 10), 10, 0},
+          {"a.bias", Shape::vector(7), 10, 120},
+          {"dead", Shape::matrix(4, 6), 6, 127},
+          {"b.weight", Shape::matrix(5, 8), 8, 151}};
+}
+constexpr std::size_t kElems = 191;
+constexpr std::size_t kDeadFirst = 127;
+constexpr std::size_t kDeadEnd = 151;
+
+std::vector<reference::Piece> pieces() {
+  std::vector<reference::Piece> all;
+  for (const ParameterInfo& info : table()) {
+    all.push_back({static_cast<std::size_t>(info.offset),
+                   static_cast<std::size_t>(info.shape.elems()),
+                   static_cast<std::size_t>(info.shape.rank > 1 ? info.shape.dim[0] : 1),
+                   info.shape.rank > 1});
+  }
+  return all;
+}
+
+// Partly what all ranks see, partly a rank's own; larger in some tensors than in others.
+float gradient(int rank, int step, std::size_t e) {
+  if (e >= kDeadFirst && e < kDeadEnd) return 0;
+  const auto at = static_cast<std::uint64_t>(step);
+  const RandomStream all(7, RandomUse::kTest, 1, kSharedRank, 0, at);
+  const RandomStream own(7, RandomUse::kTest, 2, rank, 0, at);
+  const float size = e < 120 ? 0.1F : 3.0F;
+  return size * (2 * all.uniform(e) - 1 + 0.5F * (2 * own.uniform(e) - 1));
+}
+float start_value(std::size_t e) {
+  return 2 * RandomStream(7, RandomUse::kTest, 3, kSharedRank, 0, 0).uniform(e) - 1;
+}
+double rate(int step) { return 0.01 / (1 + 0.05 * step); }
+
+MethodOptions options_of(const std::string& name) {
+  MethodOptions o;
+  o.name = name;
+  o.optimizer.beta2 = 0.95;
+  o.optimizer.weight_decay = 0.05;
+  o.parallel.aggregator.algorithm = "canonical";
+  o.parallel.check_every = 1;
+  o.freeze = 12;
+  o.variance_doubles = 3;
+  o.local_doubles = 2;
+  o.local_most = 4;
+  o.chunk = 8;
+  o.topk = 3;
+  o.inner_steps = 5;
+  return o;
+}
+
+// One rank's model without a model: gradients from a formula, parameters by the method.
+class Rank {
+ public:
+  static Result<std::unique_ptr<Rank>> create(Communicator& communicator,
+                                              const MethodOptions& options) {
+    std::unique_ptr<Rank> own(new Rank);
+    own->rank_ = communicator.rank();
+    for (std::size_t e = 0; e < kElems; ++e) own->x[e] = start_value(e);
+    const auto gradients = named_tensors(own->table_, own->g);
+    GW_ASSIGN(own->method, make_method(communicator, Registry::builtin(), options, own->table_,
+                                       named_tensors(own->table_, own->x), gradients));
+    return own;
+  }
+  Status step(int number) {
+    for (std::size_t e = 0; e < kElems; ++e) g[e] = gradient(rank_, number, e);
+    GW_TRY(method->before_step(rate(number)));
+    const auto views = named_tensors(table_, g);
+    for (int index = static_cast<int>(views.size()); index-- > 0;) {
+      GW_TRY(method->on_gradient(index, views[static_cast<std::size_t>(index)].tensor, {}));
+    }
+    GW_TRY(method->before_optimizer_step({}));
+    return method->step(x, g, rate(number));
+  }
+
+  std::vector<float> x = std::vector<float>(kElems);
+  std::vector<float> g = std::vector<float>(kElems);
+  std::unique_ptr<Method> method;
+
+ private:
+  ParameterTable table_ = table();
+  int rank_ = 0;
+};
+
+struct Trace {
+  std::vector<Status> statuses;
+  std::vector<std::vector<std::vector<float>>> x;  // by step, by rank
+  std::vector<bool> equal;                         // by step: replicas_equal()
+  std::vector<AggregateStats> stats;               // by step, of rank 0
+};
+
+Trace run(const MethodOptions& options, int ranks, int steps) {
+  Trace trace;
+  trace.x.resize(static_cast<std::size_t>(steps),
+                 std::vector<std::vector<float>>(static_cast<std::size_t>(ranks)));
+  trace.statuses = on_ranks(ranks, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
+    GW_TRY(rank->method->start(ReplicaStart::kCompare));
+    for (int step = 0; step < steps; ++step) {
+      GW_TRY(rank->step(step));
+      trace.x[static_cast<std::size_t>(step)][static_cast<std::size_t>(communicator->rank())] =
+          rank->x;
+      if (communicator->rank() != 0) continue;
+      trace.equal.push_back(rank->method->replicas_equal());
+      trace.stats.push_back(rank->method->stats());
+    }
+    return rank->method->settle(rank->x);
+  });
+  for (const Status& status : trace.statuses) EXPECT_TRUE(status.ok()) << status.message();
+  return trace;
+}
+
+class EveryMethod : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(EveryMethod, FollowsItsFormulaWhenNothingIsLost) {
+  constexpr int kRanks = 3;
+  constexpr int kSteps = 40;
+  MethodOptions options = options_of(GetParam());
+  if (GetParam() != "demo") options.compressor = "none";
+  const Trace trace = run(options, kRanks, kSteps);
+  reference::Vector start(kElems);
+  for (std::size_t e = 0; e < kElems; ++e) start[e] = static_cast<double>(start_value(e));
+  reference::MethodRun wanted(options, pieces(), start, kRanks);
+  for (int step = 0; step < kSteps; ++step) {
+    reference::Gradients g(kRanks, reference::Vector(kElems));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (std::size_t e = 0; e < kElems; ++e) {
+        g[static_cast<std::size_t>(rank)][e] = static_cast<double>(gradient(rank, step, e));
+      }
+    }
+    wanted.step(g, rate(step));
+    if (GetParam() == "demo") continue;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto& seen = trace.x[static_cast<std::size_t>(step)][static_cast<std::size_t>(rank)];
+      for (std::size_t e = 0; e < kElems; ++e) {
+        ASSERT_NEAR(seen[e], wanted.of(rank)[e], 1e-4) << "step " << step << " element " << e;
+      }
+    }
+  }
+  if (GetParam() != "demo") return;
+  // Its update is a sign: where q nearly is 0, rounding decides, and a step is off by 2 lr.
+  int far = 0;
+  for (std::size_t e = 0; e < kElems; ++e) {
+    far += std::abs(trace.x.back()[0][e] - wanted.of(0)[e]) > 1e-4 ? 1 : 0;
+  }
+  EXPECT_LE(far, static_cast<int>(kElems) / 20);
+}
+
+TEST_P(EveryMethod, ReplicasAreBitIdenticalAfterEveryExchange) {
+  for (const int ranks : {2, 3}) {
+    const Trace trace = run(options_of(GetParam()), ranks, 40);
+    int compared = 0;
+    for (std::size_t step = 0; step < trace.x.size(); ++step) {
+      if (!trace.equal[step]) continue;
+      ++compared;
+      for (const auto& x : trace.x[step]) EXPECT_EQ(x, trace.x[step][0]) << "step " << step;
+    }
+    EXPECT_GE(compared, GetParam() == "diloco" ? 8 : 15);
+    EXPECT_NE(trace.x.back()[0], trace.x.front()[0]);
+  }
+}
+
+TEST_P(EveryMethod, ElementsWithoutGradientsMoveByDecayAlone) {
+  MethodOptions options = options_of(GetParam());
+  options.optimizer.weight_decay = 0;
+  const Trace trace = run(options, 2, 40);
+  for (std::size_t e = kDeadFirst; e < kDeadEnd; ++e) {
+    EXPECT_EQ(trace.x.back()[0][e], start_value(e)) << e;
+  }
+}
+
+TEST_P(EveryMethod, TheSameRunTwiceIsTheSameBits) {
+  EXPECT_EQ(run(options_of(GetParam()), 3, 25).x, run(options_of(GetParam()), 3, 25).x);
+}
+
+// Entries that outlive their method, as a checkpoint would keep them.
+struct SavedState {
+  std::vector<NamedTensor> views;
+  std::vector<std::vector<std::byte>> bytes;
+};
+SavedState keep(const std::vector<NamedTensor>& tensors) {
+  SavedState saved;
+  for (const NamedTensor& named : tensors) {
+    const auto bytes = named.tensor.bytes();
+    saved.bytes.emplace_back(bytes.begin(), bytes.end());
+    saved.views.push_back({named.name, TensorView(saved.bytes.back().data(), named.tensor.shape(),
+                                                  named.tensor.dtype())});
+  }
+  return saved;
+}
+
+// Runs `steps` steps on `ranks` ranks from `from` (empty: from the start), then saves.
+struct Leg {
+  std::vector<SavedState> saved;
+  std::vector<std::vector<float>> x;
+};
+Leg leg(const MethodOptions& options, int ranks, int first, int steps, const Leg& from) {
+  Leg to;
+  to.saved.resize(static_cast<std::size_t>(ranks));
+  to.x.resize(static_cast<std::size_t>(ranks));
+  std::vector<std::vector<NamedTensor>> old;
+  for (const SavedState& saved : from.saved) old.push_back(saved.views);
+  const auto statuses = on_ranks(ranks, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    const auto own = static_cast<std::size_t>(communicator->rank());
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
+    if (!old.empty()) {
+      rank->x = from.x[0];
+      // The views that the method has are of the same memory.
+      GW_TRY(rank->method->load_state(old));
+    }
+    for (int step = first; step < first + steps; ++step) GW_TRY(rank->step(step));
+    EXPECT_TRUE(rank->method->replicas_equal());
+    to.saved[own] = keep(rank->method->state());
+    to.x[own] = rank->x;
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+  return to;
+}
+
+// 20 steps are a whole number of intervals of every method here: zero_one_adam meets at 13, 14, 16,
+// 18 (doubling to 2, then to 4) and 22, so its legs end at 18.
+int leg_steps(const std::string& method) { return method == "zero_one_adam" ? 18 : 20; }
+
+TEST_P(EveryMethod, GoesOnFromItsStateBitForBit) {
+  const MethodOptions options = options_of(GetParam());
+  const int first = leg_steps(GetParam());
+  constexpr int kMore = 20;
+  const Trace whole = run(options, 3, first + kMore);
+  const Leg half = leg(options, 3, 0, first, {});
+  EXPECT_EQ(half.x[0], whole.x[static_cast<std::size_t>(first) - 1][0]);
+  std::vector<std::vector<float>> ends(3);
+  std::vector<std::vector<NamedTensor>> old;
+  for (const SavedState& saved : half.saved) old.push_back(saved.views);
+  const auto statuses = on_ranks(3, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
+    rank->x = half.x[0];
+    GW_TRY(rank->method->load_state(old));
+    EXPECT_EQ(rank->method->steps(), first);
+    for (int step = first; step < first + kMore; ++step) GW_TRY(rank->step(step));
+    ends[static_cast<std::size_t>(communicator->rank())] = rank->x;
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(ends, whole.x.back());
+}
+
+TEST_P(EveryMethod, GoesOnOnOtherNumbersOfRanks) {
+  const MethodOptions options = options_of(GetParam());
+  const int first = leg_steps(GetParam());
+  const Leg three = leg(options, 3, 0, first, {});
+  const auto average = [](const Leg& from) {
+    // Of what ranks keep apart: entries that differ between ranks, all of them f32.
+    std::vector<double> all;
+    for (std::size_t i = 0; i < from.saved[0].views.size(); ++i) {
+      const NamedTensor& named = from.saved[0].views[i];
+      const bool own = named.name.ends_with(".error") || named.name.ends_with(".delta");
+      if (!own || named.tensor.dtype() != DType::kF32) continue;
+      std::vector<double> sum(static_cast<std::size_t>(named.tensor.elems()));
+      for (const SavedState& rank : from.saved) {
+        const auto values = elements<float>(ConstTensorView(rank.views[i].tensor));
+        for (std::size_t e = 0; e < sum.size(); ++e) {
+          sum[e] += static_cast<double>(values[e]) / static_cast<double>(from.saved.size());
+        }
+      }
+      all.insert(all.end(), sum.begin(), sum.end());
+    }
+    return all;
+  };
+  for (const int ranks : {1, 2, 4}) {
+    const Leg loaded = leg(options, ranks, first, 0, three);
+    const auto before = average(three);
+    const auto after = average(loaded);
+    ASSERT_EQ(before.size(), after.size());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_NEAR(after[i], before[i], 1e-6 * (1 + std::abs(before[i])));
+    }
+  }
+}
+
+TEST_P(EveryMethod, ASkippedStepLeavesEverythingAsItWas) {
+  const MethodOptions options = options_of(GetParam());
+  const int first = leg_steps(GetParam());
+  const auto statuses = on_ranks(2, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
+    for (int step = 0; step < first; ++step) GW_TRY(rank->step(step));
+    const SavedState before = keep(rank->method->state());
+    GW_ASSIGN(const bool none, rank->method->skip_step(false));
+    GW_ASSIGN(const bool one, rank->method->skip_step(communicator->rank() == 1));
+    EXPECT_FALSE(none);
+    EXPECT_TRUE(one);
+    EXPECT_EQ(keep(rank->method->state()).bytes, before.bytes);
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_P(EveryMethod, RefusesWhatIsMissingFromItsState) {
+  const MethodOptions options = options_of(GetParam());
+  Leg one = leg(options, 1, 0, leg_steps(GetParam()), {});
+  const std::string missing = one.saved[0].views[0].name;
+  one.saved[0].views.erase(one.saved[0].views.begin());
+  const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
+    const std::vector<std::vector<NamedTensor>> old{one.saved[0].views};
+    return rank->method->load_state(old);
+  });
+  EXPECT_EQ(statuses[0].code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("'" + missing + "' is missing"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryMethod, ::testing::ValuesIn(method_names()),
+                         [](const auto& test) { return test.param; });
+
+// What a step sent as payload, of rank 0.
+std::uint64_t payload(const Trace& trace, std::size_t step) {
+  return trace.stats[step].payload_bytes - (step == 0 ? 0 : trace.stats[step - 1].payload_bytes);
+}
+
+TEST(OnebitAdam, SendsABitAnElementOnceTheVarianceIsFrozen) {
+  const Trace trace = run(options_of("onebit_adam"), 2, 14);
+  EXPECT_EQ(payload(trace, 11), kElems * 4);
+  // Under sra each rank encodes all elements and its own half once more; scales are 4 bytes.
+  EXPECT_LT(payload(trace, 12), kElems * 4 / 4);
+  EXPECT_GE(payload(trace, 12), (kElems + kElems / 2) / 8);
+}
+
+TEST(ZeroOneAdam, SendsNothingWhenRanksStepAlone) {
+  const Trace trace = run(options_of("zero_one_adam"), 2, 30);
+  // Steps 13, 14 meet; then every second: 16, 18; then every fourth: 22, 26, 30.
+  for (const std::size_t alone : {15, 17, 19, 20, 21, 23, 24, 25}) {
+    EXPECT_EQ(payload(trace, alone - 1), 0u) << alone;
+    EXPECT_FALSE(trace.equal[alone - 1]) << alone;
+  }
+  for (const std::size_t met : {13, 14, 16, 18, 22, 26, 30}) {
+    EXPECT_GT(payload(trace, met - 1), 0u) << met;
+    EXPECT_TRUE(trace.equal[met - 1]) << met;
+  }
+  // Variance: dense at 1, 2, 3, then every second step to 8, then every fourth.
+  for (const std::size_t dense : {1, 2, 3, 4, 6, 8, 12}) {
+    EXPECT_EQ(payload(trace, dense - 1), kElems * 4) << dense;
+  }
+  for (const std::size_t bits : {5, 7, 9, 10, 11}) {
+    EXPECT_LT(payload(trace, bits - 1), kElems * 4 / 4) << bits;
+  }
+}
+
+TEST(DiLoCo, SendsOncePerInterval) {
+  MethodOptions options = options_of("diloco");
+  options.compressor = "absmax:bits=4,min_elems=0,dense_1d=false";
+  const Trace trace = run(options, 2, 10);
+  for (std::size_t step = 0; step < 10; ++step) {
+    EXPECT_EQ(payload(trace, step) > 0, step % 5 == 4) << step;
+  }
+  EXPECT_LT(payload(trace, 4), kElems * 4 / 2);
+}
+
+TEST(Demo, PayloadIsTheClosedForm) {
+  const Trace trace = run(options_of("demo"), 2, 2);
+  // Chunks of divisors up to 8: (12, 10) as 6 x 5, four of them; 7 as 1 x 7; (4, 6) whole; (5, 8)
+  // whole. Three places of 12 bits are 5 bytes, three values 6.
+  EXPECT_EQ(payload(trace, 0), (4 + 1 + 1 + 1) * (5u + 6u));
+}
+
+TEST(Demo, RefusesWhatIsNotFinite) {
+  const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    GW_ASSIGN(const auto rank, Rank::create(*communicator, options_of("demo")));
+    rank->g[130] = std::nanf("");
+    GW_TRY(rank->method->before_step(0.1));
+    return rank->method->before_optimizer_step({});
+  });
+  EXPECT_THAT(std::string(statuses[0].message()), HasSubstr("'dead' is not finite"));
+}
+
+TEST(Dct, IsOrthonormalAndItsInverseIsItsTranspose) {
+  const Dct rows(6);
+  const Dct columns(5);
+  std::vector<float> values(30);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = start_value(i);
+  std::vector<float> c(30);
+  std::vector<float> back(30);
+  std::vector<float> scratch(30);
+  dct_forward(rows, columns, values, c, scratch);
+  dct_inverse(rows, columns, c, back, scratch);
+  double before = 0;
+  double after = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(back[i], values[i], 1e-6);
+    before += static_cast<double>(values[i]) * values[i];
+    after += static_cast<double>(c[i]) * c[i];
+  }
+  EXPECT_NEAR(after, before, 1e-5);
+  // A constant is the first wave alone: 3 * sqrt(30).
+  std::fill(values.begin(), values.end(), 3.0F);
+  dct_forward(rows, columns, values, c, scratch);
+  EXPECT_NEAR(c[0], 3 * std::sqrt(30.0), 1e-5);
+  for (std::size_t i = 1; i < c.size(); ++i) EXPECT_NEAR(c[i], 0, 1e-5);
+  EXPECT_EQ(largest_divisor(784, 64), 56);
+  EXPECT_EQ(largest_divisor(10, 64), 10);
+  EXPECT_EQ(largest_divisor(67, 64), 1);
+}
+
+TEST(OptimizerSpec, ReadsNamesAndKeys) {
+  const OptimizerChoice adam = parse_optimizer("adamw:beta2=0.99,epsilon=1e-6").value();
+  EXPECT_EQ(adam.optimizer.name, "adamw");
+  EXPECT_EQ(adam.optimizer.beta2, 0.99);
+  EXPECT_EQ(adam.optimizer.epsilon, 1e-6);
+  EXPECT_FALSE(adam.method.has_value());
+  const OptimizerChoice onebit = parse_optimizer("onebit_adam:300").value();
+  EXPECT_EQ(onebit.optimizer.name, "hook");
+  EXPECT_EQ(onebit.method->name, "onebit_adam");
+  EXPECT_EQ(onebit.method->freeze, 300);
+  EXPECT_EQ(parse_optimizer("demo").value().method->optimizer.momentum, 0.999);
+  const auto diloco = parse_optimizer("diloco:20,outer_lr=0.5,outer_momentum=0.8,beta1=0.5");
+  EXPECT_EQ(diloco.value().method->inner_steps, 20);
+  EXPECT_EQ(diloco.value().method->outer_lr, 0.5);
+  EXPECT_EQ(diloco.value().method->optimizer.momentum, 0.8);
+  EXPECT_EQ(diloco.value().method->optimizer.beta1, 0.5);
+}
+
+TEST(OptimizerSpec, RefusesByName) {
+  const auto message = [](const char* text) {
+    return std::string(parse_optimizer(text).error().message());
+  };
+  EXPECT_THAT(message("adam"), HasSubstr("unknown optimizer 'adam'; sgd, nesterov"));
+  EXPECT_THAT(message("sgd:beta1=0.5"), HasSubstr("unknown key 'beta1'; none wanted"));
+  EXPECT_THAT(message("demo:freeze=3"), HasSubstr("'freeze'; decay, chunk, topk wanted"));
+  EXPECT_THAT(message("adamw:beta1=x"), HasSubstr("beta1=x; a number wanted"));
+  EXPECT_THAT(message("onebit_adam:freeze=1.5"), HasSubstr("freeze=1.5; a whole number wanted"));
+  EXPECT_THAT(message("adamw|sgd"), HasSubstr("one stage"));
+  EXPECT_THAT(message("sgd:0.9"), HasSubstr("unknown key ''"));
+}
+
+TEST(Methods, RefuseBadOptions) {
+  const auto message = [](const std::function<void(MethodOptions&)>& change) {
+    std::string text;
+    const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+      MethodOptions options = options_of("onebit_adam");
+      change(options);
+      const auto made = Rank::create(*communicator, options);
+      return made.error();
+    });
+    return std::string(statuses[0].message());
+  };
+  using O = MethodOptions;
+  EXPECT_THAT(message([](O& o) { o.name = "adam"; }), HasSubstr("unknown optimizer 'adam'"));
+  EXPECT_THAT(message([](O& o) { o.freeze = 0; }), HasSubstr("freeze 0; at least 1 step"));
+  EXPECT_THAT(message([](O& o) { o.chunk = 65; }), HasSubstr("chunk 65; 1 to 64"));
+  EXPECT_THAT(message([](O& o) { o.topk = 0; }), HasSubstr("topk 0"));
+  EXPECT_THAT(message([](O& o) { o.outer_lr = -1; }), HasSubstr("outer_lr -1"));
+  EXPECT_THAT(message([](O& o) { o.optimizer.beta2 = 1; }), HasSubstr("beta2 1"));
+  EXPECT_THAT(message([](O& o) { o.compressor = "nothing"; }), HasSubstr("nothing"));
+  EXPECT_THAT(message([](O& o) { o.name = "demo", o.compressor = "cast:bf16"; }),
+              HasSubstr("compressor 'cast:bf16'; none wanted"));
+}
+
+}  // namespace
+}  // namespace gradwire::testing
