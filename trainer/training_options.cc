@@ -40,10 +40,11 @@ Status check_gradients(const TrainingOptions& options) {
   GW_TRY(check_norm("clip", options.clip));
   GW_TRY(check_norm("clip-worker", options.clip_worker));
   if (options.clip > 0 && options.optimizer.name == "hook") {
-    return Status(Code::kInvalidArgument,
-                  format("clip %g with an optimizer that exchanges something else than gradients; 0, "
-                         "or clip-worker, wanted",
-                         options.clip));
+    return Status(
+        Code::kInvalidArgument,
+        format("clip %g with an optimizer that exchanges something else than gradients; 0, "
+               "or clip-worker, wanted",
+               options.clip));
   }
   if (options.momentum_at == MomentumAt::kServer || options.momentum == 0) return {};
   if (options.optimizer.name != "sgd") {

@@ -77,6 +77,9 @@ Status MetricsFile::write(const StepRow& row) {
   line["loss"] = nine_digits(row.loss);
   if (row.accuracy) line["accuracy"] = *row.accuracy;
   line["lr"] = row.lr;
+  if (row.gradient_norm) line["gradient_norm"] = nine_digits(*row.gradient_norm);
+  if (row.loss_scale) line["loss_scale"] = *row.loss_scale;
+  if (row.skipped) line["skipped"] = true;
   line.update(cells(row));
   return write_line(line.dump());
 }
@@ -95,6 +98,8 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.staleness_most) line["staleness_most"] = *facts.staleness_most;
   line["compressor"] = facts.compressor;
   line["algorithm"] = facts.algorithm;
+  line["optimizer"] = facts.optimizer;
+  line["precision"] = facts.precision;
   line["ranks"] = facts.ranks;
   line["accumulate"] = facts.accumulate;
   line["transport"] = facts.transport;

@@ -18,9 +18,12 @@ struct StepRow {
   double loss = 0;                 // mean over the global batch, before the update
   std::optional<double> accuracy;  // of the test set, 0 to 1, where it was evaluated
   double lr = 0;
-  std::uint64_t bytes_sent = 0;     // at the transport, losses and headers included
-  std::uint64_t payload_bytes = 0;  // what encoding produced
-  std::uint64_t dense_bytes = 0;    // what a ring all-reduce in fp32 would have sent
+  std::optional<double> gradient_norm = {};  // where gradients are clipped
+  std::optional<double> loss_scale = {};     // where there is one
+  bool skipped = false;                      // a gradient overflowed, so no update was made
+  std::uint64_t bytes_sent = 0;              // at the transport, losses and headers included
+  std::uint64_t payload_bytes = 0;           // what encoding produced
+  std::uint64_t dense_bytes = 0;             // what a ring all-reduce in fp32 would have sent
   double step_seconds = 0;
   double compute_seconds = 0;
   double encode_seconds = 0;
@@ -37,6 +40,8 @@ struct RunFacts {
   std::string compressor;  // in canonical spelling
   std::string algorithm;
   std::string transport;
+  std::string optimizer;  // as --optimizer says
+  std::string precision;
   int ranks = 1;
   std::int64_t accumulate = 1;
   std::int64_t batch = 0;

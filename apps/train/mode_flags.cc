@@ -37,6 +37,13 @@ const std::vector<Belonging>& belongings() {
       {"check-every", {"sync"}, "the other modes have no replicas between exchanges"},
       {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
+      {"optimizer", {"sync"}, "the other modes step by rules of their own"},
+      {"optimizer-compressor", {"sync"}, "the other modes send no momenta"},
+      {"weight-decay", {"sync"}, "the other modes step by rules of their own"},
+      {"clip", {"sync"}, "the other modes have no gradient of all workers"},
+      {"clip-worker", {"sync"}, "the other modes step by rules of their own"},
+      {"precision", {"sync"}, "the other modes hold fp32"},
+      {"loss-scale", {"sync"}, "the other modes hold fp32"},
       {"accumulate", {"sync"}, "a larger --batch has the same gradients"},
   };
   return kAll;

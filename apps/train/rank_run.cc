@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/job.h"
 #include "base/text.h"
 #include "trainer/data/catalog.h"
@@ -11,7 +13,7 @@
 namespace gradwire {
 namespace {
 
-TrainingOptions training_options(const TrainOptions& o, const Communicator& communicator) {
+Result<TrainingOptions> training_options(const TrainOptions& o, const Communicator& communicator) {
   TrainingOptions t;
   t.batch = o.batch;
   t.rank = communicator.rank();
@@ -23,6 +25,16 @@ TrainingOptions training_options(const TrainOptions& o, const Communicator& comm
     t.steps = o.steps;
   }
   t.lr = o.lr;
+  t.clip = o.clip;
+  t.clip_worker = o.clip_worker;
+  GW_ASSIGN(t.precision, parse_precision(o.precision));
+  const bool narrow = t.precision == Precision::kF16;
+  GW_ASSIGN(t.loss_scale, LossScaleOptions::parse(!o.loss_scale.empty() ? o.loss_scale
+                                                  : narrow              ? "dynamic"
+                                                                        : "none"));
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  t.optimizer = choice.optimizer;
+  t.optimizer.weight_decay = o.weight_decay;
   t.momentum = o.momentum;
   t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
   t.schedule = o.lr_schedule;
@@ -42,6 +54,25 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   p.aggregator.allow_unsafe = o.allow_unsafe;
   p.check_every = o.check_every;
   return p;
+}
+
+// The hook that --optimizer and --compressor ask for.
+Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Problem& problem,
+                                               Communicator& communicator, Trainer& trainer) {
+  const std::vector<NamedTensor> gradients = trainer.gradients();
+  GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
+  if (!choice.method) {
+    GW_ASSIGN(auto hook,
+              DataParallelHook::create(communicator, Registry::builtin(), parallel_options(o),
+                                       trainer.parameters(), gradients));
+    return std::unique_ptr<ReplicaHook>(std::move(hook));
+  }
+  choice.method->optimizer.weight_decay = o.weight_decay;
+  choice.method->parallel = parallel_options(o);
+  choice.method->compressor = o.optimizer_compressor;
+  GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
+                                     problem.model.parameters(), trainer.parameters(), gradients));
+  return std::unique_ptr<ReplicaHook>(std::move(method));
 }
 
 // Without needless blanks, and with every key by its name: cast:bf16 is cast:type=bf16.
@@ -82,16 +113,13 @@ RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicat
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
                                                  RunReport* report) {
-  auto trainer =
-      Trainer::create(problem.model, problem.data, training_options(options, communicator));
+  GW_ASSIGN(const TrainingOptions training, training_options(options, communicator));
+  auto trainer = Trainer::create(problem.model, problem.data, training);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
       new RankRun(options, problem, communicator, report, std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
-  const std::vector<NamedTensor> gradients = run->trainer_.gradients();
-  GW_ASSIGN(run->hook_,
-            DataParallelHook::create(communicator, Registry::builtin(), parallel_options(options),
-                                     run->trainer_.parameters(), gradients));
+  GW_ASSIGN(run->hook_, make_hook(options, problem, communicator, run->trainer_));
   return run;
 }
 
@@ -117,23 +145,26 @@ Status RankRun::start() {
   }
   GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   if (report_ != nullptr) {
-    report_->warn(hook_->aggregator().warnings());
+    report_->warn(hook_->warnings());
     report_->start(headline(), trainer_.steps());
   }
-  aggregated_ = hook_->aggregator().stats();
+  aggregated_ = hook_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;
   return {};
 }
 
 Status RankRun::on_step(const StepReport& step) {
   if (report_ == nullptr) return {};
-  const AggregateStats now = hook_->aggregator().stats();
+  const AggregateStats now = hook_->stats();
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
   StepRow row;
   row.step = step.step;
   row.loss = step.loss;
   row.accuracy = step.accuracy;
   row.lr = step.lr;
+  row.gradient_norm = step.gradient_norm;
+  row.loss_scale = step.loss_scale;
+  row.skipped = step.skipped;
   row.bytes_sent = sent - bytes_sent_;
   row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
   row.dense_bytes = now.dense_ring_bytes - aggregated_.dense_ring_bytes;
@@ -145,7 +176,7 @@ Status RankRun::on_step(const StepReport& step) {
   row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds;
   aggregated_ = now;
   bytes_sent_ = sent;
-  report_->warn(hook_->aggregator().warnings());
+  report_->warn(hook_->warnings());
   return report_->step(row);
 }
 
@@ -163,6 +194,8 @@ Status RankRun::finish(double accuracy) {
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
   facts.accumulate = options_.accumulate;
+  facts.optimizer = options_.optimizer;
+  facts.precision = options_.precision;
   facts.batch = options_.batch;
   facts.seed = options_.seed;
   facts.accuracy = accuracy;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
@@ -51,7 +51,7 @@ class RankRun {
   Communicator& communicator_;
   RunReport* report_;
   Trainer trainer_;
-  std::unique_ptr<DataParallelHook> hook_;
+  std::unique_ptr<ReplicaHook> hook_;
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;

@@ -1,5 +1,6 @@
 #include "apps/train/train_options.h"
 
+#include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
 
@@ -33,12 +34,45 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.choice("momentum-at", o.momentum_at, {"server", "worker"},
                "momentum after averaging (server) or before compression (worker)");
   flags.custom(
+      "optimizer", "SPEC", o.optimizer,
+      [&o](const std::string& text) {
+        if (const auto choice = parse_optimizer(text); !choice.has_value()) return choice.error();
+        o.optimizer = text;
+        return Status();
+      },
+      "sgd, nesterov, adamw, lamb, or what compresses at the optimizer: onebit_adam, "
+      "zero_one_adam, "
+      "onebit_lamb, demo, diloco; with options as adamw:beta2=0.99 or onebit_adam:freeze=300");
+  flags.text("optimizer-compressor", o.optimizer_compressor,
+             "a spec for the momenta or updates that such an optimizer sends",
+             "the optimizer's own");
+  flags.number("weight-decay", o.weight_decay, {0, 1e6},
+               "of tensors with two dimensions or more; in sgd and nesterov part of the gradient, "
+               "else apart from it");
+  flags.number("clip", o.clip, {0, 1e30},
+               "largest global norm of the averaged gradient, 0 for any");
+  flags.number("clip-worker", o.clip_worker, {0, 1e30},
+               "largest norm of each worker's gradient before it is compressed, 0 for any");
+  flags.choice("precision", o.precision, {"fp32", "bf16", "fp16"},
+               "of stored parameters and gradients; the optimizer's parameters are fp32");
+  flags.custom(
+      "loss-scale", "SCALE", "dynamic for fp16, else none",
+      [&o](const std::string& text) {
+        if (const auto scale = LossScaleOptions::parse(text); !scale.has_value()) {
+          return scale.error();
+        }
+        o.loss_scale = text;
+        return Status();
+      },
+      "none, dynamic, or a number; steps whose gradients overflow are left out");
+  flags.custom(
       "lr-schedule", "SCHEDULE", "constant",
       [&o](const std::string& text) {
         GW_ASSIGN(o.lr_schedule, LrSchedule::parse(text));
         return Status();
       },
-      "constant, or step:FRACTION:FACTOR: times FACTOR after that fraction of the steps");
+      "constant, or between commas warmup:STEPS, cosine:FRACTION (down to it at the end) and "
+      "step:FRACTION:FACTOR (times FACTOR after that fraction of the steps)");
   flags.choice("shuffle", o.shuffle, {"epoch", "none"},
                "new order of samples every epoch, or the file's order");
   flags.integer("accumulate", o.accumulate, {1, 4096},
@@ -83,6 +117,27 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
                "of the log on standard error; else GRADWIRE_LOG, else warn");
 }
 
+// What one optimizer takes and another does not.
+Status check_optimizer(const Flags& flags, const TrainOptions& options) {
+  const auto refuse = [&](const std::string& what, const std::string& why) {
+    return Status(Code::kInvalidArgument,
+                  "train: " + what + " (--optimizer " + options.optimizer + " seen" + why + ")");
+  };
+  const bool takes_momentum = options.optimizer == "sgd" || options.optimizer == "nesterov";
+  if (!takes_momentum && (flags.given("momentum") || flags.given("momentum-at"))) {
+    return refuse("--momentum and --momentum-at belong to sgd and nesterov", "");
+  }
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(options.optimizer));
+  if (!choice.method && flags.given("optimizer-compressor")) {
+    return refuse("--optimizer-compressor is for optimizers that send momenta or updates", "");
+  }
+  if (choice.method && flags.given("compressor")) {
+    return refuse("--compressor is of gradients",
+                  ", which sends something else; --optimizer-compressor wanted");
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_train_flags(Flags& flags, TrainOptions& options) {
@@ -109,6 +164,7 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   }
   if (options.momentum >= 1)
     return refuse("--momentum remembers for ever (1 seen; below 1 wanted)");
+  GW_TRY(check_optimizer(flags, options));
   std::int64_t parts = options.accumulate;
   if (options.inproc > 0) {
     GW_ASSIGN(parts, workers_among(options, static_cast<int>(options.inproc)));

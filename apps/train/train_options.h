@@ -8,6 +8,7 @@
 #include "apps/flags.h"
 #include "apps/train/mode_flags.h"
 #include "gradwire/status.h"
+#include "trainer/loss_scale.h"
 #include "trainer/lr_schedule.h"
 
 namespace gradwire {
@@ -25,6 +26,13 @@ struct TrainOptions {
   double lr = 0.05;
   double momentum = 0.9;
   std::string momentum_at = "server";
+  std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
+  std::string optimizer_compressor;  // "": the optimizer's own
+  double weight_decay = 0;
+  double clip = 0;  // global norms, 0: none
+  double clip_worker = 0;
+  std::string precision = "fp32";
+  std::string loss_scale;  // "": dynamic for fp16, else none
   LrSchedule lr_schedule;
   std::string shuffle = "epoch";
   std::int64_t eval_every = 0;  // steps; 0: at the end only

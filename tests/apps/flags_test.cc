@@ -78,8 +78,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "64K, 25M or 1G wanted)"},
         Refusal{
             {"--lr-schedule", "step:2:0.1"},
-            "train: bad value for --lr-schedule: learning rate schedule 'step:2:0.1'; constant or "
-            "step:FRACTION:FACTOR with 0 <= FRACTION <= 1 and FACTOR >= 0 wanted"},
+            "train: bad value for --lr-schedule: learning rate schedule 'step:2:0.1'; constant, or "
+            "warmup:STEPS, cosine:FRACTION and step:FRACTION:FACTOR between commas with STEPS >= "
+            "1, "
+            "0 <= FRACTION <= 1 and FACTOR >= 0 wanted"},
         Refusal{{"--stepz", "3"},
                 "train: unknown flag ('--stepz' seen; perhaps --steps wanted, see gradwire train "
                 "--help)"},

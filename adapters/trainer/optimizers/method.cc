@@ -84,8 +84,8 @@ Status check(const MethodOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& method_names() {
-  static const std::vector<std::string> names{"onebit_adam", "zero_one_adam", "onebit_lamb",
-                                               "demo", "diloco"};
+  static const std::vector<std::string> names{"onebit_adam", "zero_one_adam", "onebit_lamb", "demo",
+                                              "diloco"};
   return names;
 }
 
