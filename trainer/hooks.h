@@ -40,6 +40,11 @@ class GradientHook {
   // shall use (the mean over all ranks).
   virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
 
+  // Where gradients are to be clipped, after before_optimizer_step(): those that the optimizer will
+  // use become `most` long where they are longer, all tensors together. Returns their length
+  // before.
+  virtual Result<double> clip_gradients(std::span<float> gradients, double most);
+
   // What makes the step from the gradients, in place of the trainer's own optimizer (which is the
   // one used if null). Lent for the hook's life, and the same at every call. For methods that
   // exchange something else than gradients.

@@ -167,8 +167,7 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
   report.hook_seconds += seconds_since(wait);
   const std::span<float> gradients = fold_.gradients();
   if (options_.clip > 0) {
-    report.gradient_norm = norm(gradients);
-    clip_to(gradients, *report.gradient_norm, options_.clip);
+    GW_ASSIGN(report.gradient_norm, hook.clip_gradients(gradients, options_.clip));
   }
   Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
   GW_TRY(optimizer.step(master(), gradients, report.lr));

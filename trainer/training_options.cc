@@ -39,7 +39,7 @@ Status check_norm(const char* what, double seen) {
 Status check_gradients(const TrainingOptions& options) {
   GW_TRY(check_norm("clip", options.clip));
   GW_TRY(check_norm("clip-worker", options.clip_worker));
-  if (options.clip > 0 && options.optimizer.name == "hook") {
+  if (options.clip > 0 && options.optimizer.name == "hook" && !options.hook_clips) {
     return Status(
         Code::kInvalidArgument,
         format("clip %g with an optimizer that exchanges something else than gradients; 0, "

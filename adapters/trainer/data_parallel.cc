@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "aggregate/replica_check.h"
-#include "base/elements.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -39,20 +37,8 @@ Result<std::unique_ptr<DataParallelHook>> DataParallelHook::create(
 DataParallelHook::DataParallelHook(Communicator& communicator, std::int64_t check_every,
                                    std::vector<NamedTensor> parameters,
                                    std::unique_ptr<Aggregator> aggregator)
-    : communicator_(communicator),
-      check_every_(check_every),
-      parameters_(std::move(parameters)),
+    : replicas_(communicator, std::move(parameters), check_every),
       aggregator_(std::move(aggregator)) {}
-
-Status DataParallelHook::start(ReplicaStart how) {
-  if (how == ReplicaStart::kCompare) return check_replicas("before the first step");
-  for (const NamedTensor& parameter : parameters_) {
-    GW_ASSIGN(Work work, communicator_.broadcast(parameter.tensor, 0));
-    const Status status = work.wait();
-    if (!status.ok()) return status.with_context("parameter '" + parameter.name + "'");
-  }
-  return {};
-}
 
 Status DataParallelHook::before_step(double learning_rate) {
   return aggregator_->set_learning_rate(learning_rate);
@@ -67,25 +53,6 @@ Status DataParallelHook::on_gradient(int index, TensorView, const Stream& stream
 Status DataParallelHook::before_optimizer_step(const Stream& stream) {
   GW_TRY(aggregator_->finish(stream));
   return count_step();
-}
-
-Status DataParallelHook::count_step() {
-  // The parameters are still those that the steps before this one left.
-  const std::int64_t done = step_++;
-  if (check_every_ == 0 || done == 0 || done % check_every_ != 0) return {};
-  return check_replicas(format("after step %lld", static_cast<long long>(done)));
-}
-
-Status DataParallelHook::average(std::span<double> values) {
-  if (values.empty()) return {};
-  GW_ASSIGN(Work work, communicator_.all_reduce(
-                           view_of(values), ReduceOp::kMean,
-                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
-  return work.wait();
-}
-
-Status DataParallelHook::check_replicas(const std::string& when) {
-  return gradwire::check_replicas(communicator_, parameters_, when);
 }
 
 }  // namespace gradwire

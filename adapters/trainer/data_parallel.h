@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "adapters/trainer/replica_hook.h"
+#include "adapters/trainer/replicas.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
@@ -32,7 +33,7 @@ class DataParallelHook final : public ReplicaHook {
                                                           std::vector<NamedTensor> parameters,
                                                           std::span<const NamedTensor> gradients);
 
-  Status start(ReplicaStart how) override;
+  Status start(ReplicaStart how) override { return replicas_.start(how); }
 
   // Residuals of specs with ef_rescale_lr=true follow the rate.
   Status before_step(double learning_rate) override;
@@ -42,13 +43,12 @@ class DataParallelHook final : public ReplicaHook {
   // The means are there. Every check_every-th step compares the parameters over ranks first: a
   // replica that drifted ends the job, naming the tensor.
   Status before_optimizer_step(const Stream& stream) override;
-  // A left fold in rank order, in double, then one multiplication by 1/size.
-  Status average(std::span<double> values) override;
+  Status average(std::span<double> values) override { return replicas_.average(values); }
 
   // Counts a step, and compares the replicas where it is one of every check_every.
   // before_optimizer_step() does so itself.
-  Status count_step();
-  Status check_replicas(const std::string& when) override;
+  Status count_step() { return replicas_.count_step(); }
+  Status check_replicas(const std::string& when) override { return replicas_.check(when); }
   AggregateStats stats() const override { return aggregator_->stats(); }
   std::vector<std::string> warnings() const override { return aggregator_->warnings(); }
 
@@ -58,10 +58,7 @@ class DataParallelHook final : public ReplicaHook {
   DataParallelHook(Communicator& communicator, std::int64_t check_every,
                    std::vector<NamedTensor> parameters, std::unique_ptr<Aggregator> aggregator);
 
-  Communicator& communicator_;
-  std::int64_t check_every_;
-  std::int64_t step_ = 0;
-  std::vector<NamedTensor> parameters_;
+  Replicas replicas_;
   std::unique_ptr<Aggregator> aggregator_;
 };
 

@@ -1,0 +1,38 @@
+#include "adapters/trainer/replicas.h"
+
+#include "aggregate/replica_check.h"
+#include "base/elements.h"
+#include "base/text.h"
+
+namespace gradwire {
+
+Status Replicas::start(ReplicaStart how) {
+  if (how == ReplicaStart::kCompare) return check("before the first step");
+  for (const NamedTensor& parameter : parameters_) {
+    GW_ASSIGN(Work work, communicator_.broadcast(parameter.tensor, 0));
+    const Status status = work.wait();
+    if (!status.ok()) return status.with_context("parameter '" + parameter.name + "'");
+  }
+  return {};
+}
+
+Status Replicas::check(const std::string& when) {
+  return check_replicas(communicator_, parameters_, when);
+}
+
+Status Replicas::count_step() {
+  // The parameters are still those that the steps before this one left.
+  const std::int64_t done = step_++;
+  if (check_every_ == 0 || done == 0 || done % check_every_ != 0) return {};
+  return check(format("after step %lld", static_cast<long long>(done)));
+}
+
+Status Replicas::average(std::span<double> values) {
+  if (values.empty()) return {};
+  GW_ASSIGN(Work work, communicator_.all_reduce(
+                           view_of(values), ReduceOp::kMean,
+                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
+  return work.wait();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,45 @@
+// Ranks that hold the same parameters: how they become equal, stay so, and average their losses.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "adapters/trainer/replica_hook.h"
+#include "gradwire/communicator.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+
+// Collective calls, from the thread that trains.
+class Replicas {
+ public:
+  // `parameters` are views of the model; they and the communicator are lent for the object's life.
+  // check_every: steps between comparisons, 0: never.
+  Replicas(Communicator& communicator, std::vector<NamedTensor> parameters,
+           std::int64_t check_every)
+      : communicator_(communicator),
+        parameters_(std::move(parameters)),
+        check_every_(check_every) {}
+
+  // Once, before the first step.
+  Status start(ReplicaStart how);
+  // Compares all parameters now; kRankMismatch names the first tensor that differs.
+  Status check(const std::string& when);
+  // Counts a step, and compares the replicas where it is one of every check_every.
+  Status count_step();
+  // A left fold in rank order, in double, then one multiplication by 1/size.
+  Status average(std::span<double> values);
+
+  Communicator& communicator() { return communicator_; }
+  std::span<const NamedTensor> parameters() const { return parameters_; }
+
+ private:
+  Communicator& communicator_;
+  std::vector<NamedTensor> parameters_;
+  std::int64_t check_every_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace gradwire
