@@ -26,16 +26,17 @@ struct VectorOf<double> {
   using Type [[gnu::vector_size(kVectorBytes)]] = double;
 };
 
-// Sums where bit `Half` of the lane is 0, differences where it is 1.
+// Sums where bit `Half` of the lane is 0, differences where it is 1. In place: how registers of
+// this width are returned depends on the instruction set.
 template <std::size_t Half, typename V, std::size_t... Lane>
-V butterfly(const V& v, std::index_sequence<Lane...>) {
+void butterfly(V& v, std::index_sequence<Lane...>) {
   constexpr std::size_t kBits = 8 * sizeof(v[0]);
   using Bits [[gnu::vector_size(kVectorBytes)]] =
       std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>;
   using Bit = std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>;
   constexpr Bits kMinus = {((Lane & Half) == 0 ? Bit{0} : Bit{1} << (kBits - 1))...};
   const V partner = __builtin_shufflevector(v, v, (Lane ^ Half)...);
-  return partner + reinterpret_cast<V>(reinterpret_cast<Bits>(v) ^ kMinus);
+  v = partner + reinterpret_cast<V>(reinterpret_cast<Bits>(v) ^ kMinus);
 }
 
 // The stages inside each vector register.
@@ -47,10 +48,10 @@ void short_stages(T* x, std::size_t count, T factor) {
     V v;
     std::memcpy(&v, x + i, sizeof(v));
     v *= factor;
-    v = butterfly<1>(v, kAll);
-    v = butterfly<2>(v, kAll);
-    v = butterfly<4>(v, kAll);
-    if constexpr (kLanes<T> == 16) v = butterfly<8>(v, kAll);
+    butterfly<1>(v, kAll);
+    butterfly<2>(v, kAll);
+    butterfly<4>(v, kAll);
+    if constexpr (kLanes<T> == 16) butterfly<8>(v, kAll);
     std::memcpy(x + i, &v, sizeof(v));
   }
 }
