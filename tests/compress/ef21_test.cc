@@ -8,7 +8,6 @@
 
 #include "compress/error_feedback/legality.h"
 #include "gradwire/registry.h"
-#include "tests/reference/powersgd_reference.h"
 #include "tests/support/coder_ranks.h"
 
 namespace gradwire {
@@ -90,93 +89,6 @@ TEST(Ef21, ConstantGradientIsReachedAtTheClaimedRate) {
       EXPECT_LT(at_40, 1e-12 * start);
     }
   }
-}
-
-// Beznosikov et al.'s three quadratics: f_i = <a_i, x>^2 + |x|^2 / 4, top-1, step 0.01.
-TEST(Ef21, ThreeQuadraticsConvergeAsComputedElsewhere) {
-  Fed<double> fed("topk:k=1", Shape::vector(3), 3);
-  const std::vector<Vector> a{{-3, 2, 2}, {2, -3, 2}, {2, 2, -3}};
-  Vector x{1, 1, 1};
-  const std::vector<std::pair<int, double>> wanted{
-      {1, 1.763805}, {2, 1.769234}, {10, 1.607590}, {100, 0.5522304}, {1000, 1.263033e-5}};
-  std::size_t next = 0;
-  for (int t = 1; t <= 1000; ++t) {
-    std::vector<Vector> g(3, Vector(3));
-    for (std::size_t i = 0; i < 3; ++i) {
-      const double along = a[i][0] * x[0] + a[i][1] * x[1] + a[i][2] * x[2];
-      for (std::size_t j = 0; j < 3; ++j) g[i][j] = 2 * along * a[i][j] + x[j] / 2;
-    }
-    const auto out = fed.step(g, static_cast<std::uint64_t>(t));
-    for (std::size_t j = 0; j < 3; ++j) x[j] -= 0.01 * out.mean[0][j];
-    if (t != wanted[next].first) continue;
-    EXPECT_NEAR(distance(x, Vector(3)) / wanted[next].second, 1, 1e-6) << t;
-    ++next;
-  }
-  EXPECT_EQ(next, wanted.size());
-}
-
-// Eight least-squares problems that disagree: top-1 with ef14 stalls here, ef21 does not.
-class EightWorkers {
- public:
-  static constexpr std::size_t kWorkers = 8, kRows = 30, kDim = 20;
-  EightWorkers() {
-    for (std::size_t w = 0; w < kWorkers; ++w) {
-      for (std::size_t i = 0; i < kRows; ++i) {
-        for (std::size_t j = 0; j < kDim; ++j) a_[w][i][j] = coefficient(w, i, j);
-        b_[w][i] = std::sin(1.3 * real(i) + 2.9 * real(w)) * (1 + real(w)) / std::sqrt(30.0);
-      }
-    }
-  }
-  double coefficient(std::size_t w, std::size_t i, std::size_t j) const {
-    return std::cos(1 + 3.7 * real(i) + 2.3 * real(j * j) + 5.1 * real(w) + 0.9 * real(i * j)) /
-           std::sqrt(30.0);
-  }
-  Vector gradient(std::size_t w, const Vector& x) const {
-    Vector g(kDim);
-    for (std::size_t i = 0; i < kRows; ++i) {
-      double off = -b_[w][i];
-      for (std::size_t j = 0; j < kDim; ++j) off += a_[w][i][j] * x[j];
-      for (std::size_t j = 0; j < kDim; ++j) g[j] += off * a_[w][i][j];
-    }
-    return g;
-  }
-  // The minimum, by elimination.
-  Vector minimum() const {
-    reference::Matrix h(kDim, kDim);
-    reference::Matrix c(kDim, 1);
-    for (std::size_t w = 0; w < kWorkers; ++w) {
-      for (std::size_t i = 0; i < kRows; ++i) {
-        for (std::size_t j = 0; j < kDim; ++j) {
-          for (std::size_t k = 0; k < kDim; ++k) {
-            h.at(j, k) += reference::Wide{a_[w][i][j]} * a_[w][i][k];
-          }
-          c.at(j, 0) += reference::Wide{a_[w][i][j]} * b_[w][i];
-        }
-      }
-    }
-    const reference::Matrix x = reference::solve(h, c);
-    return {x.data.begin(), x.data.end()};
-  }
-
- private:
-  static double real(std::size_t i) { return static_cast<double>(i); }
-  double a_[kWorkers][kRows][kDim];
-  double b_[kWorkers][kRows];
-};
-
-TEST(Ef21, HeterogeneousWorkersReachTheMinimum) {
-  const EightWorkers problem;
-  const Vector minimum = problem.minimum();
-  Fed<double> fed("topk:k=1", Shape::vector(EightWorkers::kDim), EightWorkers::kWorkers);
-  Vector x(EightWorkers::kDim);
-  std::vector<Vector> g(EightWorkers::kWorkers);
-  for (std::uint64_t t = 0; t < 40000; ++t) {
-    for (std::size_t w = 0; w < g.size(); ++w) g[w] = problem.gradient(w, x);
-    const auto out = fed.step(g, t);
-    for (std::size_t j = 0; j < x.size(); ++j) x[j] -= 0.2 / 1.439444 * out.mean[0][j];
-  }
-  // f - f* <= L/2 |x - x*|^2, so that 1e-14 of it needs 1.2e-7.
-  EXPECT_LT(distance(x, minimum), 1.1e-7);
 }
 
 template <typename T>

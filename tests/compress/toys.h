@@ -12,16 +12,22 @@
 #include <vector>
 
 #include "compress/error_feedback/ef14.h"
+#include "compress/error_feedback/ef21.h"
 #include "gradwire/registry.h"
 #include "tests/support/coder_ranks.h"
 
 namespace gradwire::testing {
 
-enum class Memory { kNone, kEf14 };
+enum class Memory { kNone, kEf14, kEf21 };
 
-inline std::unique_ptr<Coder> with_ef14(std::unique_ptr<Coder> inner, const Shape& shape,
-                                        const Compressor::Placement& where) {
-  return std::move(make_ef14(std::move(inner), shape, where)).value();
+inline std::unique_ptr<Coder> with_memory(Memory memory, std::unique_ptr<Coder> inner,
+                                          const Shape& shape, const Compressor::Placement& where) {
+  switch (memory) {
+    case Memory::kNone: break;
+    case Memory::kEf14: return std::move(make_ef14(std::move(inner), shape, where)).value();
+    case Memory::kEf21: return std::move(make_ef21(std::move(inner), shape, where)).value();
+  }
+  return inner;
 }
 
 template <typename T>
@@ -31,7 +37,9 @@ class Workers {
           std::uint64_t seed = 1)
       : compressor_(std::move(Registry::builtin().make(spec)).value()),
         ranks_(std::move(CoderRanks<T>::open(*compressor_, shape, size, seed, 77,
-                                             memory == Memory::kEf14 ? &with_ef14 : nullptr))
+                                             [memory](auto inner, const Shape& s, const auto& w) {
+                                               return with_memory(memory, std::move(inner), s, w);
+                                             }))
                    .value()) {}
 
   // One step; what every worker receives.

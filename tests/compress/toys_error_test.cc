@@ -73,7 +73,10 @@ INSTANTIATE_TEST_SUITE_P(Unbiased, ToyT6Random,
                                            Random{"randomk:k=100,unbiased=true", 9},
                                            Random{"qsgd:bits=8,bucket=1000", 2.0411e-5},
                                            Random{"qsgd:bits=4,bucket=1000", 0.00638260},
-                                           Random{"qsgd:bits=2,bucket=1000", 0.273177}),
+                                           Random{"qsgd:bits=2,bucket=1000", 0.273177},
+                                           Random{"terngrad:clip=0", 0.273177},
+                                           Random{"terngrad:shared=false,clip=0", 0.273177},
+                                           Random{"natural", 0.0490884}),
                          [](const auto& info) {
                            std::string name;
                            for (const char c : std::string_view(info.param.spec))

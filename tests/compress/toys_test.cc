@@ -234,6 +234,8 @@ TEST(ToyT4, TopOneGrowsWithoutMemoryAndConvergesWithIt) {
                         std::sqrt(3.0) * std::pow(growth, 1000)});
   expect_lengths(t4("topk:k=1", Memory::kEf14),
                  {1.763805, 1.711903, 1.608281, 0.5527285, 1.270721e-5});
+  expect_lengths(t4("topk:k=1", Memory::kEf21),
+                 {1.763805, 1.769234, 1.607590, 0.5522304, 1.263033e-5});
   expect_lengths(t4("none", Memory::kNone), {1.711844, 1.691872, 1.540264, 0.5356794, 1.386767e-5});
 }
 
