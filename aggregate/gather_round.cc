@@ -10,9 +10,11 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "aggregate/round_exchange.h"
+#include "base/elements.h"
 #include "base/text.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
@@ -47,14 +49,12 @@ class GatherRound final : public RoundExchange {
   }
 
   Result<std::optional<Work>> issue() override {
-    if (!fixed_) {
-      GW_ASSIGN(Work work, context_.communicator.all_gather_unsized(own_, all_, bytes_));
-      return std::optional<Work>(std::move(work));
-    }
     const auto size = static_cast<std::size_t>(context_.communicator.size());
     bytes_.assign(size, static_cast<std::int64_t>(own_.size()));
-    all_.resize(own_.size() * size);
-    if (own_.empty()) return std::optional<Work>();
+    if (!fixed_) GW_TRY(learn_lengths());
+    all_.resize(
+        static_cast<std::size_t>(std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0})));
+    if (all_.empty()) return std::optional<Work>();
     GW_ASSIGN(Work work, context_.communicator.all_gather_v(own_, all_, bytes_));
     return std::optional<Work>(std::move(work));
   }
@@ -78,6 +78,22 @@ class GatherRound final : public RoundExchange {
   }
 
   std::size_t table_bytes() const { return fixed_ ? 0 : coders_.size() * kLengthBytes; }
+
+  // Of all ranks' blocks. What is far beyond any rank's claims gets no memory; of what is a little
+  // beyond them the table says whose payload it is.
+  Status learn_lengths() {
+    const auto own = static_cast<std::int64_t>(own_.size());
+    GW_ASSIGN(Work work, context_.communicator.all_gather(const_view_of(std::span(&own, 1)),
+                                                          view_of(std::span(bytes_))));
+    GW_TRY(work.wait());
+    const std::size_t most = table_bytes() + room_;
+    for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
+      if (bytes_[rank] >= 0 && static_cast<std::uint64_t>(bytes_[rank]) <= 2 * most) continue;
+      return {Code::kCorruptPayload, format("rank %zu's block has %lld bytes (at most %zu wanted)",
+                                            rank, static_cast<long long>(bytes_[rank]), most)};
+    }
+    return {};
+  }
 
   // payloads_[i][r]: what rank r sent for coder i. Lengths come from the network and are checked.
   Status find_payloads() {

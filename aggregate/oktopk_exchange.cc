@@ -83,7 +83,7 @@ class OkTopkExchange final : public BucketExchange {
   Status absorb(int phase, std::uint64_t) override {
     switch (phase) {
       case 0: reduce_.place(); return {};
-      case 1: judge_tensors(); return reduce_.take_counts();
+      case 1: GW_TRY(judge_tensors()); return reduce_.take_counts();
       case 2: return reduce_.add();
       case 6: return take_kept();
       case 7: return {};
@@ -128,15 +128,19 @@ class OkTopkExchange final : public BucketExchange {
     return {};
   }
 
-  void judge_tensors() {
+  Status judge_tensors() {
     slots_ = 0;
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       OkTopkTensor<T>& tensor = tensors_[t];
-      const std::int64_t bytes = (tensor.end - tensor.begin) * static_cast<std::int64_t>(sizeof(T));
-      tensor.full = most_[t] * kPairBytes<T> >= bytes;
+      if (most_[t] < 0 || most_[t] > tensor.elems()) {
+        const std::string what = "a rank chose " + std::to_string(most_[t]) + " elements of ";
+        return tensor.named({Code::kCorruptPayload, what + std::to_string(tensor.elems())});
+      }
+      tensor.full = most_[t] * kPairBytes<T> >= tensor.elems() * std::int64_t{sizeof(T)};
       tensor.slot = tensor.full ? 0 : slots_++;
       tensor.selection = SharedSelection(most_[t]);
     }
+    return {};
   }
 
   // visit(tensor, elements) for every tensor with elements in rank r's region.
@@ -263,8 +267,7 @@ class OkTopkExchange final : public BucketExchange {
   Status take_result() {
     for (OkTopkTensor<T>& tensor : tensors_) {
       tensor.kept.clear();
-      tensor.sums.assign(tensor.full ? static_cast<std::size_t>(tensor.end - tensor.begin) : 0,
-                         T{0});
+      tensor.sums.assign(tensor.full ? static_cast<std::size_t>(tensor.elems()) : 0, T{0});
     }
     ConstByteSpan rest = receive_;
     std::size_t at = 0;      // the tensor that pairs have come to

@@ -33,6 +33,7 @@ struct OkTopkTensor {
   std::vector<std::uint32_t> kept;  // indices in the tensor, and their sums
   std::vector<T> sums;              // or of a full one all sums
 
+  std::int64_t elems() const { return end - begin; }
   Status named(const Status& status) const {
     if (status.ok()) return status;
     return status.with_context("parameter '" + parameter->name + "'");

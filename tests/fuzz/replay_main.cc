@@ -1,4 +1,5 @@
-// Feeds a fuzz target its seeds, every prefix of them, and a fixed number of changed ones.
+// Feeds a fuzz target its seeds, every prefix of them, a fixed number of changed ones, and its
+// corpus.
 //
 //   FUZZ_TARGET                 the test
 //   FUZZ_TARGET FILE...         these files, for a crash that libFuzzer has found
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "base/philox.h"
+#include "tests/fuzz/corpus.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace gradwire::fuzz {
@@ -64,7 +66,10 @@ int replay_seeds() {
     feed(all[s]);
     for (std::uint64_t i = 0; i < kChanges; ++i, ++count) feed(changed(all[s], s * kChanges + i));
   }
-  std::printf("%zu seeds, %zu inputs made of them\n", all.size(), count);
+  const std::vector<Bytes> corpus = read_corpus(GW_FUZZ_CORPUS "/" GW_FUZZ_NAME ".hex");
+  for (const Bytes& input : corpus) feed(input);
+  std::printf("%zu seeds, %zu inputs made of them, %zu of the corpus\n", all.size(), count,
+              corpus.size());
   return all.empty() ? 1 : 0;
 }
 
