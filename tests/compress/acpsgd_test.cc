@@ -17,11 +17,8 @@ namespace {
 
 using reference::Matrix;
 using testing::CoderRanks;
+using testing::make;
 using Vector = std::vector<double>;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  return std::move(Registry::builtin().make(spec)).value();
-}
 
 CoderRanks<double> open(const Compressor& compressor, const Shape& shape, int size,
                         const CoderRanks<double>::Wrap& wrap = nullptr) {

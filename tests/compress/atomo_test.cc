@@ -15,11 +15,8 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
+using testing::make;
 using Vector = std::vector<double>;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  return std::move(Registry::builtin().make(spec)).value();
-}
 
 Vector wave(std::size_t count) {
   Vector x(count);

@@ -19,20 +19,8 @@ namespace {
 
 using testing::CoderRanks;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
-
-template <typename T>
-testing::StepOutcome<T> step_of(std::string_view spec, const std::vector<std::vector<T>>& grads) {
-  const auto method = make(spec);
-  const Shape shape = Shape::vector(static_cast<std::int64_t>(grads[0].size()));
-  auto ranks = CoderRanks<T>::open(*method, shape, static_cast<int>(grads.size()));
-  return ranks.value().step(grads, 0);
-}
+using testing::make;
+using testing::step_of;
 
 template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {

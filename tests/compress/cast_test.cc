@@ -10,12 +10,7 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
+using testing::make;
 
 std::vector<float> mean_of(std::string_view spec, const std::vector<std::vector<float>>& grads) {
   const auto compressor = make(spec);

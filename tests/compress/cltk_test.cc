@@ -15,12 +15,7 @@ namespace {
 
 using testing::CoderRanks;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
+using testing::make;
 
 TEST(Cltk, TheLeaderChoosesForAllInTurn) {
   const auto method = make("cltk:k=2");

@@ -15,13 +15,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::make;
 using Kind = ErrorBound::Kind;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
 
 std::string refusal(std::string_view spec) {
   const auto made = Registry::builtin().make(spec);

@@ -8,7 +8,6 @@
 #include <limits>
 #include <set>
 
-#include "base/philox.h"
 #include "base/text.h"
 #include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
@@ -22,20 +21,8 @@ namespace {
 using testing::CoderRanks;
 using testing::DgcReference;
 using ::testing::HasSubstr;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
-
-template <typename T>
-std::vector<T> normals(std::size_t n, std::uint64_t key) {
-  const RandomStream stream(3, RandomUse::kTest, key, 0, 0, 0);
-  std::vector<T> x(n);
-  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<T>(stream.normal(i));
-  return x;
-}
+using testing::make;
+using testing::normals;
 
 template <typename T>
 std::vector<T> state_of(CoderRanks<T>& ranks, const std::string& name) {

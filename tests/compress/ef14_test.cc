@@ -13,6 +13,7 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
+using testing::make;
 
 template <int kPercent>
 std::unique_ptr<Coder> feedback(std::unique_ptr<Coder> inner, const Shape& shape,
@@ -23,10 +24,6 @@ std::unique_ptr<Coder> feedback(std::unique_ptr<Coder> inner, const Shape& shape
 template <typename T>
 CoderRanks<T> open(const Compressor& compressor, const Shape& shape, int size) {
   return std::move(CoderRanks<T>::open(compressor, shape, size, 1, 77, &feedback<100>)).value();
-}
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  return std::move(Registry::builtin().make(spec)).value();
 }
 
 // bfloat16 near 1 has steps of 2^-7, so 1 + 2^-9 loses its last bit until three are together.

@@ -16,13 +16,8 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
+using testing::make;
 using testing::QsgdReference;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
 
 QsgdGrid grid_of(int levels, std::size_t bucket, bool l2) {
   return {levels, QsgdReference{levels}.bits(), bucket, l2};

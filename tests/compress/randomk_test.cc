@@ -22,13 +22,9 @@ namespace {
 
 using testing::CoderRanks;
 using ::testing::HasSubstr;
+using testing::make;
+using testing::normals;
 using Places = std::vector<std::uint32_t>;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
 
 RandomStream stream_of(std::uint64_t tensor, std::uint64_t step) {
   return {1, RandomUse::kPlaces, tensor, kSharedRank, 0, step};
@@ -39,14 +35,6 @@ Places drawn(std::uint64_t tensor, std::uint64_t step, std::size_t n, std::size_
   std::vector<std::uint64_t> seen;
   draw_places(stream_of(tensor, step), n, places, seen);
   return places;
-}
-
-template <typename T>
-std::vector<T> normals(std::size_t n, std::uint64_t key) {
-  const RandomStream stream(3, RandomUse::kTest, key, 0, 0, 0);
-  std::vector<T> x(n);
-  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<T>(stream.normal(i));
-  return x;
 }
 
 TEST(RandomPlaces, AreFloydsAndAscend) {

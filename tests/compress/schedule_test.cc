@@ -15,6 +15,7 @@ namespace gradwire {
 namespace {
 
 using gradwire::testing::CoderRanks;
+using gradwire::testing::make;
 using ::testing::HasSubstr;
 
 std::vector<ScheduleStage> stages(const std::string& text) {
@@ -69,12 +70,6 @@ TEST(Schedule, WrongTextsAreAnsweredWithTheFormWanted) {
   std::string many = "1";
   for (int i = 1; i <= 64; ++i) many += "/" + std::to_string(i % 2) + "@" + std::to_string(i);
   EXPECT_THAT(wrong(many), HasSubstr("65 values, at most 64"));
-}
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return made.has_value() ? std::move(made).value() : nullptr;
 }
 
 std::string refusal(std::string_view spec) {

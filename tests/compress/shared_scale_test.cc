@@ -24,16 +24,11 @@ using testing::CoderRanks;
 using testing::Codes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::make;
 using testing::Vector;
 
 constexpr std::uint64_t kSeed = 1;
 constexpr std::uint64_t kTensor = 77;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
 
 Vector drawn(std::size_t n, std::uint64_t key, bool lognormal = false) {
   const RandomStream stream(3, RandomUse::kTest, key, 0, 0, 0);

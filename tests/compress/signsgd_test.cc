@@ -15,12 +15,7 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << spec << ": " << made.error().message();
-  return std::move(made).value();
-}
+using testing::make;
 
 std::vector<int> ints(ConstByteSpan bytes) {
   std::vector<int> out;

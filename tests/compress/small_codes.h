@@ -17,12 +17,6 @@ namespace gradwire::testing {
 
 inline const SliceKey kSomeKey{3, {.step = 5, .tensor = 7, .rank = 1, .stage = 1, .first = 41}};
 
-inline std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
-
 template <typename T>
 std::vector<T> round_trip(std::string_view spec, const std::vector<T>& grad) {
   const auto compressor = make(spec);

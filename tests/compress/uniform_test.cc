@@ -15,15 +15,10 @@ namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
+using testing::make;
 using testing::UniformReference;
 
 const SliceKey kKey{3, {.step = 5, .tensor = 7, .rank = 1, .stage = 1, .first = 41}};
-
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
 
 std::vector<float> round_trip(std::string_view spec, const std::vector<float>& grad) {
   const auto compressor = make(spec);

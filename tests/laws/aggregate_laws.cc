@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -12,6 +11,7 @@
 
 #include "aggregate/keys.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/exchange_promises.h"
 
 namespace gradwire::testing {
 namespace {
@@ -100,14 +100,6 @@ bool legal(const Case& c) {
   return !(c.combine == "sum" && size_of(traits.payload_dtype) == 2);
 }
 
-// Two of equal shape, odd sizes, a single element, and room for dense ones among them.
-std::vector<JobTensor> tensors() {
-  return {{"a.weight", Shape::matrix(12, 10)}, {"a.bias", Shape::vector(12)},
-          {"b.weight", Shape::matrix(33, 40)}, {"twin.weight", Shape::matrix(33, 40)},
-          {"c.weight", {{5, 3, 3, 3}, 4}},     {"c.bias", Shape::vector(129)},
-          {"scale", Shape::vector(1)}};
-}
-
 // |a - b| in rounding errors of fp32 over so many steps, of values as large as these.
 void expect_close(const std::vector<double>& a, const std::vector<double>& b, int steps) {
   ASSERT_EQ(a.size(), b.size());
@@ -124,7 +116,7 @@ class AggregateLaws : public ::testing::TestWithParam<Case> {
   Job job(int ranks, int steps, const std::string& more) const {
     Job job;
     job.compressor = GetParam().spec(more);
-    job.tensors = tensors();
+    job.tensors = odd_tensors();
     job.ranks = ranks;
     job.steps = steps;
     job.bucket_bytes = 4000;
@@ -159,33 +151,15 @@ TEST_P(AggregateLaws, ReplicasAgreeBitForBitAndNothingIsLost) {
 
 TEST_P(AggregateLaws, BucketsAndTheOrderOfReadyChangeNoBit) {
   if (!legal(GetParam())) return;
-  Job one = job(3, 4, "min_elems=100");
-  one.bucket_bytes = 1 << 20;
-  one.permute = false;
-  Job many = one;
-  many.bucket_bytes = 1;
-  many.permute = true;
-  many.contiguous = true;
-  const JobOutcome a = run_job(one);
-  const JobOutcome b = run_job(many);
-  ASSERT_TRUE(a.status.ok()) << a.status.message();
-  ASSERT_TRUE(b.status.ok()) << b.status.message();
-  EXPECT_EQ(a.means, b.means);
+  expect_buckets_change_no_bit(job(3, 4, "min_elems=100"));
 }
 
 TEST_P(AggregateLaws, SaveAndRestoreInTheMiddleChangeNoBit) {
   if (!legal(GetParam())) return;
   // Momentum that a method keeps by itself would miss dense steps: refused.
   const bool keeps = Registry::builtin().make(GetParam().method).value()->traits().own_feedback;
-  Job through = job(2, 8, keeps ? "min_elems=100" : "min_elems=100,warmup_steps=2");
-  Job interrupted = through;
-  interrupted.restart_after = 5;
-  const JobOutcome a = run_job(through);
-  const JobOutcome b = run_job(interrupted);
-  ASSERT_TRUE(a.status.ok()) << a.status.message();
-  ASSERT_TRUE(b.status.ok()) << b.status.message();
-  EXPECT_EQ(a.means, b.means);
-  EXPECT_EQ(a.state, b.state);
+  expect_restart_changes_no_bit(job(2, 8, keeps ? "min_elems=100" : "min_elems=100,warmup_steps=2"),
+                                5);
 }
 
 TEST_P(AggregateLaws, ZeroGradientsGiveFiniteMeansAndStayEqual) {
@@ -202,11 +176,8 @@ TEST_P(AggregateLaws, ZeroGradientsGiveFiniteMeansAndStayEqual) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.method + "_" + info.param.combine;
-  if (info.param.feedback) name += "_ef14";
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
+  return test_name(info.param.method + "_" + info.param.combine +
+                   (info.param.feedback ? "_ef14" : ""));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryMethod, AggregateLaws, ValuesIn(cases()), name_of);
@@ -228,7 +199,7 @@ TEST(AggregateLawsAtEight, TelescopingOverAHundredSteps) {
     SCOPED_TRACE(spec);
     Job job;
     job.compressor = spec;
-    job.tensors = tensors();
+    job.tensors = odd_tensors();
     job.ranks = 8;
     job.steps = 100;
     const JobOutcome outcome = run_job(job);
@@ -247,7 +218,7 @@ TEST(AggregateLawsReshard, FourRanksToThreeKeepTheAverageResidual) {
     SCOPED_TRACE(spec);
     Job four;
     four.compressor = spec;
-    four.tensors = tensors();
+    four.tensors = odd_tensors();
     four.ranks = 4;
     four.steps = 7;
     const JobOutcome before = run_job(four);

@@ -22,12 +22,6 @@ namespace {
 using ::testing::Each;
 using Vector = std::vector<double>;
 
-std::unique_ptr<Compressor> make(std::string_view spec) {
-  auto made = Registry::builtin().make(spec);
-  EXPECT_TRUE(made.has_value()) << made.error().message();
-  return std::move(made).value();
-}
-
 StepOutcome<double> step_of(std::string_view spec, const Shape& shape,
                             const std::vector<Vector>& grads, std::uint64_t seed = 1,
                             std::uint64_t number = 0) {

@@ -3,14 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "tests/support/aggregate_job.h"
+#include "tests/support/exchange_promises.h"
 
 namespace gradwire::testing {
 namespace {
@@ -22,9 +21,7 @@ struct Case {
   AggregateForm form = AggregateForm::kAllReduce;
 };
 std::string name_of(const Case& c) {
-  std::string name = c.spec;
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char x) { return std::isalnum(x) == 0; }, '_');
+  const std::string name = test_name(c.spec);
   const bool scatters = c.form == AggregateForm::kReduceScatter;
   return c.form == AggregateForm::kAllReduce ? name : (scatters ? "scatter_" : "gather_") + name;
 }
@@ -92,9 +89,7 @@ class ExchangeLaws : public ::testing::TestWithParam<Case> {
     Job job;
     job.compressor = GetParam().spec + "," + more;
     job.form = GetParam().form;
-    job.tensors = {{"a.weight", Shape::matrix(12, 10)}, {"a.bias", Shape::vector(12)},
-                   {"b.weight", Shape::matrix(33, 40)}, {"twin.weight", Shape::matrix(33, 40)},
-                   {"c.weight", {{5, 3, 3, 3}, 4}},     {"scale", Shape::vector(1)}};
+    job.tensors = odd_tensors();
     job.ranks = ranks;
     job.steps = steps;
     job.bucket_bytes = 4000;
@@ -115,29 +110,11 @@ TEST_P(ExchangeLaws, ReplicasAgreeBitForBit) {
 }
 
 TEST_P(ExchangeLaws, BucketsAndTheOrderOfReadyChangeNoBit) {
-  Job one = job(3, 5, "min_elems=0,dense_1d=false");
-  one.bucket_bytes = 1 << 20;
-  one.permute = false;
-  Job many = one;
-  many.bucket_bytes = 1;
-  many.permute = true;
-  const JobOutcome a = run_job(one);
-  const JobOutcome b = run_job(many);
-  ASSERT_TRUE(a.status.ok()) << a.status.message();
-  ASSERT_TRUE(b.status.ok()) << b.status.message();
-  EXPECT_EQ(a.means, b.means);
+  expect_buckets_change_no_bit(job(3, 5, "min_elems=0,dense_1d=false"));
 }
 
 TEST_P(ExchangeLaws, SaveAndRestoreInTheMiddleChangeNoBit) {
-  const Job through = job(3, 8, "min_elems=0,dense_1d=false");
-  Job interrupted = through;
-  interrupted.restart_after = 5;
-  const JobOutcome a = run_job(through);
-  const JobOutcome b = run_job(interrupted);
-  ASSERT_TRUE(a.status.ok()) << a.status.message();
-  ASSERT_TRUE(b.status.ok()) << b.status.message();
-  EXPECT_EQ(a.means, b.means);
-  EXPECT_TRUE(a.saved == b.saved);
+  expect_restart_changes_no_bit(job(3, 8, "min_elems=0,dense_1d=false"), 5);
 }
 
 TEST_P(ExchangeLaws, OtherNumbersOfRanksGoOn) {

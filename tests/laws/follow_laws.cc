@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -13,6 +12,7 @@
 
 #include "aggregate/plan.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/exchange_promises.h"
 
 namespace gradwire::testing {
 namespace {
@@ -221,10 +221,7 @@ TEST_P(FollowLaws, AMethodsOwnStateServesAnotherNumberOfRanks) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.method + "_" + info.param.keys;
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
+  return test_name(info.param.method + "_" + info.param.keys);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryPair, FollowLaws, ValuesIn(cases()), name_of);

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <ostream>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "compress/error_feedback/legality.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/exchange_promises.h"
 
 namespace gradwire::testing {
 namespace {
@@ -203,11 +203,9 @@ TEST_P(Telescoping, NothingIsLostInAThousandStepsAndFromFourRanksToThree) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Pair>& info) {
-  std::string name = info.param.method + "_" + info.param.combine;
-  if (info.param.storage != "fp32") name += "_" + info.param.storage;
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
+  const std::string& storage = info.param.storage;
+  return test_name(info.param.method + "_" + info.param.combine +
+                   (storage == "fp32" ? "" : "_" + storage));
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryPair, Telescoping, ValuesIn(pairs()), name_of);

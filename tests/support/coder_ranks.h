@@ -2,17 +2,39 @@
 // communication.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/elements.h"
+#include "base/philox.h"
 #include "device/ops.h"
 #include "gradwire/compressor.h"
+#include "gradwire/registry.h"
 
 namespace gradwire::testing {
+
+// A registered method; null, and a failure, where there is none.
+inline std::unique_ptr<Compressor> make(std::string_view spec) {
+  auto made = Registry::builtin().make(spec);
+  EXPECT_TRUE(made.has_value()) << spec << ": " << made.error().message();
+  return made.has_value() ? std::move(made).value() : nullptr;
+}
+
+// Gaussian, the same for the same key.
+template <typename T>
+std::vector<T> normals(std::size_t n, std::uint64_t key) {
+  const RandomStream stream(3, RandomUse::kTest, key, 0, 0, 0);
+  std::vector<T> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<T>(stream.normal(i));
+  return x;
+}
 
 // What one step left behind.
 template <typename T>
@@ -138,5 +160,14 @@ class CoderRanks {
   Traits traits_;
   std::vector<std::unique_ptr<Coder>> coders_;
 };
+
+// Step 0 of as many ranks as there are gradients, of one dimension.
+template <typename T>
+StepOutcome<T> step_of(std::string_view spec, const std::vector<std::vector<T>>& grads) {
+  const auto method = make(spec);
+  const Shape shape = Shape::vector(static_cast<std::int64_t>(grads[0].size()));
+  auto ranks = CoderRanks<T>::open(*method, shape, static_cast<int>(grads.size()));
+  return ranks.value().step(grads, 0);
+}
 
 }  // namespace gradwire::testing
