@@ -77,6 +77,26 @@ TEST_F(Train, TheLossHasNineDigitsAndTheFirstIsThatOfTheStart) {
   EXPECT_NEAR(lines[0]["loss"].get<double>(), std::log(10.0), 0.2);  // ten classes, no knowledge
 }
 
+// To the last digit of the loss: momentum that is corrected but never masked is momentum on the
+// worker with error feedback behind it.
+TEST_F(Train, DgcWithoutMaskingIsErrorFeedbackBehindWorkerMomentum) {
+  const auto run = [&](const std::string& compressor, const char* momentum) {
+    EXPECT_EQ(train({"--inproc", "4", "--steps", "40", "--batch", "64", "--hidden", "32", "--seed",
+                     "5", "--momentum", momentum, "--momentum-at", "worker", "--metrics",
+                     file("m.jsonl"), "--compressor", compressor}),
+              "ok");
+    std::vector<std::string> losses;
+    for (const auto& line : json_lines(file("m.jsonl"))) {
+      losses.push_back((line.contains("total") ? line["params_hash"] : line["loss"]).dump());
+    }
+    return losses;
+  };
+  const auto dgc = run("dgc:ratio=0.01,masking=false,sample=1", "0");
+  EXPECT_EQ(dgc.size(), 41U);
+  EXPECT_EQ(dgc, run("topk:ratio=0.01,ef=ef14,min_elems=0,dense_1d=false", "0.9"));
+  EXPECT_NE(dgc, run("dgc:ratio=0.01,sample=1", "0"));
+}
+
 class Replicas : public Train, public testing::WithParamInterface<int> {};
 
 TEST_P(Replicas, CanonicalOrderEqualsAccumulationBitForBit) {
