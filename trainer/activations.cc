@@ -3,61 +3,95 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "trainer/layers/block_part.h"
 
 namespace gradwire {
-namespace {
 
-// Elements rounded up to whole cache lines.
 template <typename T>
-std::int64_t padded(std::int64_t elems) {
-  constexpr std::int64_t kLine = 64 / sizeof(T);
-  return (elems + kLine - 1) / kLine * kLine;
+auto Activations<T>::Memory::reserve(std::int64_t elems) -> Block {
+  const Block block{elems_, elems};
+  elems_ += whole_lines<T>(elems);
+  return block;
 }
 
-}  // namespace
+template <typename T>
+Status Activations<T>::Memory::allocate() {
+  GW_ASSIGN(buffer_, Buffer::allocate(bytes()));
+  return {};
+}
 
 template <typename T>
-Result<Activations<T>> Activations<T>::create(std::span<const std::int64_t> widths,
-                                              std::int64_t max_rows, std::int64_t scratch) {
+std::span<T> Activations<T>::Memory::block(Block block) {
+  auto* data = reinterpret_cast<T*>(buffer_.bytes().data());
+  return {data + block.offset, static_cast<std::size_t>(block.elems)};
+}
+
+template <typename T>
+Result<Activations<T>> Activations<T>::create(const ActivationSizes& sizes, std::int64_t max_rows,
+                                              DeltaRoom room) {
   Activations made;
-  made.widths_.assign(widths.begin(), widths.end());
+  made.widths_ = sizes.widths;
   made.max_rows_ = max_rows;
-  std::int64_t next = 0;
-  for (const std::int64_t width : widths) {
-    made.value_offsets_.push_back(next);
-    next += padded<T>(width * max_rows);
+  made.room_ = room;
+  made.shared_ = std::make_shared<Memory>();
+  for (const std::int64_t width : sizes.widths) {
+    made.values_.push_back(made.own_.reserve(width * max_rows));
   }
-  made.delta_offset_ = next;
-  made.delta_stride_ = padded<T>(*std::max_element(widths.begin(), widths.end()) * max_rows);
-  made.scratch_offset_ = next + 2 * made.delta_stride_;
-  made.scratch_elems_ = scratch;
-  const std::int64_t elems = made.scratch_offset_ + scratch;
-  GW_ASSIGN(made.memory_, Buffer::allocate(static_cast<std::size_t>(elems) * sizeof(T)));
+  for (const std::int64_t elems : sizes.saved) made.saved_.push_back(made.own_.reserve(elems));
+  if (room == DeltaRoom::kEveryLevel) {
+    for (const std::int64_t width : sizes.widths) {
+      made.deltas_.push_back(made.own_.reserve(width * max_rows));
+    }
+    for (const std::int64_t elems : sizes.stash) made.stash_.push_back(made.own_.reserve(elems));
+  } else {
+    const std::int64_t widest = *std::max_element(sizes.widths.begin(), sizes.widths.end());
+    for (int turn = 0; turn < 2; ++turn) {
+      made.deltas_.push_back(made.shared_->reserve(widest * max_rows));
+    }
+    std::int64_t stash = 0;
+    for (const std::int64_t elems : sizes.stash) stash = std::max(stash, elems);
+    made.stash_.push_back(made.shared_->reserve(stash));
+  }
+  made.scratch_ = made.shared_->reserve(sizes.scratch);
+  GW_TRY(made.own_.allocate());
+  GW_TRY(made.shared_->allocate());
   return made;
 }
 
 template <typename T>
-std::span<T> Activations<T>::block(std::int64_t offset, std::int64_t elems) {
-  auto* data = reinterpret_cast<T*>(memory_.bytes().data());
-  return {data + offset, static_cast<std::size_t>(elems)};
+Result<Activations<T>> Activations<T>::sibling() const {
+  Activations made;
+  made.widths_ = widths_;
+  made.values_ = values_;
+  made.deltas_ = deltas_;
+  made.saved_ = saved_;
+  made.stash_ = stash_;
+  made.scratch_ = scratch_;
+  made.max_rows_ = max_rows_;
+  made.room_ = room_;
+  made.shared_ = shared_;
+  made.own_.reserve(own_.elems());
+  GW_TRY(made.own_.allocate());
+  return made;
 }
 
 template <typename T>
 std::span<T> Activations<T>::values(std::size_t level, std::int64_t rows) {
   GW_CHECK(level < widths_.size() && rows <= max_rows_);
-  return block(value_offsets_[level], widths_[level] * rows);
+  return own_.block({values_[level].offset, widths_[level] * rows});
 }
 
 template <typename T>
 std::span<T> Activations<T>::deltas(std::size_t level, std::int64_t rows) {
   GW_CHECK(level < widths_.size() && rows <= max_rows_);
-  const std::int64_t turn = static_cast<std::int64_t>(level % 2);
-  return block(delta_offset_ + turn * delta_stride_, widths_[level] * rows);
+  const std::int64_t elems = widths_[level] * rows;
+  if (room_ == DeltaRoom::kEveryLevel) return own_.block({deltas_[level].offset, elems});
+  return shared_->block({deltas_[level % 2].offset, elems});
 }
 
 template <typename T>
-std::span<T> Activations<T>::scratch() {
-  return block(scratch_offset_, scratch_elems_);
+std::span<T> Activations<T>::stash(std::size_t level) {
+  return room_ == DeltaRoom::kEveryLevel ? own_.block(stash_[level]) : shared_->block(stash_[0]);
 }
 
 template class Activations<float>;

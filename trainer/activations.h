@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,36 +11,76 @@
 
 namespace gradwire {
 
+// Where derivatives live on the way back.
+enum class DeltaRoom : std::uint8_t {
+  kTurns,       // two buffers take turns: a level's delta lives until the next but one's
+  kEveryLevel,  // all of them stay: gradients by weights may come after all those by inputs
+};
+
+// Sizes for one micro-batch, in elements. Level 0 is the input; layer l reads level l, keeps
+// saved[l] and stash[l], and writes level l + 1.
+struct ActivationSizes {
+  std::vector<std::int64_t> widths;  // per sample and level, one more than there are layers
+  std::vector<std::int64_t> saved;   // per layer
+  std::vector<std::int64_t> stash;   // per layer
+  std::int64_t scratch = 0;
+};
+
 // Memory for micro-batches of up to max_rows samples, allocated once: a training step allocates
 // nothing. Every block starts on a 64-byte boundary, so that the same values meet the same
-// vector instructions on every rank.
+// vector instructions on every rank. Whoever holds it holds one micro-batch: several in flight have
+// one each.
 template <typename T>
 class Activations {
  public:
-  // widths[0] values per sample enter layer 0, widths[l + 1] leave layer l; `scratch` values serve
-  // whichever layer runs.
-  static Result<Activations> create(std::span<const std::int64_t> widths, std::int64_t max_rows,
-                                    std::int64_t scratch);
+  static Result<Activations> create(const ActivationSizes& sizes, std::int64_t max_rows,
+                                    DeltaRoom room = DeltaRoom::kTurns);
+  // Memory for another micro-batch of the same sizes. What is used during a call alone is shared,
+  // and so are deltas that take turns: siblings belong to one thread.
+  Result<Activations> sibling() const;
 
   std::int64_t max_rows() const { return max_rows_; }
+  DeltaRoom room() const { return room_; }
   // What enters layer `level`: (rows, widths[level]). Level 0 is the input, the last one the
   // output.
   std::span<T> values(std::size_t level, std::int64_t rows);
-  // The derivative of the loss by values(level). Two buffers take turns: levels l and l + 2 share.
+  // The derivative of the loss by values(level).
   std::span<T> deltas(std::size_t level, std::int64_t rows);
-  std::span<T> scratch();
+  // What layer `level` keeps from forward to backward, and between its two ways back.
+  std::span<T> saved(std::size_t level) { return own_.block(saved_[level]); }
+  std::span<T> stash(std::size_t level);
+  std::span<T> scratch() { return shared_->block(scratch_); }
+  // Of this micro-batch alone: what a pipeline multiplies by the micro-batches in flight.
+  std::size_t own_bytes() const { return own_.bytes(); }
 
  private:
-  std::span<T> block(std::int64_t offset, std::int64_t elems);
+  struct Block {
+    std::int64_t offset = 0;
+    std::int64_t elems = 0;
+  };
+  class Memory {
+   public:
+    Block reserve(std::int64_t elems);
+    Status allocate();
+    std::span<T> block(Block block);
+    std::int64_t elems() const { return elems_; }
+    std::size_t bytes() const { return static_cast<std::size_t>(elems_) * sizeof(T); }
+
+   private:
+    std::int64_t elems_ = 0;
+    Buffer buffer_;
+  };
 
   std::vector<std::int64_t> widths_;
-  std::vector<std::int64_t> value_offsets_;
-  std::int64_t delta_offset_ = 0;
-  std::int64_t delta_stride_ = 0;
-  std::int64_t scratch_offset_ = 0;
-  std::int64_t scratch_elems_ = 0;
+  std::vector<Block> values_;
+  std::vector<Block> deltas_;
+  std::vector<Block> saved_;
+  std::vector<Block> stash_;
+  Block scratch_;
   std::int64_t max_rows_ = 0;
-  Buffer memory_;
+  DeltaRoom room_ = DeltaRoom::kTurns;
+  Memory own_;
+  std::shared_ptr<Memory> shared_;
 };
 
 }  // namespace gradwire

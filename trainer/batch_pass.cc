@@ -1,13 +1,11 @@
 #include "trainer/batch_pass.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/ops.h"
-#include "trainer/layers/cross_entropy.h"
+#include "trainer/layers/loss.h"
 
 namespace gradwire {
 namespace {
@@ -18,54 +16,82 @@ constexpr std::int64_t kEvaluationRows = 128;
 
 Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& data,
                                     std::int64_t max_rows) {
-  if (model.input() != data.shape() || model.output().elems() != data.classes()) {
+  const std::int64_t outputs = data.classes() * data.labels_per_sample();
+  if (model.input() != data.shape() || model.output().elems() != outputs) {
     return Status(
         Code::kInvalidArgument,
         format("model with %lld inputs and %lld outputs; %lld and %lld, as %s has, wanted",
                static_cast<long long>(model.input().elems()),
                static_cast<long long>(model.output().elems()),
-               static_cast<long long>(data.shape().elems()), static_cast<long long>(data.classes()),
+               static_cast<long long>(data.shape().elems()), static_cast<long long>(outputs),
                data.name().c_str()));
   }
   BatchPass pass(model, data);
   GW_ASSIGN(pass.activations_, model.make_activations(std::max(max_rows, kEvaluationRows)));
-  pass.labels_.reserve(static_cast<std::size_t>(pass.activations_.max_rows()));
+  pass.labels_.reserve(
+      static_cast<std::size_t>(pass.activations_.max_rows() * data.labels_per_sample()));
+  const auto values = static_cast<std::size_t>(parameter_elems(model.buffers()));
+  if (values > 0) {
+    GW_ASSIGN(pass.buffers_, Buffer::allocate(values * sizeof(float)));
+  }
+  init_parameters<float>(model.buffers(), 0, pass.buffer_values());
+  pass.statistics_.assign(static_cast<std::size_t>(model.statistics_elems()), 0);
   return pass;
 }
 
-// Loads the samples and returns their logits; labels_ are theirs.
-std::span<const float> BatchPass::forward(std::span<const float> params, const Samples& from,
-                                          std::span<const std::uint32_t> samples) {
+std::span<float> BatchPass::buffer_values() {
+  const ByteSpan bytes = buffers_.bytes();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::vector<NamedTensor> BatchPass::buffers() {
+  return named_tensors(model_->buffers(), buffer_values());
+}
+
+void BatchPass::commit(int ranks) {
+  if (statistics_.empty()) return;
+  for (double& sum : statistics_) sum *= ranks;
+  model_->commit(statistics_, buffer_values());
+  discard_statistics();
+}
+
+ModelPass<float> BatchPass::load(std::span<const float> params, const Samples& from,
+                                 std::span<const std::uint32_t> samples) {
   const auto rows = static_cast<std::int64_t>(samples.size());
-  labels_.resize(samples.size());
+  labels_.resize(samples.size() * static_cast<std::size_t>(data_->labels_per_sample()));
   data_->take(from, samples, activations_.values(0, rows), labels_);
-  return model_->forward(params, rows, activations_);
+  return {params, rows, &activations_, {}, buffer_values(), statistics_};
 }
 
 Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& batch,
                               std::span<float> grads, const Ready& ready) {
-  const auto rows = static_cast<std::int64_t>(batch.samples.size());
-  const std::span<const float> logits = forward(params, data_->train(), batch.samples);
-  const std::span<float> by_logits = activations_.deltas(model_->last_level(), rows);
-  const double loss = cross_entropy<float>(logits, labels_, by_logits);
-  if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_logits), batch.loss_scale, {}));
-  GW_TRY(model_->backward(params, rows, activations_, grads, ready));
+  ModelPass<float> pass = load(params, data_->train(), batch.samples);
+  pass.context = batch.context;
+  const std::span<const float> outputs = model_->forward(pass);
+  const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
+  const double loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
+  if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), batch.loss_scale, {}));
+  GW_TRY(model_->backward(pass, grads, ready));
   return loss;
 }
 
-std::int64_t BatchPass::count_correct(std::span<const float> params, std::int64_t begin,
-                                      std::int64_t end) {
-  std::array<std::uint32_t, kEvaluationRows> indices{};
-  std::int64_t correct = 0;
+Judgement BatchPass::judge(std::span<const float> params, std::int64_t begin, std::int64_t end) {
+  Judgement sum;
   for (std::int64_t at = begin; at < end;) {
     const std::int64_t rows = std::min(kEvaluationRows, end - at);
-    std::iota(indices.begin(), indices.begin() + rows, static_cast<std::uint32_t>(at));
-    const auto samples = std::span(indices).first(static_cast<std::size_t>(rows));
-    const std::span<const float> logits = forward(params, data_->test(), samples);
-    correct += gradwire::count_correct<float>(logits, labels_);
+    const auto samples =
+        data_->evaluation().subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(rows));
+    ModelPass<float> pass = load(params, data_->test(), samples);
+    pass.context.mode = PassMode::kEvaluate;
+    const std::span<const float> outputs = model_->forward(pass);
+    const auto labels = static_cast<std::int64_t>(labels_.size());
+    sum.labels += labels;
+    sum.correct += count_correct<float>(outputs, labels_);
+    sum.loss +=
+        mean_loss<float>(model_->loss(), outputs, labels_, {}) * static_cast<double>(labels);
     at += rows;
   }
-  return correct;
+  return sum;
 }
 
 }  // namespace gradwire

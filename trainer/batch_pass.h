@@ -2,11 +2,14 @@
 // else's gradients, so every way of training is built on it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "gradwire/buffer.h"
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 #include "trainer/activations.h"
 #include "trainer/data/data_set.h"
 #include "trainer/model.h"
@@ -17,6 +20,14 @@ namespace gradwire {
 struct MicroBatch {
   std::span<const std::uint32_t> samples;  // of the training set, at most max_rows
   double loss_scale = 1;                   // of what is differentiated, not of what is returned
+  PassContext context = {};                // of random numbers
+};
+
+// How well parameters do on some samples.
+struct Judgement {
+  std::int64_t labels = 0;
+  std::int64_t correct = 0;  // labels that are the first largest output
+  double loss = 0;           // sum over labels
 };
 
 // Memory and steps of a micro-batch. All of it is allocated at birth: a pass allocates nothing. Not
@@ -42,18 +53,34 @@ class BatchPass {
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
                      const Ready& ready);
 
-  // How many of the test samples [begin, end) the parameters classify right.
-  std::int64_t count_correct(std::span<const float> params, std::int64_t begin, std::int64_t end);
+  // Of samples [begin, end) of data().evaluation(), with the running statistics.
+  Judgement judge(std::span<const float> params, std::int64_t begin, std::int64_t end);
+
+  // The model's buffers (running statistics), which start as the model says: views valid for this
+  // object's life, also when it is moved. Empty for most models.
+  std::vector<NamedTensor> buffers();
+  // Sums that run() collected since the last commit(), to be averaged over ranks. Empty for models
+  // without buffers.
+  std::span<double> statistics() { return statistics_; }
+  // After the last micro-batch of a step: moves the buffers by statistics(), which are a mean over
+  // `ranks` ranks, and clears them.
+  void commit(int ranks);
+  // After a step that is left out: forgets what it collected.
+  void discard_statistics() { std::fill(statistics_.begin(), statistics_.end(), 0.0); }
 
  private:
   BatchPass(const Model<float>& model, const DataSet& data) : model_(&model), data_(&data) {}
-  std::span<const float> forward(std::span<const float> params, const Samples& from,
-                                 std::span<const std::uint32_t> samples);
+  // Loads samples; the activations' input and labels_ are theirs.
+  ModelPass<float> load(std::span<const float> params, const Samples& from,
+                        std::span<const std::uint32_t> samples);
+  std::span<float> buffer_values();
 
   const Model<float>* model_ = nullptr;
   const DataSet* data_ = nullptr;
   Activations<float> activations_;
-  std::vector<std::uint8_t> labels_;
+  std::vector<std::uint32_t> labels_;
+  Buffer buffers_;
+  std::vector<double> statistics_;
 };
 
 }  // namespace gradwire

@@ -2,22 +2,39 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace gradwire {
 
 template <typename T>
 void Model<T>::add(std::string name, std::unique_ptr<Layer<T>> layer) {
-  Stage stage{};
+  Stage stage;
   stage.first_parameter = static_cast<int>(table_.size());
-  stage.offset = parameter_elems(table_);
-  for (ParameterInfo info : layer->parameters()) {
-    info.name = name + "." + info.name;
-    info.offset += stage.offset;
-    table_.push_back(std::move(info));
-  }
+  stage.params.offset = append_table(table_, name, layer->parameters());
+  stage.params.elems = parameter_elems(table_) - stage.params.offset;
   stage.end_parameter = static_cast<int>(table_.size());
-  stage.elems = parameter_elems(table_) - stage.offset;
+  stage.buffers.offset = append_table(buffers_, name, layer->buffers());
+  stage.buffers.elems = parameter_elems(buffers_) - stage.buffers.offset;
+  stage.statistics = {statistics_, layer->statistics_elems()};
+  statistics_ += stage.statistics.elems;
+  stage.name = std::move(name);
   stage.layer = std::move(layer);
   stages_.push_back(std::move(stage));
+}
+
+template <typename T>
+void Model<T>::add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view owner) {
+  GW_CHECK(layer->parameters().empty());
+  add(std::move(name), std::move(layer));
+  const auto found = std::find_if(stages_.begin(), stages_.end(),
+                                  [&](const Stage& stage) { return stage.name == owner; });
+  GW_CHECK(found != stages_.end());
+  stages_.back().params = found->params;
+}
+
+template <typename T>
+void Model<T>::set_init(const std::function<void(ParameterInfo&)>& change) {
+  for (ParameterInfo& info : table_) change(info);
 }
 
 template <typename T>
@@ -26,54 +43,103 @@ SampleShape Model<T>::output() const {
 }
 
 template <typename T>
-Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows) const {
-  std::vector<std::int64_t> widths{input_.elems()};
-  std::int64_t scratch = 0;
+Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows, DeltaRoom room) const {
+  ActivationSizes sizes;
+  sizes.widths.push_back(input_.elems());
   for (const Stage& stage : stages_) {
-    widths.push_back(stage.layer->output().elems());
-    scratch = std::max(scratch, stage.layer->scratch_elems());
+    sizes.widths.push_back(stage.layer->output().elems());
+    sizes.saved.push_back(stage.layer->saved_elems(max_rows));
+    sizes.stash.push_back(stage.layer->stash_elems(max_rows));
+    sizes.scratch = std::max(sizes.scratch, stage.layer->scratch_elems(max_rows));
   }
-  return Activations<T>::create(widths, max_rows, scratch);
+  return Activations<T>::create(sizes, max_rows, room);
 }
 
 template <typename T>
-LayerPass<T> Model<T>::pass(std::size_t level, std::span<const T> params, std::int64_t rows,
-                            Activations<T>& activations) const {
+LayerPass<T> Model<T>::layer_pass(const ModelPass<T>& pass, std::size_t level) const {
   const Stage& stage = stages_[level];
-  return {
-      rows,
-      params.subspan(static_cast<std::size_t>(stage.offset), static_cast<std::size_t>(stage.elems)),
-      activations.values(level, rows), activations.values(level + 1, rows), activations.scratch()};
+  Activations<T>& memory = *pass.activations;
+  return {pass.rows,
+          stage.params.of(pass.params),
+          memory.values(level, pass.rows),
+          memory.values(level + 1, pass.rows),
+          memory.scratch(),
+          memory.saved(level),
+          memory.stash(level),
+          stage.buffers.of(pass.buffers),
+          stage.statistics.of(pass.statistics),
+          pass.context};
 }
 
 template <typename T>
-std::span<const T> Model<T>::forward(std::span<const T> params, std::int64_t rows,
-                                     Activations<T>& activations) const {
-  for (std::size_t level = 0; level < stages_.size(); ++level) {
-    stages_[level].layer->forward(pass(level, params, rows, activations));
+void Model<T>::forward(const ModelPass<T>& pass, LayerRange range) const {
+  for (std::size_t level = range.begin; level < range.end; ++level) {
+    stages_[level].layer->forward(layer_pass(pass, level));
   }
-  return activations.values(last_level(), rows);
 }
 
 template <typename T>
-Status Model<T>::backward(std::span<const T> params, std::int64_t rows, Activations<T>& activations,
-                          std::span<T> grads, const Ready& ready) const {
+std::span<const T> Model<T>::forward(const ModelPass<T>& pass) const {
+  forward(pass, all());
+  return pass.activations->values(last_level(), pass.rows);
+}
+
+// The gradients of one layer's parameters, and the word that they are there.
+template <typename T>
+Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
+                           const Ready& ready) const {
+  const Stage& stage = stages_[level];
+  if (stage.params.elems == 0) return {};
+  const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
+  stage.layer->backward_params(layer_pass(pass, level), dy, stage.params.of(grads));
+  for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
+  return {};
+}
+
+template <typename T>
+Status Model<T>::backward(const ModelPass<T>& pass, std::span<T> grads, const Ready& ready) const {
   for (std::size_t level = stages_.size(); level-- > 0;) {
     const Stage& stage = stages_[level];
-    const LayerPass<T> now = pass(level, params, rows, activations);
-    const std::span<const T> dy = activations.deltas(level + 1, rows);
-    // Parameters first: their gradients can travel while the way back goes on.
-    if (stage.elems > 0) {
-      stage.layer->backward_params(now, dy,
-                                   grads.subspan(static_cast<std::size_t>(stage.offset),
-                                                 static_cast<std::size_t>(stage.elems)));
-      for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
-    }
+    const bool input_first = stage.layer->stash_elems(pass.rows) > 0;
+    // Parameters first where the layer allows: their gradients can travel while the way back goes
+    // on.
+    if (!input_first) GW_TRY(gradients(pass, level, grads, ready));
     // Nobody reads the derivative by the data, nor anything below the first parameters.
+    if (stage.first_parameter == 0 && !input_first) break;
+    backward_input(pass, {level, level + 1});
+    if (input_first) GW_TRY(gradients(pass, level, grads, ready));
     if (stage.first_parameter == 0) break;
-    stage.layer->backward_input(now, dy, activations.deltas(level, rows));
   }
   return {};
+}
+
+template <typename T>
+void Model<T>::backward_input(const ModelPass<T>& pass, LayerRange range) const {
+  Activations<T>& memory = *pass.activations;
+  for (std::size_t level = range.end; level-- > range.begin;) {
+    const std::span<const T> dy = memory.deltas(level + 1, pass.rows);
+    stages_[level].layer->backward_input(layer_pass(pass, level), dy,
+                                         memory.deltas(level, pass.rows));
+  }
+}
+
+template <typename T>
+Status Model<T>::backward_params(const ModelPass<T>& pass, LayerRange range, std::span<T> grads,
+                                 const Ready& ready) const {
+  GW_CHECK(pass.activations->room() == DeltaRoom::kEveryLevel);
+  for (std::size_t level = range.end; level-- > range.begin;) {
+    GW_TRY(gradients(pass, level, grads, ready));
+  }
+  return {};
+}
+
+template <typename T>
+void Model<T>::commit(std::span<const double> statistics, std::span<T> buffers) const {
+  GW_CHECK(static_cast<std::int64_t>(statistics.size()) == statistics_);
+  for (const Stage& stage : stages_) {
+    if (stage.statistics.elems == 0) continue;
+    stage.layer->commit(stage.statistics.of(statistics), stage.buffers.of(buffers));
+  }
 }
 
 template class Model<float>;

@@ -6,15 +6,35 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gradwire/status.h"
 #include "trainer/activations.h"
+#include "trainer/layers/block_part.h"
 #include "trainer/layers/layer.h"
+#include "trainer/layers/loss.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
+
+// One micro-batch on its way through a model.
+template <typename T>
+struct ModelPass {
+  std::span<const T> params;  // of the whole model
+  std::int64_t rows = 0;
+  Activations<T>* activations = nullptr;
+  PassContext context = {};
+  std::span<const T> buffers = {};    // of the whole model; may be empty but for kEvaluate
+  std::span<double> statistics = {};  // statistics_elems() sums, added to in kTrain; may be empty
+};
+
+// Layers [begin, end) of a model: a stage of a pipeline, or a piece that is computed again.
+struct LayerRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
 
 // Immutable once built: it holds shapes, not values, so threads may share it.
 template <typename T>
@@ -25,42 +45,85 @@ class Model {
   // Appends a layer that reads what the last one wrote. `name` prefixes its parameters:
   // "fc1" gives "fc1.weight".
   void add(std::string name, std::unique_ptr<Layer<T>> layer);
+  // A layer without parameters of its own, which takes those of the layer `owner`, added before.
+  // On the way back it comes first: it writes their gradient, to which the owner adds.
+  void add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view owner);
+  void set_loss(Loss loss) { loss_ = loss; }
+  // Replaces how parameters start: `change` is called for each.
+  void set_init(const std::function<void(ParameterInfo&)>& change);
 
   SampleShape input() const { return input_; }
   SampleShape output() const;
+  Loss loss() const { return loss_; }
   const ParameterTable& parameters() const { return table_; }
-  Result<Activations<T>> make_activations(std::int64_t max_rows) const;
+  const ParameterTable& buffers() const { return buffers_; }
+  std::int64_t statistics_elems() const { return statistics_; }
+  Result<Activations<T>> make_activations(std::int64_t max_rows,
+                                          DeltaRoom room = DeltaRoom::kTurns) const;
+
+  std::size_t layers() const { return stages_.size(); }
+  LayerRange all() const { return {0, stages_.size()}; }
+  const std::string& layer_name(std::size_t layer) const { return stages_[layer].name; }
+  const Layer<T>& layer(std::size_t layer) const { return *stages_[layer].layer; }
+  // Parameters [first, second) are of this layer.
+  std::pair<int, int> parameters_of(std::size_t layer) const {
+    return {stages_[layer].first_parameter, stages_[layer].end_parameter};
+  }
 
   // Reads activations.values(0), fills the values of all levels; returns the logits
   // (rows, classes).
-  std::span<const T> forward(std::span<const T> params, std::int64_t rows,
-                             Activations<T>& activations) const;
+  std::span<const T> forward(const ModelPass<T>& pass) const;
+  // Reads values(range.begin), fills those up to values(range.end).
+  void forward(const ModelPass<T>& pass, LayerRange range) const;
 
   // Called when the gradient of parameter `index` is complete in `grads`.
   using Ready = std::function<Status(int index)>;
   // After forward() on the same rows: activations.deltas() of the last level hold the derivative by
   // the logits. Overwrites `grads`. `ready` is called from the last parameter to the first, each as
   // soon as it is complete; its error ends the call.
-  Status backward(std::span<const T> params, std::int64_t rows, Activations<T>& activations,
-                  std::span<T> grads, const Ready& ready) const;
+  Status backward(const ModelPass<T>& pass, std::span<T> grads, const Ready& ready) const;
+
+  // The two halves of backward(), for activations with room for every delta: first the derivatives
+  // by the inputs of layers [begin, end), from deltas(end) to deltas(begin), then, at any time
+  // after it, the gradients of their parameters. The same bits as backward().
+  void backward_input(const ModelPass<T>& pass, LayerRange range) const;
+  Status backward_params(const ModelPass<T>& pass, LayerRange range, std::span<T> grads,
+                         const Ready& ready) const;
+
+  // New buffers from the sums of all micro-batches of a step, on all ranks.
+  void commit(std::span<const double> statistics, std::span<T> buffers) const;
 
   // The level of the logits: activations.deltas(last_level(), rows) is backward's input.
   std::size_t last_level() const { return stages_.size(); }
 
  private:
-  struct Stage {
-    std::unique_ptr<Layer<T>> layer;
-    int first_parameter;  // its parameters are [first_parameter, end_parameter)
-    int end_parameter;
-    std::int64_t offset;  // of its block in the flat buffer
-    std::int64_t elems;
+  struct Part {  // of a flat array
+    std::int64_t offset = 0;
+    std::int64_t elems = 0;
+    template <typename E>
+    std::span<E> of(std::span<E> all) const {
+      return part_of(all, offset, elems);
+    }
   };
-  LayerPass<T> pass(std::size_t level, std::span<const T> params, std::int64_t rows,
-                    Activations<T>& activations) const;
+  struct Stage {
+    std::string name;
+    std::unique_ptr<Layer<T>> layer;
+    int first_parameter = 0;  // its parameters are [first_parameter, end_parameter)
+    int end_parameter = 0;
+    Part params;  // those it reads
+    Part buffers;
+    Part statistics;
+  };
+  LayerPass<T> layer_pass(const ModelPass<T>& pass, std::size_t level) const;
+  Status gradients(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
+                   const Ready& ready) const;
 
   SampleShape input_;
   std::vector<Stage> stages_;
   ParameterTable table_;
+  ParameterTable buffers_;
+  std::int64_t statistics_ = 0;
+  Loss loss_ = Loss::kCrossEntropy;
 };
 
 }  // namespace gradwire

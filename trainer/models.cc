@@ -4,70 +4,91 @@
 #include <utility>
 
 #include "base/text.h"
-#include "trainer/layers/conv2d.h"
 #include "trainer/layers/flatten.h"
 #include "trainer/layers/linear.h"
-#include "trainer/layers/max_pool2d.h"
-#include "trainer/layers/relu.h"
+#include "trainer/models/families.h"
 
 namespace gradwire {
+namespace families {
+
+Status check_size(const std::string& model, const char* what, std::int64_t seen, std::int64_t low,
+                  std::int64_t high) {
+  if (seen >= low && seen <= high) return {};
+  return Status(Code::kInvalidArgument,
+                format("model %s: %s %lld; %lld to %lld wanted", model.c_str(), what,
+                       static_cast<long long>(seen), static_cast<long long>(low),
+                       static_cast<long long>(high)));
+}
+
+Status check_image(const std::string& model, SampleShape image, std::int64_t smallest) {
+  if (image.height >= smallest && image.width >= smallest) return {};
+  return Status(Code::kInvalidArgument,
+                format("model %s: images of %lldx%lld; at least %lldx%lld wanted", model.c_str(),
+                       static_cast<long long>(image.height), static_cast<long long>(image.width),
+                       static_cast<long long>(smallest), static_cast<long long>(smallest)));
+}
+
+template <typename T>
+void add_classifier(Model<T>& model, const std::string& name, std::int64_t classes) {
+  const SampleShape now = model.output();
+  if (now.height > 1 || now.width > 1) {
+    model.add("flatten", std::make_unique<Flatten<T>>(now));
+  }
+  model.add(name, std::make_unique<Linear<T>>(now.elems(), classes));
+}
+
+template void add_classifier(Model<float>&, const std::string&, std::int64_t);
+template void add_classifier(Model<double>&, const std::string&, std::int64_t);
+
 namespace {
 
 template <typename T>
-Result<Model<T>> make_mlp(const std::vector<std::int64_t>& hidden, SampleShape input,
-                          std::int64_t classes) {
-  constexpr std::int64_t kWidest = 1 << 20;
+Result<Model<T>> make_convex(Loss loss, SampleShape input, std::int64_t classes) {
   Model<T> model(input);
-  if (input.height > 1 || input.width > 1) {
-    model.add("flatten", std::make_unique<Flatten<T>>(input));
-  }
-  std::int64_t width = input.elems();
-  int number = 0;
-  for (const std::int64_t next : hidden) {
-    if (next < 1 || next > kWidest) {
-      return Status(Code::kInvalidArgument,
-                    format("model mlp: hidden width %lld; 1 to %lld wanted",
-                           static_cast<long long>(next), static_cast<long long>(kWidest)));
-    }
-    ++number;
-    model.add("fc" + std::to_string(number), std::make_unique<Linear<T>>(width, next));
-    model.add("relu" + std::to_string(number), std::make_unique<Relu<T>>(SampleShape{next, 1, 1}));
-    width = next;
-  }
-  model.add("fc" + std::to_string(number + 1), std::make_unique<Linear<T>>(width, classes));
+  add_classifier(model, "fc", classes);
+  model.set_loss(loss);
   return model;
 }
 
 template <typename T>
-Result<Model<T>> make_cnn(SampleShape input, std::int64_t classes) {
-  if (input.height < 4 || input.width < 4) {
-    return Status(
-        Code::kInvalidArgument,
-        format("model cnn: images of %lldx%lld; at least 4x4 wanted",
-               static_cast<long long>(input.height), static_cast<long long>(input.width)));
-  }
-  constexpr std::int64_t kKernel = 3;
-  Model<T> model(input);
-  int number = 0;
-  for (const std::int64_t channels : {16, 32}) {
-    const std::string suffix = std::to_string(++number);
-    model.add("conv" + suffix, std::make_unique<Conv2d<T>>(model.output(), channels, kKernel));
-    model.add("relu" + suffix, std::make_unique<Relu<T>>(model.output()));
-    model.add("pool" + suffix, std::make_unique<MaxPool2d<T>>(model.output()));
-  }
-  model.add("flatten", std::make_unique<Flatten<T>>(model.output()));
-  model.add("fc", std::make_unique<Linear<T>>(model.output().elems(), classes));
-  return model;
+Result<Model<T>> make(const ModelOptions& o, SampleShape input, std::int64_t classes) {
+  if (o.name == "mlp") return make_mlp<T>(o, input, classes);
+  if (o.name == "cnn") return make_cnn<T>(input, classes);
+  if (o.name == "logistic") return make_convex<T>(Loss::kCrossEntropy, input, classes);
+  if (o.name == "linear") return make_convex<T>(Loss::kSquares, input, classes);
+  if (o.name == "resnet8") return make_resnet<T>(o, input, classes, 1);
+  if (o.name == "resnet20") return make_resnet<T>(o, input, classes, 3);
+  if (o.name == "alexnet") return make_alexnet<T>(o, input, classes);
+  if (o.name == "gpt") return make_gpt<T>(o, input, classes);
+  std::string names;
+  for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
+  return Status(Code::kInvalidArgument,
+                format("unknown model '%s'; one of %s wanted", o.name.c_str(), names.c_str()));
 }
 
 }  // namespace
+}  // namespace families
+
+std::vector<std::string> model_names() {
+  return {"mlp", "cnn", "logistic", "linear", "resnet8", "resnet20", "alexnet", "gpt"};
+}
 
 template <typename T>
 Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std::int64_t classes) {
-  if (options.name == "mlp") return make_mlp<T>(options.hidden, input, classes);
-  if (options.name == "cnn") return make_cnn<T>(input, classes);
+  if (options.dropout && !(*options.dropout >= 0 && *options.dropout < 1)) {
+    return Status(Code::kInvalidArgument, format("model %s: dropout %g; 0 <= dropout < 1 wanted",
+                                                 options.name.c_str(), *options.dropout));
+  }
+  GW_ASSIGN(Model<T> model, families::make<T>(options, input, classes));
+  // gpt's own way with its scheme knows how deep it is.
+  if (options.init.empty() || (options.name == "gpt" && options.init == "gpt2")) return model;
+  bool known = true;
+  model.set_init([&](ParameterInfo& info) { known = known && set_init(info, options.init); });
+  if (known) return model;
   return Status(Code::kInvalidArgument,
-                format("unknown model '%s'; mlp or cnn wanted", options.name.c_str()));
+                format("model %s: unknown initialisation '%s'; one of uniform, xavier, kaiming, "
+                       "gpt2 wanted",
+                       options.name.c_str(), options.init.c_str()));
 }
 
 template Result<Model<float>> make_model<float>(const ModelOptions&, SampleShape, std::int64_t);

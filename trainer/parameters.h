@@ -5,17 +5,31 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/tensor.h"
 
 namespace gradwire {
 
+// What a tensor's elements are before the first step.
+struct Init {
+  enum class Kind : std::uint8_t {
+    kFanIn,     // U(-1/sqrt(fan_in), +1/sqrt(fan_in))
+    kUniform,   // U(-value, +value)
+    kNormal,    // N(0, value^2)
+    kConstant,  // value
+  };
+  Kind kind = Kind::kFanIn;
+  double value = 0;
+};
+
 struct ParameterInfo {
   std::string name;         // "fc1.weight"
   Shape shape;              // weights (out, in) or (out, in, kernel, kernel), biases (out)
   std::int64_t fan_in = 1;  // inputs that one output sums over; a bias has its weight's
   std::int64_t offset = 0;  // of its first element in the flat buffer, in elements
+  Init init = {};
 };
 
 // In order of registration: offsets ascend without gaps.
@@ -23,12 +37,27 @@ using ParameterTable = std::vector<ParameterInfo>;
 
 std::int64_t parameter_elems(const ParameterTable& table);
 
+// Appends `local`, its names behind "prefix.", its offsets behind what was there; returns the
+// offset of its first element.
+std::int64_t append_table(ParameterTable& table, std::string_view prefix,
+                          const ParameterTable& local);
+
 // One view per parameter into `flat`, which has parameter_elems(table) elements.
 std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat);
 
-// Every element U(-1/sqrt(fan_in), +1/sqrt(fan_in)), a pure function of (seed, name, element): the
-// same for any number of ranks and any order of initialisation. Weights and biases alike.
+// Every element as its tensor's Init says, a pure function of (seed, name, element): the same for
+// any number of ranks and any order of initialisation. Weights and biases alike.
 template <typename T>
 void init_parameters(const ParameterTable& table, std::uint64_t seed, std::span<T> flat);
+
+// The schemes of init_parameters by name, for tables of weights and biases; what starts as a
+// constant (norms) stays as it is.
+//   "uniform": kFanIn, weights and biases.
+//   "xavier":  weights U(+-sqrt(6 / (fan_in + fan_out))), biases 0. Source: Glorot and Bengio,
+//              AISTATS 2010, eq. 16.
+//   "kaiming": weights N(0, 2 / fan_in), biases 0. Source: He et al., ICCV 2015, eq. 10.
+//   "gpt2":    weights N(0, 0.02^2), biases 0.
+// Returns false for another name, with nothing changed.
+bool set_init(ParameterInfo& info, std::string_view scheme);
 
 }  // namespace gradwire

@@ -1,6 +1,7 @@
 #include "trainer/training.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -33,9 +34,9 @@ Trainer::Trainer(const Model<float>& model, const DataSet& data, const TrainingO
     : model_(&model),
       data_(&data),
       options_(options),
-      steps_per_epoch_(data.train().count() / options.batch),
+      steps_per_epoch_(data.epoch_samples() / options.batch),
       total_steps_(options.steps.value_or(options.epochs * steps_per_epoch_)),
-      order_(data.train().count(), options.seed, options.shuffle) {}
+      order_(data.order(options.seed, options.shuffle)) {}
 
 Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
                                 const TrainingOptions& options) {
@@ -129,16 +130,15 @@ Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
 
 // Forward and backward of one micro-batch; returns its mean loss. With the last one gradients go to
 // the hook as they become final, unless a whole gradient must be looked at first.
-Result<double> Trainer::micro_step(std::span<const std::uint32_t> samples, int micro,
-                                   GradientHook& hook, double& hook_seconds) {
+Result<double> Trainer::micro_step(const MicroBatch& batch, int micro, GradientHook& hook,
+                                   double& hook_seconds) {
   const bool last = micro + 1 == options_.accumulate;
   auto ready = [&](int index) {
     GW_TRY(fold_.ready(index, micro));
     return last && !fold_.needs_whole() ? give(index, hook, hook_seconds) : Status();
   };
   // One reference to capture: std::function then needs no memory of its own.
-  GW_ASSIGN(const double loss,
-            pass_.run(computed_, {samples, scaler_.scale()}, fold_.fresh(micro), std::ref(ready)));
+  GW_ASSIGN(const double loss, pass_.run(computed_, batch, fold_.fresh(micro), std::ref(ready)));
   GW_TRY(fold_.micro_batch_done(micro, scaler_.scale()));
   return loss;
 }
@@ -189,10 +189,12 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {
     const int worker = options_.rank * options_.accumulate + micro;
-    GW_ASSIGN(const double mean,
-              micro_step(micro_batch(order, options_.batch, report.step % steps_per_epoch_, worker,
-                                     workers),
-                         micro, hook, report.hook_seconds));
+    const MicroBatch batch{
+        micro_batch(order, options_.batch, report.step % steps_per_epoch_, worker, workers),
+        scaler_.scale(),
+        {PassMode::kTrain, options_.seed, static_cast<std::uint64_t>(report.step),
+         options_.batch / workers * worker}};
+    GW_ASSIGN(const double mean, micro_step(batch, micro, hook, report.hook_seconds));
     loss += mean;
   }
   if (fold_.needs_whole()) {
@@ -203,7 +205,17 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   report.compute_seconds = seconds_since(start) - report.hook_seconds;
   report.loss = loss / options_.accumulate;
   GW_TRY(hook.average({&report.loss, 1}));
+  GW_TRY(commit_statistics(hook, report.skipped));
   return report;
+}
+
+// Running statistics of all ranks' micro-batches. What did not fit into 16 bits would spoil them.
+Status Trainer::commit_statistics(GradientHook& hook, bool skipped) {
+  if (skipped) pass_.discard_statistics();
+  if (skipped || pass_.statistics().empty()) return {};
+  GW_TRY(hook.average(pass_.statistics()));
+  pass_.commit(options_.ranks);
+  return {};
 }
 
 Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
@@ -218,6 +230,7 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
       GW_ASSIGN(accuracy, evaluate(hook));
       report.accuracy = accuracy;
+      report.test_loss = test_loss_;
     }
     if (on_step) GW_TRY(on_step(report));
   }
@@ -226,14 +239,17 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
 }
 
 Result<double> Trainer::evaluate(GradientHook& hook) {
-  const Samples& test = data_->test();
-  const std::int64_t begin = test.count() * options_.rank / options_.ranks;
-  const std::int64_t end = test.count() * (options_.rank + 1) / options_.ranks;
-  auto mean = static_cast<double>(pass_.count_correct(stored_.refresh(master()), begin, end));
-  GW_TRY(hook.average({&mean, 1}));
+  const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
+  const std::int64_t begin = samples * options_.rank / options_.ranks;
+  const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;
+  const Judgement mine = pass_.judge(stored_.refresh(master()), begin, end);
+  std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
+  GW_TRY(hook.average(means));
+  const auto labels =
+      static_cast<double>(std::max<std::int64_t>(samples * data_->labels_per_sample(), 1));
+  test_loss_ = means[1] * options_.ranks / labels;
   // Counts are whole numbers: rounding undoes the mean's rounding.
-  const auto total = static_cast<double>(std::llround(mean * options_.ranks));
-  return total / static_cast<double>(std::max<std::int64_t>(test.count(), 1));
+  return static_cast<double>(std::llround(means[0] * options_.ranks)) / labels;
 }
 
 }  // namespace gradwire

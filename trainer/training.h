@@ -25,11 +25,12 @@
 namespace gradwire {
 
 struct StepReport {
-  std::int64_t step = 0;           // from 0
-  std::int64_t epoch = 0;          // from 0
-  double lr = 0;                   // used at this step
-  double loss = 0;                 // mean over the global batch, before the update
-  std::optional<double> accuracy;  // on the whole test set, after the update, 0..1
+  std::int64_t step = 0;            // from 0
+  std::int64_t epoch = 0;           // from 0
+  double lr = 0;                    // used at this step
+  double loss = 0;                  // mean over the global batch, before the update
+  std::optional<double> accuracy;   // on the whole test set, after the update, 0..1
+  std::optional<double> test_loss;  // there too: mean over all labels
   // Of the gradient that the optimizer was given, before it was clipped; where it is to be.
   std::optional<double> gradient_norm;
   std::optional<double> loss_scale;  // where there is one: that of this step
@@ -71,17 +72,23 @@ class Trainer {
   // loss that is no longer finite does not stop it. May be called once.
   Result<double> run(GradientHook& hook, const OnStep& on_step);
 
-  // Share of the test set that is classified right, 0..1. Every rank counts its part of the set and
-  // the counts are averaged, exactly. Collective: all ranks call it.
+  // Share of the test set's labels (DataSet::evaluation()) that are found, 0..1. Every rank counts
+  // its part of the set and the counts are averaged, exactly. Collective: all ranks call it.
   Result<double> evaluate(GradientHook& hook);
+  // The mean loss over the test set at the last evaluate().
+  double test_loss() const { return test_loss_; }
+  // Running statistics, which are saved and loaded with parameters: views as those. Empty for most
+  // models.
+  std::vector<NamedTensor> buffers() { return pass_.buffers(); }
 
  private:
   Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options);
 
   Status allocate();
   Result<StepReport> step(GradientHook& hook);
-  Result<double> micro_step(std::span<const std::uint32_t> samples, int micro, GradientHook& hook,
+  Result<double> micro_step(const MicroBatch& batch, int micro, GradientHook& hook,
                             double& hook_seconds);
+  Status commit_statistics(GradientHook& hook, bool skipped);
   Status give(int index, GradientHook& hook, double& hook_seconds);
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
   Status update(GradientHook& hook, StepReport& report);
@@ -107,6 +114,7 @@ class Trainer {
   LossScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
   BatchPass pass_;
+  double test_loss_ = 0;
   Buffer saved_position_;
   Buffer saved_scale_;
 };

@@ -21,11 +21,11 @@ Status check_batch(const TrainingOptions& options, const DataSet& data) {
                          static_cast<long long>(options.batch), static_cast<long long>(workers),
                          options.ranks, options.accumulate));
   }
-  if (options.batch > data.train().count() && options.steps.value_or(1) > 0) {
+  if (options.batch > data.epoch_samples() && options.steps.value_or(1) > 0) {
     return Status(Code::kInvalidArgument,
                   format("batch %lld; at most %lld, the samples of %s, wanted",
                          static_cast<long long>(options.batch),
-                         static_cast<long long>(data.train().count()), data.name().c_str()));
+                         static_cast<long long>(data.epoch_samples()), data.name().c_str()));
   }
   return {};
 }

@@ -29,13 +29,39 @@ std::string joined(const std::vector<double>& values, double scale) {
   return text;
 }
 
+void print_text(const DataSet& data) {
+  std::printf("%lld tokens of %zu to train, %lld to test; a sample is a window of %lld\n",
+              static_cast<long long>(data.train().tokens.size()), data.vocabulary().size(),
+              static_cast<long long>(data.test().tokens.size()),
+              static_cast<long long>(data.labels_per_sample()));
+}
+
+void print_images(const DataSet& data) {
+  const SampleShape shape = data.shape();
+  std::printf("sample (%lld, %lld, %lld) bytes: channels, height, width; %lld classes\n",
+              static_cast<long long>(shape.channels), static_cast<long long>(shape.height),
+              static_cast<long long>(shape.width), static_cast<long long>(data.classes()));
+  print_samples("train", data, data.train());
+  print_samples("test", data, data.test());
+  constexpr std::int64_t kMostChannels = 16;  // more are features, of no interest one by one
+  if (shape.channels > kMostChannels) return;
+  const Normalisation used = data.normalisation();
+  std::printf("a byte v means (v / %g - mean) / deviation, per channel:\n", used.range);
+  std::printf("  used      mean%s  deviation%s\n", joined(used.mean, 1).c_str(),
+              joined(used.deviation, 1).c_str());
+  const Normalisation measured = measure_normalisation(data.train(), shape);
+  std::printf("  measured on the training pixels over %g: mean%s  deviation%s\n", used.range,
+              joined(measured.mean, 255 / used.range).c_str(),
+              joined(measured.deviation, 255 / used.range).c_str());
+}
+
 }  // namespace
 
 Result<int> inspect_data(const std::vector<std::string>& args) {
   std::string name;
   std::string data_dir;
   Flags flags("inspect data", "Reads and checks a data set and prints its counts and figures.");
-  flags.positional("set", name, "digits, fashion-mnist or cifar10-subset");
+  flags.positional("set", name, "digits, fashion-mnist, cifar10-subset, tinyshakespeare, ...");
   flags.text("data-dir", data_dir, "the set's folder or its parent; else GRADWIRE_DATA",
              "the carried sets");
   GW_ASSIGN(const auto outcome, flags.parse(args));
@@ -43,21 +69,12 @@ Result<int> inspect_data(const std::vector<std::string>& args) {
   const DataPlaces places{data_dir, environment("GRADWIRE_DATA").value_or("")};
   GW_ASSIGN(const std::string folder, find_data_set(name, places));
   GW_ASSIGN(const DataSet data, load_data_set(name, places));
-  const SampleShape shape = data.shape();
-  std::printf("%s in %s\n", data.name().c_str(), folder.c_str());
-  std::printf("sample (%lld, %lld, %lld) bytes: channels, height, width; %lld classes\n",
-              static_cast<long long>(shape.channels), static_cast<long long>(shape.height),
-              static_cast<long long>(shape.width), static_cast<long long>(data.classes()));
-  print_samples("train", data, data.train());
-  print_samples("test", data, data.test());
-  const Normalisation used = data.normalisation();
-  const Normalisation measured = measure_normalisation(data.train(), shape);
-  std::printf("a byte v means (v / %g - mean) / deviation, per channel:\n", used.range);
-  std::printf("  used      mean%s  deviation%s\n", joined(used.mean, 1).c_str(),
-              joined(used.deviation, 1).c_str());
-  std::printf("  measured on the training pixels over %g: mean%s  deviation%s\n", used.range,
-              joined(measured.mean, 255 / used.range).c_str(),
-              joined(measured.deviation, 255 / used.range).c_str());
+  std::printf("%s%s%s\n", data.name().c_str(), folder.empty() ? "" : " in ", folder.c_str());
+  if (data.is_text()) {
+    print_text(data);
+  } else {
+    print_images(data);
+  }
   return 0;
 }
 

@@ -76,6 +76,7 @@ Status MetricsFile::write(const StepRow& row) {
   line["step"] = row.step;
   line["loss"] = nine_digits(row.loss);
   if (row.accuracy) line["accuracy"] = *row.accuracy;
+  if (row.test_loss) line["test_loss"] = nine_digits(*row.test_loss);
   line["lr"] = row.lr;
   if (row.gradient_norm) line["gradient_norm"] = nine_digits(*row.gradient_norm);
   if (row.loss_scale) line["loss_scale"] = *row.loss_scale;
@@ -91,6 +92,7 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["steps"] = steps_;
   if (steps_ > 0) line["loss"] = nine_digits(sums_.loss);
   line["accuracy"] = facts.accuracy;
+  if (facts.test_loss) line["test_loss"] = nine_digits(*facts.test_loss);
   line.update(cells(sums_));
   line["params_hash"] = format("%016llx", static_cast<unsigned long long>(facts.params_hash));
   line["mode"] = facts.mode;

@@ -14,9 +14,10 @@ namespace gradwire {
 // Of one step on one rank; bytes are of that rank. Seconds of encode, wire and decode overlap with
 // compute; exposed is what of the exchange they did not.
 struct StepRow {
-  std::int64_t step = 0;           // from 0
-  double loss = 0;                 // mean over the global batch, before the update
-  std::optional<double> accuracy;  // of the test set, 0 to 1, where it was evaluated
+  std::int64_t step = 0;            // from 0
+  double loss = 0;                  // mean over the global batch, before the update
+  std::optional<double> accuracy;   // of the test set, 0 to 1, where it was evaluated
+  std::optional<double> test_loss;  // there too
   double lr = 0;
   std::optional<double> gradient_norm = {};  // where gradients are clipped
   std::optional<double> loss_scale = {};     // where there is one
@@ -47,6 +48,7 @@ struct RunFacts {
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
   double accuracy = 0;  // final
+  std::optional<double> test_loss = {};
   // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
   std::optional<double> staleness_mean = {};
   std::optional<std::int64_t> staleness_most = {};

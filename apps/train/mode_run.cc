@@ -49,9 +49,15 @@ std::uint64_t ring_bytes(std::int64_t elems, int workers) {
 
 Result<std::unique_ptr<ModelGradients>> gradients(const TrainOptions& o, const Problem& problem,
                                                   int worker, int workers) {
-  const Shuffle shuffle = o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
-  auto made = ModelGradients::create(problem.model, problem.data,
-                                     {o.batch, worker, workers, o.seed, shuffle});
+  if (!problem.model.buffers().empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        format("train: --mode %s with %s, which has running statistics; --mode sync, which "
+               "keeps them, wanted",
+               o.mode.name.c_str(), o.model.c_str()));
+  }
+  auto made = ModelGradients::create(
+      problem.model, problem.data, {o.batch, worker, workers, o.seed, shuffle_of(o, problem.data)});
   if (!made.has_value()) return made.error().with_context("train");
   return made;
 }
@@ -67,6 +73,10 @@ Status initial_parameters(const TrainOptions& o, const Problem& problem, bool re
   }
   if (o.load_params.empty() || !reads_file) return {};
   return load_safetensors(o.load_params, named_tensors(table, params));
+}
+
+std::int64_t judged_labels(const DataSet& data) {
+  return static_cast<std::int64_t>(data.evaluation().size()) * data.labels_per_sample();
 }
 
 std::int64_t steps_of(const TrainOptions& o, const ModelGradients& source) {
@@ -113,7 +123,7 @@ Result<std::unique_ptr<ModeRun>> ModeRun::create(const TrainOptions& options,
   run->steps_ = steps_of(options, *run->source_);
   GW_TRY(initial_parameters(options, problem, communicator.rank() == 0, run->params_));
   const auto elems = static_cast<std::int64_t>(run->params_.size());
-  run->rows_ = std::make_unique<ModeRows>(options, *run->source_, problem.data.test().count(),
+  run->rows_ = std::make_unique<ModeRows>(options, *run->source_, judged_labels(problem.data),
                                           &communicator, report, ring_bytes(elems, workers));
   return run;
 }
@@ -244,7 +254,7 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
   GW_TRY(initial_parameters(options, problem, true, params));
   if (!options.save_params.empty()) GW_TRY(check_save_path(options.save_params));
   const std::int64_t steps = steps_of(options, *evaluator);
-  ModeRows rows(options, *evaluator, problem.data.test().count(), nullptr, &report, 0);
+  ModeRows rows(options, *evaluator, judged_labels(problem.data), nullptr, &report, 0);
   report.start(headline(options, params.size(), format("%d thread(s)", threads), steps), steps);
   rows.start();
   GW_TRY(run_hogwild(sources, mode_options(options, steps), params,

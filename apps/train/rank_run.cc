@@ -13,7 +13,8 @@
 namespace gradwire {
 namespace {
 
-Result<TrainingOptions> training_options(const TrainOptions& o, const Communicator& communicator) {
+Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
+                                         const Communicator& communicator) {
   TrainingOptions t;
   t.batch = o.batch;
   t.rank = communicator.rank();
@@ -39,7 +40,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const Communicat
   t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
   t.schedule = o.lr_schedule;
   t.seed = o.seed;
-  t.shuffle = o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
+  t.shuffle = shuffle_of(o, data);
   t.eval_every = o.eval_every;
   return t;
 }
@@ -75,6 +76,29 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   return std::unique_ptr<ReplicaHook>(std::move(method));
 }
 
+ModelOptions model_options(const TrainOptions& o) {
+  ModelOptions m{o.model, o.hidden};
+  if (o.width > 0) m.width = o.width;
+  m.layers = o.layers;
+  m.heads = o.heads;
+  m.tied = o.tied;
+  if (o.dropout >= 0) m.dropout = o.dropout;
+  if (o.init != "model") m.init = o.init;
+  return m;
+}
+
+DataOptions data_options(const TrainOptions& o) {
+  DataOptions d;
+  d.text_file = o.text_file;
+  d.text.tokens = o.tokens == "bytes"   ? TokenKind::kBytes
+                  : o.tokens == "words" ? TokenKind::kWords
+                                        : TokenKind::kCharacters;
+  d.text.context = o.context;
+  d.text.vocabulary_size = o.vocabulary_size;
+  d.text.vocabulary_file = o.vocabulary;
+  return d;
+}
+
 // Without needless blanks, and with every key by its name: cast:bf16 is cast:type=bf16.
 std::string canonical(const Registry& registry, const std::string& compressor) {
   auto rules = parse_spec_rules(compressor);
@@ -95,10 +119,23 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
 
 }  // namespace
 
+Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
+  if (o.shuffle == "auto") return data.is_text() ? Shuffle::kUniform : Shuffle::kEpoch;
+  if (o.shuffle == "uniform") return Shuffle::kUniform;
+  return o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
+}
+
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {
-  GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir}));
+  GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir},
+                                        data_options(options)));
+  if (data.is_text() != (options.model == "gpt")) {
+    return Status(
+        Code::kInvalidArgument,
+        format("train: model %s on %s; %s wanted", options.model.c_str(), options.data.c_str(),
+               data.is_text() ? "gpt, which reads texts," : "a text"));
+  }
   GW_ASSIGN(Model<float> model,
-            make_model<float>({options.model, options.hidden}, data.shape(), data.classes()));
+            make_model<float>(model_options(options), data.shape(), data.classes()));
   return Problem{std::move(data), std::move(model)};
 }
 
@@ -113,7 +150,7 @@ RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicat
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
                                                  RunReport* report) {
-  GW_ASSIGN(const TrainingOptions training, training_options(options, communicator));
+  GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
   auto trainer = Trainer::create(problem.model, problem.data, training);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
@@ -134,6 +171,13 @@ std::string RankRun::headline() {
       static_cast<unsigned long long>(options_.seed));
 }
 
+// What a file of parameters holds: running statistics too.
+std::vector<NamedTensor> RankRun::saved_tensors() {
+  std::vector<NamedTensor> all = trainer_.parameters();
+  for (NamedTensor& buffer : trainer_.buffers()) all.push_back(std::move(buffer));
+  return all;
+}
+
 Status RankRun::start() {
   // Rank 0 alone reads the file: other hosts need not have it.
   const bool from_file = !options_.load_params.empty();
@@ -141,9 +185,14 @@ Status RankRun::start() {
     GW_TRY(check_save_path(options_.save_params));
   }
   if (from_file && communicator_.rank() == 0) {
-    GW_TRY(load_safetensors(options_.load_params, trainer_.parameters()));
+    GW_TRY(load_safetensors(options_.load_params, saved_tensors()));
   }
   GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
+  for (const NamedTensor& buffer : trainer_.buffers()) {
+    if (!from_file) break;
+    GW_ASSIGN(Work work, communicator_.broadcast(buffer.tensor, 0));
+    GW_TRY(work.wait().with_context("buffer '" + buffer.name + "'"));
+  }
   if (report_ != nullptr) {
     report_->warn(hook_->warnings());
     report_->start(headline(), trainer_.steps());
@@ -161,6 +210,7 @@ Status RankRun::on_step(const StepReport& step) {
   row.step = step.step;
   row.loss = step.loss;
   row.accuracy = step.accuracy;
+  row.test_loss = step.test_loss;
   row.lr = step.lr;
   row.gradient_norm = step.gradient_norm;
   row.loss_scale = step.loss_scale;
@@ -184,7 +234,7 @@ Status RankRun::finish(double accuracy) {
   if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
   if (report_ == nullptr) return {};
   if (!options_.save_params.empty()) {
-    GW_TRY(save_safetensors(options_.save_params, trainer_.parameters()));
+    GW_TRY(save_safetensors(options_.save_params, saved_tensors()));
   }
   RunFacts facts;
   facts.model = options_.model;
@@ -199,6 +249,7 @@ Status RankRun::finish(double accuracy) {
   facts.batch = options_.batch;
   facts.seed = options_.seed;
   facts.accuracy = accuracy;
+  facts.test_loss = trainer_.test_loss();
   facts.params_hash = trainer_.parameter_hash();
   return report_->finish(facts);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
@@ -24,6 +25,9 @@ struct Problem {
 };
 // `environment_dir` is what GRADWIRE_DATA says, "" when unset.
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir);
+
+// What --shuffle says of these data.
+Shuffle shuffle_of(const TrainOptions& options, const DataSet& data);
 
 // Used from one thread. All arguments are borrowed for its life.
 class RankRun {
@@ -45,6 +49,7 @@ class RankRun {
   Status on_step(const StepReport& step);
   Status finish(double accuracy);
   std::string headline();
+  std::vector<NamedTensor> saved_tensors();
 
   const TrainOptions& options_;
   const Problem& problem_;

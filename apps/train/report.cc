@@ -63,6 +63,7 @@ Status RunReport::finish(const RunFacts& facts) {
   if (metrics_) GW_TRY(metrics_->write_totals(facts));
   if (quiet_) return {};
   std::string text = format("test accuracy %.2f %%", 100 * facts.accuracy);
+  if (facts.test_loss) text += format(", test loss %.4f", *facts.test_loss);
   if (steps_ > 0) {
     const auto steps = static_cast<double>(steps_);
     text +=

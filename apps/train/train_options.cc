@@ -1,8 +1,12 @@
 #include "apps/train/train_options.h"
 
+#include <algorithm>
+
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
+#include "trainer/data/catalog.h"
+#include "trainer/models.h"
 
 namespace gradwire {
 namespace {
@@ -12,11 +16,28 @@ constexpr Limits kFromZero{0};
 
 void add_problem_flags(Flags& flags, TrainOptions& o) {
   flags.group("Model and data");
-  flags.choice("model", o.model, {"mlp", "cnn"}, "network to train");
+  flags.choice("model", o.model, model_names(), "network to train");
   flags.integers("hidden", o.hidden, {1, 65536}, "widths of the mlp's hidden layers, in units");
-  flags.choice("data", o.data, {"digits", "fashion-mnist", "cifar10-subset"}, "data set");
+  flags.integer("width", o.width, {1, 65536},
+                "of the gpt's vectors, the alexnet's linear layers, the resnet's first stage",
+                "64, 4096, 16");
+  flags.integer("layers", o.layers, {0, 1024}, "blocks of the gpt");
+  flags.integer("heads", o.heads, kFromOne, "of the gpt's attention");
+  flags.toggle("tied", o.tied, "the gpt's head is its embedding");
+  flags.number("dropout", o.dropout, {0, 0.99}, "share of values dropped, of alexnet and gpt",
+               "0.5 for alexnet, 0 for gpt");
+  flags.choice("init", o.init, {"model", "uniform", "xavier", "kaiming", "gpt2"},
+               "how parameters start; model: as the model does");
+  flags.choice("data", o.data, data_set_names(), "data set");
   flags.text("data-dir", o.data_dir, "the set's folder or its parent; else GRADWIRE_DATA",
              "the carried sets");
+  flags.text("text-file", o.text_file, "the text of --data text");
+  flags.choice("tokens", o.tokens, {"bytes", "characters", "words"}, "what a text is made of");
+  flags.integer("context", o.context, kFromOne, "tokens of one sample of a text");
+  flags.integer("vocabulary-size", o.vocabulary_size, {2, 1 << 20},
+                "words known at most, the most frequent ones");
+  flags.text("vocabulary", o.vocabulary, "file of the words known, one a line",
+             "the text's most frequent ones");
   flags.text("load-params", o.load_params, "start from this safetensors file", "drawn from --seed");
   flags.text("save-params", o.save_params,
              "write the final parameters there (safetensors, rank 0)");
@@ -73,8 +94,10 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
       },
       "constant, or between commas warmup:STEPS, cosine:FRACTION (down to it at the end) and "
       "step:FRACTION:FACTOR (times FACTOR after that fraction of the steps)");
-  flags.choice("shuffle", o.shuffle, {"epoch", "none"},
-               "new order of samples every epoch, or the file's order");
+  flags.choice(
+      "shuffle", o.shuffle, {"auto", "epoch", "none", "uniform"},
+      "new order of samples every epoch, the file's order, or every sample drawn from all; "
+      "auto is uniform for texts, else epoch");
   flags.integer("accumulate", o.accumulate, {1, 4096},
                 "micro-batches that one rank adds up per step, instead of that many ranks");
 }
@@ -138,6 +161,28 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   return {};
 }
 
+// A flag of a model that is not trained would change nothing.
+Status check_model_flags(const Flags& flags, const TrainOptions& options) {
+  struct Belongs {
+    const char* flag;
+    std::vector<std::string> models;
+  };
+  const std::vector<Belongs> all{
+      {"hidden", {"mlp"}}, {"width", {"gpt", "alexnet", "resnet8", "resnet20"}},
+      {"layers", {"gpt"}}, {"heads", {"gpt"}},
+      {"tied", {"gpt"}},   {"dropout", {"alexnet", "gpt"}}};
+  for (const auto& [flag, models] : all) {
+    if (!flags.given(flag)) continue;
+    if (std::find(models.begin(), models.end(), options.model) != models.end()) continue;
+    std::string wanted;
+    for (const std::string& model : models) wanted += (wanted.empty() ? "" : " or ") + model;
+    return {Code::kInvalidArgument, std::string("train: --") + flag + " belongs to the " + wanted +
+                                        " (--model " + options.model + " seen; " + wanted +
+                                        " wanted)"};
+  }
+  return {};
+}
+
 }  // namespace
 
 void add_train_flags(Flags& flags, TrainOptions& options) {
@@ -173,10 +218,10 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
     return refuse("--batch cannot be cut into equal parts (" + std::to_string(options.batch) +
                   " seen; a multiple of " + std::to_string(parts) + " wanted)");
   }
-  if (flags.given("hidden") && options.model != "mlp") {
-    return refuse("--hidden belongs to the mlp (--model " + options.model + " seen; mlp wanted)");
+  if (flags.given("text-file") != (options.data == "text")) {
+    return refuse("--text-file and --data text belong together (one seen; both wanted)");
   }
-  return {};
+  return check_model_flags(flags, options);
 }
 
 }  // namespace gradwire

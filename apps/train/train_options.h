@@ -16,8 +16,20 @@ namespace gradwire {
 struct TrainOptions {
   std::string model = "mlp";
   std::vector<std::int64_t> hidden{128, 64};
+  std::int64_t width = 0;   // 0: the model's own
+  std::int64_t layers = 2;  // of the gpt
+  std::int64_t heads = 4;
+  bool tied = false;
+  double dropout = -1;  // below 0: the model's own
+  std::string init = "model";
+
   std::string data = "digits";
-  std::string data_dir;  // "" asks GRADWIRE_DATA, then the folder that carries the set
+  std::string data_dir;   // "" asks GRADWIRE_DATA, then the folder that carries the set
+  std::string text_file;  // of --data text
+  std::string tokens = "characters";
+  std::int64_t context = 64;
+  std::int64_t vocabulary_size = 4096;
+  std::string vocabulary;
 
   std::int64_t steps = 200;
   std::int64_t epochs = 0;   // > 0: instead of steps
@@ -34,7 +46,7 @@ struct TrainOptions {
   std::string precision = "fp32";
   std::string loss_scale;  // "": dynamic for fp16, else none
   LrSchedule lr_schedule;
-  std::string shuffle = "epoch";
+  std::string shuffle = "auto";
   std::int64_t eval_every = 0;  // steps; 0: at the end only
 
   std::string compressor = "none";

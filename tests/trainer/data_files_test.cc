@@ -205,7 +205,7 @@ TEST_F(DataFiles, SetsAreFoundInTheirFolderOrItsParent) {
   std::filesystem::remove(folder_ / "fashion-mnist" / "t10k-labels-idx1-ubyte");
   expect_error(find_data_set("fashion-mnist", {own, ""}), Code::kInvalidArgument, own);
   expect_error(find_data_set("mnist", {}), Code::kInvalidArgument,
-               "unknown data set 'mnist'; one of digits, fashion-mnist, cifar10-subset wanted");
+               "unknown data set 'mnist'; one of digits, fashion-mnist, cifar10-subset, ");
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(Normalisation, ByHandPerChannel) {
   EXPECT_THAT(measured.deviation, ElementsAre(0.5, 1.0));  // a constant keeps its scale
   const DataSet set("hand", shape, 10, measured, samples, {});
   std::vector<float> out(8);
-  std::vector<std::uint8_t> labels(2);
+  std::vector<std::uint32_t> labels(2);
   set.take(set.train(), Indices{1, 0}, out, labels);
   EXPECT_THAT(out, ElementsAre(1, 1, 0, 0, -1, -1, 0, 0));
   EXPECT_THAT(labels, ElementsAre(4, 3));

@@ -1,30 +1,32 @@
-// Analytic gradients against central differences, in double.
+// T1: analytic gradients of every layer and model against central differences in double, both of
+// layers in double (to 1e-6) and of those in float (to 1e-3).
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 #include <vector>
 
-#include "base/philox.h"
+#include "tests/trainer/layer_run.h"
+#include "trainer/layers/avg_pool2d.h"
+#include "trainer/layers/batch_norm2d.h"
+#include "trainer/layers/causal_attention.h"
+#include "trainer/layers/chain.h"
 #include "trainer/layers/conv2d.h"
-#include "trainer/layers/cross_entropy.h"
+#include "trainer/layers/dropout.h"
+#include "trainer/layers/embedding.h"
 #include "trainer/layers/flatten.h"
+#include "trainer/layers/gelu.h"
+#include "trainer/layers/layer_norm.h"
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool2d.h"
 #include "trainer/layers/relu.h"
+#include "trainer/layers/residual.h"
 #include "trainer/models.h"
 
 namespace gradwire {
 namespace {
 
 using Values = std::vector<double>;
-
-Values draws(std::int64_t count, std::uint64_t seed) {
-  const RandomStream stream(seed, RandomUse::kTest, 1, kSharedRank, 0, 0);
-  Values values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = stream.normal(i);
-  return values;
-}
 
 // (f(v + h) - f(v - h)) / 2h at element i. With h = 1e-6 its error is the rounding of f over h,
 // up to 1e-8 for sums of a hundred terms; that of the third derivative (times h^2) is below.
@@ -40,50 +42,146 @@ double slope(Values& at, std::size_t i, Function f) {
   return (above - below) / (2 * kStep);
 }
 
-void expect_close(double analytic, double numeric, std::size_t i) {
-  EXPECT_NEAR(analytic, numeric, 1e-7 * std::max(1.0, std::abs(numeric))) << "element " << i;
+void expect_close(double analytic, double numeric, double tolerance, std::size_t i) {
+  EXPECT_NEAR(analytic, numeric, tolerance * std::max(1.0, std::abs(numeric))) << "element " << i;
 }
 
-// f = sum of weight * y for fixed random weights, so that df/dy is known.
-void check_layer(const Layer<double>& layer, std::int64_t in, std::int64_t rows) {
-  Values x = draws(rows * in, 11);
-  Values params = draws(parameter_elems(layer.parameters()), 12);
-  const Values dy = draws(rows * layer.output().elems(), 13);
-  Values y(dy.size());
-  Values scratch(static_cast<std::size_t>(layer.scratch_elems()));
-  const LayerPass<double> pass{rows, params, x, y, scratch};
+template <typename T>
+Values widened(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The slopes of f = sum of weight * y, for fixed random weights dy, by x and by the parameters.
+struct Slopes {
+  Values dx;
+  Values grads;
+};
+Slopes slopes(LayerRun<double>& run, const Values& dy, bool by_input) {
   const auto f = [&] {
-    layer.forward(pass);
+    run.forward();
     double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
+    for (std::size_t i = 0; i < dy.size(); ++i) sum += run.y[i] * dy[i];
     return sum;
   };
-  Values dx(x.size(), 777);
-  Values grads(params.size(), 777);
-  f();
-  layer.backward_params(pass, dy, grads);
-  layer.backward_input(pass, dy, dx);
-  for (std::size_t i = 0; i < x.size(); ++i) expect_close(dx[i], slope(x, i, f), i);
-  for (std::size_t i = 0; i < params.size(); ++i) expect_close(grads[i], slope(params, i, f), i);
+  Slopes found;
+  for (std::size_t i = 0; by_input && i < run.x.size(); ++i) {
+    found.dx.push_back(slope(run.x, i, f));
+  }
+  for (std::size_t i = 0; i < run.params.size(); ++i) {
+    found.grads.push_back(slope(run.params, i, f));
+  }
+  return found;
 }
 
-TEST(Gradients, Linear) { check_layer(Linear<double>(7, 5), 7, 3); }
-TEST(Gradients, Relu) { check_layer(Relu<double>({2, 3, 4}), 24, 3); }
-TEST(Gradients, Flatten) { check_layer(Flatten<double>({2, 3, 4}), 24, 3); }
-TEST(Gradients, MaxPool2d) { check_layer(MaxPool2d<double>({2, 4, 5}), 40, 3); }
+template <typename T>
+void expect_gradients(const Layer<T>& layer, const LayerRun<double>& like, const Values& dy,
+                      const Slopes& expected, double tolerance) {
+  LayerRun<T> run(layer, like.rows, std::vector<T>(like.x.begin(), like.x.end()),
+                  std::vector<T>(like.params.begin(), like.params.end()));
+  run.context = like.context;
+  run.forward();
+  run.backward(std::vector<T>(dy.begin(), dy.end()));
+  for (std::size_t i = 0; i < expected.dx.size(); ++i) {
+    expect_close(static_cast<double>(run.dx[i]), expected.dx[i], tolerance, i);
+  }
+  for (std::size_t i = 0; i < expected.grads.size(); ++i) {
+    expect_close(static_cast<double>(run.grads[i]), expected.grads[i], tolerance, i);
+  }
+}
+
+// make(T()) makes the layer for values of type T. All values are floats, so that both types start
+// from the same.
+template <typename Make>
+void check_layer(Make make, std::int64_t in, std::int64_t rows, const Values& x = {}) {
+  const std::unique_ptr<Layer<double>> layer = make(double());
+  const std::int64_t params = parameter_elems(layer->parameters());
+  LayerRun<double> run(*layer, rows, x.empty() ? widened(draws<float>(rows * in, 11)) : x,
+                       widened(draws<float>(params, 12)));
+  run.context = {PassMode::kTrain, 5, 6, 7};
+  const Values dy = widened(draws<float>(rows * layer->output().elems(), 13));
+  const Slopes expected = slopes(run, dy, x.empty());
+  expect_gradients<double>(*layer, run, dy, expected, 1e-6);
+  const std::unique_ptr<Layer<float>> single = make(float());
+  expect_gradients<float>(*single, run, dy, expected, 1e-3);
+}
+
+// A maker of Name<T>(arguments).
+#define GW_MAKE(Name, ...) \
+  []<typename T>(T) -> std::unique_ptr<Layer<T>> { return std::make_unique<Name<T>>(__VA_ARGS__); }
+
+constexpr SampleShape kImage{2, 3, 4};
+
+TEST(Gradients, Linear) {
+  check_layer(GW_MAKE(Linear, 7, 5), 7, 3);
+  check_layer(GW_MAKE(Linear, 7, 5, LinearOptions{false, 3}), 21, 2);
+}
+TEST(Gradients, Relu) { check_layer(GW_MAKE(Relu, kImage), 24, 3); }
+TEST(Gradients, Gelu) { check_layer(GW_MAKE(Gelu, kImage), 24, 3); }
+TEST(Gradients, Flatten) { check_layer(GW_MAKE(Flatten, kImage), 24, 3); }
+TEST(Gradients, Dropout) { check_layer(GW_MAKE(Dropout, kImage, 0.4, "name"), 24, 3); }
+TEST(Gradients, MaxPool2d) {
+  check_layer(GW_MAKE(MaxPool2d, SampleShape{2, 4, 5}), 40, 3);
+  check_layer(GW_MAKE(MaxPool2d, SampleShape{2, 7, 6}, 3, 2), 84, 2);
+}
+TEST(Gradients, AvgPool2d) {
+  check_layer(GW_MAKE(AvgPool2d, SampleShape{2, 4, 5}, 2), 40, 3);
+  check_layer(GW_MAKE(AvgPool2d, AvgPool2d<T>::global(SampleShape{3, 4, 5})), 60, 2);
+}
 TEST(Gradients, Conv2d) {
-  check_layer(Conv2d<double>({2, 5, 4}, 3, 3), 40, 2);
-  check_layer(Conv2d<double>({1, 3, 3}, 2, 5), 9, 2);
+  check_layer(GW_MAKE(Conv2d, SampleShape{2, 5, 4}, 3, 3), 40, 2);
+  check_layer(GW_MAKE(Conv2d, SampleShape{1, 3, 3}, 2, 5), 9, 2);
+  check_layer(GW_MAKE(Conv2d, SampleShape{2, 6, 5}, 3, ConvOptions{3, 2, 1}), 60, 2);
+  check_layer(GW_MAKE(Conv2d, SampleShape{2, 7, 9}, 2, ConvOptions{4, 3, 2, 1, false}), 126, 2);
+  check_layer(GW_MAKE(Conv2d, SampleShape{4, 5, 5}, 6, ConvOptions{3, 1, 1, 2}), 100, 2);
+}
+TEST(Gradients, BatchNorm2d) { check_layer(GW_MAKE(BatchNorm2d, kImage), 24, 3); }
+TEST(Gradients, LayerNorm) { check_layer(GW_MAKE(LayerNorm, SampleShape{3, 1, 8}), 24, 2); }
+TEST(Gradients, CausalAttention) {
+  check_layer(GW_MAKE(CausalAttention, 5, 6, 2), 90, 2);
+  check_layer(GW_MAKE(CausalAttention, 1, 4, 1), 12, 3);
+}
+TEST(Gradients, Embedding) {
+  check_layer(GW_MAKE(Embedding, EmbeddingShape{5, 3, 4}), 3, 2, {0, 4, 4, 2, 4, 0});
 }
 
-TEST(Gradients, CrossEntropy) {
+template <typename T>
+std::unique_ptr<Layer<T>> branch_and_shortcut() {
+  const SampleShape in{2, 4, 4};
+  auto branch = std::make_unique<Chain<T>>(in);
+  branch->add("conv", std::make_unique<Conv2d<T>>(in, 3, ConvOptions{3, 2, 1, 1, false}));
+  branch->add("bn", std::make_unique<BatchNorm2d<T>>(branch->output()));
+  branch->add("gelu", std::make_unique<Gelu<T>>(branch->output()));
+  branch->add("conv2", std::make_unique<Conv2d<T>>(branch->output(), 3, 3));
+  auto shortcut = std::make_unique<Chain<T>>(in);
+  shortcut->add("conv", std::make_unique<Conv2d<T>>(in, 3, ConvOptions{1, 2, 0, 1, false}));
+  shortcut->add("bn", std::make_unique<BatchNorm2d<T>>(shortcut->output()));
+  return std::make_unique<Residual<T>>(in, std::move(branch), std::move(shortcut));
+}
+template <typename T>
+std::unique_ptr<Layer<T>> branch_around() {
+  const SampleShape in{3, 1, 4};
+  auto branch = std::make_unique<Chain<T>>(in);
+  branch->add("norm", std::make_unique<LayerNorm<T>>(in));
+  branch->add("fc", std::make_unique<Linear<T>>(4, 12, LinearOptions{true, 3}));
+  branch->add("heads", std::make_unique<CausalAttention<T>>(3, 4, 2));
+  return std::make_unique<Residual<T>>(in, std::move(branch));
+}
+TEST(Gradients, Residual) {
+  check_layer([]<typename T>(T) { return branch_and_shortcut<T>(); }, 32, 3);
+  check_layer([]<typename T>(T) { return branch_around<T>(); }, 12, 2);
+}
+
+TEST(Gradients, Losses) {
   Values logits = draws(4 * 6, 14);
-  const std::vector<std::uint8_t> labels{5, 0, 3, 3};
+  const std::vector<std::uint32_t> labels{5, 0, 3, 3};
   Values delta(logits.size());
-  cross_entropy<double>(logits, labels, delta);
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    expect_close(delta[i],
-                 slope(logits, i, [&] { return cross_entropy<double>(logits, labels, {}); }), i);
+  for (const Loss loss : {Loss::kCrossEntropy, Loss::kSquares}) {
+    mean_loss<double>(loss, logits, labels, delta);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      expect_close(delta[i],
+                   slope(logits, i, [&] { return mean_loss<double>(loss, logits, labels, {}); }),
+                   1e-7, i);
+    }
   }
 }
 
@@ -94,20 +192,28 @@ void check_model(const ModelOptions& options, SampleShape input, std::size_t str
   const Model<double>& model = made.value();
   Values params(static_cast<std::size_t>(parameter_elems(model.parameters())));
   init_parameters<double>(model.parameters(), 7, params);
-  const std::vector<std::uint8_t> labels{3, 1, 4, 1};
   const std::int64_t rows = 4;
   auto activations = std::move(model.make_activations(rows)).value();
   const Values x = draws(rows * input.elems(), 15);
   std::copy(x.begin(), x.end(), activations.values(0, rows).begin());
+  const std::int64_t labels_per_sample = model.output().elems() / 10;
+  std::vector<std::uint32_t> labels;
+  for (std::int64_t i = 0; i < rows * labels_per_sample; ++i) {
+    labels.push_back(static_cast<std::uint32_t>((i * i + 3) % 10));
+  }
+  if (options.name == "gpt") {
+    for (double& id : activations.values(0, rows)) id = std::floor(std::abs(id) * 4);
+  }
+  const ModelPass<double> pass{params, rows, &activations, {PassMode::kTrain, 1, 2, 3}};
   const auto loss = [&] {
-    return cross_entropy<double>(model.forward(params, rows, activations), labels, {});
+    return mean_loss<double>(model.loss(), model.forward(pass), labels, {});
   };
   Values grads(params.size(), 777);
-  const auto logits = model.forward(params, rows, activations);
-  cross_entropy<double>(logits, labels, activations.deltas(model.last_level(), rows));
+  mean_loss<double>(model.loss(), model.forward(pass), labels,
+                    activations.deltas(model.last_level(), rows));
   std::vector<int> order;
   ASSERT_TRUE(model
-                  .backward(params, rows, activations, grads,
+                  .backward(pass, grads,
                             [&](int index) {
                               order.push_back(index);
                               return Status();
@@ -117,7 +223,7 @@ void check_model(const ModelOptions& options, SampleShape input, std::size_t str
   for (int i = static_cast<int>(model.parameters().size()); i-- > 0;) downwards.push_back(i);
   EXPECT_EQ(order, downwards);
   for (std::size_t i = 0; i < params.size(); i += stride) {
-    expect_close(grads[i], slope(params, i, loss), i);
+    expect_close(grads[i], slope(params, i, loss), 1e-6, i);
   }
 }
 
@@ -128,6 +234,20 @@ TEST(Gradients, Mlp) {
 TEST(Gradients, Cnn) {
   check_model({"cnn", {}}, {1, 8, 8}, 7);
   check_model({"cnn", {}}, {3, 6, 5}, 11);
+}
+TEST(Gradients, Convex) {
+  check_model({"logistic", {}}, {1, 3, 3}, 1);
+  check_model({"linear", {}}, {9, 1, 1}, 1);
+}
+TEST(Gradients, Resnet) { check_model({"resnet8", {}, 4}, {3, 8, 8}, 17); }
+TEST(Gradients, Alexnet) { check_model({"alexnet", {}, 8}, {1, 16, 16}, 49999); }
+TEST(Gradients, Gpt) {
+  ModelOptions options{"gpt", {}, 8};
+  options.heads = 2;
+  check_model(options, {5, 1, 1}, 3);
+  options.tied = true;
+  options.dropout = 0.2;
+  check_model(options, {5, 1, 1}, 3);
 }
 
 }  // namespace

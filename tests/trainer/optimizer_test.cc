@@ -166,7 +166,7 @@ TEST(Models, RefuseBadOptions) {
     const auto made = make_model<float>(options, input, 10);
     return made.has_value() ? std::string() : std::string(made.error().message());
   };
-  EXPECT_THAT(message({"rnn", {}}, {1, 8, 8}), HasSubstr("'rnn'; mlp or cnn wanted"));
+  EXPECT_THAT(message({"rnn", {}}, {1, 8, 8}), HasSubstr("'rnn'; one of mlp, cnn, "));
   EXPECT_THAT(message({"mlp", {5, 0}}, {1, 8, 8}), HasSubstr("hidden width 0"));
   EXPECT_THAT(message({"cnn", {}}, {1, 3, 8}), HasSubstr("3x8; at least 4x4"));
 }

@@ -9,7 +9,9 @@
 #include "trainer/built_in_places.h"
 #include "trainer/data/cifar10.h"
 #include "trainer/data/digits.h"
+#include "trainer/data/file_bytes.h"
 #include "trainer/data/idx.h"
+#include "trainer/data/synthetic.h"
 
 namespace gradwire {
 namespace {
@@ -19,7 +21,7 @@ constexpr std::int64_t kClasses = 10;
 // Paths of a set's files, in the order of Entry::files, as they were found (with or without .gz).
 using Paths = std::vector<std::string>;
 
-Result<DataSet> load_digits(const Paths& paths) {
+Result<DataSet> load_digits(const Paths& paths, const DataOptions& /*options*/) {
   GW_ASSIGN(Samples all, read_digits(paths[0]));
   if (all.count() != kDigitsCount) {
     return Status(Code::kCorruptPayload, format("%s: %lld lines; %lld wanted", paths[0].c_str(),
@@ -34,7 +36,7 @@ Result<DataSet> load_digits(const Paths& paths) {
   return DataSet("digits", kDigitsShape, kClasses, {16, {0}, {1}}, std::move(all), std::move(test));
 }
 
-Result<DataSet> load_fashion_mnist(const Paths& paths) {
+Result<DataSet> load_fashion_mnist(const Paths& paths, const DataOptions& /*options*/) {
   GW_ASSIGN(IdxSamples train, read_idx(paths[0], paths[1], kClasses));
   GW_ASSIGN(IdxSamples test, read_idx(paths[2], paths[3], kClasses));
   if (train.shape != test.shape) {
@@ -49,7 +51,7 @@ Result<DataSet> load_fashion_mnist(const Paths& paths) {
                  std::move(train.samples), std::move(test.samples));
 }
 
-Result<DataSet> load_cifar10_subset(const Paths& paths) {
+Result<DataSet> load_cifar10_subset(const Paths& paths, const DataOptions& /*options*/) {
   GW_ASSIGN(Samples train, read_cifar10(paths[0]));
   GW_ASSIGN(Samples test, read_cifar10(paths[1]));
   Normalisation measured = measure_normalisation(train, kCifar10Shape);
@@ -57,10 +59,41 @@ Result<DataSet> load_cifar10_subset(const Paths& paths) {
                  std::move(test));
 }
 
+Result<DataSet> read_text(const std::string& name, const std::string& path,
+                          const DataOptions& options) {
+  GW_ASSIGN(const std::vector<std::uint8_t> bytes, read_file_bytes(path, std::size_t{1} << 30));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return make_text(name, text, options.text);
+}
+
+Result<DataSet> load_tinyshakespeare(const Paths& paths, const DataOptions& options) {
+  return read_text("tinyshakespeare", paths[0], options);
+}
+
+Result<DataSet> load_text(const Paths& /*paths*/, const DataOptions& options) {
+  if (options.text_file.empty()) {
+    return Status(Code::kInvalidArgument, "data set text: no file (one to read wanted)");
+  }
+  return read_text("text", options.text_file, options);
+}
+
+Result<DataSet> load_grammar(const Paths& /*paths*/, const DataOptions& options) {
+  constexpr std::int64_t kSentences = 8000;
+  return make_text("grammar", grammar_text(kSentences), options.text);
+}
+
+Result<DataSet> load_separable(const Paths& /*paths*/, const DataOptions& /*options*/) {
+  return make_separable();
+}
+
+Result<DataSet> load_sparse(const Paths& /*paths*/, const DataOptions& /*options*/) {
+  return make_sparse();
+}
+
 struct Entry {
   std::string name;
-  Paths files;  // each may also lie there with .gz appended
-  Result<DataSet> (*load)(const Paths& paths);
+  Paths files;  // each may also lie there with .gz appended; none: the set lies in no folder
+  Result<DataSet> (*load)(const Paths& paths, const DataOptions& options);
 };
 
 std::vector<Entry> entries() {
@@ -71,6 +104,11 @@ std::vector<Entry> entries() {
         "t10k-labels-idx1-ubyte"},
        load_fashion_mnist},
       {"cifar10-subset", {"train_jpeg_8000.bin", "test_jpeg_2000.bin"}, load_cifar10_subset},
+      {"tinyshakespeare", {"input.txt"}, load_tinyshakespeare},
+      {"text", {}, load_text},
+      {"grammar", {}, load_grammar},
+      {"separable", {}, load_separable},
+      {"sparse", {}, load_sparse},
   };
 }
 
@@ -96,6 +134,7 @@ struct Found {
 };
 
 Result<Found> find(const Entry& entry, const DataPlaces& places) {
+  if (entry.files.empty()) return Found{};
   std::string searched;
   std::error_code ignored;
   if (!places.data_dir.empty() && !std::filesystem::is_directory(places.data_dir, ignored)) {
@@ -143,10 +182,11 @@ Result<std::string> find_data_set(std::string_view name, const DataPlaces& place
   return found.folder.string();
 }
 
-Result<DataSet> load_data_set(std::string_view name, const DataPlaces& places) {
+Result<DataSet> load_data_set(std::string_view name, const DataPlaces& places,
+                              const DataOptions& options) {
   GW_ASSIGN(const Entry entry, entry_of(name));
   GW_ASSIGN(const Found found, find(entry, places));
-  return entry.load(found.files);
+  return entry.load(found.files, options);
 }
 
 }  // namespace gradwire

@@ -1,11 +1,24 @@
 #include "trainer/data/data_set.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 
 namespace gradwire {
+namespace {
+
+constexpr std::int64_t kEvaluationWindows = 1600;
+constexpr std::uint64_t kEvaluationSeed = 0;  // never the run's: all seeds are judged alike
+
+}  // namespace
+
+std::int64_t Samples::count() const {
+  if (context == 0) return static_cast<std::int64_t>(labels.size());
+  return std::max<std::int64_t>(static_cast<std::int64_t>(tokens.size()) - context, 0);
+}
 
 DataSet::DataSet(std::string name, SampleShape shape, std::int64_t classes,
                  Normalisation normalisation, Samples train, Samples test)
@@ -15,7 +28,9 @@ DataSet::DataSet(std::string name, SampleShape shape, std::int64_t classes,
       normalisation_(std::move(normalisation)),
       train_(std::move(train)),
       test_(std::move(test)),
-      meaning_(static_cast<std::size_t>(shape.channels)) {
+      meaning_(static_cast<std::size_t>(shape.channels)),
+      evaluation_(static_cast<std::size_t>(test_.count())) {
+  std::iota(evaluation_.begin(), evaluation_.end(), 0u);
   GW_CHECK(normalisation_.mean.size() == meaning_.size());
   GW_CHECK(normalisation_.deviation.size() == meaning_.size());
   for (std::size_t c = 0; c < meaning_.size(); ++c) {
@@ -27,8 +42,45 @@ DataSet::DataSet(std::string name, SampleShape shape, std::int64_t classes,
   }
 }
 
+DataSet::DataSet(std::string name, std::vector<std::string> vocabulary, Samples train, Samples test)
+    : name_(std::move(name)),
+      shape_{train.context, 1, 1},
+      classes_(static_cast<std::int64_t>(vocabulary.size())),
+      train_(std::move(train)),
+      test_(std::move(test)),
+      vocabulary_(std::move(vocabulary)) {
+  GW_CHECK(train_.context > 0 && train_.context == test_.context);
+  DataOrder windows(kEvaluationWindows, kEvaluationSeed, Shuffle::kUniform, test_.count());
+  if (test_.count() == 0) return;
+  const std::span<const std::uint32_t> starts = windows.epoch(0);
+  evaluation_.assign(starts.begin(), starts.end());
+}
+
+std::int64_t DataSet::epoch_samples() const {
+  return is_text() ? (train_.count() + train_.context - 1) / train_.context : train_.count();
+}
+
+DataOrder DataSet::order(std::uint64_t seed, Shuffle shuffle) const {
+  const std::int64_t step = shuffle == Shuffle::kUniform ? 1 : labels_per_sample();
+  return {epoch_samples(), seed, shuffle, train_.count(), step};
+}
+
+void DataSet::take_windows(const Samples& from, std::span<const std::uint32_t> starts,
+                           std::span<float> out, std::span<std::uint32_t> labels) const {
+  const auto context = static_cast<std::size_t>(from.context);
+  GW_CHECK(out.size() == starts.size() * context && labels.size() == out.size());
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::uint32_t* token = from.tokens.data() + starts[i];
+    for (std::size_t t = 0; t < context; ++t) {
+      out[i * context + t] = static_cast<float>(token[t]);
+      labels[i * context + t] = token[t + 1];
+    }
+  }
+}
+
 void DataSet::take(const Samples& from, std::span<const std::uint32_t> indices,
-                   std::span<float> out, std::span<std::uint8_t> labels) const {
+                   std::span<float> out, std::span<std::uint32_t> labels) const {
+  if (from.context > 0) return take_windows(from, indices, out, labels);
   const auto plane = static_cast<std::size_t>(shape_.height * shape_.width);
   GW_CHECK(out.size() == indices.size() * plane * meaning_.size());
   GW_CHECK(labels.size() == indices.size());

@@ -1,4 +1,4 @@
-// Images with labels, as bytes, and how a byte becomes a number for the model.
+// Images with labels, as bytes, and how a byte becomes a number for the model; or text as tokens.
 #pragma once
 
 #include <array>
@@ -7,15 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/order.h"
 #include "trainer/layers/layer.h"
 
 namespace gradwire {
 
-// Samples one after another: pixels (count, channels, height, width), labels (count).
+// Samples one after another: pixels (count, channels, height, width), labels (count). Of a text:
+// every window of `context` tokens that has a token behind it, numbered by its first one.
 struct Samples {
   std::vector<std::uint8_t> pixels;
   std::vector<std::uint8_t> labels;
-  std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
+  std::vector<std::uint32_t> tokens = {};
+  std::int64_t context = 0;  // 0: no text
+  std::int64_t count() const;
 };
 
 // A pixel byte v of channel c means (v / range - mean[c]) / deviation[c].
@@ -31,6 +35,9 @@ class DataSet {
  public:
   DataSet(std::string name, SampleShape shape, std::int64_t classes, Normalisation normalisation,
           Samples train, Samples test);
+  // A text: a sample's values are its tokens' numbers, its labels the tokens that follow them, one
+  // for each. `train` and `test` have the same context.
+  DataSet(std::string name, std::vector<std::string> vocabulary, Samples train, Samples test);
 
   const std::string& name() const { return name_; }
   SampleShape shape() const { return shape_; }
@@ -38,13 +45,29 @@ class DataSet {
   const Normalisation& normalisation() const { return normalisation_; }
   const Samples& train() const { return train_; }
   const Samples& test() const { return test_; }
+  // What token number i stands for; empty but for texts.
+  const std::vector<std::string>& vocabulary() const { return vocabulary_; }
+  bool is_text() const { return train_.context > 0; }
+  std::int64_t labels_per_sample() const { return is_text() ? train_.context : 1; }
 
-  // out (indices.size(), channels, height, width) = the normalised samples, labels their labels.
-  // `from` is train() or test() of this set, indices lie within it.
+  // Samples of one epoch: all images, or as many windows as a text has side by side.
+  std::int64_t epoch_samples() const;
+  // The order of training. kEpoch and kNone take windows side by side, kUniform any of them.
+  DataOrder order(std::uint64_t seed, Shuffle shuffle) const;
+  // The samples of test() that a model is judged by: all images, or 1,600 windows of a text that
+  // are always the same (100 batches of 16).
+  std::span<const std::uint32_t> evaluation() const { return evaluation_; }
+
+  // out (indices.size(), channels, height, width) = the normalised samples, labels
+  // (indices.size(), labels_per_sample()) their labels. `from` is train() or test() of this set,
+  // indices lie within it.
   void take(const Samples& from, std::span<const std::uint32_t> indices, std::span<float> out,
-            std::span<std::uint8_t> labels) const;
+            std::span<std::uint32_t> labels) const;
 
  private:
+  void take_windows(const Samples& from, std::span<const std::uint32_t> starts,
+                    std::span<float> out, std::span<std::uint32_t> labels) const;
+
   std::string name_;
   SampleShape shape_;
   std::int64_t classes_;
@@ -52,6 +75,8 @@ class DataSet {
   Samples train_;
   Samples test_;
   std::vector<std::array<float, 256>> meaning_;  // per channel: byte to value
+  std::vector<std::string> vocabulary_;
+  std::vector<std::uint32_t> evaluation_;
 };
 
 // Mean and standard deviation (of the population) of v / 255 per channel over all samples, from

@@ -1,7 +1,6 @@
 #include "trainer/data/order.h"
 
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "base/philox.h"
@@ -33,17 +32,33 @@ class Words {
 
 }  // namespace
 
-DataOrder::DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle)
-    : seed_(seed), shuffle_(shuffle), order_(static_cast<std::size_t>(samples)) {
-  std::iota(order_.begin(), order_.end(), 0u);
+DataOrder::DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle,
+                     std::int64_t population, std::int64_t stride)
+    : seed_(seed),
+      shuffle_(shuffle),
+      population_(static_cast<std::uint32_t>(population)),
+      stride_(static_cast<std::uint32_t>(stride)),
+      order_(static_cast<std::size_t>(samples)) {
+  in_file_order();
+}
+
+void DataOrder::in_file_order() {
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    order_[i] = static_cast<std::uint32_t>(i) * stride_;
+  }
 }
 
 std::span<const std::uint32_t> DataOrder::epoch(std::int64_t epoch) {
   if (shuffle_ == Shuffle::kNone || epoch == current_) return order_;
   current_ = epoch;
-  std::iota(order_.begin(), order_.end(), 0u);
-  Words words(RandomStream(seed_, RandomUse::kDataOrder, 0, kSharedRank, 0,
+  const auto use = static_cast<std::uint64_t>(shuffle_ == Shuffle::kUniform ? 1 : 0);
+  Words words(RandomStream(seed_, RandomUse::kDataOrder, use, kSharedRank, 0,
                            static_cast<std::uint64_t>(epoch)));
+  if (shuffle_ == Shuffle::kUniform) {
+    for (std::uint32_t& sample : order_) sample = words.below(population_);
+    return order_;
+  }
+  in_file_order();
   for (std::size_t i = order_.size(); i-- > 1;) {
     std::swap(order_[i], order_[words.below(static_cast<std::uint32_t>(i + 1))]);
   }

@@ -8,25 +8,35 @@
 namespace gradwire {
 
 enum class Shuffle : std::uint8_t {
-  kEpoch,  // one permutation per epoch
-  kNone,   // file order, every epoch
+  kEpoch,    // one permutation per epoch
+  kNone,     // file order, every epoch
+  kUniform,  // every sample drawn evenly from all, with repetition
 };
 
 // The order of one epoch after the other. Nothing is carried from epoch to epoch, so a resumed run
 // needs the step number alone. Not thread-safe: it keeps the last epoch's order.
 class DataOrder {
  public:
-  DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle);
+  // `samples` places an epoch, each given a number below `population`: kUniform draws any, the
+  // others take multiples of `stride`, for which samples * stride < population + stride holds.
+  DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle, std::int64_t population,
+            std::int64_t stride = 1);
+  DataOrder(std::int64_t samples, std::uint64_t seed, Shuffle shuffle)
+      : DataOrder(samples, seed, shuffle, samples) {}
 
   // All sample numbers in the order of epoch `epoch`, valid until the next call. The permutation is
   // Fisher and Yates's, last position first, position i drawing evenly from 0..i (Lemire, "Fast
   // random integer generation in an interval", TOMACS 2019, algorithm 5, over Philox words keyed by
-  // (seed, epoch)).
+  // (seed, epoch)); kUniform draws place after place in the same way.
   std::span<const std::uint32_t> epoch(std::int64_t epoch);
 
  private:
+  void in_file_order();
+
   std::uint64_t seed_;
   Shuffle shuffle_;
+  std::uint32_t population_;
+  std::uint32_t stride_;
   std::int64_t current_ = -1;
   std::vector<std::uint32_t> order_;
 };

@@ -2,44 +2,66 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "trainer/layers/fixed_sum.h"
 #include "trainer/layers/matrix_map.h"
 
 namespace gradwire {
 namespace {
 
-// Along one axis of `size`, an output at o reads the input at o + shift: the outputs for which that
+// Along one axis an output at o reads the input at o * stride + shift: the outputs for which that
 // lies inside are [begin, end).
 struct Overlap {
   std::int64_t begin;
   std::int64_t end;
-  Overlap(std::int64_t size, std::int64_t shift)
-      : begin(std::clamp<std::int64_t>(-shift, 0, size)),
-        end(std::clamp<std::int64_t>(size - shift, begin, size)) {}
+  Overlap(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, std::int64_t shift)
+      : begin(std::clamp<std::int64_t>((stride - 1 - shift) / stride, 0, outputs)),
+        end(std::clamp<std::int64_t>((inputs - shift + stride - 1) / stride, begin, outputs)) {}
 };
 
 }  // namespace
 
 template <typename T>
+Conv2d<T>::Conv2d(SampleShape in, std::int64_t out_channels, ConvOptions options)
+    : in_(in),
+      options_(options),
+      output_{out_channels, (in.height + 2 * options.padding - options.kernel) / options.stride + 1,
+              (in.width + 2 * options.padding - options.kernel) / options.stride + 1} {
+  GW_CHECK(in.height + 2 * options.padding >= options.kernel);
+  GW_CHECK(in.width + 2 * options.padding >= options.kernel);
+  GW_CHECK(in.channels % options.groups == 0 && out_channels % options.groups == 0);
+}
+
+template <typename T>
 ParameterTable Conv2d<T>::parameters() const {
-  return {{"weight", Shape{{out_, in_.channels, kernel_, kernel_}, 4}, depth(), 0},
-          {"bias", Shape::vector(out_), depth(), out_ * depth()}};
+  const std::int64_t k = options_.kernel;
+  ParameterTable table{{"weight", Shape{{output_.channels, in_channels(), k, k}, 4}, depth(), 0}};
+  if (options_.bias) {
+    table.push_back({"bias", Shape::vector(output_.channels), depth(), output_.channels * depth()});
+  }
+  return table;
 }
 
 template <typename T>
 void Conv2d<T>::im2col(const T* image, T* columns) const {
+  const auto [kernel, stride, padding, groups, bias] = options_;
   T* row = columns;
   for (std::int64_t d = 0; d < depth(); ++d, row += plane()) {
-    const std::int64_t channel = d / (kernel_ * kernel_);
-    const std::int64_t down = d / kernel_ % kernel_ - kernel_ / 2;
-    const std::int64_t right = d % kernel_ - kernel_ / 2;
-    const Overlap lines(in_.height, down);
-    const Overlap cells(in_.width, right);
-    const T* source = image + channel * plane();
+    const std::int64_t channel = d / (kernel * kernel);
+    const std::int64_t down = d / kernel % kernel - padding;
+    const std::int64_t right = d % kernel - padding;
+    const Overlap lines(in_.height, output_.height, stride, down);
+    const Overlap cells(in_.width, output_.width, stride, right);
+    const T* source = image + channel * in_.height * in_.width;
     std::fill_n(row, plane(), T(0));
     for (std::int64_t h = lines.begin; h < lines.end; ++h) {
-      std::copy_n(source + (h + down) * in_.width + cells.begin + right, cells.end - cells.begin,
-                  row + h * in_.width + cells.begin);
+      const T* line = source + (h * stride + down) * in_.width + right;
+      T* target = row + h * output_.width;
+      if (stride == 1) {
+        std::copy(line + cells.begin, line + cells.end, target + cells.begin);
+      } else {
+        for (std::int64_t w = cells.begin; w < cells.end; ++w) target[w] = line[w * stride];
+      }
     }
   }
 }
@@ -47,33 +69,36 @@ void Conv2d<T>::im2col(const T* image, T* columns) const {
 // Adds in the order of the columns' rows, so that every sum has one fixed order.
 template <typename T>
 void Conv2d<T>::col2im(const T* columns, T* image) const {
-  std::fill_n(image, in_.elems(), T(0));
+  const auto [kernel, stride, padding, groups, bias] = options_;
+  std::fill_n(image, in_channels() * in_.height * in_.width, T(0));
   const T* row = columns;
   for (std::int64_t d = 0; d < depth(); ++d, row += plane()) {
-    const std::int64_t channel = d / (kernel_ * kernel_);
-    const std::int64_t down = d / kernel_ % kernel_ - kernel_ / 2;
-    const std::int64_t right = d % kernel_ - kernel_ / 2;
-    const Overlap lines(in_.height, down);
-    const Overlap cells(in_.width, right);
+    const std::int64_t channel = d / (kernel * kernel);
+    const std::int64_t down = d / kernel % kernel - padding;
+    const std::int64_t right = d % kernel - padding;
+    const Overlap lines(in_.height, output_.height, stride, down);
+    const Overlap cells(in_.width, output_.width, stride, right);
     for (std::int64_t h = lines.begin; h < lines.end; ++h) {
-      T* target = image + channel * plane() + (h + down) * in_.width + right;
-      const T* source = row + h * in_.width;
-      for (std::int64_t w = cells.begin; w < cells.end; ++w) target[w] += source[w];
+      T* target = image + (channel * in_.height + h * stride + down) * in_.width + right;
+      const T* source = row + h * output_.width;
+      for (std::int64_t w = cells.begin; w < cells.end; ++w) target[w * stride] += source[w];
     }
   }
 }
 
 template <typename T>
 void Conv2d<T>::forward(const LayerPass<T>& pass) const {
-  const auto weight = matrix(pass.params.data(), out_, depth());
-  const T* bias = pass.params.data() + out_ * depth();
-  for (std::int64_t r = 0; r < pass.rows; ++r) {
-    im2col(pass.x.data() + r * in_.elems(), pass.scratch.data());
-    T* y = pass.y.data() + r * out_ * plane();
+  const std::int64_t out = out_channels();
+  const T* bias = pass.params.data() + output_.channels * depth();
+  for (std::int64_t r = 0; r < pass.rows * options_.groups; ++r) {
+    const std::int64_t group = r % options_.groups;
+    im2col(pass.x.data() + r * in_channels() * in_.height * in_.width, pass.scratch.data());
+    const auto weight = matrix(pass.params.data() + group * out * depth(), out, depth());
     const T* columns = pass.scratch.data();
-    matrix(y, out_, plane()).noalias() = weight * matrix(columns, depth(), plane());
-    for (std::int64_t o = 0; o < out_; ++o) {
-      for (std::int64_t p = 0; p < plane(); ++p) y[o * plane() + p] += bias[o];
+    T* y = pass.y.data() + r * out * plane();
+    matrix(y, out, plane()).noalias() = weight * matrix(columns, depth(), plane());
+    for (std::int64_t o = 0; options_.bias && o < out; ++o) {
+      for (std::int64_t p = 0; p < plane(); ++p) y[o * plane() + p] += bias[group * out + o];
     }
   }
 }
@@ -81,28 +106,33 @@ void Conv2d<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void Conv2d<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                 std::span<T> grads) const {
+  const std::int64_t out = out_channels();
   std::fill(grads.begin(), grads.end(), T(0));
-  auto weight = matrix(grads.data(), out_, depth());
-  T* bias = grads.data() + out_ * depth();
-  for (std::int64_t r = 0; r < pass.rows; ++r) {
-    im2col(pass.x.data() + r * in_.elems(), pass.scratch.data());
+  T* bias = grads.data() + output_.channels * depth();
+  for (std::int64_t r = 0; r < pass.rows * options_.groups; ++r) {
+    const std::int64_t group = r % options_.groups;
+    im2col(pass.x.data() + r * in_channels() * in_.height * in_.width, pass.scratch.data());
     const T* columns = pass.scratch.data();
-    const T* delta = dy.data() + r * out_ * plane();
-    weight.noalias() +=
-        matrix(delta, out_, plane()) * matrix(columns, depth(), plane()).transpose();
-    for (std::int64_t o = 0; o < out_; ++o) bias[o] += fixed_sum(delta + o * plane(), plane());
+    const T* delta = dy.data() + r * out * plane();
+    matrix(grads.data() + group * out * depth(), out, depth()).noalias() +=
+        matrix(delta, out, plane()) * matrix(columns, depth(), plane()).transpose();
+    for (std::int64_t o = 0; options_.bias && o < out; ++o) {
+      bias[group * out + o] += fixed_sum(delta + o * plane(), plane());
+    }
   }
 }
 
 template <typename T>
 void Conv2d<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                std::span<T> dx) const {
-  const auto weight = matrix(pass.params.data(), out_, depth());
-  for (std::int64_t r = 0; r < pass.rows; ++r) {
-    const T* delta = dy.data() + r * out_ * plane();
+  const std::int64_t out = out_channels();
+  for (std::int64_t r = 0; r < pass.rows * options_.groups; ++r) {
+    const std::int64_t group = r % options_.groups;
+    const auto weight = matrix(pass.params.data() + group * out * depth(), out, depth());
+    const T* delta = dy.data() + r * out * plane();
     matrix(pass.scratch.data(), depth(), plane()).noalias() =
-        weight.transpose() * matrix(delta, out_, plane());
-    col2im(pass.scratch.data(), dx.data() + r * in_.elems());
+        weight.transpose() * matrix(delta, out, plane());
+    col2im(pass.scratch.data(), dx.data() + r * in_channels() * in_.height * in_.width);
   }
 }
 

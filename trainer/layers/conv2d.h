@@ -5,10 +5,18 @@
 
 namespace gradwire {
 
-// Square kernel of odd size, stride 1, zero padding that keeps height and width.
-// x: (rows, in, h, w), weight: (out, in, k, k), bias: (out), y: (rows, out, h, w).
+struct ConvOptions {
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t padding = 1;  // zeros on every side
+  std::int64_t groups = 1;   // channels in so many equal parts that do not see one another
+  bool bias = true;
+};
+
+// Square kernel. x: (rows, in, h, w), weight: (out, in / groups, k, k), bias: (out),
+// y: (rows, out, (h + 2 padding - k) / stride + 1, likewise w).
 //
-//   per sample, with columns C of (in k k, h w):   y = W C + b
+//   per sample and group, with columns C of (in / groups k k, windows):   y = W C + b
 //   dW = sum over samples of dy C^T    db = sum of dy over samples and positions
 //   dx = col2im(W^T dy)
 //
@@ -16,12 +24,19 @@ namespace gradwire {
 template <typename T>
 class Conv2d final : public Layer<T> {
  public:
+  // Requires a kernel that fits into the padded image, and channels that divide by the groups.
+  Conv2d(SampleShape in, std::int64_t out_channels, ConvOptions options);
+  // Odd kernel, stride 1, padding that keeps height and width.
   Conv2d(SampleShape in, std::int64_t out_channels, std::int64_t kernel)
-      : in_(in), out_(out_channels), kernel_(kernel) {}
+      : Conv2d(in, out_channels, ConvOptions{kernel, 1, kernel / 2}) {}
 
-  SampleShape output() const override { return {out_, in_.height, in_.width}; }
+  SampleShape output() const override { return output_; }
   ParameterTable parameters() const override;
-  std::int64_t scratch_elems() const override { return depth() * plane(); }
+  std::int64_t scratch_elems(std::int64_t /*rows*/) const override { return depth() * plane(); }
+  LayerCost cost() const override {
+    const std::int64_t macs = output_.elems() * depth();
+    return {macs, macs, macs};
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;
@@ -29,14 +44,19 @@ class Conv2d final : public Layer<T> {
                       std::span<T> dx) const override;
 
  private:
-  std::int64_t depth() const { return in_.channels * kernel_ * kernel_; }  // rows of C
-  std::int64_t plane() const { return in_.height * in_.width; }            // columns of C
+  std::int64_t in_channels() const { return in_.channels / options_.groups; }  // of one group
+  std::int64_t out_channels() const { return output_.channels / options_.groups; }
+  std::int64_t depth() const {  // rows of C
+    return in_channels() * options_.kernel * options_.kernel;
+  }
+  std::int64_t plane() const { return output_.height * output_.width; }  // columns of C
+  // `image`: the channels of one group.
   void im2col(const T* image, T* columns) const;
   void col2im(const T* columns, T* image) const;
 
   SampleShape in_;
-  std::int64_t out_;
-  std::int64_t kernel_;
+  ConvOptions options_;
+  SampleShape output_;
 };
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 namespace gradwire {
 
 template <typename T>
-double cross_entropy(std::span<const T> logits, std::span<const std::uint8_t> labels,
+double cross_entropy(std::span<const T> logits, std::span<const std::uint32_t> labels,
                      std::span<T> dlogits) {
   const std::size_t rows = labels.size();
   const std::size_t classes = logits.size() / rows;
@@ -28,7 +28,7 @@ double cross_entropy(std::span<const T> logits, std::span<const std::uint8_t> la
 }
 
 template <typename T>
-std::int64_t count_correct(std::span<const T> logits, std::span<const std::uint8_t> labels) {
+std::int64_t count_correct(std::span<const T> logits, std::span<const std::uint32_t> labels) {
   const std::size_t classes = labels.empty() ? 0 : logits.size() / labels.size();
   std::int64_t correct = 0;
   for (std::size_t r = 0; r < labels.size(); ++r) {
@@ -38,11 +38,12 @@ std::int64_t count_correct(std::span<const T> logits, std::span<const std::uint8
   return correct;
 }
 
-template double cross_entropy<float>(std::span<const float>, std::span<const std::uint8_t>,
+template double cross_entropy<float>(std::span<const float>, std::span<const std::uint32_t>,
                                      std::span<float>);
-template double cross_entropy<double>(std::span<const double>, std::span<const std::uint8_t>,
+template double cross_entropy<double>(std::span<const double>, std::span<const std::uint32_t>,
                                       std::span<double>);
-template std::int64_t count_correct<float>(std::span<const float>, std::span<const std::uint8_t>);
-template std::int64_t count_correct<double>(std::span<const double>, std::span<const std::uint8_t>);
+template std::int64_t count_correct<float>(std::span<const float>, std::span<const std::uint32_t>);
+template std::int64_t count_correct<double>(std::span<const double>,
+                                            std::span<const std::uint32_t>);
 
 }  // namespace gradwire

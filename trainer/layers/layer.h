@@ -11,7 +11,7 @@
 namespace gradwire {
 
 // One sample between two layers: channels of height x width values, row-major. A vector of n
-// features is (n, 1, 1).
+// features is (n, 1, 1); a sequence of n features at each of p positions is (p, 1, n).
 struct SampleShape {
   std::int64_t channels = 1;
   std::int64_t height = 1;
@@ -20,15 +20,47 @@ struct SampleShape {
   friend bool operator==(const SampleShape&, const SampleShape&) = default;
 };
 
+enum class PassMode : std::uint8_t {
+  kTrain,      // statistics of the micro-batch are used and collected, dropout draws
+  kEvaluate,   // running statistics, no dropout; no backward follows
+  kRecompute,  // the bits of kTrain, collecting nothing: the first time did
+};
+
+// What makes a micro-batch's random numbers its own, whoever computes it, and however often.
+struct PassContext {
+  PassMode mode = PassMode::kTrain;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::int64_t first_sample = 0;  // place of its first row in the step's global batch
+};
+
 // What the calls of one micro-batch share. Everything that backward needs of forward is here and
-// explicit: the layer's input and output.
+// explicit: x and saved. The output is the next layer's x and nobody's here.
 template <typename T>
 struct LayerPass {
   std::int64_t rows = 0;      // samples of the micro-batch
   std::span<const T> params;  // this layer's, in the order of parameters()
   std::span<const T> x;       // (rows, input)
-  std::span<T> y;             // (rows, output): written by forward, read by backward
-  std::span<T> scratch;       // scratch_elems() values, contents undefined between calls
+  std::span<T> y;             // (rows, output): written by forward, not read by backward
+  std::span<T> scratch;       // scratch_elems(rows) values, contents undefined between calls
+  std::span<T> saved = {};    // saved_elems(rows) values: forward writes, backward reads
+  std::span<T> stash = {};    // stash_elems(rows): backward_input writes, backward_params reads
+  std::span<const T> buffers = {};    // this layer's, in the order of buffers(); for kEvaluate
+  std::span<double> statistics = {};  // added to in kTrain; empty: nothing is collected
+  PassContext context = {};
+};
+
+// Multiplications with their additions that one sample costs, without what is not a product.
+struct LayerCost {
+  std::int64_t forward_macs = 0;
+  std::int64_t input_macs = 0;   // backward_input
+  std::int64_t weight_macs = 0;  // backward_params
+  LayerCost& operator+=(const LayerCost& other) {
+    forward_macs += other.forward_macs;
+    input_macs += other.input_macs;
+    weight_macs += other.weight_macs;
+    return *this;
+  }
 };
 
 // T is float for training and double for gradient checks. The same call on the same values gives
@@ -41,7 +73,16 @@ class Layer {
   virtual SampleShape output() const = 0;
   // Names local to the layer ("weight"), offsets from the start of its block.
   virtual ParameterTable parameters() const { return {}; }
-  virtual std::int64_t scratch_elems() const { return 0; }
+  // Values that are not trained but follow the data (running statistics), as parameters() are.
+  virtual ParameterTable buffers() const { return {}; }
+  // Sums over samples that forward collects for commit().
+  virtual std::int64_t statistics_elems() const { return 0; }
+  virtual std::int64_t scratch_elems(std::int64_t /*rows*/) const { return 0; }
+  virtual std::int64_t saved_elems(std::int64_t /*rows*/) const { return 0; }
+  // More than 0: backward_params() wants backward_input() of the same pass before it. Otherwise the
+  // two may come in any order, and either without the other.
+  virtual std::int64_t stash_elems(std::int64_t /*rows*/) const { return 0; }
+  virtual LayerCost cost() const { return {}; }
 
   virtual void forward(const LayerPass<T>& pass) const = 0;
   // grads = derivative of the loss by the parameters, overwritten; dy (rows, output) is the
@@ -51,6 +92,9 @@ class Layer {
   // dx (rows, input) = derivative of the loss by x, overwritten. dx and dy do not overlap.
   virtual void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                               std::span<T> dx) const = 0;
+
+  // New buffers from what all micro-batches of a step added to `statistics`, on all ranks.
+  virtual void commit(std::span<const double> /*statistics*/, std::span<T> /*buffers*/) const {}
 };
 
 }  // namespace gradwire

@@ -8,17 +8,20 @@ namespace gradwire {
 
 template <typename T>
 ParameterTable Linear<T>::parameters() const {
-  return {{"weight", Shape::matrix(out_, in_), in_, 0},
-          {"bias", Shape::vector(out_), in_, out_ * in_}};
+  ParameterTable table{{"weight", Shape::matrix(out_, in_), in_, 0}};
+  if (options_.bias) table.push_back({"bias", Shape::vector(out_), in_, out_ * in_});
+  return table;
 }
 
 template <typename T>
 void Linear<T>::forward(const LayerPass<T>& pass) const {
-  const auto x = matrix(pass.x.data(), pass.rows, in_);
+  const std::int64_t rows = pass.rows * options_.positions;
+  const auto x = matrix(pass.x.data(), rows, in_);
   const auto weight = matrix(pass.params.data(), out_, in_);
-  matrix(pass.y.data(), pass.rows, out_).noalias() = x * weight.transpose();
+  matrix(pass.y.data(), rows, out_).noalias() = x * weight.transpose();
+  if (!options_.bias) return;
   const T* bias = pass.params.data() + out_ * in_;
-  for (std::int64_t r = 0; r < pass.rows; ++r) {
+  for (std::int64_t r = 0; r < rows; ++r) {
     T* y = pass.y.data() + r * out_;
     for (std::int64_t o = 0; o < out_; ++o) y[o] += bias[o];
   }
@@ -27,11 +30,13 @@ void Linear<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                 std::span<T> grads) const {
-  const auto x = matrix(pass.x.data(), pass.rows, in_);
-  matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), pass.rows, out_).transpose() * x;
+  const std::int64_t rows = pass.rows * options_.positions;
+  const auto x = matrix(pass.x.data(), rows, in_);
+  matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), rows, out_).transpose() * x;
+  if (!options_.bias) return;
   T* bias = grads.data() + out_ * in_;
   std::copy_n(dy.data(), out_, bias);
-  for (std::int64_t r = 1; r < pass.rows; ++r) {
+  for (std::int64_t r = 1; r < rows; ++r) {
     const T* row = dy.data() + r * out_;
     for (std::int64_t o = 0; o < out_; ++o) bias[o] += row[o];
   }
@@ -40,8 +45,9 @@ void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
 template <typename T>
 void Linear<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                std::span<T> dx) const {
+  const std::int64_t rows = pass.rows * options_.positions;
   const auto weight = matrix(pass.params.data(), out_, in_);
-  matrix(dx.data(), pass.rows, in_).noalias() = matrix(dy.data(), pass.rows, out_) * weight;
+  matrix(dx.data(), rows, in_).noalias() = matrix(dy.data(), rows, out_) * weight;
 }
 
 template class Linear<float>;

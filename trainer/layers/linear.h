@@ -5,15 +5,28 @@
 
 namespace gradwire {
 
-// x: (rows, in), weight: (out, in), bias: (out), y: (rows, out).
+struct LinearOptions {
+  bool bias = true;
+  std::int64_t positions = 1;  // of a sequence, each mapped alike
+};
+
+// x: (rows positions, in), weight: (out, in), bias: (out), y: (rows positions, out).
 //   dW = dy^T x      db = column sums of dy      dx = dy W
 template <typename T>
 class Linear final : public Layer<T> {
  public:
-  Linear(std::int64_t in, std::int64_t out) : in_(in), out_(out) {}
+  Linear(std::int64_t in, std::int64_t out, LinearOptions options = {})
+      : in_(in), out_(out), options_(options) {}
 
-  SampleShape output() const override { return {out_, 1, 1}; }
+  SampleShape output() const override {
+    return options_.positions == 1 ? SampleShape{out_, 1, 1}
+                                   : SampleShape{options_.positions, 1, out_};
+  }
   ParameterTable parameters() const override;
+  LayerCost cost() const override {
+    const std::int64_t macs = options_.positions * in_ * out_;
+    return {macs, macs, macs};
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;
@@ -23,6 +36,7 @@ class Linear final : public Layer<T> {
  private:
   std::int64_t in_;
   std::int64_t out_;
+  LinearOptions options_;
 };
 
 }  // namespace gradwire

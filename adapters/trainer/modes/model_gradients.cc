@@ -12,12 +12,12 @@ Status check(const ShareOptions& o, const DataSet& data) {
     return {Code::kInvalidArgument,
             format("worker %d of %d; 0 to %d wanted", o.worker, o.workers, o.workers - 1)};
   }
-  if (o.batch < 1 || o.batch % o.workers != 0 || o.batch > data.train().count()) {
+  if (o.batch < 1 || o.batch % o.workers != 0 || o.batch > data.epoch_samples()) {
     return {Code::kInvalidArgument,
             format("batch %lld; a positive multiple of %d (the workers), at most %lld (the samples "
                    "of %s), wanted",
                    static_cast<long long>(o.batch), o.workers,
-                   static_cast<long long>(data.train().count()), data.name().c_str())};
+                   static_cast<long long>(data.epoch_samples()), data.name().c_str())};
   }
   return {};
 }
@@ -27,8 +27,8 @@ Status check(const ShareOptions& o, const DataSet& data) {
 ModelGradients::ModelGradients(BatchPass pass, const ShareOptions& options)
     : pass_(std::move(pass)),
       options_(options),
-      steps_per_epoch_(pass_.data().train().count() / options.batch),
-      order_(pass_.data().train().count(), options.seed, options.shuffle) {}
+      steps_per_epoch_(pass_.data().epoch_samples() / options.batch),
+      order_(pass_.data().order(options.seed, options.shuffle)) {}
 
 Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float>& model,
                                                                const DataSet& data,
@@ -43,12 +43,15 @@ Result<double> ModelGradients::gradient(std::span<const float> params, std::int6
   const std::span<const std::uint32_t> samples =
       micro_batch(order_.epoch(step / steps_per_epoch_), options_.batch, step % steps_per_epoch_,
                   options_.worker, options_.workers);
-  return pass_.run(params, {.samples = samples}, grads, [](int) { return Status(); });
+  const PassContext context{PassMode::kTrain, options_.seed, static_cast<std::uint64_t>(step),
+                            options_.batch / options_.workers * options_.worker};
+  return pass_.run(params, {.samples = samples, .context = context}, grads,
+                   [](int) { return Status(); });
 }
 
 std::int64_t ModelGradients::count_right(std::span<const float> params, int part, int parts) {
-  const std::int64_t all = pass_.data().test().count();
-  return pass_.count_correct(params, all * part / parts, all * (part + 1) / parts);
+  const auto all = static_cast<std::int64_t>(pass_.data().evaluation().size());
+  return pass_.judge(params, all * part / parts, all * (part + 1) / parts).correct;
 }
 
 }  // namespace gradwire

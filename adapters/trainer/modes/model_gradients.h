@@ -35,7 +35,7 @@ class ModelGradients final : public GradientSource {
                           std::span<float> grads) override;
 
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  // How many samples of part `part` of `parts` equal parts of the test set are classified right.
+  // How many labels of part `part` of `parts` equal parts of the test set are found.
   std::int64_t count_right(std::span<const float> params, int part, int parts);
 
  private:

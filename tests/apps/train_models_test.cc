@@ -1,0 +1,121 @@
+// `gradwire train` with every model: ranks as threads against micro-batches of one rank, files of
+// parameters, what does not fit together.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+class TrainModels : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  // 1, 2 and 4 workers' worth of one global batch: as ranks, and as micro-batches of one rank.
+  void expect_ranks_equal_micro_batches(const Words& problem, const std::string& batch) {
+    for (const char* workers : {"2", "4"}) {
+      const auto run = [&](Words flags, const std::string& name) {
+        flags.insert(flags.end(), problem.begin(), problem.end());
+        flags.insert(flags.end(), {"--batch", batch, "--steps", "3", "--seed", "5", "--save-params",
+                                   file(name), "--metrics", file(name + ".jsonl")});
+        ASSERT_EQ(train(flags), "ok") << name;
+      };
+      run({"--accumulate", workers}, "accumulated");
+      run({"--inproc", workers, "--algorithm", "canonical"}, "ranks");
+      EXPECT_EQ(contents(file("accumulated")), contents(file("ranks"))) << problem[1];
+      EXPECT_NEAR(json_lines(file("accumulated.jsonl"))[3]["test_loss"].get<double>(),
+                  json_lines(file("ranks.jsonl"))[3]["test_loss"].get<double>(), 1e-8);
+    }
+  }
+  TemporaryFolder folder_;
+};
+
+// Dropout masks, windows and statistics belong to samples, not to ranks.
+TEST_F(TrainModels, GptOverRanksIsExact) {
+  expect_ranks_equal_micro_batches(
+      {"--model", "gpt", "--data", "grammar", "--context", "8", "--width", "16", "--heads", "2",
+       "--layers", "1", "--tied", "--dropout", "0.1"},
+      "8");
+}
+TEST_F(TrainModels, ResnetOverRanksIsExact) {
+  expect_ranks_equal_micro_batches({"--model", "resnet8", "--data", "digits", "--width", "4"},
+                                   "32");
+}
+TEST_F(TrainModels, ConvexModelsOverRanksAreExact) {
+  expect_ranks_equal_micro_batches({"--model", "logistic", "--data", "sparse"}, "32");
+  expect_ranks_equal_micro_batches({"--model", "linear", "--data", "separable"}, "32");
+}
+
+// T1: a network of three layers separates what can be separated.
+TEST_F(TrainModels, MlpSeparatesTheSeparable) {
+  ASSERT_EQ(train({"--model", "mlp", "--hidden", "32,32", "--data", "separable", "--steps", "200",
+                   "--batch", "64", "--lr", "0.05", "--metrics", file("m.jsonl")}),
+            "ok");
+  EXPECT_GE(json_lines(file("m.jsonl")).back()["accuracy"].get<double>(), 0.99);
+}
+
+TEST_F(TrainModels, GptLearnsTheGrammar) {
+  ASSERT_EQ(
+      train({"--model", "gpt",     "--data", "grammar",  "--context", "16",           "--width",
+             "32",      "--heads", "2",      "--layers", "1",         "--steps",      "150",
+             "--batch", "16",      "--lr",   "0.3",      "--metrics", file("m.jsonl")}),
+      "ok");
+  const auto lines = json_lines(file("m.jsonl"));
+  // 27 characters are ln 27 = 3.3 nats of ignorance; how often each occurs alone gives 2.9.
+  EXPECT_NEAR(lines[0]["loss"].get<double>(), 3.3, 0.2);
+  EXPECT_LT(lines.back()["test_loss"].get<double>(), 2.5);
+}
+
+TEST_F(TrainModels, RunningStatisticsTravelWithTheParameters) {
+  const Words common{"--model", "resnet8", "--data", "digits", "--width", "4", "--batch", "32"};
+  const auto run = [&](Words flags) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    EXPECT_EQ(train(flags), "ok");
+    return json_lines(file("m.jsonl")).back();
+  };
+  const auto trained =
+      run({"--steps", "12", "--save-params", file("p"), "--metrics", file("m.jsonl")});
+  const auto loaded = run(
+      {"--steps", "0", "--inproc", "2", "--load-params", file("p"), "--metrics", file("m.jsonl")});
+  EXPECT_EQ(loaded["params_hash"], trained["params_hash"]);
+  EXPECT_EQ(loaded["accuracy"], trained["accuracy"]);
+  EXPECT_NEAR(loaded["test_loss"].get<double>(), trained["test_loss"].get<double>(), 1e-8);
+}
+
+TEST_F(TrainModels, WordsOfAFileWithAVocabulary) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += i % 3 == 0 ? "to be or\n" : "not to be ,\n";
+  write(file("text"), text);
+  write(file("words"), "to\nbe\nor\nnot\n,\n<eos>\n");
+  EXPECT_EQ(train({"--model",  "gpt",   "--data",       "text",        "--text-file", file("text"),
+                   "--tokens", "words", "--vocabulary", file("words"), "--context",   "4",
+                   "--width",  "8",     "--heads",      "1",           "--layers",    "1",
+                   "--steps",  "2",     "--batch",      "4",           "--shuffle",   "epoch"}),
+            "ok");
+}
+
+TEST_F(TrainModels, RefusesWhatDoesNotFitTogether) {
+  EXPECT_THAT(train({"--model", "gpt"}), HasSubstr("model gpt on digits; a text wanted"));
+  EXPECT_THAT(train({"--model", "mlp", "--data", "grammar"}),
+              HasSubstr("model mlp on grammar; gpt, which reads texts, wanted"));
+  EXPECT_THAT(train({"--hidden", "8", "--model", "cnn"}), HasSubstr("--hidden belongs to the mlp"));
+  EXPECT_THAT(train({"--heads", "8"}), HasSubstr("--heads belongs to the gpt"));
+  EXPECT_THAT(train({"--width", "8"}), HasSubstr("gpt or alexnet or resnet8 or resnet20"));
+  EXPECT_THAT(train({"--inproc", "2", "--mode", "sync-easgd", "--model", "resnet8"}),
+              HasSubstr("resnet8, which has running statistics"));
+  EXPECT_THAT(train({"--data", "text"}), HasSubstr("--text-file and --data text belong together"));
+  EXPECT_THAT(train({"--model", "gpt", "--data", "grammar", "--width", "10", "--heads", "4"}),
+              HasSubstr("width 10; a multiple of the 4 heads"));
+}
+
+}  // namespace
+}  // namespace gradwire

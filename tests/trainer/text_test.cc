@@ -1,0 +1,209 @@
+// Texts as tokens, windows and their order; sets that are made.
+#include "trainer/data/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+#include "trainer/data/catalog.h"
+#include "trainer/data/synthetic.h"
+
+namespace gradwire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TextOptions characters(std::int64_t context) {
+  TextOptions options;
+  options.context = context;
+  return options;
+}
+
+DataSet text_of(const std::string& text, const TextOptions& options) {
+  auto made = make_text("hand", text, options);
+  EXPECT_TRUE(made.has_value()) << made.error().message();
+  return std::move(made).value();
+}
+
+TEST(Text, CharactersAreThoseThatOccur) {
+  const DataSet set = text_of("cab abc cab abc cab ", characters(1));
+  EXPECT_EQ(set.classes(), 4);
+  EXPECT_THAT(set.vocabulary(), ElementsAre(" ", "a", "b", "c"));
+  EXPECT_EQ(set.train().tokens.size(), 18u);  // nine tenths of 20
+  EXPECT_THAT(set.test().tokens, ElementsAre(2, 0));
+  EXPECT_EQ(set.shape(), (SampleShape{1, 1, 1}));
+  TextOptions bytes = characters(1);
+  bytes.tokens = TokenKind::kBytes;
+  EXPECT_EQ(text_of("cab abc cab abc cab ", bytes).classes(), 256);
+  EXPECT_EQ(text_of("cab abc cab abc cab ", bytes).train().tokens[0], 99u);
+}
+
+TEST(Text, AWindowIsFollowedByItsLabels) {
+  const DataSet set = text_of("abcdefghijabcdefghijabcdefghijabcdefghij", characters(3));
+  EXPECT_EQ(set.labels_per_sample(), 3);
+  EXPECT_EQ(set.train().count(), 36 - 3);
+  std::vector<float> x(6);
+  std::vector<std::uint32_t> labels(6);
+  set.take(set.train(), std::vector<std::uint32_t>{0, 32}, x, labels);
+  EXPECT_THAT(x, ElementsAre(0, 1, 2, 2, 3, 4));
+  EXPECT_THAT(labels, ElementsAre(1, 2, 3, 3, 4, 5));
+}
+
+TEST(Text, OrdersCoverTheTextOrDrawFromAllOfIt) {
+  const DataSet set = text_of(std::string(1000, 'a') + std::string(1000, 'b'), characters(8));
+  const std::int64_t count = 1800 - 8;
+  EXPECT_EQ(set.epoch_samples(), 224);
+  DataOrder file = set.order(1, Shuffle::kNone);
+  EXPECT_EQ(file.epoch(0)[0], 0u);
+  EXPECT_EQ(file.epoch(3)[223], 223u * 8);
+  DataOrder permuted = set.order(1, Shuffle::kEpoch);
+  const auto some = permuted.epoch(2);
+  const std::set<std::uint32_t> distinct(some.begin(), some.end());
+  EXPECT_EQ(distinct.size(), 224u);
+  for (const std::uint32_t start : distinct) EXPECT_EQ(start % 8, 0u);
+  // Uniform starts: all of them occur in time, equally often, and none lies outside.
+  DataOrder uniform = set.order(1, Shuffle::kUniform);
+  std::vector<int> times(static_cast<std::size_t>(count));
+  for (std::int64_t epoch = 0; epoch < 800; ++epoch) {
+    for (const std::uint32_t start : uniform.epoch(epoch)) ++times.at(start);
+  }
+  // 224 * 800 / 1,792 = 100 each, sd 10.
+  for (const int seen : times) EXPECT_NEAR(seen, 100, 6 * 10);
+  EXPECT_TRUE(std::ranges::equal(uniform.epoch(5), set.order(1, Shuffle::kUniform).epoch(5)));
+  EXPECT_FALSE(std::ranges::equal(uniform.epoch(5), set.order(2, Shuffle::kUniform).epoch(5)));
+}
+
+TEST(Text, IsJudgedByTheSameWindowsAlways) {
+  const DataSet set = text_of(grammar_text(400), characters(16));
+  EXPECT_EQ(set.evaluation().size(), 1600u);
+  for (const std::uint32_t start : set.evaluation()) EXPECT_LT(start, set.test().count());
+  const DataSet again = text_of(grammar_text(400), characters(16));
+  EXPECT_TRUE(std::ranges::equal(set.evaluation(), again.evaluation()));
+}
+
+TEST(Text, WordsAndMarks) {
+  EXPECT_THAT(words_of("It's so,\n  so -- far.\n"),
+              ElementsAre("It's", "so", ",", kLineEnd, "so", "-", "-", "far", ".", kLineEnd));
+  EXPECT_THAT(frequent_words(words_of("b a b c c b d"), 4),
+              ElementsAre(kUnknownWord, "b", "c", "a"));
+}
+
+TEST(Text, WordsBeyondTheVocabularyAreUnknown) {
+  TextOptions options = characters(1);
+  options.tokens = TokenKind::kWords;
+  options.vocabulary_size = 3;
+  // 20 words; the last two, which test, are not counted.
+  const DataSet set = text_of("a b a b a b a c a b a b a b a b a b c c", options);
+  EXPECT_THAT(set.vocabulary(), ElementsAre(kUnknownWord, "a", "b"));
+  EXPECT_EQ(set.train().tokens[7], 0u);
+  EXPECT_THAT(set.test().tokens, ElementsAre(0, 0));
+}
+
+class TextFiles : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string put(const std::string& name, const std::string& text) {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(TextFiles, VocabularyFromAFile) {
+  TextOptions options = characters(1);
+  options.tokens = TokenKind::kWords;
+  options.vocabulary_file = put("words", "b\na\r\n");
+  const DataSet set = text_of("a b c a b c a b c a b c a b c a b c a b", options);
+  EXPECT_THAT(set.vocabulary(), ElementsAre(kUnknownWord, "b", "a"));
+  EXPECT_THAT(set.test().tokens, ElementsAre(2, 1));
+  const auto message = [&](const std::string& text) {
+    const auto read = read_vocabulary(put("bad", text));
+    return read.has_value() ? std::string() : std::string(read.error().message());
+  };
+  EXPECT_THAT(message("a\n\nb\n"), HasSubstr("line 2 is empty"));
+  EXPECT_THAT(message("a\nb\na\n"), HasSubstr("line 3 repeats 'a' of line 1"));
+  EXPECT_THAT(message(""), HasSubstr("empty; one word a line wanted"));
+  EXPECT_THAT(std::string(read_vocabulary(path("none")).error().message()), HasSubstr("none"));
+}
+
+TEST_F(TextFiles, AFileOfOnesOwn) {
+  DataOptions options;
+  options.text = characters(4);
+  EXPECT_THAT(std::string(load_data_set("text", {}, options).error().message()),
+              HasSubstr("no file"));
+  options.text_file = put("own", grammar_text(100));
+  const auto loaded = load_data_set("text", {}, options);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().message();
+  EXPECT_EQ(loaded.value().labels_per_sample(), 4);
+  options.text_file = put("short", "abcdefghij");
+  EXPECT_THAT(std::string(load_data_set("text", {}, options).error().message()),
+              HasSubstr("9 tokens to train and 1 to test; more than the context of 4"));
+  options.text.context = 0;
+  EXPECT_THAT(std::string(load_data_set("text", {}, options).error().message()),
+              HasSubstr("context 0; 1 to "));
+}
+
+TEST(Synthetic, SparseSamplesHaveTenOnesAtMost) {
+  const DataSet set = std::move(load_data_set("sparse", {})).value();
+  EXPECT_EQ(set.train().count(), 4096);
+  EXPECT_EQ(set.test().count(), 1024);
+  EXPECT_EQ(set.classes(), 2);
+  const auto features = static_cast<std::size_t>(set.shape().elems());
+  std::int64_t ones = 0;
+  for (std::size_t s = 0; s < 4096; ++s) {
+    const auto first = set.train().pixels.begin() + static_cast<std::ptrdiff_t>(s * features);
+    const auto own = std::count(first, first + static_cast<std::ptrdiff_t>(features), 1);
+    EXPECT_GE(own, 1);
+    EXPECT_LE(own, 10);
+    ones += own;
+  }
+  // 1,000 (1 - (1 - 1/1,000)^10) = 9.955 different places of ten draws.
+  EXPECT_NEAR(static_cast<double>(ones) / 4096, 9.955, 0.03);
+  const auto positive = std::count(set.train().labels.begin(), set.train().labels.end(), 1);
+  EXPECT_NEAR(static_cast<double>(positive) / 4096, 0.5, 0.1);
+}
+
+TEST(Synthetic, SeparableClassesLieAroundTheirCentres) {
+  const DataSet set = std::move(load_data_set("separable", {})).value();
+  EXPECT_EQ(set.classes(), 10);
+  // Whoever takes the nearest mean of the training classes is right about every test sample.
+  std::vector<std::vector<double>> centre(10, std::vector<double>(64));
+  for (std::size_t s = 0; s < 4096; ++s) {
+    for (std::size_t f = 0; f < 64; ++f) {
+      centre[set.train().labels[s]][f] += set.train().pixels[s * 64 + f] / 409.6;
+    }
+  }
+  int right = 0;
+  for (std::size_t s = 0; s < 1024; ++s) {
+    std::map<double, std::size_t> by_distance;
+    for (std::size_t c = 0; c < 10; ++c) {
+      double distance = 0;
+      for (std::size_t f = 0; f < 64; ++f) {
+        const double off = set.test().pixels[s * 64 + f] - centre[c][f];
+        distance += off * off;
+      }
+      by_distance[distance] = c;
+    }
+    right += by_distance.begin()->second == set.test().labels[s] ? 1 : 0;
+  }
+  EXPECT_GE(right, 1020);
+}
+
+TEST(Synthetic, GrammarAgrees) {
+  const std::string text = grammar_text(50);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 50);
+  EXPECT_EQ(text, grammar_text(80).substr(0, text.size()));
+  const DataSet set = std::move(load_data_set("grammar", {})).value();
+  EXPECT_GT(set.train().count(), 100000);
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,146 @@
+#include "trainer/layers/batch_norm2d.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "trainer/layers/fixed_sum.h"
+
+namespace gradwire {
+
+template <typename T>
+ParameterTable BatchNorm2d<T>::parameters() const {
+  const std::int64_t c = shape_.channels;
+  return {{"weight", Shape::vector(c), 1, 0, {Init::Kind::kConstant, 1}},
+          {"bias", Shape::vector(c), 1, c, {Init::Kind::kConstant, 0}}};
+}
+
+template <typename T>
+ParameterTable BatchNorm2d<T>::buffers() const {
+  const std::int64_t c = shape_.channels;
+  return {{"running_mean", Shape::vector(c), 1, 0, {Init::Kind::kConstant, 0}},
+          {"running_var", Shape::vector(c), 1, c, {Init::Kind::kConstant, 1}}};
+}
+
+template <typename T>
+template <typename Term>
+double BatchNorm2d<T>::channel_sum(std::int64_t rows, std::int64_t channel, Term term) const {
+  double sum = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t first = (r * shape_.channels + channel) * plane();
+    sum += fixed_sum_of<double>(plane(), [&](std::int64_t i) { return term(first + i); });
+  }
+  return sum;
+}
+
+// The micro-batch's own mean and 1 / deviation into pass.saved, and its sums into pass.statistics.
+template <typename T>
+void BatchNorm2d<T>::measure(const LayerPass<T>& pass) const {
+  const T* x = pass.x.data();
+  const std::int64_t channels = shape_.channels;
+  const auto count = static_cast<double>(pass.rows * plane());
+  const bool collects = pass.context.mode == PassMode::kTrain && !pass.statistics.empty();
+  if (collects) pass.statistics[0] += count;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double sum = channel_sum(pass.rows, c, [x](std::int64_t i) { return double(x[i]); });
+    const double mean = sum / count;
+    const double around = channel_sum(pass.rows, c, [x, mean](std::int64_t i) {
+      const double off = double(x[i]) - mean;
+      return off * off;
+    });
+    pass.saved.data()[c] = static_cast<T>(mean);
+    pass.saved.data()[channels + c] = static_cast<T>(1 / std::sqrt(around / count + kEpsilon));
+    if (!collects) continue;
+    pass.statistics.data()[1 + c] += sum;
+    pass.statistics.data()[1 + channels + c] += around + mean * sum;  // = sum of x^2
+  }
+}
+
+template <typename T>
+void BatchNorm2d<T>::forward(const LayerPass<T>& pass) const {
+  const std::int64_t channels = shape_.channels;
+  const bool running = pass.context.mode == PassMode::kEvaluate;
+  if (!running) measure(pass);
+  for (std::int64_t line = 0; line < pass.rows * channels; ++line) {
+    const std::int64_t c = line % channels;
+    T mean = pass.saved.data()[c];
+    T scale = pass.saved.data()[channels + c];
+    if (running) {
+      const auto variance = static_cast<double>(pass.buffers.data()[channels + c]);
+      mean = pass.buffers.data()[c];
+      scale = static_cast<T>(1 / std::sqrt(variance + kEpsilon));
+    }
+    const T weight = pass.params.data()[c];
+    const T bias = pass.params.data()[channels + c];
+    const T* x = pass.x.data() + line * plane();
+    T* y = pass.y.data() + line * plane();
+    for (std::int64_t i = 0; i < plane(); ++i) y[i] = (x[i] - mean) * scale * weight + bias;
+  }
+}
+
+template <typename T>
+auto BatchNorm2d<T>::gradient_sums(const LayerPass<T>& pass, std::span<const T> dy,
+                                   std::int64_t channel) const -> Sums {
+  const T* x = pass.x.data();
+  const T* d = dy.data();
+  const T mean = pass.saved.data()[channel];
+  const T scale = pass.saved.data()[shape_.channels + channel];
+  return {channel_sum(pass.rows, channel, [d](std::int64_t i) { return double(d[i]); }),
+          channel_sum(pass.rows, channel,
+                      [=](std::int64_t i) { return double(d[i] * ((x[i] - mean) * scale)); })};
+}
+
+template <typename T>
+void BatchNorm2d<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                                     std::span<T> grads) const {
+  for (std::int64_t c = 0; c < shape_.channels; ++c) {
+    const Sums sums = gradient_sums(pass, dy, c);
+    grads.data()[c] = static_cast<T>(sums.dy_z);
+    grads.data()[shape_.channels + c] = static_cast<T>(sums.dy);
+  }
+}
+
+template <typename T>
+void BatchNorm2d<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                                    std::span<T> dx) const {
+  const auto count = static_cast<double>(pass.rows * plane());
+  for (std::int64_t c = 0; c < shape_.channels; ++c) {
+    const Sums sums = gradient_sums(pass, dy, c);
+    const auto mean_dy = static_cast<T>(sums.dy / count);
+    const auto mean_dy_z = static_cast<T>(sums.dy_z / count);
+    const T mean = pass.saved.data()[c];
+    const T scale = pass.saved.data()[shape_.channels + c];
+    const T factor = pass.params.data()[c] * scale;
+    for (std::int64_t r = 0; r < pass.rows; ++r) {
+      const std::int64_t first = (r * shape_.channels + c) * plane();
+      const T* x = pass.x.data() + first;
+      const T* d = dy.data() + first;
+      T* out = dx.data() + first;
+      for (std::int64_t i = 0; i < plane(); ++i) {
+        out[i] = factor * (d[i] - mean_dy - (x[i] - mean) * scale * mean_dy_z);
+      }
+    }
+  }
+}
+
+template <typename T>
+void BatchNorm2d<T>::commit(std::span<const double> statistics, std::span<T> buffers) const {
+  const double count = statistics[0];
+  if (!(count > 0)) return;
+  const double unbiased = count > 1 ? count / (count - 1) : 1;
+  const std::int64_t channels = shape_.channels;
+  const auto move = [](T& running, double now) {
+    running = static_cast<T>((1 - kMomentum) * static_cast<double>(running) + kMomentum * now);
+  };
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const double mean = statistics.data()[1 + c] / count;
+    const double square = statistics.data()[1 + channels + c] / count;
+    move(buffers.data()[c], mean);
+    move(buffers.data()[channels + c], std::max(square - mean * mean, 0.0) * unbiased);
+  }
+}
+
+template class BatchNorm2d<float>;
+template class BatchNorm2d<double>;
+
+}  // namespace gradwire

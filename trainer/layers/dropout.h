@@ -1,0 +1,34 @@
+// Some values become 0, the others larger, so that the mean stays.
+// Source: Srivastava et al., "Dropout", JMLR 2014, section 4 (scaled while training).
+#pragma once
+
+#include <string_view>
+
+#include "trainer/layers/layer.h"
+
+namespace gradwire {
+
+// Each value is 0 with probability p, else times 1 / (1 - p); unchanged in kEvaluate. Which ones is
+// a pure function of (seed, name, step, place of the sample in the step's global batch, element):
+// the same for any number of ranks, and again when forward is computed again. Nothing is kept.
+template <typename T>
+class Dropout final : public Layer<T> {
+ public:
+  // `name` tells this layer's draws from another's. Requires 0 <= p < 1.
+  Dropout(SampleShape shape, double p, std::string_view name);
+
+  SampleShape output() const override { return shape_; }
+  void forward(const LayerPass<T>& pass) const override;
+  void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                      std::span<T> dx) const override;
+
+ private:
+  void apply(const LayerPass<T>& pass, std::span<const T> from, std::span<T> to) const;
+
+  SampleShape shape_;
+  std::uint64_t name_;
+  std::uint32_t dropped_;  // words below it are dropped
+  T scale_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,82 @@
+#include "trainer/layers/embedding.h"
+
+#include <algorithm>
+
+#include "trainer/layers/matrix_map.h"
+
+namespace gradwire {
+
+template <typename T>
+ParameterTable Embedding<T>::parameters() const {
+  const auto [vocabulary, positions, width] = shape_;
+  const Init init{Init::Kind::kNormal, 0.02};
+  return {{"token", Shape::matrix(vocabulary, width), width, 0, init},
+          {"position", Shape::matrix(positions, width), width, vocabulary * width, init}};
+}
+
+template <typename T>
+void Embedding<T>::forward(const LayerPass<T>& pass) const {
+  const auto [vocabulary, positions, width] = shape_;
+  for (std::int64_t i = 0; i < pass.rows * positions; ++i) {
+    const T* token = pass.params.data() + static_cast<std::int64_t>(pass.x.data()[i]) * width;
+    const T* position = pass.params.data() + (vocabulary + i % positions) * width;
+    T* y = pass.y.data() + i * width;
+    for (std::int64_t k = 0; k < width; ++k) y[k] = token[k] + position[k];
+  }
+}
+
+template <typename T>
+void Embedding<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                                   std::span<T> grads) const {
+  const auto [vocabulary, positions, width] = shape_;
+  const std::int64_t kept = tied_ ? vocabulary * width : 0;
+  std::fill(grads.begin() + kept, grads.end(), T(0));
+  for (std::int64_t i = 0; i < pass.rows * positions; ++i) {
+    T* token = grads.data() + static_cast<std::int64_t>(pass.x.data()[i]) * width;
+    T* position = grads.data() + (vocabulary + i % positions) * width;
+    const T* d = dy.data() + i * width;
+    for (std::int64_t k = 0; k < width; ++k) {
+      token[k] += d[k];
+      position[k] += d[k];
+    }
+  }
+}
+
+template <typename T>
+void Embedding<T>::backward_input(const LayerPass<T>& /*pass*/, std::span<const T> /*dy*/,
+                                  std::span<T> dx) const {
+  std::fill(dx.begin(), dx.end(), T(0));
+}
+
+template <typename T>
+void TiedHead<T>::forward(const LayerPass<T>& pass) const {
+  const auto [vocabulary, positions, width] = shape_;
+  const auto x = matrix(pass.x.data(), pass.rows * positions, width);
+  const auto token = matrix(pass.params.data(), vocabulary, width);
+  matrix(pass.y.data(), pass.rows * positions, vocabulary).noalias() = x * token.transpose();
+}
+
+template <typename T>
+void TiedHead<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                                  std::span<T> grads) const {
+  const auto [vocabulary, positions, width] = shape_;
+  const auto x = matrix(pass.x.data(), pass.rows * positions, width);
+  const auto d = matrix(dy.data(), pass.rows * positions, vocabulary);
+  matrix(grads.data(), vocabulary, width).noalias() = d.transpose() * x;
+}
+
+template <typename T>
+void TiedHead<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                                 std::span<T> dx) const {
+  const auto [vocabulary, positions, width] = shape_;
+  const auto d = matrix(dy.data(), pass.rows * positions, vocabulary);
+  const auto token = matrix(pass.params.data(), vocabulary, width);
+  matrix(dx.data(), pass.rows * positions, width).noalias() = d * token;
+}
+
+template class Embedding<float>;
+template class Embedding<double>;
+template class TiedHead<float>;
+template class TiedHead<double>;
+
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+// Tokens and their places as vectors.
+#pragma once
+
+#include "trainer/layers/layer.h"
+
+namespace gradwire {
+
+struct EmbeddingShape {
+  std::int64_t vocabulary = 1;
+  std::int64_t positions = 1;
+  std::int64_t width = 1;
+};
+
+// x: (rows, positions) of token numbers 0..vocabulary-1 (exact in T), token: (vocabulary, width),
+// position: (positions, width), y: (rows, positions, width) = token[x] + position. Gradients add up
+// from the first row and position to the last. No derivative by token numbers: dx is 0.
+template <typename T>
+class Embedding final : public Layer<T> {
+ public:
+  // `tied`: a TiedHead has written its part of the gradient of `token`, to which this one adds.
+  explicit Embedding(EmbeddingShape shape, bool tied = false) : shape_(shape), tied_(tied) {}
+
+  SampleShape output() const override { return {shape_.positions, 1, shape_.width}; }
+  ParameterTable parameters() const override;
+  void forward(const LayerPass<T>& pass) const override;
+  void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                       std::span<T> grads) const override;
+  void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                      std::span<T> dx) const override;
+
+ private:
+  EmbeddingShape shape_;
+  bool tied_;
+};
+
+// y = x W^T with the embedding's `token` for W, no bias: (rows, positions, width) to
+// (rows, positions, vocabulary). Its parameters and gradients are the embedding's.
+template <typename T>
+class TiedHead final : public Layer<T> {
+ public:
+  explicit TiedHead(EmbeddingShape shape) : shape_(shape) {}
+
+  SampleShape output() const override { return {shape_.positions, 1, shape_.vocabulary}; }
+  LayerCost cost() const override {
+    const std::int64_t macs = shape_.positions * shape_.width * shape_.vocabulary;
+    return {macs, macs, macs};
+  }
+  void forward(const LayerPass<T>& pass) const override;
+  void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                       std::span<T> grads) const override;
+  void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                      std::span<T> dx) const override;
+
+ private:
+  EmbeddingShape shape_;
+};
+
+}  // namespace gradwire

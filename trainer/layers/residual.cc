@@ -1,0 +1,151 @@
+#include "trainer/layers/residual.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "trainer/layers/block_part.h"
+
+namespace gradwire {
+namespace {
+
+ParameterTable joined(ParameterTable branch, const ParameterTable& shortcut) {
+  append_table(branch, "shortcut", shortcut);
+  return branch;
+}
+
+template <typename T>
+void add_to(std::span<T> sum, std::span<const T> values) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+}
+
+}  // namespace
+
+template <typename T>
+Residual<T>::Residual(SampleShape in, std::unique_ptr<Layer<T>> branch,
+                      std::unique_ptr<Layer<T>> shortcut)
+    : in_(in),
+      branch_(std::move(branch)),
+      shortcut_(std::move(shortcut)),
+      params_(parameter_elems(branch_->parameters())),
+      buffers_(parameter_elems(branch_->buffers())) {
+  GW_CHECK(branch_->output().elems() == (shortcut_ ? shortcut_->output().elems() : in_.elems()));
+}
+
+template <typename T>
+ParameterTable Residual<T>::parameters() const {
+  return shortcut_ ? joined(branch_->parameters(), shortcut_->parameters()) : branch_->parameters();
+}
+
+template <typename T>
+ParameterTable Residual<T>::buffers() const {
+  return shortcut_ ? joined(branch_->buffers(), shortcut_->buffers()) : branch_->buffers();
+}
+
+template <typename T>
+std::int64_t Residual<T>::statistics_elems() const {
+  return branch_->statistics_elems() + (shortcut_ ? shortcut_->statistics_elems() : 0);
+}
+
+template <typename T>
+std::int64_t Residual<T>::inner_scratch(std::int64_t rows) const {
+  const std::int64_t other = shortcut_ ? shortcut_->scratch_elems(rows) : 0;
+  return whole_lines<T>(std::max(branch_->scratch_elems(rows), other));
+}
+
+template <typename T>
+std::int64_t Residual<T>::scratch_elems(std::int64_t rows) const {
+  if (!shortcut_) return inner_scratch(rows);
+  return inner_scratch(rows) + rows * std::max(in_.elems(), output().elems());
+}
+
+template <typename T>
+std::int64_t Residual<T>::saved_elems(std::int64_t rows) const {
+  return whole_lines<T>(branch_->saved_elems(rows)) +
+         (shortcut_ ? shortcut_->saved_elems(rows) : 0);
+}
+
+template <typename T>
+std::int64_t Residual<T>::stash_elems(std::int64_t rows) const {
+  return whole_lines<T>(branch_->stash_elems(rows)) +
+         (shortcut_ ? shortcut_->stash_elems(rows) : 0);
+}
+
+template <typename T>
+LayerCost Residual<T>::cost() const {
+  LayerCost sum = branch_->cost();
+  if (shortcut_) sum += shortcut_->cost();
+  return sum;
+}
+
+template <typename T>
+LayerPass<T> Residual<T>::of_branch(const LayerPass<T>& pass) const {
+  LayerPass<T> own = pass;
+  own.params = part_of(pass.params, 0, params_);
+  own.buffers = part_of(pass.buffers, 0, buffers_);
+  own.statistics = part_of(pass.statistics, 0, branch_->statistics_elems());
+  own.saved = part_of(pass.saved, 0, branch_->saved_elems(pass.rows));
+  own.stash = part_of(pass.stash, 0, branch_->stash_elems(pass.rows));
+  return own;
+}
+
+template <typename T>
+LayerPass<T> Residual<T>::of_shortcut(const LayerPass<T>& pass) const {
+  const auto behind = [](const auto& all, std::int64_t offset) {
+    return all.empty() ? all : all.subspan(static_cast<std::size_t>(offset));
+  };
+  LayerPass<T> own = pass;
+  own.params = behind(pass.params, params_);
+  own.buffers = behind(pass.buffers, buffers_);
+  own.statistics = behind(pass.statistics, branch_->statistics_elems());
+  own.saved = behind(pass.saved, whole_lines<T>(branch_->saved_elems(pass.rows)));
+  own.stash = behind(pass.stash, whole_lines<T>(branch_->stash_elems(pass.rows)));
+  return own;
+}
+
+template <typename T>
+std::span<T> Residual<T>::addend(const LayerPass<T>& pass, std::int64_t elems) const {
+  return part_of(pass.scratch, inner_scratch(pass.rows), elems);
+}
+
+template <typename T>
+void Residual<T>::forward(const LayerPass<T>& pass) const {
+  branch_->forward(of_branch(pass));
+  if (!shortcut_) return add_to<T>(pass.y, pass.x);
+  LayerPass<T> own = of_shortcut(pass);
+  own.y = addend(pass, static_cast<std::int64_t>(pass.y.size()));
+  shortcut_->forward(own);
+  add_to<T>(pass.y, own.y);
+}
+
+template <typename T>
+void Residual<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
+                                 std::span<T> dx) const {
+  branch_->backward_input(of_branch(pass), dy, dx);
+  if (!shortcut_) return add_to<T>(dx, dy);
+  const std::span<T> other = addend(pass, static_cast<std::int64_t>(dx.size()));
+  shortcut_->backward_input(of_shortcut(pass), dy, other);
+  add_to<T>(dx, other);
+}
+
+template <typename T>
+void Residual<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
+                                  std::span<T> grads) const {
+  const LayerPass<T> branch = of_branch(pass);
+  branch_->backward_params(branch, dy, grads.first(branch.params.size()));
+  if (!shortcut_) return;
+  shortcut_->backward_params(of_shortcut(pass), dy, grads.subspan(branch.params.size()));
+}
+
+template <typename T>
+void Residual<T>::commit(std::span<const double> statistics, std::span<T> buffers) const {
+  const auto sums = static_cast<std::size_t>(branch_->statistics_elems());
+  const auto values = static_cast<std::size_t>(buffers_);
+  branch_->commit(statistics.first(sums), buffers.first(values));
+  if (shortcut_) shortcut_->commit(statistics.subspan(sums), buffers.subspan(values));
+}
+
+template class Residual<float>;
+template class Residual<double>;
+
+}  // namespace gradwire

@@ -1,0 +1,34 @@
+// The parts of make_model(): one function per family.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/models.h"
+
+namespace gradwire::families {
+
+// kInvalidArgument "model NAME: WHAT SEEN; LOW to HIGH wanted" unless it lies between them.
+Status check_size(const std::string& model, const char* what, std::int64_t seen, std::int64_t low,
+                  std::int64_t high);
+Status check_image(const std::string& model, SampleShape image, std::int64_t smallest);
+
+// Appends a flatten if there is an image, and the linear layer `name`.
+template <typename T>
+void add_classifier(Model<T>& model, const std::string& name, std::int64_t classes);
+
+template <typename T>
+Result<Model<T>> make_mlp(const ModelOptions& options, SampleShape input, std::int64_t classes);
+template <typename T>
+Result<Model<T>> make_cnn(SampleShape input, std::int64_t classes);
+// Three stages of `blocks` basic blocks.
+template <typename T>
+Result<Model<T>> make_resnet(const ModelOptions& options, SampleShape input, std::int64_t classes,
+                             int blocks);
+template <typename T>
+Result<Model<T>> make_alexnet(const ModelOptions& options, SampleShape input, std::int64_t classes);
+template <typename T>
+Result<Model<T>> make_gpt(const ModelOptions& options, SampleShape input, std::int64_t classes);
+
+}  // namespace gradwire::families
