@@ -2,8 +2,10 @@
 //
 // All ranks draw the same random operations, sizes and communicators from a seed, and check every
 // element. Now and then a rank, drawn too, aborts, and all go on with what shrink() gives them; in
-// the end the last rank kills itself, and the others go on once more. Memory in use is looked at
-// after every shrink. What was wrong, and figures, go into --report as one line of JSON.
+// the end the last rank kills itself, and the others go on once more. What shrink() gives goes over
+// messages alone; so for --calm seconds there are no faults, and groups are made anew instead.
+// Memory in use is looked at after every shrink, and now and then while all is calm. What was
+// wrong, and figures, go into --report as one line of JSON.
 #include <signal.h>
 #include <unistd.h>
 
@@ -29,12 +31,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kStepsPerLook = 40;  // between two looks at the clock, which rank 0 makes for all
 constexpr int kKinds = 6;
+constexpr long kWarmSteps = 2000;  // of the calm: most sizes have been drawn by then
 
 struct Plan {
   int rank = 0;
   int size = 4;
   std::string store, transport, report;
   double seconds = 10;
+  double calm = 0;  // of these, in the beginning
   std::uint64_t seed = 1;
   int per_node = 0;  // ranks of each node; 0: all are where they are
 };
@@ -45,6 +49,9 @@ struct Report {
   long shrinks = 0;
   double first_mib = 0;  // after the second shrink, when everything has been used once
   double most_mib = 0;   // later
+  long calm_steps = 0;
+  double calm_first_mib = 0;  // once warm
+  double calm_most_mib = 0;   // later
 };
 
 double resident_mib() {
@@ -64,6 +71,10 @@ class Draw {
   int kind() const { return static_cast<int>(words_[0] % kKinds); }
   // 1 to 100,000, short ones as often as long ones.
   std::size_t elems() const { return 1 + (words_[1] >> 8) % (std::size_t{1} << words_[1] % 17); }
+  // As elems(), now and then up to 4 MiB, which goes in pieces where it goes by two levels.
+  std::size_t tensor_elems() const {
+    return words_[2] >> 8 & 31 ? elems() : 1 + (words_[1] >> 8) % (std::size_t{1} << 20);
+  }
   std::size_t communicator() const { return words_[2] % 3; }
   int rank(int size) const { return static_cast<int>(words_[3] % static_cast<unsigned>(size)); }
   bool faulty() const { return words_[3] >> 8 < (1u << 24) / 150; }
@@ -166,10 +177,10 @@ struct Groups {
 Status step(Groups& groups, const Draw& draw) {
   Communicator& c = groups.at(draw.communicator());
   switch (draw.kind()) {
-    case 0: return all_reduce(c, draw.elems());
+    case 0: return all_reduce(c, draw.tensor_elems());
     case 1: return all_gather(c, draw.elems());
     case 2: return all_to_all(c, draw.elems() / 4 + 1);
-    case 3: return broadcast(c, draw.elems(), draw.rank(c.size()));
+    case 3: return broadcast(c, draw.tensor_elems(), draw.rank(c.size()));
     case 4: return ring_of_messages(c, draw.elems());
     default: return outcome(c.barrier());
   }
@@ -203,22 +214,40 @@ Status fault(Groups& groups, const Draw& draw, Report& report) {
                                       : Status(Code::kInternal, "a rank was left behind");
 }
 
-Result<bool> time_is_over(Communicator& world, Deadline end) {
-  std::vector<std::int32_t> over{Clock::now() >= end ? 1 : 0};
-  GW_TRY(outcome(world.broadcast(view_of(std::span(over)), 0)));
-  return over[0] != 0;
+enum class Phase : std::int32_t { kCalm, kFaults, kOver };
+
+// As rank 0's clock says.
+Result<Phase> phase_now(Communicator& world, Deadline calm_end, Deadline end) {
+  const Deadline now = Clock::now();
+  const Phase own = now >= end ? Phase::kOver : now >= calm_end ? Phase::kFaults : Phase::kCalm;
+  std::vector<std::int32_t> phase{static_cast<std::int32_t>(own)};
+  GW_TRY(outcome(world.broadcast(view_of(std::span(phase)), 0)));
+  return static_cast<Phase>(phase[0]);
+}
+
+void look_at_memory(Report& report) {
+  report.calm_steps = report.steps;
+  if (report.steps < kWarmSteps) return;
+  const double now = resident_mib();
+  if (report.calm_first_mib == 0) report.calm_first_mib = now;
+  report.calm_most_mib = std::max(report.calm_most_mib, now);
 }
 
 Status work(const Plan& plan, Groups& groups, Report& report) {
   GW_TRY(groups.split());
+  const Deadline calm_end = deadline_in(plan.calm);
   const Deadline end = deadline_in(plan.seconds);
+  Phase phase = Phase::kCalm;
   for (;; ++report.steps) {
     const Draw draw(plan.seed, report.steps);
     if (report.steps % kStepsPerLook == 0) {
-      GW_ASSIGN(const bool over, time_is_over(*groups.world, end));
-      if (over) return {};
+      GW_ASSIGN(phase, phase_now(*groups.world, calm_end, end));
+      if (phase == Phase::kOver) return {};
+      if (phase == Phase::kCalm) look_at_memory(report);
     }
-    if (draw.faulty()) GW_TRY(fault(groups, draw, report));
+    if (draw.faulty()) {
+      GW_TRY(phase == Phase::kCalm ? groups.split() : fault(groups, draw, report));
+    }
     GW_TRY(step(groups, draw));
   }
 }
@@ -260,6 +289,7 @@ int soak(int argc, char** argv) {
   plan.transport = flags["transport"];
   plan.report = flags["report"];
   plan.seconds = to_double(flags["seconds"]).value_or(10);
+  plan.calm = to_double(flags["calm"]).value_or(0);
   plan.seed = static_cast<std::uint64_t>(to_int(flags["seed"]).value_or(1));
   plan.per_node = static_cast<int>(to_int(flags["per-node"]).value_or(0));
   Report report;
@@ -269,6 +299,8 @@ int soak(int argc, char** argv) {
   std::ofstream(plan.report)
       << format("{\"rank\":%d,\"steps\":%ld,\"shrinks\":%ld,\"first_mib\":%.1f,\"most_mib\":%.1f,",
                 plan.rank, report.steps, report.shrinks, report.first_mib, report.most_mib)
+      << format("\"calm_steps\":%ld,\"calm_first_mib\":%.1f,\"calm_most_mib\":%.1f,",
+                report.calm_steps, report.calm_first_mib, report.calm_most_mib)
       << "\"trouble\":\"" << trouble << "\"}\n";
   return status.ok() ? 0 : 1;
 }
