@@ -10,6 +10,10 @@ namespace {
 
 // Elements of a part at least: a few hundred kilobytes, which a core's own caches hold.
 constexpr std::int64_t kLeastPart = 1 << 16;
+// Of long slices: enough for every core, and long enough for LineWriter to write results past the
+// caches, without which cores that share a memory read what they are about to overwrite.
+constexpr std::int64_t kLongPart = 1 << 20;
+constexpr std::int64_t kLongSlice = 8 * kLongPart;
 
 struct Part {
   std::int64_t first = 0;  // from the slice's first element
@@ -106,7 +110,8 @@ class ThreadedFormat final : public WireFormat {
   bool in_parts(std::int64_t elems, int stage, std::size_t room, const Do& one_part) {
     const std::int64_t seam = one().seam(stage);
     if (seam < 1 || elems <= kLeastPart || room < bytes(elems, stage)) return false;
-    const std::int64_t step = (kLeastPart + seam - 1) / seam * seam;
+    const std::int64_t least = elems >= kLongSlice ? kLongPart : kLeastPart;
+    const std::int64_t step = (least + seam - 1) / seam * seam;
     const auto parts = static_cast<std::size_t>((elems + step - 1) / step);
     std::atomic<bool> good = true;
     workers_.run(parts, [&](std::size_t i, int worker) {
