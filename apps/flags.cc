@@ -337,6 +337,14 @@ Result<Flags::Outcome> Flags::parse(const std::vector<std::string>& args) {
   return Outcome::kRun;
 }
 
+std::vector<std::pair<std::string, bool>> Flags::declared() const {
+  std::vector<std::pair<std::string, bool>> names;
+  for (const auto& flag : flags_) {
+    if (!flag->is_positional) names.emplace_back(flag->name, flag->is_toggle);
+  }
+  return names;
+}
+
 bool Flags::given(const std::string& name) const {
   for (const auto& flag : flags_) {
     if (flag->name == name) return flag->given;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/status.h"
@@ -69,6 +70,8 @@ class Flags {
   Result<Outcome> parse(const std::vector<std::string>& args);
   // Whether the command line or the file gave it a value. After parse().
   bool given(const std::string& name) const;
+  // Names of all flags that are declared, without positionals, and whether each is a toggle.
+  std::vector<std::pair<std::string, bool>> declared() const;
 
  private:
   struct Flag {

@@ -15,8 +15,10 @@
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
 #include "apps/plan/plan.h"
+#include "apps/report/report.h"
 #include "apps/run/run.h"
 #include "apps/sim/sim.h"
+#include "apps/sweep/sweep.h"
 #include "apps/train/train.h"
 #include "gradwire/version.h"
 
@@ -42,8 +44,10 @@ constexpr std::array kCommands{
             doctor_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
     Command{"plan", "what training will hold in memory and send", plan_command},
+    Command{"report", "show what a sweep or comparison came to", report_command},
     Command{"run", "start the ranks of a job on this machine", run_command},
     Command{"sim", "what every algorithm takes on a modelled network", sim_command},
+    Command{"sweep", "train a whole study: the cross product of its choices", sweep_command},
     Command{"train", "one training run", train_command},
     Command{"version", "print the version", version},
 };

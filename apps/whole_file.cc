@@ -1,5 +1,7 @@
 #include "apps/whole_file.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -40,6 +42,18 @@ Status write_whole_file(const std::string& path, std::string_view contents) {
   const bool written =
       std::fwrite(contents.data(), 1, contents.size(), file.get()) == contents.size();
   if (!written || std::fclose(file.release()) != 0) return failed("write", path);
+  return {};
+}
+
+Status replace_whole_file(const std::string& path, std::string_view contents) {
+  const std::string fresh = path + ".new";
+  File file(std::fopen(fresh.c_str(), "wb"));
+  if (file == nullptr) return failed("write", fresh);
+  const bool written =
+      std::fwrite(contents.data(), 1, contents.size(), file.get()) == contents.size() &&
+      std::fflush(file.get()) == 0 && ::fsync(::fileno(file.get())) == 0;
+  if (!written || std::fclose(file.release()) != 0) return failed("write", fresh);
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) return failed("replace", path);
   return {};
 }
 

@@ -12,5 +12,7 @@ namespace gradwire {
 Result<std::string> read_whole_file(const std::string& path);
 // Replaces what was there.
 Status write_whole_file(const std::string& path, std::string_view contents);
+// The same, so that whoever reads sees the old contents or the new ones, also after a crash.
+Status replace_whole_file(const std::string& path, std::string_view contents);
 
 }  // namespace gradwire

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "apps/compare/chart_js.h"
-#include "apps/compare/html_page.h"
+#include "apps/report/html_page.h"
+#include "apps/report/page_files.h"
 #include "apps/sim/sim_template.h"
 #include "apps/sim/sim_text.h"
 #include "base/text.h"

@@ -69,6 +69,10 @@ Status MetricsFile::write_line(const std::string& line) {
           "cannot write to the metrics file '" + path_ + "' (" + std::strerror(errno) + ")"};
 }
 
+Status MetricsFile::write_plan(std::int64_t steps, std::int64_t parameters) {
+  return write_line(Json{{"planned_steps", steps}, {"parameters", parameters}}.dump());
+}
+
 Status MetricsFile::write(const StepRow& row) {
   add(sums_, row);
   ++steps_;
@@ -82,6 +86,9 @@ Status MetricsFile::write(const StepRow& row) {
   if (row.loss_scale) line["loss_scale"] = *row.loss_scale;
   if (row.skipped) line["skipped"] = true;
   line.update(cells(row));
+  if (row.nmse) line["nmse"] = nine_digits(*row.nmse);
+  if (row.gradient_norm) line["gradient_norm"] = nine_digits(*row.gradient_norm);
+  if (row.residual_norm) line["residual_norm"] = nine_digits(*row.residual_norm);
   return write_line(line.dump());
 }
 

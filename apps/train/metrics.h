@@ -31,6 +31,10 @@ struct StepRow {
   double wire_seconds = 0;
   double decode_seconds = 0;
   double exposed_seconds = 0;
+  // Where they were measured (GradientErrors of adapters/trainer/measured_gradients.h).
+  std::optional<double> nmse = {};
+  std::optional<double> gradient_norm = {};
+  std::optional<double> residual_norm = {};
 };
 
 // Facts of the run that stand in the last line beside the sums of all rows.
@@ -61,6 +65,8 @@ class MetricsFile {
   // Replaces what was there. kInvalidArgument names the path.
   static Result<MetricsFile> create(const std::string& path);
 
+  // Instead of all else, for a run that trains nothing: what it would have trained.
+  Status write_plan(std::int64_t steps, std::int64_t parameters);
   Status write(const StepRow& row);
   // Once, at the end.
   Status write_totals(const RunFacts& facts);

@@ -35,6 +35,7 @@ const std::vector<Belonging>& belongings() {
        {"sync", "ps-sync", "ps-async", "sync-easgd", "eamsgd", "fedavg"},
        "sync-easgd compresses what easgd sends whole; hogwild's threads send nothing"},
       {"check-every", {"sync"}, "the other modes have no replicas between exchanges"},
+      {"measure-every", {"sync"}, "the other modes have no exact average to measure by"},
       {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
       {"optimizer", {"sync"}, "the other modes step by rules of their own"},

@@ -97,8 +97,8 @@ RunFacts facts_of(const TrainOptions& o, double accuracy, std::span<const float>
   return facts;
 }
 
-std::string headline(const TrainOptions& o, std::size_t elems, const std::string& who,
-                     std::int64_t steps) {
+std::string headline_of(const TrainOptions& o, std::size_t elems, const std::string& who,
+                        std::int64_t steps) {
   return format(
       "train %s on %s, mode %s: %zu parameters, %s, %s, %lld step(s) of %lld samples, "
       "seed %llu",
@@ -128,6 +128,15 @@ Result<std::unique_ptr<ModeRun>> ModeRun::create(const TrainOptions& options,
   return run;
 }
 
+std::string ModeRun::headline() const {
+  const std::string who =
+      workers_ == communicator_.size()
+          ? format("%d rank(s)", workers_)
+          : format("%d worker(s) and %d more rank(s)", workers_, communicator_.size() - workers_);
+  return headline_of(options_, params_.size(), who + " over " + transport_of(communicator_),
+                     steps_);
+}
+
 Status ModeRun::start() {
   if (report_ != nullptr && !options_.save_params.empty()) {
     GW_TRY(check_save_path(options_.save_params));
@@ -137,13 +146,7 @@ Status ModeRun::start() {
     GW_TRY(work.wait());
   }
   if (report_ == nullptr) return {};
-  const std::string who =
-      workers_ == communicator_.size()
-          ? format("%d rank(s)", workers_)
-          : format("%d worker(s) and %d more rank(s)", workers_, communicator_.size() - workers_);
-  report_->start(
-      headline(options_, params_.size(), who + " over " + transport_of(communicator_), steps_),
-      steps_);
+  report_->start(headline(), steps_);
   return {};
 }
 
@@ -234,6 +237,11 @@ Status ModeRun::finish() {
 }
 
 Status ModeRun::run() {
+  if (options_.dry_run) {
+    return report_ == nullptr
+               ? Status()
+               : report_->plan(headline(), steps_, static_cast<std::int64_t>(params_.size()));
+  }
   GW_TRY(start());
   rows_->start();
   GW_TRY(train());
@@ -255,7 +263,10 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
   if (!options.save_params.empty()) GW_TRY(check_save_path(options.save_params));
   const std::int64_t steps = steps_of(options, *evaluator);
   ModeRows rows(options, *evaluator, judged_labels(problem.data), nullptr, &report, 0);
-  report.start(headline(options, params.size(), format("%d thread(s)", threads), steps), steps);
+  const std::string heading =
+      headline_of(options, params.size(), format("%d thread(s)", threads), steps);
+  if (options.dry_run) return report.plan(heading, steps, static_cast<std::int64_t>(params.size()));
+  report.start(heading, steps);
   rows.start();
   GW_TRY(run_hogwild(sources, mode_options(options, steps), params,
                      [&](const ModeStep& step) { return rows.step(step); }));

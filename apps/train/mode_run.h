@@ -38,6 +38,7 @@ class ModeRun {
         report_(report),
         workers_(workers) {}
   int worker() const { return communicator_.rank() - (communicator_.size() - workers_); }
+  std::string headline() const;
   Status start();
   Status train();
   Status train_elastic(const ModeOptions& mode);

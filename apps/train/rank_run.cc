@@ -157,6 +157,12 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
       new RankRun(options, problem, communicator, report, std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
   GW_ASSIGN(run->hook_, make_hook(options, problem, communicator, run->trainer_));
+  // Methods that exchange something else than gradients have no exact average to measure by.
+  auto* averages = dynamic_cast<DataParallelHook*>(run->hook_.get());
+  if (options.measure_every > 0 && averages != nullptr) {
+    run->measured_ = std::make_unique<MeasuredGradients>(
+        *averages, communicator, options.measure_every, run->trainer_.gradients());
+  }
   return run;
 }
 
@@ -205,7 +211,10 @@ Status RankRun::start() {
 Status RankRun::on_step(const StepReport& step) {
   if (report_ == nullptr) return {};
   const AggregateStats now = hook_->stats();
-  const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
+  // What was spent on measuring is no part of the training.
+  const double measured = measured_ == nullptr ? 0 : measured_->seconds();
+  const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
+                             (measured_ == nullptr ? 0 : measured_->bytes_sent());
   StepRow row;
   row.step = step.step;
   row.loss = step.loss;
@@ -218,14 +227,20 @@ Status RankRun::on_step(const StepReport& step) {
   row.bytes_sent = sent - bytes_sent_;
   row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
   row.dense_bytes = now.dense_ring_bytes - aggregated_.dense_ring_bytes;
-  row.step_seconds = step.compute_seconds + step.hook_seconds;
+  row.step_seconds = step.compute_seconds + step.hook_seconds - (measured - measured_seconds_);
   row.compute_seconds = step.compute_seconds;
   row.encode_seconds = now.encode_seconds - aggregated_.encode_seconds;
   row.wire_seconds = now.exchange_seconds - aggregated_.exchange_seconds;
   row.decode_seconds = now.decode_seconds - aggregated_.decode_seconds;
   row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds;
+  if (measured_ != nullptr && measured_->errors()) {
+    row.nmse = measured_->errors()->nmse;
+    row.gradient_norm = measured_->errors()->gradient_norm;
+    row.residual_norm = measured_->errors()->residual_norm;
+  }
   aggregated_ = now;
   bytes_sent_ = sent;
+  measured_seconds_ = measured;
   report_->warn(hook_->warnings());
   return report_->step(row);
 }
@@ -255,9 +270,15 @@ Status RankRun::finish(double accuracy) {
 }
 
 Status RankRun::run() {
+  if (options_.dry_run) {
+    return report_ == nullptr ? Status()
+                              : report_->plan(headline(), trainer_.steps(),
+                                              parameter_elems(problem_.model.parameters()));
+  }
   GW_TRY(start());
+  GradientHook& hook = measured_ == nullptr ? static_cast<GradientHook&>(*hook_) : *measured_;
   GW_ASSIGN(const double accuracy,
-            trainer_.run(*hook_, [this](const StepReport& step) { return on_step(step); }));
+            trainer_.run(hook, [this](const StepReport& step) { return on_step(step); }));
   return finish(accuracy);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/measured_gradients.h"
 #include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
 #include "apps/train/train_options.h"
@@ -57,9 +58,11 @@ class RankRun {
   RunReport* report_;
   Trainer trainer_;
   std::unique_ptr<ReplicaHook> hook_;
+  std::unique_ptr<MeasuredGradients> measured_;  // around hook_, where it is asked for
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;
+  double measured_seconds_ = 0;
 };
 
 }  // namespace gradwire

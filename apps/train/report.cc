@@ -26,6 +26,11 @@ Result<RunReport> RunReport::create(const TrainOptions& options) {
   return report;
 }
 
+Status RunReport::plan(const std::string& headline, std::int64_t steps, std::int64_t parameters) {
+  if (!quiet_) std::printf("%s (dry run)\n", headline.c_str());
+  return metrics_ ? metrics_->write_plan(steps, parameters) : Status();
+}
+
 void RunReport::start(const std::string& headline, std::int64_t steps) {
   if (quiet_) return;
   std::printf("%s\n", headline.c_str());

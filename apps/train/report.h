@@ -19,6 +19,8 @@ class RunReport {
   // Opens the metrics file, if one is asked for.
   static Result<RunReport> create(const TrainOptions& options);
 
+  // Instead of all else, for a run that trains nothing.
+  Status plan(const std::string& headline, std::int64_t steps, std::int64_t parameters);
   // Before the first step; prints what is about to run.
   void start(const std::string& headline, std::int64_t steps);
   Status step(const StepRow& row);

@@ -134,6 +134,11 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
   flags.group("Reports");
   flags.integer("eval-every", o.eval_every, kFromZero,
                 "steps between test accuracies, 0 for the end only");
+  flags.integer("measure-every", o.measure_every, kFromZero,
+                "steps between measurements of the averaged gradient's error and of the residual, "
+                "0 for never; outside the bytes and seconds of the metrics");
+  flags.toggle("dry-run", o.dry_run,
+               "check flags, data and model, say what would run, and end before the first step");
   flags.text("metrics", o.metrics, "JSON lines: one per step and a last one of totals (rank 0)");
   flags.toggle("quiet", o.quiet, "no progress and no summary");
   flags.choice("log-level", o.log_level, {"trace", "debug", "info", "warn", "error", "off"},

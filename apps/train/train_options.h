@@ -59,6 +59,8 @@ struct TrainOptions {
   double deadline = 15;         // seconds, of one operation
   std::string flight = {};      // folder for flight records
   std::int64_t check_every = 10;
+  std::int64_t measure_every = 0;  // steps between measurements of the average's error; 0: never
+  bool dry_run = false;            // ends before the first step
 
   ModeFlags mode;
 

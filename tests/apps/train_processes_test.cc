@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "apps/compare/child.h"
+#include "apps/sweep/child.h"
 #include "tests/apps/train_runs.h"
 #include "tests/support/temporary_folder.h"
 

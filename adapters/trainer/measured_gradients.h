@@ -1,0 +1,62 @@
+// How far a compressed average is from the exact one, measured beside the training.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "adapters/trainer/data_parallel.h"
+#include "gradwire/communicator.h"
+#include "trainer/hooks.h"
+
+namespace gradwire {
+
+// Of one step; equal on all ranks.
+struct GradientErrors {
+  double nmse = 0;           // |average - exact average|^2 / |exact average|^2; NaN where that is 0
+  double gradient_norm = 0;  // of the exact average
+  // Root mean square over ranks of the norm of what error feedback keeps, all of its stages.
+  // nullopt where nothing is kept, or in a form that is not read here (residuals of one byte).
+  std::optional<double> residual_norm;
+};
+
+// A data-parallel hook that at every `every`-th step (the first one, too) also averages a dense
+// copy of the gradients. What training computes stays the same to the last bit. Calls as
+// DataParallelHook.
+class MeasuredGradients final : public GradientHook {
+ public:
+  // All are borrowed for the hook's life. every: at least 1.
+  MeasuredGradients(DataParallelHook& hook, Communicator& communicator, std::int64_t every,
+                    std::span<const NamedTensor> gradients);
+
+  Status before_step(double learning_rate) override { return hook_.before_step(learning_rate); }
+  Result<bool> skip_step(bool overflow) override;
+  Status on_gradient(int index, TensorView grad, const Stream& stream) override;
+  Status before_optimizer_step(const Stream& stream) override;
+  Optimizer* optimizer() override { return hook_.optimizer(); }
+  Status average(std::span<double> values) override { return hook_.average(values); }
+
+  // Of the step that ended last; nullopt where it was not measured, or left out.
+  const std::optional<GradientErrors>& errors() const { return errors_; }
+  // What measuring has taken so far on this rank, inside on_gradient() and before_optimizer_step().
+  double seconds() const { return seconds_; }
+  std::uint64_t bytes_sent() const { return bytes_; }
+
+ private:
+  bool measures() const { return step_ % every_ == 0; }
+  Status measure();
+
+  DataParallelHook& hook_;
+  Communicator& communicator_;
+  std::int64_t every_;
+  std::vector<std::int64_t> offsets_;  // of each gradient in the copy
+  std::vector<TensorView> gradients_;
+  std::vector<float> copy_;
+  std::int64_t step_ = 0;
+  std::optional<GradientErrors> errors_;
+  double seconds_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,209 @@
+// Draws a report's charts with Chart.js out of `report` (see page.cc). Colours follow the reader's scheme.
+"use strict";
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+const lightColours = ["#0b62b0", "#c8500a", "#00805c", "#a1368f", "#8f6a00", "#0a7f94", "#d4386c", "#6b5a4a"];
+const darkColours = ["#5aa9f0", "#ff9350", "#3fcf9f", "#e07fd0", "#e0b84a", "#4fc9de", "#ff7fa5", "#c3ae98"];
+const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
+const shapes = ["circle", "triangle", "rect", "rectRot", "star", "crossRot"];
+const fewRows = 8;
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// A row looks the same in every setting. Baselines are drawn in ink, fp32's heavier than bf16's.
+const names = [];
+for (const setting of report.settings) for (const row of setting.rows) if (!row.base && !row.bf16 && !names.includes(row.name)) names.push(row.name);
+function look(row) {
+  if (row.base) return { colour: css("--first"), dash: [], width: 3, shape: "circle" };
+  if (row.bf16) return { colour: css("--second"), dash: [], width: 3, shape: "rect" };
+  const i = names.indexOf(row.name), colours = darkScheme.matches ? darkColours : lightColours, n = colours.length;
+  return { colour: colours[i % n], dash: dashes[Math.floor(i / n) % dashes.length], width: 2, shape: shapes[Math.floor(i / n) % shapes.length] };
+}
+
+const round = x => +x.toPrecision(3);
+// Of a logarithmic axis: 1, 2 and 5 times powers of ten, fewer where there are many decades.
+function logTick(value, index, ticks) {
+  const decades = Math.log10(ticks[ticks.length - 1].value / ticks[0].value), lead = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
+  return lead === 1 || (decades < 3 && (lead === 2 || lead === 5)) ? round(value).toLocaleString("en") : null;
+}
+function axis(type, text, more = {}) {
+  const ticks = type === "logarithmic" ? { callback: logTick, maxRotation: 0, autoSkip: false, includeBounds: false } : { maxRotation: 0, includeBounds: false };
+  return { type, title: { display: true, text, color: css("--ink") }, grid: { color: css("--grid"), borderColor: css("--line") }, ticks: { ...ticks, color: css("--dim") }, ...more };
+}
+
+let charts = [];
+function chart(figure, config) {
+  const canvas = figure.querySelector("canvas");
+  config.options = { animation: false, responsive: true, maintainAspectRatio: false, parsing: false, ...config.options };
+  charts.push(new Chart(canvas, config));
+  charts[charts.length - 1].setting = figure.dataset.setting;
+}
+
+// Lines with the seeds' range as a band. Points are [step, MB, seconds, mean, least, most].
+function lines(figure, setting, key, column, xAxis, yAxis, unit) {
+  const datasets = [];
+  for (const row of setting.rows) {
+    const { colour, dash, width } = look(row), points = row[key].filter(p => xAxis.type !== "logarithmic" || p[column] > 0);
+    const at = y => points.map(p => ({ x: p[column], y: p[y] }));
+    const line = { row: row.name, pointRadius: points.length < 2 ? 3 : 0, pointHitRadius: 6, borderColor: colour, backgroundColor: colour, hidden: !row.shown };
+    datasets.push({ ...line, label: row.name, data: at(3), borderDash: dash, borderWidth: width });
+    if (row.runs > 1) {
+      datasets.push({ ...line, band: true, data: at(5), borderWidth: 0, pointRadius: 0, pointHitRadius: 0, fill: "+1", backgroundColor: colour + "2b" });
+      datasets.push({ ...line, band: true, data: at(4), borderWidth: 0, pointRadius: 0, pointHitRadius: 0 });
+    }
+  }
+  chart(figure, { type: "line", data: { datasets }, options: {
+    normalized: true, interaction: { mode: "nearest", intersect: false }, scales: { x: xAxis, y: yAxis },
+    plugins: { legend: { display: false }, tooltip: { filter: item => !item.dataset.band, callbacks: {
+      title: () => "", label: item => `${item.dataset.label}: ${round(item.parsed.y)}${unit} at ${round(item.parsed.x)}` } } } } });
+}
+
+// Names beside points, moved down or up until they touch none that stands already; the front's first.
+const pointLabels = { id: "pointLabels", afterDatasetsDraw(chart) {
+  const c = chart.ctx, placed = [], area = chart.chartArea;
+  c.save();
+  c.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+  const all = chart.data.datasets.map((set, i) => ({ set, meta: chart.getDatasetMeta(i) })).filter(one => one.set.named && !one.meta.hidden && one.meta.data.length);
+  for (const { meta } of all) placed.push({ x: meta.data[0].x - 6, y: meta.data[0].y - 6, w: 12, h: 12 });
+  for (const { set, meta } of all.sort((a, b) => b.set.front - a.set.front)) {
+    const { x, y } = meta.data[0], w = c.measureText(set.label).width + 4, h = 15;
+    const sides = x + 10 + w < area.right ? [x + 9, x - 9 - w] : [x - 9 - w, x + 9];
+    const spot = [0, -10, 10, -20, 20, -32, 32].flatMap(dy => sides.map(left => ({ x: left, y: y + dy - h / 2, w, h })))
+      .find(s => s.x > area.left && s.x + w < area.right + 4 && s.y > area.top - 6 && s.y + h < area.bottom && !placed.some(p => s.x < p.x + p.w && p.x < s.x + s.w && s.y < p.y + p.h && p.y < s.y + s.h));
+    if (!spot) continue;
+    placed.push(spot);
+    c.textBaseline = "middle";
+    c.lineWidth = 4;
+    c.lineJoin = "round";
+    c.strokeStyle = css("--paper");
+    c.strokeText(set.label, spot.x + 2, spot.y + h / 2);
+    c.fillStyle = set.borderColor;
+    c.fillText(set.label, spot.x + 2, spot.y + h / 2);
+  }
+  c.restore();
+} };
+
+// The range over the seeds as a vertical bar.
+const rangeBars = { id: "rangeBars", beforeDatasetsDraw(chart) {
+  const c = chart.ctx, y = chart.scales.y, { left, top, width, height } = chart.chartArea;
+  c.save();
+  c.beginPath();
+  c.rect(left, top, width, height);
+  c.clip();
+  chart.data.datasets.forEach((set, i) => {
+    const meta = chart.getDatasetMeta(i);
+    if (!set.range || meta.hidden || !meta.data.length) return;
+    c.strokeStyle = set.borderColor;
+    c.lineWidth = 1.5;
+    c.beginPath();
+    c.moveTo(meta.data[0].x, y.getPixelForValue(set.range[0]));
+    c.lineTo(meta.data[0].x, y.getPixelForValue(set.range[1]));
+    c.stroke();
+  });
+  c.restore();
+} };
+
+// Accuracy against bytes; what nobody beats in both is joined by steps.
+function pareto(figure, setting) {
+  const rows = setting.rows.filter(r => r.mb_step > 0 && r.acc && r.diverged === 0), datasets = [];
+  const best = Math.max(...rows.map(r => r.acc[0])), front = rows.filter(r => r.front).sort((a, b) => a.mb_step - b.mb_step);
+  for (const row of rows) {
+    const { colour, shape } = look(row);
+    datasets.push({ row: null, label: row.name, front: row.front, named: true, range: row.runs > 1 ? [row.acc[1], row.acc[2]] : null, data: [{ x: row.mb_step, y: row.acc[0] }], showLine: false,
+      pointStyle: shape, pointRadius: row.base || row.bf16 ? 6 : 5, borderColor: colour, backgroundColor: row.front ? colour : "transparent", borderWidth: 2 });
+  }
+  datasets.push({ row: null, label: "front", data: front.map(r => ({ x: r.mb_step, y: r.acc[0] })), stepped: "before", borderColor: css("--second"), borderWidth: 1.5, borderDash: [4, 4], pointRadius: 0, pointHitRadius: 0 });
+  // Rows far below would press the others flat; what lies below is said in the caption.
+  const floor = Math.min(...rows.map(r => r.acc[1]).filter(a => a > best - 20)), lost = rows.filter(r => r.acc[0] < best - 20).map(r => r.name);
+  const span = Math.max(best - floor, 1);
+  figure.querySelector(".below").textContent = lost.length ? `Below the picture: ${lost.join(", ")}. ` : "";
+  chart(figure, { type: "line", data: { datasets }, plugins: [rangeBars, pointLabels], options: {
+    interaction: { mode: "nearest", intersect: true }, layout: { padding: { right: 8 } },
+    scales: { x: axis("logarithmic", "MB sent per rank and step (logarithmic)", { min: Math.min(...rows.map(r => r.mb_step)) / 1.6, max: Math.max(...rows.map(r => r.mb_step)) * 1.6 }),
+      y: axis("linear", "test accuracy, %", { min: Math.max(0, floor - 0.08 * span), max: Math.min(100, Math.max(...rows.map(r => r.acc[2])) + 0.08 * span) }) },
+    plugins: { legend: { display: false }, tooltip: { filter: item => item.dataset.named, callbacks: { title: () => "", label: item => `${item.dataset.label}: ${round(item.parsed.y)} % with ${round(item.parsed.x)} MB a step` } } } } });
+}
+
+function bandwidth(figure) {
+  const datasets = report.bandwidth.map(row => {
+    const { colour, dash, width, shape } = look(row);
+    return { label: row.name, data: row.points.map(p => ({ x: p[0], y: p[1] })), borderColor: colour, backgroundColor: colour, borderDash: dash, borderWidth: width, pointStyle: shape, pointRadius: 4, row: null, named: true, front: false };
+  });
+  chart(figure, { type: "line", data: { datasets }, options: {
+    interaction: { mode: "nearest", intersect: false }, scales: { x: axis("logarithmic", "link, Mbit/s each way (logarithmic)"), y: axis("logarithmic", "seconds to the target accuracy (logarithmic)") },
+    plugins: { legend: { position: "bottom", labels: { color: css("--ink"), usePointStyle: true } }, tooltip: { callbacks: { title: () => "", label: item => `${item.dataset.label}: ${round(item.parsed.y)} s at ${item.parsed.x} Mbit/s` } } } } });
+}
+
+// A diverging row would press all others flat: the axis ends above where training starts.
+function lossAxis(setting) {
+  const starts = setting.rows.filter(r => r.loss.length).map(r => r.loss[0][3]).sort((a, b) => a - b);
+  return axis("logarithmic", "training loss (logarithmic)", { max: 1.3 * (starts[Math.floor(starts.length / 2)] || 1) });
+}
+
+function sample(row) {
+  const { colour, dash, width } = look(row);
+  return `<svg width="26" height="10" aria-hidden="true"><line x1="0" y1="5" x2="26" y2="5" stroke="${colour}" stroke-width="${width}" stroke-dasharray="${dash.join(" ")}"/></svg>`;
+}
+
+function refresh(setting, index) {
+  for (const box of document.querySelectorAll(`.legend[data-setting="${index}"]`)) legend(box, setting, index);
+  for (const one of charts.filter(c => c.setting === String(index))) {
+    one.data.datasets.forEach((set, i) => { if (set.row !== null) one.setDatasetVisibility(i, setting.rows.find(r => r.name === set.row).shown); });
+    one.update();
+  }
+}
+
+function legend(box, setting, index) {
+  box.textContent = "";
+  for (const row of setting.rows) {
+    const button = document.createElement("button");
+    button.innerHTML = sample(row);
+    button.append(row.name + (row.diverged ? (row.diverged === row.runs ? " (diverged)" : ` (${row.diverged} of ${row.runs} diverged)`) : ""));
+    button.title = row.spec;
+    button.classList.toggle("off", !row.shown);
+    button.setAttribute("aria-pressed", row.shown);
+    button.onclick = () => { row.shown = !row.shown; refresh(setting, index); };
+    box.append(button);
+  }
+  if (setting.rows.length <= fewRows) return;
+  const all = document.createElement("button"), some = setting.rows.some(r => !r.shown);
+  all.className = "all";
+  all.textContent = some ? "show all" : "baselines only";
+  all.onclick = () => { for (const row of setting.rows) row.shown = some || row.base; refresh(setting, index); };
+  box.append(all);
+}
+
+function draw() {
+  for (const one of charts) one.destroy();
+  charts = [];
+  Chart.defaults.font.family = "system-ui, 'DejaVu Sans', sans-serif";
+  report.settings.forEach((setting, index) => {
+    const find = id => document.getElementById(`${id}-${index}`);
+    if (find("pareto")) pareto(find("pareto"), setting);
+    const x = [["steps", 0, axis("linear", "steps")], ["bytes", 1, axis("logarithmic", "MB sent per rank (logarithmic)")], ["time", 2, axis("linear", "seconds of training")]];
+    for (const [id, column, xAxis] of x) {
+      if (find("loss-" + id)) lines(find("loss-" + id), setting, "loss", column, xAxis, lossAxis(setting), "");
+      if (find("accuracy-" + id)) lines(find("accuracy-" + id), setting, "accuracy", column, xAxis, axis("linear", "test accuracy, %"), " %");
+    }
+    refresh(setting, index);
+  });
+  if (document.getElementById("bandwidth")) bandwidth(document.getElementById("bandwidth"));
+}
+
+// At first: all of few rows, else baselines and the front.
+for (const setting of report.settings) {
+  let left = fewRows;
+  const first = [...setting.rows].sort((a, b) => (b.base + b.bf16 + b.front) - (a.base + a.bf16 + a.front));
+  for (const row of first) row.shown = setting.rows.length <= fewRows || ((row.base || row.bf16 || row.front) && left-- > 0);
+}
+
+// report.html#only=loss-0 shows one group of charts, for pictures.
+const only = /^#only=([\w-]+)$/.exec(location.hash);
+const part = only && document.querySelector(`[data-part="${only[1]}"]`);
+if (part) {
+  for (const child of [...document.body.children]) if (child.tagName !== "SCRIPT") child.remove();
+  document.body.classList.add("only");
+  document.body.prepend(part);
+}
+draw();
+darkScheme.addEventListener("change", draw);
+addEventListener("beforeprint", () => charts.forEach(c => c.resize()));
+document.documentElement.dataset.height = document.documentElement.scrollHeight;

@@ -1,0 +1,88 @@
+#include "apps/report/report.h"
+
+#include <cstdio>
+
+#include "apps/flags.h"
+#include "apps/report/curves.h"
+#include "apps/report/picture.h"
+#include "apps/report/table.h"
+#include "apps/report/tensorboard.h"
+#include "apps/whole_file.h"
+
+namespace gradwire {
+namespace {
+
+struct ReportFlags {
+  std::string directory;
+  double target = 0;
+  bool has_target = false;
+  bool csv = false;
+  bool png = false;
+  std::string tensorboard;
+  bool quiet = false;
+};
+
+void add_flags(Flags& app, ReportFlags& flags) {
+  app.positional("DIR", flags.directory, "what gradwire sweep or compare wrote with --out");
+  app.number("target", flags.target, {0, 100},
+             "test accuracy, in percent, that time to accuracy is about",
+             "the study's, else a point below the baseline");
+  app.toggle("csv", flags.csv, "write curves.csv too: loss and accuracy of every row");
+  app.toggle("png", flags.png, "write report.png and a picture of every chart too (by Chromium)");
+  app.text("tensorboard", flags.tensorboard, "folder for an event file of every run");
+  app.toggle("quiet", flags.quiet, "print no table");
+}
+
+Result<int> report(const ReportFlags& flags) {
+  GW_ASSIGN(Results results, load_results(flags.directory));
+  if (flags.has_target) results.file.plan.target = flags.target;
+  const std::vector<CaseSummary> cases = summarise(results);
+  const std::vector<RuleOutcome> rules = judge(results.plan(), cases);
+  const ReportInput input{.results = results, .cases = cases, .rules = rules};
+  std::string written = flags.directory + "/report.html, table.csv";
+  GW_TRY(write_report(input, flags.directory));
+  if (flags.csv) {
+    GW_TRY(write_whole_file(flags.directory + "/curves.csv", csv_curves(results)));
+    written += ", curves.csv";
+  }
+  if (!flags.tensorboard.empty()) {
+    GW_TRY(write_tensorboard(results, flags.tensorboard));
+    written += ", event files in " + flags.tensorboard;
+  }
+  if (!flags.quiet) {
+    std::printf("%s\n%s%s", results.plan().title.c_str(), text_table(cases).c_str(),
+                rule_lines(rules).c_str());
+  }
+  for (const std::string& line : results.missing)
+    std::fprintf(stderr, "gradwire: warning: no result of %s\n", line.c_str());
+  if (flags.png) {
+    GW_ASSIGN(const std::string browser, find_browser());
+    const auto parts = report_parts(input);
+    GW_TRY(take_pictures(browser, flags.directory + "/report.html", parts, flags.directory));
+    written += ", report.png";
+    for (const std::string& part : parts) written += ", " + part + ".png";
+  }
+  std::printf("%s\n", written.c_str());
+  return 0;
+}
+
+}  // namespace
+
+Status write_report(const ReportInput& input, const std::string& directory) {
+  GW_TRY(write_whole_file(directory + "/table.csv", csv_table(input.cases)));
+  return write_whole_file(directory + "/report.html", html_report(input));
+}
+
+Result<int> report_command(const std::vector<std::string>& args) {
+  ReportFlags flags;
+  Flags app("report",
+            "A sweep or comparison as one page without any other file: loss and accuracy against "
+            "steps, bytes and time with the seeds' range, a table, accuracy against bytes.");
+  add_flags(app, flags);
+  GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  flags.has_target = app.given("target");
+  return report(flags);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,74 @@
+// The statistics of a case over its seeds, and what was expected of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/report/results.h"
+
+namespace gradwire {
+
+struct Spread {
+  double mean = 0;
+  double sd = 0;  // sample standard deviation; 0 for one value
+  double least = 0;
+  double most = 0;
+  std::size_t count = 0;
+};
+Spread spread_of(const std::vector<double>& values);
+
+// Of one case, over the seeds that have a result. Bytes are of rank 0; bytes and seconds per step
+// are means over all steps but each run's first (which warms up).
+struct CaseSummary {
+  std::string setting;
+  std::string name;
+  std::string compressor;
+  std::string lab;
+  bool is_baseline = false;
+  int runs = 0;
+  int diverged = 0;
+  // By seed. A diverged run has an accuracy of 0 % and infinite losses.
+  std::map<std::uint64_t, double> accuracies;  // percent, of the test set, after the last step
+  std::map<std::uint64_t, double> losses;      // mean of the last ten training losses
+  std::map<std::uint64_t, double> test_losses;
+  Spread accuracy = {};
+  Spread difference = {};      // to the baseline of the setting, paired by seed, percent points
+  std::optional<double> loss;  // over the runs that did not diverge
+  std::optional<double> test_loss;  // the same
+  double bytes_per_step = 0;        // sent at the transport
+  double payload_per_step = 0;
+  double total_bytes = 0;               // of a run, mean
+  double ratio = 0;                     // bytes of an fp32 ring / bytes sent; 0: nothing was sent
+  std::optional<double> ratio_to_bf16;  // bytes of the setting's cast:bf16 case / bytes sent
+  double step_ms = 0;
+  double compute_ms = 0;
+  double encode_ms = 0;
+  double wire_ms = 0;
+  double decode_ms = 0;
+  double exposed_ms = 0;
+  std::optional<double> nmse;      // mean over the steps where it was measured
+  std::optional<double> residual;  // residual norm / gradient norm, over their last half
+  // Seconds of training until the test accuracy first was at least the target. Over the seeds that
+  // got there.
+  std::optional<double> target;  // percent
+  Spread seconds_to_target = {};
+  bool evaluated_once = false;  // at the end only: the seconds are those of the whole run
+  bool on_front = false;        // no other case of the setting is as accurate with fewer bytes
+};
+
+// One per case of the plan. Targets: the plan's, else one point below the setting's baseline.
+std::vector<CaseSummary> summarise(const Results& results);
+
+struct RuleOutcome {
+  AcceptRule rule;
+  std::string setting;  // that it was held against; "" where there is one only
+  double value = 0;     // NaN where a row has no result
+  bool accepted = false;
+};
+// A rule without a setting is held against every setting that has its rows.
+std::vector<RuleOutcome> judge(const StudyPlan& plan, const std::vector<CaseSummary>& cases);
+
+}  // namespace gradwire

@@ -1,0 +1,71 @@
+#include "apps/sweep/run_metrics.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::optional<double> maybe(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  if (found == line.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+double number(const Json& line, const char* key) {
+  return maybe(line, key).value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+StepMetrics step_of(const Json& line) {
+  return {.step = line.value("step", std::int64_t{0}),
+          .loss = number(line, "loss"),
+          .lr = number(line, "lr"),
+          .accuracy = maybe(line, "accuracy"),
+          .test_loss = maybe(line, "test_loss"),
+          .bytes_sent = number(line, "bytes_sent"),
+          .payload_bytes = number(line, "payload_bytes"),
+          .dense_bytes = number(line, "dense_bytes"),
+          .step_seconds = number(line, "step_seconds"),
+          .compute_seconds = number(line, "compute_seconds"),
+          .encode_seconds = number(line, "encode_seconds"),
+          .wire_seconds = number(line, "wire_seconds"),
+          .decode_seconds = number(line, "decode_seconds"),
+          .exposed_seconds = number(line, "exposed_seconds"),
+          .nmse = maybe(line, "nmse"),
+          .gradient_norm = maybe(line, "gradient_norm"),
+          .residual_norm = maybe(line, "residual_norm")};
+}
+
+}  // namespace
+
+Result<RunMetrics> read_metrics(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Status(Code::kInvalidArgument, "cannot read metrics (" + path + ")");
+  RunMetrics run;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    const Json line = Json::parse(text, nullptr, false);
+    if (!line.is_object()) {
+      if (file.peek() == std::ifstream::traits_type::eof()) break;
+      return Status(Code::kInvalidArgument,
+                    format("%s, line %d: no JSON object", path.c_str(), number));
+    }
+    if (line.value("total", false)) {
+      run.complete = true;
+      run.totals = line;
+    } else {
+      run.steps.push_back(step_of(line));
+      run.diverged = run.diverged || !std::isfinite(run.steps.back().loss);
+    }
+    if (const auto accuracy = maybe(line, "accuracy")) run.accuracy = accuracy;
+    if (const auto loss = maybe(line, "test_loss")) run.test_loss = loss;
+  }
+  return run;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,48 @@
+// The metrics that one run wrote (docs/metrics.md), read back.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// One line; bytes are of rank 0.
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0;  // NaN when the run had diverged
+  double lr = 0;
+  std::optional<double> accuracy = {};   // of the test set, 0 to 1
+  std::optional<double> test_loss = {};  // there
+  double bytes_sent = 0;
+  double payload_bytes = 0;
+  double dense_bytes = 0;
+  double step_seconds = 0;
+  double compute_seconds = 0;
+  double encode_seconds = 0;
+  double wire_seconds = 0;
+  double decode_seconds = 0;
+  double exposed_seconds = 0;
+  std::optional<double> nmse = {};  // where it was measured, as the next two
+  std::optional<double> gradient_norm = {};
+  std::optional<double> residual_norm = {};
+};
+
+struct RunMetrics {
+  bool complete = false;  // ran to its last step: the totals are there
+  bool diverged = false;  // a loss that is not finite
+  std::vector<StepMetrics> steps;
+  std::optional<double> accuracy;  // the last ones
+  std::optional<double> test_loss;
+  nlohmann::ordered_json totals;  // the last line; null where it is missing
+};
+
+// A torn last line, as a killed run leaves it, is passed over. kInvalidArgument names file and
+// line.
+Result<RunMetrics> read_metrics(const std::string& path);
+
+}  // namespace gradwire

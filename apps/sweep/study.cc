@@ -1,0 +1,221 @@
+#include "apps/sweep/study.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "apps/flags.h"
+#include "apps/train/train_options.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kMostCases = 100'000;
+
+Status refuse(const std::string& what) { return {Code::kInvalidArgument, "study: " + what}; }
+
+// What a run is given by the study itself, and where its own reports go.
+bool belongs_to_the_run(const std::string& name) {
+  static const std::set<std::string> own{"compressor",  "seed",      "inproc",     "metrics",
+                                         "quiet",       "log-level", "flight",     "config",
+                                         "save-params", "dry-run",   "checkpoint", "resume"};
+  return own.count(name) != 0;
+}
+
+// A cell while it grows: what a setting has put together so far.
+struct Setting {
+  std::string name;
+  TrainFlags flags;
+  int ranks;
+  std::string transport;
+  std::string lab;
+};
+
+// --steps and --epochs exclude one another: what is said last holds.
+void put(TrainFlags& flags, const std::string& name, const std::string& value) {
+  if (name == "epochs") flags.erase("steps");
+  if (name == "steps") flags.erase("epochs");
+  flags[name] = value;
+}
+
+Status apply(const StudyAxis& axis, const std::string& value, Setting& setting) {
+  if (axis.key == "ranks") {
+    const auto ranks = to_int(value);
+    if (!ranks || *ranks < 1 || *ranks > 4096)
+      return refuse("axis 'ranks' has '" + value + "' (1 to 4096 wanted)");
+    setting.ranks = static_cast<int>(*ranks);
+  } else if (axis.key == "transport") {
+    setting.transport = value;
+  } else if (axis.key == "lab") {
+    setting.lab = value;
+  } else {
+    put(setting.flags, axis.key, value);
+  }
+  // Choices that all settings share need no name.
+  if (axis.values.size() > 1)
+    setting.name += (setting.name.empty() ? "" : ", ") + axis.key + " " + value;
+  return {};
+}
+
+Result<std::vector<Setting>> multiplied(const Study& study) {
+  std::vector<Setting> settings{{.name = {},
+                                 .flags = study.train,
+                                 .ranks = study.ranks,
+                                 .transport = study.transport,
+                                 .lab = study.lab}};
+  for (const StudyAxis& axis : study.grid) {
+    if (axis.key == "compressor") continue;
+    std::vector<Setting> next;
+    for (const Setting& setting : settings) {
+      for (const std::string& value : axis.values) {
+        next.push_back(setting);
+        GW_TRY(apply(axis, value, next.back()));
+      }
+    }
+    settings = std::move(next);
+    if (settings.size() * std::max<std::size_t>(1, study.rows.size()) > kMostCases)
+      return refuse("more than 100000 cases");
+  }
+  return settings;
+}
+
+Status complete_rows(Study& study) {
+  for (const StudyAxis& axis : study.grid) {
+    if (axis.key != "compressor") continue;
+    for (const std::string& spec : axis.values)
+      study.rows.push_back({.name = {}, .compressor = spec, .setting = {}, .overrides = {}});
+  }
+  if (study.rows.empty())
+    return refuse("nothing to run (--compressors, [[row]] or [grid] compressor = [...] wanted)");
+  std::set<std::pair<std::string, std::string>> names;
+  for (StudyRow& row : study.rows) {
+    if (row.name.empty()) row.name = row.compressor;
+    if (!names.insert({row.setting, row.name}).second)
+      return refuse("two rows are named '" + row.name + "'");
+    for (const StudyAxis& axis : study.grid) {
+      if (row.overrides.count(axis.key) != 0)
+        return refuse("row '" + row.name + "' sets '" + axis.key + "', which is an axis of [grid]");
+    }
+  }
+  return {};
+}
+
+bool has_case(const StudyPlan& plan, const std::string& row, const std::string& setting) {
+  return std::any_of(plan.cases.begin(), plan.cases.end(), [&](const StudyCase& one) {
+    return one.row == row && (setting.empty() || one.setting == setting);
+  });
+}
+
+Status check_rule(const StudyPlan& plan, const AcceptRule& rule) {
+  const auto known = [&](const std::string& name) -> Status {
+    if (has_case(plan, name, rule.setting)) return {};
+    return refuse("accept: there is no row '" + name + "'" +
+                  (rule.setting.empty() ? "" : " in setting '" + rule.setting + "'"));
+  };
+  GW_TRY(known(rule.row));
+  if (!rule.minus.empty()) GW_TRY(known(rule.minus));
+  if (rule.metric != "accuracy" && rule.metric != "loss" && rule.metric != "test_loss")
+    return refuse("accept: metric '" + rule.metric + "' (accuracy, loss, test_loss wanted)");
+  if (std::isinf(rule.at_least) && std::isinf(rule.at_most))
+    return refuse("accept: the rule about row '" + rule.row +
+                  "' accepts anything (at_least or at_most wanted)");
+  return {};
+}
+
+Status complete(Study& study, const std::string& transport) {
+  GW_TRY(complete_rows(study));
+  if (study.seeds.empty()) study.seeds = {1};
+  if (study.ranks < 1) return refuse("no ranks (at least 1 wanted)");
+  if (study.transport.empty()) study.transport = transport;
+  if (study.baseline.empty()) {
+    const auto dense = std::find_if(study.rows.begin(), study.rows.end(),
+                                    [](const StudyRow& row) { return row.compressor == "none"; });
+    study.baseline = dense == study.rows.end() ? study.rows.front().name : dense->name;
+  }
+  return {};
+}
+
+Status check_place(const StudyCase& one) {
+  static const std::set<std::string> known{"inproc", "ucx", "tcp", "shm", "auto"};
+  if (known.count(one.transport) == 0)
+    return refuse("transport '" + one.transport + "' (inproc, ucx, tcp, shm, auto wanted)");
+  if (!one.lab.empty() && one.transport == "inproc")
+    return refuse("threads of one process have no links (lab " + one.lab +
+                  " with transport inproc; ucx or tcp wanted)");
+  return {};
+}
+
+StudyCase case_of(const Setting& setting, const StudyRow& row) {
+  StudyCase one{.setting = setting.name,
+                .row = row.name,
+                .compressor = row.compressor,
+                .flags = setting.flags,
+                .ranks = setting.ranks,
+                .transport = setting.transport,
+                .lab = setting.lab};
+  if (!row.setting.empty())
+    one.setting = row.setting + (setting.name.empty() ? "" : ", " + setting.name);
+  for (const auto& [name, value] : row.overrides) put(one.flags, name, value);
+  // What the report says of errors and residuals is measured at so many steps, outside their time.
+  const auto mode = one.flags.find("mode");
+  if (mode == one.flags.end() || mode->second == "sync") one.flags.emplace("measure-every", "50");
+  return one;
+}
+
+}  // namespace
+
+const std::vector<StudyFlag>& study_train_flags() {
+  static const std::vector<StudyFlag> flags = [] {
+    TrainOptions options;
+    Flags train("train", "");
+    add_train_flags(train, options);
+    std::vector<StudyFlag> all;
+    for (const auto& [name, is_toggle] : train.declared()) {
+      if (!belongs_to_the_run(name)) all.push_back({name, is_toggle});
+    }
+    return all;
+  }();
+  return flags;
+}
+
+Result<StudyPlan> plan_of(Study study, const std::string& transport) {
+  GW_TRY(complete(study, transport));
+  GW_ASSIGN(const std::vector<Setting> settings, multiplied(study));
+  StudyPlan plan{.title = study.title,
+                 .expected = study.expected,
+                 .baseline = study.baseline,
+                 .target = study.target,
+                 .seeds = study.seeds,
+                 .cases = {},
+                 .accept = study.accept};
+  std::vector<std::string> own;  // rows' settings, in order
+  for (const StudyRow& row : study.rows) {
+    if (std::find(own.begin(), own.end(), row.setting) == own.end()) own.push_back(row.setting);
+  }
+  for (const Setting& setting : settings) {
+    for (const std::string& name : own) {
+      for (const StudyRow& row : study.rows) {
+        if (row.setting != name) continue;
+        plan.cases.push_back(case_of(setting, row));
+        GW_TRY(check_place(plan.cases.back()));
+      }
+    }
+  }
+  if (!has_case(plan, plan.baseline, {}))
+    return refuse("the baseline '" + plan.baseline + "' is no row");
+  for (const AcceptRule& rule : plan.accept) GW_TRY(check_rule(plan, rule));
+  return plan;
+}
+
+std::vector<std::string> settings_of(const StudyPlan& plan) {
+  std::vector<std::string> settings;
+  for (const StudyCase& one : plan.cases) {
+    if (std::find(settings.begin(), settings.end(), one.setting) == settings.end())
+      settings.push_back(one.setting);
+  }
+  return settings;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,166 @@
+#include "apps/sweep/sweep.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "apps/environment.h"
+#include "apps/flags.h"
+#include "apps/job.h"
+#include "apps/machine.h"
+#include "apps/sweep/plan_file.h"
+#include "apps/sweep/run_spec.h"
+#include "apps/sweep/study_file.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SweepFlags {
+  std::string study;
+  std::string out;
+  std::int64_t jobs = 0;
+  double run_timeout = 86400;
+  bool resume = false;
+  bool any_build = false;
+  bool fresh = false;
+  bool list = false;
+  bool quiet = false;
+};
+
+void add_flags(Flags& app, SweepFlags& flags) {
+  app.positional("STUDY.toml", flags.study,
+                 "[train] flags, a [grid] of choices or [[row]]s, seeds (docs/experiments.md)");
+  app.text("out", flags.out, "folder for study.json, results.jsonl and runs/", "required");
+  app.toggle("resume", flags.resume,
+             "keep runs that finished in --out, and run what is missing or failed");
+  app.toggle("any-build", flags.any_build, "with --resume: keep runs of other builds too");
+  app.toggle("fresh", flags.fresh, "run again what finished in --out");
+  app.integer("jobs", flags.jobs, {1, 256}, "runs at once", "as many as cores and memory bear");
+  app.number("run-timeout", flags.run_timeout, {1, 1e9}, "seconds after which one run is ended");
+  app.toggle("list", flags.list, "print the runs' commands and run nothing");
+  app.toggle("quiet", flags.quiet, "no progress");
+}
+
+Status check_flags(const SweepFlags& flags) {
+  const auto refuse = [](const std::string& what) {
+    return Status(Code::kInvalidArgument, "sweep: " + what);
+  };
+  if (flags.out.empty() && !flags.list) return refuse("--out is not given (a folder wanted)");
+  if (flags.resume && flags.fresh)
+    return refuse("--resume and --fresh exclude one another (both seen; one wanted)");
+  if (flags.any_build && !flags.resume) return refuse("--any-build belongs to --resume (not seen)");
+  if (!flags.list && !flags.resume && !flags.fresh && holds_runs(flags.out))
+    return refuse("'" + flags.out + "' holds runs already (--resume to go on, --fresh to run all " +
+                  "again, or another folder wanted)");
+  return {};
+}
+
+void print_commands(const StudyPlan& plan) {
+  for (const std::uint64_t seed : plan.seeds) {
+    for (const StudyCase& one : plan.cases)
+      std::printf("%s\n", shell_text(command_of(one, seed)).c_str());
+  }
+}
+
+std::string outcome_line(const std::vector<RunState>& states, const std::string& out) {
+  const auto count = [&](RunOutcome outcome) {
+    return std::count_if(states.begin(), states.end(),
+                         [&](const RunState& state) { return state.outcome == outcome; });
+  };
+  return format("%td complete, %td diverged, %td failed; gradwire report %s shows them",
+                count(RunOutcome::kComplete), count(RunOutcome::kDiverged),
+                count(RunOutcome::kFailed), out.c_str());
+}
+
+Result<int> sweep(const SweepFlags& flags, const std::vector<std::string>& args) {
+  GW_ASSIGN(Study study, load_study(flags.study));
+  GW_ASSIGN(const StudyPlan plan, plan_of(std::move(study), study_transport()));
+  if (flags.list) {
+    print_commands(plan);
+    return 0;
+  }
+  SweepOptions options{.program = fs::read_symlink("/proc/self/exe").string(),
+                       .lab_program = {},
+                       .directory = flags.out,
+                       .command = "gradwire sweep " + shell_text(args),
+                       .jobs = static_cast<int>(flags.jobs),
+                       .keep = flags.fresh       ? Keep::kNone
+                               : flags.any_build ? Keep::kAnyBuild
+                                                 : Keep::kSameBuild,
+                       .quiet = flags.quiet,
+                       .timeout_seconds = flags.run_timeout};
+  GW_ASSIGN(options.lab_program, lab_program_for(plan, options.program));
+  GW_ASSIGN(const std::vector<RunState> states, run_plan(plan, options));
+  const std::string failures = failures_text(plan, states);
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s", failures.c_str());
+  std::printf("%s\n", outcome_line(states, flags.out).c_str());
+  return failures.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+std::string study_transport() {
+  return environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto"));
+}
+
+Result<std::string> lab_program_for(const StudyPlan& plan, const std::string& program) {
+  bool wanted = false;
+  for (const StudyCase& one : plan.cases) {
+    if (one.lab.empty()) continue;
+    wanted = true;
+    GW_ASSIGN(const LabLinks links, parse_lab(one.lab));
+    if (one.ranks % links.hosts != 0)
+      return Status(Code::kInvalidArgument,
+                    format("lab %s: %d ranks on %d hosts (a multiple of %d wanted)",
+                           one.lab.c_str(), one.ranks, links.hosts, links.hosts));
+  }
+  if (!wanted) return std::string();
+  if (::geteuid() != 0)
+    return Status(Code::kUnsupported,
+                  format("a laboratory of shaped links needs root, for network namespaces (user id "
+                         "%u seen; 0 wanted)",
+                         static_cast<unsigned>(::geteuid())));
+  const fs::path beside = fs::path(program).parent_path() / "../../bench/lab";
+  std::error_code error;
+  const std::string path =
+      environment("GRADWIRE_LAB").value_or(fs::weakly_canonical(beside, error).string());
+  if (!fs::is_regular_file(path, error))
+    return Status(Code::kUnsupported, "no laboratory at '" + path +
+                                          "' (the source's bench/lab wanted; GRADWIRE_LAB names "
+                                          "it where the program is installed)");
+  return path;
+}
+
+std::string failures_text(const StudyPlan& plan, const std::vector<RunState>& states) {
+  std::string text;
+  for (const RunState& state : states) {
+    if (state.outcome != RunOutcome::kFailed) continue;
+    const StudyCase& one = plan.cases[state.case_index];
+    text += "failed: row '" + one.row + "'" +
+            (one.setting.empty() ? "" : " (" + one.setting + ")") +
+            format(", seed %llu: ", static_cast<unsigned long long>(state.seed)) + state.reason +
+            "; " + log_path(state.folder) + "\n";
+  }
+  return text;
+}
+
+Result<int> sweep_command(const std::vector<std::string>& args) {
+  SweepFlags flags;
+  Flags app("sweep",
+            "Runs the cross product of a study: models x data x compressors x ranks x seeds, and "
+            "whatever else its [grid] lists. Stopped at any moment, --resume goes on.");
+  add_flags(app, flags);
+  GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  GW_TRY(check_flags(flags));
+  return sweep(flags, args);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,191 @@
+"""The files of gradwire report: event files read by a reader of this test's own, curves, and pictures where there is a
+Chromium. usage: report_files_test.py GRADWIRE"""
+import csv
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GRADWIRE = os.path.abspath(sys.argv.pop(1))
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def run(*words, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRADWIRE_")}
+    return subprocess.run([GRADWIRE, *words], capture_output=True, text=True, timeout=200, cwd="/",
+                          env={**environment, **variables})
+
+
+def masked_crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(data):
+    """A record file's contents; every checksum is checked."""
+    while data:
+        length, crc = struct.unpack("<QI", data[:12])
+        body, (own,) = data[12:12 + length], struct.unpack("<I", data[12 + length:16 + length])
+        assert masked_crc32c(data[:8]) == crc and masked_crc32c(body) == own, "checksum"
+        yield body
+        data = data[16 + length:]
+
+
+def fields(data):
+    """Number and value of a protocol buffer's fields, of the wire types varint, 64 bit, bytes and 32 bit."""
+    def varint():
+        nonlocal data
+        value, shift = 0, 0
+        while True:
+            byte, data = data[0], data[1:]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while data:
+        key = varint()
+        size = {0: 0, 1: 8, 2: None, 5: 4}[key & 7]
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = varint() if size is None else size
+        raw, data = data[:size], data[size:]
+        yield key >> 3, struct.unpack({1: "<d", 5: "<f"}[key & 7], raw)[0] if key & 7 != 2 else raw
+
+
+def scalars(path):
+    """{tag: {step: value}} of an event file."""
+    version, *events = records(path.read_bytes())
+    assert dict(fields(version))[3] == b"brain.Event:2"
+    found = {}
+    for event in map(dict, map(fields, events)):
+        value = dict(fields(dict(fields(event[5]))[1]))
+        found.setdefault(value[1].decode(), {})[event.get(2, 0)] = value[2]
+    return found
+
+
+class Report(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        cls.out = cls.root / "out"
+        study = cls.root / "study.toml"
+        study.write_text("""
+            title = "a small study"
+            seeds = 2
+            inproc = 2
+            [train]
+            data = "digits"
+            hidden = "16"
+            steps = 30
+            batch = 32
+            eval-every = 10
+            measure-every = 7
+            [[row]]
+            name = "none"
+            compressor = "none"
+            [[row]]
+            name = "top-k 10 %"
+            compressor = "topk:ratio=0.1,ef=ef14,min_elems=0"
+            """)
+        done = run("sweep", str(study), "--out", str(cls.out), "--quiet")
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def metrics(self, row, seed):
+        for path in self.out.glob("runs/*/run.json"):
+            record = json.loads(path.read_text())
+            if record["row"] == row and record["spec"]["seed"] == seed:
+                lines = [json.loads(line) for line in (path.parent / "metrics.jsonl").read_text().splitlines()]
+                return lines[:-1]
+        self.fail(f"no run of {row}, seed {seed}")
+
+    def test_event_files_hold_the_metrics(self):
+        done = run("report", str(self.out), "--tensorboard", str(self.root / "tb"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (path,) = (self.root / "tb" / "top-k_10__" / "seed2").glob("events.out.tfevents.*.gradwire")
+        found, steps = scalars(path), self.metrics("top-k 10 %", 2)
+        self.assertEqual(len(steps), 30)
+        self.assertEqual(list(found["loss"]), [line["step"] for line in steps])
+        for line in steps:
+            self.assertAlmostEqual(found["loss"][line["step"]], line["loss"], delta=1e-6 * line["loss"])
+        self.assertEqual(list(found["accuracy"]), [9, 19, 29])
+        self.assertEqual(list(found["error/nmse"]), [0, 7, 14, 21, 28])
+        self.assertEqual(found["bytes/sent_in_all"][29], sum(line["bytes_sent"] for line in steps))
+        self.assertEqual(len(list((self.root / "tb").rglob("events.out.*"))), 4)
+
+    def test_what_was_measured_is_plausible(self):
+        for line in self.metrics("none", 1):
+            self.assertEqual("nmse" in line, line["step"] % 7 == 0)
+            if "nmse" in line:
+                self.assertLess(line["nmse"], 1e-12)  # two orders of adding floats
+                self.assertNotIn("residual_norm", line)
+        measured = [line for line in self.metrics("top-k 10 %", 1) if "nmse" in line]
+        self.assertEqual(len(measured), 5)
+        for line in measured:
+            self.assertGreater(line["nmse"], 1e-3)
+            self.assertGreater(line["residual_norm"], 0)
+            self.assertGreater(line["gradient_norm"], 0)
+        # Of the first step all that was not sent is kept: |average - mean| <= root mean square of the residuals.
+        first = measured[0]
+        self.assertLessEqual(first["nmse"] ** 0.5 * first["gradient_norm"], first["residual_norm"] * (1 + 1e-5))
+
+    def test_measuring_is_outside_the_bytes(self):
+        # Steps 7 and 14 were measured; replicas are compared at the 10th and 20th, accuracy at the 9th and 19th.
+        steps = self.metrics("none", 1)
+        self.assertEqual(len({line["bytes_sent"] for line in steps[1:9] + steps[11:19]}), 1)
+
+    def test_curves_as_csv(self):
+        done = run("report", str(self.out), "--csv", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.out / "curves.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        accuracy = [row for row in rows if row["quantity"] == "accuracy" and row["row"] == "none"]
+        self.assertEqual([row["step"] for row in accuracy], ["10", "20", "30"])
+        last = [100 * self.metrics("none", seed)[-1]["accuracy"] for seed in (1, 2)]
+        self.assertAlmostEqual(float(accuracy[-1]["mean"]), sum(last) / 2, places=3)
+        self.assertAlmostEqual(float(accuracy[-1]["least"]), min(last), places=3)
+
+    def test_a_target_can_be_given(self):
+        done = run("report", str(self.out), "--target", "0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.out / "table.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([row["seeds_at_target"] for row in rows], ["2", "2"])
+        self.assertIn("holds no sweep", run("report", "/nonexistent").stderr)
+
+    def test_no_browser_is_said_after_the_page_is_written(self):
+        (self.out / "report.html").unlink(missing_ok=True)
+        done = run("report", str(self.out), "--png", "--quiet", PATH="/nonexistent")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("PNG pictures need a Chromium", done.stderr)
+        self.assertTrue((self.out / "report.html").exists())
+
+    @unittest.skipUnless(any(map(shutil.which, BROWSERS)), "no Chromium")
+    def test_pictures(self):
+        done = run("report", str(self.out), "--png", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("report", "pareto-0", "loss-0", "accuracy-0"):
+            data = (self.out / f"{name}.png").read_bytes()
+            self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n", name)
+            width, height = struct.unpack(">II", data[16:24])
+            self.assertEqual(width, 1440)
+            self.assertGreater(height, 300)
+
+
+if __name__ == "__main__":
+    unittest.main()

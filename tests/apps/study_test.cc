@@ -1,0 +1,308 @@
+// Study files, the plans that they multiply out to, and the commands of their runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "apps/sweep/plan_file.h"
+#include "apps/sweep/run_spec.h"
+#include "apps/sweep/study.h"
+#include "apps/sweep/study_file.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The file lives as long as the program.
+std::string write(const std::string& name, const std::string& text) {
+  static const TemporaryFolder folder;
+  const std::string path = folder.path() + "/" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+Result<StudyPlan> plan_in(const std::string& text) {
+  GW_ASSIGN(Study study, load_study(write("study.toml", text)));
+  return plan_of(std::move(study), "ucx");
+}
+
+std::string error_of(const std::string& text) {
+  const auto plan = plan_in(text);
+  return plan.has_value() ? "no error" : std::string(plan.error().message());
+}
+
+StudyRow row(const std::string& name, const std::string& compressor) {
+  return {.name = name, .compressor = compressor, .setting = {}, .overrides = {}};
+}
+
+TEST(StudyFile, ReadsRowsOverridesAndRules) {
+  const auto made = plan_in(R"(
+title = "t"
+expected = "all the same"
+target = 91.5
+inproc = 8
+seeds = [3, 5]
+[train]
+lr = 0.05
+epochs = 5
+[[row]]
+compressor = "none"
+[[row]]
+name = "EF-sign"
+compressor = "signsgd:ef=ef14"
+lr = 0.2
+allow-unsafe = "true"
+[[accept]]
+row = "EF-sign"
+minus = "none"
+at_least = -1
+)");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const StudyPlan& plan = made.value();
+  EXPECT_EQ(plan.expected, "all the same");
+  EXPECT_EQ(plan.target, 91.5);
+  EXPECT_THAT(plan.seeds, ElementsAre(3u, 5u));
+  EXPECT_EQ(plan.baseline, "none");
+  ASSERT_EQ(plan.cases.size(), 2u);
+  EXPECT_EQ(plan.cases[0].row, "none");
+  EXPECT_EQ(plan.cases[0].setting, "");
+  EXPECT_EQ(plan.cases[0].ranks, 8);
+  EXPECT_EQ(plan.accept[0].at_least, -1.0);
+  EXPECT_TRUE(std::isinf(plan.accept[0].at_most));
+  EXPECT_EQ(plan.accept[0].metric, "accuracy");
+  EXPECT_THAT(command_of(plan.cases[1], 5).argv,
+              ElementsAre("gradwire", "train", "--inproc", "8", "--allow-unsafe", "--epochs", "5",
+                          "--lr", "0.2", "--measure-every", "50", "--compressor", "signsgd:ef=ef14",
+                          "--seed", "5"));
+}
+
+TEST(StudyFile, ErrorsNameFileLineAndKey) {
+  const auto unknown = load_study(write("bad.toml", "title = \"t\"\n[train]\nlearning_rate = 1\n"));
+  EXPECT_THAT(std::string(unknown.error().message()),
+              testing::AllOf(HasSubstr("bad.toml, line 3"), HasSubstr("'learning_rate'"),
+                             HasSubstr("lr-schedule")));
+  // What a run is given by the study itself is no flag of [train].
+  for (const char* key : {"seed", "compressor", "metrics", "inproc"}) {
+    EXPECT_THAT(error_of("[train]\n" + std::string(key) + " = 1\n"), HasSubstr("unknown key"));
+  }
+  const auto syntax = load_study(write("syntax.toml", "a = \n"));
+  EXPECT_THAT(std::string(syntax.error().message()), HasSubstr("syntax.toml, line 1"));
+  const auto ranks = load_study(write("ranks.toml", "ranks = 0\n"));
+  EXPECT_THAT(std::string(ranks.error().message()), HasSubstr("1 to 4096 wanted"));
+  for (const char* seeds : {"0", "-3", "100000000000", "[]", "[-1]", "[1, 2, 1]", "\"1\""}) {
+    const auto study = load_study(write("seeds.toml", "seeds = " + std::string(seeds) + "\n"));
+    ASSERT_FALSE(study.has_value()) << seeds;
+    EXPECT_THAT(std::string(study.error().message()), HasSubstr("seeds.toml, line 1")) << seeds;
+  }
+  const auto nameless = load_study(write("row.toml", "[[row]]\nname = \"x\"\n"));
+  EXPECT_THAT(std::string(nameless.error().message()), HasSubstr("needs a compressor"));
+  EXPECT_FALSE(load_study("/nonexistent/study.toml").has_value());
+  EXPECT_THAT(error_of("[grid]\nlr = 1\n"), HasSubstr("axis 'lr' is no list"));
+  EXPECT_THAT(error_of("[grid]\nlr = [1, 1]\n"), HasSubstr("has '1' twice"));
+  EXPECT_THAT(error_of("[grid]\nseed = [1, 2]\n"), HasSubstr("unknown key 'seed'"));
+}
+
+TEST(Plan, RefusesTwinsAndRulesAboutNobody) {
+  Study twins;
+  twins.rows = {row({}, "none"), row("none", "cast:bf16")};
+  EXPECT_THAT(std::string(plan_of(twins, "ucx").error().message()),
+              HasSubstr("two rows are named 'none'"));
+  Study rule;
+  rule.rows = {row({}, "none")};
+  rule.accept = {{.text = {}, .row = "topk", .minus = {}, .setting = {}}};
+  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()),
+              HasSubstr("there is no row 'topk'"));
+  rule.accept = {{.text = {}, .row = "none", .minus = {}, .setting = {}}};
+  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()), HasSubstr("accepts anything"));
+  rule.accept = {{.text = {}, .row = "none", .minus = {}, .setting = {}, .metric = "joy"}};
+  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()), HasSubstr("metric 'joy'"));
+  EXPECT_FALSE(plan_of(Study(), "ucx").has_value());
+}
+
+TEST(Plan, IsTheCrossProductInTheOrderOfTheFile) {
+  const auto made = plan_in(R"(
+seeds = 2
+baseline = "none"
+[grid]
+ranks = [2, 4]
+compressor = ["none", "cast:bf16"]
+model = ["mlp", "cnn"]
+data = ["digits"]
+)");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  std::vector<std::string> cells;
+  for (const StudyCase& one : made.value().cases)
+    cells.push_back(one.setting + " | " + one.row + " | " + std::to_string(one.ranks) + " | " +
+                    one.flags.at("model") + " | " + one.flags.at("data") + " | " + one.transport);
+  EXPECT_THAT(cells, ElementsAre("ranks 2, model mlp | none | 2 | mlp | digits | ucx",
+                                 "ranks 2, model mlp | cast:bf16 | 2 | mlp | digits | ucx",
+                                 "ranks 2, model cnn | none | 2 | cnn | digits | ucx",
+                                 "ranks 2, model cnn | cast:bf16 | 2 | cnn | digits | ucx",
+                                 "ranks 4, model mlp | none | 4 | mlp | digits | ucx",
+                                 "ranks 4, model mlp | cast:bf16 | 4 | mlp | digits | ucx",
+                                 "ranks 4, model cnn | none | 4 | cnn | digits | ucx",
+                                 "ranks 4, model cnn | cast:bf16 | 4 | cnn | digits | ucx"));
+}
+
+TEST(Plan, RowsOfOneNameLiveInDifferentSettings) {
+  const auto made = plan_in(R"(
+baseline = "SGD"
+[[row]]
+name = "SGD"
+setting = "batch 8"
+compressor = "none"
+batch = 8
+[[row]]
+name = "SGD"
+setting = "batch 32"
+compressor = "none"
+batch = 32
+[[accept]]
+row = "SGD"
+setting = "batch 8"
+at_least = 80
+)");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_THAT(settings_of(made.value()), ElementsAre("batch 8", "batch 32"));
+  EXPECT_EQ(made.value().cases[0].flags.at("batch"), "8");
+  EXPECT_THAT(error_of("[[row]]\ncompressor = \"none\"\nsetting = \"a\"\n[[accept]]\nrow = \"none\""
+                       "\nsetting = \"b\"\nat_least = 1\n"),
+              HasSubstr("no row 'none' in setting 'b'"));
+}
+
+TEST(Plan, WhatARowSetsIsNoAxis) {
+  EXPECT_THAT(error_of("[grid]\nlr = [0.1, 0.2]\n[[row]]\ncompressor = \"none\"\nlr = 1\n"),
+              HasSubstr("sets 'lr', which is an axis"));
+  EXPECT_THAT(error_of("[grid]\nranks = [0]\ncompressor = [\"none\"]\n"),
+              HasSubstr("axis 'ranks' has '0'"));
+  EXPECT_THAT(error_of("[grid]\ntransport = [\"pigeon\"]\ncompressor = [\"none\"]\n"),
+              HasSubstr("transport 'pigeon'"));
+  EXPECT_THAT(error_of("inproc = 2\nlab = \"2x1gbit\"\n[grid]\ncompressor = [\"none\"]\n"),
+              HasSubstr("threads of one process have no links"));
+}
+
+TEST(Plan, ErrorsAreMeasuredWhereAllRanksAverage) {
+  const auto made = plan_in("[grid]\nmode = [\"sync\", \"easgd\"]\ncompressor = [\"none\"]\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_EQ(made.value().cases[0].flags.at("measure-every"), "50");
+  EXPECT_EQ(made.value().cases[1].flags.count("measure-every"), 0u);
+}
+
+TEST(Plan, StepsAndEpochsReplaceOneAnother) {
+  const auto made = plan_in(
+      "[train]\nsteps = 9\n[[row]]\ncompressor = \"none\"\nepochs = 2\n[[row]]\nname = \"b\"\n"
+      "compressor = \"none\"\n");
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(made.value().cases[0].flags.count("steps"), 0u);
+  EXPECT_EQ(made.value().cases[1].flags.at("steps"), "9");
+}
+
+TEST(Plan, GoesThroughItsFileUnchanged) {
+  const auto made = plan_in(R"(
+title = "t"
+expected = "e"
+target = 90
+seeds = 2
+[grid]
+compressor = ["none", "topk:ratio=0.01,ef=ef14"]
+lr = [0.1, 0.2]
+[[accept]]
+text = "close"
+row = "topk:ratio=0.01,ef=ef14"
+minus = "none"
+at_least = -1
+)");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const TemporaryFolder folder;
+  const PlanFile file{.plan = made.value(),
+                      .runs = {{"a", "b"}, {"c", "d"}, {"e", "f"}, {"g", "h"}},
+                      .command = "c",
+                      .environment = "m",
+                      .started = "s"};
+  ASSERT_TRUE(write_plan_file(folder.path(), file).ok());
+  const auto read = read_plan_file(folder.path());
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read.value().runs, file.runs);
+  const StudyPlan& plan = read.value().plan;
+  EXPECT_EQ(plan.target, 90);
+  ASSERT_EQ(plan.cases.size(), 4u);
+  EXPECT_EQ(plan.cases[3].flags, made.value().cases[3].flags);
+  EXPECT_EQ(plan.cases[3].setting, "lr 0.2");
+  EXPECT_EQ(plan.accept[0].minus, "none");
+  EXPECT_TRUE(std::isinf(plan.accept[0].at_most));
+  EXPECT_THAT(std::string(read_plan_file("/nonexistent").error().message()),
+              HasSubstr("holds no sweep or comparison"));
+  std::ofstream(folder.path() + "/study.json") << "{\"title\": 3}";
+  EXPECT_FALSE(read_plan_file(folder.path()).has_value());
+}
+
+StudyCase cell(const std::string& transport) {
+  return {.setting = "s",
+          .row = "top-k 1 %",
+          .compressor = "topk:ratio=0.01",
+          .flags = {{"lr", "0.1"}, {"allow-unsafe", "false"}},
+          .ranks = 4,
+          .transport = transport,
+          .lab = {}};
+}
+
+TEST(RunSpec, CommandsAreWhatAUserTypes) {
+  EXPECT_EQ(shell_text(command_of(cell("inproc"), 7)),
+            "gradwire train --inproc 4 --lr 0.1 --compressor topk:ratio=0.01 --seed 7");
+  EXPECT_EQ(shell_text(command_of(cell("tcp"), 7)),
+            "GRADWIRE_TRANSPORT=tcp gradwire run -n 4 -- gradwire train --lr 0.1 --compressor "
+            "topk:ratio=0.01 --seed 7");
+  StudyCase shaped = cell("tcp");
+  shaped.lab = "2x100mbit";
+  EXPECT_EQ(shell_text(command_of(shaped, 7)),
+            "GRADWIRE_TRANSPORT=tcp bench/lab 2 100mbit --ranks 2 -- gradwire train --lr 0.1 "
+            "--compressor topk:ratio=0.01 --seed 7");
+  EXPECT_EQ(shell_text({"a b", "", "it's", "*=x"}), "'a b' '' 'it'\\''s' '*=x'");
+}
+
+TEST(RunSpec, ModesWithoutCompressionAreNotAskedForIt) {
+  StudyCase one = cell("inproc");
+  one.compressor = "none";
+  one.flags = {{"mode", "hogwild"}};
+  EXPECT_EQ(shell_text(command_of(one, 7)), "gradwire train --inproc 4 --mode hogwild --seed 7");
+}
+
+TEST(RunSpec, NamesFollowWhatDecidesTheNumbers) {
+  const StudyCase one = cell("tcp");
+  const std::string name = run_name(one, 7, spec_of(one, 7));
+  EXPECT_THAT(name, testing::MatchesRegex("top-k-1-s-s7-[0-9a-f]{10}"));
+  StudyCase renamed = one;
+  renamed.row = "other";
+  EXPECT_EQ(spec_of(renamed, 7), spec_of(one, 7));
+  StudyCase changed = one;
+  changed.flags["lr"] = "0.2";
+  EXPECT_NE(run_name(changed, 7, spec_of(changed, 7)), name);
+  EXPECT_NE(run_name(one, 8, spec_of(one, 8)), name);
+  EXPECT_NE(spec_of(cell("ucx"), 7), spec_of(one, 7));
+  const std::string file = write("params", "abc");
+  changed.flags["load-params"] = file;
+  const auto before = spec_of(changed, 7);
+  std::ofstream(file) << "abcd";
+  EXPECT_NE(spec_of(changed, 7), before);
+}
+
+TEST(RunSpec, LabsAreHostsAndARate) {
+  const auto lab = parse_lab("4x1gbit");
+  ASSERT_TRUE(lab.has_value());
+  EXPECT_EQ(lab.value().hosts, 4);
+  EXPECT_EQ(lab.value().rate, "1gbit");
+  EXPECT_EQ(lab_bits("4x1gbit"), 1e9);
+  EXPECT_EQ(lab_bits("2x2.5mbit"), 2.5e6);
+  EXPECT_EQ(lab_bits("2xnone"), 0);
+  for (const char* bad :
+       {"", "4", "x1gbit", "1x1gbit", "4x", "4x1", "4xgbit", "4x0gbit", "4x1parsec"})
+    EXPECT_FALSE(parse_lab(bad).has_value()) << bad;
+}
+
+}  // namespace
+}  // namespace gradwire

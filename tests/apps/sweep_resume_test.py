@@ -1,0 +1,305 @@
+"""gradwire sweep and compare, end to end on the carried digits: resumed after a kill, with cases that fail, over real
+processes. usage: sweep_resume_test.py GRADWIRE UCX_VERSION"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+GRADWIRE, UCX = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
+SECONDS = 120
+
+
+def run(*words, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GRADWIRE_", "UCX_"))}
+    return subprocess.run([GRADWIRE, *words], capture_output=True, text=True, timeout=SECONDS, cwd="/",
+                          env={**environment, **variables})
+
+
+class Sweep(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        self.out = self.root / "out"
+
+    def study(self, text):
+        path = self.root / "study.toml"
+        path.write_text(text)
+        return str(path)
+
+    def records(self):
+        return {path.parent.name: json.loads(path.read_text()) for path in self.out.glob("runs/*/run.json")}
+
+    def results(self):
+        return [json.loads(line) for line in (self.out / "results.jsonl").read_text().splitlines()]
+
+    SMALL = """
+        seeds = 2
+        transport = "inproc"
+        [train]
+        data = "digits"
+        hidden = "8"
+        steps = 6
+        batch = 32
+        measure-every = 2
+        [grid]
+        compressor = ["none", "topk:ratio=0.1,ef=ef14,min_elems=0"]
+        ranks = [1, 2]
+        """
+
+    def test_every_cell_runs_once_with_its_provenance(self):
+        study = self.study(self.SMALL)
+        done = run("sweep", study, "--out", str(self.out))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("8 complete, 0 diverged, 0 failed", done.stdout)
+        cells = set()
+        for line in self.results():
+            self.assertEqual(line["outcome"], "complete")
+            spec, totals = line["spec"], line["totals"]
+            cells.add((spec["compressor"], spec["ranks"], spec["seed"]))
+            self.assertEqual((totals["ranks"], totals["seed"], totals["steps"]), (spec["ranks"], spec["seed"], 6))
+            self.assertEqual(line["machine"]["commit"], totals["commit"])
+            for key in ("cpu", "cores", "kernel", "gradwire", "compiler", "ucx"):
+                self.assertTrue(line["machine"][key], key)
+            self.assertRegex(line["started"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            self.assertTrue(line["host"])
+            # The command repeats the run: the same parameters to the last bit.
+            self.assertTrue(line["command"].startswith("gradwire train --inproc "))
+        self.assertEqual(len(cells), 8)
+        again = self.root / "again.jsonl"
+        words = line["command"].replace("'", "").split()[1:] + ["--metrics", str(again)]
+        self.assertEqual(run(*words).returncode, 0)
+        self.assertEqual(json.loads(again.read_text().splitlines()[-1])["params_hash"], totals["params_hash"])
+
+    def test_finished_runs_are_kept_and_half_ones_thrown_away(self):
+        study = self.study(self.SMALL)
+        self.assertEqual(run("sweep", study, "--out", str(self.out)).returncode, 0)
+        before = self.records()
+        refused = run("sweep", study, "--out", str(self.out))
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("--resume", refused.stderr)
+        half, failed, *_ = sorted(before)
+        (self.out / "runs" / half / "run.json").unlink()
+        path = self.out / "runs" / failed / "run.json"
+        path.write_text(path.read_text().replace('"outcome": "complete"', '"outcome": "failed"'))
+        done = run("sweep", study, "--out", str(self.out), "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("6 finished before and kept; 1 half-finished, thrown away and run again; 1 failed before, run again",
+                      done.stderr)
+        after = self.records()
+        self.assertEqual(set(after), set(before))
+        for name in set(before) - {half, failed}:
+            self.assertEqual(after[name], before[name], name)
+        self.assertEqual(len(self.results()), 8)
+
+    def test_runs_of_another_build_are_kept_only_if_asked_for(self):
+        study = self.study(self.SMALL.replace("seeds = 2", "seeds = 1"))
+        self.assertEqual(run("sweep", study, "--out", str(self.out)).returncode, 0)
+        name = sorted(self.records())[0]
+        path = self.out / "runs" / name / "run.json"
+        record = json.loads(path.read_text())
+        record["machine"]["commit"] = "other"
+        path.write_text(json.dumps(record))
+        kept = run("sweep", study, "--out", str(self.out), "--resume", "--any-build")
+        self.assertIn("4 finished before and kept", kept.stderr)
+        self.assertEqual(self.records()[name]["machine"]["commit"], "other")
+        done = run("sweep", study, "--out", str(self.out), "--resume")
+        self.assertIn("1 of another build, thrown away and run again", done.stderr)
+        self.assertNotEqual(self.records()[name]["machine"]["commit"], "other")
+
+    def test_a_killed_sweep_takes_its_runs_along_and_goes_on(self):
+        study = self.study(self.SMALL.replace("steps = 6", "steps = 400000").replace("seeds = 2", "seeds = 1"))
+        with open(self.root / "log", "w", encoding="utf-8") as log:
+            sweep = subprocess.Popen([GRADWIRE, "sweep", study, "--out", str(self.out)], stdout=log, stderr=log, cwd="/")
+        try:
+            end = time.monotonic() + SECONDS
+            while not list(self.out.glob("runs/*/metrics.jsonl")) and time.monotonic() < end:
+                self.assertIsNone(sweep.poll(), (self.root / "log").read_text())
+                time.sleep(0.02)
+            # Another sweep keeps away from a folder in use.
+            self.assertIn("in use by another sweep", run("sweep", study, "--out", str(self.out), "--resume").stderr)
+        finally:
+            sweep.send_signal(signal.SIGKILL)
+            sweep.wait(SECONDS)
+        while self.trainers() and time.monotonic() < end:
+            time.sleep(0.02)
+        self.assertEqual(self.trainers(), [])
+        self.assertEqual(self.records(), {})
+        short = self.study(self.SMALL.replace("seeds = 2", "seeds = 1"))
+        done = run("sweep", short, "--out", str(self.out), "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def trainers(self):
+        """Processes that write into this sweep's folder."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(self.out) in words and "train" in words:
+                found.append(words)
+        return found
+
+    def test_failures_are_listed_and_the_rest_runs(self):
+        study = self.study("""
+            transport = "inproc"
+            ranks = 2
+            [train]
+            data = "digits"
+            hidden = "8"
+            batch = 32
+            steps = 20
+            [[row]]
+            compressor = "none"
+            [[row]]
+            name = "illegal"
+            compressor = "signsgd:vote=majority,ef=ef14"
+            [[row]]
+            name = "too slow"
+            compressor = "none"
+            steps = 100000000
+            [[row]]
+            name = "diverges"
+            compressor = "randomk:ratio=0.01,unbiased=true,ef=ef14,ef_scale=none,min_elems=0,dense_1d=false"
+            allow-unsafe = true
+            steps = 300
+            """)
+        done = run("sweep", study, "--out", str(self.out), "--run-timeout", "8", "--jobs", "4")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("row 'illegal' cannot run (gradwire: error: ", done.stderr)
+        self.assertIn("failed: row 'too slow', seed 1: took over 8 s", done.stderr)
+        self.assertIn("1 complete, 1 diverged, 2 failed", done.stdout)
+        # The report shows what there is.
+        report = run("report", str(self.out))
+        self.assertEqual(report.returncode, 0, report.stderr)
+        self.assertIn("no result of row 'too slow', seed 1: took over", report.stderr)
+        self.assertIn("2 of 4 runs have no result", (self.out / "report.html").read_text())
+        # A comparison stops before it has spent time on a study that cannot be done.
+        compare = run("compare", study, "--out", str(self.root / "compare"))
+        self.assertEqual(compare.returncode, 1)
+        self.assertIn("row 'illegal' cannot run", compare.stderr)
+        self.assertFalse(list((self.root / "compare").glob("runs/*")))
+
+    def test_the_same_runs_are_done_once(self):
+        study = self.study("""
+            transport = "inproc"
+            ranks = 1
+            [train]
+            data = "digits"
+            hidden = "8"
+            steps = 3
+            [[row]]
+            compressor = "none"
+            [[row]]
+            name = "the same"
+            compressor = "none"
+            """)
+        done = run("sweep", study, "--out", str(self.out))
+        self.assertIn("2 cases, 1 seeds, 1 runs", done.stderr)
+        self.assertIn("2 complete", done.stdout)
+
+    def test_modes_are_a_dimension_like_any_other(self):
+        study = self.study("""
+            transport = "inproc"
+            ranks = 3
+            [train]
+            data = "digits"
+            hidden = "8"
+            steps = 4
+            batch = 30
+            [grid]
+            compressor = ["none"]
+            mode = ["sync", "ps-sync", "hogwild", "fedavg"]
+            """)
+        done = run("sweep", study, "--out", str(self.out))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("4 complete", done.stdout)
+        # The trials train nothing, in any mode.
+        plans = [json.loads(path.read_text()) for path in self.out.glob("checks/*.jsonl")]
+        self.assertEqual([plan["planned_steps"] for plan in plans], [4] * 4)
+
+    def test_list_prints_commands_and_runs_nothing(self):
+        done = run("sweep", self.study(self.SMALL), "--list")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 8)
+        self.assertFalse(self.out.exists())
+
+    def test_real_ranks_send_what_threads_send(self):
+        grid = 'transport = ["inproc", "tcp", "shm"]' + (' \n' if UCX == "none" else "")
+        if UCX != "none":
+            grid = grid.replace("]", ', "ucx"]')
+        study = self.study(f"""
+            ranks = 2
+            [train]
+            data = "digits"
+            hidden = "8"
+            steps = 4
+            batch = 32
+            algorithm = "canonical"
+            [grid]
+            compressor = ["none"]
+            {grid}
+            """)
+        done = run("sweep", study, "--out", str(self.out))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = self.results()
+        self.assertEqual(len({line["totals"]["params_hash"] for line in lines}), 1)
+        for line in lines:
+            if line["spec"]["transport"] != "inproc":
+                self.assertIn("GRADWIRE_TRANSPORT=" + line["spec"]["transport"], line["command"])
+
+    def test_a_comparison_judges_its_rules(self):
+        study = self.study("""
+            inproc = 2
+            seeds = 2
+            [train]
+            data = "digits"
+            hidden = "16"
+            steps = 40
+            batch = 32
+            eval-every = 10
+            [[row]]
+            compressor = "none"
+            [[row]]
+            compressor = "cast:bf16"
+            [[accept]]
+            text = "bf16 keeps up"
+            row = "cast:bf16"
+            minus = "none"
+            at_least = -5
+            [[accept]]
+            text = "better than possible"
+            row = "none"
+            at_least = 101
+            """)
+        done = run("compare", study, "--out", str(self.out))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, r"accepted +[+-]\d+\.\d\d +>= -5 +bf16 keeps up")
+        self.assertRegex(done.stdout, r"REFUSED +\+\d+\.\d\d +>= 101 +better than possible")
+        kept = run("compare", study, "--out", str(self.out))
+        self.assertIn("4 finished before and kept", kept.stderr)
+        self.assertEqual(kept.stdout, done.stdout)
+
+    def test_a_laboratory_that_cannot_be_is_explained(self):
+        done = run("compare", "--lab", "2x1gbit", "--ranks", "3", "--compressors", "none", "--out", str(self.out))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("3 ranks on 2 hosts (a multiple of 2 wanted)", done.stderr)
+        if os.geteuid() == 0:
+            done = run("compare", "--lab", "2x1gbit", "--compressors", "none", "--out", str(self.out),
+                       GRADWIRE_LAB="/nonexistent/lab")
+            self.assertIn("no laboratory at '/nonexistent/lab'", done.stderr)
+        else:
+            done = run("compare", "--lab", "2x1gbit", "--compressors", "none", "--out", str(self.out))
+            self.assertIn("needs root", done.stderr)
+        both = run("compare", "--lab", "2x1gbit", "--inproc", "2", "--compressors", "none", "--out", str(self.out))
+        self.assertIn("--lab and --inproc exclude one another", both.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
