@@ -9,6 +9,7 @@
 #include "adapters/trainer/modes/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "adapters/trainer/modes/xavier.h"
+#include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/job.h"
 #include "base/elements.h"
 #include "base/hash.h"
@@ -28,8 +29,16 @@ ModeOptions mode_options(const TrainOptions& o, std::int64_t steps) {
   return mode;
 }
 
-ServerOptions server_options(const TrainOptions& o) {
+Result<ServerOptions> server_options(const TrainOptions& o) {
   ServerOptions server;
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  if (choice.method) {
+    return Status(Code::kInvalidArgument,
+                  "train: --optimizer " + o.optimizer + " exchanges by itself (--mode " +
+                      o.mode.name + " seen; --mode sync, or sgd, nesterov, adamw or lamb, wanted)");
+  }
+  server.optimizer = choice.optimizer;
+  server.optimizer.weight_decay = o.weight_decay;
   server.servers = static_cast<int>(o.mode.servers);
   server.push = o.compressor;
   server.pull = o.mode.pull_compressor;
@@ -90,6 +99,7 @@ RunFacts facts_of(const TrainOptions& o, double accuracy, std::span<const float>
   facts.data = o.data;
   facts.compressor = o.compressor;
   facts.algorithm = o.algorithm;
+  facts.optimizer = o.optimizer;
   facts.batch = o.batch;
   facts.seed = o.seed;
   facts.accuracy = accuracy;
@@ -193,7 +203,7 @@ Status ModeRun::train_fedavg(const ModeOptions& mode) {
 
 Status ModeRun::train_sync(const ModeOptions& mode) {
   SyncServerOptions sync;
-  sync.server = server_options(options_);
+  GW_ASSIGN(sync.server, server_options(options_));
   sync.momentum_at_worker = options_.momentum_at == "worker";
   return run_ps_sync(communicator_, Registry::builtin(), source_.get(), problem_.model.parameters(),
                      mode, sync, params_,
@@ -202,7 +212,7 @@ Status ModeRun::train_sync(const ModeOptions& mode) {
 
 Status ModeRun::train_async(const ModeOptions& mode) {
   AsyncServerOptions async;
-  async.server = server_options(options_);
+  GW_ASSIGN(async.server, server_options(options_));
   if (options_.mode.staleness >= 0) async.staleness = options_.mode.staleness;
   async.damped = options_.mode.staleness_lr;
   async.period = options_.mode.period;

@@ -69,6 +69,22 @@ TEST_F(Modes, P1_SyncServersEqualAccumulationBitForBit) {
   }
 }
 
+TEST_F(Modes, ServersStepWithAnyOptimizer) {
+  for (const char* optimizer : {"nesterov", "adamw", "lamb"}) {
+    const Words common{"--steps",        "20",   "--batch",     "48",     "--hidden",
+                       "32,16",          "--lr", "0.01",        "--seed", "7",
+                       "--weight-decay", "0.01", "--optimizer", optimizer};
+    ASSERT_EQ(train(with(common, {"--accumulate", "3", "--save-params", file("one")})), "ok");
+    const Words servers{"--mode", "ps-sync", "--inproc", "4", "--save-params", file("many")};
+    ASSERT_EQ(train(with(common, servers)), "ok") << optimizer;
+    EXPECT_EQ(contents(file("one")), contents(file("many"))) << optimizer;
+    EXPECT_EQ(train(with(common, {"--mode", "ps-async", "--inproc", "4"})), "ok") << optimizer;
+  }
+  const Words demo{"--mode", "ps-sync", "--inproc", "3", "--optimizer", "demo", "--steps", "1"};
+  EXPECT_THAT(train(demo), HasSubstr("exchanges by itself"));
+  EXPECT_THAT(train({"--mode", "fedavg", "--optimizer", "adamw"}), HasSubstr("with --momentum"));
+}
+
 TEST_F(Modes, StartFromAFileAndDoNothingInNoSteps) {
   ASSERT_EQ(train({"--steps", "3", "--hidden", "16", "--save-params", file("start")}), "ok");
   for (const char* mode : {"ps-sync", "ps-async", "easgd", "sync-easgd", "fedavg"}) {

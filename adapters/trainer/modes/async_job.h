@@ -12,6 +12,7 @@ namespace gradwire {
 
 struct AsyncJob {
   const Registry& registry;
+  const ParameterTable& table;
   const ModeOptions& options;
   const AsyncServerOptions& async;
   const ServerLayout& layout;

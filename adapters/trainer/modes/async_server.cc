@@ -13,7 +13,7 @@ namespace {
 
 // What the threads of one server share.
 struct Shared {
-  ParameterShard shard;
+  ParameterShard& shard;
   StalenessGate gate;
   StepTally tally;
 };
@@ -81,7 +81,7 @@ class Session {
                      static_cast<long long>(header.count), static_cast<long long>(header.step))};
     }
     GW_TRY(push_.decode(rest, static_cast<std::uint64_t>(header.step), gradient_));
-    shared_.shard.apply(std::move(push), gradient_, job_.options.rate(header.step));
+    GW_TRY(shared_.shard.apply(std::move(push), gradient_, job_.options.rate(header.step)));
     return shared_.tally.add(losses);
   }
 
@@ -135,20 +135,22 @@ Status serve_workers(const AsyncJob& job, std::vector<FrameLink>& links, std::sp
   const std::span<float> own = job.layout.part(params, server);
   std::vector<float> seen(own.size());
   std::vector<std::int64_t> versions(blocks.size());
-  Shared* parts = nullptr;
+  ShardOptions how{job.async.server.optimizer, job.async.damped};
+  how.optimizer.momentum = job.options.momentum;
+  GW_ASSIGN(const auto shard, ParameterShard::create(job.table, blocks, own, how));
   std::function<std::span<const float>()> model;
   if (job.layout.servers() == 1) {
     model = [&] {
-      parts->shard.read(seen, versions);
+      shard->read(seen, versions);
       return std::span<const float>(seen);
     };
   }
   const OnModeStep nobody;
-  Shared shared{.shard = {blocks, own, {job.options.momentum, job.async.damped}},
+  Shared shared{.shard = *shard,
                 .gate = {job.layout.workers(), job.async.staleness},
                 .tally = {job.options, job.layout.workers(), server == 0 ? on_step : nobody,
                           std::move(model)}};
-  parts = &shared;
+
   std::vector<std::unique_ptr<Session>> sessions;
   for (int worker = 0; worker < job.layout.workers(); ++worker) {
     sessions.push_back(std::make_unique<Session>(job, shared,
@@ -163,8 +165,8 @@ Status serve_workers(const AsyncJob& job, std::vector<FrameLink>& links, std::sp
     }
   }
   GW_TRY(shared.tally.error());
-  outcome.log = shared.shard.log();
-  outcome.overlaps = shared.shard.overlaps();
+  outcome.log = shard->log();
+  outcome.overlaps = shard->overlaps();
   return {};
 }
 

@@ -3,18 +3,28 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/trainer/modes/server_layout.h"
 #include "base/check.h"
-#include "trainer/sgd.h"
 
 namespace gradwire {
 
-ParameterShard::ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values,
-                               const ShardOptions& options)
-    : blocks_(std::move(blocks)),
-      values_(values),
-      options_(options),
-      momentum_(options.momentum > 0 ? values.size() : 0) {
+ParameterShard::ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values, bool damped)
+    : blocks_(std::move(blocks)), values_(values), damped_(damped) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) guards_.push_back(std::make_unique<Guarded>());
+}
+
+Result<std::unique_ptr<ParameterShard>> ParameterShard::create(const ParameterTable& table,
+                                                               std::vector<KeyBlock> blocks,
+                                                               std::span<float> values,
+                                                               const ShardOptions& options) {
+  std::unique_ptr<ParameterShard> shard(
+      new ParameterShard(std::move(blocks), values, options.damped));
+  for (std::size_t b = 0; b < shard->blocks_.size(); ++b) {
+    const KeyBlock& block = shard->blocks_[b];
+    GW_ASSIGN(shard->guards_[b]->optimizer,
+              optimizer_within(table, {block.offset, block.shape.elems()}, options.optimizer));
+  }
+  return shard;
 }
 
 void ParameterShard::read(std::span<float> out, std::span<std::int64_t> versions) {
@@ -28,30 +38,25 @@ void ParameterShard::read(std::span<float> out, std::span<std::int64_t> versions
   }
 }
 
-void ParameterShard::apply(Application push, std::span<const float> gradient, double lr) {
+Status ParameterShard::apply(Application push, std::span<const float> gradient, double lr) {
   GW_CHECK(gradient.size() == values_.size() && push.base.size() == blocks_.size());
   const std::lock_guard order(order_);
   if (inside_.fetch_add(1) > 0) ++overlaps_;
   const auto version = static_cast<std::int64_t>(log_.size());
   push.staleness = version - *std::ranges::min_element(push.base);
-  push.rate =
-      options_.damped ? lr / static_cast<double>(std::max<std::int64_t>(push.staleness, 1)) : lr;
-  const auto rate = static_cast<float>(push.rate);
+  push.rate = damped_ ? lr / static_cast<double>(std::max<std::int64_t>(push.staleness, 1)) : lr;
+
   const std::int64_t origin = blocks_.front().offset;
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const std::lock_guard lock(guards_[b]->mutex);
     const std::span<float> x = part_of(values_, blocks_[b], origin);
     const std::span<const float> g = part_of(gradient, blocks_[b], origin);
-    if (momentum_.empty()) {
-      descend(x, g, rate);
-    } else {
-      descend_with_momentum(x, part_of(std::span(momentum_), blocks_[b], origin), g, rate,
-                            static_cast<float>(options_.momentum));
-    }
+    GW_TRY(guards_[b]->optimizer->step(x, g, push.rate));
     ++guards_[b]->version;
   }
   log_.push_back(std::move(push));
   inside_.fetch_sub(1);
+  return {};
 }
 
 }  // namespace gradwire

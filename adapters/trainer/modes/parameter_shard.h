@@ -6,7 +6,7 @@
 // never sees half a push in a block, and says which version of each block it has. From the log and
 // the versions anybody can compute the run again, bit for bit.
 //
-//   m <- momentum m + g;  x <- x - rate m        rate = lr, or lr / max(1, staleness) if damped
+//   x <- the optimizer's step from x along g with rate     rate = lr, or lr / max(1, staleness)
 //
 // Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014
 // (keys, versions); Zhang, Gupta, Lian, Liu, "Staleness-aware async-SGD for distributed deep
@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "adapters/trainer/modes/key_blocks.h"
+#include "gradwire/status.h"
+#include "trainer/optimizer.h"
 
 namespace gradwire {
 
@@ -37,22 +39,25 @@ struct Application {
 };
 
 struct ShardOptions {
-  double momentum = 0;
-  bool damped = false;
+  OptimizerOptions optimizer = {};
+  bool damped = false;  // divides the rate by the staleness
 };
 
 // Every function is thread-safe.
 class ParameterShard {
  public:
   // values: of all blocks, one after another; borrowed, and the shard's alone for its life.
-  ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values,
-                 const ShardOptions& options);
+  // Errors as optimizer_within(), of a block.
+  static Result<std::unique_ptr<ParameterShard>> create(const ParameterTable& table,
+                                                        std::vector<KeyBlock> blocks,
+                                                        std::span<float> values,
+                                                        const ShardOptions& options);
 
   std::size_t block_count() const { return blocks_.size(); }
   // The values, and each block's version: how many pushes it has seen.
   void read(std::span<float> out, std::span<std::int64_t> versions);
   // Applies one push with what it says of itself, and adds it to the log.
-  void apply(Application push, std::span<const float> gradient, double lr);
+  Status apply(Application push, std::span<const float> gradient, double lr);
 
   // In the order of application; once nobody applies any more.
   const std::vector<Application>& log() const { return log_; }
@@ -63,12 +68,13 @@ class ParameterShard {
   struct Guarded {
     std::mutex mutex;
     std::int64_t version = 0;
+    std::unique_ptr<Optimizer> optimizer;
   };
+  ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values, bool damped);
 
   const std::vector<KeyBlock> blocks_;
   const std::span<float> values_;
-  const ShardOptions options_;
-  std::vector<float> momentum_;
+  const bool damped_;
   std::vector<std::unique_ptr<Guarded>> guards_;  // by block
   std::mutex order_;
   std::vector<Application> log_;

@@ -54,7 +54,7 @@ Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
   GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, async.server));
   GW_ASSIGN(std::vector<FrameLink> links,
             link_up(world, layout.servers(), options.deadline_seconds));
-  const AsyncJob job{registry, options, async, layout};
+  const AsyncJob job{registry, table, options, async, layout};
   AsyncOutcome outcome;
   if (layout.serves()) {
     GW_TRY(serve_workers(job, links, params, on_step, outcome));

@@ -2,7 +2,7 @@
 //
 //   worker, over and over:  pull x;  `period` times: g at its copy, copy <- copy - lr g
 //                           push the sum of those g
-//   server, per push:       under its lock  m <- momentum m + g;  x <- x - rate m   (the log grows)
+//   server, per push:       under its lock  x <- the optimizer's step along the sum (the log grows)
 //                           then answer with the model, once the worker is not too far ahead
 //
 // What a gradient was computed at is known by versions; staleness is how many pushes came in

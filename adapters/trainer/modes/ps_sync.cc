@@ -1,6 +1,7 @@
 #include "adapters/trainer/modes/ps_sync.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -98,10 +99,13 @@ class Server {
   Server(const Job& job, std::span<float> model)
       : job_(job), model_(model), sum_(model.size()), theirs_(model.size()) {
     for (int w = 0; w < job.layout.workers(); ++w) peers_.push_back(job.layout.servers() + w);
-    if (job.options.momentum > 0 && !job.sync.momentum_at_worker) momentum_.resize(model.size());
   }
 
-  Status open() {
+  Status open(const ParameterTable& table) {
+    OptimizerOptions options = job_.sync.server.optimizer;
+    options.momentum = job_.sync.momentum_at_worker ? 0 : job_.options.momentum;
+    GW_ASSIGN(optimizer_,
+              optimizer_within(table, job_.layout.range(job_.layout.number()), options));
     const auto blocks = job_.layout.blocks(job_.layout.number());
     using End = BlockCoder::End;
     GW_ASSIGN(pull_, MessageCoder::open(job_.registry, job_.pull(), blocks, End::kSender, false));
@@ -119,13 +123,7 @@ class Server {
     GW_TRY(send_model(t));
     GW_TRY(job_.codes_push() ? gather_coded(t) : gather_exact());
     GW_TRY(scale(view_of(std::span(sum_)), 1.0 / job_.layout.workers(), {}));
-    const auto lr = static_cast<float>(job_.options.rate(t));
-    if (momentum_.empty()) {
-      descend(model_, sum_, lr);
-    } else {
-      descend_with_momentum(model_, momentum_, sum_, lr, static_cast<float>(job_.options.momentum));
-    }
-    return {};
+    return optimizer_->step(model_, sum_, job_.options.rate(t));
   }
 
  private:
@@ -172,7 +170,7 @@ class Server {
   std::vector<int> peers_;
   std::optional<MessageCoder> pull_;
   std::vector<MessageCoder> push_;  // by worker
-  std::vector<float> momentum_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::vector<float> copy_;  // what all workers have of the model, where pulls are coded
   std::vector<float> gathered_;
   std::vector<float> sum_;
@@ -293,7 +291,7 @@ Status run_ps_sync(Communicator& world, const Registry& registry, GradientSource
     return share_parameters(world, layout, params);
   }
   Server server(job, layout.part(params, layout.number()));
-  GW_TRY(server.open());
+  GW_TRY(server.open(table));
   for (std::int64_t t = 0; t < options.steps; ++t) {
     GW_TRY(server.step(t));
     ModeStep step{.step = t, .loss = 0, .lr = options.rate(t)};

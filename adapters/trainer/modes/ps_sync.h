@@ -25,7 +25,8 @@ namespace gradwire {
 
 struct SyncServerOptions {
   ServerOptions server = {};
-  bool momentum_at_worker = false;  // u_i <- momentum u_i + g_i is pushed; else the server's
+  // u_i <- momentum u_i + g_i is pushed; else momentum is the servers' optimizer's.
+  bool momentum_at_worker = false;
 };
 
 // Collective. params: equal on all ranks at first, and in the end. `source` is null on servers.

@@ -29,6 +29,22 @@ Result<ServerLayout> ServerLayout::create(const Communicator& world, const Param
   return layout;
 }
 
+Result<std::unique_ptr<Optimizer>> optimizer_within(const ParameterTable& table,
+                                                    const FlatRange& range,
+                                                    const OptimizerOptions& options) {
+  const SliceTable whole = whole_slices(table);
+  SliceTable slices = slices_within(whole, range.first, range.first + range.count);
+  for (std::size_t i = 0; i < whole.size() && options.name == "lamb"; ++i) {
+    if (slices[i].elems == 0 || slices[i].elems == whole[i].elems) continue;
+    return Status(Code::kInvalidArgument,
+                  format("parameter server: lamb with %lld of %lld elements of '%s' in one place "
+                         "(whole tensors wanted: one server, larger blocks, or adamw)",
+                         static_cast<long long>(slices[i].elems),
+                         static_cast<long long>(whole[i].elems), whole[i].name.c_str()));
+  }
+  return make_optimizer(options, std::move(slices));
+}
+
 Status share_parameters(Communicator& world, const ServerLayout& layout, std::span<float> params) {
   OpOptions how;
   for (int server = 0; server < layout.servers(); ++server) {

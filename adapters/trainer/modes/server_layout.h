@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "adapters/trainer/modes/key_blocks.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
+#include "trainer/optimizer.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -19,6 +21,7 @@ struct ServerOptions {
   std::string pull = "none";           // compressor of what a worker's copy of the model lacks
   bool allow_unsafe = false;
   std::uint64_t seed = 0;
+  OptimizerOptions optimizer = {};  // of servers; its momentum is ModeOptions'
 };
 
 class ServerLayout {
@@ -47,6 +50,12 @@ class ServerLayout {
   int servers_ = 1;
   std::vector<KeyBlock> blocks_;
 };
+
+// Of elements [range.first, range.first + range.count) of the flat buffer. kInvalidArgument as
+// make_optimizer(), and for lamb where the range cuts a tensor.
+Result<std::unique_ptr<Optimizer>> optimizer_within(const ParameterTable& table,
+                                                    const FlatRange& range,
+                                                    const OptimizerOptions& options);
 
 // Collective: every rank's `params` become the servers' values. Workers that are done early wait
 // here for those that are not, however long these take; whoever is lost ends it.

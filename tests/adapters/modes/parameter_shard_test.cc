@@ -40,18 +40,20 @@ TEST(KeyBlocks, CutRowsAndShareThemOut) {
 // Pushes add 1 to everything, each to a block under its lock: whoever reads a block sees one number
 // in all of it, its version.
 TEST(ParameterShard, P2_APullIsNeverTornAndKnowsItsVersion) {
-  const std::vector<KeyBlock> blocks =
-      std::move(cut_into_blocks({{"w", Shape::matrix(64, 512), 1, 0}}, 8192, 1)).value();
+  const ParameterTable table{{"w", Shape::matrix(64, 512), 1, 0}};
+  const std::vector<KeyBlock> blocks = std::move(cut_into_blocks(table, 8192, 1)).value();
   ASSERT_EQ(blocks.size(), 4U);
   std::vector<float> values(64 * 512, 0.0F);
-  ParameterShard shard(blocks, values, {});
+  const auto made = ParameterShard::create(table, blocks, values, {{.momentum = 0}, false});
+  ASSERT_TRUE(made.has_value());
+  ParameterShard& shard = *made.value();
   constexpr int kPushes = 150;
   std::vector<std::jthread> threads;
   for (int worker = 0; worker < 2; ++worker) {
     threads.emplace_back([&, worker] {
       const std::vector<float> minus_one(values.size(), -1.0F);
       for (int i = 0; i < kPushes; ++i) {
-        shard.apply({.worker = worker, .step = i, .base = {0, 0, 0, 0}}, minus_one, 1.0);
+        (void)shard.apply({.worker = worker, .step = i, .base = {0, 0, 0, 0}}, minus_one, 1.0);
       }
     });
   }
