@@ -180,7 +180,7 @@ TEST(Training, RanksEqualMicroBatchesBitForBit) {
   expect_ranks_equal_micro_batches(cnn(), options, 3);
 }
 
-TEST(Training, MeanOverSamplesEqualsTheBatchGradient) {
+TEST(Training, T2_MeanOverSamplesEqualsTheBatchGradient) {
   TrainingOptions options;
   options.batch = 16;
   options.steps = 1;
