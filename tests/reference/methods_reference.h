@@ -72,6 +72,11 @@ class MethodRun {
   double b1() const { return o.optimizer.beta1; }
   double b2() const { return o.optimizer.beta2; }
   double eps() const { return o.optimizer.epsilon; }
+  // To the longest direction that Adam can have.
+  double cut(double direction) const {
+    const double most = std::max(1.0, (1 - b1()) / std::sqrt(1 - b2()));
+    return std::min(std::max(direction, -most), most);
+  }
   void everywhere(const Vector& values) { std::fill(x.begin(), x.end(), values); }
   void moments(const Vector& g, Vector& mean1, Vector& mean2) const {
     for (std::size_t i = 0; i < g.size(); ++i) {
@@ -96,7 +101,7 @@ class MethodRun {
       const Vector arrived = mean(g);
       for (std::size_t i = 0; i < all.size(); ++i) {
         m[0][i] = v[0][i] == 0 ? 0 : b1() * m[0][i] + (1 - b1()) * arrived[i];
-        all[i] -= lr * (m[0][i] / (std::sqrt(v[0][i]) + eps()) + decay(i) * all[i]);
+        all[i] -= lr * (cut(m[0][i] / (std::sqrt(v[0][i]) + eps())) + decay(i) * all[i]);
       }
     }
     everywhere(all);
@@ -110,7 +115,7 @@ class MethodRun {
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (learn) v[0][i] = b2() * v[0][i] + (1 - b2()) * arrived[i] * arrived[i];
         m[0][i] = v[0][i] == 0 ? 0 : b1() * m[0][i] + (1 - b1()) * arrived[i];
-        all[i] -= lr * (m[0][i] / (std::sqrt(v[0][i]) + eps()) + decay(i) * all[i]);
+        all[i] -= lr * (cut(m[0][i] / (std::sqrt(v[0][i]) + eps())) + decay(i) * all[i]);
       }
       if (learn && ++variance_updates % o.variance_doubles == 0) variance_every *= 2;
       everywhere(all);
@@ -124,13 +129,13 @@ class MethodRun {
       for (std::size_t i = 0; i < last.size(); ++i) {
         m[r][i] = v[0][i] == 0 ? 0 : b1() * m[r][i] + (1 - b1()) * g[r][i];
         u[r][i] += lr * m[r][i];
-        x[r][i] -= lr * m[r][i] / (std::sqrt(v[0][i]) + eps());
+        x[r][i] -= lr * cut(m[r][i] / (std::sqrt(v[0][i]) + eps()));
       }
     }
     if (since < local_every) return;
     const Vector sum = mean(u);
     for (std::size_t i = 0; i < last.size(); ++i) {
-      last[i] -= sum[i] / (std::sqrt(v[0][i]) + eps()) + rates * decay(i) * last[i];
+      last[i] -= rates * (cut(sum[i] / rates / (std::sqrt(v[0][i]) + eps())) + decay(i) * last[i]);
       for (Vector& own : m) own[i] = sum[i] / rates;
     }
     everywhere(last);

@@ -1,11 +1,16 @@
 #include "adapters/trainer/optimizers/onebit_adam.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "trainer/optimizers/adamw.h"
 
 namespace gradwire {
+
+float adam_bound(const OptimizerOptions& options) {
+  return static_cast<float>(std::max(1.0, (1 - options.beta1) / std::sqrt(1 - options.beta2)));
+}
 
 Result<std::unique_ptr<Method>> OnebitAdam::create(Parts parts) {
   std::unique_ptr<OnebitAdam> own(new OnebitAdam(std::move(parts)));
@@ -47,6 +52,7 @@ Status OnebitAdam::step(std::span<float> x, std::span<const float> g, double lr)
   const bool learning = dense();
   const AdamFactors f(options().optimizer, steps());
   const auto rate = static_cast<float>(lr);
+  const float most = adam_bound(options().optimizer);
   for (int t = 0; t < tensors(); ++t) {
     const float decay = static_cast<float>(lr) * decay_of(t);
     const std::span<float> own = part(x, t);
@@ -60,7 +66,7 @@ Status OnebitAdam::step(std::span<float> x, std::span<const float> g, double lr)
         direction = m[i] * f.correct1 / (std::sqrt(v[i] * f.correct2) + f.epsilon);
       } else {
         m[i] = v[i] == 0 ? 0.0F : got[i];
-        direction = m[i] / (std::sqrt(v[i]) + f.epsilon);
+        direction = std::clamp(m[i] / (std::sqrt(v[i]) + f.epsilon), -most, most);
       }
       own[i] -= rate * direction + decay * own[i];
     }

@@ -70,6 +70,7 @@ void ZeroOneAdam::step_together(std::span<float> x, std::span<const float> g, do
                                 bool learn) {
   const AdamFactors f(options().optimizer, steps());
   const auto rate = static_cast<float>(lr);
+  const float most = adam_bound(options().optimizer);
   for (int t = 0; t < tensors(); ++t) {
     const float decay = rate * decay_of(t);
     const std::span<float> own = part(x, t);
@@ -79,7 +80,8 @@ void ZeroOneAdam::step_together(std::span<float> x, std::span<const float> g, do
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (learn) v[i] = f.beta2 * v[i] + f.rest2 * (got[i] * got[i]);
       m[i] = v[i] == 0 ? 0.0F : f.beta1 * m[i] + f.rest1 * got[i];
-      own[i] -= rate * (m[i] / (std::sqrt(v[i]) + f.epsilon)) + decay * own[i];
+      const float direction = std::clamp(m[i] / (std::sqrt(v[i]) + f.epsilon), -most, most);
+      own[i] -= rate * direction + decay * own[i];
     }
   }
 }
@@ -88,13 +90,17 @@ void ZeroOneAdam::step_alone(std::span<float> x) {
   const auto epsilon = static_cast<float>(options().optimizer.epsilon);
   const std::span<const float> m = moments_[0];
   const std::span<const float> v = moments_[1];
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] -= rate_ * (m[i] / (std::sqrt(v[i]) + epsilon));
+  const float most = adam_bound(options().optimizer);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] -= rate_ * std::clamp(m[i] / (std::sqrt(v[i]) + epsilon), -most, most);
+  }
 }
 
 // The gradients' memory holds the mean of all ranks' u.
 void ZeroOneAdam::step_met(std::span<float> x) {
   const auto epsilon = static_cast<float>(options().optimizer.epsilon);
   const auto sum = static_cast<float>(rates_);
+  const float most = sum * adam_bound(options().optimizer);
   for (int t = 0; t < tensors(); ++t) {
     const float decay = sum * decay_of(t);
     const std::span<float> own = part(x, t);
@@ -105,7 +111,8 @@ void ZeroOneAdam::step_met(std::span<float> x) {
     for (std::size_t i = 0; i < own.size(); ++i) {
       const float update = v[i] == 0 ? 0.0F : u[i];
       if (sum > 0) m[i] = update / sum;
-      last[i] -= update / (std::sqrt(v[i]) + epsilon) + decay * last[i];
+      const float way = std::clamp(update / (std::sqrt(v[i]) + epsilon), -most, most);
+      last[i] -= way + decay * last[i];
       own[i] = last[i];
     }
   }

@@ -18,7 +18,7 @@
 // x_last is what all ranks held after the last exchange, so replicas are bit-identical after every
 // exchange and differ between them. What the compressed exchange of gradients left over is dropped
 // at the freeze: it is in other units than u. Elements with a variance of 0 do not move but for
-// decay (see onebit_adam.h).
+// decay, and quotients by sqrt(v) are cut to Adam's bound (per rate), both as in onebit_adam.h.
 // Source: Lu et al., "Maximizing communication efficiency for large-scale training via 0/1 Adam",
 // ICLR 2023, algorithm 1.
 #pragma once
