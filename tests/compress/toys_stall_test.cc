@@ -103,8 +103,8 @@ class EightWorkers {
 };
 
 const EightWorkers& eight() {
-  static const EightWorkers kProblem;
-  return kProblem;
+  static const EightWorkers problem;
+  return problem;
 }
 
 // The mean of f - f* over the last 5,000 of 40,000 steps of rate `share` / L.

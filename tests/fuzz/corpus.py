@@ -2,13 +2,13 @@
 """The committed corpus of a fuzz target, a line of hexadecimal digits per input, as libFuzzer's files and back.
 
 usage: corpus.py unpack FILE.hex FOLDER    a file per input; nothing where there is no FILE.hex
-       corpus.py pack FOLDER FILE.hex      the inputs of up to 256 bytes, shortest first, as many as fit in 8 KiB of text
+       corpus.py pack FOLDER FILE.hex      the inputs of up to 128 bytes, shortest first, as many as fit in 2 KiB of text
 """
 import pathlib
 import sys
 
-INPUT_BYTES = 256
-TEXT_BYTES = 8192
+INPUT_BYTES = 128
+TEXT_BYTES = 2048
 
 
 def unpack(source, folder):
