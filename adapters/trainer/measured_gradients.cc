@@ -114,7 +114,7 @@ Status MeasuredGradients::measure() {
   std::array<double, 1> residual{residual_squares(hook_.aggregator())};
   GW_TRY(hook_.average(residual));
   errors_ = GradientErrors{
-      .nmse = difference / norm, .gradient_norm = std::sqrt(norm), .residual_norm = std::nullopt};
+      .nmse = difference / norm, .exact_norm = std::sqrt(norm), .residual_norm = std::nullopt};
   if (std::isfinite(residual[0])) errors_->residual_norm = std::sqrt(residual[0]);
   bytes_ += communicator_.transport_stats().bytes_sent - sent;
   seconds_ += std::chrono::duration<double>(Clock::now() - start).count();

@@ -112,8 +112,8 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
   s.exposed_ms = 1e3 * mean_of(runs, &StepMetrics::exposed_seconds);
   s.nmse = measured(runs, 0, [](const StepMetrics& step) { return step.nmse; });
   s.residual = measured(runs, 0.5, [](const StepMetrics& step) -> std::optional<double> {
-    if (!step.residual_norm || step.gradient_norm.value_or(0) <= 0) return std::nullopt;
-    return *step.residual_norm / *step.gradient_norm;
+    if (!step.residual_norm || step.exact_norm.value_or(0) <= 0) return std::nullopt;
+    return *step.residual_norm / *step.exact_norm;
   });
   return s;
 }

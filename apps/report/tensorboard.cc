@@ -99,7 +99,7 @@ std::vector<Scalar> scalars_of(const RunResult& run) {
     add("seconds/compute", step.compute_seconds);
     add("seconds/exposed", step.exposed_seconds);
     add("error/nmse", step.nmse);
-    add("error/gradient_norm", step.gradient_norm);
+    add("error/exact_norm", step.exact_norm);
     add("error/residual_norm", step.residual_norm);
   }
   return scalars;

@@ -37,7 +37,7 @@ StepMetrics step_of(const Json& line) {
           .decode_seconds = number(line, "decode_seconds"),
           .exposed_seconds = number(line, "exposed_seconds"),
           .nmse = maybe(line, "nmse"),
-          .gradient_norm = maybe(line, "gradient_norm"),
+          .exact_norm = maybe(line, "exact_norm"),
           .residual_norm = maybe(line, "residual_norm")};
 }
 

@@ -28,7 +28,7 @@ struct StepMetrics {
   double decode_seconds = 0;
   double exposed_seconds = 0;
   std::optional<double> nmse = {};  // where it was measured, as the next two
-  std::optional<double> gradient_norm = {};
+  std::optional<double> exact_norm = {};
   std::optional<double> residual_norm = {};
 };
 

@@ -87,7 +87,7 @@ Status MetricsFile::write(const StepRow& row) {
   if (row.skipped) line["skipped"] = true;
   line.update(cells(row));
   if (row.nmse) line["nmse"] = nine_digits(*row.nmse);
-  if (row.gradient_norm) line["gradient_norm"] = nine_digits(*row.gradient_norm);
+  if (row.exact_norm) line["exact_norm"] = nine_digits(*row.exact_norm);
   if (row.residual_norm) line["residual_norm"] = nine_digits(*row.residual_norm);
   return write_line(line.dump());
 }

@@ -33,7 +33,7 @@ struct StepRow {
   double exposed_seconds = 0;
   // Where they were measured (GradientErrors of adapters/trainer/measured_gradients.h).
   std::optional<double> nmse = {};
-  std::optional<double> gradient_norm = {};
+  std::optional<double> exact_norm = {};
   std::optional<double> residual_norm = {};
 };
 

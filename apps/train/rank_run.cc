@@ -235,7 +235,7 @@ Status RankRun::on_step(const StepReport& step) {
   row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds;
   if (measured_ != nullptr && measured_->errors()) {
     row.nmse = measured_->errors()->nmse;
-    row.gradient_norm = measured_->errors()->gradient_norm;
+    row.exact_norm = measured_->errors()->exact_norm;
     row.residual_norm = measured_->errors()->residual_norm;
   }
   aggregated_ = now;

@@ -52,7 +52,7 @@ TEST(MeasuredGradients, ErrorsByHand) {
     ASSERT_TRUE(got.has_value()) << got.error().message();
     ASSERT_TRUE(got.value().has_value());
     EXPECT_NEAR(got.value()->nmse, 2.25 / 15.25, 1e-7);
-    EXPECT_NEAR(got.value()->gradient_norm, std::sqrt(15.25), 1e-6);
+    EXPECT_NEAR(got.value()->exact_norm, std::sqrt(15.25), 1e-6);
     ASSERT_TRUE(got.value()->residual_norm.has_value());
     EXPECT_NEAR(*got.value()->residual_norm, std::sqrt((1.0 + 4.0) / 2), 1e-6);
   }

@@ -139,10 +139,10 @@ class Report(unittest.TestCase):
         for line in measured:
             self.assertGreater(line["nmse"], 1e-3)
             self.assertGreater(line["residual_norm"], 0)
-            self.assertGreater(line["gradient_norm"], 0)
+            self.assertGreater(line["exact_norm"], 0)
         # Of the first step all that was not sent is kept: |average - mean| <= root mean square of the residuals.
         first = measured[0]
-        self.assertLessEqual(first["nmse"] ** 0.5 * first["gradient_norm"], first["residual_norm"] * (1 + 1e-5))
+        self.assertLessEqual(first["nmse"] ** 0.5 * first["exact_norm"], first["residual_norm"] * (1 + 1e-5))
 
     def test_measuring_is_outside_the_bytes(self):
         # Steps 7 and 14 were measured; replicas are compared at the 10th and 20th, accuracy at the 9th and 19th.

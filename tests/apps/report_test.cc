@@ -172,7 +172,7 @@ TEST(Summary, ErrorsAreMeansOfWhatWasMeasured) {
   auto& steps = results.runs[0].metrics.steps;
   steps[0].nmse = 0.5;
   steps[2].nmse = 0.7;
-  steps[0].gradient_norm = steps[2].gradient_norm = 2;
+  steps[0].exact_norm = steps[2].exact_norm = 2;
   steps[0].residual_norm = 1;
   steps[2].residual_norm = 3;
   const auto rows = summarise(results);
