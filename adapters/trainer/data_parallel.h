@@ -51,6 +51,11 @@ class DataParallelHook final : public ReplicaHook {
   Status check_replicas(const std::string& when) override { return replicas_.check(when); }
   AggregateStats stats() const override { return aggregator_->stats(); }
   std::vector<std::string> warnings() const override { return aggregator_->warnings(); }
+  std::vector<NamedTensor> state() override { return aggregator_->state(); }
+  Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
+    return aggregator_->load_state(by_old_rank);
+  }
+  void continue_from(std::int64_t steps) override { replicas_.continue_from(steps); }
 
   Aggregator& aggregator() { return *aggregator_; }
 

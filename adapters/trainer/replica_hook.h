@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,13 @@ class ReplicaHook : public GradientHook {
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;
   virtual std::vector<std::string> warnings() const = 0;
+
+  // All that it keeps between steps, and the way back, as Aggregator::state() and load_state() say;
+  // empty unless replicas_equal().
+  virtual std::vector<NamedTensor> state() = 0;
+  virtual Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) = 0;
+  // Of a run that goes on from a checkpoint: so many steps are done.
+  virtual void continue_from(std::int64_t steps) = 0;
 };
 
 }  // namespace gradwire

@@ -29,6 +29,8 @@ class Replicas {
   Status check(const std::string& when);
   // Counts a step, and compares the replicas where it is one of every check_every.
   Status count_step();
+  // Of a run that goes on from a checkpoint: so many steps are done.
+  void continue_from(std::int64_t steps) { step_ = steps; }
   // A left fold in rank order, in double, then one multiplication by 1/size.
   Status average(std::span<double> values);
 

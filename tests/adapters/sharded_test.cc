@@ -120,7 +120,9 @@ Status run_rank(const Setting& setting, Communicator& communicator, Outcome& out
   outcome.wire_bytes = hook->stats().wire_bytes;
   if (hook->optimizer() != nullptr) {
     for (const NamedTensor& named : hook->optimizer()->state()) {
-      if (!named.name.ends_with(".shard")) outcome.state_elems += named.tensor.elems();
+      const bool of_shards = named.name.ends_with(".shard") || named.name == "sharded.steps";
+      const bool of_exchanges = named.name.find('/') != std::string::npos;
+      if (!of_shards && !of_exchanges) outcome.state_elems += named.tensor.elems();
     }
   }
   return accuracy.error();

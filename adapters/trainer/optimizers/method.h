@@ -74,7 +74,8 @@ class Method : public ReplicaHook, public Optimizer {
   // rank's own becomes the average over the old ones. Before the first step, or between steps.
   // kInvalidArgument names the entry that is missing or of another shape; the method is then not to
   // be used further.
-  Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank);
+  Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override;
+  void continue_from(std::int64_t steps) override { exact_->continue_from(steps); }
 
  protected:
   explicit Method(Parts parts);

@@ -112,6 +112,7 @@ std::span<float> ShardedHook::floats(Buffer& buffer) {
 
 Status ShardedHook::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));
+  if (loaded_) return {};
   for (int index = 0; index < layout_.tensors(); ++index) {
     std::ranges::copy(layout_.in_whole(whole_parameters_, index),
                       layout_.in_shard(shard(), index).begin());
@@ -194,16 +195,6 @@ Status ShardedHook::step(std::span<float> parameters, std::span<const float>, do
     GW_TRY(gather_->ready(index));
   }
   return gather_->finish();
-}
-
-std::vector<NamedTensor> ShardedHook::state() {
-  std::vector<NamedTensor> all;
-  for (int index = 0; index < layout_.tensors(); ++index) {
-    const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
-    all.push_back({slice.name + ".shard", view_of(layout_.in_shard(shard(), index))});
-  }
-  for (NamedTensor& named : inner_->state()) all.push_back(std::move(named));
-  return all;
 }
 
 }  // namespace gradwire

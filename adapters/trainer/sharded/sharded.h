@@ -51,7 +51,7 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
                                                      const std::vector<NamedTensor>& parameters,
                                                      const std::vector<NamedTensor>& gradients);
 
-  // The parameters are what the shards start from.
+  // The parameters are what the shards start from, unless load_state() came before.
   Status start(ReplicaStart how) override;
   Status check_replicas(const std::string& when) override { return replicas_.check(when); }
   AggregateStats stats() const override;
@@ -69,8 +69,13 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
 
   // `parameters` are the trainer's; `gradients` are not looked at.
   Status step(std::span<float> parameters, std::span<const float> gradients, double lr) override;
-  // "<tensor>.shard" (the parameters in fp32) and the optimizer's own, of the own slices.
+  // "<tensor>.shard" (the parameters in fp32) and the optimizer's own, of the own slices;
+  // "sharded.steps"; what the exchanges keep, behind "reduce/" and "gather/".
   std::vector<NamedTensor> state() override;
+  // As many ranks as now: bit for bit. Else slices are joined and cut anew, and the exchanges'
+  // residuals are carried over as Aggregator::load_state() says.
+  Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override;
+  void continue_from(std::int64_t steps) override { replicas_.continue_from(steps); }
 
   const ShardLayout& layout() const { return layout_; }
 
@@ -80,6 +85,7 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
               const std::vector<NamedTensor>& gradients);
   Status open(Communicator& communicator, const Registry& registry);
   Status take(int index);
+  std::vector<NamedTensor> own_slices();
   Status take_arrived();
   std::span<float> shard() { return floats(shard_); }
   std::span<float> shard_gradients() { return floats(shard_grads_); }
@@ -96,6 +102,8 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   std::unique_ptr<Optimizer> inner_;
   Buffer shard_;                  // parameters in fp32
   Buffer shard_grads_;            // their gradients
+  bool loaded_ = false;           // shards are those of a checkpoint, not of start()
+  std::int64_t saved_steps_ = 0;  // the optimizer's, as state() shows them
   std::deque<int> to_take_;       // handed over and not yet copied, oldest first
   std::int64_t outstanding_ = 0;  // bytes of them
 };

@@ -1,0 +1,231 @@
+#include "adapters/trainer/training_checkpoint.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "adapters/trainer/agreement.h"
+#include "base/elements.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kParameters = "parameters/";
+constexpr std::string_view kBuffers = "buffers/";
+constexpr std::string_view kTrainer = "trainer/";
+constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc1.weight.momentum"
+
+std::string worker_name(int worker, std::string_view name) {
+  return "worker-" + std::to_string(worker) + "/" + std::string(name);
+}
+std::string hook_prefix(int rank) { return "rank-" + std::to_string(rank) + "/hook/"; }
+
+// A worker's own tensor: which of the rank's micro-batches, and what the tensor is called.
+struct WorkerEntry {
+  int micro;
+  std::string_view name;
+};
+std::optional<WorkerEntry> worker_entry(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  if (!name.starts_with(kWorker) || dot == std::string_view::npos) return std::nullopt;
+  const auto micro = to_int(name.substr(kWorker.size(), dot - kWorker.size()));
+  if (!micro || *micro < 0 || *micro > 1 << 20) return std::nullopt;
+  return WorkerEntry{static_cast<int>(*micro), name.substr(dot + 1)};
+}
+
+// Views of no memory have a shape all the same.
+TensorPart part_of(std::string name, const TensorView& values) {
+  if (values.elems() == 0) return {std::move(name), Shape::vector(0), 0, ConstTensorView(values)};
+  return whole_tensor(std::move(name), values);
+}
+
+// One old rank's state, in memory of its own.
+struct LoadedState {
+  std::vector<Buffer> memory;
+  std::vector<NamedTensor> tensors;
+};
+Result<LoadedState> load_state(CheckpointReader& reader, const std::string& prefix) {
+  LoadedState state;
+  const auto& tensors = reader.manifest().tensors;
+  for (auto at = tensors.lower_bound(prefix); at != tensors.end(); ++at) {
+    const auto& [name, saved] = *at;
+    if (!name.starts_with(prefix)) break;
+    const std::size_t bytes = static_cast<std::size_t>(saved.shape.elems()) * size_of(saved.dtype);
+    GW_ASSIGN(Buffer memory, Buffer::allocate(bytes));
+    const TensorView view = memory.tensor(saved.shape, saved.dtype);
+    GW_TRY(reader.read(name, view));
+    state.memory.push_back(std::move(memory));
+    state.tensors.push_back({name.substr(prefix.size()), view});
+  }
+  return state;
+}
+
+// Nothing that was saved of the model and its training is left behind silently.
+Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used) {
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    const bool ours =
+        name.starts_with(kParameters) || name.starts_with(kBuffers) || name.starts_with(kTrainer);
+    if (!ours || used.contains(name)) continue;
+    return {Code::kInvalidArgument,
+            reader.path() + ": tensor '" + name + "' belongs to nothing of this run"};
+  }
+  return {};
+}
+
+int workers_in(const CheckpointManifest& manifest, std::string_view name) {
+  int count = 0;
+  while (manifest.tensors.contains(worker_name(count, name))) ++count;
+  return count;
+}
+
+}  // namespace
+
+std::vector<TensorPart> TrainingCheckpoint::parts() {
+  const int rank = communicator_.rank();
+  std::vector<TensorPart> mine;
+  if (rank == 0) {
+    for (const NamedTensor& own : trainer_.parameters()) {
+      mine.push_back(part_of(std::string(kParameters) + own.name, own.tensor));
+    }
+    for (const NamedTensor& own : trainer_.buffers()) {
+      mine.push_back(part_of(std::string(kBuffers) + own.name, own.tensor));
+    }
+  }
+  for (const NamedTensor& own : trainer_.state()) {
+    if (const auto worker = worker_entry(own.name)) {
+      mine.push_back(part_of(worker_name(rank * options_.accumulate + worker->micro, worker->name),
+                             own.tensor));
+    } else if (rank == 0) {
+      mine.push_back(part_of(std::string(kTrainer) + own.name, own.tensor));
+    }
+  }
+  for (const NamedTensor& own : hook_.state()) {
+    mine.push_back(part_of(hook_prefix(rank) + own.name, own.tensor));
+  }
+  return mine;
+}
+
+Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
+  if (!hook_.replicas_equal()) {
+    return {Code::kInvalidArgument,
+            "checkpoint: the ranks hold different parameters between their exchanges; save after "
+            "one of them"};
+  }
+  CheckpointPosition position;
+  position.step = trainer_.steps_done();
+  position.consumed_samples = position.step * options_.batch;
+  position.seed = options_.seed;
+  position.ranks = communicator_.size();
+  position.learning_rate = learning_rate;
+  position.loss_scale = loss_scale;
+  std::map<std::string, std::string> settings = options_.must_match;
+  settings.insert(options_.notes.begin(), options_.notes.end());
+  const std::vector<TensorPart> mine = parts();
+  return checkpoints_.save(position, settings, mine).with_context("checkpoint");
+}
+
+Status TrainingCheckpoint::check_settings(const CheckpointManifest& manifest) const {
+  for (const auto& [name, wanted] : options_.must_match) {
+    const auto found = manifest.settings.find(name);
+    const std::string seen = found == manifest.settings.end() ? "none" : found->second;
+    if (seen == wanted) continue;
+    return {Code::kInvalidArgument,
+            "it was trained with " + name + " " + seen + "; " + wanted + ", as here, wanted"};
+  }
+  return {};
+}
+
+// Momenta follow their worker where all workers are still there, else all have their average.
+Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
+                                          const NamedTensor& own) const {
+  const int workers = communicator_.size() * options_.accumulate;
+  const int old_workers = workers_in(reader.manifest(), own.name);
+  if (old_workers == workers || old_workers == 0) {
+    const int worker = communicator_.rank() * options_.accumulate + micro;
+    return reader.read(worker_name(worker, own.name), own.tensor);
+  }
+  const std::span<float> mean = elements<float>(own.tensor);
+  std::vector<double> sum(mean.size());
+  for (int worker = 0; worker < old_workers; ++worker) {
+    GW_TRY(reader.read(worker_name(worker, own.name), own.tensor));
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(mean[i]);
+  }
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    mean[i] = static_cast<float>(sum[i] / old_workers);
+  }
+  return {};
+}
+
+Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {
+  const auto& tensors = reader.manifest().tensors;
+  const int old_ranks = reader.manifest().position.ranks;
+  // Between nodes others' state matters even to a job of as many ranks: its nodes may be others.
+  const bool levels = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+    return entry.first.find(".outer.") != std::string::npos;
+  });
+  const bool own_alone = old_ranks == communicator_.size() && !levels;
+  std::vector<LoadedState> states;
+  std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
+  for (int rank = 0; rank < old_ranks; ++rank) {
+    if (own_alone && rank != communicator_.rank()) continue;
+    GW_ASSIGN(LoadedState state, load_state(reader, hook_prefix(rank)));
+    by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
+    // As many ranks as there were take from others only what all have alike.
+    if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
+    states.push_back(std::move(state));
+  }
+  return hook_.load_state(by_old_rank);
+}
+
+Status TrainingCheckpoint::restore(CheckpointReader& reader) {
+  GW_TRY(check_settings(reader.manifest()).with_context(reader.path()));
+  std::set<std::string> used;
+  const auto read = [&](std::string_view prefix, const NamedTensor& own) {
+    const std::string name = std::string(prefix) + own.name;
+    used.insert(name);
+    return own.tensor.elems() == 0 ? Status() : reader.read(name, own.tensor);
+  };
+  for (const NamedTensor& own : trainer_.parameters()) GW_TRY(read(kParameters, own));
+  for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
+  for (const NamedTensor& own : trainer_.state()) {
+    const auto worker = worker_entry(own.name);
+    GW_TRY(worker ? restore_worker(reader, worker->micro, {std::string(worker->name), own.tensor})
+                  : read(kTrainer, own));
+  }
+  GW_TRY(check_nothing_left(reader, used));
+  GW_TRY(restore_hook(reader).with_context(reader.path()));
+  GW_TRY(trainer_.adopt_state().with_context(reader.path()));
+  const std::int64_t step = reader.manifest().position.step;
+  if (trainer_.steps_done() != step) {
+    return {Code::kCorruptPayload,
+            format("%s: its trainer has done %lld steps; %lld, as the manifest says, wanted",
+                   reader.path().c_str(), static_cast<long long>(trainer_.steps_done()),
+                   static_cast<long long>(step))};
+  }
+  if (step > trainer_.steps()) {
+    return {Code::kInvalidArgument,
+            format("%s is after %lld steps, and the run ends after %lld (at least as many wanted)",
+                   reader.path().c_str(), static_cast<long long>(step),
+                   static_cast<long long>(trainer_.steps()))};
+  }
+  return {};
+}
+
+Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
+  GW_ASSIGN(std::optional<CheckpointReader> last, checkpoints_.open_last());
+  if (!last) return std::optional<ResumedFrom>();
+  const Status restored = restore(*last);
+  GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
+  hook_.continue_from(trainer_.steps_done());
+  const CheckpointPosition& position = last->manifest().position;
+  ResumedFrom from{last->path(), position.step, position.ranks, {}};
+  for (const auto& [name, now] : options_.notes) {
+    const auto before = last->manifest().settings.find(name);
+    if (before != last->manifest().settings.end() && before->second != now)
+      from.was.insert(*before);
+  }
+  return std::optional<ResumedFrom>(std::move(from));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,79 @@
+// All that a data-parallel training run needs to go on as if nothing had happened, saved and
+// restored by all of its ranks.
+//
+//   parameters/NAME          equal on all ranks; rank 0 writes it
+//   buffers/NAME             running statistics, likewise
+//   trainer/NAME             Trainer::state(): optimizer, position, loss scale; likewise
+//   worker-W/NAME            momentum of worker W = rank * accumulate + micro-batch
+//   rank-R/hook/NAME         ReplicaHook::state() of rank R: what compression keeps
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adapters/trainer/checkpoints.h"
+#include "adapters/trainer/replica_hook.h"
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "trainer/training.h"
+
+namespace gradwire {
+
+struct TrainingCheckpointOptions {
+  CheckpointsOptions files;
+  std::int64_t batch = 0;  // samples of a step
+  int accumulate = 1;
+  std::uint64_t seed = 0;
+  std::map<std::string, std::string> must_match;  // settings that a resumed run has alike
+  std::map<std::string, std::string> notes;       // settings that it may have otherwise
+};
+
+// What was resumed from.
+struct ResumedFrom {
+  std::string path;
+  std::int64_t step = 0;
+  int ranks = 1;                           // that wrote it
+  std::map<std::string, std::string> was;  // notes that are otherwise now, as they were
+};
+
+// Collective, from the thread that trains, between steps. Everything is borrowed for its life.
+class TrainingCheckpoint {
+ public:
+  TrainingCheckpoint(Communicator& communicator, Trainer& trainer, ReplicaHook& hook,
+                     TrainingCheckpointOptions options)
+      : communicator_(communicator),
+        trainer_(trainer),
+        hook_(hook),
+        options_(std::move(options)),
+        checkpoints_(communicator, options_.files) {}
+
+  // After a step that left the replicas equal: the rate and the loss scale that it used. Errors as
+  // Checkpoints::save().
+  Status save(double learning_rate, double loss_scale);
+  // Before the first step: from the last complete one; nullopt where there is none. As many ranks
+  // as wrote it: bit for bit. Else residuals keep their average over ranks, and where there are
+  // more or fewer workers than there were, each has the average of the old ones' momenta.
+  // kInvalidArgument names the setting or tensor that differs from this run's, and kCorruptPayload
+  // what is damaged; the run cannot go on then.
+  Result<std::optional<ResumedFrom>> resume();
+  // The step of the last complete one, if there is any.
+  Result<std::optional<std::int64_t>> last_step() { return checkpoints_.last_step(); }
+
+ private:
+  std::vector<TensorPart> parts();
+  Status restore(CheckpointReader& reader);
+  Status check_settings(const CheckpointManifest& manifest) const;
+  Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
+  Status restore_hook(CheckpointReader& reader);
+
+  Communicator& communicator_;
+  Trainer& trainer_;
+  ReplicaHook& hook_;
+  TrainingCheckpointOptions options_;
+  Checkpoints checkpoints_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,205 @@
+// Training runs of several ranks that save checkpoints and go on from them, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "adapters/trainer/sharded/sharded.h"
+#include "adapters/trainer/training_checkpoint.h"
+#include "base/elements.h"
+#include "tests/support/aggregate_job.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer/data/catalog.h"
+#include "trainer/models.h"
+
+namespace gradwire::testing {
+
+inline const DataSet& digits() {
+  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
+  return kSet;
+}
+inline const Model<float>& mlp() {
+  static const auto kModel =
+      std::move(make_model<float>({"mlp", {12}}, digits().shape(), 10)).value();
+  return kModel;
+}
+
+struct Training {
+  std::string compressor = "none";
+  int ranks = 2;
+  int accumulate = 1;
+  MomentumAt momentum_at = MomentumAt::kServer;
+  double lr = 0.02;
+  std::int64_t steps = 20;
+  std::vector<int> node_of = {};
+  std::string optimizer = "sgd";  // in the grammar of optimizer_spec.h
+  int zero = 0;                   // stage of sharded training
+  std::string gathered = "none";  // what its parameters travel as
+  Precision precision = Precision::kF32;
+  LossScaleOptions loss_scale = {};
+};
+
+// What a run does with checkpoints; folders are "" for none.
+struct Plan {
+  std::string resume_from = {};
+  std::string save_to = {};
+  std::int64_t save_after = 10;  // 0: what was resumed, before the first step
+};
+
+struct Outcome {
+  std::vector<Status> statuses;
+  std::vector<Flat> parameters;  // by rank
+  std::vector<Saved> states;     // by rank: trainer's and aggregator's
+  double last_loss = 0;
+};
+
+inline void keep(std::vector<NamedTensor> tensors, Saved& saved) {
+  for (const NamedTensor& named : tensors) {
+    const ByteSpan bytes = named.tensor.bytes();
+    saved.push_back(
+        {named.name, named.tensor.shape(), named.tensor.dtype(), {bytes.begin(), bytes.end()}});
+  }
+}
+
+inline TrainingCheckpointOptions files(const Training& training, const std::string& folder) {
+  TrainingCheckpointOptions options;
+  options.files.folder = folder;
+  options.files.seconds = 30;
+  options.batch = 48;
+  options.accumulate = training.accumulate;
+  options.seed = 3;
+  options.must_match = {{"compressor", training.compressor}};
+  return options;
+}
+
+inline Result<Trainer> make_trainer(const Training& training, int rank) {
+  TrainingOptions options;
+  options.batch = 48;
+  options.rank = rank;
+  options.ranks = training.ranks;
+  options.accumulate = training.accumulate;
+  options.steps = training.steps;
+  options.lr = training.lr;
+  options.momentum_at = training.momentum_at;
+  options.seed = 3;
+  options.precision = training.precision;
+  options.loss_scale = training.loss_scale;
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
+  options.optimizer = choice.optimizer;
+  if (training.zero > 0) options.optimizer.name = "hook";
+  return Trainer::create(mlp(), digits(), options);
+}
+
+inline Result<std::unique_ptr<ReplicaHook>> make_hook(const Training& training,
+                                                      Communicator& communicator,
+                                                      Trainer& trainer) {
+  DataParallelOptions parallel;
+  parallel.aggregator.compressor = training.compressor;
+  parallel.aggregator.algorithm = "canonical";
+  parallel.aggregator.seed = 3;
+  parallel.check_every = 1;
+  const auto gradients = trainer.gradients();
+  const Registry registry = Registry::builtin();
+  GW_ASSIGN(OptimizerChoice choice, parse_optimizer(training.optimizer));
+  if (training.zero > 0) {
+    choice.optimizer.momentum = 0.9;
+    GW_ASSIGN(auto hook,
+              ShardedHook::create(communicator, registry,
+                                  {training.zero, parallel, training.gathered, choice.optimizer},
+                                  mlp().parameters(), trainer.parameters(), gradients));
+    return std::unique_ptr<ReplicaHook>(std::move(hook));
+  }
+  if (!choice.method) {
+    GW_ASSIGN(auto hook, DataParallelHook::create(communicator, registry, parallel,
+                                                  trainer.parameters(), gradients));
+    return std::unique_ptr<ReplicaHook>(std::move(hook));
+  }
+  choice.method->parallel = parallel;
+  GW_ASSIGN(auto method, make_method(communicator, registry, *choice.method, mlp().parameters(),
+                                     trainer.parameters(), gradients));
+  return std::unique_ptr<ReplicaHook>(std::move(method));
+}
+
+inline Status run_rank(const Training& training, const Plan& plan, Communicator& communicator,
+                       Outcome& outcome) {
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  GW_ASSIGN(Trainer trainer, make_trainer(training, communicator.rank()));
+  GW_ASSIGN(const auto hook, make_hook(training, communicator, trainer));
+  if (!plan.resume_from.empty()) {
+    TrainingCheckpoint old(communicator, trainer, *hook, files(training, plan.resume_from));
+    GW_ASSIGN(const auto from, old.resume());
+    EXPECT_TRUE(from.has_value());
+    if (from) {
+      EXPECT_EQ(from->step, 10);
+    }
+  }
+  GW_TRY(hook->start(ReplicaStart::kCompare));
+  TrainingCheckpoint saver(communicator, trainer, *hook, files(training, plan.save_to));
+  if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
+  const auto on_step = [&](const StepReport& step) -> Status {
+    if (rank == 0) outcome.last_loss = step.loss;
+    if (plan.save_to.empty() || step.step + 1 != plan.save_after) return {};
+    return saver.save(step.lr, 1);
+  };
+  GW_TRY(trainer.run(*hook, on_step).error());
+  for (const NamedTensor& named : trainer.parameters()) {
+    const auto values = elements<float>(ConstTensorView(named.tensor));
+    outcome.parameters[rank].insert(outcome.parameters[rank].end(), values.begin(), values.end());
+  }
+  keep(trainer.state(), outcome.states[rank]);
+  keep(hook->state(), outcome.states[rank]);
+  return {};
+}
+
+inline Outcome run(const Training& training, const Plan& plan) {
+  Outcome outcome;
+  outcome.parameters.resize(static_cast<std::size_t>(training.ranks));
+  outcome.states.resize(static_cast<std::size_t>(training.ranks));
+  CommunicatorOptions options;
+  options.node_of = training.node_of;
+  outcome.statuses = on_ranks(
+      training.ranks,
+      [&](std::unique_ptr<Communicator>& communicator) {
+        return run_rank(training, plan, *communicator, outcome);
+      },
+      options);
+  return outcome;
+}
+
+inline bool all_ok(const Outcome& outcome) {
+  for (const Status& status : outcome.statuses) {
+    if (!status.ok()) {
+      ADD_FAILURE() << status.message();
+    }
+    if (!status.ok()) return false;
+  }
+  return true;
+}
+
+// 20 steps with a checkpoint after 10 of them, and the last 10 again from it.
+inline void expect_exact(const Training& training) {
+  SCOPED_TRACE(training.compressor);
+  const TemporaryFolder folder;
+  const Outcome whole = run(training, {.save_to = folder.path()});
+  if (!all_ok(whole)) return;
+  const Outcome resumed = run(training, {.resume_from = folder.path()});
+  if (!all_ok(resumed)) return;
+  EXPECT_EQ(resumed.parameters, whole.parameters);
+  for (std::size_t rank = 0; rank < whole.states.size(); ++rank) {
+    ASSERT_EQ(resumed.states[rank].size(), whole.states[rank].size());
+    for (std::size_t i = 0; i < whole.states[rank].size(); ++i) {
+      EXPECT_TRUE(resumed.states[rank][i] == whole.states[rank][i])
+          << "rank " << rank << ": " << whole.states[rank][i].name;
+    }
+  }
+  EXPECT_EQ(resumed.last_loss, whole.last_loss);
+}
+
+}  // namespace gradwire::testing
