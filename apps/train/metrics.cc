@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "apps/machine.h"
@@ -50,10 +53,41 @@ void add(StepRow& sums, const StepRow& row) {
   sums.exposed_seconds += row.exposed_seconds;
 }
 
+// What add() sums up, of a line that an earlier run wrote.
+StepRow row_of(const Json& line) {
+  StepRow row;
+  const auto number = [&](const char* key) {
+    return line.contains(key) && line[key].is_number() ? line[key].get<double>() : 0.0;
+  };
+  const auto bytes = [&](const char* key) {
+    const bool whole = line.contains(key) && line[key].is_number_unsigned();
+    return whole ? line[key].get<std::uint64_t>() : 0;
+  };
+  row.loss = number("loss");
+  row.bytes_sent = bytes("bytes_sent");
+  row.payload_bytes = bytes("payload_bytes");
+  row.dense_bytes = bytes("dense_bytes");
+  row.step_seconds = number("step_seconds");
+  row.compute_seconds = number("compute_seconds");
+  row.encode_seconds = number("encode_seconds");
+  row.wire_seconds = number("wire_seconds");
+  row.decode_seconds = number("decode_seconds");
+  row.exposed_seconds = number("exposed_seconds");
+  return row;
+}
+
+Status cannot_write(const std::string& path) {
+  return {Code::kInvalidArgument,
+          "cannot write to the metrics file '" + path + "' (" + std::strerror(errno) + ")"};
+}
+
 }  // namespace
 
-Result<MetricsFile> MetricsFile::create(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
+Result<MetricsFile> MetricsFile::create(const std::string& path) { return open(path, "w"); }
+Result<MetricsFile> MetricsFile::append(const std::string& path) { return open(path, "a"); }
+
+Result<MetricsFile> MetricsFile::open(const std::string& path, const char* mode) {
+  std::FILE* file = std::fopen(path.c_str(), mode);
   if (file == nullptr) {
     return Status(Code::kInvalidArgument,
                   "cannot write the metrics file '" + path + "' (" + std::strerror(errno) + ")");
@@ -61,12 +95,35 @@ Result<MetricsFile> MetricsFile::create(const std::string& path) {
   return MetricsFile(file, path);
 }
 
+Status MetricsFile::keep(std::int64_t steps) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path_, error)) return {};  // a pipe is not read back
+  std::ifstream before(path_);
+  std::string kept;
+  for (std::string line; std::getline(before, line);) {
+    const Json row = Json::parse(line, nullptr, false);
+    const bool stays = row.is_object() && row.contains("step") && row["step"].is_number_integer() &&
+                       row["step"].get<std::int64_t>() < steps;
+    if (!stays) continue;
+    kept += line + "\n";
+    add(sums_, row_of(row));
+    ++steps_;
+  }
+  const std::string part = path_ + ".part";
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << kept;
+  file.close();
+  if (!file || std::rename(part.c_str(), path_.c_str()) != 0) return cannot_write(path_);
+  GW_ASSIGN(MetricsFile again, append(path_));
+  file_ = std::move(again.file_);
+  return {};
+}
+
 Status MetricsFile::write_line(const std::string& line) {
   const bool written = std::fputs(line.c_str(), file_.get()) >= 0 &&
                        std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
   if (written) return {};
-  return {Code::kInvalidArgument,
-          "cannot write to the metrics file '" + path_ + "' (" + std::strerror(errno) + ")"};
+  return cannot_write(path_);
 }
 
 Status MetricsFile::write_plan(std::int64_t steps, std::int64_t parameters) {

@@ -67,6 +67,12 @@ class MetricsFile {
 
   // Instead of all else, for a run that trains nothing: what it would have trained.
   Status write_plan(std::int64_t steps, std::int64_t parameters);
+  // Keeps what was there, for a run that goes on. kInvalidArgument names the path.
+  static Result<MetricsFile> append(const std::string& path);
+  // Before the first line of a run that goes on after `steps` steps: of what was there the lines of
+  // those steps stay, and count in the totals; the rest goes.
+  Status keep(std::int64_t steps);
+
   Status write(const StepRow& row);
   // Once, at the end.
   Status write_totals(const RunFacts& facts);
@@ -76,6 +82,7 @@ class MetricsFile {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
   MetricsFile(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  static Result<MetricsFile> open(const std::string& path, const char* mode);
   Status write_line(const std::string& line);
 
   std::unique_ptr<std::FILE, CloseFile> file_;

@@ -193,6 +193,7 @@ Status RankRun::start() {
   if (from_file && communicator_.rank() == 0) {
     GW_TRY(load_safetensors(options_.load_params, saved_tensors()));
   }
+  GW_TRY(start_checkpoints());
   GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
     if (!from_file) break;
@@ -208,8 +209,22 @@ Status RankRun::start() {
   return {};
 }
 
+Status RankRun::start_checkpoints() {
+  if (options_.checkpoint.empty()) return {};
+  checkpoints_ = std::make_unique<RunCheckpoints>(
+      options_, canonical(Registry::builtin(), options_.compressor), communicator_, trainer_,
+      *hook_);
+  GW_ASSIGN(const std::string what, checkpoints_->start());
+  return report_ != nullptr ? report_->go_on(what, trainer_.steps_done()) : Status();
+}
+
+// Rows before the checkpoint: what was trained for good has been told of.
 Status RankRun::on_step(const StepReport& step) {
-  if (report_ == nullptr) return {};
+  if (report_ != nullptr) GW_TRY(report_step(step));
+  return checkpoints_ != nullptr ? checkpoints_->after_step(step) : Status();
+}
+
+Status RankRun::report_step(const StepReport& step) {
   const AggregateStats now = hook_->stats();
   // What was spent on measuring is no part of the training.
   const double measured = measured_ == nullptr ? 0 : measured_->seconds();

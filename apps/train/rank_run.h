@@ -10,6 +10,7 @@
 #include "adapters/trainer/measured_gradients.h"
 #include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
+#include "apps/train/run_checkpoints.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -48,6 +49,8 @@ class RankRun {
           RunReport* report, Trainer trainer);
   Status start();
   Status on_step(const StepReport& step);
+  Status start_checkpoints();
+  Status report_step(const StepReport& step);
   Status finish(double accuracy);
   std::string headline();
   std::vector<NamedTensor> saved_tensors();
@@ -59,6 +62,7 @@ class RankRun {
   Trainer trainer_;
   std::unique_ptr<ReplicaHook> hook_;
   std::unique_ptr<MeasuredGradients> measured_;  // around hook_, where it is asked for
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;

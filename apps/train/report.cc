@@ -19,9 +19,10 @@ std::string amount(double bytes) {
 }  // namespace
 
 Result<RunReport> RunReport::create(const TrainOptions& options) {
-  RunReport report(options.quiet);
+  RunReport report(options);
   if (!options.metrics.empty()) {
-    GW_ASSIGN(report.metrics_, MetricsFile::create(options.metrics));
+    GW_ASSIGN(report.metrics_, options.resume ? MetricsFile::append(options.metrics)
+                                              : MetricsFile::create(options.metrics));
   }
   return report;
 }
@@ -38,6 +39,12 @@ void RunReport::start(const std::string& headline, std::int64_t steps) {
   if (steps > 0) {
     progress_ = std::make_unique<Progress>(stdout, Progress::style_for(stdout), "step", steps);
   }
+}
+
+Status RunReport::go_on(const std::string& what, std::int64_t steps_done) {
+  if (!quiet_) std::printf("%s\n", what.c_str());
+  std::fflush(stdout);
+  return metrics_ && resumes_ ? metrics_->keep(steps_done) : Status();
 }
 
 Status RunReport::step(const StepRow& row) {

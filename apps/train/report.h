@@ -23,6 +23,8 @@ class RunReport {
   Status plan(const std::string& headline, std::int64_t steps, std::int64_t parameters);
   // Before the first step; prints what is about to run.
   void start(const std::string& headline, std::int64_t steps);
+  // Of a run with checkpoints, before start(): `what` it goes on from, after how many steps.
+  Status go_on(const std::string& what, std::int64_t steps_done);
   Status step(const StepRow& row);
   // Each warning once, on standard error.
   void warn(const std::vector<std::string>& warnings);
@@ -30,9 +32,11 @@ class RunReport {
   Status finish(const RunFacts& facts);
 
  private:
-  explicit RunReport(bool quiet) : quiet_(quiet) {}
+  explicit RunReport(const TrainOptions& options)
+      : quiet_(options.quiet), resumes_(options.resume) {}
 
   bool quiet_;
+  bool resumes_;
   std::optional<MetricsFile> metrics_;
   std::unique_ptr<Progress> progress_;
   std::vector<std::string> warned_;

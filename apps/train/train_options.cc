@@ -130,6 +130,16 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
   flags.toggle("allow-unsafe", o.allow_unsafe, "run pairs that are known to fail, with a warning");
 }
 
+void add_checkpoint_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Checkpoints");
+  flags.text("checkpoint", o.checkpoint, "folder for checkpoints, which all ranks see");
+  flags.integer("checkpoint-every", o.checkpoint_every, kFromZero,
+                "steps between checkpoints, 0 for one at the end only");
+  flags.integer("checkpoint-keep", o.checkpoint_keep, kFromOne, "so many last ones stay");
+  flags.toggle("resume", o.resume,
+               "go on from the last complete one; without any, from the beginning");
+}
+
 void add_report_flags(Flags& flags, TrainOptions& o) {
   flags.group("Reports");
   flags.integer("eval-every", o.eval_every, kFromZero,
@@ -195,6 +205,7 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
   add_optimizer_flags(flags, options);
   add_mode_flags(flags, options.mode);
   add_communication_flags(flags, options);
+  add_checkpoint_flags(flags, options);
   add_report_flags(flags, options);
 }
 
@@ -222,6 +233,10 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (options.batch % parts != 0) {
     return refuse("--batch cannot be cut into equal parts (" + std::to_string(options.batch) +
                   " seen; a multiple of " + std::to_string(parts) + " wanted)");
+  }
+  if (options.checkpoint.empty() &&
+      (options.resume || flags.given("checkpoint-every") || flags.given("checkpoint-keep"))) {
+    return refuse("--resume, --checkpoint-every and --checkpoint-keep want --checkpoint DIR");
   }
   if (flags.given("text-file") != (options.data == "text")) {
     return refuse("--text-file and --data text belong together (one seen; both wanted)");

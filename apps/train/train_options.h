@@ -64,6 +64,11 @@ struct TrainOptions {
 
   ModeFlags mode;
 
+  std::string checkpoint;             // folder; "": none are saved
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  std::int64_t checkpoint_keep = 2;   // that stay
+  bool resume = false;
+
   std::string load_params;
   std::string save_params;
   std::string metrics;

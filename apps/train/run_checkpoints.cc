@@ -1,0 +1,92 @@
+#include "apps/train/run_checkpoints.h"
+
+#include <optional>
+
+#include "base/text.h"
+#include "gradwire/version.h"
+
+namespace gradwire {
+namespace {
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) {
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
+}
+
+TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::string& compressor) {
+  TrainingCheckpointOptions c;
+  c.files.folder = o.checkpoint;
+  c.files.keep = static_cast<int>(o.checkpoint_keep);
+  c.files.written_by = "gradwire " GRADWIRE_VERSION;
+  c.batch = o.batch;
+  c.accumulate = static_cast<int>(o.accumulate);
+  c.seed = o.seed;
+  c.must_match = {{"batch", std::to_string(o.batch)},
+                  {"context", std::to_string(o.context)},
+                  {"heads", std::to_string(o.heads)},
+                  {"text-file", o.text_file},
+                  {"tokens", o.tokens},
+                  {"compressor", compressor},
+                  {"data", o.data},
+                  {"model", o.model},
+                  {"momentum-at", o.momentum_at},
+                  {"optimizer", o.optimizer},
+                  {"optimizer-compressor", o.optimizer_compressor},
+                  {"precision", o.precision},
+                  {"seed", std::to_string(o.seed)},
+                  {"shuffle", o.shuffle}};
+  if (o.model == "mlp") c.must_match["hidden"] = joined(o.hidden);
+  c.notes = {{"algorithm", o.algorithm},
+             {"clip", shortest(o.clip)},
+             {"clip-worker", shortest(o.clip_worker)},
+             {"loss-scale", o.loss_scale},
+             {"dropout", shortest(o.dropout)},
+             {"lr", shortest(o.lr)},
+             {"lr-schedule", o.lr_schedule.text()},
+             {"momentum", shortest(o.momentum)},
+             {"weight-decay", shortest(o.weight_decay)}};
+  return c;
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& compressor,
+                               Communicator& communicator, Trainer& trainer, ReplicaHook& hook)
+    : options_(options),
+      trainer_(trainer),
+      hook_(hook),
+      checkpoint_(communicator, trainer, hook, checkpoint_options(options, compressor)) {}
+
+Result<std::string> RunCheckpoints::start() {
+  if (options_.resume) {
+    GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
+    if (!from) {
+      return "no complete checkpoint in " + options_.checkpoint + ": starting from step 0";
+    }
+    std::string text = format("resuming from %s: %lld of %lld step(s) done, written by %d rank(s)",
+                              from->path.c_str(), static_cast<long long>(from->step),
+                              static_cast<long long>(trainer_.steps()), from->ranks);
+    for (const auto& [name, before] : from->was) text += "; " + name + " was " + before;
+    return text;
+  }
+  GW_ASSIGN(const std::optional<std::int64_t> last, checkpoint_.last_step());
+  if (!last) return "checkpoints go to " + options_.checkpoint;
+  return Status(Code::kInvalidArgument,
+                format("train: %s holds checkpoints, the last one after step %lld (--resume to go "
+                       "on from it, or another folder, wanted)",
+                       options_.checkpoint.c_str(), static_cast<long long>(*last)));
+}
+
+Status RunCheckpoints::after_step(const StepReport& step) {
+  const std::int64_t done = step.step + 1;
+  due_ = due_ || done == trainer_.steps() ||
+         (options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0);
+  if (!due_ || !hook_.replicas_equal()) return {};
+  due_ = false;
+  return checkpoint_.save(step.lr, step.loss_scale.value_or(1));
+}
+
+}  // namespace gradwire

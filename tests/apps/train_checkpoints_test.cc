@@ -1,0 +1,131 @@
+// `gradwire train --checkpoint`: what is saved when, and what a run goes on from.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "apps/train/train.h"
+#include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+class TrainCheckpoints : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // A run of `steps` steps in all, with more flags; "ok" or the error.
+  std::string run(int steps, Words more, int ranks = 2) const {
+    Words words{"--inproc",     std::to_string(ranks),
+                "--steps",      std::to_string(steps),
+                "--batch",      "48",
+                "--hidden",     "16",
+                "--seed",       "7",
+                "--compressor", "topk:ratio=0.05,ef=ef14,min_elems=0"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  }
+  // What rank 0 says of where it starts.
+  std::string says(Words words) const {
+    testing::internal::CaptureStdout();
+    const auto outcome = train_command(words);
+    const std::string text = testing::internal::GetCapturedStdout();
+    EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
+    return text;
+  }
+  std::set<std::string> saved() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(file("run"))) {
+      names.insert(entry.path().filename());
+    }
+    return names;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainCheckpoints, AreSavedEveryNStepsAndAtTheEnd) {
+  ASSERT_EQ(
+      run(7, {"--checkpoint", file("run"), "--checkpoint-every", "3", "--checkpoint-keep", "10"}),
+      "ok");
+  EXPECT_THAT(saved(),
+              UnorderedElementsAre("step-0000000003", "step-0000000006", "step-0000000007"));
+}
+
+TEST_F(TrainCheckpoints, AtTheEndAloneUnlessAskedAndTheLastTwoStay) {
+  ASSERT_EQ(run(7, {"--checkpoint", file("run")}), "ok");
+  EXPECT_THAT(saved(), UnorderedElementsAre("step-0000000007"));
+  ASSERT_EQ(run(12, {"--checkpoint", file("run"), "--checkpoint-every", "4", "--resume"}), "ok");
+  EXPECT_THAT(saved(), UnorderedElementsAre("step-0000000008", "step-0000000012"));
+}
+
+TEST_F(TrainCheckpoints, TenStepsAndTenMoreAreTwenty) {
+  ASSERT_EQ(run(20, {"--save-params", file("whole"), "--metrics", file("whole.jsonl")}), "ok");
+  ASSERT_EQ(run(10, {"--checkpoint", file("run"), "--metrics", file("m.jsonl")}), "ok");
+  ASSERT_EQ(run(20, {"--checkpoint", file("run"), "--resume", "--metrics", file("m.jsonl"),
+                     "--save-params", file("resumed")}),
+            "ok");
+  EXPECT_FALSE(contents(file("whole")).empty());
+  EXPECT_EQ(contents(file("whole")), contents(file("resumed")));
+  // The metrics read as if nothing had happened: every step once, then the totals.
+  const auto whole = json_lines(file("whole.jsonl"));
+  const auto resumed = json_lines(file("m.jsonl"));
+  ASSERT_EQ(whole.size(), 21U);
+  ASSERT_EQ(resumed.size(), 21U);
+  for (std::size_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(resumed[i]["step"], i);
+    EXPECT_EQ(resumed[i]["loss"], whole[i]["loss"]) << i;
+    EXPECT_EQ(resumed[i]["payload_bytes"], whole[i]["payload_bytes"]) << i;
+  }
+  EXPECT_EQ(resumed[20]["steps"], 20);
+  EXPECT_EQ(resumed[20]["payload_bytes"], whole[20]["payload_bytes"]);
+  EXPECT_EQ(resumed[20]["params_hash"], whole[20]["params_hash"]);
+}
+
+TEST_F(TrainCheckpoints, TheStartIsSaid) {
+  const Words words{"--inproc", "2",  "--steps",      "6",         "--batch", "48",
+                    "--hidden", "16", "--checkpoint", file("run"), "--resume"};
+  EXPECT_THAT(says(words),
+              HasSubstr("no complete checkpoint in " + file("run") + ": starting from step 0"));
+  EXPECT_THAT(says(words),
+              HasSubstr("resuming from " + file("run") +
+                        "/step-0000000006: 6 of 6 step(s) done, written by 2 rank(s)"));
+}
+
+TEST_F(TrainCheckpoints, AnotherNumberOfRanksGoesOn) {
+  ASSERT_EQ(run(10, {"--checkpoint", file("run")}, 4), "ok");
+  ASSERT_EQ(run(20, {"--checkpoint", file("run"), "--resume"}, 3), "ok");
+  EXPECT_THAT(saved(), UnorderedElementsAre("step-0000000010", "step-0000000020"));
+}
+
+TEST_F(TrainCheckpoints, NothingIsOverwrittenUnasked) {
+  ASSERT_EQ(run(4, {"--checkpoint", file("run")}), "ok");
+  EXPECT_THAT(run(4, {"--checkpoint", file("run")}),
+              HasSubstr("holds checkpoints, the last one after step 4 (--resume"));
+}
+
+TEST_F(TrainCheckpoints, BadRequestsSayWhatIsWrong) {
+  EXPECT_THAT(run(4, {"--resume"}), HasSubstr("--checkpoint DIR"));
+  EXPECT_THAT(run(4, {"--checkpoint-every", "2"}), HasSubstr("--checkpoint DIR"));
+  std::ofstream(file("file")) << "x";
+  EXPECT_THAT(run(4, {"--checkpoint", file("file/run")}), HasSubstr("Not a directory"));
+  ASSERT_EQ(run(4, {"--checkpoint", file("run")}), "ok");
+  EXPECT_THAT(run(3, {"--checkpoint", file("run"), "--resume"}),
+              HasSubstr("is after 4 steps, and the run ends after 3"));
+  const Words other{"--inproc", "2", "--steps",      "8",         "--hidden", "16", "--batch", "96",
+                    "--seed",   "7", "--checkpoint", file("run"), "--resume"};
+  EXPECT_THAT(train(other), HasSubstr("it was trained with batch 48; 96"));
+  const std::string damaged = file("run") + "/step-0000000004/rank-1.safetensors";
+  fs::resize_file(damaged, fs::file_size(damaged) - 1);
+  EXPECT_THAT(run(8, {"--checkpoint", file("run"), "--resume"}), HasSubstr(damaged));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,120 @@
+"""Training jobs that are killed while they save checkpoints, again and again: each start goes on from the last complete
+one and says which, and the result is that of a job that nobody killed. usage: checkpoint_kill_test.py GRADWIRE"""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+RANKS = 3
+STEPS = 120
+PATIENCE = 90  # seconds after which the test gives up: far above anything that is promised
+MOST_KILLS = 8  # of one job; it is left alone after that
+CHECKPOINT = re.compile(r"^step-(\d{10})$")
+
+
+def ranks_of(launcher):
+    """Process ids of the launcher's children that are ranks."""
+    found = []
+    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+        try:
+            if f"\nPPid:\t{launcher}\n" in status.read_text():
+                found.append(int(status.parent.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def last_complete(folder):
+    """The step of the last complete checkpoint, None where there is none."""
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    steps = [int(match.group(1)) for match in map(CHECKPOINT.match, names) if match]
+    return max(steps, default=None)
+
+
+class CheckpointKillTest(unittest.TestCase):
+    def words(self, more):
+        return [GRADWIRE, "run", "-n", str(RANKS), "--deadline", "10", "--", GRADWIRE, "train", "--steps", str(STEPS),
+                "--batch", "48", "--hidden", "16", "--seed", "5",
+                "--compressor", "topk:ratio=0.05,ef=ef14,min_elems=0", *more]
+
+    def start(self, folder, more):
+        log = open(folder / "log", "w")
+        job = subprocess.Popen(self.words(more), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        log.close()
+        return job
+
+    def wait(self, job):
+        try:
+            return job.wait(timeout=PATIENCE)
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+
+    def await_saving(self, job, run, draw):
+        """Until a checkpoint is being written, a few more milliseconds at random; False if the job ended by itself."""
+        until = time.monotonic() + PATIENCE
+        passed = draw.randrange(3)  # so many that are left to finish
+        left_over = set(os.listdir(run)) if run.exists() else set()  # by the job before
+        seen = set()
+        while job.poll() is None:
+            self.assertLess(time.monotonic(), until, "no checkpoint is written")
+            names = set(os.listdir(run)) if run.exists() else set()
+            seen.update(name for name in names - left_over if name.endswith(".part"))
+            if len(seen) > passed:
+                time.sleep(draw.random() * 0.01)
+                return True
+            time.sleep(0.0005)
+        return False
+
+    def kill(self, job, all_of_them, draw):
+        ranks = ranks_of(job.pid)
+        victims = [job.pid, *ranks] if all_of_them else ranks and [draw.choice(ranks)]
+        for process in victims:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has just ended
+
+    def run_killed(self, all_of_them, seed):
+        draw = random.Random(seed)
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            self.assertEqual(self.wait(self.start(folder, ["--save-params", str(folder / "whole")])), 0)
+            run = folder / "run"
+            more = ["--checkpoint", str(run), "--checkpoint-every", "4", "--resume", "--save-params", str(folder / "end")]
+            for kills in range(MOST_KILLS + 1):
+                before = last_complete(run)
+                job = self.start(folder, more)
+                if kills < MOST_KILLS and self.await_saving(job, run, draw):
+                    self.kill(job, all_of_them, draw)
+                status = self.wait(job)
+                output = (folder / "log").read_text()
+                said = re.search(r"resuming from .*|no complete checkpoint .*", output)
+                if said or status == 0:  # a launcher that was killed may have kept the line to itself
+                    wanted = f"resuming from {run}/step-{before or 0:010d}: {before} of {STEPS} step(s) done"
+                    self.assertIn(f"no complete checkpoint in {run}" if before is None else wanted, said.group(0))
+                if status == 0:
+                    break
+            self.assertEqual(status, 0, output)
+            self.assertEqual(last_complete(run), STEPS)
+            self.assertEqual((folder / "end").read_bytes(), (folder / "whole").read_bytes())
+            self.assertEqual([n for n in os.listdir(run) if not CHECKPOINT.match(n)], [])
+
+    def test_all_at_once(self):
+        self.run_killed(True, 1)
+
+    def test_one_of_them(self):
+        self.run_killed(False, 2)
+
+
+if __name__ == "__main__":
+    GRADWIRE = sys.argv.pop(1)
+    unittest.main()
