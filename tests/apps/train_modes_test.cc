@@ -130,7 +130,7 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
   EXPECT_THAT(refusal({"--mode", "ps-sync", "--inproc", "4", "--batch", "64"}),
               HasSubstr("a multiple of 3"));
   EXPECT_THAT(refusal({"--mode", "fedavg", "--model", "resnet8", "--data", "digits"}),
-              HasSubstr("without batch norm, wanted"));
+              HasSubstr("which has running statistics"));
   EXPECT_THAT(refusal({"--mode", "easgd", "--rho", "1", "--moving-rate", "0.5"}),
               HasSubstr("exclude one another"));
   EXPECT_THAT(
