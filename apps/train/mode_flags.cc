@@ -40,6 +40,8 @@ const std::vector<Belonging>& belongings() {
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
       {"accumulate", {"sync"}, "a larger --batch has the same gradients"},
       {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes descend, with --momentum"},
+      {"zero", {"sync"}, "servers shard the model over themselves: --servers"},
+      {"parameter-compressor", {"sync"}, "ps-sync and ps-async have --pull-compressor"},
       {"optimizer-compressor", {"sync"}, "--compressor says what the other modes send"},
       {"weight-decay",
        {"sync", "ps-sync", "ps-async"},

@@ -4,6 +4,7 @@
 
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "adapters/trainer/sharded/sharded.h"
 #include "apps/job.h"
 #include "base/text.h"
 #include "trainer/data/catalog.h"
@@ -36,6 +37,10 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   t.optimizer = choice.optimizer;
   t.optimizer.weight_decay = o.weight_decay;
+  if (o.zero > 0) {
+    t.optimizer.name = "hook";
+    t.hook_clips = true;
+  }
   t.momentum = o.momentum;
   t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
   t.schedule = o.lr_schedule;
@@ -57,11 +62,29 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   return p;
 }
 
-// The hook that --optimizer and --compressor ask for.
+ShardedOptions sharded_options(const TrainOptions& o, OptimizerOptions optimizer) {
+  ShardedOptions s;
+  s.stage = static_cast<int>(o.zero);
+  s.parallel = parallel_options(o);
+  s.parameters = o.parameter_compressor;
+  s.optimizer = std::move(optimizer);
+  s.optimizer.weight_decay = o.weight_decay;
+  s.optimizer.momentum = o.momentum_at == "worker" ? 0 : o.momentum;
+  return s;
+}
+
+// The hook that --optimizer, --zero and --compressor ask for.
 Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Problem& problem,
                                                Communicator& communicator, Trainer& trainer) {
   const std::vector<NamedTensor> gradients = trainer.gradients();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
+  if (o.zero > 0) {
+    GW_ASSIGN(
+        auto hook,
+        ShardedHook::create(communicator, Registry::builtin(), sharded_options(o, choice.optimizer),
+                            problem.model.parameters(), trainer.parameters(), gradients));
+    return std::unique_ptr<ReplicaHook>(std::move(hook));
+  }
   if (!choice.method) {
     GW_ASSIGN(auto hook,
               DataParallelHook::create(communicator, Registry::builtin(), parallel_options(o),

@@ -35,8 +35,10 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
                   {"momentum-at", o.momentum_at},
                   {"optimizer", o.optimizer},
                   {"optimizer-compressor", o.optimizer_compressor},
+                  {"parameter-compressor", o.parameter_compressor},
                   {"precision", o.precision},
                   {"seed", std::to_string(o.seed)},
+                  {"sharded", o.zero > 0 ? "yes" : "no"},
                   {"shuffle", o.shuffle}};
   if (o.model == "mlp") c.must_match["hidden"] = joined(o.hidden);
   c.notes = {{"algorithm", o.algorithm},

@@ -67,6 +67,11 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.text("optimizer-compressor", o.optimizer_compressor,
              "a spec for the momenta or updates that such an optimizer sends",
              "the optimizer's own");
+  flags.integer(
+      "zero", o.zero, {0, 2},
+      "stage of ZeRO: 1 shards the optimizer's state over the ranks, 2 the gradients too");
+  flags.text("parameter-compressor", o.parameter_compressor,
+             "with --zero: a spec for the updated parameters that ranks gather");
   flags.number("weight-decay", o.weight_decay, {0, 1e6},
                "of tensors with two dimensions or more; in sgd and nesterov part of the gradient, "
                "else apart from it");
@@ -168,6 +173,12 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(options.optimizer));
   if (!choice.method && flags.given("optimizer-compressor")) {
     return refuse("--optimizer-compressor is for optimizers that send momenta or updates", "");
+  }
+  if (choice.method && options.zero > 0) {
+    return refuse("--zero shards sgd, nesterov, adamw and lamb", "");
+  }
+  if (options.zero == 0 && flags.given("parameter-compressor")) {
+    return refuse("--parameter-compressor is of sharded parameters; --zero 1 or 2 wanted", "");
   }
   if (choice.method && flags.given("compressor")) {
     return refuse("--compressor is of gradients",

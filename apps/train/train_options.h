@@ -40,6 +40,8 @@ struct TrainOptions {
   std::string momentum_at = "server";
   std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
   std::string optimizer_compressor;  // "": the optimizer's own
+  std::int64_t zero = 0;             // stage of ZeRO, 0 to 2
+  std::string parameter_compressor = "none";
   double weight_decay = 0;
   double clip = 0;  // global norms, 0: none
   double clip_worker = 0;
