@@ -33,8 +33,8 @@ struct TrainingOptions {
   double lr = 0.05;
   double momentum = 0.9;  // of sgd and nesterov, in place of optimizer.momentum
   MomentumAt momentum_at = MomentumAt::kServer;
-  // Its name may be "hook": the hook brings the optimizer, which with hook_clips uses gradients that
-  // may be clipped (GradientHook::clip_gradients).
+  // Its name may be "hook": the hook brings the optimizer, which with hook_clips uses gradients
+  // that may be clipped (GradientHook::clip_gradients).
   OptimizerOptions optimizer;
   bool hook_clips = false;
   LrSchedule schedule;

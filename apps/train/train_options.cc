@@ -72,6 +72,9 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
       "stage of ZeRO: 1 shards the optimizer's state over the ranks, 2 the gradients too");
   flags.text("parameter-compressor", o.parameter_compressor,
              "with --zero: a spec for the updated parameters that ranks gather");
+}
+
+void add_gradient_flags(Flags& flags, TrainOptions& o) {
   flags.number("weight-decay", o.weight_decay, {0, 1e6},
                "of tensors with two dimensions or more; in sgd and nesterov part of the gradient, "
                "else apart from it");
@@ -214,6 +217,7 @@ Status check_model_flags(const Flags& flags, const TrainOptions& options) {
 void add_train_flags(Flags& flags, TrainOptions& options) {
   add_problem_flags(flags, options);
   add_optimizer_flags(flags, options);
+  add_gradient_flags(flags, options);
   add_mode_flags(flags, options.mode);
   add_communication_flags(flags, options);
   add_checkpoint_flags(flags, options);
