@@ -11,8 +11,8 @@ namespace gradwire {
 namespace {
 
 std::uintptr_t page_bytes() {
-  static const auto kPage = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  return kPage;
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  return page;
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Belonging {
 };
 
 const std::vector<Belonging>& belongings() {
-  static const std::vector<Belonging> kAll{
+  static const std::vector<Belonging> all{
       {"servers", {"ps-sync", "ps-async"}, "the other modes have no servers"},
       {"pull-compressor", {"ps-sync", "ps-async"}, "--compressor says what the other modes send"},
       {"staleness", {"ps-async"}, "the other modes have no stale gradients to bound"},
@@ -56,7 +56,7 @@ const std::vector<Belonging>& belongings() {
       {"checkpoint-keep", {"sync"}, "--save-params and --load-params keep the model"},
       {"resume", {"sync"}, "--save-params and --load-params keep the model of the others"},
   };
-  return kAll;
+  return all;
 }
 
 std::string listed(const Modes& modes) {

@@ -14,14 +14,14 @@ struct ThinLoops {
   static constexpr auto kTimes = plain::times<T>;
   static constexpr auto kTransposedTimes = plain::transposed_times<T>;
   static constexpr auto kProduct = plain::product<T>;
-  static constexpr auto kTakeAway = plain::take_away<T>;
+  static constexpr auto kTakeAway = plain::take_product_away<T>;
 };
 template <>
 struct ThinLoops<float> {
   static constexpr auto kTimes = simd::times;
   static constexpr auto kTransposedTimes = simd::transposed_times;
   static constexpr auto kProduct = simd::product;
-  static constexpr auto kTakeAway = simd::take_away;
+  static constexpr auto kTakeAway = simd::take_product_away;
 };
 
 }  // namespace

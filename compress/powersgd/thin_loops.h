@@ -60,8 +60,8 @@ void product(std::span<const T> pt, std::span<const T> qt, const ThinShape& shap
 
 // next[0, count) -= own_scale * what product() gives. False when one of them is not finite then.
 template <typename T>
-bool take_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape, std::size_t i,
-               std::size_t j, std::size_t count, T own_scale, T* next);
+bool take_product_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape,
+                       std::size_t i, std::size_t j, std::size_t count, T own_scale, T* next);
 
 }  // namespace plain
 
@@ -74,8 +74,9 @@ void transposed_times(std::span<const float> m, std::span<const float> pt, const
 void product(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
              std::size_t i, std::size_t j, std::size_t count, float* out);
 
-bool take_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
-               std::size_t i, std::size_t j, std::size_t count, float own_scale, float* next);
+bool take_product_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
+                       std::size_t i, std::size_t j, std::size_t count, float own_scale,
+                       float* next);
 
 }  // namespace simd
 }  // namespace gradwire::cpu

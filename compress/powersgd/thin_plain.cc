@@ -59,8 +59,8 @@ void product(std::span<const T> pt, std::span<const T> qt, const ThinShape& shap
 }
 
 template <typename T>
-bool take_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape, std::size_t i,
-               std::size_t j, std::size_t count, T own_scale, T* next) {
+bool take_product_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& shape,
+                       std::size_t i, std::size_t j, std::size_t count, T own_scale, T* next) {
   bool finite = true;
   for (std::size_t l = 0; l < count; ++l) {
     T own;
@@ -71,15 +71,15 @@ bool take_away(std::span<const T> pt, std::span<const T> qt, const ThinShape& sh
   return finite;
 }
 
-#define GW_THIN_LOOPS(T)                                                                         \
-  template void times(const Corrected<T>&, std::span<const T>, const ThinShape&, std::size_t,    \
-                      std::size_t, T*, ThinSum<T>*);                                             \
-  template void transposed_times(std::span<const T>, std::span<const T>, const ThinShape&,       \
-                                 std::size_t, std::size_t, T*);                                  \
-  template void product(std::span<const T>, std::span<const T>, const ThinShape&, std::size_t,   \
-                        std::size_t, std::size_t, T*);                                           \
-  template bool take_away(std::span<const T>, std::span<const T>, const ThinShape&, std::size_t, \
-                          std::size_t, std::size_t, T, T*)
+#define GW_THIN_LOOPS(T)                                                                       \
+  template void times(const Corrected<T>&, std::span<const T>, const ThinShape&, std::size_t,  \
+                      std::size_t, T*, ThinSum<T>*);                                           \
+  template void transposed_times(std::span<const T>, std::span<const T>, const ThinShape&,     \
+                                 std::size_t, std::size_t, T*);                                \
+  template void product(std::span<const T>, std::span<const T>, const ThinShape&, std::size_t, \
+                        std::size_t, std::size_t, T*);                                         \
+  template bool take_product_away(std::span<const T>, std::span<const T>, const ThinShape&,    \
+                                  std::size_t, std::size_t, std::size_t, T, T*)
 GW_THIN_LOOPS(float);
 GW_THIN_LOOPS(double);
 #undef GW_THIN_LOOPS

@@ -28,9 +28,10 @@ void simd_product(std::span<const float> pt, std::span<const float> qt, const Th
                   std::size_t i, std::size_t j, std::size_t count, float* out) {
   plain::product<float>(pt, qt, shape, i, j, count, out);
 }
-bool simd_take_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
-                    std::size_t i, std::size_t j, std::size_t count, float own_scale, float* next) {
-  return plain::take_away<float>(pt, qt, shape, i, j, count, own_scale, next);
+bool simd_take_product_away(std::span<const float> pt, std::span<const float> qt,
+                            const ThinShape& shape, std::size_t i, std::size_t j, std::size_t count,
+                            float own_scale, float* next) {
+  return plain::take_product_away<float>(pt, qt, shape, i, j, count, own_scale, next);
 }
 
 #else
@@ -327,8 +328,9 @@ void simd_product(std::span<const float> pt, std::span<const float> qt, const Th
   plain::product<float>(pt, qt, shape, i, j + done, count - done, out + done);
 }
 
-bool simd_take_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
-                    std::size_t i, std::size_t j, std::size_t count, float own_scale, float* next) {
+bool simd_take_product_away(std::span<const float> pt, std::span<const float> qt,
+                            const ThinShape& shape, std::size_t i, std::size_t j, std::size_t count,
+                            float own_scale, float* next) {
   const Floats factor = hn::Set(kFloats, own_scale);
   const hn::ScalableTag<std::uint32_t> bits;
   const auto magnitude = hn::Set(bits, 0x7fffffffu);
@@ -344,8 +346,8 @@ bool simd_take_away(std::span<const float> pt, std::span<const float> qt, const 
     });
   }
   const bool finite = hn::GetLane(hn::MaxOfLanes(bits, most)) < 0x7f800000u;
-  return plain::take_away<float>(pt, qt, shape, i, j + done, count - done, own_scale,
-                                 next + done) &&
+  return plain::take_product_away<float>(pt, qt, shape, i, j + done, count - done, own_scale,
+                                         next + done) &&
          finite;
 }
 
@@ -359,7 +361,7 @@ namespace gradwire::cpu::simd {
 HWY_EXPORT(simd_times);
 HWY_EXPORT(simd_transposed);
 HWY_EXPORT(simd_product);
-HWY_EXPORT(simd_take_away);
+HWY_EXPORT(simd_take_product_away);
 
 void times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
            std::size_t first, std::size_t last, float* pt, ThinSum<float>* sum) {
@@ -373,9 +375,10 @@ void product(std::span<const float> pt, std::span<const float> qt, const ThinSha
              std::size_t i, std::size_t j, std::size_t count, float* out) {
   HWY_DYNAMIC_DISPATCH(simd_product)(pt, qt, shape, i, j, count, out);
 }
-bool take_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
-               std::size_t i, std::size_t j, std::size_t count, float own_scale, float* next) {
-  return HWY_DYNAMIC_DISPATCH(simd_take_away)(pt, qt, shape, i, j, count, own_scale, next);
+bool take_product_away(std::span<const float> pt, std::span<const float> qt, const ThinShape& shape,
+                       std::size_t i, std::size_t j, std::size_t count, float own_scale,
+                       float* next) {
+  return HWY_DYNAMIC_DISPATCH(simd_take_product_away)(pt, qt, shape, i, j, count, own_scale, next);
 }
 
 }  // namespace gradwire::cpu::simd

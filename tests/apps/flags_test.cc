@@ -65,8 +65,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "train: bad value for --momentum ('1.5' seen; a number from 0 to 1 wanted)"},
         Refusal{{"--lr", "nan"},
                 "train: bad value for --lr ('nan' seen; a number from 0 to 1e+06 wanted)"},
-        Refusal{{"--model", "gpt"},
-                "train: bad value for --model ('gpt' seen; one of mlp, cnn wanted)"},
+        Refusal{{"--model", "vgg"},
+                "train: bad value for --model ('vgg' seen; one of mlp, cnn, logistic, linear, "
+                "resnet8, resnet20, alexnet, gpt wanted)"},
         Refusal{{"--algorithm", "tree"},
                 "train: bad value for --algorithm ('tree' seen; one of auto, ring, canonical "
                 "wanted)"},

@@ -23,7 +23,7 @@
 
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/replicas.h"
-#include "adapters/trainer/sharded/shard_layout.h"
+#include "adapters/trainer/sharded/tensor_shards.h"
 #include "gradwire/buffer.h"
 #include "trainer/optimizer.h"
 
@@ -77,7 +77,7 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override;
   void continue_from(std::int64_t steps) override { replicas_.continue_from(steps); }
 
-  const ShardLayout& layout() const { return layout_; }
+  const TensorShards& layout() const { return layout_; }
 
  private:
   ShardedHook(Communicator& communicator, const ShardedOptions& options,
@@ -92,7 +92,7 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   static std::span<float> floats(Buffer& buffer);
 
   ShardedOptions options_;
-  ShardLayout layout_;
+  TensorShards layout_;
   Replicas replicas_;
   std::vector<NamedTensor> gradients_;
   std::span<float> whole_parameters_;

@@ -1,4 +1,4 @@
-#include "adapters/trainer/sharded/shard_layout.h"
+#include "adapters/trainer/sharded/tensor_shards.h"
 
 namespace gradwire {
 namespace {
@@ -9,7 +9,7 @@ std::span<float> part(std::span<float> all, std::int64_t begin, std::int64_t ele
 
 }  // namespace
 
-ShardLayout::ShardLayout(const ParameterTable& table, int rank, int ranks) {
+TensorShards::TensorShards(const ParameterTable& table, int rank, int ranks) {
   for (const TensorSlice& whole : whole_slices(table)) {
     const Range own = piece(whole.elems, ranks, rank);
     TensorSlice slice = whole;
@@ -22,17 +22,17 @@ ShardLayout::ShardLayout(const ParameterTable& table, int rank, int ranks) {
   }
 }
 
-std::span<float> ShardLayout::in_whole(std::span<float> whole, int index) const {
+std::span<float> TensorShards::in_whole(std::span<float> whole, int index) const {
   const TensorSlice& slice = slices_[static_cast<std::size_t>(index)];
   return part(tensor(whole, index), slice.begin, slice.elems);
 }
 
-std::span<float> ShardLayout::in_shard(std::span<float> shard, int index) const {
+std::span<float> TensorShards::in_shard(std::span<float> shard, int index) const {
   const TensorSlice& slice = slices_[static_cast<std::size_t>(index)];
   return part(shard, slice.offset, slice.elems);
 }
 
-std::span<float> ShardLayout::tensor(std::span<float> whole, int index) const {
+std::span<float> TensorShards::tensor(std::span<float> whole, int index) const {
   const Range& range = tensors_[static_cast<std::size_t>(index)];
   return part(whole, range.begin, range.size());
 }

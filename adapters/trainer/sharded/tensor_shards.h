@@ -12,10 +12,10 @@ namespace gradwire {
 
 // Rank r owns piece(n, ranks, r) of every tensor of n elements, as the aggregator's sharded forms
 // do: shards differ by one element a tensor at most, and small tensors leave some ranks without.
-class ShardLayout {
+class TensorShards {
  public:
   // Of a table that lies without gaps.
-  ShardLayout(const ParameterTable& table, int rank, int ranks);
+  TensorShards(const ParameterTable& table, int rank, int ranks);
 
   // By tensor, behind one another: what an optimizer of this rank steps.
   const SliceTable& slices() const { return slices_; }
