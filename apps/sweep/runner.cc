@@ -278,7 +278,10 @@ class Sweep final : public PoolObserver {
 
   // Starts results.jsonl anew with what was finished before.
   Status write_results() const {
-    std::ofstream(options_.directory + "/results.jsonl", std::ios::trunc);
+    const std::string path = options_.directory + "/results.jsonl";
+    if (const std::ofstream emptied(path, std::ios::trunc); !emptied) {
+      return {Code::kInvalidArgument, "sweep: cannot write " + path};
+    }
     for (const Run& run : runs_) {
       if (run.record) GW_TRY(write_result(run, std::ios::app));
     }
