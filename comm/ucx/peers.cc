@@ -101,7 +101,9 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
   for (const int rank : others) {
     tell(rank, {.kind = Control::Kind::kAddress, .id = generation, .text = address});
   }
-  const double seconds = std::chrono::duration<double>(deadline - Clock::now()).count();
+  // What is left, for the message; nothing where all of it went into agreeing.
+  const double seconds =
+      std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
   // A hello over the new wire says that the other has this rank's address too.
   return await(others, deadline, seconds, [&](Peer& peer) -> Result<bool> {
     if (peer.data == nullptr && peer.address.id == generation) {

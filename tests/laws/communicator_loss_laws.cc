@@ -280,9 +280,8 @@ TEST(CommunicatorLoss, AFlightRecordThatCannotBeWrittenIsMentionedOnce) {
     auto made = make_inproc_communicators(2, options);
     ASSERT_TRUE(made.has_value());
     auto& worlds = made.value();
-    (void)on_threads<bool>(2, [&](int r) {
-      return sum(*worlds[static_cast<std::size_t>(r)], r == 0 ? 1000 : 1001).ok();
-    });
+    (void)on_threads<Status>(
+        2, [&](int r) { return sum(*worlds[static_cast<std::size_t>(r)], r == 0 ? 1000 : 1001); });
   }
   ASSERT_EQ(warnings.size(), 2u);
   std::ranges::sort(warnings);
