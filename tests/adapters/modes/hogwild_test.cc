@@ -88,7 +88,8 @@ double logistic_loss(std::span<const float> w) {
   return loss / static_cast<double>(kSamples);
 }
 
-// Thread i of n takes samples i, i + n, ...: all threads together pass over the set in order.
+// Every thread passes over the whole set, each from a place of its own: whichever of them a busy
+// machine lets run first, no thread's last updates are of half the samples alone.
 class Logistic final : public GradientSource {
  public:
   Logistic(int thread, int threads) : thread_(thread), threads_(threads) {}
@@ -96,7 +97,7 @@ class Logistic final : public GradientSource {
   Result<double> gradient(std::span<const float> w, std::int64_t step,
                           std::span<float> grads) override {
     for (float& g : grads) g = 0;
-    const std::int64_t s = (step * threads_ + thread_) % kSamples;
+    const std::int64_t s = (step + thread_ * kSamples / threads_) % kSamples;
     const Sample& sample = samples()[static_cast<std::size_t>(s)];
     const double margin = margin_of(sample, w);
     const auto slope = static_cast<float>(-sample.label / (1 + std::exp(margin)));
