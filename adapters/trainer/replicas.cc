@@ -6,6 +6,18 @@
 
 namespace gradwire {
 
+AggregateStats operator+(AggregateStats a, const AggregateStats& b) {
+  a.gradient_bytes += b.gradient_bytes;
+  a.dense_ring_bytes += b.dense_ring_bytes;
+  a.payload_bytes += b.payload_bytes;
+  a.wire_bytes += b.wire_bytes;
+  a.encode_seconds += b.encode_seconds;
+  a.exchange_seconds += b.exchange_seconds;
+  a.decode_seconds += b.decode_seconds;
+  a.exposed_seconds += b.exposed_seconds;
+  return a;
+}
+
 Status Replicas::start(ReplicaStart how) {
   if (how == ReplicaStart::kCompare) return check("before the first step");
   for (const NamedTensor& parameter : parameters_) {

@@ -12,6 +12,9 @@
 
 namespace gradwire {
 
+// What two aggregators of one rank did together.
+AggregateStats operator+(AggregateStats a, const AggregateStats& b);
+
 // Collective calls, from the thread that trains.
 class Replicas {
  public:

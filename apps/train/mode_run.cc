@@ -8,7 +8,6 @@
 #include "adapters/trainer/modes/hogwild.h"
 #include "adapters/trainer/modes/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
-#include "adapters/trainer/modes/xavier.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/job.h"
 #include "base/elements.h"
@@ -73,13 +72,12 @@ Result<std::unique_ptr<ModelGradients>> gradients(const TrainOptions& o, const P
 
 Status initial_parameters(const TrainOptions& o, const Problem& problem, bool reads_file,
                           std::vector<float>& params) {
-  const ParameterTable& table = problem.model.parameters();
+  ParameterTable table = problem.model.parameters();
   params.resize(static_cast<std::size_t>(parameter_elems(table)));
-  if (o.mode.name == "easgd") {
-    xavier_parameters(table, o.seed, params);
-  } else {
-    init_parameters<float>(table, o.seed, params);
+  if (o.mode.name == "easgd") {  // as its algorithm says
+    for (ParameterInfo& info : table) (void)set_init(info, "xavier");
   }
+  init_parameters<float>(table, o.seed, params);
   if (o.load_params.empty() || !reads_file) return {};
   return load_safetensors(o.load_params, named_tensors(table, params));
 }

@@ -11,7 +11,7 @@
 
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
-#include "trainer/data/catalog.h"
+#include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
 #include "trainer/training.h"
 
@@ -20,25 +20,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
-const Model<float>& mlp() {
-  static const auto kModel =
-      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
-  return kModel;
-}
-
-Flat flat(const std::vector<NamedTensor>& tensors) {
-  Flat all;
-  for (const NamedTensor& named : tensors) {
-    const auto values = elements<float>(ConstTensorView(named.tensor));
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
 
 TrainingOptions twenty_steps() {
   TrainingOptions options;

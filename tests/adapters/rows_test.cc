@@ -12,7 +12,7 @@
 #include "adapters/trainer/data_parallel.h"
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
-#include "trainer/data/catalog.h"
+#include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
 #include "trainer/training.h"
 
@@ -20,25 +20,6 @@ namespace gradwire::testing {
 namespace {
 
 using ::testing::ElementsAre;
-
-const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
-const Model<float>& mlp() {
-  static const auto kModel =
-      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
-  return kModel;
-}
-
-Flat flat(const std::vector<NamedTensor>& tensors) {
-  Flat all;
-  for (const NamedTensor& named : tensors) {
-    const auto values = elements<float>(ConstTensorView(named.tensor));
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
 
 TrainingOptions options_for(const std::string& optimizer, std::int64_t steps) {
   TrainingOptions options;

@@ -14,7 +14,7 @@
 #include "base/elements.h"
 #include "device/pages.h"
 #include "tests/support/aggregate_job.h"
-#include "trainer/data/catalog.h"
+#include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
 #include "trainer/training.h"
 
@@ -23,10 +23,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
 const Model<float>& mlp(std::int64_t width) {
   static const auto kSmall =
       std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();

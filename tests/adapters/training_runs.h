@@ -16,15 +16,11 @@
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer/data/catalog.h"
+#include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
 
 namespace gradwire::testing {
 
-inline const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
 inline const Model<float>& mlp() {
   static const auto kModel =
       std::move(make_model<float>({"mlp", {12}}, digits().shape(), 10)).value();

@@ -1,5 +1,6 @@
 // Storage in 16 bits, the loss scale, and what a step leaves out when gradients overflow.
 #include "trainer/precision.h"
+#include "tests/trainer/training_problems.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "trainer/data/catalog.h"
 #include "trainer/loss_scale.h"
 #include "trainer/models.h"
 #include "trainer/training.h"
@@ -93,25 +93,6 @@ TEST(LossScaler, FixedOnesStayAndBadOptionsAreRefused) {
   LossScaleOptions options;
   options.backoff = 1;
   EXPECT_THAT(std::string(LossScaler::create(options).error().message()), HasSubstr("backoff 1"));
-}
-
-const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
-const Model<float>& mlp() {
-  static const auto kModel =
-      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
-  return kModel;
-}
-
-std::vector<float> flat(const std::vector<NamedTensor>& tensors) {
-  std::vector<float> all;
-  for (const NamedTensor& named : tensors) {
-    const auto values = elements<float>(ConstTensorView(named.tensor));
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
 }
 
 TrainingOptions options() {

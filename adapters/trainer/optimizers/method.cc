@@ -106,15 +106,7 @@ Result<bool> Method::skip_step(bool overflow) { return exact_->skip_step(overflo
 AggregateStats Method::stats() const {
   AggregateStats all = exact_->stats();
   for (const auto& [name, aggregator] : exchanges_) {
-    const AggregateStats own = aggregator->stats();
-    all.gradient_bytes += own.gradient_bytes;
-    all.dense_ring_bytes += own.dense_ring_bytes;
-    all.payload_bytes += own.payload_bytes;
-    all.wire_bytes += own.wire_bytes;
-    all.encode_seconds += own.encode_seconds;
-    all.exchange_seconds += own.exchange_seconds;
-    all.decode_seconds += own.decode_seconds;
-    all.exposed_seconds += own.exposed_seconds;
+    all = all + aggregator->stats();
   }
   return all;
 }

@@ -33,18 +33,6 @@ Status check_lists(const ParameterTable& table, const std::vector<NamedTensor>& 
           std::string("sharded training: ") + what + " that are not those of the model's table"};
 }
 
-AggregateStats sum(AggregateStats a, const AggregateStats& b) {
-  a.gradient_bytes += b.gradient_bytes;
-  a.dense_ring_bytes += b.dense_ring_bytes;
-  a.payload_bytes += b.payload_bytes;
-  a.wire_bytes += b.wire_bytes;
-  a.encode_seconds += b.encode_seconds;
-  a.exchange_seconds += b.exchange_seconds;
-  a.decode_seconds += b.decode_seconds;
-  a.exposed_seconds += b.exposed_seconds;
-  return a;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ShardedHook>> ShardedHook::create(
@@ -120,7 +108,7 @@ Status ShardedHook::start(ReplicaStart how) {
   return {};
 }
 
-AggregateStats ShardedHook::stats() const { return sum(reduce_->stats(), gather_->stats()); }
+AggregateStats ShardedHook::stats() const { return reduce_->stats() + gather_->stats(); }
 
 std::vector<std::string> ShardedHook::warnings() const {
   std::vector<std::string> all = reduce_->warnings();

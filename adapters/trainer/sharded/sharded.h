@@ -2,9 +2,8 @@
 //
 //   gradients    reduce-scatter: rank r gets the mean of its shards, compressed as for stage 0
 //   optimizer    on the shards, kept in fp32: its state is 1/N of the whole
-//   parameters   all-gather of the shards, exact or compressed; what travels is what all ranks
-//   hold,
-//                the owner too, so replicas are bit-identical
+//   parameters   all-gather of the shards, exact or compressed; all ranks, the owner
+//                too, hold what travelled, so replicas are bit-identical
 //
 // Stage 2 also gives a gradient's memory back as soon as its shard is reduced, while backward still
 // runs: beside the shards at most kOutstanding buckets of gradients take memory.

@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "adapters/trainer/modes/xavier.h"
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/adapters/modes/virtual_ranks.h"
 #include "tests/support/aggregate_job.h"
@@ -19,7 +18,7 @@ constexpr float kRho = 1.25F;
 
 Flat xavier_start() {
   Flat start(kToyElems);
-  xavier_parameters(toy_table(), 3, start);
+  toy_xavier(3, start);
   return start;
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "adapters/trainer/modes/sync_easgd.h"
-#include "adapters/trainer/modes/xavier.h"
 #include "tests/adapters/modes/toy_source.h"
 
 namespace gradwire::testing {
@@ -53,7 +52,7 @@ TEST(Elastic, WarnsWhereTheCentreOvershoots) {
 
 TEST(Xavier, HasTheBoundOfItsFansAndZeroBiases) {
   std::vector<float> flat(kToyElems, 9.0F);
-  xavier_parameters(toy_table(), 5, flat);
+  toy_xavier(5, flat);
   const double bound = std::sqrt(6.0 / (32 + 40));
   double squares = 0;
   for (std::size_t i = 56; i < 1336; ++i) {
@@ -64,9 +63,9 @@ TEST(Xavier, HasTheBoundOfItsFansAndZeroBiases) {
   EXPECT_NEAR(squares / 1280 / (bound * bound / 3), 1, 0.1);
   for (std::size_t i = 48; i < 56; ++i) EXPECT_EQ(flat[i], 0);
   std::vector<float> again(kToyElems);
-  xavier_parameters(toy_table(), 5, again);
+  toy_xavier(5, again);
   EXPECT_EQ(flat, again);
-  xavier_parameters(toy_table(), 6, again);
+  toy_xavier(6, again);
   EXPECT_NE(flat, again);
 }
 

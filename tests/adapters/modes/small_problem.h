@@ -8,21 +8,12 @@
 
 #include "adapters/trainer/modes/model_gradients.h"
 #include "base/elements.h"
-#include "trainer/data/catalog.h"
+#include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
 #include "trainer/training.h"
 
 namespace gradwire::testing {
 
-inline const DataSet& digits() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
-inline const Model<float>& mlp() {
-  static const auto kModel =
-      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
-  return kModel;
-}
 inline constexpr std::int64_t kBatch = 48;
 inline constexpr std::uint64_t kSeed = 3;
 

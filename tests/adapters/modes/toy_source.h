@@ -22,6 +22,13 @@ inline const ParameterTable& toy_table() {
 }
 inline constexpr std::size_t kToyElems = 1376;
 
+// Its parameters as the scheme "xavier" starts them.
+inline void toy_xavier(std::uint64_t seed, std::span<float> flat) {
+  ParameterTable table = toy_table();
+  for (ParameterInfo& info : table) EXPECT_TRUE(set_init(info, "xavier"));
+  init_parameters<float>(table, seed, flat);
+}
+
 inline float toy_draw(int worker, std::int64_t step, std::size_t element) {
   const RandomStream draws(7, RandomUse::kTest, 1, worker, 0, static_cast<std::uint64_t>(step));
   return 2 * draws.uniform(element) - 1;
