@@ -69,11 +69,16 @@ double nmse_of(const std::vector<float>& sum, std::span<const std::vector<float>
   return error / square;
 }
 
-Status check_row(const NmseRow& row, const Compressor& compressor) {
+Status check_row(const NmseRow& row, const Compressor& compressor, std::int64_t elements) {
   const auto wrong = [&row](const std::string& why) {
     return Status(Code::kInvalidArgument, "nmse: row '" + row.spec + "', " +
                                               std::string(to_string(row.combine)) + ": " + why);
   };
+  if (row.matrix_rows != 0 && (row.combine != NmseCombine::kNone || row.matrix_rows < 1 ||
+                               elements % row.matrix_rows != 0)) {
+    return wrong(format("%d rows (none, or of one gradient a divisor of %lld wanted)",
+                        row.matrix_rows, static_cast<long long>(elements)));
+  }
   if (row.combine == NmseCombine::kNone) return {};
   if (row.ranks < 2 || row.ranks > kMostRanks) {
     return wrong(format("%d ranks (2 to %d wanted)", row.ranks, kMostRanks));
@@ -113,7 +118,7 @@ Status measure_row(const Compressor& compressor, const NmseRow& row, int seed,
   const auto ranks = static_cast<std::size_t>(row.ranks);
   const auto grads = one ? std::span(all).first(1) : std::span(all).subspan(1, ranks);
   const auto key = static_cast<std::uint64_t>(seed);
-  GW_ASSIGN(const NmseSum result, one ? through_coder(compressor, key, grads[0])
+  GW_ASSIGN(const NmseSum result, one ? through_coder(compressor, key, grads[0], row.matrix_rows)
                                       : combine_by_slices(compressor, row.combine, key, grads));
   measured.add(nmse_of(result.sum, grads));
   measured.outcome.bits =
@@ -154,7 +159,7 @@ Status measure_nmse(const Registry& registry, const NmseRecipe& recipe, const Nm
   std::vector<std::unique_ptr<Compressor>> methods;
   for (const NmseRow& row : recipe.rows) {
     GW_ASSIGN(auto compressor, registry.make(row.spec));
-    GW_TRY(check_row(row, *compressor));
+    GW_TRY(check_row(row, *compressor, recipe.elements));
     methods.push_back(std::move(compressor));
   }
   std::vector<Measured> measured(recipe.rows.size());

@@ -37,6 +37,7 @@ struct NmseRow {
   NmseData data = NmseData::kGaussian;
   NmseCombine combine = NmseCombine::kNone;
   int ranks = 1;        // 2 to 128, a power of two for kDoubling; 1 for kNone
+  int matrix_rows = 0;  // kNone alone: the gradient is a matrix of so many; 0: a vector
   double nmse = 0;      // expected; 0: not said
   double factor = 1.1;  // the measured one may be so much larger or smaller
   double bits = 0;      // per element of a payload, exactly; 0: not said

@@ -72,6 +72,7 @@ struct Single {
   double gaussian;
   double lognormal;
   double bits;
+  int matrix_rows = 0;
 };
 constexpr Single kSingle[] = {
     {"signsgd:bucket=tensor", 0.365, 0.921, 1 + 32.0 / 65536},
@@ -95,9 +96,11 @@ constexpr Single kSingle[] = {
 // No figure was given: measured beside the others, and their bits checked.
 constexpr Single kUnknown[] = {
     {"none", 0, 0, 32},
+    {"cast:fp16", 0, 0, 16},
     {"cast:bf16", 0, 0, 16},
     {"fp8:e4m3", 0, 0, 8 + 32.0 / 512},
     {"fp8:e5m2", 0, 0, 8 + 32.0 / 512},
+    {"fp8:scale=row", 0, 0, 8 + 32.0 / 256, 256},
     {"mx:e4m3", 0, 0, 8 + 8.0 / 32},
     {"mx:e2m3", 0, 0, 6 + 8.0 / 32},
     {"mx:e2m1", 0, 0, 4 + 8.0 / 32},
@@ -109,9 +112,10 @@ constexpr Single kUnknown[] = {
     {"absmax:bits=4,transform=hadamard", 0, 0, 4 + 32.0 / 512},
     {"signsgd", 0, 0, 1 + 32.0 / 4096},
     {"onebit", 0, 0, 1 + 64.0 / 4096},
-    {"terngrad", 0, 0, 0},
-    {"global_qsgd:bits=4", 0, 0, 0},
-    {"thc", 0, 0, 0},
+    {"signsgd:vote=majority", 0, 0, 1},
+    {"terngrad", 0, 0, 2 + 32.0 / 65536},
+    {"global_qsgd:bits=4", 0, 0, 4 + 32.0 / 512},
+    {"thc", 0, 0, 4 + 32.0 / 1024},
     {"lossless", 0, 0, 0},
     {"threshold:tau=2", 0, 0, 0},
     {"randomk:ratio=0.1", 0, 0, 32 * 6554.0 / 65536},
@@ -125,6 +129,10 @@ constexpr Single kUnknown[] = {
     {"topk:ratio=0.01|cast:bf16", 0, 0, 48 * 656.0 / 65536},
     {"topk:ratio=0.1,index=bitmap|cast:bf16", 0, 0, 1 + 16 * 6554.0 / 65536},
     {"topk:ratio=0.01,index=gaps|cast:bf16", 0, 0, 0},
+    {"powersgd:rank=4", 0, 0, 32 * 4 * (256.0 + 256) / 65536, 256},
+    {"powersgd:rank=4", 0, 0, 32 * 4 * (64.0 + 1024) / 65536, 64},
+    {"acpsgd:rank=4", 0, 0, 32 * 4 * 256.0 / 65536, 256},
+    {"atomo:budget=4", 0, 0, 0, 256},
 };
 
 double factor_of(const Combined& one, std::size_t way, std::size_t size) {
@@ -134,10 +142,14 @@ double factor_of(const Combined& one, std::size_t way, std::size_t size) {
 }
 
 void add_single(const Single& one, std::vector<NmseRow>& rows) {
-  rows.push_back(
-      {.spec = one.spec, .nmse = one.gaussian, .factor = kGaussianFactor, .bits = one.bits});
+  rows.push_back({.spec = one.spec,
+                  .matrix_rows = one.matrix_rows,
+                  .nmse = one.gaussian,
+                  .factor = kGaussianFactor,
+                  .bits = one.bits});
   rows.push_back({.spec = one.spec,
                   .data = NmseData::kLognormal,
+                  .matrix_rows = one.matrix_rows,
                   .nmse = one.lognormal,
                   .factor = kLognormalFactor,
                   .bits = one.bits,

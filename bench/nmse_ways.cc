@@ -145,10 +145,13 @@ Result<NmseSum> combine_by_slices(const Compressor& compressor, NmseCombine way,
 }
 
 Result<NmseSum> through_coder(const Compressor& compressor, std::uint64_t seed,
-                              const std::vector<float>& grad) {
-  const Shape shape = Shape::vector(static_cast<std::int64_t>(grad.size()));
+                              const std::vector<float>& grad, int matrix_rows) {
+  const auto elems = static_cast<std::int64_t>(grad.size());
+  const Shape shape =
+      matrix_rows == 0 ? Shape::vector(elems) : Shape::matrix(matrix_rows, elems / matrix_rows);
   GW_ASSIGN(auto coder, compressor.open(shape, {.seed = seed, .tensor = kTensor}));
-  GW_TRY(coder->begin(const_view_of<float>(grad), seed, {}));
+  GW_TRY(coder->begin({reinterpret_cast<const std::byte*>(grad.data()), shape, DType::kF32}, seed,
+                      {}));
   NmseSum result;
   result.sum.resize(grad.size());
   std::vector<std::vector<std::byte>> payloads;  // lent until finish()
@@ -159,7 +162,8 @@ Result<NmseSum> through_coder(const Compressor& compressor, std::uint64_t seed,
     GW_TRY(coder->absorb(round, std::span(&sent, 1), {}));
     result.payload += count;
   }
-  GW_TRY(coder->finish(view_of(std::span(result.sum)), {}, {}));
+  GW_TRY(
+      coder->finish({reinterpret_cast<std::byte*>(result.sum.data()), shape, DType::kF32}, {}, {}));
   return result;
 }
 

@@ -18,8 +18,9 @@ struct NmseSum {
 Result<NmseSum> combine_by_slices(const Compressor& compressor, NmseCombine way, std::uint64_t seed,
                                   std::span<const std::vector<float>> grads);
 
-// What one rank's payload decodes to, in a job of its own.
+// What one rank's payload decodes to, in a job of its own, of a matrix of so many rows (0: of a
+// vector).
 Result<NmseSum> through_coder(const Compressor& compressor, std::uint64_t seed,
-                              const std::vector<float>& grad);
+                              const std::vector<float>& grad, int matrix_rows = 0);
 
 }  // namespace gradwire

@@ -1,30 +1,21 @@
 #include "compress/block_feedback.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
-#include "base/text.h"
 #include "compress/contract.h"
 #include "compress/corrected.h"
-#include "compress/finite.h"
-#include "compress/simd/line_writer.h"
+#include "compress/residual_writer.h"
 
 namespace gradwire {
 namespace {
 
 constexpr std::int64_t kLeastBlock = 1024;  // elements: of fp32 a block and its decoding take 8 KB
 constexpr std::int64_t kMostSeam = 16384;
-
-// Two pages ahead: hardware prefetchers stop at the end of one.
-void fetch_ahead(const void* from, std::size_t bytes) {
-  const auto* ahead = static_cast<const std::byte*>(from) + 8192;
-  for (std::size_t i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i);
-}
 
 template <typename T>
 class BlockPacker {
@@ -34,12 +25,10 @@ class BlockPacker {
       : format_(wire_format),
         slice_(slice),
         p_(elements<T>(src), elements<T>(feedback.residual).data()),
-        scale_(static_cast<T>(feedback.scale)),
         wire_(wire),
         stream_(stream),
         shape_(src.shape()),
-        left_(elements<T>(feedback.next)),
-        next_(reinterpret_cast<std::byte*>(feedback.next.data()), p_.size * sizeof(T)),
+        next_(feedback),
         size_(block_size(wire_format.seam(slice.stage))),
         sums_(std::min(size_, p_.size)),
         own_(sums_.size()) {
@@ -53,8 +42,7 @@ class BlockPacker {
     for (std::size_t begin = 0; begin < p_.size; begin += size_) {
       GW_TRY(block(begin, std::min(size_, p_.size - begin)));
     }
-    next_.finish();
-    return largest_.finite() ? Status() : overflowed();
+    return next_.finish(shape_);
   }
 
  private:
@@ -66,11 +54,7 @@ class BlockPacker {
   }
 
   Status block(std::size_t begin, std::size_t count) {
-    const T* const grad = p_.grad + begin;
-    const T* const residual = p_.residual + begin;
-    fetch_ahead(grad, count * sizeof(T));
-    fetch_ahead(residual, count * sizeof(T));
-    for (std::size_t i = 0; i < count; ++i) sums_[i] = grad[i] + residual[i];
+    sum_ahead(p_.part(begin, count), sums_.data());
     Slice slice = slice_;
     slice.first += static_cast<std::int64_t>(begin);
     const bool together = places_.size() == 1;
@@ -85,7 +69,7 @@ class BlockPacker {
     } else {
       put_sections(count);
     }
-    put_next(count);
+    next_.put(sums_.data(), own_.data(), count);
     return {};
   }
 
@@ -99,48 +83,18 @@ class BlockPacker {
     }
   }
 
-  void put_next(std::size_t count) {
-    constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
-    const T scale = scale_;
-    for (std::size_t at = 0; at < count; at += kRun) {
-      const std::size_t run = std::min(kRun, count - at);
-      T* const left = reinterpret_cast<T*>(next_.room());
-      const T* const sums = sums_.data() + at;
-      const T* const own = own_.data() + at;
-      LargestBits<T> largest;
-      for (std::size_t i = 0; i < run; ++i) {
-        left[i] = sums[i] - own[i] * scale;
-        largest.see(left[i]);
-      }
-      largest_.see(largest);
-      next_.commit(run * sizeof(T));
-    }
-  }
-
-  Status overflowed() const {
-    std::size_t i = 0;
-    while (std::isfinite(left_[i])) ++i;
-    return {Code::kInvalidArgument,
-            format("what element %zu of %s leaves for the next step is %g (finite numbers wanted: "
-                   "the method's range overflowed)",
-                   i, to_string(shape_).c_str(), static_cast<double>(left_[i]))};
-  }
-
   WireFormat& format_;
   Slice slice_;
   Corrected<T> p_;
-  T scale_;
   ByteSpan wire_;
   const Stream& stream_;
   Shape shape_;
-  std::span<const T> left_;
-  cpu::LineWriter next_;  // to left_
-  std::size_t size_;      // of a block, in elements
+  ResidualWriter<T> next_;
+  std::size_t size_;  // of a block, in elements
   std::vector<T> sums_;
   std::vector<T> own_;
   std::vector<std::size_t> places_;  // by section: where its next bytes go
   std::vector<std::byte> aside_;     // a block's payload, where it has several sections
-  LargestBits<T> largest_;           // of next
 };
 
 template <typename T>

@@ -20,6 +20,7 @@ Json row_of(int seeds, const NmseRow& row, const NmseOutcome& outcome) {
   json["data"] = to_string(row.data);
   json["combine"] = to_string(row.combine);
   json["ranks"] = row.ranks;
+  if (row.matrix_rows != 0) json["matrix_rows"] = row.matrix_rows;
   json["seeds"] = row.seeds == 0 ? seeds : row.seeds;
   json["nmse"] = outcome.nmse;
   json["least"] = outcome.least;
@@ -42,10 +43,11 @@ void print_row(const NmseRow& row, const NmseOutcome& outcome) {
       row.nmse == 0 ? "-" : format(row.of_one_seed ? "any %.3g" : "%.3g", row.factor);
   const std::string bits = row.bits == 0 ? "-" : format("%.5g", row.bits);
   const bool judged = row.nmse != 0 || row.bits != 0;
-  std::printf("%-34s %-9s %-8s %5d  %8.2e %8.2e %8.2e  %8s %7s  %8.5g %8s  %s\n", row.spec.c_str(),
-              std::string(to_string(row.data)).c_str(), std::string(to_string(row.combine)).c_str(),
-              row.ranks, outcome.nmse, outcome.least, outcome.most, wanted.c_str(), factor.c_str(),
-              outcome.bits, bits.c_str(),
+  const std::string matrix = row.matrix_rows == 0 ? "" : format(", %d rows", row.matrix_rows);
+  std::printf("%-34s %-9s %-8s %5d  %8.2e %8.2e %8.2e  %8s %7s  %8.5g %8s  %s\n",
+              (row.spec + matrix).c_str(), std::string(to_string(row.data)).c_str(),
+              std::string(to_string(row.combine)).c_str(), row.ranks, outcome.nmse, outcome.least,
+              outcome.most, wanted.c_str(), factor.c_str(), outcome.bits, bits.c_str(),
               !judged        ? "-"
               : outcome.pass ? "pass"
                              : "MISS");
@@ -80,7 +82,8 @@ Result<int> inspect_nmse(const std::vector<std::string>& args) {
   flags.text("recipe", name,
              "built-in, or a JSON file: {\"elements\", \"seeds\", \"rows\": [{\"spec\", "
              "\"data\": gaussian|lognormal, \"combine\": none|gather|sra|ring|doubling, "
-             "\"ranks\", \"nmse\", \"factor\", \"bits\", \"seeds\", \"judged\": mean|any seed}]}, "
+             "\"ranks\", \"matrix_rows\", \"nmse\", \"factor\", \"bits\", \"seeds\", \"judged\": "
+             "mean|any seed}]}, "
              "of which all but spec may be missing");
   flags.toggle("json", as_json, "one JSON line per row");
   GW_ASSIGN(const auto outcome, flags.parse(args));

@@ -81,6 +81,7 @@ Result<NmseRow> parse_row(std::size_t index, const Json& json) {
   GW_ASSIGN(row.combine, parse_nmse_combine(combine));
   GW_ASSIGN(row.ranks,
             keys.integer("ranks", row.combine == NmseCombine::kNone ? 1 : 4, 1, kMostRanks));
+  GW_ASSIGN(row.matrix_rows, keys.integer("matrix_rows", 0, 1, kMostElements));
   GW_ASSIGN(row.nmse, keys.number("nmse", 0, 0, kMost));
   GW_ASSIGN(row.factor, keys.number("factor", row.factor, 1, kMost));
   GW_ASSIGN(row.bits, keys.number("bits", 0, 0, kMost));

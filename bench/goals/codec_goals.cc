@@ -302,7 +302,7 @@ void whole_powersgd_goals(GoalTable& goals, std::size_t side) {
                eigen.d();
              },
          .times = 1.7,
-         .torch_name = "powersgd",
+         .torch_name = feedback ? "powersgd, feedback" : "powersgd",
          .torch_times = 4},
         m);
   }

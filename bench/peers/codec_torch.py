@@ -45,8 +45,26 @@ def sign_pack(x):
 def powersgd(m, q):
     p = torch.linalg.qr(m @ q)[0]
     q = m.t() @ p
-    mean = p @ q.t()
-    return mean, m - mean
+    return p @ q.t()
+
+
+class FeedbackStep:
+    """With error feedback, operation by operation as torch's own powerSGD_hook, which works in the gradient's memory."""
+
+    def __init__(self, m, q):
+        self.m = m.clone()
+        self.error = torch.zeros_like(m)
+        self.p = m @ q
+        self.q = q.clone()
+
+    def __call__(self):
+        self.m.add_(self.error)
+        copy = torch.clone(self.m).detach()
+        torch.matmul(self.m, self.q, out=self.p)
+        self.p.copy_(torch.linalg.qr(self.p)[0])
+        torch.matmul(self.m.t(), self.p, out=self.q)
+        torch.matmul(self.p, self.q.t(), out=self.m)
+        self.error = copy - self.m
 
 
 def works(elements):
@@ -74,6 +92,7 @@ def works(elements):
         "Q = M^T P": (m, lambda: m.t() @ p),
         "D = P Q^T": (m, lambda: p @ q.t()),
         "powersgd": (m, lambda: powersgd(m, q)),
+        "powersgd, feedback": (m, FeedbackStep(m, q)),
         "qr": (thin, lambda: torch.linalg.qr(thin)),
     }
 

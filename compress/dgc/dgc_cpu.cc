@@ -61,13 +61,20 @@ template <typename T>
 TopkKey<T> sampled_threshold(const MomentumStep<T>& step, double ratio, std::size_t samples,
                              const RandomStream& draws, std::vector<TopkKey<T>>& keys) {
   constexpr std::size_t kDraws = 1024;
+  constexpr std::size_t kAhead = 16;  // samples asked for before their turn: none shares a line
   std::array<std::uint32_t, kDraws> words;
   const std::size_t stretch = step.grad.size() / samples;
   keys.resize(samples);
-  for (std::size_t s = 0; s < samples; ++s) {
-    if (s % kDraws == 0) draws.words(s, std::span(words).first(std::min(kDraws, samples - s)));
-    const std::uint64_t place = std::uint64_t{words[s % kDraws]} * stretch >> 32;
-    keys[s] = key_of(step.next_v(s * stretch + place));
+  for (std::size_t first = 0; first < samples; first += kDraws) {
+    const std::size_t count = std::min(kDraws, samples - first);
+    draws.words(first, std::span(words).first(count));
+    const auto place = [&](std::size_t s) {
+      return (first + s) * stretch + (std::uint64_t{words[s]} * stretch >> 32);
+    };
+    for (std::size_t s = 0; s < count; ++s) {
+      if (s + kAhead < count) step.fetch(place(s + kAhead));
+      keys[first + s] = key_of(step.next_v(place(s)));
+    }
   }
   const auto wanted = static_cast<std::size_t>(std::ceil(ratio * static_cast<double>(samples)));
   const auto nth =

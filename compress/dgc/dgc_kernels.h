@@ -29,6 +29,12 @@ struct MomentumStep {
             momentum,
             nesterov};
   }
+  // Asks memory for what next_v(i) reads.
+  void fetch(std::size_t i) const {
+    __builtin_prefetch(grad.data() + i);
+    __builtin_prefetch(u.data() + i);
+    __builtin_prefetch(v.data() + i);
+  }
   // The new v of element i, rounded as accumulate() does.
   T next_v(std::size_t i) const {
     const T g = grad[i] * factor;

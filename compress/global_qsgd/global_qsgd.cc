@@ -30,12 +30,10 @@ struct NormGrid {
     return bucket == 0 ? rest : std::min(bucket, rest);
   }
   int most() const { return 2 * levels; }
-  template <typename T>
-  float prepare(const SliceKey&, std::size_t, std::span<const T> x, std::span<T>) const {
-    const double largest = largest_magnitude(x);
-    if (!l2 || std::isnan(largest)) return scale_above(largest);
+  bool needs_squares() const { return l2; }
+  float scale_of(const BucketMagnitudes& x) const {
     // Never below the largest magnitude, whatever the sums round to.
-    return scale_above(std::max(largest, std::sqrt(sum_of_squares(x))));
+    return scale_above(l2 ? std::max(x.largest(), x.norm()) : x.largest());
   }
   double half_unit(float norm, std::size_t) const {
     return static_cast<double>(norm) / (2.0 * levels);

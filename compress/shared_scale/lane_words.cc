@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "compress/little_endian.h"
-#include "compress/qsgd/code_packing.h"
-#include "compress/simd/nibbles.h"
+#include "compress/shared_scale/shared_scale_loops.h"
+#include "compress/simd/code_words.h"
 
 namespace gradwire {
 namespace {
 
 // Lanes: known to the compiler, which then unrolls a word.
 template <std::size_t Lanes>
-void pack_words(const std::uint8_t* codes, std::size_t count, int width, std::byte* words) {
-  if (Lanes * static_cast<std::size_t>(width) == 32) {  // no free bits: as any stream of codes
-    if (width == 4) return cpu::pack_nibbles(codes, 4 * count, words);
-    if (width == 2) return pack_groups<2>(codes, 2 * count, words);
-  }
+void pack_each(const std::uint8_t* codes, std::size_t count, int width, std::byte* words) {
   for (std::size_t w = 0; w < count; ++w) {
     std::uint32_t word = 0;
     for (std::size_t j = 0; j < Lanes; ++j) {
@@ -48,15 +43,26 @@ constexpr std::size_t kMostLanes = 32;
 
 }  // namespace
 
+void cpu::plain::pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t> codes,
+                            std::byte* words) {
+  with_lanes(lanes, [&]<std::size_t Lanes>() {
+    pack_each<Lanes>(codes.data(), codes.size() / Lanes, width, words);
+  });
+}
+
 void LaneWords::pack(std::span<const std::uint8_t> codes, std::byte* words) const {
   const std::size_t whole = codes.size() / lanes();
+  if (lanes() % 8 == 0 && lanes() * static_cast<std::size_t>(width_) == 32) {
+    // No free bits: as any stream of codes.
+    cpu::pack_words(width_, codes.data(), whole * lanes() / 8, words);
+  } else {
+    cpu::simd::pack_lanes(lanes(), width_, codes, words);
+  }
+  if (whole * lanes() == codes.size()) return;
   std::array<std::uint8_t, kMostLanes> last{};
   std::copy(codes.begin() + static_cast<std::ptrdiff_t>(whole * lanes()), codes.end(),
             last.begin());
-  with_lanes(lanes(), [&]<std::size_t Lanes>() {
-    pack_words<Lanes>(codes.data(), whole, width_, words);
-    if (whole * Lanes < codes.size()) pack_words<Lanes>(last.data(), 1, width_, words + 4 * whole);
-  });
+  cpu::plain::pack_lanes(lanes(), width_, std::span(last).first(lanes()), words + 4 * whole);
 }
 
 }  // namespace gradwire

@@ -43,23 +43,45 @@ inline float scale_above(double value) {
   return rounded_up(value);
 }
 
-// Of clipping at `clip` root mean squares (about 0, so that a constant is not clipped to nothing)
-// or at the largest magnitude, whichever is less; 0: of not clipping.
-template <typename T>
-float clipped_scale(std::span<const T> x, double clip) {
-  if (clip == 0) return scale_above(largest_magnitude(x));
-  constexpr std::size_t kRun = 4096;  // read twice, from the nearest cache the second time
-  double largest = 0;
-  SquareSums squares;
-  for (std::size_t at = 0; at < x.size(); at += kRun) {
-    const auto run = x.subspan(at, std::min(kRun, x.size() - at));
-    const double most = largest_magnitude(run);
-    if (std::isnan(most)) return kNaNScale;
-    largest = std::max(largest, most);
-    squares.add(run);
+// The largest magnitude of a bucket and, if wanted, the sum of its squares, run by run while those
+// lie in the nearest cache.
+class BucketMagnitudes {
+ public:
+  static constexpr std::size_t kRun = 4096;  // elements at a time
+
+  explicit BucketMagnitudes(bool squares) : with_squares_(squares) {}
+
+  // At least one element; calls but the last take multiples of 16.
+  template <typename T>
+  void add(std::span<const T> x) {
+    for (std::size_t at = 0; at < x.size(); at += kRun) {
+      const auto run = x.subspan(at, std::min(kRun, x.size() - at));
+      const double most = largest_magnitude(run);
+      finite_ &= !std::isnan(most);
+      largest_ = std::max(largest_, most);
+      if (with_squares_) squares_.add(run);
+      elems_ += run.size();
+    }
   }
-  const double rms = std::sqrt(squares.total() / static_cast<double>(x.size()));
-  return scale_above(std::min(largest, clip * rms));
-}
+  // NaN if an element is not finite.
+  double largest() const { return finite_ ? largest_ : std::numeric_limits<double>::quiet_NaN(); }
+  // The L2 norm, NaN as largest(). Requires squares.
+  double norm() const { return finite_ ? root(1) : largest(); }
+  // Of clipping at `clip` root mean squares (about 0, so that a constant is not clipped to nothing)
+  // or at the largest magnitude, whichever is less; 0: of not clipping. Requires squares unless 0.
+  double clipped(double clip) const {
+    if (clip == 0 || !finite_) return largest();
+    return std::min(largest_, clip * root(static_cast<double>(elems_)));
+  }
+
+ private:
+  double root(double parts) const { return std::sqrt(squares_.total() / parts); }
+
+  bool with_squares_;
+  bool finite_ = true;
+  double largest_ = 0;
+  SquareSums squares_;
+  std::size_t elems_ = 0;
+};
 
 }  // namespace gradwire

@@ -1,21 +1,14 @@
-// Two rounds for methods whose codes add up because all ranks use one scale:
-//
-//   round 0   max of fp32    scale{buckets}     every rank's own; what comes back is shared
-//   round 1   sum of i32     words              codes on the shared scale, compress/shared_scale/
-//                                               lane_words.h
-//   mean = (2 sum - size most) half_unit / size
-//
-// A bucket that is not finite on any rank, or beyond fp32, has scale NaN on all of them, codes 0,
-// and decodes to NaN. A scale that is negative or infinite is corrupt, and so is a sum above size *
-// most.
+// The coder of methods whose ranks share scales: compress/shared_scale/shared_scale_rounds.h.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,73 +17,48 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/corrected.h"
 #include "compress/dither.h"
 #include "compress/kernel_format.h"
 #include "compress/little_endian.h"
+#include "compress/residual_writer.h"
 #include "compress/shared_scale/lane_reader.h"
 #include "compress/shared_scale/lane_words.h"
+#include "compress/shared_scale/magnitudes.h"
+#include "compress/shared_scale/shared_scale_rounds.h"
 #include "compress/simd/line_writer.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
 namespace gradwire {
 
-// Grid is a value with
-//   static constexpr const char* kName;
-//   std::size_t bucket_of(std::size_t rest) const;   elements of the next bucket, 1 ... rest, which
-//                                                    share a scale
-//   int most() const;                                codes are 0 ... most(), at most 255
-//   static constexpr bool kPrepares;         prepare() writes what is coded, restore() undoes it
-//   template <typename T> float prepare(const SliceKey&, std::size_t begin, std::span<const T> x,
-//                                       std::span<T> prepared) const;   own scale; NaN: not finite
-//   template <typename T> void restore(const SliceKey&, std::size_t begin, std::span<T> x) const;
-//   double half_unit(float scale, std::size_t elems) const;   what a step of 1 in 2 code is worth
-//   template <typename T> void code(std::span<const T> prepared, float own, float scale,
-//                                   std::size_t begin, Dither&, std::uint8_t* codes) const;
-// own is what prepare() gave, scale what ranks share: > 0, finite and not below own.
-// `begin` counts elements of the tensor, buckets are handed over one by one.
-template <typename Grid>
-std::size_t scale_count(const Grid& grid, std::size_t elems) {
-  std::size_t count = 0;
-  for (; elems > 0; ++count) elems -= grid.bucket_of(elems);
-  return count;
-}
-
-inline RoundKind shared_scale_round(int round) {
-  return round == 0 ? RoundKind{Exchange::kAllReduceMax, DType::kF32, true}
-                    : RoundKind{Exchange::kAllReduceSum, DType::kI32, true};
-}
-
-template <typename Grid>
-std::size_t shared_scale_bytes(const Grid& grid, std::size_t elems, int round, int size) {
-  if (round == 0) return scale_count(grid, elems) * sizeof(float);
-  return LaneWords(grid.most(), size).bytes(elems);
-}
-
 template <typename T, typename Grid>
 class SharedScaleCoder final : public Coder {
  public:
   SharedScaleCoder(const Grid& grid, const Shape& shape, const Compressor::Placement& where)
       : grid_(grid),
+        shape_(shape),
         elems_(static_cast<std::size_t>(shape.elems())),
         where_(where),
         lanes_(grid.most(), where.size),
         work_(Grid::kPrepares ? elems_ : 0),
+        block_(work_.empty() ? 0 : grid.bucket_of(elems_)),
         own_scales_(scale_count(grid, elems_)),
         scales_(own_scales_.size()),
         codes_(elems_) {}
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor(what("grad"), grad, shape_elems(), where_.dtype));
-    grad_ = grad.empty() ? std::span<const T>() : elements<T>(grad);
-    key_ = {where_.seed, {step, where_.tensor, where_.rank, 0, 0}};
-    absorbed_ = 0;
-    for_buckets([this](std::size_t b, std::size_t begin, std::size_t count) {
-      own_scales_[b] = grid_.template prepare<T>(
-          key_, begin, grad_.subspan(begin, count),
-          Grid::kPrepares ? std::span<T>(work_).subspan(begin, count) : std::span<T>());
-    });
-    return {};
+    feedback_.reset();
+    return start(grad, step);
+  }
+  bool takes_feedback() const override { return true; }
+  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
+                             const Stream&) override {
+    GW_TRY(check_feedback(Grid::kName, grad, feedback, where_.dtype));
+    feedback_ = feedback;
+    sums_.resize(std::min(kRun, elems_));
+    if (!Grid::kPrepares) block_.resize(sums_.size());
+    return start(grad, step);
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
@@ -98,6 +66,7 @@ class SharedScaleCoder final : public Coder {
     const std::size_t bytes = shared_scale_bytes(grid_, elems_, round, where_.size);
     GW_TRY(check_room(what("payload"), payload.size(), bytes));
     if (round == 0) {
+      if (feedback_.has_value()) GW_TRY(check_finite());
       for (std::size_t b = 0; b < own_scales_.size(); ++b) {
         store_le(payload.data(), own_scales_[b], b);
       }
@@ -126,10 +95,11 @@ class SharedScaleCoder final : public Coder {
 
   Status finish(TensorView mean, TensorView own, const Stream&) override {
     GW_TRY(check_turn("finish", 2));
-    GW_TRY(check_tensor(what("mean"), mean, shape_elems(), where_.dtype));
-    if (!own.empty()) GW_TRY(check_tensor(what("own"), own, shape_elems(), where_.dtype));
+    GW_TRY(check_tensor(what("mean"), mean, shape_.elems(), where_.dtype));
+    if (!own.empty()) GW_TRY(check_tensor(what("own"), own, shape_.elems(), where_.dtype));
     absorbed_ = -1;
     if (mean.empty()) return {};
+    GW_TRY(left_);
     if (!own.empty()) {
       const std::uint8_t* codes = codes_.data();
       decode([&codes](std::size_t count) { return std::exchange(codes, codes + count); }, 1,
@@ -145,11 +115,25 @@ class SharedScaleCoder final : public Coder {
   std::vector<NamedTensor> state() override { return {}; }
 
  private:
+  static constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);  // elements at a time
+  static_assert(kRun <= LaneReader::kMost);
+
   static std::string what(const std::string& text) {
     return std::string(Grid::kName) + ": " + text;
   }
-  std::int64_t shape_elems() const { return static_cast<std::int64_t>(elems_); }
-  std::span<const T> values() const { return Grid::kPrepares ? std::span<const T>(work_) : grad_; }
+
+  Status start(ConstTensorView grad, std::uint64_t step) {
+    GW_TRY(check_tensor(what("grad"), grad, shape_.elems(), where_.dtype));
+    p_ = Corrected<T>(grad.empty() ? std::span<const T>() : elements<T>(grad));
+    if (feedback_.has_value() && elems_ > 0) {
+      p_.residual = elements<T>(feedback_->residual).data();
+    }
+    key_ = {where_.seed, {step, where_.tensor, where_.rank, 0, 0}};
+    absorbed_ = 0;
+    left_ = Status();
+    take_scales();
+    return {};
+  }
 
   // f(bucket, its first element, its elements)
   template <typename F>
@@ -160,6 +144,65 @@ class SharedScaleCoder final : public Coder {
       f(b, begin, count);
       begin += count;
     }
+  }
+  // f(first, elements) of runs of at most kRun, which lie in the nearest cache.
+  template <typename F>
+  static void for_runs(std::size_t begin, std::size_t count, const F& f) {
+    for (std::size_t at = 0; at < count; at += kRun) f(begin + at, std::min(kRun, count - at));
+  }
+
+  // The values of a run. Valid until the next call.
+  std::span<const T> values(std::size_t first, std::size_t count) {
+    const Corrected<T> run = p_.part(first, count);
+    if (run.residual == nullptr) return {run.grad, count};
+    sum_ahead(run, sums_.data());
+    return {sums_.data(), count};
+  }
+
+  void take_scales() {
+    cpu::LineWriter work(reinterpret_cast<std::byte*>(work_.data()), work_.size() * sizeof(T));
+    for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
+      BucketMagnitudes magnitudes(grid_.needs_squares());
+      for_runs(begin, count, [&](std::size_t first, std::size_t some) {
+        const std::span<const T> x = values(first, some);
+        if constexpr (Grid::kPrepares) {
+          std::copy(x.begin(), x.end(), block_.data() + (first - begin));
+        } else {
+          magnitudes.add(x);
+        }
+      });
+      if constexpr (Grid::kPrepares) {
+        const auto block = std::span<T>(block_).first(count);
+        grid_.template prepare<T>(key_, begin, block);
+        magnitudes.add(std::span<const T>(block));
+        put(block, work);
+      }
+      own_scales_[b] = grid_.scale_of(magnitudes);
+    });
+    work.finish();
+  }
+
+  // Of gradient + residual: a bucket that is not finite has no scale.
+  Status check_finite() const {
+    Status status;
+    for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
+      if (!status.ok() || !std::isnan(own_scales_[b])) return;
+      for (std::size_t i = begin; i < begin + count; ++i) {
+        if (std::isfinite(p_[i])) continue;
+        status = {Code::kInvalidArgument,
+                  what(format("element %zu of %s is %g (finite numbers wanted)", i,
+                              to_string(shape_).c_str(), static_cast<double>(p_[i])))};
+        return;
+      }
+    });
+    return status;
+  }
+
+  static void put(std::span<const T> block, cpu::LineWriter& lines) {
+    for_runs(0, block.size(), [&](std::size_t first, std::size_t some) {
+      std::memcpy(lines.room(), block.data() + first, some * sizeof(T));
+      lines.commit(some * sizeof(T));
+    });
   }
 
   Status check_turn(const char* call, int round) const {
@@ -183,62 +226,103 @@ class SharedScaleCoder final : public Coder {
     return {};
   }
 
-  static bool codes_something(float scale) { return scale > 0; }  // not of NaN
+  bool codes_something(std::size_t b) const { return scales_[b] > 0; }  // not of NaN
+
+  void code(std::size_t b, std::size_t first, std::span<const T> x, Dither& dither) {
+    std::uint8_t* const codes = codes_.data() + first;
+    if (codes_something(b)) {
+      grid_.template code<T>(x, own_scales_[b], scales_[b], first, dither, codes);
+    } else {
+      std::fill_n(codes, x.size(), std::uint8_t{0});
+    }
+  }
 
   void write_codes() {
     Dither dither(key_);
+    std::optional<ResidualWriter<T>> next;
+    if (p_.residual != nullptr) next.emplace(*feedback_);
     for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
-      if (codes_something(scales_[b])) {
-        grid_.template code<T>(values().subspan(begin, count), own_scales_[b], scales_[b], begin,
-                               dither, codes_.data() + begin);
-      } else {
-        std::fill_n(codes_.begin() + static_cast<std::ptrdiff_t>(begin), count, std::uint8_t{0});
+      const std::uint8_t* codes = codes_.data() + begin;
+      const auto own_codes = [&codes](std::size_t some) {
+        return std::exchange(codes, codes + some);
+      };
+      if constexpr (Grid::kPrepares) {
+        code(b, begin, std::span<const T>(work_).subspan(begin, count), dither);
+        if (next.has_value()) decode_block(own_codes, 1, b, begin, count);
       }
+      if (Grid::kPrepares && !next.has_value()) return;
+      for_runs(begin, count, [&](std::size_t first, std::size_t some) {
+        const std::span<const T> x = values(first, some);
+        if constexpr (Grid::kPrepares) {
+          next->put(x.data(), block_.data() + (first - begin), some);
+        } else {
+          code(b, first, x, dither);
+          if (!next.has_value()) return;
+          decode_run(own_codes(some), 1, b, count, std::span<T>(block_).first(some));
+          next->put(x.data(), block_.data(), some);
+        }
+      });
     });
+    if (next.has_value()) left_ = next->finish(shape_);
   }
 
-  // What codes summed over `ranks` ranks say of their mean; next(count): the next sums.
+  // What codes of bucket b, summed over `ranks` ranks, say of their mean.
+  template <typename Sum>
+  void decode_run(const Sum* sums, int ranks, std::size_t b, std::size_t bucket,
+                  std::span<T> out) const {
+    if (codes_something(b)) {
+      const auto factor = static_cast<T>(grid_.half_unit(scales_[b], bucket) / ranks);
+      cpu::values_of<T>(sums, std::int64_t{ranks} * grid_.most(), factor, out);
+    } else {
+      std::fill(out.begin(), out.end(), static_cast<T>(scales_[b]));  // 0, or NaN
+    }
+  }
+  // A whole bucket, restored, into block_; next(count): the next sums.
   template <typename Next>
-  void decode(const Next& next, int ranks, std::span<T> out) const {
-    constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
-    static_assert(kRun <= LaneReader::kMost);
-    // Long ranges that nothing is done to afterwards go past the caches.
-    cpu::LineWriter lines(reinterpret_cast<std::byte*>(out.data()),
-                          Grid::kPrepares ? 0 : out.size_bytes());
-    const std::int64_t zero = std::int64_t{ranks} * grid_.most();
+  void decode_block(const Next& next, int ranks, std::size_t b, std::size_t begin,
+                    std::size_t count) {
+    const auto block = std::span<T>(block_).first(count);
+    for_runs(0, count, [&](std::size_t first, std::size_t some) {
+      decode_run(next(some), ranks, b, count, block.subspan(first, some));
+    });
+    if (codes_something(b)) grid_.template restore<T>(key_, begin, block);
+  }
+
+  // What codes summed over `ranks` ranks say of their mean.
+  template <typename Next>
+  void decode(const Next& next, int ranks, std::span<T> out) {
+    cpu::LineWriter lines(reinterpret_cast<std::byte*>(out.data()), out.size_bytes());
     for_buckets([&](std::size_t b, std::size_t begin, std::size_t count) {
-      const bool codes = codes_something(scales_[b]);
-      const auto factor = codes ? static_cast<T>(grid_.half_unit(scales_[b], count) / ranks) : T{0};
-      for (std::size_t at = 0; at < count; at += kRun) {
-        const std::size_t some = std::min(kRun, count - at);
-        T* const to =
-            Grid::kPrepares ? out.data() + begin + at : reinterpret_cast<T*>(lines.room());
-        const auto* const sums = next(some);
-        if (codes) {
-          cpu::values_of<T>(sums, zero, factor, {to, some});
-        } else {
-          std::fill_n(to, some, static_cast<T>(scales_[b]));  // 0, or NaN
-        }
-        if constexpr (!Grid::kPrepares) lines.commit(some * sizeof(T));
-      }
       if constexpr (Grid::kPrepares) {
-        if (codes) grid_.template restore<T>(key_, begin, out.subspan(begin, count));
+        decode_block(next, ranks, b, begin, count);
+        put(std::span<const T>(block_).first(count), lines);
+      } else {
+        for_runs(begin, count, [&](std::size_t, std::size_t some) {
+          T* const to = reinterpret_cast<T*>(lines.room());
+          decode_run(next(some), ranks, b, count, {to, some});
+          lines.commit(some * sizeof(T));
+        });
       }
     });
-    if constexpr (!Grid::kPrepares) lines.finish();
+    lines.finish();
   }
 
   Grid grid_;
+  Shape shape_;
   std::size_t elems_;
   Compressor::Placement where_;
   LaneWords lanes_;
   SliceKey key_;
-  std::span<const T> grad_;
+  std::optional<Feedback> feedback_;
+  Corrected<T> p_{std::span<const T>()};
   int absorbed_ = -1;              // rounds of this step; -1: no step
   std::vector<T> work_;            // prepared values
+  std::vector<T> block_;           // of one bucket: prepared or decoded; or a decoded run
+  std::vector<T> sums_;            // a run of gradient + residual
   std::vector<float> own_scales_;  // of this rank
   std::vector<float> scales_;      // shared
   std::vector<std::uint8_t> codes_;
+  Status left_;        // what is left for the next step is finite
   ConstByteSpan sum_;  // lent until finish()
 };
 

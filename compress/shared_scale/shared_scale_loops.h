@@ -100,6 +100,9 @@ void values_of(const Sum* sums, std::int64_t zero, T factor, std::span<T> out) {
   }
 }
 
+// words[w] = codes[w lanes + j] << (j width), j = 0 ... lanes - 1, of as many words as are whole.
+void pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t> codes,
+                std::byte* words);
 void unpack_lanes(const LanePattern& pattern, const std::byte* words, std::size_t count,
                   std::uint32_t* sums, LaneFaults& faults);
 
@@ -113,6 +116,8 @@ void code_cells(const CellPlace<float>& place, const CellTable& table, std::span
                 const std::byte* draws, std::uint8_t* codes);
 void values_of(const std::uint8_t* sums, std::int64_t zero, float factor, std::span<float> out);
 void values_of(const std::uint32_t* sums, std::int64_t zero, float factor, std::span<float> out);
+void pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t> codes,
+                std::byte* words);
 // sums[0, count * lanes) = the lanes of `count` words, in order.
 void unpack_lanes(const LanePattern& pattern, const std::byte* words, std::size_t count,
                   std::uint32_t* sums, LaneFaults& faults);

@@ -1,4 +1,6 @@
 // The loops of terngrad, global_qsgd and thc for each instruction set.
+#include <cstring>
+
 #include "compress/shared_scale/shared_scale_loops.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -183,6 +185,32 @@ void simd_lanes(const LanePattern& pattern, const std::byte* words, std::size_t 
 }
 
 #endif
+
+void simd_pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t> codes,
+                     std::byte* words) {
+  std::size_t w = 0;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  // One instruction takes the low bits of eight bytes together. Sixteen are read.
+  constexpr std::size_t kMost = 15;
+  if (width <= 8 && lanes <= kMost) {
+    const std::uint64_t places = 0x0101010101010101u * ((std::uint64_t{1} << width) - 1);
+    const auto first_bytes = [places](std::size_t bytes) {
+      return bytes >= 8 ? places : places & ((std::uint64_t{1} << (8 * bytes)) - 1);
+    };
+    const std::uint64_t low = first_bytes(lanes);
+    const std::uint64_t high = lanes > 8 ? first_bytes(lanes - 8) : 0;
+    for (; w * lanes + 16 <= codes.size(); ++w) {
+      std::uint64_t apart[2];
+      std::memcpy(apart, codes.data() + w * lanes, sizeof(apart));
+      const std::uint64_t word = _pext_u64(apart[0], low) | _pext_u64(apart[1], high)
+                                                                << (8 * width % 64);
+      store_le(words, static_cast<std::uint32_t>(word), w);
+    }
+  }
+#endif
+  plain::pack_lanes(lanes, width, codes.subspan(w * lanes), words + 4 * w);
+}
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -220,6 +248,7 @@ HWY_EXPORT(simd_cells);
 HWY_EXPORT(simd_byte_values);
 HWY_EXPORT(simd_word_values);
 HWY_EXPORT(simd_lanes);
+HWY_EXPORT(simd_pack_lanes);
 
 void code_levels(const LevelPlace<float>& place, std::span<const float> x, const std::byte* draws,
                  std::uint8_t* codes) {
@@ -234,6 +263,10 @@ void values_of(const std::uint8_t* sums, std::int64_t zero, float factor, std::s
 }
 void values_of(const std::uint32_t* sums, std::int64_t zero, float factor, std::span<float> out) {
   HWY_DYNAMIC_DISPATCH(simd_word_values)(sums, zero, factor, out);
+}
+void pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t> codes,
+                std::byte* words) {
+  HWY_DYNAMIC_DISPATCH(simd_pack_lanes)(lanes, width, codes, words);
 }
 void unpack_lanes(const LanePattern& pattern, const std::byte* words, std::size_t count,
                   std::uint32_t* sums, LaneFaults& faults) {

@@ -25,10 +25,8 @@ struct TernGrid {
 
   std::size_t bucket_of(std::size_t rest) const { return rest; }
   int most() const { return 2; }
-  template <typename T>
-  float prepare(const SliceKey&, std::size_t, std::span<const T> x, std::span<T>) const {
-    return clipped_scale(x, clip);
-  }
+  bool needs_squares() const { return clip != 0; }
+  float scale_of(const BucketMagnitudes& x) const { return scale_above(x.clipped(clip)); }
   double half_unit(float scale, std::size_t) const { return static_cast<double>(scale) / 2; }
   template <typename T>
   void code(std::span<const T> x, float own, float scale, std::size_t begin, Dither& dither,

@@ -42,7 +42,9 @@ std::byte byte_of(const std::uint8_t* codes, std::size_t count) {
 
 template <typename T>
 Status TritKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const {
-  const float scale = clipped_scale(x, clip);
+  BucketMagnitudes magnitudes(clip != 0);
+  magnitudes.add(x);
+  const float scale = scale_above(magnitudes.clipped(clip));
   store_le(wire.data(), scale);
   std::byte* trits = wire.data() + sizeof(float);
   if (!(scale > 0)) {

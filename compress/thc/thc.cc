@@ -52,14 +52,11 @@ struct ThcGrid {
 
   std::size_t bucket_of(std::size_t rest) const { return std::min(block, std::bit_floor(rest)); }
   int most() const { return grid; }
+  bool needs_squares() const { return true; }
+  float scale_of(const BucketMagnitudes& y) const { return scale_above(y.norm()); }
   template <typename T>
-  float prepare(const SliceKey& key, std::size_t begin, std::span<const T> x,
-                std::span<T> y) const {
-    std::copy(x.begin(), x.end(), y.begin());
-    HadamardSigns(key).forward<T>(begin, y);
-    const double largest = largest_magnitude(std::span<const T>(y));
-    return scale_above(std::isnan(largest) ? largest
-                                           : std::sqrt(sum_of_squares(std::span<const T>(y))));
+  void prepare(const SliceKey& key, std::size_t begin, std::span<T> x) const {
+    HadamardSigns(key).forward<T>(begin, x);
   }
   template <typename T>
   void restore(const SliceKey& key, std::size_t begin, std::span<T> x) const {

@@ -63,6 +63,20 @@ TEST(Nmse, EveryWayAddsUpAllRanks) {
   }
 }
 
+// Factors of a matrix of rank 1 are all there is of it.
+TEST(Nmse, LowRankMethodsSeeAMatrix) {
+  const auto method = std::move(Registry::builtin().make("powersgd:rank=1")).value();
+  std::vector<float> grad;
+  for (int i = 0; i < 60; ++i) {
+    grad.push_back(static_cast<float>(1 + i / 12) * static_cast<float>(i % 12 - 5));
+  }
+  const auto matrix = through_coder(*method, 1, grad, 5);
+  ASSERT_TRUE(matrix.has_value());
+  EXPECT_EQ(matrix.value().payload, 4u * (5 + 12));
+  for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(matrix.value().sum[i], grad[i], 1e-4) << i;
+  EXPECT_EQ(through_coder(*method, 1, grad).value().payload, 4u * 60);  // a vector goes as it is
+}
+
 // The built-in table on fewer seeds and at most 16 ranks: Gaussian figures within 15 % (their
 // spread over seeds at 65,536 elements is below 5 %, and the expected ones have two digits), and
 // the bits of every row to the last.
@@ -145,6 +159,9 @@ TEST(Nmse, RowsThatCannotBeAreNamed) {
                 .find("3 ranks (a power of two wanted)"),
             std::string::npos);
   EXPECT_NE(error({.spec = "none", .combine = NmseCombine::kSra}).find("1 ranks"),
+            std::string::npos);
+  EXPECT_NE(error({.spec = "powersgd:rank=1", .matrix_rows = 3})
+                .find("3 rows (none, or of one gradient a divisor of 100 wanted)"),
             std::string::npos);
   EXPECT_EQ(parse_nmse_combine("tree").error().code(), Code::kInvalidArgument);
 }

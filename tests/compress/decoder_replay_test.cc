@@ -10,6 +10,7 @@
 
 #include "base/elements.h"
 #include "base/philox.h"
+#include "gradwire/registry.h"
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/decoder_target.h"
 
@@ -60,22 +61,21 @@ Payload sound_input(const Compressor& compressor, std::uint8_t shape_choice, boo
 }
 
 TEST_P(DecoderReplay, NoInputBreaksTheDecoder) {
-  const std::string& spec = GetParam().spec;
-  const auto made = Registry::builtin().make(std::string_view(spec));
+  const auto made = Registry::builtin().make(std::string_view(GetParam().spec));
   ASSERT_TRUE(made.has_value());
   for (std::uint8_t choice = 0; choice < kShapes; ++choice) {
     for (int round = 0; round < made.value()->traits().rounds; ++round) {
       for (const bool doubles : {false, true}) {
         const Payload sound = sound_input(*made.value(), choice, doubles, round);
-        feed_decoder(spec, sound);
+        feed_decoder(*made.value(), sound);
         for (const std::size_t cut : {sound.size() - 1, sound.size() / 2, kHeaderBytes}) {
-          feed_decoder(spec, ConstByteSpan(sound).first(std::max(cut, kHeaderBytes)));
+          feed_decoder(*made.value(), ConstByteSpan(sound).first(std::max(cut, kHeaderBytes)));
         }
         const std::size_t stride = sound.size() > 200 ? 7 : 1;
         for (std::size_t bit = 8 * kHeaderBytes; bit < 8 * sound.size(); bit += stride) {
           Payload flipped = sound;
           flipped[bit / 8] ^= std::byte{1} << (bit % 8);
-          feed_decoder(spec, flipped);
+          feed_decoder(*made.value(), flipped);
         }
         const RandomStream noise(7, RandomUse::kTest, choice, 0, 0, 0);
         for (std::uint64_t trial = 0; trial < 64; ++trial) {
@@ -84,7 +84,7 @@ TEST_P(DecoderReplay, NoInputBreaksTheDecoder) {
             random[i] = static_cast<std::byte>(noise.word(trial * 65536 + i));
           }
           random[1] |= static_cast<std::byte>(2 * (trial % 4));  // fitted or not, either stage
-          feed_decoder(spec, random);
+          feed_decoder(*made.value(), random);
         }
       }
     }
@@ -92,9 +92,11 @@ TEST_P(DecoderReplay, NoInputBreaksTheDecoder) {
 }
 
 TEST_P(DecoderReplay, NothingThatWasFoundBreaksItAgain) {
+  const auto made = Registry::builtin().make(std::string_view(GetParam().spec));
+  ASSERT_TRUE(made.has_value());
   for (const auto& input :
        read_corpus(GW_FUZZ_FOLDER "/corpus/decoder_" + GetParam().name + ".hex")) {
-    feed_decoder(GetParam().spec, std::as_bytes(std::span(input)));
+    feed_decoder(*made.value(), std::as_bytes(std::span(input)));
   }
 }
 

@@ -197,6 +197,12 @@ INSTANTIATE_TEST_SUITE_P(Sparse, FusedFeedback,
                                            "cltk:ratio=0.9,index=gaps", "randomk:ratio=0.01",
                                            "randomk:ratio=0.9", "randomk:ratio=0.3,unbiased=true"));
 
+INSTANTIATE_TEST_SUITE_P(SharedScales, FusedFeedback,
+                         ::testing::Values("terngrad", "terngrad:clip=0", "global_qsgd",
+                                           "global_qsgd:bits=8,bucket=100,norm=l2",
+                                           "global_qsgd:bits=2,bucket=tensor", "thc",
+                                           "thc:grid=31,block=64", "thc:block=8192"));
+
 INSTANTIATE_TEST_SUITE_P(Blocks, FusedFeedback,
                          ::testing::Values("none", "cast:bf16", "cast:fp16", "fp8",
                                            "fp8:e5m2,scale=row", "mx", "mx:e3m2", "mx:e2m1",

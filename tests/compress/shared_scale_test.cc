@@ -16,6 +16,7 @@
 #include "gradwire/registry.h"
 #include "tests/reference/shared_scale_reference.h"
 #include "tests/support/coder_ranks.h"
+#include "tests/support/simd_targets.h"
 
 namespace gradwire {
 namespace {
@@ -194,7 +195,13 @@ TEST(LaneWords, EverySumOfEveryNumberOfRanksComesBack) {
         codes[i] = static_cast<std::uint8_t>(i % 3 == 0 ? most : static_cast<int>(i) % most);
       }
       std::vector<std::byte> words(lanes.bytes(count));
-      lanes.pack(codes, words.data());
+      testing::for_each_simd_target([&](const std::string& target) {
+        std::ranges::fill(words, std::byte{0xee});
+        lanes.pack(codes, words.data());
+        ASSERT_EQ(as<std::uint32_t>(words),
+                  testing::lane_words(Codes(codes.begin(), codes.end()), lanes.limit()))
+            << most << " x " << ranks << ", " << target;
+      });
       auto all = as<std::uint32_t>(words);
       for (std::uint32_t& word : all) word *= static_cast<std::uint32_t>(ranks);  // ranks alike
       std::memcpy(words.data(), all.data(), words.size());

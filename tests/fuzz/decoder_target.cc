@@ -93,11 +93,8 @@ Shape shape_of(std::uint8_t choice) {
   return kAll[choice % kShapes];
 }
 
-void feed_decoder(std::string_view spec, ConstByteSpan input) {
+void feed_decoder(const Compressor& compressor, ConstByteSpan input) {
   if (input.size() < kHeaderBytes) return;
-  const auto made = Registry::builtin().make(spec);
-  GW_CHECK(made.has_value());
-  const Compressor& compressor = *made.value();
   const auto flags = static_cast<unsigned>(input[1]);
   Plan plan{shape_of(static_cast<std::uint8_t>(input[0])),
             (flags & 1u) != 0 ? DType::kF64 : DType::kF32, (flags & 2u) != 0,

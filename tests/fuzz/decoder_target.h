@@ -2,9 +2,7 @@
 // promise checked.
 #pragma once
 
-#include <string_view>
-
-#include "gradwire/registry.h"
+#include "gradwire/compressor.h"
 
 namespace gradwire::fuzz {
 
@@ -16,7 +14,7 @@ inline constexpr std::size_t kHeaderBytes = 3;
 inline constexpr int kShapes = 5;
 Shape shape_of(std::uint8_t choice);
 
-// Aborts unless every decoder returned ok or kCorruptPayload. `spec` must be a legal one.
-void feed_decoder(std::string_view spec, ConstByteSpan input);
+// Aborts unless every decoder returned ok or kCorruptPayload.
+void feed_decoder(const Compressor& compressor, ConstByteSpan input);
 
 }  // namespace gradwire::fuzz

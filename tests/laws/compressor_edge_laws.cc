@@ -34,7 +34,8 @@ TEST_P(CompressorLaws, OddShapes) {
     for (const Shape& shape :
          {Shape::vector(1), Shape::matrix(1, 7), Shape::matrix(7, 1), Shape::matrix(1, 1),
           Shape{{2, 1, 3, 1}, 3}, Shape{{1, 1, 1, 5}, 4}, Shape{{3, 1, 1, 11}, 4},
-          Shape::matrix(17, 19), Shape::vector(513), Shape::matrix(2, 4097)}) {
+          Shape::matrix(17, 19), Shape::vector(513), Shape::matrix(2, 4097),
+          Shape::matrix(5, 13109)}) {  // beyond 2^16 elements
       expect_sound<T>(compressor(), shape, gradients<T>(shape.elems(), 1, 2, 4));
     }
   });
