@@ -36,6 +36,11 @@ class CodedExchange final : public BucketExchange {
     GW_TRY(at(round).absorb());
     return round + 1 == phases() ? finish_coders(coders_, workers_) : Status();
   }
+  std::size_t held_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& round : rounds_) bytes += round->held_bytes();
+    return bytes;
+  }
   std::vector<NamedTensor> state() override { return coder_state(coders_); }
 
  private:

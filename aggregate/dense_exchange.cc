@@ -45,6 +45,8 @@ class DenseExchange final : public BucketExchange {
     return in_place() ? Status() : copy_all(false);
   }
 
+  std::size_t held_bytes() const override { return buffer_.bytes().size(); }
+
  private:
   bool in_place() const { return buffer_.bytes().empty(); }
 

@@ -59,6 +59,8 @@ class DenseShards final : public BucketExchange {
     return copy(false, scatters() ? rank_ : kAll);
   }
 
+  std::size_t held_bytes() const override { return buffer_.bytes().size(); }
+
  private:
   static constexpr int kAll = -1;
 

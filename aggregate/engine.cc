@@ -15,6 +15,9 @@ namespace {
 // How long the thread sleeps in an exchange before it looks whether the aggregator ends.
 constexpr double kPatienceSeconds = 0.2;
 
+// After so many steps exchanges have all the memory that they will ever have.
+constexpr std::int64_t kStepsToGrow = 2;
+
 Status cancelled() { return {Code::kCancelled, "the aggregator ended in the middle of a step"}; }
 
 AggregateStats bytes_of_one_step(const ExchangeContext& context,
@@ -222,6 +225,17 @@ Status Engine::check_agreement() {
   return check_equal(communicator_, std::span(&hash, 1), "aggregator: first step");
 }
 
+// After a step: packing memory, and what is kept.
+std::uint64_t Engine::held_bytes() {
+  std::uint64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    bytes += bucket.exchange->held_bytes();
+    if (bucket.warmup != nullptr) bytes += bucket.warmup->held_bytes();
+    for (const NamedTensor& entry : bucket.exchange->state()) bytes += entry.tensor.bytes().size();
+  }
+  return bytes;
+}
+
 Status Engine::run_one_step() {
   if (!agreed_) GW_TRY(check_agreement());
   agreed_ = true;
@@ -232,7 +246,9 @@ Status Engine::run_one_step() {
   }
   StepCost cost;
   GW_TRY(run_step(exchanges, static_cast<std::uint64_t>(step_), *this, cost));
+  const std::uint64_t held = step_ <= kStepsToGrow ? held_bytes() : stats().held_bytes;
   const std::lock_guard lock(mutex_);
+  stats_.held_bytes = held;
   ++step_;
   stats_.gradient_bytes += per_step_.gradient_bytes;
   stats_.dense_ring_bytes += per_step_.dense_ring_bytes;

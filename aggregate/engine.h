@@ -55,6 +55,7 @@ class Engine final : private StepSource {
   void run();
   bool wait_for_step();  // false when there will be none: the engine ends
   Status run_one_step();
+  std::uint64_t held_bytes();
   Status check_agreement();
   void fail(const Status& status);
   Status missing_gradients() const;  // with mutex_ held

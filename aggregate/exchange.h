@@ -27,6 +27,8 @@ class BucketExchange {
   // Starts the exchange; nullopt when there is nothing to send. All ranks issue alike.
   virtual Result<std::optional<Work>> issue(int phase) = 0;
   virtual Status absorb(int phase, std::uint64_t step) = 0;
+  // Memory that values and payloads are packed in, without state().
+  virtual std::size_t held_bytes() const { return 0; }
   // "<parameter>.error" and the like. Views are valid until the next step ends, as Coder's are.
   virtual std::vector<NamedTensor> state() { return {}; }
 };

@@ -71,6 +71,12 @@ class GatherRound final : public RoundExchange {
     return {};
   }
 
+  std::size_t held_bytes() const override {
+    std::size_t bytes = own_.capacity() + all_.capacity() + next_.bytes().size();
+    for (const Buffer& sum : sums_) bytes += sum.bytes().size();
+    return bytes;
+  }
+
  private:
   std::size_t most_bytes(const CodedParameter& coded) const {
     const CodedRound* mine = round_of(coded, round_);

@@ -46,6 +46,10 @@ class PackedGather {
   // The results become the parameters' gradients, on all ranks alike.
   Status unpack();
 
+  // Without state(): payloads, and one shard's values.
+  std::size_t held_bytes() const {
+    return send_.size() + receive_.size() + decoded_.bytes().size();
+  }
   std::vector<NamedTensor> state();
 
  private:

@@ -166,6 +166,12 @@ Status PackedScatter::add_received(std::size_t t, const Range& own, int r) {
   return status.ok() ? status : status.with_context(format("shard from rank %d", r));
 }
 
+std::size_t PackedScatter::held_bytes() const {
+  std::size_t bytes = send_.size() + receive_.size() + own_vote_.size() + decoded_.bytes().size();
+  for (const Held& held : held_) bytes += held.sum_buffer.bytes().size();
+  return bytes;
+}
+
 std::vector<NamedTensor> PackedScatter::state() {
   std::vector<NamedTensor> all;
   for (std::size_t t = 0; t < parts_.size(); ++t) {

@@ -41,6 +41,8 @@ class PackedScatter {
   // The same as addends, by rank, for WireFormat::fold(); without error feedback and votes only.
   std::vector<Addend> addends(std::size_t t);
 
+  // Without state(): payloads, sums of the own shards, and one shard's values.
+  std::size_t held_bytes() const;
   // "<parameter>.error" and the like.
   std::vector<NamedTensor> state();
 

@@ -37,6 +37,7 @@ class PackedReduceScatter final : public BucketExchange {
     }
     return {};
   }
+  std::size_t held_bytes() const override { return scatter_->held_bytes(); }
   std::vector<NamedTensor> state() override { return scatter_->state(); }
 
  private:
@@ -81,6 +82,7 @@ class PackedAllGather final : public BucketExchange {
   }
   Result<std::optional<Work>> issue(int) override { return gather_->issue(); }
   Status absorb(int, std::uint64_t) override { return gather_->unpack(); }
+  std::size_t held_bytes() const override { return gather_->held_bytes(); }
   std::vector<NamedTensor> state() override { return gather_->state(); }
 
  private:

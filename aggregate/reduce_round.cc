@@ -49,6 +49,8 @@ class ReduceRound final : public RoundExchange {
     return {};
   }
 
+  std::size_t held_bytes() const override { return buffer_.bytes().size(); }
+
  private:
   const ExchangeContext& context_;
   std::vector<CodedParameter>& coders_;

@@ -20,6 +20,7 @@ class RoundExchange {
   virtual Result<std::size_t> encode() = 0;
   virtual Result<std::optional<Work>> issue() = 0;
   virtual Status absorb() = 0;
+  virtual std::size_t held_bytes() const = 0;  // as BucketExchange's
 };
 
 // `coders` are lent for the exchange's life, and what was received stays until the next encode().

@@ -55,6 +55,8 @@ class SraExchange final : public BucketExchange {
     return {};
   }
 
+  std::size_t held_bytes() const override { return scatter_->held_bytes() + gather_->held_bytes(); }
+
   std::vector<NamedTensor> state() override {
     std::vector<NamedTensor> all = scatter_->state();
     for (NamedTensor& entry : gather_->state()) all.push_back(std::move(entry));

@@ -9,14 +9,15 @@ namespace gradwire {
 
 template <typename T>
 auto Activations<T>::Memory::reserve(std::int64_t elems) -> Block {
-  const Block block{elems_, elems};
-  elems_ += whole_lines<T>(elems);
+  const Block block{end_, elems};
+  end_ += whole_lines<T>(elems);
+  elems_ = std::max(elems_, end_);
   return block;
 }
 
 template <typename T>
-Status Activations<T>::Memory::allocate() {
-  GW_ASSIGN(buffer_, Buffer::allocate(bytes()));
+Status Activations<T>::Memory::allocate(const MemoryArena& arena, MemoryClass what) {
+  GW_ASSIGN(buffer_, arena.allocate(what, bytes()));
   return {};
 }
 
@@ -26,18 +27,46 @@ std::span<T> Activations<T>::Memory::block(Block block) {
   return {data + block.offset, static_cast<std::size_t>(block.elems)};
 }
 
+// Everything stays: levels, then what layers keep.
 template <typename T>
-Result<Activations<T>> Activations<T>::create(const ActivationSizes& sizes, std::int64_t max_rows,
-                                              DeltaRoom room) {
+void Activations<T>::lay_out_values(const ActivationSizes& sizes) {
+  for (const std::int64_t width : sizes.widths) values_.push_back(own_.reserve(width * max_rows_));
+  for (const std::int64_t elems : sizes.saved) saved_.push_back(own_.reserve(elems));
+}
+
+// What enters a segment stays, and the output; behind it the inside of one segment after another.
+template <typename T>
+void Activations<T>::lay_out_segments(const ActivationSizes& sizes) {
+  values_.resize(sizes.widths.size());
+  saved_.resize(sizes.saved.size());
+  for (const LayerRange& segment : sizes.segments) {
+    values_[segment.begin] = own_.reserve(sizes.widths[segment.begin] * max_rows_);
+  }
+  values_.back() = own_.reserve(sizes.widths.back() * max_rows_);
+  const std::int64_t inside = own_.elems();
+  for (const LayerRange& segment : sizes.segments) {
+    own_.go_back(inside);
+    for (std::size_t level = segment.begin; level < segment.end; ++level) {
+      if (level > segment.begin) values_[level] = own_.reserve(sizes.widths[level] * max_rows_);
+      saved_[level] = own_.reserve(sizes.saved[level]);
+    }
+  }
+}
+
+template <typename T>
+Activations<T> Activations<T>::lay_out(const ActivationSizes& sizes, std::int64_t max_rows,
+                                       DeltaRoom room) {
   Activations made;
   made.widths_ = sizes.widths;
   made.max_rows_ = max_rows;
   made.room_ = room;
   made.shared_ = std::make_shared<Memory>();
-  for (const std::int64_t width : sizes.widths) {
-    made.values_.push_back(made.own_.reserve(width * max_rows));
+  if (sizes.segments.empty()) {
+    made.lay_out_values(sizes);
+  } else {
+    GW_CHECK(room == DeltaRoom::kTurns);
+    made.lay_out_segments(sizes);
   }
-  for (const std::int64_t elems : sizes.saved) made.saved_.push_back(made.own_.reserve(elems));
   if (room == DeltaRoom::kEveryLevel) {
     for (const std::int64_t width : sizes.widths) {
       made.deltas_.push_back(made.own_.reserve(width * max_rows));
@@ -53,9 +82,24 @@ Result<Activations<T>> Activations<T>::create(const ActivationSizes& sizes, std:
     made.stash_.push_back(made.shared_->reserve(stash));
   }
   made.scratch_ = made.shared_->reserve(sizes.scratch);
-  GW_TRY(made.own_.allocate());
-  GW_TRY(made.shared_->allocate());
   return made;
+}
+
+template <typename T>
+Result<Activations<T>> Activations<T>::create(const ActivationSizes& sizes, std::int64_t max_rows,
+                                              DeltaRoom room, const MemoryArena& arena) {
+  Activations made = lay_out(sizes, max_rows, room);
+  made.arena_ = arena;
+  GW_TRY(made.own_.allocate(arena, MemoryClass::kActivations));
+  GW_TRY(made.shared_->allocate(arena, MemoryClass::kWorkspace));
+  return made;
+}
+
+template <typename T>
+ActivationElems Activations<T>::elems(const ActivationSizes& sizes, std::int64_t max_rows,
+                                      DeltaRoom room) {
+  const Activations made = lay_out(sizes, max_rows, room);
+  return {made.own_.elems(), made.shared_->elems()};
 }
 
 template <typename T>
@@ -70,8 +114,9 @@ Result<Activations<T>> Activations<T>::sibling() const {
   made.max_rows_ = max_rows_;
   made.room_ = room_;
   made.shared_ = shared_;
+  made.arena_ = arena_;
   made.own_.reserve(own_.elems());
-  GW_TRY(made.own_.allocate());
+  GW_TRY(made.own_.allocate(arena_, MemoryClass::kActivations));
   return made;
 }
 

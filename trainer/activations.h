@@ -8,8 +8,16 @@
 
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
+#include "trainer/memory/memory_arena.h"
 
 namespace gradwire {
+
+// Layers [begin, end) of a model: a stage of a pipeline, or a piece that is computed again.
+struct LayerRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
 
 // Where derivatives live on the way back.
 enum class DeltaRoom : std::uint8_t {
@@ -24,6 +32,16 @@ struct ActivationSizes {
   std::vector<std::int64_t> saved;   // per layer
   std::vector<std::int64_t> stash;   // per layer
   std::int64_t scratch = 0;
+  // Ranges, from the first layer to the last, of which one at a time is in memory; of the others
+  // what enters them stays, and the rest is computed again. Empty: everything stays. With
+  // DeltaRoom::kTurns alone.
+  std::vector<LayerRange> segments = {};
+};
+
+// Elements of one micro-batch's memory: its own, and what a thread's micro-batches share.
+struct ActivationElems {
+  std::int64_t own = 0;
+  std::int64_t shared = 0;
 };
 
 // Memory for micro-batches of up to max_rows samples, allocated once: a training step allocates
@@ -34,7 +52,11 @@ template <typename T>
 class Activations {
  public:
   static Result<Activations> create(const ActivationSizes& sizes, std::int64_t max_rows,
-                                    DeltaRoom room = DeltaRoom::kTurns);
+                                    DeltaRoom room = DeltaRoom::kTurns,
+                                    const MemoryArena& arena = {});
+  // What create() would allocate.
+  static ActivationElems elems(const ActivationSizes& sizes, std::int64_t max_rows,
+                               DeltaRoom room = DeltaRoom::kTurns);
   // Memory for another micro-batch of the same sizes. What is used during a call alone is shared,
   // and so are deltas that take turns: siblings belong to one thread.
   Result<Activations> sibling() const;
@@ -61,15 +83,21 @@ class Activations {
   class Memory {
    public:
     Block reserve(std::int64_t elems);
-    Status allocate();
+    // What is reserved next lies where it did when elems() was `elems`.
+    void go_back(std::int64_t elems) { end_ = elems; }
+    Status allocate(const MemoryArena& arena, MemoryClass what);
     std::span<T> block(Block block);
     std::int64_t elems() const { return elems_; }
     std::size_t bytes() const { return static_cast<std::size_t>(elems_) * sizeof(T); }
 
    private:
-    std::int64_t elems_ = 0;
+    std::int64_t end_ = 0;    // of the last block
+    std::int64_t elems_ = 0;  // the furthest end there was
     Buffer buffer_;
   };
+  static Activations lay_out(const ActivationSizes& sizes, std::int64_t max_rows, DeltaRoom room);
+  void lay_out_values(const ActivationSizes& sizes);
+  void lay_out_segments(const ActivationSizes& sizes);
 
   std::vector<std::int64_t> widths_;
   std::vector<Block> values_;
@@ -79,6 +107,7 @@ class Activations {
   Block scratch_;
   std::int64_t max_rows_ = 0;
   DeltaRoom room_ = DeltaRoom::kTurns;
+  MemoryArena arena_;
   Memory own_;
   std::shared_ptr<Memory> shared_;
 };

@@ -1,6 +1,7 @@
 #include "trainer/batch_pass.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/elements.h"
 #include "base/text.h"
@@ -14,8 +15,20 @@ constexpr std::int64_t kEvaluationRows = 128;
 
 }  // namespace
 
+Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
+                                                    std::int64_t max_rows,
+                                                    const std::string& recompute) {
+  GW_ASSIGN(std::vector<LayerRange> segments, recompute_segments(recompute, model.layers()));
+  const std::int64_t rows = std::max(max_rows, kEvaluationRows);
+  return Activations<float>::elems(model.activation_sizes(rows, std::move(segments)), rows);
+}
+
+std::int64_t BatchPass::passes_of(std::int64_t samples) {
+  return (samples + kEvaluationRows - 1) / kEvaluationRows;
+}
+
 Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& data,
-                                    std::int64_t max_rows) {
+                                    std::int64_t max_rows, const PassOptions& options) {
   const std::int64_t outputs = data.classes() * data.labels_per_sample();
   if (model.input() != data.shape() || model.output().elems() != outputs) {
     return Status(
@@ -27,12 +40,17 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                data.name().c_str()));
   }
   BatchPass pass(model, data);
-  GW_ASSIGN(pass.activations_, model.make_activations(std::max(max_rows, kEvaluationRows)));
+  GW_ASSIGN(const std::vector<LayerRange> segments,
+            recompute_segments(options.recompute, model.layers()));
+  pass.walk_.emplace(model, segments);
+  const std::int64_t rows = std::max(max_rows, kEvaluationRows);
+  GW_ASSIGN(pass.activations_, Activations<float>::create(model.activation_sizes(rows, segments),
+                                                          rows, DeltaRoom::kTurns, options.memory));
   pass.labels_.reserve(
       static_cast<std::size_t>(pass.activations_.max_rows() * data.labels_per_sample()));
   const auto values = static_cast<std::size_t>(parameter_elems(model.buffers()));
   if (values > 0) {
-    GW_ASSIGN(pass.buffers_, Buffer::allocate(values * sizeof(float)));
+    GW_ASSIGN(pass.buffers_, options.memory.allocate(MemoryClass::kOther, values * sizeof(float)));
   }
   init_parameters<float>(model.buffers(), 0, pass.buffer_values());
   pass.statistics_.assign(static_cast<std::size_t>(model.statistics_elems()), 0);
@@ -64,32 +82,41 @@ ModelPass<float> BatchPass::load(std::span<const float> params, const Samples& f
 }
 
 Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& batch,
-                              std::span<float> grads, const Ready& ready) {
+                              std::span<float> grads, const Ready& ready, LayerGate* gate) {
   ModelPass<float> pass = load(params, data_->train(), batch.samples);
   pass.context = batch.context;
-  const std::span<const float> outputs = model_->forward(pass);
+  GW_TRY(walk_->forward(pass, gate));
+  const std::span<const float> outputs = activations_.values(model_->last_level(), pass.rows);
   const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
   const double loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
   if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), batch.loss_scale, {}));
-  GW_TRY(model_->backward(pass, grads, ready));
+  GW_TRY(walk_->backward(pass, grads, ready, gate));
   return loss;
 }
 
-Judgement BatchPass::judge(std::span<const float> params, std::int64_t begin, std::int64_t end) {
+Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t begin,
+                                   std::int64_t end, LayerGate* gate, std::int64_t passes) {
   Judgement sum;
-  for (std::int64_t at = begin; at < end;) {
+  for (std::int64_t at = begin; at < end; at += kEvaluationRows, --passes) {
     const std::int64_t rows = std::min(kEvaluationRows, end - at);
     const auto samples =
         data_->evaluation().subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(rows));
     ModelPass<float> pass = load(params, data_->test(), samples);
     pass.context.mode = PassMode::kEvaluate;
-    const std::span<const float> outputs = model_->forward(pass);
+    GW_TRY(walk_->forward(pass, gate));
+    const std::span<const float> outputs = activations_.values(model_->last_level(), rows);
     const auto labels = static_cast<std::int64_t>(labels_.size());
     sum.labels += labels;
     sum.correct += count_correct<float>(outputs, labels_);
     sum.loss +=
         mean_loss<float>(model_->loss(), outputs, labels_, {}) * static_cast<double>(labels);
-    at += rows;
+  }
+  // Layers are opened by all ranks together: whoever has no samples left opens them all the same.
+  for (; gate != nullptr && passes > 0; --passes) {
+    for (const std::size_t layer : walk_->openings(Way::kForward)) {
+      GW_TRY(gate->open(layer, Way::kForward));
+      GW_TRY(gate->close(layer, Way::kForward));
+    }
   }
   return sum;
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gradwire/buffer.h"
@@ -12,6 +14,9 @@
 #include "gradwire/tensor.h"
 #include "trainer/activations.h"
 #include "trainer/data/data_set.h"
+#include "trainer/layer_gate.h"
+#include "trainer/layer_walk.h"
+#include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
 
 namespace gradwire {
@@ -21,6 +26,12 @@ struct MicroBatch {
   std::span<const std::uint32_t> samples;  // of the training set, at most max_rows
   double loss_scale = 1;                   // of what is differentiated, not of what is returned
   PassContext context = {};                // of random numbers
+};
+
+// How a pass uses memory.
+struct PassOptions {
+  std::string recompute = "none";  // as recompute_segments() says
+  MemoryArena memory = {};         // where activations lie
 };
 
 // How well parameters do on some samples.
@@ -37,7 +48,10 @@ class BatchPass {
   // The model and the data are borrowed. Micro-batches have at most `max_rows` samples.
   // kInvalidArgument when the data's shape or classes are not the model's.
   static Result<BatchPass> create(const Model<float>& model, const DataSet& data,
-                                  std::int64_t max_rows);
+                                  std::int64_t max_rows, const PassOptions& options = {});
+  // Of a pass over micro-batches of `max_rows`: what create() would allocate for activations.
+  static Result<ActivationElems> activation_elems(const Model<float>& model, std::int64_t max_rows,
+                                                  const std::string& recompute);
 
   BatchPass() = default;
 
@@ -49,12 +63,18 @@ class BatchPass {
   using Ready = Model<float>::Ready;
   // Forward, loss and backward. params and grads have parameter_elems(model().parameters())
   // elements; grads is overwritten with the derivative of loss_scale times the mean loss, which is
-  // returned.
+  // returned. With a gate `params` need to be there while a layer is open.
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
-                     const Ready& ready);
+                     const Ready& ready, LayerGate* gate = nullptr);
 
-  // Of samples [begin, end) of data().evaluation(), with the running statistics.
-  Judgement judge(std::span<const float> params, std::int64_t begin, std::int64_t end);
+  // Of samples [begin, end) of data().evaluation(), with the running statistics. A gate sees
+  // passes_of(end - begin) passes; where ranks must see equally many, `passes` says how many more.
+  Result<Judgement> judge(std::span<const float> params, std::int64_t begin, std::int64_t end,
+                          LayerGate* gate = nullptr, std::int64_t passes = 0);
+  static std::int64_t passes_of(std::int64_t samples);
+
+  // The order in which a gate is asked for layers.
+  const LayerWalk& walk() const { return *walk_; }
 
   // The model's buffers (running statistics), which start as the model says: views valid for this
   // object's life, also when it is moved. Empty for most models.
@@ -77,6 +97,7 @@ class BatchPass {
 
   const Model<float>* model_ = nullptr;
   const DataSet* data_ = nullptr;
+  std::optional<LayerWalk> walk_;
   Activations<float> activations_;
   std::vector<std::uint32_t> labels_;
   Buffer buffers_;

@@ -28,31 +28,33 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   fold.needs_whole_ = options.clip_worker > 0 || options.loss_scale.active();
   const auto elems = static_cast<std::size_t>(parameter_elems(table));
   const std::size_t bytes = elems * sizeof(float);
-  GW_ASSIGN(fold.grads_, Buffer::allocate(bytes));
+  const MemoryArena& device = options.places.device;
+  const bool narrow = options.precision != Precision::kF32;
+  const MemoryClass sums = narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
+  GW_ASSIGN(fold.grads_, PagedTensors::create(table, device, sums));
+  fold.grads_.take_all();
   if (options.accumulate > 1) {
-    GW_ASSIGN(fold.micro_grads_, Buffer::allocate(bytes));
+    GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
   }
-  if (options.precision != Precision::kF32) {
-    GW_ASSIGN(fold.stored_, Buffer::allocate(elems * sizeof(std::uint16_t)));
+  if (narrow) {
+    GW_ASSIGN(fold.stored_,
+              device.allocate(MemoryClass::kGradients, elems * sizeof(std::uint16_t)));
   }
   if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
   for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {
-    GW_ASSIGN(Buffer own, Buffer::allocate(bytes));
+    GW_ASSIGN(Buffer own, device.allocate(MemoryClass::kOther, bytes));
     fold.momentum_.push_back(std::move(own));
   }
   return fold;
 }
 
 std::span<float> GradientFold::fresh(int micro) {
-  return floats(micro == 0 ? grads_ : micro_grads_);
+  return micro == 0 ? grads_.all() : micro_grads_.all();
 }
 
-std::span<float> GradientFold::gradients() { return floats(grads_); }
+std::span<float> GradientFold::gradients() { return grads_.all(); }
 
-std::span<float> GradientFold::gradient(int index) {
-  const Range where = range(index);
-  return floats(grads_).subspan(where.first, where.count);
-}
+std::span<float> GradientFold::gradient(int index) { return grads_.tensor(index); }
 
 GradientFold::Range GradientFold::range(int index) const {
   const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
@@ -64,10 +66,10 @@ std::span<float> GradientFold::fresh(int micro, Range range) {
 }
 
 // The values become what their storage keeps of them.
-void GradientFold::keep_stored(std::span<float> values) {
+void GradientFold::keep_stored(std::span<float> values, Range range) {
   if (precision_ == Precision::kF32) return;
-  const std::span<std::uint16_t> stored(reinterpret_cast<std::uint16_t*>(stored_.bytes().data()),
-                                        values.size());
+  const std::span<std::uint16_t> stored(
+      reinterpret_cast<std::uint16_t*>(stored_.bytes().data()) + range.first, range.count);
   store(precision_, values, stored);
   load(precision_, stored, values);
 }
@@ -90,7 +92,9 @@ Status GradientFold::combine(int micro, Range range) {
 }
 
 Status GradientFold::ready(int index, int micro) {
-  keep_stored(fresh(micro, range(index)));
+  grads_.take(index);
+  if (micro > 0) micro_grads_.take(index);
+  keep_stored(fresh(micro, range(index)), range(index));
   if (needs_whole_) return {};
   return combine(micro, range(index));
 }

@@ -12,6 +12,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
+#include "trainer/memory/paged_tensors.h"
 #include "trainer/parameters.h"
 #include "trainer/training_options.h"
 
@@ -21,6 +22,8 @@ class GradientFold {
  public:
   // The table is borrowed.
   static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options);
+  // The memory of gradients(): what is dropped of it is taken again where the next step writes it.
+  const PagedTensors& paged() const { return grads_; }
   GradientFold() = default;
 
   // Where backward writes the gradient of micro-batch `micro`.
@@ -47,7 +50,7 @@ class GradientFold {
   };
   Range range(int index) const;
   std::span<float> fresh(int micro, Range range);
-  void keep_stored(std::span<float> values);
+  void keep_stored(std::span<float> values, Range range);
   Status combine(int micro, Range range);
 
   const ParameterTable* table_ = nullptr;
@@ -56,8 +59,8 @@ class GradientFold {
   double clip_worker_ = 0;
   Precision precision_ = Precision::kF32;
   bool needs_whole_ = false;
-  Buffer grads_;
-  Buffer micro_grads_;            // of micro-batches after the first
+  PagedTensors grads_;
+  PagedTensors micro_grads_;      // of micro-batches after the first
   Buffer stored_;                 // one micro-batch's in 16 bits
   std::vector<Buffer> momentum_;  // u, one per micro-batch
 };

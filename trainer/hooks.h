@@ -10,6 +10,7 @@
 
 namespace gradwire {
 
+class LayerGate;
 class Optimizer;
 
 // Turns this rank's gradients into what the optimizer shall use. The defaults do nothing, which is
@@ -49,6 +50,10 @@ class GradientHook {
   // one used if null). Lent for the hook's life, and the same at every call. For methods that
   // exchange something else than gradients.
   virtual Optimizer* optimizer() { return nullptr; }
+
+  // What brings parameters layer by layer, for training with TrainingOptions::gated_parameters:
+  // every pass asks it, those that evaluate too. Lent for the hook's life, the same at every call.
+  virtual LayerGate* gate() { return nullptr; }
 
   // In place: the mean over all ranks, never compressed, equal on all ranks. For losses and counts.
   virtual Status average(std::span<double> /*values*/) { return {}; }

@@ -17,6 +17,7 @@ void Model<T>::add(std::string name, std::unique_ptr<Layer<T>> layer) {
   stage.buffers.elems = parameter_elems(buffers_) - stage.buffers.offset;
   stage.statistics = {statistics_, layer->statistics_elems()};
   statistics_ += stage.statistics.elems;
+  stage.owner = stages_.size();
   stage.name = std::move(name);
   stage.layer = std::move(layer);
   stages_.push_back(std::move(stage));
@@ -30,6 +31,7 @@ void Model<T>::add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::
                                   [&](const Stage& stage) { return stage.name == owner; });
   GW_CHECK(found != stages_.end());
   stages_.back().params = found->params;
+  stages_.back().owner = found->owner;
 }
 
 template <typename T>
@@ -43,7 +45,8 @@ SampleShape Model<T>::output() const {
 }
 
 template <typename T>
-Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows, DeltaRoom room) const {
+ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows,
+                                           std::vector<LayerRange> segments) const {
   ActivationSizes sizes;
   sizes.widths.push_back(input_.elems());
   for (const Stage& stage : stages_) {
@@ -52,7 +55,13 @@ Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows, DeltaRo
     sizes.stash.push_back(stage.layer->stash_elems(max_rows));
     sizes.scratch = std::max(sizes.scratch, stage.layer->scratch_elems(max_rows));
   }
-  return Activations<T>::create(sizes, max_rows, room);
+  sizes.segments = std::move(segments);
+  return sizes;
+}
+
+template <typename T>
+Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows, DeltaRoom room) const {
+  return Activations<T>::create(activation_sizes(max_rows), max_rows, room);
 }
 
 template <typename T>
@@ -97,18 +106,27 @@ Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::spa
 }
 
 template <typename T>
+std::size_t Model<T>::last_of_backward() const {
+  std::size_t level = stages_.size();
+  while (level > 0 && stages_[level - 1].first_parameter > 0) --level;
+  return level == 0 ? 0 : level - 1;
+}
+
+template <typename T>
+Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
+                          const Ready& ready) const {
+  const bool input_first = stages_[layer].layer->stash_elems(pass.rows) > 0;
+  // Parameters first where the layer allows: their gradients can travel while the way back goes on.
+  if (!input_first) GW_TRY(gradients(pass, layer, grads, ready));
+  // Nobody reads the derivative by the data, nor anything below the first parameters.
+  if (layer > last_of_backward() || input_first) backward_input(pass, {layer, layer + 1});
+  return input_first ? gradients(pass, layer, grads, ready) : Status();
+}
+
+template <typename T>
 Status Model<T>::backward(const ModelPass<T>& pass, std::span<T> grads, const Ready& ready) const {
-  for (std::size_t level = stages_.size(); level-- > 0;) {
-    const Stage& stage = stages_[level];
-    const bool input_first = stage.layer->stash_elems(pass.rows) > 0;
-    // Parameters first where the layer allows: their gradients can travel while the way back goes
-    // on.
-    if (!input_first) GW_TRY(gradients(pass, level, grads, ready));
-    // Nobody reads the derivative by the data, nor anything below the first parameters.
-    if (stage.first_parameter == 0 && !input_first) break;
-    backward_input(pass, {level, level + 1});
-    if (input_first) GW_TRY(gradients(pass, level, grads, ready));
-    if (stage.first_parameter == 0) break;
+  for (std::size_t level = stages_.size(); level-- > last_of_backward();) {
+    GW_TRY(backward(pass, level, grads, ready));
   }
   return {};
 }

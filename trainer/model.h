@@ -30,12 +30,6 @@ struct ModelPass {
   std::span<double> statistics = {};  // statistics_elems() sums, added to in kTrain; may be empty
 };
 
-// Layers [begin, end) of a model: a stage of a pipeline, or a piece that is computed again.
-struct LayerRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
 // Immutable once built: it holds shapes, not values, so threads may share it.
 template <typename T>
 class Model {
@@ -60,6 +54,9 @@ class Model {
   std::int64_t statistics_elems() const { return statistics_; }
   Result<Activations<T>> make_activations(std::int64_t max_rows,
                                           DeltaRoom room = DeltaRoom::kTurns) const;
+  // What Activations want to know; `segments` as there.
+  ActivationSizes activation_sizes(std::int64_t max_rows,
+                                   std::vector<LayerRange> segments = {}) const;
 
   std::size_t layers() const { return stages_.size(); }
   LayerRange all() const { return {0, stages_.size()}; }
@@ -69,6 +66,12 @@ class Model {
   std::pair<int, int> parameters_of(std::size_t layer) const {
     return {stages_[layer].first_parameter, stages_[layer].end_parameter};
   }
+  // Those that it computes with, which are another layer's where it is tied.
+  std::pair<int, int> parameters_read_by(std::size_t layer) const {
+    return parameters_of(stages_[layer].owner);
+  }
+  // The layer that the way back ends with: nobody reads what a lower one would compute.
+  std::size_t last_of_backward() const;
 
   // Reads activations.values(0), fills the values of all levels; returns the logits
   // (rows, classes).
@@ -82,6 +85,9 @@ class Model {
   // the logits. Overwrites `grads`. `ready` is called from the last parameter to the first, each as
   // soon as it is complete; its error ends the call.
   Status backward(const ModelPass<T>& pass, std::span<T> grads, const Ready& ready) const;
+  // One layer's part of it; layers come from the last to last_of_backward().
+  Status backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
+                  const Ready& ready) const;
 
   // The two halves of backward(), for activations with room for every delta: first the derivatives
   // by the inputs of layers [begin, end), from deltas(end) to deltas(begin), then, at any time
@@ -110,7 +116,8 @@ class Model {
     std::unique_ptr<Layer<T>> layer;
     int first_parameter = 0;  // its parameters are [first_parameter, end_parameter)
     int end_parameter = 0;
-    Part params;  // those it reads
+    std::size_t owner = 0;  // the layer whose parameters it reads: itself, but where it is tied
+    Part params;            // those it reads
     Part buffers;
     Part statistics;
   };

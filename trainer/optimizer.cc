@@ -59,13 +59,20 @@ std::int64_t slice_elems(const SliceTable& slices) {
   return elems;
 }
 
+Status Optimizer::begin_step(double /*lr*/) {
+  return {Code::kUnsupported,
+          "this optimizer looks at whole tensors and makes no step in parts (sgd, nesterov or "
+          "adamw wanted)"};
+}
+
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
-                                                  SliceTable slices, SumOverShards sum) {
+                                                  SliceTable slices, SumOverShards sum,
+                                                  const MemoryArena& arena) {
   GW_TRY(check(options));
-  if (options.name == "sgd") return make_sgd(options, std::move(slices));
-  if (options.name == "nesterov") return make_nesterov(options, std::move(slices));
-  if (options.name == "adamw") return make_adamw(options, std::move(slices));
-  if (options.name == "lamb") return make_lamb(options, std::move(slices), std::move(sum));
+  if (options.name == "sgd") return make_sgd(options, std::move(slices), arena);
+  if (options.name == "nesterov") return make_nesterov(options, std::move(slices), arena);
+  if (options.name == "adamw") return make_adamw(options, std::move(slices), arena);
+  if (options.name == "lamb") return make_lamb(options, std::move(slices), std::move(sum), arena);
   return Status(
       Code::kInvalidArgument,
       format("unknown optimizer '%s'; sgd, nesterov, adamw or lamb wanted", options.name.c_str()));

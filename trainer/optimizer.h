@@ -11,6 +11,7 @@
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
+#include "trainer/memory/memory_arena.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -57,6 +58,13 @@ class Optimizer {
   // the parameters are cut into slices and spans.
   virtual Status step(std::span<float> parameters, std::span<const float> gradients, double lr) = 0;
 
+  // The same step chunk by chunk, for elementwise methods: begin_step() once, then step_part() for
+  // parts that together are everything, each the elements from `first` on of the spans of step().
+  // kUnsupported from begin_step() of a method that looks at whole tensors.
+  virtual Status begin_step(double lr);
+  virtual void step_part(std::span<float> /*parameters*/, std::span<const float> /*gradients*/,
+                         std::int64_t /*first*/) {}
+
   // Collective where ranks make steps of their own between exchanges: after the last step, so that
   // all hold the same parameters.
   virtual Status settle(std::span<float> /*parameters*/) { return {}; }
@@ -74,9 +82,10 @@ class Optimizer {
 };
 
 // kInvalidArgument names the option, the value seen and the value wanted. Memory for the state is
-// zeroed; nothing is kept for a momentum of 0. `sum` is for lamb on shards and not called by the
-// others; null where every tensor is whole.
+// zeroed and the arena's; nothing is kept for a momentum of 0. `sum` is for lamb on shards and not
+// called by the others; null where every tensor is whole.
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
-                                                  SliceTable slices, SumOverShards sum = nullptr);
+                                                  SliceTable slices, SumOverShards sum = nullptr,
+                                                  const MemoryArena& arena = {});
 
 }  // namespace gradwire

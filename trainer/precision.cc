@@ -41,23 +41,4 @@ void load(Precision precision, std::span<const std::uint16_t> from, std::span<fl
   }
 }
 
-Result<StoredCopy> StoredCopy::create(Precision precision, std::size_t elems) {
-  StoredCopy copy;
-  copy.precision_ = precision;
-  if (precision == Precision::kF32) return copy;
-  GW_ASSIGN(copy.stored_, Buffer::allocate(elems * sizeof(std::uint16_t)));
-  GW_ASSIGN(copy.widened_, Buffer::allocate(elems * sizeof(float)));
-  return copy;
-}
-
-std::span<const float> StoredCopy::refresh(std::span<const float> master) {
-  if (precision_ == Precision::kF32) return master;
-  const std::span<std::uint16_t> stored(reinterpret_cast<std::uint16_t*>(stored_.bytes().data()),
-                                        master.size());
-  const std::span<float> widened(reinterpret_cast<float*>(widened_.bytes().data()), master.size());
-  store(precision_, master, stored);
-  load(precision_, stored, widened);
-  return widened;
-}
-
 }  // namespace gradwire

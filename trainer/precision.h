@@ -5,7 +5,6 @@
 #include <span>
 #include <string_view>
 
-#include "gradwire/buffer.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -22,22 +21,5 @@ Result<Precision> parse_precision(std::string_view text);
 void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to);
 // to = from, exactly.
 void load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to);
-
-// What layers compute with: the master's values as their storage keeps them, in fp32 again.
-class StoredCopy {
- public:
-  // Allocates nothing for kF32.
-  static Result<StoredCopy> create(Precision precision, std::size_t elems);
-  StoredCopy() = default;
-
-  // Stores the master anew and returns what to compute with, valid until the next call: the master
-  // itself for kF32.
-  std::span<const float> refresh(std::span<const float> master);
-
- private:
-  Precision precision_ = Precision::kF32;
-  Buffer stored_;
-  Buffer widened_;
-};
 
 }  // namespace gradwire

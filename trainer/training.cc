@@ -43,7 +43,8 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
   GW_TRY(check_training_options(options, data));
   Trainer trainer(model, data, options);
   GW_ASSIGN(trainer.pass_,
-            BatchPass::create(model, data, options.batch / options.ranks / options.accumulate));
+            BatchPass::create(model, data, options.batch / options.ranks / options.accumulate,
+                              {options.recompute, options.places.device}));
   GW_ASSIGN(trainer.scaler_, LossScaler::create(options.loss_scale));
   GW_TRY(trainer.allocate());
   init_parameters<float>(model.parameters(), options.seed, trainer.master());
@@ -53,32 +54,75 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
 // All memory of a run: the loop allocates nothing.
 Status Trainer::allocate() {
   const ParameterTable& table = model_->parameters();
-  const auto elems = static_cast<std::size_t>(parameter_elems(table));
-  GW_ASSIGN(params_, Buffer::allocate(elems * sizeof(float)));
-  GW_ASSIGN(stored_, StoredCopy::create(options_.precision, elems));
+  const MemoryPlaces& places = options_.places;
+  const bool own = options_.optimizer.name != "hook";
+  // A hook's optimizer has its own master; what it offloads is its business.
+  const Offload offload = own ? options_.offload : Offload::kNone;
+  const bool narrow = options_.precision != Precision::kF32;
+  const bool away = offload != Offload::kNone;
+  const MemoryClass what = options_.gated_parameters ? MemoryClass::kGathered
+                           : narrow || away          ? MemoryClass::kMaster
+                                                     : MemoryClass::kParameters;
+  GW_ASSIGN(params_, PagedTensors::create(table, away ? places.host : places.device, what));
+  params_.take_all();
+  if (!options_.gated_parameters) {
+    GW_ASSIGN(compute_, ComputeParameters::create(*model_, options_.precision, offload, places));
+  }
   GW_ASSIGN(fold_, GradientFold::create(table, options_));
-  if (options_.optimizer.name != "hook") {
-    GW_ASSIGN(optimizer_, make_optimizer(optimizer_options(options_), whole_slices(table)));
+  if (own) {
+    GW_ASSIGN(optimizer_, make_optimizer(optimizer_options(options_), whole_slices(table), nullptr,
+                                         away ? places.host : places.device));
+  }
+  if (away) {
+    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk));
   }
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
   return {};
 }
 
-std::span<float> Trainer::master() {
-  const ByteSpan bytes = params_.bytes();
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+std::vector<LayerTensors> Trainer::openings(Way way) const {
+  std::vector<LayerTensors> all;
+  for (const std::size_t layer : pass_.walk().openings(way)) {
+    const auto [first, end] = model_->parameters_read_by(layer);
+    all.push_back({layer, first, end});
+  }
+  return all;
+}
+
+TrainerMemory Trainer::memory() {
+  return {model_->parameters(), params_, fold_.paged(), options_.places, openings(Way::kForward),
+          openings(Way::kBack)};
 }
 
 std::vector<NamedTensor> Trainer::parameters() {
-  return named_tensors(model_->parameters(), master());
+  fresh_ = false;  // they may be written to
+  return params_.named();
 }
 
 std::vector<NamedTensor> Trainer::gradients() {
   return named_tensors(model_->parameters(), fold_.gradients());
 }
 
-std::uint64_t Trainer::parameter_hash() const { return hash_bytes(params_.bytes()); }
+std::uint64_t Trainer::parameter_hash() const { return hash_bytes(std::as_bytes(params_.all())); }
+
+// What layers compute with has the parameters' last values from now on.
+void Trainer::refresh() {
+  if (options_.gated_parameters) {
+    computed_ = master();
+    return;
+  }
+  if (!fresh_) compute_.store(master(), 0);
+  fresh_ = true;
+  computed_ = compute_.values(master());
+}
+
+// What stands between passes and parameters; null: the hook's own, or nothing.
+std::unique_ptr<LayerGate> Trainer::own_gate(GradientHook& hook) {
+  if (!options_.gated_parameters) return compute_.gate(master());
+  if (options_.precision == Precision::kF32 || hook.gate() == nullptr) return nullptr;
+  return std::make_unique<RoundedGate>(*hook.gate(), *model_, options_.precision, master());
+}
 
 std::vector<NamedTensor> Trainer::state() {
   std::vector<NamedTensor> tensors;
@@ -138,7 +182,8 @@ Result<double> Trainer::micro_step(const MicroBatch& batch, int micro, GradientH
     return last && !fold_.needs_whole() ? give(index, hook, hook_seconds) : Status();
   };
   // One reference to capture: std::function then needs no memory of its own.
-  GW_ASSIGN(const double loss, pass_.run(computed_, batch, fold_.fresh(micro), std::ref(ready)));
+  GW_ASSIGN(const double loss,
+            pass_.run(computed_, batch, fold_.fresh(micro), std::ref(ready), gate_));
   GW_TRY(fold_.micro_batch_done(micro, scaler_.scale()));
   return loss;
 }
@@ -169,8 +214,17 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
   if (options_.clip > 0) {
     GW_ASSIGN(report.gradient_norm, hook.clip_gradients(gradients, options_.clip));
   }
-  Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
-  GW_TRY(optimizer.step(master(), gradients, report.lr));
+  if (hook.optimizer() == nullptr && offloaded_) {
+    GW_TRY(offloaded_->run(*optimizer_, master(), gradients, report.lr,
+                           [this](std::size_t first, std::span<const float> part) {
+                             compute_.store(part, first);
+                             return Status();
+                           }));
+  } else {
+    Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
+    GW_TRY(optimizer.step(master(), gradients, report.lr));
+    fresh_ = false;
+  }
   ++position_.updates;
   return {};
 }
@@ -184,7 +238,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
   const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
   const int workers = options_.ranks * options_.accumulate;
-  computed_ = stored_.refresh(master());
+  refresh();
   if (!fold_.needs_whole()) GW_TRY(hook.before_step(report.lr));
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {
@@ -222,11 +276,25 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
   if (hook.optimizer() == nullptr && optimizer_ == nullptr) {
     return Status(Code::kInvalidArgument, "optimizer hook, and a hook without one");
   }
+  if (options_.gated_parameters != (hook.gate() != nullptr)) {
+    return Status(
+        Code::kInvalidArgument,
+        "parameters that come layer by layer, and a hook without a gate, or the other way "
+        "round");
+  }
+  fresh_ = false;
+  options_.places.device.restart_peaks();
+  options_.places.host.restart_peaks();
+  own_gate_ = own_gate(hook);
+  gate_ = own_gate_ ? own_gate_.get() : hook.gate();
   std::optional<double> accuracy;
   while (position_.steps < total_steps_) {
     GW_ASSIGN(StepReport report, step(hook));
     const bool last = position_.steps == total_steps_;
-    if (last && hook.optimizer() != nullptr) GW_TRY(hook.optimizer()->settle(master()));
+    if (last && hook.optimizer() != nullptr) {
+      GW_TRY(hook.optimizer()->settle(master()));
+      fresh_ = false;
+    }
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
       GW_ASSIGN(accuracy, evaluate(hook));
       report.accuracy = accuracy;
@@ -242,7 +310,11 @@ Result<double> Trainer::evaluate(GradientHook& hook) {
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
   const std::int64_t begin = samples * options_.rank / options_.ranks;
   const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;
-  const Judgement mine = pass_.judge(stored_.refresh(master()), begin, end);
+  refresh();
+  const std::unique_ptr<LayerGate> own = own_gate(hook);
+  const std::int64_t most = (samples + options_.ranks - 1) / options_.ranks;
+  GW_ASSIGN(const Judgement mine, pass_.judge(computed_, begin, end, own ? own.get() : hook.gate(),
+                                              BatchPass::passes_of(most)));
   std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
   GW_TRY(hook.average(means));
   const auto labels =

@@ -12,13 +12,17 @@
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 #include "trainer/batch_pass.h"
+#include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
 #include "trainer/gradient_fold.h"
 #include "trainer/hooks.h"
+#include "trainer/layer_gate.h"
 #include "trainer/loss_scale.h"
+#include "trainer/memory/trainer_memory.h"
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
+#include "trainer/optimizers/offloaded_step.h"
 #include "trainer/precision.h"
 #include "trainer/training_options.h"
 
@@ -51,6 +55,10 @@ class Trainer {
   // fp32 too these are the fp32 ones: the optimizer's parameters, and sums of stored gradients.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
+  // The same memory, for a hook that lets parts of it come and go.
+  TrainerMemory memory();
+  // What was held since run() began, in both places, and copied between them since ever.
+  const MemoryPlaces& places() const { return options_.places; }
   // Of all parameters' bytes in order of registration.
   std::uint64_t parameter_hash() const;
 
@@ -92,7 +100,10 @@ class Trainer {
   Status give(int index, GradientHook& hook, double& hook_seconds);
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
   Status update(GradientHook& hook, StepReport& report);
-  std::span<float> master();
+  std::span<float> master() { return params_.all(); }
+  void refresh();
+  std::unique_ptr<LayerGate> own_gate(GradientHook& hook);
+  std::vector<LayerTensors> openings(Way way) const;
 
   // What of a run is a number.
   struct Position {
@@ -107,9 +118,13 @@ class Trainer {
   std::int64_t total_steps_;
   Position position_;
   DataOrder order_;
-  Buffer params_;
-  StoredCopy stored_;
-  std::span<const float> computed_;  // this step's parameters as they are stored
+  PagedTensors params_;
+  ComputeParameters compute_;
+  bool fresh_ = false;               // compute_ has the parameters' last values
+  std::span<const float> computed_;  // what passes read
+  std::unique_ptr<LayerGate> own_gate_;
+  LayerGate* gate_ = nullptr;  // own_gate_, or the hook's
+  std::optional<OffloadedStep> offloaded_;
   GradientFold fold_;
   LossScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one

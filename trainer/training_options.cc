@@ -79,6 +79,10 @@ Status check_training_options(const TrainingOptions& options, const DataSet& dat
                   format("momentum %g; 0 <= momentum < 1 wanted", options.momentum));
   }
   GW_TRY(check_gradients(options));
+  if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
+    return Status(Code::kInvalidArgument,
+                  "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted");
+  }
   return check_batch(options, data);
 }
 

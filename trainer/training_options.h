@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "gradwire/status.h"
+#include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
 #include "trainer/loss_scale.h"
@@ -46,6 +48,14 @@ struct TrainingOptions {
   LossScaleOptions loss_scale;
   std::uint64_t seed = 0;  // of the initial parameters and of the data order
   Shuffle shuffle = Shuffle::kEpoch;
+  // What backward computes again instead of keeping it, as recompute_segments() says.
+  std::string recompute = "none";
+  // Where memory is counted. With an offload what belongs to the host lies in places.host.
+  MemoryPlaces places = {};
+  Offload offload = Offload::kNone;
+  std::int64_t offload_chunk = 1 << 18;  // elements that are copied and updated together
+  // The hook's gate brings parameters layer by layer: nothing of them stays here between passes.
+  bool gated_parameters = false;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
 };
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gradwire/aggregator.h"
 #include "gradwire/status.h"
+#include "trainer/checkpoint/tensor_file.h"
 #include "trainer/hooks.h"
 
 namespace gradwire {
@@ -26,6 +28,14 @@ class ReplicaHook : public GradientHook {
   virtual Status check_replicas(const std::string& when) = 0;
   // Whether they are meant to be equal now: between their exchanges some methods let them differ.
   virtual bool replicas_equal() const { return true; }
+  // Collective, between steps: on return the trainer's memory holds all parameters on every rank,
+  // until the next pass. For hooks under which it does not all the time.
+  virtual Status gather_parameters() { return {}; }
+  // Collective, between steps: for such hooks, what this rank has of the parameters as passes see
+  // them; all ranks' together are everything. Views are valid until the next call of the hook.
+  virtual Result<std::optional<std::vector<TensorPart>>> own_parameters() {
+    return std::optional<std::vector<TensorPart>>();
+  }
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;
   virtual std::vector<std::string> warnings() const = 0;

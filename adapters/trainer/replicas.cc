@@ -15,6 +15,7 @@ AggregateStats operator+(AggregateStats a, const AggregateStats& b) {
   a.exchange_seconds += b.exchange_seconds;
   a.decode_seconds += b.decode_seconds;
   a.exposed_seconds += b.exposed_seconds;
+  a.held_bytes += b.held_bytes;
   return a;
 }
 

@@ -81,12 +81,17 @@ int workers_in(const CheckpointManifest& manifest, std::string_view name) {
 
 }  // namespace
 
-std::vector<TensorPart> TrainingCheckpoint::parts() {
+Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
   std::vector<TensorPart> mine;
+  GW_ASSIGN(auto sharded, hook_.own_parameters());
+  if (sharded) {
+    mine = std::move(*sharded);
+    for (TensorPart& part : mine) part.tensor = std::string(kParameters) + part.tensor;
+  }
   if (rank == 0) {
     for (const NamedTensor& own : trainer_.parameters()) {
-      mine.push_back(part_of(std::string(kParameters) + own.name, own.tensor));
+      if (!sharded) mine.push_back(part_of(std::string(kParameters) + own.name, own.tensor));
     }
     for (const NamedTensor& own : trainer_.buffers()) {
       mine.push_back(part_of(std::string(kBuffers) + own.name, own.tensor));
@@ -121,7 +126,7 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
   position.loss_scale = loss_scale;
   std::map<std::string, std::string> settings = options_.must_match;
   settings.insert(options_.notes.begin(), options_.notes.end());
-  const std::vector<TensorPart> mine = parts();
+  GW_ASSIGN(const std::vector<TensorPart> mine, parts());
   return checkpoints_.save(position, settings, mine).with_context("checkpoint");
 }
 

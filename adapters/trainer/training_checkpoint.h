@@ -1,7 +1,7 @@
 // All that a data-parallel training run needs to go on as if nothing had happened, saved and
 // restored by all of its ranks.
 //
-//   parameters/NAME          equal on all ranks; rank 0 writes it
+//   parameters/NAME          equal on all ranks; rank 0 writes it, or owners of parts do
 //   buffers/NAME             running statistics, likewise
 //   trainer/NAME             Trainer::state(): optimizer, position, loss scale; likewise
 //   worker-W/NAME            momentum of worker W = rank * accumulate + micro-batch
@@ -63,7 +63,7 @@ class TrainingCheckpoint {
   Result<std::optional<std::int64_t>> last_step() { return checkpoints_.last_step(); }
 
  private:
-  std::vector<TensorPart> parts();
+  Result<std::vector<TensorPart>> parts();
   Status restore(CheckpointReader& reader);
   Status check_settings(const CheckpointManifest& manifest) const;
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;

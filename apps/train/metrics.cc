@@ -76,6 +76,19 @@ StepRow row_of(const Json& line) {
   return row;
 }
 
+Json memory_json(const MemoryTable& table) {
+  Json json;
+  for (const MemoryLine& line : table.lines) {
+    json[line.place][line.what] = {
+        {"planned", line.planned}, {"held", line.held}, {"peak", line.peak}};
+  }
+  json["device_peak"] = table.device_peak;
+  json["host_peak"] = table.host_peak;
+  json["copied_out"] = table.copied_out;
+  json["copied_in"] = table.copied_in;
+  return json;
+}
+
 Status cannot_write(const std::string& path) {
   return {Code::kInvalidArgument,
           "cannot write to the metrics file '" + path + "' (" + std::strerror(errno) + ")"};
@@ -173,6 +186,7 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["data"] = facts.data;
   line["batch"] = facts.batch;
   line["seed"] = facts.seed;
+  if (facts.memory) line["memory_bytes"] = memory_json(*facts.memory);
   line["gradwire"] = here.gradwire;
   line["commit"] = here.commit;
   line["cpu"] = here.cpu;

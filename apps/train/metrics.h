@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/train/memory_table.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -57,6 +58,7 @@ struct RunFacts {
   std::optional<double> staleness_mean = {};
   std::optional<std::int64_t> staleness_most = {};
   std::uint64_t params_hash = 0;
+  std::optional<MemoryTable> memory = {};  // where it was asked for
 };
 
 // Not thread-safe. Every line is flushed: a run that is killed keeps its steps.

@@ -1,12 +1,15 @@
 #include "apps/train/rank_run.h"
 
+#include <optional>
 #include <utility>
 
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/sharded/sharded.h"
 #include "apps/job.h"
+#include "apps/train/memory_table.h"
 #include "base/text.h"
+#include "trainer/accounts/run_memory.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
 #include "trainer/safetensors.h"
@@ -40,7 +43,11 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   if (o.zero > 0) {
     t.optimizer.name = "hook";
     t.hook_clips = true;
+    t.gated_parameters = o.zero == 3;
   }
+  t.recompute = o.recompute;
+  GW_ASSIGN(t.offload, parse_offload(o.offload));
+  t.offload_chunk = o.offload_chunk;
   t.momentum = o.momentum;
   t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
   t.schedule = o.lr_schedule;
@@ -62,8 +69,10 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   return p;
 }
 
-ShardedOptions sharded_options(const TrainOptions& o, OptimizerOptions optimizer) {
+Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer) {
   ShardedOptions s;
+  GW_ASSIGN(s.offload, parse_offload(o.offload));
+  s.offload_chunk = o.offload_chunk;
   s.stage = static_cast<int>(o.zero);
   s.parallel = parallel_options(o);
   s.parameters = o.parameter_compressor;
@@ -79,10 +88,9 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   const std::vector<NamedTensor> gradients = trainer.gradients();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (o.zero > 0) {
-    GW_ASSIGN(
-        auto hook,
-        ShardedHook::create(communicator, Registry::builtin(), sharded_options(o, choice.optimizer),
-                            problem.model.parameters(), trainer.parameters(), gradients));
+    GW_ASSIGN(const ShardedOptions options, sharded_options(o, choice.optimizer));
+    GW_ASSIGN(auto hook,
+              ShardedHook::create(communicator, Registry::builtin(), options, trainer.memory()));
     return std::unique_ptr<ReplicaHook>(std::move(hook));
   }
   if (!choice.method) {
@@ -97,6 +105,30 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
                                      problem.model.parameters(), trainer.parameters(), gradients));
   return std::unique_ptr<ReplicaHook>(std::move(method));
+}
+
+Result<RunMemory> planned_memory(const TrainOptions& o, const Model<float>& model,
+                                 const Communicator& communicator) {
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  if (choice.method) {
+    return Status(Code::kInvalidArgument,
+                  "train: --memory with an optimizer that sends momenta or updates (sgd, nesterov, "
+                  "adamw or lamb wanted)");
+  }
+  RunMemoryQuestion q;
+  q.micro_batch = o.batch / communicator.size() / o.accumulate;
+  q.accumulate = static_cast<int>(o.accumulate);
+  q.recompute = o.recompute;
+  GW_ASSIGN(q.precision, parse_precision(o.precision));
+  q.optimizer = choice.optimizer.name;
+  q.momentum = o.momentum;
+  q.momentum_at_worker = o.momentum_at == "worker";
+  q.stage = static_cast<int>(o.zero);
+  q.rank = communicator.rank();
+  q.ranks = communicator.size();
+  GW_ASSIGN(q.offload, parse_offload(o.offload));
+  q.offload_chunk = o.offload_chunk;
+  return run_memory(model, q);
 }
 
 ModelOptions model_options(const TrainOptions& o) {
@@ -174,6 +206,7 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
                                                  RunReport* report) {
   GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
+  if (options.memory) GW_TRY(planned_memory(options, problem.model, communicator).error());
   auto trainer = Trainer::create(problem.model, problem.data, training);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
@@ -243,6 +276,10 @@ Status RankRun::start_checkpoints() {
 
 // Rows before the checkpoint: what was trained for good has been told of.
 Status RankRun::on_step(const StepReport& step) {
+  // Exchanges are built with the first step.
+  const auto exchanges = static_cast<std::int64_t>(hook_->stats().held_bytes);
+  trainer_.places().device.hold(MemoryClass::kCommunication, exchanges - exchanges_held_);
+  exchanges_held_ = exchanges;
   if (report_ != nullptr) GW_TRY(report_step(step));
   return checkpoints_ != nullptr ? checkpoints_->after_step(step) : Status();
 }
@@ -284,6 +321,12 @@ Status RankRun::report_step(const StepReport& step) {
 }
 
 Status RankRun::finish(double accuracy) {
+  std::optional<MemoryTable> memory;
+  if (options_.memory) {
+    GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_.model, communicator_));
+    memory = memory_table(planned, trainer_.places());
+  }
+  GW_TRY(hook_->gather_parameters());
   if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
   if (report_ == nullptr) return {};
   if (!options_.save_params.empty()) {
@@ -304,6 +347,7 @@ Status RankRun::finish(double accuracy) {
   facts.accuracy = accuracy;
   facts.test_loss = trainer_.test_loss();
   facts.params_hash = trainer_.parameter_hash();
+  facts.memory = std::move(memory);
   return report_->finish(facts);
 }
 

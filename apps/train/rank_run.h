@@ -67,6 +67,7 @@ class RankRun {
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;
   double measured_seconds_ = 0;
+  std::int64_t exchanges_held_ = 0;  // bytes
 };
 
 }  // namespace gradwire

@@ -89,6 +89,7 @@ Status RunReport::finish(const RunFacts& facts) {
   }
   std::printf("%s, parameters %016llx\n", text.c_str(),
               static_cast<unsigned long long>(facts.params_hash));
+  if (facts.memory) std::printf("%s", memory_text(*facts.memory).c_str());
   std::fflush(stdout);
   return {};
 }

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "gradwire/registry.h"
 #include "trainer/data/catalog.h"
+#include "trainer/layer_walk.h"
 #include "trainer/models.h"
 
 namespace gradwire {
@@ -67,11 +68,33 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
   flags.text("optimizer-compressor", o.optimizer_compressor,
              "a spec for the momenta or updates that such an optimizer sends",
              "the optimizer's own");
-  flags.integer(
-      "zero", o.zero, {0, 2},
-      "stage of ZeRO: 1 shards the optimizer's state over the ranks, 2 the gradients too");
+}
+
+void add_memory_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Memory");
+  flags.integer("zero", o.zero, {0, 3},
+                "stage of ZeRO: 1 shards the optimizer's state over the ranks, 2 the gradients "
+                "too, 3 the parameters too, which are gathered layer by layer");
   flags.text("parameter-compressor", o.parameter_compressor,
-             "with --zero: a spec for the updated parameters that ranks gather");
+             "with --zero: a spec for the updated parameters that ranks gather (at stage 3 none "
+             "or cast)");
+  flags.custom(
+      "recompute", "POLICY", "none",
+      [&o](const std::string& text) {
+        if (const auto segments = recompute_segments(text, 1); !segments.has_value()) {
+          return segments.error();
+        }
+        o.recompute = text;
+        return Status();
+      },
+      "what backward computes again instead of keeping it: none, full (inside every layer), sqrt "
+      "(segments of about the root of the layers), or a number, the layers of a segment");
+  flags.choice("offload", o.offload, {"none", "optimizer", "parameters"},
+               "what lies in a second arena, the host's: the optimizer's state and fp32 "
+               "parameters, or also what layers compute with");
+  flags.integer("offload-chunk", o.offload_chunk, {1, 1 << 30},
+                "elements that are copied and updated together");
+  flags.toggle("memory", o.memory, "print what was held by class, beside what was to be expected");
 }
 
 void add_gradient_flags(Flags& flags, TrainOptions& o) {
@@ -180,8 +203,14 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   if (choice.method && options.zero > 0) {
     return refuse("--zero shards sgd, nesterov, adamw and lamb", "");
   }
+  if (choice.method && options.offload != "none") {
+    return refuse("--offload takes sgd, nesterov and adamw", "");
+  }
+  if (options.offload == "parameters" && (options.zero == 1 || options.zero == 2)) {
+    return refuse("--offload parameters belongs to --zero 0 or 3; --offload optimizer wanted", "");
+  }
   if (options.zero == 0 && flags.given("parameter-compressor")) {
-    return refuse("--parameter-compressor is of sharded parameters; --zero 1 or 2 wanted", "");
+    return refuse("--parameter-compressor is of sharded parameters; --zero 1, 2 or 3 wanted", "");
   }
   if (choice.method && flags.given("compressor")) {
     return refuse("--compressor is of gradients",
@@ -218,6 +247,7 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
   add_problem_flags(flags, options);
   add_optimizer_flags(flags, options);
   add_gradient_flags(flags, options);
+  add_memory_flags(flags, options);
   add_mode_flags(flags, options.mode);
   add_communication_flags(flags, options);
   add_checkpoint_flags(flags, options);

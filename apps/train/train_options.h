@@ -40,8 +40,11 @@ struct TrainOptions {
   std::string momentum_at = "server";
   std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
   std::string optimizer_compressor;  // "": the optimizer's own
-  std::int64_t zero = 0;             // stage of ZeRO, 0 to 2
+  std::int64_t zero = 0;             // stage of ZeRO, 0 to 3
   std::string parameter_compressor = "none";
+  std::string recompute = "none";        // as recompute_segments() says
+  std::string offload = "none";          // none, optimizer, parameters
+  std::int64_t offload_chunk = 1 << 18;  // elements
   double weight_decay = 0;
   double clip = 0;  // global norms, 0: none
   double clip_worker = 0;
@@ -62,6 +65,7 @@ struct TrainOptions {
   std::string flight = {};      // folder for flight records
   std::int64_t check_every = 10;
   std::int64_t measure_every = 0;  // steps between measurements of the average's error; 0: never
+  bool memory = false;             // a table of what was held
   bool dry_run = false;            // ends before the first step
 
   ModeFlags mode;

@@ -30,6 +30,8 @@ struct AggregateStats {
   double exchange_seconds = 0;         // waiting for exchanges (aggregator thread)
   double decode_seconds = 0;           // in coders, after the exchange (aggregator thread)
   double exposed_seconds = 0;          // what finish() made its caller wait
+  std::uint64_t held_bytes = 0;  // what exchanges keep between steps: memory that gradients and
+                                 // payloads are packed in, and state(); from the first step on
 };
 
 // What finish() leaves in the tensors. Rank r's shard of a tensor of n elements is the

@@ -1,145 +1,17 @@
 // ZeRO: rows Z3, Z4 and Z7 of the trainer's acceptance table, and what shards promise besides.
-#include "adapters/trainer/sharded/sharded.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "adapters/trainer/data_parallel.h"
-#include "base/elements.h"
-#include "device/pages.h"
-#include "tests/support/aggregate_job.h"
-#include "tests/trainer/training_problems.h"
-#include "trainer/models.h"
-#include "trainer/training.h"
+#include "tests/adapters/sharded_runs.h"
 
 namespace gradwire::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-const Model<float>& mlp(std::int64_t width) {
-  static const auto kSmall =
-      std::move(make_model<float>({"mlp", {32, 16}}, digits().shape(), 10)).value();
-  static const auto kLarge =
-      std::move(make_model<float>({"mlp", {1024, 1024}}, digits().shape(), 10)).value();
-  return width > 100 ? kLarge : kSmall;
-}
-
-struct Outcome {
-  Status status;
-  Flat params;
-  std::uint64_t wire_bytes = 0;
-  std::int64_t state_elems = 0;  // of the optimizer
-  std::size_t resident = 0;      // of the gradients, at the end of a step
-};
-
-struct Setting {
-  int stage = 0;
-  int ranks = 2;
-  TrainingOptions training;
-  std::string compressor = "none";
-  std::string parameters = "none";
-  std::string algorithm = "ring";
-  std::int64_t width = 32;
-  std::int64_t bucket_bytes = 4000;
-};
-
-TrainingOptions twenty_steps(const std::string& optimizer, int accumulate) {
-  TrainingOptions options;
-  options.batch = 48;
-  options.steps = 20;
-  options.seed = 3;
-  options.lr = optimizer == "adamw" ? 1e-3 : 0.05;
-  options.optimizer.name = optimizer;
-  options.accumulate = accumulate;
-  return options;
-}
-
-ShardedOptions sharded_options(const Setting& setting) {
-  ShardedOptions options;
-  options.stage = setting.stage;
-  options.parallel.aggregator.compressor = setting.compressor;
-  options.parallel.aggregator.algorithm = setting.algorithm;
-  options.parallel.aggregator.bucket_bytes = setting.bucket_bytes;
-  options.parallel.check_every = 1;
-  options.parameters = setting.parameters;
-  options.optimizer = setting.training.optimizer;
-  return options;
-}
-
-Result<std::unique_ptr<ReplicaHook>> hook_of(const Setting& setting, Communicator& communicator,
-                                             Trainer& trainer) {
-  const ShardedOptions options = sharded_options(setting);
-  const auto gradients = trainer.gradients();
-  if (setting.stage == 0) {
-    GW_ASSIGN(auto hook,
-              DataParallelHook::create(communicator, Registry::builtin(), options.parallel,
-                                       trainer.parameters(), gradients));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
-  }
-  GW_ASSIGN(auto hook,
-            ShardedHook::create(communicator, Registry::builtin(), options,
-                                mlp(setting.width).parameters(), trainer.parameters(), gradients));
-  return std::unique_ptr<ReplicaHook>(std::move(hook));
-}
-
-Status run_rank(const Setting& setting, Communicator& communicator, Outcome& outcome) {
-  TrainingOptions own = setting.training;
-  own.rank = communicator.rank();
-  own.ranks = setting.ranks;
-  if (setting.stage > 0) {
-    own.optimizer.name = "hook";
-    own.hook_clips = true;
-  }
-  GW_ASSIGN(Trainer trainer, Trainer::create(mlp(setting.width), digits(), own));
-  GW_ASSIGN(auto hook, hook_of(setting, communicator, trainer));
-  GW_TRY(hook->start(ReplicaStart::kCompare));
-  const auto on_step = [&](const StepReport&) -> Status {
-    outcome.resident = 0;
-    for (const NamedTensor& named : trainer.gradients()) {
-      outcome.resident += resident_bytes(ConstTensorView(named.tensor).bytes());
-    }
-    return {};
-  };
-  const auto accuracy = trainer.run(*hook, on_step);
-  outcome.params.clear();
-  for (const NamedTensor& named : trainer.parameters()) {
-    const auto values = elements<float>(ConstTensorView(named.tensor));
-    outcome.params.insert(outcome.params.end(), values.begin(), values.end());
-  }
-  outcome.wire_bytes = hook->stats().wire_bytes;
-  if (hook->optimizer() != nullptr) {
-    for (const NamedTensor& named : hook->optimizer()->state()) {
-      const bool of_shards = named.name.ends_with(".shard") || named.name == "sharded.steps";
-      const bool of_exchanges = named.name.find('/') != std::string::npos;
-      if (!of_shards && !of_exchanges) outcome.state_elems += named.tensor.elems();
-    }
-  }
-  return accuracy.error();
-}
-
-std::vector<Outcome> train(const Setting& setting) {
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(setting.ranks));
-  const auto ended =
-      on_ranks(setting.ranks, [&](std::unique_ptr<Communicator>& communicator) -> Status {
-        return run_rank(setting, *communicator,
-                        outcomes[static_cast<std::size_t>(communicator->rank())]);
-      });
-  for (std::size_t r = 0; r < ended.size(); ++r) {
-    outcomes[r].status = ended[r];
-    EXPECT_TRUE(ended[r].ok()) << ended[r].message();
-    EXPECT_EQ(outcomes[r].params, outcomes[0].params) << "rank " << r;
-  }
-  return outcomes;
-}
-
-std::int64_t model_elems(std::int64_t width) { return parameter_elems(mlp(width).parameters()); }
 
 // The bits of all stages, over optimizers and micro-batches.
 TEST(Sharded, Z7_StagesGiveTheSameBits) {
@@ -151,12 +23,29 @@ TEST(Sharded, Z7_StagesGiveTheSameBits) {
         setting.training = twenty_steps(optimizer, accumulate);
         setting.algorithm = "canonical";
         const Flat wanted = train(setting)[0].params;
-        for (const int stage : {1, 2}) {
+        for (const int stage : {1, 2, 3}) {
           setting.stage = stage;
           EXPECT_EQ(train(setting)[0].params, wanted)
               << optimizer << ", stage " << stage << ", " << ranks << " ranks";
         }
       }
+    }
+  }
+}
+
+TEST(Sharded, Z7_NarrowStorageGivesTheSameBits) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    Setting setting;
+    setting.training = twenty_steps("adamw", 1);
+    setting.training.precision = precision;
+    if (precision == Precision::kF16) {
+      setting.training.loss_scale = LossScaleOptions::parse("dynamic").value();
+    }
+    setting.algorithm = "canonical";
+    const Flat wanted = train(setting)[0].params;
+    for (const int stage : {1, 2, 3}) {
+      setting.stage = stage;
+      EXPECT_EQ(train(setting)[0].params, wanted) << to_string(precision) << ", stage " << stage;
     }
   }
 }
@@ -221,6 +110,11 @@ TEST(Sharded, CompressedShardsKeepReplicasEqual) {
       setting.compressor = gradients + ",min_elems=100";
       setting.parameters = parameters;
       const std::vector<Outcome> outcomes = train(setting);  // compares replicas at every step
+      setting.stage = 3;
+      // Rounded parameters are so from the first pass on at stage 3, from the first update on else.
+      const Flat by_layer = train(setting)[0].params;
+      EXPECT_EQ(by_layer == outcomes[0].params, parameters == "none") << gradients;
+      setting.stage = 2;
       Setting dense = setting;
       dense.compressor = dense.parameters = "none";
       EXPECT_LT(outcomes[0].wire_bytes, train(dense)[0].wire_bytes) << gradients;
@@ -263,9 +157,19 @@ TEST(Sharded, WhatCannotBeShardedIsRefused) {
     EXPECT_FALSE(sparse.has_value());
     EXPECT_THAT(std::string(sparse.error().message()), HasSubstr("sharded gradients"));
     setting.compressor = "none";
+    setting.stage = 3;
+    setting.parameters = "qsgd:bits=8";
+    const auto drawn = hook_of(setting, *communicator, trainer);
+    EXPECT_FALSE(drawn.has_value());
+    EXPECT_THAT(std::string(drawn.error().message()), HasSubstr("none or cast"));
+    setting.stage = 2;
+    setting.offload = Offload::kParameters;
+    const auto offload = hook_of(setting, *communicator, trainer);
+    EXPECT_FALSE(offload.has_value());
+    EXPECT_THAT(std::string(offload.error().message()), HasSubstr("offloaded at stage 2"));
     setting.stage = 5;
     const auto stage = hook_of(setting, *communicator, trainer);
-    EXPECT_THAT(std::string(stage.error().message()), HasSubstr("stage 5 (1 or 2 wanted)"));
+    EXPECT_THAT(std::string(stage.error().message()), HasSubstr("stage 5 (1 to 3 wanted)"));
     return {};
   });
   for (const Status& status : outcomes) EXPECT_TRUE(status.ok()) << status.message();

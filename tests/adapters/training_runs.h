@@ -90,6 +90,7 @@ inline Result<Trainer> make_trainer(const Training& training, int rank) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
   options.optimizer = choice.optimizer;
   if (training.zero > 0) options.optimizer.name = "hook";
+  options.gated_parameters = training.zero == 3;
   return Trainer::create(mlp(), digits(), options);
 }
 
@@ -106,10 +107,10 @@ inline Result<std::unique_ptr<ReplicaHook>> make_hook(const Training& training,
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(training.optimizer));
   if (training.zero > 0) {
     choice.optimizer.momentum = 0.9;
-    GW_ASSIGN(auto hook,
-              ShardedHook::create(communicator, registry,
-                                  {training.zero, parallel, training.gathered, choice.optimizer},
-                                  mlp().parameters(), trainer.parameters(), gradients));
+    GW_ASSIGN(auto hook, ShardedHook::create(communicator, registry,
+                                             {training.zero, parallel, training.gathered,
+                                              choice.optimizer, Offload::kNone, 1000},
+                                             trainer.memory()));
     return std::unique_ptr<ReplicaHook>(std::move(hook));
   }
   if (!choice.method) {
@@ -145,12 +146,14 @@ inline Status run_rank(const Training& training, const Plan& plan, Communicator&
     return saver.save(step.lr, 1);
   };
   GW_TRY(trainer.run(*hook, on_step).error());
+  const std::vector<NamedTensor> kept = hook->state();
+  GW_TRY(hook->gather_parameters());
   for (const NamedTensor& named : trainer.parameters()) {
     const auto values = elements<float>(ConstTensorView(named.tensor));
     outcome.parameters[rank].insert(outcome.parameters[rank].end(), values.begin(), values.end());
   }
   keep(trainer.state(), outcome.states[rank]);
-  keep(hook->state(), outcome.states[rank]);
+  keep(kept, outcome.states[rank]);
   return {};
 }
 

@@ -71,6 +71,26 @@ TEST_P(Processes, ReplicasStayIdenticalUnderEveryCompressor) {
   }
 }
 
+// ZeRO over real processes: the bits of every stage, resumed in the middle too.
+TEST_P(Processes, Z7_StagesOfZeroWriteTheSameParameters) {
+  const auto with = [](const std::string& steps, const Words& more) {
+    Words words{"--steps", steps,         "--batch",   "48",          "--hidden", "32,16", "--seed",
+                "7",       "--algorithm", "canonical", "--optimizer", "adamw",    "--lr",  "0.002"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  ASSERT_EQ(train_processes(with("12", {"--save-params", file("0")})), "ok");
+  for (const std::string stage : {"1", "2", "3"}) {
+    ASSERT_EQ(train_processes(with("12", {"--zero", stage, "--save-params", file(stage)})), "ok");
+    EXPECT_EQ(contents(file("0")), contents(file(stage))) << stage;
+  }
+  const Words run{"--zero",       "3", "--checkpoint", file("run"), "--resume", "--save-params",
+                  file("resumed")};
+  ASSERT_EQ(train_processes(with("7", run)), "ok");
+  ASSERT_EQ(train_processes(with("12", run)), "ok");
+  EXPECT_EQ(contents(file("0")), contents(file("resumed")));
+}
+
 TEST_P(Processes, ABadFlagEndsTheJobWithItsReason) {
   EXPECT_THAT(train_processes({"--steps", "5", "--batch", "48", "--compressor", "nonesuch"}),
               testing::HasSubstr("unknown method 'nonesuch'"));

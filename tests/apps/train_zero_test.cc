@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <vector>
 
+#include "apps/plan/plan.h"
 #include "tests/apps/train_runs.h"
 #include "tests/support/temporary_folder.h"
 
@@ -33,20 +36,84 @@ class TrainZero : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TrainZero, StagesWriteTheSameParameters) {
+TEST_F(TrainZero, Z7_StagesWriteTheSameParameters) {
   for (const int ranks : {2, 3}) {
-    for (const std::string stage : {"0", "1", "2"}) {
+    for (const std::string stage : {"0", "1", "2", "3"}) {
       ASSERT_EQ(run(ranks, 12, {"--zero", stage, "--save-params", file(stage)}), "ok");
     }
     EXPECT_EQ(contents(file("0")), contents(file("1"))) << ranks;
     EXPECT_EQ(contents(file("0")), contents(file("2"))) << ranks;
+    EXPECT_EQ(contents(file("0")), contents(file("3"))) << ranks;
   }
+}
+
+// Parameters away, and layers computed twice, change nothing of what is trained.
+TEST_F(TrainZero, Z9_Z10_RecomputedAndOffloadedRunsWriteTheSameParameters) {
+  ASSERT_EQ(run(2, 8, {"--save-params", file("plain")}), "ok");
+  const std::vector<Words> ways{
+      {"--recompute", "full"},
+      {"--recompute", "sqrt", "--zero", "3"},
+      {"--offload", "optimizer", "--offload-chunk", "99"},
+      {"--offload", "parameters", "--recompute", "2"},
+      {"--offload", "optimizer", "--zero", "2"},
+      {"--offload", "parameters", "--zero", "3"},
+  };
+  for (Words words : ways) {
+    words.insert(words.end(), {"--save-params", file("other")});
+    ASSERT_EQ(run(2, 8, words), "ok") << words[1];
+    EXPECT_EQ(contents(file("other")), contents(file("plain"))) << words[1];
+  }
+}
+
+// The table of --memory: what was held is what was planned, within 1 %.
+TEST_F(TrainZero, Z1_TheTableOfMemoryHoldsWhatWasPlanned) {
+  for (const std::string stage : {"0", "1", "2", "3"}) {
+    for (const std::string offload : {"none", "optimizer"}) {
+      ASSERT_EQ(
+          run(2, 3,
+              {"--zero", stage, "--offload", offload, "--memory", "--metrics", file("m.jsonl")}),
+          "ok");
+      const auto memory = json_lines(file("m.jsonl")).back()["memory_bytes"];
+      for (const std::string place : {"device", "host"}) {
+        if (!memory.contains(place)) continue;
+        for (const auto& [what, line] : memory[place].items()) {
+          const auto planned = line["planned"].get<double>();
+          EXPECT_NEAR(line["held"].get<double>(), planned, 0.01 * planned)
+              << stage << " " << place << " " << what;
+        }
+      }
+      EXPECT_EQ(memory.contains("host"), offload != "none");
+      EXPECT_EQ(memory["copied_out"].get<std::int64_t>() > 0, offload != "none");
+      EXPECT_GT(memory["device_peak"].get<std::int64_t>(), 0);
+    }
+  }
+}
+
+// `gradwire plan` against what the transport counted, for a step between the first and the last.
+TEST_F(TrainZero, Z5_ThePlansTrafficIsWhatIsSent) {
+  // 64 inputs, 24 hidden units, 10 classes: 64 * 24 + 24 + 24 * 10 + 10.
+  ASSERT_TRUE(plan_command({"--params", "1810", "--precision", "fp32", "--data", "2", "--cost",
+                            "--json", file("plan.jsonl")})
+                  .has_value());
+  std::map<std::string, double> planned;
+  for (const auto& row : json_lines(file("plan.jsonl"))) {
+    planned[row["zero"]] += row["wire_bytes"].get<double>();
+  }
+  for (const std::string stage : {"0", "1", "2", "3"}) {
+    ASSERT_EQ(train({"--inproc", "2", "--steps", "4", "--batch", "48", "--hidden", "24",
+                     "--check-every", "0", "--zero", stage, "--metrics", file("m.jsonl")}),
+              "ok");
+    // A step also averages its loss, 8 bytes.
+    const auto sent = json_lines(file("m.jsonl"))[2]["bytes_sent"].get<double>();
+    EXPECT_NEAR(sent - 8, planned[stage], 0.01 * planned[stage]) << stage;
+  }
+  EXPECT_NEAR(planned["3"], 1.5 * planned["0"], 16);
 }
 
 TEST_F(TrainZero, ResumedRunsAreTheUninterruptedOnes) {
   const Words spec{"--compressor", "absmax:bits=8,ef=ef14,min_elems=0", "--parameter-compressor",
                    "cast:bf16"};
-  for (const std::string stage : {"1", "2"}) {
+  for (const std::string stage : {"1", "2", "3"}) {
     Words whole{"--zero", stage, "--save-params", file("whole")};
     whole.insert(whole.end(), spec.begin(), spec.end());
     ASSERT_EQ(run(3, 20, whole), "ok");
@@ -62,7 +129,7 @@ TEST_F(TrainZero, ResumedRunsAreTheUninterruptedOnes) {
 
 // Slices find their new owners: what stage 0 comes to on the same ranks.
 TEST_F(TrainZero, FewerAndMoreRanksGoOn) {
-  for (const std::string stage : {"0", "2"}) {
+  for (const std::string stage : {"0", "2", "3"}) {
     const Words go_on{"--zero", stage, "--checkpoint", file("run" + stage), "--resume"};
     ASSERT_EQ(run(4, 10, {"--zero", stage, "--checkpoint", file("run" + stage)}), "ok");
     ASSERT_EQ(run(2, 15, go_on), "ok");
@@ -71,13 +138,18 @@ TEST_F(TrainZero, FewerAndMoreRanksGoOn) {
     ASSERT_EQ(run(3, 20, last), "ok");
   }
   EXPECT_EQ(contents(file("0")), contents(file("2")));
+  EXPECT_EQ(contents(file("0")), contents(file("3")));
 }
 
 TEST_F(TrainZero, WhatCannotBeShardedIsRefused) {
   EXPECT_THAT(run(2, 1, {"--zero", "1", "--compressor", "topk:ratio=0.01"}),
               HasSubstr("sharded gradients"));
-  EXPECT_THAT(run(2, 1, {"--zero", "3"}), HasSubstr("zero"));
-  EXPECT_THAT(run(2, 1, {"--parameter-compressor", "cast:bf16"}), HasSubstr("--zero 1 or 2"));
+  EXPECT_THAT(run(2, 1, {"--zero", "4"}), HasSubstr("zero"));
+  EXPECT_THAT(run(2, 1, {"--zero", "3", "--parameter-compressor", "qsgd:bits=8"}),
+              HasSubstr("none or cast"));
+  EXPECT_THAT(run(2, 1, {"--zero", "2", "--offload", "parameters"}), HasSubstr("--zero 0 or 3"));
+  EXPECT_THAT(run(2, 1, {"--recompute", "half"}), HasSubstr("recompute 'half'"));
+  EXPECT_THAT(run(2, 1, {"--parameter-compressor", "cast:bf16"}), HasSubstr("--zero 1, 2 or 3"));
   EXPECT_THAT(train({"--inproc", "2", "--steps", "1", "--optimizer", "onebit_adam", "--zero", "1"}),
               HasSubstr("--zero shards sgd"));
   EXPECT_THAT(train({"--inproc", "2", "--steps", "1", "--mode", "fedavg", "--zero", "1"}),

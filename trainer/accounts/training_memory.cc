@@ -38,6 +38,11 @@ Result<StateBytes> state_bytes(std::string_view precision, std::string_view opti
   return bytes;
 }
 
+double StateBytes::owner_copies(int stage) const {
+  if (master > 0 || stage < 1 || stage > 2) return 0;
+  return stage == 1 ? params + grads : params;
+}
+
 MemoryRow training_memory(const MemoryQuestion& question) {
   const auto held = question.params / static_cast<double>(question.tensor_ranks) /
                     static_cast<double>(question.pipeline_stages);
@@ -45,7 +50,8 @@ MemoryRow training_memory(const MemoryQuestion& question) {
     return question.stage >= stage ? held / static_cast<double>(question.data_ranks) : held;
   };
   MemoryRow row;
-  row.optimizer = question.bytes.optimizer() * sharded_from(1);
+  row.optimizer =
+      (question.bytes.optimizer() + question.bytes.owner_copies(question.stage)) * sharded_from(1);
   row.grads = question.bytes.grads * sharded_from(2);
   row.params = question.bytes.params * sharded_from(3);
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;

@@ -20,6 +20,9 @@ struct StateBytes {
 
   // K of Rajbhandari, Rasley, Ruwase, He, "ZeRO", SC 2020, section 3.1.
   double optimizer() const { return main_grads + master + moments; }
+  // What an owner's part has at a sharded stage where nothing is narrow: a copy of its parameters
+  // beside the whole ones (stages 1 and 2), and of its gradients (1).
+  double owner_copies(int stage) const;
   double total() const { return params + grads + optimizer(); }
 };
 

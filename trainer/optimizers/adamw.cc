@@ -11,20 +11,33 @@ namespace {
 class AdamW final : public Optimizer {
  public:
   AdamW(const OptimizerOptions& options, SliceTable slices, FlatState state)
-      : options_(options), slices_(std::move(slices)), state_(std::move(state)) {}
+      : options_(options),
+        factors_(options, 0),
+        slices_(std::move(slices)),
+        state_(std::move(state)) {}
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
-    const AdamFactors factors(options_, steps_++);
-    const std::span<float> m = state_[0];
-    const std::span<float> v = state_[1];
-    for (const TensorSlice& slice : slices_) {
-      const auto first = static_cast<std::size_t>(slice.offset);
-      const auto count = static_cast<std::size_t>(slice.elems);
-      const double decay = slice.decays ? lr * options_.weight_decay : 0;
-      step_slice(factors, x.subspan(first, count), g.subspan(first, count), m.subspan(first, count),
-                 v.subspan(first, count), static_cast<float>(lr), static_cast<float>(decay));
-    }
+    GW_TRY(begin_step(lr));
+    step_part(x, g, 0);
     return {};
+  }
+
+  Status begin_step(double lr) override {
+    factors_ = AdamFactors(options_, steps_++);
+    lr_ = lr;
+    return {};
+  }
+
+  void step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
+    const auto end = first + static_cast<std::int64_t>(x.size());
+    const auto begin = static_cast<std::size_t>(first);
+    visit_slices(
+        slices_, first, end, [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
+          const double decay = slice.decays ? lr_ * options_.weight_decay : 0;
+          step_slice(factors_, x.subspan(from - begin, count), g.subspan(from - begin, count),
+                     state_[0].subspan(from, count), state_[1].subspan(from, count),
+                     static_cast<float>(lr_), static_cast<float>(decay));
+        });
   }
 
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
@@ -40,6 +53,8 @@ class AdamW final : public Optimizer {
   }
 
   OptimizerOptions options_;
+  AdamFactors factors_;  // of the step that is being made
+  double lr_ = 0;
   SliceTable slices_;
   FlatState state_;
 };
@@ -57,8 +72,9 @@ AdamFactors::AdamFactors(const OptimizerOptions& options, std::int64_t done)
           static_cast<float>(1 / (1 - std::pow(options.beta2, static_cast<double>(done + 1))))),
       epsilon(static_cast<float>(options.epsilon)) {}
 
-Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices) {
-  GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}));
+Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices,
+                                              const MemoryArena& arena) {
+  GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}, arena));
   return std::unique_ptr<Optimizer>(
       std::make_unique<AdamW>(options, std::move(slices), std::move(state)));
 }

@@ -15,7 +15,8 @@
 
 namespace gradwire {
 
-Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices);
+Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices,
+                                              const MemoryArena& arena);
 
 // The factors of one step, in float as the elements are.
 struct AdamFactors {

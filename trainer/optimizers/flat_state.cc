@@ -4,12 +4,13 @@
 
 namespace gradwire {
 
-Result<FlatState> FlatState::allocate(const SliceTable& slices, std::vector<std::string> kinds) {
+Result<FlatState> FlatState::allocate(const SliceTable& slices, std::vector<std::string> kinds,
+                                      const MemoryArena& arena) {
   FlatState state;
   state.kinds_ = std::move(kinds);
   const auto bytes = static_cast<std::size_t>(slice_elems(slices)) * sizeof(float);
   for (std::size_t kind = 0; kind < state.kinds_.size(); ++kind) {
-    GW_ASSIGN(Buffer own, Buffer::allocate(bytes));
+    GW_ASSIGN(Buffer own, arena.allocate(MemoryClass::kMoments, bytes));
     state.memory_.push_back(std::move(own));
   }
   return state;

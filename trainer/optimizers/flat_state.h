@@ -1,12 +1,15 @@
 // State of an optimizer: one float per element and kind, in memory that lies as the parameters do.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
+#include "trainer/memory/memory_arena.h"
 #include "trainer/optimizer.h"
 
 namespace gradwire {
@@ -14,7 +17,8 @@ namespace gradwire {
 class FlatState {
  public:
   // One zeroed span per kind ("momentum"), of slice_elems(slices) elements.
-  static Result<FlatState> allocate(const SliceTable& slices, std::vector<std::string> kinds);
+  static Result<FlatState> allocate(const SliceTable& slices, std::vector<std::string> kinds,
+                                    const MemoryArena& arena = {});
   FlatState() = default;
 
   std::span<float> operator[](std::size_t kind);
@@ -25,5 +29,18 @@ class FlatState {
   std::vector<std::string> kinds_;
   std::vector<Buffer> memory_;
 };
+
+// Calls visit(slice, from, count) for what each slice has of elements [first, end) of the spans,
+// where it has any.
+template <typename Visit>
+void visit_slices(const SliceTable& slices, std::int64_t first, std::int64_t end, Visit visit) {
+  for (const TensorSlice& slice : slices) {
+    const std::int64_t from = std::max(first, slice.offset);
+    const std::int64_t to = std::min(end, slice.offset + slice.elems);
+    if (from < to) {
+      visit(slice, static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+    }
+  }
+}
 
 }  // namespace gradwire

@@ -73,9 +73,9 @@ class Lamb final : public Optimizer {
 }  // namespace
 
 Result<std::unique_ptr<Optimizer>> make_lamb(const OptimizerOptions& options, SliceTable slices,
-                                             SumOverShards sum) {
-  GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}));
-  GW_ASSIGN(FlatState direction, FlatState::allocate(slices, {"direction"}));
+                                             SumOverShards sum, const MemoryArena& arena) {
+  GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}, arena));
+  GW_ASSIGN(FlatState direction, FlatState::allocate(slices, {"direction"}, arena));
   return std::unique_ptr<Optimizer>(std::make_unique<Lamb>(
       options, std::move(slices), std::move(sum), std::move(state), std::move(direction)));
 }

@@ -16,6 +16,6 @@
 namespace gradwire {
 
 Result<std::unique_ptr<Optimizer>> make_lamb(const OptimizerOptions& options, SliceTable slices,
-                                             SumOverShards sum);
+                                             SumOverShards sum, const MemoryArena& arena);
 
 }  // namespace gradwire

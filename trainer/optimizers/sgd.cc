@@ -18,30 +18,38 @@ class Sgd final : public Optimizer {
         state_(std::move(state)) {}
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
-    const auto rate = static_cast<float>(lr);
-    ++steps_;
-    // Nothing that tells the tensors apart: one pass over all of them.
-    if (decay_ == 0) {
-      step_range(x, g, rate, 0, 0, x.size());
-      return {};
-    }
-    for (const TensorSlice& slice : slices_) {
-      step_range(x, g, rate, slice.decays ? decay_ : 0.0F, static_cast<std::size_t>(slice.offset),
-                 static_cast<std::size_t>(slice.elems));
-    }
+    GW_TRY(begin_step(lr));
+    step_part(x, g, 0);
     return {};
+  }
+
+  Status begin_step(double lr) override {
+    rate_ = static_cast<float>(lr);
+    ++steps_;
+    return {};
+  }
+
+  void step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
+    const auto begin = static_cast<std::size_t>(first);
+    const auto end = first + static_cast<std::int64_t>(x.size());
+    // Nothing that tells the tensors apart: one pass over all of them.
+    if (decay_ == 0) return step_range(x, g, 0, begin);
+    visit_slices(slices_, first, end,
+                 [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
+                   step_range(x.subspan(from - begin, count), g.subspan(from - begin, count),
+                              slice.decays ? decay_ : 0.0F, from);
+                 });
   }
 
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
-  void step_range(std::span<float> all_x, std::span<const float> all_g, float rate, float decay,
-                  std::size_t first, std::size_t count) {
-    const std::span<float> x = all_x.subspan(first, count);
-    const std::span<const float> g = all_g.subspan(first, count);
+  // x and g are elements of the spans from `first` on.
+  void step_range(std::span<float> x, std::span<const float> g, float decay, std::size_t first) {
+    const std::size_t count = x.size();
     const std::span<float> m = momentum_ > 0 ? state_[0].subspan(first, count) : std::span<float>();
     if (!nesterov_ && decay == 0) {
-      return m.empty() ? descend(x, g, rate) : descend_with_momentum(x, m, g, rate, momentum_);
+      return m.empty() ? descend(x, g, rate_) : descend_with_momentum(x, m, g, rate_, momentum_);
     }
     for (std::size_t i = 0; i < count; ++i) {
       const float full = decay == 0 ? g[i] : g[i] + decay * x[i];
@@ -50,35 +58,37 @@ class Sgd final : public Optimizer {
         m[i] = momentum_ * m[i] + full;
         direction = nesterov_ ? full + momentum_ * m[i] : m[i];
       }
-      x[i] -= rate * direction;
+      x[i] -= rate_ * direction;
     }
   }
 
   float momentum_;
   float decay_;
+  float rate_ = 0;  // of the step that is being made
   bool nesterov_;
   SliceTable slices_;
   FlatState state_;
 };
 
 Result<std::unique_ptr<Optimizer>> make(const OptimizerOptions& options, SliceTable slices,
-                                        bool nesterov) {
+                                        bool nesterov, const MemoryArena& arena) {
   std::vector<std::string> kinds;
   if (options.momentum > 0) kinds.emplace_back("momentum");
-  GW_ASSIGN(FlatState state, FlatState::allocate(slices, std::move(kinds)));
+  GW_ASSIGN(FlatState state, FlatState::allocate(slices, std::move(kinds), arena));
   return std::unique_ptr<Optimizer>(
       std::make_unique<Sgd>(options, std::move(slices), std::move(state), nesterov));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Optimizer>> make_sgd(const OptimizerOptions& options, SliceTable slices) {
-  return make(options, std::move(slices), false);
+Result<std::unique_ptr<Optimizer>> make_sgd(const OptimizerOptions& options, SliceTable slices,
+                                            const MemoryArena& arena) {
+  return make(options, std::move(slices), false, arena);
 }
 
-Result<std::unique_ptr<Optimizer>> make_nesterov(const OptimizerOptions& options,
-                                                 SliceTable slices) {
-  return make(options, std::move(slices), true);
+Result<std::unique_ptr<Optimizer>> make_nesterov(const OptimizerOptions& options, SliceTable slices,
+                                                 const MemoryArena& arena) {
+  return make(options, std::move(slices), true, arena);
 }
 
 }  // namespace gradwire

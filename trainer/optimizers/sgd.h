@@ -15,8 +15,9 @@
 
 namespace gradwire {
 
-Result<std::unique_ptr<Optimizer>> make_sgd(const OptimizerOptions& options, SliceTable slices);
-Result<std::unique_ptr<Optimizer>> make_nesterov(const OptimizerOptions& options,
-                                                 SliceTable slices);
+Result<std::unique_ptr<Optimizer>> make_sgd(const OptimizerOptions& options, SliceTable slices,
+                                            const MemoryArena& arena);
+Result<std::unique_ptr<Optimizer>> make_nesterov(const OptimizerOptions& options, SliceTable slices,
+                                                 const MemoryArena& arena);
 
 }  // namespace gradwire

@@ -57,7 +57,8 @@ Result<double> ModelGradients::gradient(std::span<const float> params, std::int6
 
 std::int64_t ModelGradients::count_right(std::span<const float> params, int part, int parts) {
   const auto all = static_cast<std::int64_t>(pass_.data().evaluation().size());
-  return pass_.judge(params, all * part / parts, all * (part + 1) / parts).correct;
+  const auto judged = pass_.judge(params, all * part / parts, all * (part + 1) / parts);
+  return judged.has_value() ? judged.value().correct : 0;  // without a gate nothing can fail
 }
 
 }  // namespace gradwire

@@ -6,79 +6,102 @@
 
 #include "base/elements.h"
 #include "base/text.h"
-#include "device/pages.h"
 #include "trainer/clipping.h"
 
 namespace gradwire {
 namespace {
 
-// All tensors of a model as one.
-std::span<float> whole(const std::vector<NamedTensor>& tensors) {
-  if (tensors.empty()) return {};
-  std::size_t elems = 0;
-  for (const NamedTensor& named : tensors) elems += static_cast<std::size_t>(named.tensor.elems());
-  return {reinterpret_cast<float*>(tensors.front().tensor.data()), elems};
+// Gathers by layers keep nothing between steps, and two ranks must not draw differently after a
+// checkpoint: plain rounding, or nothing at all.
+Status check_gathered(const std::string& compressor) {
+  GW_ASSIGN(const std::vector<SpecRule> rules, parse_spec_rules(compressor));
+  for (const SpecRule& rule : rules) {
+    for (const Spec& stage : rule.spec) {
+      const bool plain = stage.name == "none" || stage.name == "cast";
+      const bool feeds_back = std::ranges::any_of(
+          stage.params, [](const auto& param) { return param.first.starts_with("ef"); });
+      if (plain && !feeds_back) continue;
+      return {Code::kInvalidArgument, "sharded training, stage 3: parameters as '" + compressor +
+                                          "' (none or cast, without error feedback, wanted)"};
+    }
+  }
+  return {};
 }
 
-Status check_lists(const ParameterTable& table, const std::vector<NamedTensor>& tensors,
-                   const char* what) {
-  bool fits = tensors.size() == table.size();
-  for (std::size_t i = 0; fits && i < table.size(); ++i) {
-    const auto* begin = reinterpret_cast<const float*>(tensors.front().tensor.data());
-    fits = tensors[i].name == table[i].name && tensors[i].tensor.shape() == table[i].shape &&
-           reinterpret_cast<const float*>(tensors[i].tensor.data()) == begin + table[i].offset;
+Status check(const ShardedOptions& options, const TrainerMemory& memory) {
+  if (options.stage < 1 || options.stage > 3) {
+    return {Code::kInvalidArgument,
+            format("sharded training: stage %d (1 to 3 wanted)", options.stage)};
   }
-  if (fits) return {};
-  return {Code::kInvalidArgument,
-          std::string("sharded training: ") + what + " that are not those of the model's table"};
+  if (options.stage < 3 && options.offload == Offload::kParameters) {
+    return {Code::kInvalidArgument,
+            format("sharded training: parameters offloaded at stage %d (the optimizer, or stage 3, "
+                   "wanted)",
+                   options.stage)};
+  }
+  if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
+    return {Code::kInvalidArgument,
+            "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted"};
+  }
+  if (memory.parameters.size() == 0) {
+    return {Code::kInvalidArgument, "sharded training: a model without parameters"};
+  }
+  return options.stage == 3 ? check_gathered(options.parameters) : Status();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<ShardedHook>> ShardedHook::create(
-    Communicator& communicator, const Registry& registry, const ShardedOptions& options,
-    const ParameterTable& table, const std::vector<NamedTensor>& parameters,
-    const std::vector<NamedTensor>& gradients) {
-  if (options.stage != 1 && options.stage != 2) {
-    return Status(Code::kInvalidArgument,
-                  format("sharded training: stage %d (1 or 2 wanted)", options.stage));
-  }
-  GW_TRY(check_lists(table, parameters, "parameters"));
-  GW_TRY(check_lists(table, gradients, "gradients"));
-  std::unique_ptr<ShardedHook> hook(
-      new ShardedHook(communicator, options, table, parameters, gradients));
-  GW_TRY(hook->open(communicator, registry));
+Result<std::unique_ptr<ShardedHook>> ShardedHook::create(Communicator& communicator,
+                                                         const Registry& registry,
+                                                         const ShardedOptions& options,
+                                                         const TrainerMemory& memory) {
+  GW_TRY(check(options, memory));
+  std::unique_ptr<ShardedHook> hook(new ShardedHook(communicator, options, memory));
+  GW_TRY(hook->open_exchanges(communicator, registry));
+  GW_TRY(hook->open());
   return hook;
 }
 
 ShardedHook::ShardedHook(Communicator& communicator, const ShardedOptions& options,
-                         const ParameterTable& table, const std::vector<NamedTensor>& parameters,
-                         const std::vector<NamedTensor>& gradients)
+                         const TrainerMemory& memory)
     : options_(options),
-      layout_(table, communicator.rank(), communicator.size()),
-      replicas_(communicator, parameters, options.parallel.check_every),
-      gradients_(gradients),
-      whole_parameters_(whole(parameters)),
-      whole_gradients_(whole(gradients)) {}
+      memory_(memory),
+      layout_(memory.table, communicator.rank(), communicator.size()),
+      replicas_(communicator, memory.parameters.named(),
+                options.stage == 3 ? 0 : options.parallel.check_every) {}
 
-Status ShardedHook::open(Communicator& communicator, const Registry& registry) {
+Status ShardedHook::open_exchanges(Communicator& communicator, const Registry& registry) {
   AggregatorOptions reduce = options_.parallel.aggregator;
   reduce.form = AggregateForm::kReduceScatter;
   reduce.traffic = TrafficClass::kGradients;
   auto reducing = Aggregator::create(communicator, registry, reduce);
   if (!reducing.has_value()) return reducing.error().with_context("sharded gradients");
   reduce_ = std::move(reducing).value();
+  for (const NamedTensor& named : memory_.gradients.named()) {
+    GW_TRY(reduce_->add(named.name, named.tensor));
+  }
   AggregatorOptions gather = reduce;
+  gather.compressor = options_.parameters;
+  if (gathers_layers()) {
+    GW_ASSIGN(layers_, LayerGather::create(communicator, registry, gather, memory_,
+                                           [this](int index) { to_whole(index); }));
+    return {};
+  }
   gather.form = AggregateForm::kAllGather;
   gather.traffic = TrafficClass::kParameters;
-  gather.compressor = options_.parameters;
   auto gathering = Aggregator::create(communicator, registry, gather);
   if (!gathering.has_value()) return gathering.error().with_context("sharded parameters");
   gather_ = std::move(gathering).value();
-  for (const NamedTensor& named : gradients_) GW_TRY(reduce_->add(named.name, named.tensor));
   for (const NamedTensor& named : replicas_.parameters()) {
     GW_TRY(gather_->add(named.name, named.tensor));
   }
+  return {};
+}
+
+Status ShardedHook::open() {
+  const MemoryPlaces& places = memory_.places;
+  const bool away = options_.offload != Offload::kNone;
+  const MemoryArena& where = away ? places.host : places.device;
   // Squares of norms: a few numbers, which all ranks must have alike.
   const auto over_shards = [this](std::span<double> sums) -> Status {
     GW_ASSIGN(Work work, replicas_.communicator().all_reduce(
@@ -86,10 +109,16 @@ Status ShardedHook::open(Communicator& communicator, const Registry& registry) {
                              {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
     return work.wait();
   };
-  GW_ASSIGN(inner_, make_optimizer(options_.optimizer, layout_.slices(), over_shards));
+  GW_ASSIGN(inner_, make_optimizer(options_.optimizer, layout_.slices(), over_shards, where));
   const auto bytes = static_cast<std::size_t>(layout_.elems()) * sizeof(float);
-  GW_ASSIGN(shard_, Buffer::allocate(bytes));
-  GW_ASSIGN(shard_grads_, Buffer::allocate(bytes));
+  const bool alone = gathers_layers() && !away;  // of these parameters there are no others
+  GW_ASSIGN(shard_, where.allocate(alone ? MemoryClass::kParameters : MemoryClass::kMaster, bytes));
+  GW_ASSIGN(shard_grads_, places.device.allocate(options_.stage == 1 ? MemoryClass::kMainGradients
+                                                                     : MemoryClass::kGradients,
+                                                 bytes));
+  if (away) {
+    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk));
+  }
   return {};
 }
 
@@ -98,25 +127,45 @@ std::span<float> ShardedHook::floats(Buffer& buffer) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
+// From now on nobody holds more than the stage says.
 Status ShardedHook::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));
-  if (loaded_) return {};
   for (int index = 0; index < layout_.tensors(); ++index) {
-    std::ranges::copy(layout_.in_whole(whole_parameters_, index),
-                      layout_.in_shard(shard(), index).begin());
+    if (!loaded_) {
+      std::ranges::copy(layout_.in_whole(memory_.parameters.all(), index),
+                        layout_.in_shard(shard(), index).begin());
+    }
+    if (options_.stage >= 2) memory_.gradients.drop(index);
+    if (gathers_layers()) memory_.parameters.drop(index);
   }
+  whole_ = !gathers_layers();
   return {};
 }
 
-AggregateStats ShardedHook::stats() const { return reduce_->stats() + gather_->stats(); }
+Status ShardedHook::check_replicas(const std::string& when) {
+  return whole_ ? replicas_.check(when) : Status();
+}
+
+Status ShardedHook::gather_parameters() {
+  if (whole_) return {};
+  whole_ = true;
+  return layers_->gather_all();
+}
+
+AggregateStats ShardedHook::stats() const {
+  return reduce_->stats() + (gather_ ? gather_->stats() : layers_->stats());
+}
 
 std::vector<std::string> ShardedHook::warnings() const {
   std::vector<std::string> all = reduce_->warnings();
-  for (std::string& warning : gather_->warnings()) all.push_back("parameters: " + warning);
+  for (std::string& warning : gather_ ? gather_->warnings() : layers_->warnings()) {
+    all.push_back("parameters: " + warning);
+  }
   return all;
 }
 
 Status ShardedHook::before_step(double learning_rate) {
+  whole_ = !gathers_layers();
   return reduce_->set_learning_rate(learning_rate);
 }
 
@@ -126,18 +175,17 @@ Status ShardedHook::on_gradient(int index, TensorView, const Stream& stream) {
   GW_TRY(reduce_->ready(index, stream));
   if (options_.stage < 2) return {};
   to_take_.push_back(index);
-  outstanding_ += static_cast<std::int64_t>(layout_.tensor(whole_gradients_, index).size_bytes());
+  outstanding_ += static_cast<std::int64_t>(memory_.gradients.tensor(index).size_bytes());
   return take_arrived();
 }
 
-// The own shard's mean, out of memory that is not needed any more.
+// The own part of a gradient that has arrived; its memory goes where the stage says so.
 Status ShardedHook::take(int index) {
-  std::ranges::copy(layout_.in_whole(whole_gradients_, index),
+  std::ranges::copy(layout_.in_whole(memory_.gradients.all(), index),
                     layout_.in_shard(shard_gradients(), index).begin());
   if (options_.stage < 2) return {};
-  const std::span<float> tensor = layout_.tensor(whole_gradients_, index);
-  outstanding_ -= static_cast<std::int64_t>(tensor.size_bytes());
-  (void)drop_pages(std::as_writable_bytes(tensor));
+  outstanding_ -= static_cast<std::int64_t>(memory_.gradients.tensor(index).size_bytes());
+  memory_.gradients.drop(index);
   return {};
 }
 
@@ -174,12 +222,25 @@ Result<double> ShardedHook::clip_gradients(std::span<float>, double most) {
   return all;
 }
 
-Status ShardedHook::step(std::span<float> parameters, std::span<const float>, double lr) {
-  GW_TRY(inner_->step(shard(), shard_gradients(), lr));
+// The own part of a tensor goes where it travels from.
+void ShardedHook::to_whole(int index) {
+  const std::span<const float> own = layout_.in_shard(shard(), index);
+  std::ranges::copy(own, layout_.in_whole(memory_.parameters.all(), index).begin());
+  if (offloaded_) memory_.places.link->bytes_in += static_cast<std::int64_t>(own.size_bytes());
+}
+
+Status ShardedHook::step_shard(double lr) {
+  if (!offloaded_) return inner_->step(shard(), shard_gradients(), lr);
+  return offloaded_->run(*inner_, shard(), shard_gradients(), lr,
+                         [](std::size_t, std::span<const float>) { return Status(); });
+}
+
+Status ShardedHook::step(std::span<float>, std::span<const float>, double lr) {
+  GW_TRY(step_shard(lr));
   steps_ = inner_->steps();
+  if (gathers_layers()) return {};
   for (int index = layout_.tensors(); index-- > 0;) {
-    std::ranges::copy(layout_.in_shard(shard(), index),
-                      layout_.in_whole(parameters, index).begin());
+    to_whole(index);
     GW_TRY(gather_->ready(index));
   }
   return gather_->finish();

@@ -90,8 +90,37 @@ std::vector<NamedTensor> ShardedHook::state() {
   saved_steps_ = inner_->steps();
   all.push_back({kSteps, view_of(std::span(&saved_steps_, 1))});
   for (NamedTensor& named : reduce_->state()) all.push_back({kReduce + named.name, named.tensor});
+  if (gathers_layers()) {
+    // What a gather of the other stages has: its steps and no scales. So they can go on from it.
+    all.push_back({std::string(kGather) + "aggregator.step", view_of(std::span(&saved_steps_, 1))});
+    all.push_back(
+        {std::string(kGather) + "aggregator.scales", view_of(std::span<double>(no_scales_))});
+    return all;
+  }
   for (NamedTensor& named : gather_->state()) all.push_back({kGather + named.name, named.tensor});
   return all;
+}
+
+Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
+  std::optional<std::vector<TensorPart>> parts;
+  if (!gathers_layers()) return parts;
+  std::span<float> own = shard();
+  if (options_.parameters != "none") {
+    GW_ASSIGN(travelled_, memory_.places.device.allocate(MemoryClass::kOther, own.size_bytes()));
+    own = floats(travelled_);
+    GW_TRY(layers_->visit([&](int index) {
+      std::ranges::copy(layout_.in_whole(memory_.parameters.all(), index),
+                        layout_.in_shard(own, index).begin());
+    }));
+  }
+  parts.emplace();
+  for (int index = 0; index < layout_.tensors(); ++index) {
+    const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
+    if (slice.elems == 0) continue;
+    parts->push_back({slice.name, memory_.table[static_cast<std::size_t>(index)].shape, slice.begin,
+                      ConstTensorView(view_of(layout_.in_shard(own, index)))});
+  }
+  return parts;
 }
 
 Status ShardedHook::load_state(States by_old_rank) {
@@ -108,7 +137,7 @@ Status ShardedHook::load_state(States by_old_rank) {
   inner_->set_steps(saved_steps_);
   steps_ = saved_steps_;
   GW_TRY(reduce_->load_state(behind(kReduce, by_old_rank)).with_context(kReduce));
-  GW_TRY(gather_->load_state(behind(kGather, by_old_rank)).with_context(kGather));
+  if (gather_) GW_TRY(gather_->load_state(behind(kGather, by_old_rank)).with_context(kGather));
   loaded_ = true;
   return {};
 }

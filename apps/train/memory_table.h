@@ -1,0 +1,37 @@
+// What a run held in memory, class by class, beside what its plan says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/accounts/run_memory.h"
+#include "trainer/memory/memory_arena.h"
+
+namespace gradwire {
+
+// Bytes of one class in one place.
+struct MemoryLine {
+  std::string place;  // device, host
+  std::string what;   // as to_string(MemoryClass)
+  std::int64_t planned = 0;
+  // Between steps; of what comes and goes within a step (gathered, activations, workspace,
+  // communication), the most.
+  std::int64_t held = 0;
+  std::int64_t peak = 0;
+};
+
+struct MemoryTable {
+  std::vector<MemoryLine> lines;  // classes that were held or planned
+  std::int64_t device_peak = 0;   // of all classes together
+  std::int64_t host_peak = 0;
+  std::int64_t copied_out = 0;  // device to host, of the whole run
+  std::int64_t copied_in = 0;
+};
+
+MemoryTable memory_table(const RunMemory& planned, const MemoryPlaces& places);
+
+// For people.
+std::string memory_text(const MemoryTable& table);
+
+}  // namespace gradwire

@@ -1,0 +1,52 @@
+// What a rank of a run of the bundled trainer will hold, class by class: closed forms of the
+// model's shapes, to be compared with what was counted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "gradwire/status.h"
+#include "trainer/compute_parameters.h"
+#include "trainer/memory/memory_arena.h"
+#include "trainer/model.h"
+#include "trainer/precision.h"
+
+namespace gradwire {
+
+struct RunMemoryQuestion {
+  std::int64_t micro_batch = 1;  // samples of one pass
+  int accumulate = 1;
+  std::string recompute = "none";
+  Precision precision = Precision::kF32;
+  std::string optimizer = "adamw";  // sgd, nesterov, adamw, lamb
+  double momentum = 0.9;            // of sgd and nesterov
+  bool momentum_at_worker = false;
+  int stage = 0;  // of ZeRO
+  int rank = 0;
+  int ranks = 1;
+  Offload offload = Offload::kNone;
+  std::int64_t offload_chunk = 1 << 18;
+};
+
+using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
+
+// Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
+// for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
+// them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer.
+// Without communication, which the exchanges know.
+struct RunMemory {
+  MemoryByClass device{};
+  MemoryByClass host{};
+};
+// kInvalidArgument for a name that no part of a run has.
+Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion& question);
+
+// Bytes that a step copies between the arenas.
+struct LinkBytes {
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+};
+Result<LinkBytes> link_bytes(const Model<float>& model, const RunMemoryQuestion& question);
+
+}  // namespace gradwire

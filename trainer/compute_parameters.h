@@ -1,0 +1,84 @@
+// What layers compute with, where that is not the optimizer's own copy of the parameters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "gradwire/buffer.h"
+#include "gradwire/status.h"
+#include "trainer/layer_gate.h"
+#include "trainer/memory/memory_arena.h"
+#include "trainer/memory/paged_tensors.h"
+#include "trainer/model.h"
+#include "trainer/precision.h"
+
+namespace gradwire {
+
+// What lies in the second arena, the host's, beside the device's.
+enum class Offload : std::uint8_t {
+  kNone,
+  kOptimizer,   // moments and fp32 parameters: gradients go there, new parameters come back
+  kParameters,  // and what layers compute with: it comes for each layer's turn
+};
+// "none", "optimizer", "parameters".
+std::string_view to_string(Offload offload);
+Result<Offload> parse_offload(std::string_view text);
+
+// Copies of the optimizer's fp32 parameters (the master), made anew once a step.
+//
+//   precision  offload     copy                          while a layer computes
+//   fp32       none        the master itself             -
+//   16 bits    none        16 bits, device               widened to fp32
+//   fp32       optimizer   fp32, device                  -
+//   16 bits    optimizer   16 bits, device               widened
+//   fp32       parameters  the master, host              copied to the device
+//   16 bits    parameters  16 bits, host                 copied and widened
+class ComputeParameters {
+ public:
+  // The model is borrowed.
+  static Result<ComputeParameters> create(const Model<float>& model, Precision precision,
+                                          Offload offload, const MemoryPlaces& places);
+  ComputeParameters() = default;
+
+  // The copy of elements [first, first + part.size()) becomes these.
+  void store(std::span<const float> part, std::size_t first);
+  // What passes read, with the gate where there is one.
+  std::span<const float> values(std::span<const float> master) const;
+  // null: values() hold everything all the time. The master outlives it, unchanged.
+  std::unique_ptr<LayerGate> gate(std::span<const float> master) const;
+
+ private:
+  class Gate;
+  bool narrow() const { return precision_ != Precision::kF32; }
+  std::span<std::uint16_t> stored() const;
+
+  const Model<float>* model_ = nullptr;
+  Precision precision_ = Precision::kF32;
+  Offload offload_ = Offload::kNone;
+  MemoryPlaces places_;
+  Buffer stored_;       // 16 bits
+  Buffer copy_;         // fp32
+  PagedTensors paged_;  // fp32, of layers that compute
+};
+
+// Behind another gate: what it brings is rounded to what `precision` keeps of it, in place.
+class RoundedGate final : public LayerGate {
+ public:
+  // All are borrowed.
+  RoundedGate(LayerGate& inner, const Model<float>& model, Precision precision,
+              std::span<float> parameters)
+      : inner_(inner), model_(model), precision_(precision), parameters_(parameters) {}
+  Status open(std::size_t layer, Way way) override;
+  Status close(std::size_t layer, Way way) override { return inner_.close(layer, way); }
+
+ private:
+  LayerGate& inner_;
+  const Model<float>& model_;
+  Precision precision_;
+  std::span<float> parameters_;
+};
+
+}  // namespace gradwire

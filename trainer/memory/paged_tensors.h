@@ -1,0 +1,54 @@
+// Tensors one behind the other in one address space, whose memory comes and goes one by one.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gradwire/buffer.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+#include "trainer/memory/memory_arena.h"
+#include "trainer/parameters.h"
+
+namespace gradwire {
+
+// Copies are the same memory. What is dropped are whole pages: ends of tensors that share a page
+// with a neighbour stay, and a tensor counts with its bytes. From one thread at a time.
+class PagedTensors {
+ public:
+  // Of a table that lies without gaps; zeroed, and held by nobody yet.
+  static Result<PagedTensors> create(const ParameterTable& table, const MemoryArena& arena,
+                                     MemoryClass what);
+  PagedTensors() = default;
+
+  std::span<float> all() const;
+  std::span<float> tensor(int index) const;
+  std::vector<NamedTensor> named() const;
+  int size() const;  // 0 where nothing was created
+
+  // Counts tensor `index` from now on, if it is not yet.
+  void take(int index) const;
+  void take_all() const;
+  // Gives its memory back: it reads as zeros where its pages went.
+  void drop(int index) const;
+  bool held(int index) const;
+
+ private:
+  struct Memory {
+    Memory(const ParameterTable& of, const MemoryArena& counted_by, MemoryClass kind, Buffer pages);
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+    ~Memory();
+    std::int64_t bytes(int index) const;
+    ParameterTable table;
+    MemoryArena arena;
+    MemoryClass what;
+    Buffer buffer;
+    std::vector<bool> held;
+  };
+  std::shared_ptr<Memory> memory_;
+};
+
+}  // namespace gradwire
