@@ -62,6 +62,22 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     return engine_->ready(index);
   }
 
+  Status move(int index, TensorView grad) override {
+    GW_TRY(start());
+    GW_TRY(engine_->check_open(index));
+    Parameter& parameter = parameters_[static_cast<std::size_t>(index)];
+    GW_TRY(check_gradient(parameter.name, grad));
+    if (grad.shape() != parameter.grad.shape() || grad.dtype() != parameter.grad.dtype()) {
+      return {Code::kInvalidArgument, "aggregator: gradient '" + parameter.name + "' moves to " +
+                                          std::string(to_string(grad.dtype())) +
+                                          to_string(grad.shape()) + " (" +
+                                          std::string(to_string(parameter.grad.dtype())) +
+                                          to_string(parameter.grad.shape()) + " wanted)"};
+    }
+    parameter.grad = grad;
+    return {};
+  }
+
   Status finish(const Stream&) override {
     if (parameters_.empty()) return {};
     GW_TRY(start());
@@ -162,7 +178,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       bucket.plan = std::move(plan);
       buckets.push_back(std::move(bucket));
     }
-    engine_ = std::make_unique<Engine>(context_, std::move(buckets), parameters_, fingerprint());
+    engine_ = std::make_unique<Engine>(context_, std::move(buckets), parameters_, fingerprint(),
+                                       options_.arrival);
     return {};
   }
 

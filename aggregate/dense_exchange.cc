@@ -20,13 +20,32 @@ bool adjacent(const Members& members) {
 
 class DenseExchange final : public BucketExchange {
  public:
-  DenseExchange(const ExchangeContext& context, Members members, Buffer buffer, TensorView flat)
-      : context_(context), members_(std::move(members)), buffer_(std::move(buffer)), flat_(flat) {}
+  DenseExchange(const ExchangeContext& context, Members members)
+      : context_(context), members_(std::move(members)) {
+    for (const Parameter* member : members_) elems_ += member->grad.elems();
+  }
+
+  // Where the bucket is reduced. Gradients may lie elsewhere in every step.
+  Status place() {
+    const TensorView& first = members_.front()->grad;
+    in_place_ = adjacent(members_);
+    if (in_place_) {
+      flat_ = {first.data(), Shape::vector(elems_), first.dtype()};
+      return {};
+    }
+    if (buffer_.bytes().empty()) {
+      GW_ASSIGN(buffer_, context_.communicator.allocate(static_cast<std::size_t>(elems_) *
+                                                        size_of(first.dtype())));
+    }
+    flat_ = buffer_.tensor(Shape::vector(elems_), first.dtype());
+    return {};
+  }
 
   int phases() const override { return 1; }
 
   Result<std::size_t> encode(int, std::uint64_t) override {
-    if (!in_place()) GW_TRY(copy_all(true));
+    GW_TRY(place());
+    if (!in_place_) GW_TRY(copy_all(true));
     return flat_.bytes().size();
   }
 
@@ -42,14 +61,12 @@ class DenseExchange final : public BucketExchange {
     if (const int size = context_.communicator.size(); size > 1) {
       GW_TRY(scale(flat_, 1.0 / size, {}));
     }
-    return in_place() ? Status() : copy_all(false);
+    return in_place_ ? Status() : copy_all(false);
   }
 
   std::size_t held_bytes() const override { return buffer_.bytes().size(); }
 
  private:
-  bool in_place() const { return buffer_.bytes().empty(); }
-
   Status copy_all(bool to_flat) {
     std::int64_t begin = 0;
     for (const Parameter* member : members_) {
@@ -64,26 +81,19 @@ class DenseExchange final : public BucketExchange {
 
   const ExchangeContext& context_;
   Members members_;
-  Buffer buffer_;    // empty when the gradients are reduced in place
-  TensorView flat_;  // of buffer_, or the gradients themselves
+  std::int64_t elems_ = 0;
+  bool in_place_ = false;
+  Buffer buffer_;    // empty as long as all steps' gradients were reduced in place
+  TensorView flat_;  // of this step: buffer_, or the gradients themselves
 };
 
 }  // namespace
 
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContext& context,
                                                             Members members) {
-  std::int64_t elems = 0;
-  for (const Parameter* member : members) elems += member->grad.elems();
-  const TensorView& first = members.front()->grad;
-  Buffer buffer;
-  TensorView flat(first.data(), Shape::vector(elems), first.dtype());
-  if (!adjacent(members)) {
-    GW_ASSIGN(buffer, context.communicator.allocate(static_cast<std::size_t>(elems) *
-                                                    size_of(first.dtype())));
-    flat = buffer.tensor(Shape::vector(elems), first.dtype());
-  }
-  return std::unique_ptr<BucketExchange>(
-      std::make_unique<DenseExchange>(context, std::move(members), std::move(buffer), flat));
+  auto exchange = std::make_unique<DenseExchange>(context, std::move(members));
+  GW_TRY(exchange->place());
+  return std::unique_ptr<BucketExchange>(std::move(exchange));
 }
 
 }  // namespace gradwire

@@ -23,11 +23,10 @@ class DenseShards final : public BucketExchange {
       counts_.push_back(elems);
       total_ += elems;
     }
-    rows_ = members_.front()->grad;
   }
 
   Status open() {
-    if (members_.size() == 1) return {};
+    if (members_.size() == 1) return {};  // its rows are this step's gradient
     const DType dtype = members_.front()->grad.dtype();
     GW_ASSIGN(buffer_,
               context_.communicator.allocate(static_cast<std::size_t>(total_) * size_of(dtype)));
@@ -38,6 +37,7 @@ class DenseShards final : public BucketExchange {
   int phases() const override { return 1; }
 
   Result<std::size_t> encode(int, std::uint64_t) override {
+    if (members_.size() == 1) rows_ = members_.front()->grad;
     GW_TRY(copy(true, scatters() ? kAll : rank_));
     return (scatters() ? rows_ : own()).bytes().size();
   }

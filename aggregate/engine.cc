@@ -39,13 +39,15 @@ AggregateStats bytes_of_one_step(const ExchangeContext& context,
 }  // namespace
 
 Engine::Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
-               std::span<const Parameter> parameters, std::uint64_t fingerprint)
+               std::span<const Parameter> parameters, std::uint64_t fingerprint,
+               std::function<void(int, const Status&)> arrival)
     : communicator_(context.communicator),
       nodes_(context.nodes),
       buckets_(std::move(buckets)),
       parameters_(parameters),
       fingerprint_(fingerprint),
       bucket_of_(parameters.size()),
+      arrival_(std::move(arrival)),
       per_step_(bytes_of_one_step(context, parameters)),
       handed_over_(parameters.size(), false),
       missing_total_(static_cast<int>(parameters.size())),
@@ -72,6 +74,16 @@ Status Engine::check_index(int index) const {
   if (index >= 0 && static_cast<std::size_t>(index) < parameters_.size()) return {};
   return {Code::kInvalidArgument, format("aggregator: gradient %d is ready (0 to %zu wanted)",
                                          index, parameters_.size() - 1)};
+}
+
+Status Engine::check_open(int index) const {
+  const std::lock_guard lock(mutex_);
+  if (!status_.ok()) return status_;
+  GW_TRY(check_index(index));
+  const auto i = static_cast<std::size_t>(index);
+  if (!handed_over_[i]) return {};
+  return {Code::kInvalidArgument,
+          "aggregator: gradient '" + parameters_[i].name + "' was ready in this step already"};
 }
 
 Status Engine::ready(int index) {
@@ -157,6 +169,10 @@ void Engine::landed(int bucket) {
     landed_[static_cast<std::size_t>(bucket)] = true;
   }
   changed_.notify_all();
+  if (!arrival_) return;
+  for (const int index : buckets_[static_cast<std::size_t>(bucket)].plan.parameters) {
+    arrival_(index, Status());
+  }
 }
 
 AggregateStats Engine::stats() const {
@@ -269,6 +285,7 @@ void Engine::fail(const Status& status) {
     status_ = status.with_context(format("aggregator, rank %d", communicator_.rank()));
   }
   changed_.notify_all();
+  if (arrival_) arrival_(-1, status_);
 }
 
 // Not before a whole bucket is there: exchanges have deadlines, backward has none.

@@ -4,6 +4,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -34,11 +35,14 @@ class Engine final : private StepSource {
   // `parameters` and `context` outlive the engine. `fingerprint` are hashes of what all ranks
   // must agree on, compared once, before the first exchange.
   Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
-         std::span<const Parameter> parameters, std::uint64_t fingerprint);
+         std::span<const Parameter> parameters, std::uint64_t fingerprint,
+         std::function<void(int, const Status&)> arrival = {});
   // Ends the thread; in the middle of a step this finishes the communicator.
   ~Engine() override;
 
   Status ready(int index);
+  // Whether gradient `index` is not handed over yet; kInvalidArgument names it.
+  Status check_open(int index) const;
   Status finish();
   Result<bool> arrived(int index, bool wait);
   AggregateStats stats() const;
@@ -76,7 +80,8 @@ class Engine final : private StepSource {
   std::int64_t step_ = 0;           // steps finished; part of state()
   std::array<double, 2> scales_{};  // by ScaleKind, the last value; 0: none. Part of state()
   bool agreed_ = false;             // fingerprints have been compared
-  AggregateStats per_step_;         // gradient_bytes and dense_ring_bytes of every step
+  std::function<void(int, const Status&)> arrival_;
+  AggregateStats per_step_;  // gradient_bytes and dense_ring_bytes of every step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

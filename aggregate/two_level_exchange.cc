@@ -46,10 +46,16 @@ Parameter inside(const Parameter& parameter, const NodeGroups& nodes) {
   return inner;
 }
 
+TensorView part_of(const TensorView& tensor, const Range& range) {
+  const bool whole = range.size() == tensor.elems();
+  return whole ? tensor : tensor.slice(range.begin, range.size());
+}
+
 class TwoLevelExchange final : public BucketExchange {
  public:
   TwoLevelExchange(const ExchangeContext& context, Path path, const Members& members)
       : nodes_(*context.nodes),
+        members_(members),
         scatter_context_{*nodes_.inner, context.algorithm, context.workers,
                          AggregateForm::kReduceScatter},
         gather_context_{*nodes_.inner, context.algorithm, context.workers,
@@ -65,8 +71,7 @@ class TwoLevelExchange final : public BucketExchange {
       scattered_.back().seed = mix64(member->seed ^ mix64(static_cast<std::uint64_t>(nodes_.node)));
       const Range own = shard_of(gathered_.back(), size, rank);
       if (own.size() == 0) continue;
-      const bool whole = own.size() == member->grad.elems();
-      own_.push_back(whole ? member->grad : member->grad.slice(own.begin, own.size()));
+      own_.push_back(part_of(member->grad, own));
       places_.push_back({own.begin, own.end, nodes_.nodes, nodes_.node});
       outer_.push_back(*member);
       outer_.back().inner = nullptr;
@@ -87,6 +92,7 @@ class TwoLevelExchange final : public BucketExchange {
   int phases() const override { return outer_phases_ + 2; }
 
   Result<std::size_t> encode(int phase, std::uint64_t step) override {
+    if (phase == 0) follow_gradients();
     BucketExchange* exchange = at(phase);
     return exchange == nullptr ? Result<std::size_t>(0) : exchange->encode(within(phase), step);
   }
@@ -124,6 +130,19 @@ class TwoLevelExchange final : public BucketExchange {
     return members;
   }
 
+  // Gradients may lie elsewhere in every step.
+  void follow_gradients() {
+    std::size_t owned = 0;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const TensorView& grad = members_[i]->grad;
+      scattered_[i].grad = gathered_[i].grad = grad;
+      const Range own = shard_of(gathered_[i], nodes_.inner->size(), nodes_.inner->rank());
+      if (own.size() == 0) continue;
+      outer_[owned].grad = own_[owned] = part_of(grad, own);
+      ++owned;
+    }
+  }
+
   BucketExchange* at(int phase) const {
     if (phase == 0) return scatter_.get();
     if (phase == outer_phases_ + 1) return gather_.get();
@@ -133,6 +152,7 @@ class TwoLevelExchange final : public BucketExchange {
   int within(int phase) const { return phase == 0 || phase > outer_phases_ ? 0 : phase - 1; }
 
   const NodeGroups& nodes_;
+  const Members members_;
   ExchangeContext scatter_context_;
   ExchangeContext gather_context_;
   std::unique_ptr<ExchangeContext> outer_context_;

@@ -41,6 +41,12 @@ Status check_peer(const Arguments& a) {
                       kind == OpKind::kGather || kind == OpKind::kGatherV ||
                       kind == OpKind::kScatter || kind == OpKind::kScatterV;
   if (!pair && !rooted) return {};
+  if (pair && (a.call.tag < 0 || a.call.tag > kMostTag)) {
+    return a.refuse(format("tag %d (0 to %d wanted)", a.call.tag, kMostTag));
+  }
+  if (kind == OpKind::kRecv && a.call.peer == kAnySource) {
+    return a.size > 1 ? Status() : a.refuse("from any source, in a group of 1 (2 or more wanted)");
+  }
   if (a.call.peer < 0 || a.call.peer >= a.size) {
     return a.refuse(
         format("%s %d (0 to %d wanted)", pair ? "peer" : "root", a.call.peer, a.size - 1));

@@ -60,6 +60,10 @@ std::string_view to_string(Waiting waiting) {
   return "?";
 }
 
+Result<int> Communicator::probe(int, int, Deadline) {
+  return Status(Code::kUnsupported, "probe: not by this communicator");
+}
+
 Result<Buffer> Communicator::allocate(std::size_t bytes) { return Buffer::allocate(bytes); }
 
 Result<Work> Communicator::broadcast(ConstTensorView in, TensorView out, int root,

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/arguments.h"
 #include "collectives/schedules/nodes.h"
+#include "collectives/schedules/schedules.h"
 
 namespace gradwire {
 namespace {
@@ -16,13 +18,19 @@ std::uint32_t channel_of(bool point_to_point, DType dtype) {
   return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
 }
 constexpr int kMostSlots = 15;
+// A probe ends by itself soon after its caller has given it up.
+constexpr std::chrono::hours kProbesLinger{1};
 
 // The operation's part of its tags: the number, and 6 bits of what ranks must agree on beside dtype
 // and sizes. Messages of ranks that disagree never meet, so they time out, and the roll call says
 // why, instead of a sum of maxima. Two that differ in one of the three, roots by less than 64,
-// never have the same bits. Numbers wrap after 2^14 operations.
+// never have the same bits. Numbers wrap after 2^14 operations. Of a pair, either 0 and 19 bits of
+// the number, or 1, 15 bits of the caller's tag and 4 of the number: equal ones meet in order.
 std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) {
-  if (planned.peer >= 0) return number;
+  if (planned.pair && planned.tag == 0) return number & 0x7ffff;
+  if (planned.pair) {
+    return 1u << 19 | static_cast<std::uint64_t>(planned.tag) << 4 | (number & 0xf);
+  }
   const auto bits = 19 * static_cast<std::uint64_t>(planned.kind) +
                     7 * static_cast<std::uint64_t>(planned.operands.op) +
                     static_cast<std::uint64_t>(planned.root + 1);
@@ -51,8 +59,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
                {static_cast<int>(group_->size()), options_.links,
                 static_cast<std::int64_t>(segmentation.segment_bytes)}),
       bytes_sent_(std::make_shared<std::atomic<std::uint64_t>>(0)),
-      next_send_(group_->size(), 0),
-      next_recv_(group_->size(), 0) {
+      ledger_(std::make_shared<PairLedger>(group_)) {
+  engine_->keep_ledger(static_cast<std::uint32_t>(id_), ledger_);
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
   if (options_.node_of.empty()) return;
   std::vector<int> keys;
@@ -106,15 +114,12 @@ Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOp
     return Status(Code::kInvalidArgument,
                   "prepare: a deadline (none wanted: each run has the communicator's)");
   }
+  if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
+    return Status(Code::kInvalidArgument, "prepare: a recv from any source (a peer wanted)");
+  }
   GW_ASSIGN(PlannedOperation planned, planner_.plan(call, options));
   return PersistentWork(
       [this, planned = std::move(planned)] { return launch({planned}, std::nullopt); });
-}
-
-std::uint64_t GroupCommunicator::number_of(const PlannedOperation& planned) {
-  if (planned.peer < 0) return next_operation_++;
-  const auto peer = static_cast<std::size_t>(planned.peer);
-  return planned.kind == OpKind::kSend ? next_send_[peer]++ : next_recv_[peer]++;
 }
 
 Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
@@ -135,37 +140,129 @@ Status GroupCommunicator::launch(std::vector<PlannedOperation> planned,
   const Deadline until = deadline.value_or(deadline_in(options_.deadline_seconds));
   Status refusal;
   for (PlannedOperation& one : planned) {
-    const std::uint64_t number = number_of(one);
-    const DType dtype = one.operands.dtype;
-    Route route{group_, static_cast<std::uint32_t>(id_), tag_number(one, number),
-                channel_of(one.peer >= 0, dtype)};
-    Segmentation segmentation = segmentation_;
-    if (one.segment_bytes > 0) {
-      const auto bytes = static_cast<std::size_t>(one.segment_bytes);
-      segmentation.segment_bytes = segmentation.least_segment_bytes =
-          std::min(segmentation_.segment_bytes, bytes);
-    }
-    auto operation = std::make_unique<Operation>(
-        Operation{.name = to_string(one.kind),
-                  .number = number,
-                  .dtype = to_string(dtype),
-                  .elems = one.elems,
-                  .reduce = one.reduce,
-                  .root = one.root,
-                  .algorithm = one.algorithm,
-                  .collective = one.peer < 0,
-                  .started = now,
-                  .deadline = until,
-                  .execution = std::make_unique<Execution>(std::move(one.schedule), one.operands,
-                                                           std::move(route), segmentation),
-                  .work = work,
-                  .bytes_sent = bytes_sent_,
-                  .after = std::move(one.after)});
+    auto operation = operation_of(std::move(one), work);
+    operation->started = now;
+    operation->deadline = until;
     const Status submitted = engine_->submit(std::move(operation));
     if (refusal.ok()) refusal = submitted;
   }
   // Those that were taken before the engine failed end with its error.
   return refusal;
+}
+
+Route GroupCommunicator::route_of(const PlannedOperation& planned, std::uint64_t number) const {
+  return {group_, static_cast<std::uint32_t>(id_), tag_number(planned, number),
+          channel_of(planned.pair, planned.operands.dtype)};
+}
+
+Segmentation GroupCommunicator::segmentation_of(const PlannedOperation& planned) const {
+  Segmentation segmentation = segmentation_;
+  if (planned.segment_bytes > 0) {
+    const auto bytes = static_cast<std::size_t>(planned.segment_bytes);
+    segmentation.segment_bytes = segmentation.least_segment_bytes =
+        std::min(segmentation_.segment_bytes, bytes);
+  }
+  return segmentation;
+}
+
+// All but its times. Its number among those of its kind tells its messages from others'.
+std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation planned,
+                                                           const std::shared_ptr<WorkState>& work) {
+  auto operation = std::make_unique<Operation>(Operation{.name = to_string(planned.kind),
+                                                         .dtype = to_string(planned.operands.dtype),
+                                                         .elems = planned.elems,
+                                                         .reduce = planned.reduce,
+                                                         .root = planned.root,
+                                                         .algorithm = planned.algorithm,
+                                                         .collective = !planned.pair,
+                                                         .started = {},
+                                                         .deadline = {},
+                                                         .execution = nullptr,
+                                                         .work = work,
+                                                         .bytes_sent = bytes_sent_,
+                                                         .after = std::move(planned.after)});
+  if (planned.pair && planned.peer == kAnySource) {
+    operation->execution = search_of(std::move(planned), work);
+    return operation;
+  }
+  if (!planned.pair) {
+    operation->number = next_operation_++;
+  } else if (planned.kind == OpKind::kRecv) {
+    operation->number = ledger_->take_recv(planned.peer, planned.tag);
+  } else {
+    const PairLedger::Sent sent = ledger_->take_send(planned.peer, planned.tag);
+    operation->number = sent.number;
+    if (sent.wanted) {
+      const EngineNote note = note_about(EngineNote::Kind::kSent, static_cast<std::uint32_t>(id_),
+                                         engine_->generation(), planned.tag, sent.number + 1);
+      operation->begin = [to = job_rank(planned.peer), note](Transport& transport) {
+        transport.tell(to, encode(note));
+      };
+    }
+  }
+  Route route = route_of(planned, operation->number);
+  const Segmentation segmentation = segmentation_of(planned);
+  operation->execution = std::make_unique<Execution>(std::move(planned.schedule), planned.operands,
+                                                     std::move(route), segmentation);
+  return operation;
+}
+
+// What it makes outlives the communicator, if need be.
+std::unique_ptr<Runnable> GroupCommunicator::search_of(PlannedOperation planned,
+                                                       const std::shared_ptr<WorkState>& work) {
+  SenderSearch::Wish wish = wish_of(kAnySource, planned.tag);
+  const Segmentation segmentation = segmentation_of(planned);
+  auto receive = [planned, wish, segmentation, rank = rank_, size = size(), work](
+                     int peer, std::uint64_t number) -> std::unique_ptr<Runnable> {
+    work->set_source(peer);
+    Route route = wish.route;
+    route.operation = tag_number(planned, number);
+    route.first_channel = channel_of(true, planned.operands.dtype);
+    return std::make_unique<Execution>(point_to_point_recv(rank, size, peer, planned.elems),
+                                       planned.operands, std::move(route), segmentation);
+  };
+  return std::make_unique<SenderSearch>(std::move(wish), std::move(receive));
+}
+
+SenderSearch::Wish GroupCommunicator::wish_of(int peer, int tag) const {
+  SenderSearch::Wish wish{.ledger = ledger_,
+                          .route = {group_, static_cast<std::uint32_t>(id_), 0, 0},
+                          .generation = engine_->generation(),
+                          .peers = {},
+                          .tag = tag};
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank_ && (peer == kAnySource || peer == r)) wish.peers.push_back(r);
+  }
+  return wish;
+}
+
+Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
+  // The same arguments as those of a recv.
+  const OpCall recv{.kind = OpKind::kRecv, .peer = peer, .tag = tag};
+  const Status sound = check_call(recv, {}, rank_, size()).error();
+  if (!sound.ok()) return sound.with_context("probe");
+  GW_TRY(engine_->status());
+  SenderSearch::Wish wish = wish_of(peer, tag);
+  for (const int sender : wish.peers) {
+    if (ledger_->waits(sender, tag)) return sender;
+  }
+  auto answer = std::make_shared<SenderSearch::Answer>();
+  auto work = std::make_shared<WorkState>(engine_);
+  const Deadline now = std::chrono::steady_clock::now();
+  GW_TRY(engine_->submit(std::make_unique<Operation>(
+      Operation{.name = "probe",
+                .collective = false,
+                .started = now,
+                .deadline = until + kProbesLinger,
+                .execution = std::make_unique<SenderSearch>(std::move(wish), answer),
+                .work = work,
+                .bytes_sent = bytes_sent_})));
+  if (engine_->wait(*work, until)) {
+    GW_TRY(work->status());
+    return answer->source.load();
+  }
+  answer->unwanted = true;
+  return -1;
 }
 
 }  // namespace gradwire

@@ -10,8 +10,10 @@
 
 #include "collectives/executor.h"
 #include "collectives/operation.h"
+#include "collectives/pair_ledger.h"
 #include "collectives/planner.h"
 #include "collectives/progress.h"
+#include "collectives/sender_search.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -65,6 +67,7 @@ class GroupCommunicator final : public Communicator {
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
+  Result<int> probe(int peer, int tag, Deadline until) override;
 
   // start_all() in two steps, for whoever has more to put into the same Work: `work` is of as many
   // operations at least.
@@ -75,8 +78,14 @@ class GroupCommunicator final : public Communicator {
 
  private:
   Result<Work> launch(std::vector<PlannedOperation> planned, std::optional<Deadline> deadline);
-  // The operation's number among those of its kind: it tells its messages from others'.
-  std::uint64_t number_of(const PlannedOperation& planned);
+  Route route_of(const PlannedOperation& planned, std::uint64_t number) const;
+  Segmentation segmentation_of(const PlannedOperation& planned) const;
+  std::unique_ptr<Operation> operation_of(PlannedOperation planned,
+                                          const std::shared_ptr<WorkState>& work);
+  std::unique_ptr<Runnable> search_of(PlannedOperation planned,
+                                      const std::shared_ptr<WorkState>& work);
+  // Of a search for the sender of such a message.
+  SenderSearch::Wish wish_of(int peer, int tag) const;
   static constexpr int kTryAgain = -1;
   static constexpr int kNoGroup = -2;
   Result<int> agree_on_id(int color, const std::vector<std::int64_t>& colors, int attempt);
@@ -91,8 +100,7 @@ class GroupCommunicator final : public Communicator {
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent_;
   std::string note_;
   std::uint64_t next_operation_ = 0;
-  std::vector<std::uint64_t> next_send_;  // by peer
-  std::vector<std::uint64_t> next_recv_;
+  std::shared_ptr<PairLedger> ledger_;
 };
 
 }  // namespace gradwire

@@ -35,6 +35,9 @@ struct Operation {
   // Run by whoever drives when all messages are done, before the Work is; may be empty.
   std::function<Status()> after = {};
 
+  // Run by whoever drives when the engine takes it; may be empty.
+  std::function<void(Transport&)> begin = {};
+
   // Adds what the execution has sent since the last call to the communicator's count.
   void count_bytes() {
     const std::uint64_t now = execution->bytes_sent();

@@ -111,6 +111,7 @@ Result<Planner::Chosen> Planner::schedule_of(const OpCall& call, const Extent& e
                                              std::string_view wanted) {
   const std::optional<Collective> collective = collective_of(call.kind);
   if (!collective) {
+    if (call.peer == kAnySource) return Chosen{{}, "direct"};  // not before the sender is known
     return call.kind == OpKind::kSend
                ? Chosen{point_to_point_send(rank_, size_, call.peer, extent.in), "direct"}
                : Chosen{point_to_point_recv(rank_, size_, call.peer, extent.out), "direct"};
@@ -137,7 +138,9 @@ Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& opti
   PlannedOperation planned;
   planned.kind = call.kind;
   planned.elems = extent.agreed;
-  planned.peer = point_to_point(call.kind) ? call.peer : -1;
+  planned.pair = point_to_point(call.kind);
+  if (planned.pair) planned.peer = call.peer;
+  if (planned.pair) planned.tag = call.tag;
   planned.operands = {.in = call.in.data(),
                       .out = call.out.data(),
                       .dtype = extent.dtype,

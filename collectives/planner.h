@@ -25,8 +25,10 @@ struct PlannedOperation {
   OpKind kind = OpKind::kBarrier;
   Schedule schedule = {};
   Operands operands = {};
-  std::int64_t elems = -1;              // that all ranks must agree on; -1 where there are none
-  int peer = -1;                        // of a send or recv; else -1
+  std::int64_t elems = -1;  // that all ranks must agree on; -1 where there are none
+  bool pair = false;        // a send or recv, and its peer and tag
+  int peer = -1;
+  int tag = 0;
   std::string_view reduce = {};         // the caller's ReduceOp, where something is reduced
   int root = -1;                        // where there is one
   std::string_view algorithm = {};      // of the schedule; a literal

@@ -170,6 +170,12 @@ bool ProgressEngine::claim_id(int id) {
   return true;
 }
 
+void ProgressEngine::keep_ledger(std::uint32_t communicator,
+                                 const std::shared_ptr<PairLedger>& ledger) {
+  const std::lock_guard lock(mutex_);
+  ledgers_[communicator] = ledger;
+}
+
 void ProgressEngine::release_id(int id) {
   const std::lock_guard lock(mutex_);
   ids_[static_cast<std::size_t>(id)] = false;
@@ -193,7 +199,7 @@ bool ProgressEngine::turn() {
   const bool arrived = settled.value() > 0;
   moved = moved || arrived;
   if (arrived || polling() > 0) moved = advance_all(!arrived) || moved;
-  if (!moved) read_notes();
+  if (!moved && read_notes()) moved = advance_all(false);
   return moved;
 }
 
@@ -208,6 +214,7 @@ bool ProgressEngine::accept() {
     if (failed_) {
       end(*operation, status());
     } else {
+      if (operation->begin) operation->begin(*transport_);
       active_.push_back(std::move(operation));
     }
   }
@@ -268,7 +275,7 @@ void ProgressEngine::take_stats() {
   stats_ = now;
 }
 
-// Losses and deadlines; too dear for every turn.
+// Losses, deadlines and what is done from time to time; too dear for every turn.
 void ProgressEngine::look_around(Deadline now) {
   if (active_.empty() || failed_) return;
   turns_since_look_ = 0;
@@ -280,6 +287,9 @@ void ProgressEngine::look_around(Deadline now) {
       return fail(operation.get(), Status(Code::kTimedOut, "deadline passed"));
     }
   }
+  bool moves = false;
+  for (auto& operation : active_) moves = operation->execution->tend(*transport_, now) || moves;
+  if (moves) advance_all(false);
 }
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {

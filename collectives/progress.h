@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "collectives/failure.h"
 #include "collectives/flight_recorder.h"
 #include "collectives/operation.h"
+#include "collectives/pair_ledger.h"
 #include "collectives/scratch_pool.h"
 #include "comm/shm/bell.h"
 #include "gradwire/communicator.h"
@@ -85,6 +87,10 @@ class ProgressEngine {
     bell_ = std::move(bell);
   }
 
+  // Where messages of that communicator are counted, as long as it lives; for peers that ask.
+  void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger);
+  std::uint32_t generation() const { return options_.generation; }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& describe() const { return describe_; }
@@ -101,7 +107,8 @@ class ProgressEngine {
  private:
   void with_baton(const std::function<void()>& action);
   bool turn();
-  void read_notes();
+  bool read_notes();
+  bool read_search(int from, const EngineNote& note);
   Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
   bool accept();
@@ -140,6 +147,7 @@ class ProgressEngine {
   std::vector<std::unique_ptr<Operation>> incoming_;
   std::vector<bool> ids_;  // taken
   std::shared_ptr<shm::Bell> bell_;
+  std::map<std::uint32_t, std::weak_ptr<PairLedger>> ledgers_;  // by communicator
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> stopping_{false};

@@ -7,6 +7,7 @@
 #include "collectives/notes.h"
 #include "collectives/progress.h"
 #include "collectives/roll_call.h"
+#include "collectives/sender_search.h"
 #include "collectives/shrink.h"
 
 namespace gradwire {
@@ -57,8 +58,10 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
   return successor;
 }
 
-// What other ranks' engines want to know, whatever this rank does.
-void ProgressEngine::read_notes() {
+// What other ranks' engines want to know, whatever this rank does; true if an operation has
+// something to do now.
+bool ProgressEngine::read_notes() {
+  bool heard_of_messages = false;
   for (const Note& note : transport_->take_notes()) {
     const auto heard = decode_note(note.bytes, size_);
     if (!heard) continue;
@@ -69,7 +72,32 @@ void ProgressEngine::read_notes() {
     if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
       fail(nullptr, learn_losses(note.from, *heard));
     }
+    heard_of_messages = read_search(note.from, *heard) || heard_of_messages;
   }
+  return heard_of_messages;
+}
+
+// True for an answer.
+bool ProgressEngine::read_search(int from, const EngineNote& note) {
+  const bool asks = note.kind == EngineNote::Kind::kSearch;
+  if (!asks && note.kind != EngineNote::Kind::kSent) return false;
+  if (failed_ || note.generation != options_.generation) return false;
+  std::shared_ptr<PairLedger> ledger;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = ledgers_.find(note.communicator);
+    if (found != ledgers_.end()) ledger = found->second.lock();
+  }
+  if (ledger == nullptr) return false;
+  if (!asks) {
+    ledger->hear(from, tag_of(note), count_of(note));
+    return true;
+  }
+  if (const auto count = ledger->want(from, tag_of(note))) {
+    transport_->tell(from, encode(note_about(EngineNote::Kind::kSent, note.communicator,
+                                             options_.generation, tag_of(note), *count)));
+  }
+  return false;
 }
 
 // The proposal may be here before the verdict that led to it, which its sender has told by another

@@ -6,6 +6,7 @@
 
 #include "collectives/scratch_pool.h"
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 #include "gradwire/transport.h"
 
 namespace gradwire {
@@ -35,6 +36,9 @@ class Runnable {
   virtual const Route& route() const = 0;
   // To other ranks, so far.
   virtual std::uint64_t bytes_sent() const = 0;
+
+  // From time to time while it is under way; true if it should have a turn.
+  virtual bool tend(Transport& /*transport*/, Deadline /*now*/) { return false; }
 
   // True: it waits now for memory that other ranks write, of which the transport hears nothing.
   // Then it gets a turn whenever there is one, and its waiter sleeps at the rank's bell.

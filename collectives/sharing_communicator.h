@@ -33,6 +33,9 @@ class SharingCommunicator : public Communicator {
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) final {
     return group_->shrink(deadline);
   }
+  Result<int> probe(int peer, int tag, Deadline until) final {
+    return group_->probe(peer, tag, until);
+  }
   Result<Buffer> allocate(std::size_t bytes) final;
   Result<std::unique_ptr<Communicator>> split(int color, int key) final;
 

@@ -43,6 +43,8 @@ Status Work::wait(std::optional<Deadline> deadline) {
 
 Status Work::wait_on(const Stream&) { return wait(); }
 
+int Work::source() const { return state_ == nullptr ? -1 : state_->source(); }
+
 void Work::cancel() {
   if (state_ == nullptr || state_->done()) return;
   if (const auto engine = state_->engine()) engine->cancel();

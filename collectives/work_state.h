@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -18,7 +20,10 @@ class WorkState {
  public:
   // `operations` of that engine. The engine may go first: it ends its operations before.
   explicit WorkState(std::weak_ptr<ProgressEngine> engine, std::size_t operations = 1)
-      : engine_(std::move(engine)), open_(operations), done_(operations == 0) {}
+      : engine_(std::move(engine)),
+        open_(operations),
+        done_(operations == 0),
+        told_(operations == 0 ? Told::kEnded : Told::kNobody) {}
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Requires done().
@@ -30,15 +35,38 @@ class WorkState {
     if (!status.ok() && !failed_.exchange(true)) status_ = std::move(status);
     if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       done_.store(true, std::memory_order_release);
+      if (told_.exchange(Told::kEnded, std::memory_order_acq_rel) == Told::kAsked) tell();
     }
   }
 
+  // Calls `then` when done() has become true: on the thread that found the end, or at once if it is
+  // true already. Once for a work; before, or while, others wait for it.
+  void on_done(std::function<void()> then) {
+    then_ = std::move(then);
+    if (told_.exchange(Told::kAsked, std::memory_order_acq_rel) == Told::kEnded) tell();
+  }
+
+  // The group rank that a recv from any source has come from; -1 before, and of all else. Written
+  // before done() becomes true.
+  int source() const { return source_.load(std::memory_order_relaxed); }
+  void set_source(int rank) { source_.store(rank, std::memory_order_relaxed); }
+
  private:
+  enum class Told : std::uint8_t { kNobody, kAsked, kEnded };
+  // What `then` holds goes with it.
+  void tell() {
+    const std::function<void()> then = std::move(then_);
+    then();
+  }
+
   std::weak_ptr<ProgressEngine> engine_;
   Status status_;
   std::atomic<std::size_t> open_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> done_;
+  std::atomic<int> source_{-1};
+  std::atomic<Told> told_;
+  std::function<void()> then_;
 };
 
 }  // namespace gradwire

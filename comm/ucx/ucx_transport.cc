@@ -12,6 +12,7 @@
 #include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/ucx/lanes.h"
+#include "comm/ucx/on_demand.h"
 #include "comm/ucx/peer_memory.h"
 #include "comm/ucx/peers.h"
 #include "comm/ucx/settings.h"
@@ -340,6 +341,7 @@ extern const bool kHaveUcx = true;
 
 Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous& rendezvous,
                                                       const UcxOptions& options) {
+  GW_TRY(ucx::load());
   auto transport = std::make_unique<UcxTransport>(rendezvous, options);
   GW_TRY(transport->start());
   return std::unique_ptr<Transport>(std::move(transport));

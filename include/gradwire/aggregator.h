@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -101,6 +102,10 @@ struct AggregatorOptions {
   int threads = 1;  // that encode and decode, the aggregator's own included: the same bits by any
                     // number
   AggregateForm form = AggregateForm::kAllReduce;
+  // Told on the aggregator's thread, of each gradient as soon as it holds what finish() will leave;
+  // and once with -1 and the error when the aggregator fails, or ends within a step. Must be short,
+  // and must not call the aggregator. May be empty.
+  std::function<void(int index, const Status& outcome)> arrival = {};
 };
 
 // Of a class: a spec or rules, and the algorithm of its dense sums.
@@ -153,6 +158,9 @@ class Aggregator {
   virtual Status add(std::string name, TensorView grad) = 0;
   // Gradient `index` (order of add) is final for this step; hands over and returns at once.
   virtual Status ready(int index, const Stream& stream = {}) = 0;
+  // Gradient `index` lies there from now on: same shape and type, lent as add() says. Before its
+  // ready() in a step; after the last step's finish().
+  virtual Status move(int index, TensorView grad) = 0;
   // Waits until every added gradient holds the mean over ranks, or what the form says. Ends the
   // step. All must have been ready.
   virtual Status finish(const Stream& stream = {}) = 0;

@@ -47,6 +47,11 @@ enum class OpKind : std::uint8_t {
 // "all_reduce", "reduce_scatter_v", ...: the names of Communicator's methods.
 std::string_view to_string(OpKind kind);
 
+// As the sender of a recv: whoever sends first.
+inline constexpr int kAnySource = -1;
+// Tags of sends and recvs are 0 to this.
+inline constexpr int kMostTag = 32767;
+
 // What Communicator's method of the same name says about each argument; what a kind does not name
 // stays as it is here. Spans are read during the call, tensors are lent until the Work is done.
 struct OpCall {
@@ -55,16 +60,17 @@ struct OpCall {
   TensorView out = {};
   ReduceOp op = ReduceOp::kSum;  // reductions
   int peer = 0;                  // the root, the receiver of a send, the sender of a recv
+  int tag = 0;                   // of a send or recv
   std::span<const std::int64_t> counts = {};       // *_v; all_to_all_v: of what is sent
   std::span<const std::int64_t> recv_counts = {};  // all_to_all_v
   std::span<const TensorView> tensors = {};        // all_reduce_fused
 
   // For batches: Communicator::start_all.
-  static OpCall send(ConstTensorView tensor, int peer) {
-    return {.kind = OpKind::kSend, .in = tensor, .peer = peer};
+  static OpCall send(ConstTensorView tensor, int peer, int tag = 0) {
+    return {.kind = OpKind::kSend, .in = tensor, .peer = peer, .tag = tag};
   }
-  static OpCall recv(TensorView tensor, int peer) {
-    return {.kind = OpKind::kRecv, .out = tensor, .peer = peer};
+  static OpCall recv(TensorView tensor, int peer, int tag = 0) {
+    return {.kind = OpKind::kRecv, .out = tensor, .peer = peer, .tag = tag};
   }
 };
 
@@ -180,6 +186,11 @@ class Communicator {
   // negative color takes part and receives null.
   virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
 
+  // Waits until a peer (kAnySource: any) has sent something with that tag that no recv has taken:
+  // that peer; or `until`: -1, and nothing has happened. Receives nothing. Errors as those of a
+  // recv.
+  virtual Result<int> probe(int peer, int tag, Deadline until);
+
   // Starts one operation. The methods below are spellings of this one.
   virtual Result<Work> start(const OpCall& call, const OpOptions& options = {}) = 0;
   // Starts several, all or none, in one Work that is done when all are. They are in flight together
@@ -259,8 +270,11 @@ class Communicator {
   Result<Work> exclusive_scan(ConstTensorView in, TensorView out, ReduceOp op,
                               const OpOptions& options = {});
   Result<Work> barrier(const OpOptions& options = {});
-  // Point to point; the k-th send to a peer meets the k-th recv from this rank there, and may
-  // overlap collectives. `peer` is a group rank, not this one.
+  // Point to point; the k-th send to a peer with a tag (start() and OpCall::send; 0 here) meets the
+  // k-th recv with it from this rank there, and may overlap collectives. `peer` is a group rank,
+  // not this one. A recv from kAnySource takes what a peer sends first that no other recv has
+  // taken, and Work::source() says whom it came from; not in prepare(). Counts and types are the
+  // sender's: another count is kRankMismatch, other types never meet.
   Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options = {});
   Result<Work> recv(TensorView tensor, int peer, const OpOptions& options = {});
 };

@@ -32,6 +32,10 @@ class [[nodiscard]] Work {
   Status wait_on(const Stream& stream);
   // Finishes the whole communicator: peers cannot be un-sent.
   void cancel();
+  // Of a recv from any source (kAnySource) that is done: the group rank it came from; else -1.
+  int source() const;
+  // For the library's own adapters; null: of an operation that was done at once.
+  const std::shared_ptr<WorkState>& state() const { return state_; }
 
  private:
   void finish();

@@ -1,0 +1,103 @@
+// The inside of a gw_aggregator: an Aggregator whose gradients come in groups, each with any
+// address, and whose groups are works of their own.
+//
+// Callers hold mutex_; the aggregator's thread, which tells of arrivals, takes arrivals_ alone. So
+// a caller may wait for the aggregator while it holds mutex_.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "adapters/c/handles.h"
+#include "adapters/c/work_cell.h"
+#include "gradwire/aggregator.h"
+#include "gradwire/buffer.h"
+#include "gradwire/c.h"
+#include "gradwire/status.h"
+
+namespace gradwire::c {
+
+class BucketSteps {
+ public:
+  struct Tensor {
+    std::string name;
+    DType dtype = DType::kF32;  // the caller's
+    Shape shape = {};
+  };
+
+  // Collective. `group` lives as long as this.
+  static Result<std::shared_ptr<BucketSteps>> create(std::shared_ptr<Group> group,
+                                                     const std::vector<Tensor>& tensors,
+                                                     AggregatorOptions options, bool skips);
+  explicit BucketSteps(std::shared_ptr<Group> group, bool skips)
+      : group_(std::move(group)), skips_(skips) {}
+  BucketSteps(const BucketSteps&) = delete;
+  BucketSteps& operator=(const BucketSteps&) = delete;
+  ~BucketSteps();
+
+  Result<std::shared_ptr<WorkCell>> submit(std::span<const gw_gradient> gradients);
+  Status flush();
+  // Between steps; ends the last one first.
+  Status between_steps(const std::function<Status(Aggregator&)>& action);
+  gw_aggregator_stats stats() const;
+  int size() const { return group_->communicator->size(); }
+  int rank() const { return group_->communicator->rank(); }
+  // Warning i; null from their number on. Lives as long as this.
+  const char* warning(std::size_t i);
+
+ private:
+  // A submit's work.
+  struct Bucket {
+    std::shared_ptr<WorkCell> cell = std::make_shared<WorkCell>();
+    std::atomic<std::size_t> left{0};  // tensors that have not arrived
+    std::atomic<bool> ended{false};
+    void end(const Status& status);
+  };
+  struct Slot {
+    Tensor tensor;
+    Buffer wide;                               // of f16 and bf16: their values as f32
+    TensorView given = {};                     // the caller's memory in this step
+    bool submitted = false;                    // in this step
+    std::shared_ptr<Bucket> bucket = nullptr;  // until it has arrived; under arrivals_
+  };
+
+  Status add(const Tensor& tensor);
+  Status check(std::span<const gw_gradient> gradients) const;
+  Status hand_over(Slot& slot, int index);
+  Status end_step();
+  void arrived(int index, const Status& outcome);
+  void decide();
+  void decide_once();
+  void leave_out();
+
+  const std::shared_ptr<Group> group_;
+  const bool skips_;
+  std::byte nowhere_{};  // where gradients are that never came
+
+  mutable std::mutex mutex_;
+  std::condition_variable decided_;
+  std::vector<Slot> slots_;
+  std::size_t submitted_ = 0;
+  bool nonfinite_ = false;  // in this step, here
+  bool deciding_ = false;   // the other thread has the step
+  bool stopping_ = false;
+  std::uint64_t steps_ = 0;
+  std::uint64_t skipped_ = 0;
+  std::vector<std::string> warnings_;
+
+  std::mutex arrivals_;
+  Status failure_;  // under arrivals_
+
+  std::unique_ptr<Aggregator> aggregator_;
+  std::thread decider_;  // where steps may be skipped
+};
+
+}  // namespace gradwire::c

@@ -1,0 +1,73 @@
+// The inside of a gw_work: an outcome that threads wait for and that one callback hears of.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "adapters/c/handles.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+#include "gradwire/work.h"
+
+namespace gradwire::c {
+
+// Any thread may call.
+class WorkCell {
+ public:
+  WorkCell() = default;
+  WorkCell(const WorkCell&) = delete;
+  WorkCell& operator=(const WorkCell&) = delete;
+  virtual ~WorkCell() = default;
+
+  bool done() const;
+  // Waits for the end or `until`; true at the end.
+  virtual bool wait(std::optional<Deadline> until);
+  // Of one that is done.
+  const Status& status() const { return status_; }
+  const std::string& sentence() const { return sentence_; }
+  int source() const { return source_; }
+
+  // kInvalidArgument for a second one.
+  Status on_done(gw_done_fn done, void* context);
+  // Once: what it came to.
+  void end(const Status& status, int source);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;         // these three are fixed when done_ is true
+  std::string sentence_;  // of status_, "" when all is well
+  int source_ = -1;
+  gw_done_fn then_ = nullptr;
+  void* context_ = nullptr;
+  bool asked_ = false;
+};
+
+// An operation of a communicator. Waiting drives it.
+class OperationCell final : public WorkCell {
+ public:
+  // source: of a recv that named its peer; else -1. after: run when it has ended well, before
+  // anybody hears of it; may be empty.
+  static std::shared_ptr<OperationCell> of(const Group& group, Work work, int source,
+                                           std::function<void()> after = {});
+  explicit OperationCell(Work work) : work_(std::move(work)) {}
+  bool wait(std::optional<Deadline> until) override;
+
+ private:
+  Work work_;  // used after its end alone, but for its state
+};
+
+// A handle of its own for the caller.
+gw_work* new_work(std::shared_ptr<WorkCell> cell);
+
+// now + seconds; nullopt below 0, and where that is beyond all times.
+std::optional<Deadline> until_in(double seconds);
+
+}  // namespace gradwire::c
