@@ -70,7 +70,7 @@ TEST(EngineNotes, HostileBytesAreRefused) {
   };
   EXPECT_FALSE(with(0, 2));  // another version
   EXPECT_FALSE(with(1, 0));  // kinds
-  EXPECT_FALSE(with(1, 4));
+  EXPECT_FALSE(with(1, 6));
   EXPECT_FALSE(with(2, 4));  // standings
   EXPECT_FALSE(with(3, 2));
   EXPECT_FALSE(with(20, 200));  // more lost ranks than bytes
