@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `meson install` puts into an empty folder is complete: every public header, the library, the program, and the example's
-own build against nothing else, whose laws hold."""
+"""What `meson install` puts into an empty folder is complete: every public header, the libraries, the program, and the examples'
+own builds against nothing else, in C and C++, by pkg-config and by CMake: the compressor's laws hold, and two ranks meet."""
 import os
 import pathlib
 import shutil
@@ -18,6 +18,26 @@ def run(*command, **settings):
 
 def public_headers(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*.h")}
+
+
+def build_and_run(example, folder, tool, root, libdir, sanitize):
+    """The program `mean` of an example, built in a copy of its folder, as two ranks."""
+    shutil.copytree(example, folder)
+    if tool == "meson":
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(root / libdir / "pkgconfig")}
+        run("meson", "setup", folder / "build", folder, f"-Db_sanitize={sanitize}", "-Db_lundef=false", env=environment,
+            stdout=subprocess.DEVNULL)
+        run("meson", "compile", "-C", folder / "build")
+    else:
+        flags = [] if sanitize == "none" else [f"-DCMAKE_{lang}_FLAGS=-fsanitize={sanitize}" for lang in ("C", "CXX")]
+        run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={root}", *flags, stdout=subprocess.DEVNULL)
+        run("cmake", "--build", folder / "build")
+    job = [root / "bin/gradwire", "run", "-n", "2", "--", folder / "build/mean"]
+    environment = {**os.environ, "GRADWIRE_TRANSPORT": "tcp", "LD_LIBRARY_PATH": str(root / libdir)}
+    print("$", *job, flush=True)
+    seen = subprocess.run([str(part) for part in job], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    if seen.returncode != 0 or "mean of 2 ranks: 0.5" not in seen.stdout:
+        sys.exit(f"{folder.name}: ended with {seen.returncode}:\n{seen.stdout}{seen.stderr}")
 
 
 def main():
@@ -39,6 +59,9 @@ def main():
             env=environment, stdout=subprocess.DEVNULL)
         run(meson, "compile", "-C", folder / "example/build", env=environment)
         run(folder / "example/build/three_bytes_test", "--gtest_brief=1")
+        for name in ("c", "cxx"):
+            for tool in ("meson", "cmake"):
+                build_and_run(source / "examples" / name, folder / f"{name}-{tool}", tool, root, libdir, sanitize)
 
 
 if __name__ == "__main__":

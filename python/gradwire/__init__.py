@@ -1,0 +1,27 @@
+"""Gradient-compression communication middleware: exact collectives and compressed averaging of NumPy arrays between ranks.
+
+    import numpy, gradwire
+    comm = gradwire.init()                               # rank and size from the launcher
+    total = comm.all_reduce(numpy.ones(1000, "f4"))      # the sum over ranks, on all of them
+
+    gradients = {"weight": numpy.ones((100, 100), "f4")}
+    aggregator = gradwire.Aggregator(comm, gradients, "topk:ratio=0.01,ef=ef14")
+    aggregator.average(gradients)                        # in place: the mean, compressed on the way
+
+Ranks are started by `gradwire run`, torchrun, mpirun, srun, or anything that sets RANK and WORLD_SIZE.
+"""
+
+from gradwire._library import version as _version
+from gradwire.aggregator import Aggregator
+from gradwire.communicator import ANY_SOURCE, Communicator, Launch, Work, init, launch, threads
+from gradwire.errors import (Cancelled, CorruptPayload, GradwireError, InternalError, InvalidArgument, OutOfMemory, PeerLost,
+                             RankMismatch, TimedOut, Unsupported)
+from gradwire.specs import Method, SpecInfo, inspect, methods
+
+__version__: str = _version()
+
+__all__ = [
+    "ANY_SOURCE", "Aggregator", "Cancelled", "Communicator", "CorruptPayload", "GradwireError", "InternalError", "InvalidArgument",
+    "Launch", "Method", "OutOfMemory", "PeerLost", "RankMismatch", "SpecInfo", "TimedOut", "Unsupported", "Work", "init", "inspect",
+    "launch", "methods", "threads",
+]
