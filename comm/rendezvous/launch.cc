@@ -3,9 +3,12 @@
 // a group of variables counts only when it is whole.
 #include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/rendezvous/node_list.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -42,6 +45,7 @@ struct Variables {
   const char* rank;
   const char* size;
   std::array<const char*, 2> local;  // the first that is set
+  const char* local_size = nullptr;
 };
 
 // Rank, size and local rank of a launcher whose rank variable is set.
@@ -60,53 +64,44 @@ Result<LaunchInfo> read_group(const EnvLookup& env, const Variables& names) {
     info.local_rank = static_cast<int>(local);
     break;
   }
+  if (names.local_size != nullptr) {
+    GW_ASSIGN(const std::int64_t here, number(env, names.local_size, 1, size, 0));
+    info.local_size = static_cast<int>(here);
+  }
   return info;
 }
 
-// MASTER_ADDR and MASTER_PORT (+ offset) as "host:port"; "" when neither is set.
-Result<std::string> master(const EnvLookup& env, std::int64_t offset) {
+// MASTER_ADDR and MASTER_PORT as "host:port"; "" when neither is set.
+Result<std::string> master(const EnvLookup& env) {
   const std::optional<std::string> host = env("MASTER_ADDR");
   const std::optional<std::string> port_text = env("MASTER_PORT");
   if (!host && !port_text) return std::string();
   if (!host) return missing("MASTER_ADDR", "MASTER_PORT", "the host of rank 0");
   if (!port_text) return missing("MASTER_PORT", "MASTER_ADDR", "a free port on that host");
   if (host->empty()) return bad("MASTER_ADDR", *host, "the host of rank 0");
-  GW_ASSIGN(std::int64_t port, number(env, "MASTER_PORT", 1, 65535));
-  port = port + offset <= 65535 ? port + offset : port - offset;
+  GW_ASSIGN(const std::int64_t port, number(env, "MASTER_PORT", 1, 65535));
   const bool v6 = host->find(':') != std::string::npos && host->front() != '[';
   return (v6 ? "[" + *host + "]" : *host) + ":" + std::to_string(port);
 }
 
-// The first host of a Slurm list: "n1", "rack[03-07,11]-ib,n2" gives "rack03-ib".
-std::string first_slurm_host(const std::string& list) {
-  const std::size_t open = list.find('[');
-  const std::size_t comma = list.find(',');
-  if (open == std::string::npos || comma < open) return list.substr(0, comma);
-  const std::size_t close = list.find(']', open);
-  if (close == std::string::npos) return "";
-  const std::string inside = list.substr(open + 1, close - open - 1);
-  const std::size_t after = list.find(',', close);
-  const std::size_t tail = after == std::string::npos ? std::string::npos : after - close - 1;
-  return list.substr(0, open) + inside.substr(0, inside.find_first_of("-,")) +
-         list.substr(close + 1, tail);
-}
-
 Result<LaunchInfo> from_gradwire(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info, read_group(env, {"GRADWIRE_*",
-                                              "GRADWIRE_RANK",
-                                              "GRADWIRE_WORLD_SIZE",
-                                              {"GRADWIRE_LOCAL_RANK", nullptr}}));
+  GW_ASSIGN(
+      LaunchInfo info,
+      read_group(env,
+                 {"GRADWIRE_*", "GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE", {"GRADWIRE_LOCAL_RANK"}}));
   if (info.size > 1 && !env("GRADWIRE_RENDEZVOUS"))
     return missing("GRADWIRE_RENDEZVOUS", "GRADWIRE_RANK", "host:port of rank 0, or file://DIR");
   return info;
 }
 
 Result<LaunchInfo> from_torchrun(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"torchrun", "RANK", "WORLD_SIZE", {"LOCAL_RANK", nullptr}}));
-  // The elastic agent serves its own store on MASTER_PORT; the next port is ours by agreement.
-  const bool taken = env("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-  GW_ASSIGN(info.rendezvous, master(env, taken ? 1 : 0));
+  GW_ASSIGN(
+      LaunchInfo info,
+      read_group(env, {"torchrun", "RANK", "WORLD_SIZE", {"LOCAL_RANK"}, "LOCAL_WORLD_SIZE"}));
+  GW_ASSIGN(info.rendezvous, master(env));
+  // The elastic agent serves a store on MASTER_PORT: nobody may listen there, but all can ask it.
+  if (env("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True" && !info.rendezvous.empty())
+    info.rendezvous = "torch://" + info.rendezvous;
   // A restarted gang must not meet what the last one has left behind.
   if (const auto id = env("TORCHELASTIC_RUN_ID"))
     info.job = *id + "." + env("TORCHELASTIC_RESTART_COUNT").value_or("0");
@@ -117,31 +112,47 @@ Result<LaunchInfo> from_open_mpi(const EnvLookup& env) {
   GW_ASSIGN(LaunchInfo info, read_group(env, {"Open MPI",
                                               "OMPI_COMM_WORLD_RANK",
                                               "OMPI_COMM_WORLD_SIZE",
-                                              {"OMPI_COMM_WORLD_LOCAL_RANK", nullptr}}));
-  GW_ASSIGN(info.rendezvous, master(env, 0));
+                                              {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                                              "OMPI_COMM_WORLD_LOCAL_SIZE"}));
   info.job = env("PMIX_NAMESPACE").value_or("");
+  if (!info.job.empty()) {
+    info.rendezvous = "pmix://";
+    return info;
+  }
+  GW_ASSIGN(info.rendezvous, master(env));
   return info;
 }
 
-std::string slurm_job(const EnvLookup& env) {
-  if (!env("SLURM_JOB_ID")) return "";
-  return *env("SLURM_JOB_ID") + "." + env("SLURM_STEP_ID").value_or("0");
+// Slurm's step runs on one host alone.
+bool one_slurm_node(const EnvLookup& env) {
+  const auto nodes = env("SLURM_STEP_NUM_NODES");
+  return (nodes ? nodes : env("SLURM_NNODES")).value_or("") == "1";
 }
 
 Result<LaunchInfo> from_pmi(const EnvLookup& env) {
   // srun --mpi=pmi2 tells the local rank under Slurm's name; Hydra inside an allocation leaves
   // Slurm's SLURM_LOCALID equal on all ranks, but sets its own, which comes first.
-  GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"PMI", "PMI_RANK", "PMI_SIZE", {"MPI_LOCALRANKID", "SLURM_LOCALID"}}));
-  GW_ASSIGN(info.rendezvous, master(env, 0));
+  GW_ASSIGN(LaunchInfo info, read_group(env, {"PMI",
+                                              "PMI_RANK",
+                                              "PMI_SIZE",
+                                              {"MPI_LOCALRANKID", "SLURM_LOCALID"},
+                                              "MPI_LOCALNRANKS"}));
+  if (!env("MPI_LOCALRANKID") && env("SLURM_LOCALID") && one_slurm_node(env))
+    info.local_size = info.size;
   info.job = env("PMI_JOBID").value_or("");
+  if (env("PMI_FD")) {
+    GW_ASSIGN(const std::int64_t fd, number(env, "PMI_FD", 0, INT32_MAX));
+    info.rendezvous = "pmi://" + std::to_string(fd);
+    return info;
+  }
+  GW_ASSIGN(info.rendezvous, master(env));
   return info;
 }
 
 Result<LaunchInfo> from_pals(const EnvLookup& env) {
   GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"PALS", "PALS_RANKID", "PALS_SIZE", {"PALS_LOCAL_RANKID", nullptr}}));
-  GW_ASSIGN(info.rendezvous, master(env, 0));
+            read_group(env, {"PALS", "PALS_RANKID", "PALS_SIZE", {"PALS_LOCAL_RANKID"}}));
+  GW_ASSIGN(info.rendezvous, master(env));
   info.job = env("PALS_APID").value_or("");
   return info;
 }
@@ -155,50 +166,143 @@ Result<bool> in_slurm_step(const EnvLookup& env) {
   return step < kFirstSlurmOwnStep && tasks > 1;
 }
 
+// All ranks must come to one place without having talked: the step's first host, and ports that
+// follow from job and step, below those that kernels hand out on their own (from 32768).
 Result<LaunchInfo> from_slurm(const EnvLookup& env) {
   GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_LOCALID", nullptr}}));
-  info.job = slurm_job(env);
-  GW_ASSIGN(info.rendezvous, master(env, 0));
+            read_group(env, {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_LOCALID"}}));
+  if (env("SLURM_JOB_ID")) info.job = *env("SLURM_JOB_ID") + "." + *env("SLURM_STEP_ID");
+  if (one_slurm_node(env)) info.local_size = info.size;
+  GW_ASSIGN(info.rendezvous, master(env));
   if (!info.rendezvous.empty()) return info;
-  const std::string host = first_slurm_host(env("SLURM_STEP_NODELIST").value_or(""));
-  if (host.empty()) return info;
-  // All ranks must come to one port without having talked: it follows from job and step, below the
-  // ports that kernels hand out on their own (from 32768).
-  const std::uint64_t port = 16384 + hash_name(info.job) % 16384;
-  info.rendezvous = host + ":" + std::to_string(port);
+  std::string host = "127.0.0.1";
+  if (info.local_size == 0) {
+    const auto list = env("SLURM_STEP_NODELIST");
+    if (!list) return missing("SLURM_STEP_NODELIST", "SLURM_STEP_ID", "the step's hosts");
+    auto first = rendezvous::first_host(*list);
+    if (!first.has_value()) return first.error().with_context("SLURM_STEP_NODELIST");
+    host = std::move(first).value();
+  }
+  const std::uint64_t port = 16384 + hash_name(info.job) % 16000;
+  info.rendezvous = "slurm://" + host + ":" + std::to_string(port);
   return info;
 }
 
 Result<LaunchInfo> from_rank_and_size(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", {"LOCAL_RANK", nullptr}}));
-  GW_ASSIGN(info.rendezvous, master(env, 0));
+  GW_ASSIGN(LaunchInfo info, read_group(env, {"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", {}}));
+  GW_ASSIGN(info.rendezvous, master(env));
   return info;
 }
 
+Result<LaunchInfo> from_arguments(const LaunchArguments& said) {
+  if (!said.rank || !said.size)
+    return Status(Code::kInvalidArgument,
+                  std::string("the argument ") + (said.rank ? "size" : "rank") +
+                      " is not given, but " + (said.rank ? "rank" : "size") + " is (both wanted)");
+  LaunchInfo info;
+  info.source = "arguments";
+  const std::int64_t local = said.local_rank.value_or(*said.rank);
+  if (*said.size < 1 || *said.size > kMaxRanks)
+    return bad("size", std::to_string(*said.size), "1 to " + std::to_string(kMaxRanks));
+  const std::string ranks = "0 to " + std::to_string(*said.size - 1);
+  if (*said.rank < 0 || *said.rank >= *said.size)
+    return bad("rank", std::to_string(*said.rank), ranks);
+  if (local < 0 || local >= *said.size) return bad("local rank", std::to_string(local), ranks);
+  info.rank = *said.rank;
+  info.size = *said.size;
+  info.local_rank = static_cast<int>(local);
+  info.reason = format("rank %d and size %d are given as arguments", info.rank, info.size);
+  return info;
+}
+
+// The launchers in order. One is there when the first of its variables is set (and the second,
+// where both are needed), or, so that half an environment is refused by name, the second alone.
+struct Launcher {
+  const char* name;
+  const char* first;
+  const char* second;
+  bool needs_both;
+  Result<LaunchInfo> (*read)(const EnvLookup& env);
+};
+constexpr std::array kLaunchers{
+    Launcher{"GRADWIRE_*", "GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE", false, from_gradwire},
+    Launcher{"torchrun", "RANK", "LOCAL_RANK", true, from_torchrun},
+    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", false, from_open_mpi},
+    Launcher{"PMI", "PMI_RANK", "PMI_SIZE", false, from_pmi},
+    Launcher{"PALS", "PALS_RANKID", "PALS_SIZE", false, from_pals},
+    Launcher{"Slurm", "SLURM_STEP_ID", "SLURM_NTASKS", true, from_slurm},
+    Launcher{"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", false, from_rank_and_size},
+};
+
+Result<bool> is_there(const Launcher& launcher, const EnvLookup& env) {
+  if (launcher.read == from_slurm) return in_slurm_step(env);
+  const bool first = env(launcher.first).has_value(), second = env(launcher.second).has_value();
+  return launcher.needs_both ? first && second : first || second;
+}
+
+// "RANK=3 and LOCAL_RANK=1", of those that are set.
+std::string seen(const Launcher& launcher, const EnvLookup& env) {
+  std::string text;
+  for (const char* name : {launcher.first, launcher.second}) {
+    const auto value = env(name);
+    if (value) text += (text.empty() ? "" : " and ") + std::string(name) + "=" + *value;
+  }
+  return text;
+}
+
+// What is set of launchers that come after the one that was taken, and does not count.
+std::string left_aside(std::size_t taken, const EnvLookup& env) {
+  std::string text;
+  for (std::size_t i = taken + 1; i < kLaunchers.size(); ++i) {
+    const Launcher& other = kLaunchers[i];
+    if (std::string_view(other.first) == kLaunchers[taken].first) continue;
+    const std::string found = seen(other, env);
+    if (found.empty()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(other.name) + " (" + found + ")";
+  }
+  return text.empty() ? "" : "; left aside: " + text;
+}
+
+std::string why_alone(const EnvLookup& env) {
+  if (env("SLURM_NTASKS") && !env("SLURM_STEP_ID"))
+    return "SLURM_NTASKS=" + *env("SLURM_NTASKS") +
+           " is set, but no SLURM_STEP_ID: a batch script or an allocation's shell, no task of "
+           "srun";
+  if (env("SLURM_STEP_ID") && env("SLURM_NTASKS"))
+    return "SLURM_STEP_ID=" + *env("SLURM_STEP_ID") + " is a step of " + *env("SLURM_NTASKS") +
+           " tasks that counts for none: one task, or a step of Slurm's own";
+  return "no launcher's variables are set";
+}
+
 Result<LaunchInfo> find_launcher(const EnvLookup& env) {
-  const auto either = [&](const char* a, const char* b) { return env(a) || env(b); };
-  if (either("GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE")) return from_gradwire(env);
-  if (env("RANK") && env("LOCAL_RANK")) return from_torchrun(env);
-  if (either("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return from_open_mpi(env);
-  if (either("PMI_RANK", "PMI_SIZE")) return from_pmi(env);
-  if (either("PALS_RANKID", "PALS_SIZE")) return from_pals(env);
-  GW_ASSIGN(const bool slurm, in_slurm_step(env));
-  if (slurm) return from_slurm(env);
-  if (either("RANK", "WORLD_SIZE")) return from_rank_and_size(env);
+  for (std::size_t i = 0; i < kLaunchers.size(); ++i) {
+    GW_ASSIGN(const bool taken, is_there(kLaunchers[i], env));
+    if (!taken) continue;
+    GW_ASSIGN(LaunchInfo info, kLaunchers[i].read(env));
+    info.reason = seen(kLaunchers[i], env) + left_aside(i, env);
+    return info;
+  }
+  // Half of torchrun's, and nothing else that could explain it.
+  if (env("LOCAL_RANK")) return missing("RANK", "LOCAL_RANK", "this process's rank, from 0");
+  if (env("GRADWIRE_LOCAL_RANK"))
+    return missing("GRADWIRE_RANK", "GRADWIRE_LOCAL_RANK", "this process's rank, from 0");
   LaunchInfo alone;
   alone.source = "alone";
+  alone.reason = why_alone(env);
   return alone;
 }
 
 }  // namespace
 
-Result<LaunchInfo> discover_launch(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info, find_launcher(env));
-  // Whoever starts the ranks, these two are for people to set.
+Result<LaunchInfo> discover_launch(const EnvLookup& env, const LaunchArguments& arguments) {
+  const bool said = arguments.rank || arguments.size;
+  GW_ASSIGN(LaunchInfo info, said ? from_arguments(arguments) : find_launcher(env));
+  // Whoever starts the ranks, these are for people to set.
+  info.interface = env("GRADWIRE_IFNAME").value_or("");
   if (const auto rendezvous = env("GRADWIRE_RENDEZVOUS")) info.rendezvous = *rendezvous;
   if (const auto job = env("GRADWIRE_JOB")) info.job = *job;
+  if (!arguments.rendezvous.empty()) info.rendezvous = arguments.rendezvous;
+  if (!arguments.job.empty()) info.job = arguments.job;
   if (info.job.empty()) info.job = "job";
   return info;
 }

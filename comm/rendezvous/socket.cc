@@ -113,6 +113,22 @@ Result<HostPort> parse_host_port(std::string_view text) {
   return HostPort{std::string(host), static_cast<int>(*port)};
 }
 
+std::string to_string(const HostPort& where) {
+  const bool v6 = where.host.find(':') != std::string::npos;
+  return (v6 ? "[" + where.host + "]" : where.host) + ":" + std::to_string(where.port);
+}
+
+Result<bool> is_loopback(const std::string& host) {
+  GW_ASSIGN(const AddressList list, resolve(host, 0, 0));
+  const sockaddr* first = list->ai_addr;
+  if (first->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(first);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+  }
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(first);
+  return first->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
 Result<Fd> reserve_port(const std::string& host, int port) { return bind_to(host, port); }
 
 Result<Fd> listen_on(const std::string& host, int port) {

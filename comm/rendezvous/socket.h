@@ -25,6 +25,8 @@ class Fd {
   ~Fd();
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // The descriptor, which the caller owns from now on.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
@@ -36,6 +38,12 @@ struct HostPort {
 };
 // "host:port" or "[v6 address]:port" with a port in 1..65535; kInvalidArgument quotes what it saw.
 Result<HostPort> parse_host_port(std::string_view text);
+// As parse_host_port() reads it.
+std::string to_string(const HostPort& where);
+
+// Whether the first address that `host` stands for is one that only this host reaches, as its own
+// name often is in /etc/hosts. kInvalidArgument when it stands for none.
+Result<bool> is_loopback(const std::string& host);
 
 // A socket bound to host:port that does not listen. It keeps the port from being handed out to
 // anybody who asks for "any port", while a process that asks for exactly this port with

@@ -20,7 +20,8 @@ namespace gradwire::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kOneTry(5);  // for one connection that answers nothing
+constexpr std::chrono::seconds kOneTry(5);   // for one connection that answers nothing
+constexpr std::chrono::seconds kOnePort(1);  // the same, where there are other ports to look at
 // The server tells why a get() was in vain, in time that starts when the request arrives there.
 constexpr std::chrono::seconds kGrace(2);
 
@@ -30,24 +31,18 @@ std::string text_of(ConstByteSpan bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<KeyValueStore>> TcpClient::join(const HostPort& where,
+Result<std::shared_ptr<KeyValueStore>> TcpClient::join(const HostPort& where, int ports,
                                                        const TcpStoreOptions& options,
                                                        Deadline deadline) {
   const auto start = Clock::now();
-  const std::string at = where.host + ":" + std::to_string(where.port);
-  const std::string context = format("rank %d: rendezvous at %s", options.rank, at.c_str());
+  const std::string span = ports == 1 ? "" : format("-%d", where.port + ports - 1);
+  const std::string context = format("rank %d: rendezvous at %s:%d%s", options.rank,
+                                     where.host.c_str(), where.port, span.c_str());
   std::chrono::milliseconds pause(10);
   while (true) {
-    const Deadline try_until = std::min<Deadline>(deadline, Clock::now() + kOneTry);
-    Result<Fd> fd = connect_to(where, try_until);
-    Status failure = fd.error();
-    if (fd.has_value()) {
-      Result<Channel> channel = shake_hands(fd.value().get(), options, try_until);
-      if (channel.has_value())
-        return std::shared_ptr<KeyValueStore>(std::make_shared<TcpClient>(
-            std::move(fd).value(), std::move(channel).value(), at, options.rank));
-      failure = channel.error();
-    }
+    auto joined = try_once(where, ports, options, deadline);
+    if (joined.has_value()) return joined;
+    const Status failure = joined.error();
     if (failure.code() != Code::kPeerLost && failure.code() != Code::kTimedOut)
       return failure.with_context(context);
     if (Clock::now() + pause >= deadline) {
@@ -59,6 +54,39 @@ Result<std::shared_ptr<KeyValueStore>> TcpClient::join(const HostPort& where,
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
+}
+
+Result<std::shared_ptr<KeyValueStore>> TcpClient::greet(Fd fd, const HostPort& where,
+                                                        const TcpStoreOptions& options,
+                                                        Deadline deadline) {
+  GW_ASSIGN(Channel channel, shake_hands(fd.get(), options, deadline));
+  return std::shared_ptr<KeyValueStore>(std::make_shared<TcpClient>(
+      std::move(fd), std::move(channel), to_string(where), options.rank));
+}
+
+Result<std::shared_ptr<KeyValueStore>> TcpClient::try_once(const HostPort& where, int ports,
+                                                           const TcpStoreOptions& options,
+                                                           Deadline deadline) {
+  if (ports == 1) {
+    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOneTry);
+    GW_ASSIGN(Fd fd, connect_to(where, until));
+    return greet(std::move(fd), where, options, until);
+  }
+  // Whoever else answers, with whatever, is passed over: the next port may be ours, or this one be
+  // ours later. The last one that refused says why, should it stay at that.
+  Status refused(Code::kPeerLost, "nobody answers at any of the ports");
+  for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
+    const HostPort here{where.host, where.port + next};
+    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOnePort);
+    Result<Fd> fd = connect_to(here, until);
+    if (!fd.has_value() && fd.error().code() == Code::kPeerLost) continue;
+    if (!fd.has_value()) return fd.error();
+    auto joined = greet(std::move(fd).value(), here, options, until);
+    if (joined.has_value()) return joined;
+    refused = Status(Code::kPeerLost, format("port %d: %s", here.port,
+                                             std::string(joined.error().message()).c_str()));
+  }
+  return refused;
 }
 
 TcpClient::TcpClient(Fd fd, Channel channel, std::string where, int rank)

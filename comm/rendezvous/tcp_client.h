@@ -18,8 +18,9 @@ namespace gradwire::rendezvous {
 
 class TcpClient final : public KeyValueStore {
  public:
-  // Connects and shakes hands, trying again until `deadline` while nobody answers.
-  static Result<std::shared_ptr<KeyValueStore>> join(const HostPort& where,
+  // Connects and shakes hands, trying again until `deadline` while nobody answers; where there are
+  // several `ports` from `where` on, while none of them answers as this job.
+  static Result<std::shared_ptr<KeyValueStore>> join(const HostPort& where, int ports,
                                                      const TcpStoreOptions& options,
                                                      Deadline deadline);
   TcpClient(Fd fd, Channel channel, std::string where, int rank);
@@ -31,8 +32,16 @@ class TcpClient final : public KeyValueStore {
   Status set(std::string_view key, ConstByteSpan value, Deadline deadline) override;
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
   int port() const;
+  const std::string& where() const { return where_; }
 
  private:
+  // One connection, or one to each of several ports.
+  static Result<std::shared_ptr<KeyValueStore>> try_once(const HostPort& where, int ports,
+                                                         const TcpStoreOptions& options,
+                                                         Deadline deadline);
+  static Result<std::shared_ptr<KeyValueStore>> greet(Fd fd, const HostPort& where,
+                                                      const TcpStoreOptions& options,
+                                                      Deadline deadline);
   // Sends a request and waits for the reply that carries its id. Whichever caller finds nobody
   // reading reads for all; the others sleep.
   Result<Reply> ask(Kind kind, std::uint32_t id, ConstByteSpan body, Deadline deadline);

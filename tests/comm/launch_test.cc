@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "gradwire/config.h"
 
@@ -73,45 +74,45 @@ TEST_P(Launchers, AreUnderstood) {
   EXPECT_EQ(found.value().local_rank, wanted.local_rank);
   EXPECT_EQ(found.value().rendezvous, wanted.rendezvous);
   EXPECT_EQ(found.value().job, wanted.job);
+  EXPECT_EQ(found.value().local_size, wanted.local_size);
+  EXPECT_NE(found.value().reason, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Direct, Launchers,
-    testing::Values(Found{"nothing", {}, {0, 1, 0, "alone", "", "job"}},
-                    Found{"gradwire_run",
-                          {{"GRADWIRE_RANK", "2"},
-                           {"GRADWIRE_WORLD_SIZE", "4"},
-                           {"GRADWIRE_LOCAL_RANK", "2"},
-                           {"GRADWIRE_RENDEZVOUS", "127.0.0.1:4000"},
-                           {"GRADWIRE_JOB", "j1"}},
-                          {2, 4, 2, "GRADWIRE_*", "127.0.0.1:4000", "j1"}},
-                    Found{"gradwire_one_rank",
-                          {{"GRADWIRE_RANK", "0"}, {"GRADWIRE_WORLD_SIZE", "1"}},
-                          {0, 1, 0, "GRADWIRE_*", "", "job"}},
-                    // The agent serves MASTER_PORT itself, so that the ranks meet one further.
-                    Found{"torchrun", kTorchrun, {3, 4, 1, "torchrun", "10.0.0.7:29501", "none.2"}},
-                    Found{"torchrun_at_the_last_port",
-                          merged(kTorchrun, {{"MASTER_PORT", "65535"}}),
-                          {3, 4, 1, "torchrun", "10.0.0.7:65534", "none.2"}},
-                    Found{"torchrun_with_a_static_rendezvous",
-                          merged(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"},
-                                             {"MASTER_ADDR", "fe80::1"}}),
-                          {3, 4, 1, "torchrun", "[fe80::1]:29500", "none.2"}},
-                    Found{"open_mpi", kOpenMpi, {2, 4, 0, "Open MPI", "", "2424832001"}},
-                    Found{"open_mpi_with_an_address",
-                          merged(kOpenMpi, {{"GRADWIRE_RENDEZVOUS", "file:///scratch/r"},
-                                            {"GRADWIRE_JOB", "mine"}}),
-                          {2, 4, 0, "Open MPI", "file:///scratch/r", "mine"}},
-                    Found{"hydra", kHydra, {1, 2, 1, "PMI", "", "job"}},
-                    Found{"pals",
-                          {{"PALS_RANKID", "5"}, {"PALS_SIZE", "8"}, {"PALS_LOCAL_RANKID", "1"}},
-                          {5, 8, 1, "PALS", "", "job"}},
-                    Found{"kubernetes",
-                          {{"RANK", "1"},
-                           {"WORLD_SIZE", "2"},
-                           {"MASTER_ADDR", "job-master-0"},
-                           {"MASTER_PORT", "23456"}},
-                          {1, 2, 1, "RANK/WORLD_SIZE", "job-master-0:23456", "job"}}),
+    testing::Values(
+        Found{"nothing", {}, {0, 1, 0, "alone", "", "job"}},
+        Found{"gradwire_run",
+              {{"GRADWIRE_RANK", "2"},
+               {"GRADWIRE_WORLD_SIZE", "4"},
+               {"GRADWIRE_LOCAL_RANK", "2"},
+               {"GRADWIRE_RENDEZVOUS", "127.0.0.1:4000"},
+               {"GRADWIRE_JOB", "j1"}},
+              {2, 4, 2, "GRADWIRE_*", "127.0.0.1:4000", "j1"}},
+        Found{"gradwire_one_rank",
+              {{"GRADWIRE_RANK", "0"}, {"GRADWIRE_WORLD_SIZE", "1"}},
+              {0, 1, 0, "GRADWIRE_*", "", "job"}},
+        // The agent serves MASTER_PORT itself: the ranks meet through its store.
+        Found{"torchrun", kTorchrun, {3, 4, 1, "torchrun", "torch://10.0.0.7:29500", "none.2", 2}},
+        Found{"torchrun_with_a_static_rendezvous",
+              merged(kTorchrun,
+                     {{"TORCHELASTIC_USE_AGENT_STORE", "False"}, {"MASTER_ADDR", "fe80::1"}}),
+              {3, 4, 1, "torchrun", "[fe80::1]:29500", "none.2", 2}},
+        Found{"open_mpi", kOpenMpi, {2, 4, 0, "Open MPI", "pmix://", "2424832001", 2}},
+        Found{"open_mpi_with_an_address",
+              merged(kOpenMpi,
+                     {{"GRADWIRE_RENDEZVOUS", "file:///scratch/r"}, {"GRADWIRE_JOB", "mine"}}),
+              {2, 4, 0, "Open MPI", "file:///scratch/r", "mine", 2}},
+        Found{"hydra", kHydra, {1, 2, 1, "PMI", "pmi://6", "job", 2}},
+        Found{"pals",
+              {{"PALS_RANKID", "5"}, {"PALS_SIZE", "8"}, {"PALS_LOCAL_RANKID", "1"}},
+              {5, 8, 1, "PALS", "", "job"}},
+        Found{"kubernetes",
+              {{"RANK", "1"},
+               {"WORLD_SIZE", "2"},
+               {"MASTER_ADDR", "job-master-0"},
+               {"MASTER_PORT", "23456"}},
+              {1, 2, 1, "RANK/WORLD_SIZE", "job-master-0:23456", "job"}}),
     [](const auto& param) { return param.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Under `srun torchrun` Slurm's numbers are those of the node.
         Found{"srun_torchrun",
               merged(kSrun, merged(kTorchrun, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})),
-              {3, 4, 1, "torchrun", "10.0.0.7:29501", "none.2"}},
+              {3, 4, 1, "torchrun", "torch://10.0.0.7:29500", "none.2", 2}},
         Found{"sbatch_script",
               {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "812"}},
               {0, 1, 0, "alone", "", "job"}},
@@ -135,13 +136,21 @@ INSTANTIATE_TEST_SUITE_P(
         // mpirun.mpich inside an allocation: Slurm says rank 0 to everybody.
         Found{"hydra_in_salloc",
               merged(merged(kSrun, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}}), kHydra),
-              {1, 2, 1, "PMI", "", "job"}},
+              {1, 2, 1, "PMI", "pmi://6", "job", 2}},
         Found{"srun_pmi2",
               merged(kSrun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "812.0"}}),
               {3, 4, 1, "PMI", "", "812.0"}},
+        Found{"srun_pmi2_on_one_node",
+              merged(kSrun, {{"PMI_RANK", "3"},
+                             {"PMI_SIZE", "4"},
+                             {"PMI_FD", "17"},
+                             {"PMI_JOBID", "812.0"},
+                             {"SLURM_LOCALID", "3"},
+                             {"SLURM_STEP_NUM_NODES", "1"}}),
+              {3, 4, 3, "PMI", "pmi://17", "812.0", 4}},
         Found{"open_mpi_in_kubernetes",
               merged(kOpenMpi, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-              {2, 4, 0, "Open MPI", "", "2424832001"}},
+              {2, 4, 0, "Open MPI", "pmix://", "2424832001", 2}},
         Found{"gradwire_before_all",
               merged(merged(kTorchrun, kOpenMpi), {{"GRADWIRE_RANK", "0"},
                                                    {"GRADWIRE_WORLD_SIZE", "2"},
@@ -149,30 +158,91 @@ INSTANTIATE_TEST_SUITE_P(
               {0, 2, 0, "GRADWIRE_*", "h:1", "job"}}),
     [](const auto& param) { return param.param.name; });
 
+// What it meets at, as (host, first port).
+std::pair<std::string, int> slurm_place(const Environment& environment) {
+  const auto found = discover(environment);
+  EXPECT_TRUE(found.has_value()) << found.error().message();
+  std::string text = found.has_value() ? found.value().rendezvous : "slurm://:0";
+  EXPECT_TRUE(text.starts_with("slurm://")) << text;
+  text = text.substr(8);
+  return {text.substr(0, text.find(':')), std::stoi(text.substr(text.find(':') + 1))};
+}
+
 TEST(Slurm, MeetsOnTheStepsFirstHostAtAPortOfTheStep) {
-  const auto port_of = [](const Environment& environment) {
-    const auto found = discover(environment);
-    EXPECT_TRUE(found.has_value());
-    const std::string text = found.value().rendezvous;
-    EXPECT_EQ(text.substr(0, text.find(':')), "rack03-ib") << text;
-    return std::stoi(text.substr(text.find(':') + 1));
-  };
-  const int port = port_of(kSrun);
+  const int port = slurm_place(kSrun).second;
   EXPECT_GE(port, 16384);
-  EXPECT_LT(port, 32768);
-  EXPECT_EQ(port_of(merged(kSrun, {{"SLURM_PROCID", "0"}})), port);
-  EXPECT_NE(port_of(merged(kSrun, {{"SLURM_STEP_ID", "1"}})), port);
+  EXPECT_LT(port + 64, 32768);
+  EXPECT_EQ(slurm_place(merged(kSrun, {{"SLURM_PROCID", "0"}})).second, port);
+  EXPECT_NE(slurm_place(merged(kSrun, {{"SLURM_STEP_ID", "1"}})).second, port);
   EXPECT_EQ(discover(kSrun).value().job, "812.0");
   const auto host_of = [](const std::string& list) {
-    const std::string text =
-        discover(merged(kSrun, {{"SLURM_STEP_NODELIST", list}})).value().rendezvous;
-    return text.substr(0, text.find(':'));
+    return slurm_place(merged(kSrun, {{"SLURM_STEP_NODELIST", list}})).first;
   };
+  EXPECT_EQ(host_of("rack[03-07,11]-ib,other"), "rack03-ib");
   EXPECT_EQ(host_of("n1"), "n1");
   EXPECT_EQ(host_of("n1,n2"), "n1");
   EXPECT_EQ(host_of("n[7,9]"), "n7");
   EXPECT_EQ(host_of("login,n[7-9]"), "login");
-  EXPECT_EQ(host_of("n[7"), "");
+  EXPECT_EQ(host_of("r[2-3]n[01,05]x"), "r2n01x");
+}
+
+TEST(Slurm, MeetsOnLoopbackWhereTheStepHasOneNode) {
+  const auto alone = merged(kSrun, {{"SLURM_NNODES", "1"}, {"SLURM_STEP_NODELIST", "n1"}});
+  EXPECT_EQ(slurm_place(alone).first, "127.0.0.1");
+  EXPECT_EQ(discover(alone).value().local_size, 4);
+  // An allocation of two nodes, and a step on one of them.
+  EXPECT_EQ(slurm_place(merged(kSrun, {{"SLURM_STEP_NUM_NODES", "1"}})).first, "127.0.0.1");
+}
+
+TEST(Slurm, UnderPmixIsSlurm) {
+  const auto found =
+      discover(merged(kSrun, {{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "slurm.pmix"}}));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found.value().source, "Slurm");
+  EXPECT_EQ(found.value().size, 4);
+}
+
+TEST(Reasons, NameWhatWasSeenAndWhatWasLeftAside) {
+  const auto reason = [](const Environment& environment) {
+    const auto found = discover(environment);
+    return found.has_value() ? found.value().reason : std::string(found.error().message());
+  };
+  EXPECT_EQ(reason({}), "no launcher's variables are set");
+  EXPECT_EQ(reason(kHydra), "PMI_RANK=1 and PMI_SIZE=2");
+  EXPECT_EQ(reason(merged(kSrun, kHydra)),
+            "PMI_RANK=1 and PMI_SIZE=2; left aside: Slurm (SLURM_STEP_ID=0 and SLURM_NTASKS=4)");
+  EXPECT_EQ(reason(merged(kTorchrun, {{"SLURM_NTASKS", "2"}})),
+            "RANK=3 and LOCAL_RANK=1; left aside: Slurm (SLURM_NTASKS=2)");
+  EXPECT_EQ(reason({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}),
+            "SLURM_NTASKS=4 is set, but no SLURM_STEP_ID: a batch script or an allocation's shell, "
+            "no task of srun");
+}
+
+TEST(Arguments, ComeBeforeTheEnvironment) {
+  const auto none = [](const std::string&) { return std::optional<std::string>(); };
+  const auto torchrun = [](const std::string& name) -> std::optional<std::string> {
+    const auto found = kTorchrun.find(name);
+    if (found == kTorchrun.end()) return std::nullopt;
+    return found->second;
+  };
+  const LaunchArguments said{
+      .rank = 1, .size = 3, .local_rank = 0, .rendezvous = "h:9", .job = "j"};
+  for (const EnvLookup& env : {EnvLookup(none), EnvLookup(torchrun)}) {
+    const auto found = discover_launch(env, said);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found.value().source, "arguments");
+    EXPECT_EQ(found.value().rank, 1);
+    EXPECT_EQ(found.value().size, 3);
+    EXPECT_EQ(found.value().local_rank, 0);
+    EXPECT_EQ(found.value().rendezvous, "h:9");
+    EXPECT_EQ(found.value().job, "j");
+  }
+  const auto refused = [&](const LaunchArguments& arguments) {
+    return std::string(discover_launch(none, arguments).error().message());
+  };
+  EXPECT_EQ(refused({.rank = 1}), "the argument size is not given, but rank is (both wanted)");
+  EXPECT_EQ(refused({.rank = 3, .size = 3}), "rank ('3' seen; 0 to 2 wanted)");
+  EXPECT_EQ(refused({.rank = 0, .size = 0}), "size ('0' seen; 1 to 65536 wanted)");
 }
 
 struct Refused {
@@ -225,6 +295,20 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"address_without_port",
                 {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
                 "MASTER_PORT is not set, but MASTER_ADDR is (wanted: a free port on that host)"},
+        Refused{"local_rank_alone",
+                {{"LOCAL_RANK", "0"}},
+                "RANK is not set, but LOCAL_RANK is (wanted: this process's rank, from 0)"},
+        Refused{"pmi_fd", merged(kHydra, {{"PMI_FD", "six"}}),
+                "PMI_FD ('six' seen; a whole number from 0 to 2147483647 wanted)"},
+        Refused{"more_ranks_here_than_there_are", merged(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}),
+                "LOCAL_WORLD_SIZE ('5' seen; a whole number from 1 to 4 wanted)"},
+        Refused{"slurm_without_nodes", merged(kSrun, {{"SLURM_STEP_NODELIST", "n[7"}}),
+                "SLURM_STEP_NODELIST: 'n[7' seen, a bracket that nothing closes; a list of hosts "
+                "as rack[03-07,11],login wanted"},
+        Refused{"slurm_without_rank",
+                {{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
+                "SLURM_PROCID is not set, but SLURM_NTASKS is (wanted: this process's rank, from "
+                "0)"},
         Refused{"slurm_tasks", merged(kSrun, {{"SLURM_NTASKS", "-4"}}),
                 "SLURM_NTASKS ('-4' seen; a whole number from 1 to 2147483647 wanted)"}),
     [](const auto& param) { return param.param.name; });

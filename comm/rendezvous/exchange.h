@@ -1,0 +1,30 @@
+// How rank 0 tells all ranks of a launcher's job one line of text, before they can reach each
+// other: through the connection that the launcher has given to each of them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "comm/rendezvous/socket.h"
+#include "gradwire/status.h"
+
+namespace gradwire::rendezvous {
+
+// All three are collective over the ranks of the launcher's job, return rank 0's `text` on every
+// rank (that of others is not looked at), and end by `deadline`. Texts have no line ends and at
+// most 255 bytes, which every process manager takes.
+
+// The PMI-1 wire protocol on `fd`, as Hydra, and Slurm under --mpi=pmi2, give it in PMI_FD. Once in
+// a process: the process manager takes its end for the end of the process's use of MPI. Errors name
+// PMI_FD.
+Result<std::string> exchange_over_pmi(int fd, int rank, std::string_view text, Deadline deadline);
+
+// PMIx, by the library libpmix.so.2, which is loaded when this is called. kUnsupported without it.
+Result<std::string> exchange_over_pmix(int rank, std::string_view text, Deadline deadline);
+
+// The key-value store that torchrun's agent serves at `where`, which outlives the ranks: `job`
+// names one of their lives, and each call in it is counted.
+Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
+                                        std::string_view text, Deadline deadline);
+
+}  // namespace gradwire::rendezvous

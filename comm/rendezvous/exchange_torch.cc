@@ -1,0 +1,143 @@
+// A client of c10d's TCPStore, as PyTorch 2.4 and later speak it. Integers are little endian on the
+// machines that gradwire runs on; strings and values are preceded by their length as 8 bytes.
+//   validate 0   magic:u32                          no answer
+//   set      1   key value                          no answer
+//   get      3   key                                value
+//   add      4   key amount:i64                     the sum, i64
+//   wait     6   count:u64 key...                   0, once all keys are there
+// PyTorch's own clients put "/" before every key, and so does this one.
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/rendezvous/exchange.h"
+
+namespace gradwire::rendezvous {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x3c85f7ce;
+constexpr std::uint64_t kMostText = 4096;
+enum class Query : std::uint8_t { kValidate = 0, kSet = 1, kGet = 3, kAdd = 4, kWait = 6 };
+
+class Message {
+ public:
+  explicit Message(Query query) { raw(static_cast<std::uint8_t>(query)); }
+  template <typename T>
+  Message& raw(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Message& text(std::string_view text) {
+    raw(static_cast<std::uint64_t>(text.size()));
+    bytes_.append(text);
+    return *this;
+  }
+  ConstByteSpan bytes() const { return std::as_bytes(std::span(bytes_.data(), bytes_.size())); }
+
+ private:
+  std::string bytes_;
+};
+
+class StoreClient {
+ public:
+  StoreClient(Fd fd, std::string where, Deadline deadline)
+      : fd_(std::move(fd)), where_(std::move(where)), deadline_(deadline) {}
+
+  Status send(const Message& message) {
+    ConstByteSpan left = message.bytes();
+    while (!left.empty()) {
+      const Moved moved = write_some(fd_.get(), left);
+      if (moved.kind == Moved::Kind::kClosed) return closed();
+      left = left.subspan(moved.bytes);
+      if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_writable(fd_.get(), deadline_));
+    }
+    return {};
+  }
+
+  template <typename T>
+  Result<T> number() {
+    T value{};
+    GW_TRY(receive(std::as_writable_bytes(std::span(&value, 1))));
+    return value;
+  }
+
+  Result<std::string> text() {
+    GW_ASSIGN(const auto size, number<std::uint64_t>());
+    if (size > kMostText)
+      return Status(Code::kInvalidArgument,
+                    format("the store of torchrun's agent at %s answers with %llu bytes (at most "
+                           "%llu wanted)",
+                           where_.c_str(), static_cast<unsigned long long>(size),
+                           static_cast<unsigned long long>(kMostText)));
+    std::string value(size, '\0');
+    GW_TRY(receive(std::as_writable_bytes(std::span(value.data(), value.size()))));
+    return value;
+  }
+
+ private:
+  Status closed() const {
+    return {Code::kPeerLost, "the store of torchrun's agent at " + where_ +
+                                 " closed the connection (a TCPStore of PyTorch 2.4 or later "
+                                 "wanted)"};
+  }
+  Status receive(ByteSpan into) {
+    while (!into.empty()) {
+      const Moved moved = read_some(fd_.get(), into);
+      if (moved.kind == Moved::Kind::kClosed) return closed();
+      into = into.subspan(moved.bytes);
+      if (moved.kind != Moved::Kind::kWait) continue;
+      const Status ready = wait_readable(fd_.get(), deadline_);
+      if (!ready.ok())
+        return {ready.code(), "the store of torchrun's agent at " + where_ +
+                                  " did not answer in time (rank 0 may be missing)"};
+    }
+    return {};
+  }
+
+  Fd fd_;
+  std::string where_;
+  Deadline deadline_;
+};
+
+Result<Fd> reach(const HostPort& where, Deadline deadline) {
+  while (true) {
+    Result<Fd> fd = connect_to(where, deadline);
+    constexpr std::chrono::milliseconds kPause(50);
+    const bool again = !fd.has_value() && fd.error().code() == Code::kPeerLost &&
+                       std::chrono::steady_clock::now() + kPause < deadline;
+    if (!again) return fd;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
+                                        std::string_view text, Deadline deadline) {
+  const std::string at = where.host + ":" + std::to_string(where.port);
+  Result<Fd> fd = reach(where, deadline);
+  if (!fd.has_value())
+    return fd.error().with_context("the store of torchrun's agent (MASTER_ADDR, MASTER_PORT)");
+  StoreClient store(std::move(fd).value(), at, deadline);
+  GW_TRY(store.send(Message(Query::kValidate).raw(kMagic)));
+  const std::string space = "/gradwire/" + std::string(job);
+  // All ranks meet equally often, so each one's own count names the meeting.
+  GW_TRY(store.send(
+      Message(Query::kAdd).text(space + "/met/" + std::to_string(rank)).raw(std::int64_t{1})));
+  GW_ASSIGN(const auto count, store.number<std::int64_t>());
+  const std::string key = space + "/root/" + std::to_string(count);
+  if (rank == 0) GW_TRY(store.send(Message(Query::kSet).text(key).text(text)));
+  GW_TRY(store.send(Message(Query::kWait).raw(std::uint64_t{1}).text(key)));
+  GW_ASSIGN(const auto outcome, store.number<std::uint8_t>());
+  if (outcome != 0)
+    return Status(Code::kCancelled, "the store of torchrun's agent at " + at + " gave up waiting");
+  GW_TRY(store.send(Message(Query::kGet).text(key)));
+  return store.text();
+}
+
+}  // namespace gradwire::rendezvous
