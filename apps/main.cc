@@ -14,6 +14,7 @@
 #include "apps/doctor/doctor.h"
 #include "apps/fetch/data_fetch.h"
 #include "apps/inspect/inspect.h"
+#include "apps/mpi/mpi.h"
 #include "apps/plan/plan.h"
 #include "apps/report/report.h"
 #include "apps/run/run.h"
@@ -43,7 +44,9 @@ constexpr std::array kCommands{
     Command{"doctor", "what this machine and this job offer, what was chosen, and why",
             doctor_command},
     Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
+    Command{"mpi", "run an MPI program with its collectives on gradwire", mpi_command},
     Command{"plan", "what training will hold in memory and send", plan_command},
+    Command{"record", "record what an MPI program asks of its collectives", record_command},
     Command{"report", "show what a sweep or comparison came to", report_command},
     Command{"run", "start the ranks of a job on this machine", run_command},
     Command{"sim", "what every algorithm takes on a modelled network", sim_command},

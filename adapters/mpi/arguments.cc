@@ -27,6 +27,23 @@ std::optional<DType> exact_type_of(MPI_Datatype type) {
   return std::nullopt;
 }
 
+// By the size that the Fortran compiler, or its options, gave it.
+std::optional<DType> fortran_type_of(MPI_Datatype type) {
+  const bool real =
+      type == MPI_REAL || type == MPI_DOUBLE_PRECISION || type == MPI_REAL4 || type == MPI_REAL8;
+  const bool integer =
+      type == MPI_INTEGER || type == MPI_INTEGER1 || type == MPI_INTEGER4 || type == MPI_INTEGER8;
+  if (type == MPI_DATATYPE_NULL || (!real && !integer)) return std::nullopt;
+  int bytes = 0;
+  PMPI_Type_size(type, &bytes);
+  if (real && bytes == 4) return DType::kF32;
+  if (real && bytes == 8) return DType::kF64;
+  if (integer && bytes == 1) return DType::kI8;
+  if (integer && bytes == 4) return DType::kI32;
+  if (integer && bytes == 8) return DType::kI64;
+  return std::nullopt;
+}
+
 // Sums and products of unsigned numbers that wrap around have the bits of the signed ones.
 std::optional<DType> same_bits_type_of(MPI_Datatype type) {
   if (type == MPI_UNSIGNED || type == MPI_UINT32_T) return DType::kI32;
@@ -49,6 +66,7 @@ std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
   if (!wanted) return std::nullopt;
   auto dtype = exact_type_of(type);
   if (!dtype && (op == MPI_SUM || op == MPI_PROD)) dtype = same_bits_type_of(type);
+  if (!dtype) dtype = fortran_type_of(type);
   if (!dtype) return std::nullopt;
   return Reduction{*dtype, *wanted};
 }
@@ -105,20 +123,34 @@ int FlatRows::pack(MPI_Comm comm) {
 
 int FlatRows::pack_row(int r, MPI_Comm comm) {
   if (own_ == nullptr) return MPI_SUCCESS;
-  int position = 0;
-  return PMPI_Pack(place_of(r), rows_[static_cast<std::size_t>(r)].count, type_, row(r).data(),
-                   static_cast<int>(bytes_of_row(r)), &position, comm);
+  const int count = rows_[static_cast<std::size_t>(r)].count;
+  std::byte* to = static_cast<std::byte*>(row(r).data());
+  for (int done = 0; done < count;) {
+    const int now = std::min(count - done, at_once());
+    int position = 0;
+    GW_MPI_TRY(PMPI_Pack(place_of(r) + done * extent_, now, type_, to + done * size_,
+                         static_cast<int>(now * size_), &position, comm));
+    done += now;
+  }
+  return MPI_SUCCESS;
+}
+
+int FlatRows::unpack_row(int r, MPI_Comm comm) const {
+  const int count = rows_[static_cast<std::size_t>(r)].count;
+  const std::byte* from = static_cast<const std::byte*>(row(r).data());
+  for (int done = 0; done < count;) {
+    const int now = std::min(count - done, at_once());
+    int position = 0;
+    GW_MPI_TRY(PMPI_Unpack(from + done * size_, static_cast<int>(now * size_), &position,
+                           place_of(r) + done * extent_, now, type_, comm));
+    done += now;
+  }
+  return MPI_SUCCESS;
 }
 
 int FlatRows::unpack(MPI_Comm comm) const {
   if (own_ == nullptr) return MPI_SUCCESS;
-  for (int r = 0; r < static_cast<int>(rows_.size()); ++r) {
-    int position = 0;
-    const int code =
-        PMPI_Unpack(row(r).data(), static_cast<int>(bytes_of_row(r)), &position, place_of(r),
-                    rows_[static_cast<std::size_t>(r)].count, type_, comm);
-    if (code != MPI_SUCCESS) return code;
-  }
+  for (int r = 0; r < static_cast<int>(rows_.size()); ++r) GW_MPI_TRY(unpack_row(r, comm));
   return MPI_SUCCESS;
 }
 

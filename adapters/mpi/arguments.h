@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +27,15 @@ std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op);
 // moves decides it, so that ranks with different counts and types for the same data get the same.
 std::int64_t bytes_of(std::int64_t count, MPI_Datatype type);
 
+inline constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;  // MPI_Pack counts in int
+inline bool fits(std::int64_t row_bytes) { return row_bytes > 0 && row_bytes <= kMostRowBytes; }
+
+// MPI's functions return at the first error.
+#define GW_MPI_TRY(expr)                                                    \
+  do {                                                                      \
+    if (const int gw_code = (expr); gw_code != MPI_SUCCESS) return gw_code; \
+  } while (false)
+
 // Rows of elements of one MPI type as bytes without gaps: where they are, if they lie so, else in
 // memory of their own, to which pack() brings them and from which unpack() takes them back.
 class FlatRows {
@@ -34,7 +44,7 @@ class FlatRows {
     std::int64_t first;  // in elements from `base` on, by the type's extent
     int count;
   };
-  // base is lent; every row has at most 1 GiB.
+  // base is lent.
   FlatRows(const void* base, MPI_Datatype type, std::vector<Row> rows);
   // `rows` rows of `count` elements, one after another.
   static FlatRows even(const void* base, MPI_Datatype type, int rows, int count);
@@ -47,8 +57,14 @@ class FlatRows {
   int unpack(MPI_Comm comm) const;
 
  private:
+  int unpack_row(int r, MPI_Comm comm) const;
   std::byte* place_of(int r) const {
     return base_ + rows_[static_cast<std::size_t>(r)].first * extent_;
+  }
+  // Elements that MPI_Pack can count the bytes of.
+  int at_once() const {
+    return static_cast<int>(
+        std::max<std::int64_t>(1, kMostRowBytes / std::max<std::int64_t>(1, size_)));
   }
   std::int64_t bytes_of_row(int r) const {
     return rows_[static_cast<std::size_t>(r)].count * size_;

@@ -16,17 +16,7 @@ using gradwire::TensorView;
 
 namespace {
 
-constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 30;  // MPI_Pack counts in int
-
-bool fits(std::int64_t row_bytes) { return row_bytes > 0 && row_bytes <= kMostRowBytes; }
-
 bool is_rank(int root, const Interception& call) { return root >= 0 && root < call.size(); }
-
-// MPI's functions return at the first error.
-#define GW_MPI_TRY(expr)                                                    \
-  do {                                                                      \
-    if (const int gw_code = (expr); gw_code != MPI_SUCCESS) return gw_code; \
-  } while (false)
 
 // Every rank's `own` row (none: it lies in its place) becomes part of `rows`.
 int gather_to_all(Interception& call, MPI_Comm comm, OpCall operation, FlatRows* own,

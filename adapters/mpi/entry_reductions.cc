@@ -56,6 +56,28 @@ int reduce_scatter(Interception& call, const void* in, void* out,
   return code;
 }
 
+// The ranks before this one, then this one. `out` may be where the input is.
+int scan(Interception& call, bool inclusive, const void* in, void* out, std::int64_t count,
+         const Reduction& reduction, MPI_Datatype datatype, MPI_Op op) {
+  const auto bytes = static_cast<std::size_t>(count) * size_of(reduction.dtype);
+  const auto before = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  GW_MPI_TRY(call.carry({.kind = OpKind::kExclusiveScan,
+                         .in = input(in, count, reduction),
+                         .out = output(before.get(), count, reduction),
+                         .op = reduction.op},
+                        static_cast<std::int64_t>(bytes)));
+  if (call.rank() == 0) {  // nobody is before it: MPI leaves its result of MPI_Exscan undefined
+    if (inclusive && out != in) std::memcpy(out, in, bytes);
+    return MPI_SUCCESS;
+  }
+  if (inclusive) {
+    if (out != in) std::memcpy(out, in, bytes);
+    return PMPI_Reduce_local(before.get(), out, static_cast<int>(count), datatype, op);
+  }
+  std::memcpy(out, before.get(), bytes);
+  return MPI_SUCCESS;
+}
+
 }  // namespace
 
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
@@ -120,4 +142,30 @@ int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount,
   }
   const std::vector<std::int64_t> counts(static_cast<std::size_t>(call.size()), recvcount);
   return reduce_scatter(call, sendbuf, recvbuf, counts, *reduction);
+}
+
+int MPI_Scan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+             MPI_Comm comm) {
+  Interception call(Call::kScan, comm);
+  const std::optional<Reduction> reduction = reduction_of(datatype, op);
+  const std::int64_t bytes = bytes_of(count, datatype);
+  if (!call.possible() || !reduction || bytes == 0) {
+    call.leave(bytes);
+    return PMPI_Scan(sendbuf, recvbuf, count, datatype, op, comm);
+  }
+  const void* in = sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf;
+  return scan(call, true, in, recvbuf, count, *reduction, datatype, op);
+}
+
+int MPI_Exscan(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+               MPI_Comm comm) {
+  Interception call(Call::kExscan, comm);
+  const std::optional<Reduction> reduction = reduction_of(datatype, op);
+  const std::int64_t bytes = bytes_of(count, datatype);
+  if (!call.possible() || !reduction || bytes == 0) {
+    call.leave(bytes);
+    return PMPI_Exscan(sendbuf, recvbuf, count, datatype, op, comm);
+  }
+  const void* in = sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf;
+  return scan(call, false, in, recvbuf, count, *reduction, datatype, op);
 }

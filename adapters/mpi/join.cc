@@ -140,7 +140,7 @@ Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector
 
 // What one rank cannot do, none does.
 Result<std::unique_ptr<Member>> join_all(const Talk& talk, const Settings& own, bool room,
-                                         MPI_Comm probe) {
+                                         MpiProgress* progress) {
   Offer offer;
   if (talk.rank() == 0) offer = make_offer(own);
   GW_TRY(checked(PMPI_Bcast(&offer, sizeof offer, MPI_BYTE, 0, talk.comm()), "MPI_Bcast"));
@@ -158,15 +158,15 @@ Result<std::unique_ptr<Member>> join_all(const Talk& talk, const Settings& own, 
   GW_ASSIGN(const int failed, talk.least(made.has_value() ? talk.size() : talk.rank()));
   if (failed == talk.rank()) return made.error();
   if (failed < talk.size()) return std::make_unique<Member>();
-  return std::make_unique<Member>(std::move(made).value(), offer.settings.calls, probe);
+  return std::make_unique<Member>(std::move(made).value(), offer.settings.calls, progress);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Member>> join(MPI_Comm comm, const Settings& settings, bool room,
-                                     MPI_Comm probe) {
+                                     MpiProgress* progress) {
   GW_ASSIGN(const Talk talk, Talk::over(comm));
-  return join_all(talk, settings, room, probe);
+  return join_all(talk, settings, room, progress);
 }
 
 }  // namespace gradwire::mpi

@@ -12,20 +12,15 @@ using Clock = std::chrono::steady_clock;
 // about to come; then less often, since each look costs a spell of spinning.
 constexpr std::chrono::microseconds kFirstWait{200};
 constexpr std::chrono::microseconds kLongestWait{3200};
-// MPI moves on with large messages by a piece at a time.
-constexpr int kAdvances = 16;
 
 }  // namespace
 
-void Member::advance_mpi() const {
-  for (int i = 0; i < kAdvances; ++i) {
-    int there = 0;
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, probe_, &there, MPI_STATUS_IGNORE);
-  }
-}
-
 Status Member::run(const OpCall& call) {
   GW_ASSIGN(Work work, group_->start(call));
+  return finish(work);
+}
+
+Status Member::finish(Work& work) const {
   if (work.done()) return work.wait();
   auto patience = kFirstWait;
   while (true) {
@@ -33,7 +28,7 @@ Status Member::run(const OpCall& call) {
     if (outcome.code() != Code::kTimedOut) return outcome;
     // The waiting ended, or the operation did, by its own deadline.
     if (work.done()) return work.wait();
-    advance_mpi();
+    progress_->advance();
     patience = std::min(patience * 2, kLongestWait);
   }
 }

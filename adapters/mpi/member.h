@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "adapters/mpi/mpi_progress.h"
 #include "adapters/mpi/settings.h"
 #include "gradwire/communicator.h"
 
@@ -18,9 +19,9 @@ class Member {
  public:
   // One that leaves every call to MPI.
   Member() = default;
-  // probe: a communicator of this process alone, on which nobody sends.
-  Member(std::unique_ptr<Communicator> group, CallSet calls, MPI_Comm probe)
-      : group_(std::move(group)), calls_(calls), probe_(probe) {}
+  // `progress` outlives it.
+  Member(std::unique_ptr<Communicator> group, CallSet calls, MpiProgress* progress)
+      : group_(std::move(group)), calls_(calls), progress_(progress) {}
 
   bool active() const { return group_ != nullptr; }
   // Alike on all ranks of the communicator.
@@ -33,16 +34,17 @@ class Member {
   // Runs the operation to its end. Meanwhile MPI goes on with what it has under way: a peer may
   // have to get a message that was sent before this call in order to come to it.
   Status run(const OpCall& call);
+  // The same in two parts: in between gradwire's own thread moves the operation on.
+  Result<Work> start(const OpCall& call) { return group_->start(call); }
+  Status finish(Work& work) const;
 
   // The MPI error code for this text, which is made when it is first needed.
   int error_code(int error_class, const std::string& text);
 
  private:
-  void advance_mpi() const;
-
   std::unique_ptr<Communicator> group_;
   CallSet calls_ = 0;
-  MPI_Comm probe_ = MPI_COMM_NULL;
+  MpiProgress* progress_ = nullptr;
   std::string error_text_;
   int error_code_ = MPI_SUCCESS;
 };
@@ -52,6 +54,6 @@ class Member {
 // carries anything: the first rank on which something failed gets its error, the others get a
 // Member as by default.
 Result<std::unique_ptr<Member>> join(MPI_Comm comm, const Settings& settings, bool room,
-                                     MPI_Comm probe);
+                                     MpiProgress* progress);
 
 }  // namespace gradwire::mpi

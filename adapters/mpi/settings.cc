@@ -19,11 +19,19 @@ constexpr std::array<const char*, kCalls> kNames = {"MPI_Allreduce",
                                                     "MPI_Reduce_scatter",
                                                     "MPI_Reduce_scatter_block",
                                                     "MPI_Alltoall",
+                                                    "MPI_Alltoallv",
                                                     "MPI_Gather",
+                                                    "MPI_Gatherv",
                                                     "MPI_Scatter",
+                                                    "MPI_Scatterv",
+                                                    "MPI_Scan",
+                                                    "MPI_Exscan",
                                                     "MPI_Barrier",
                                                     "MPI_Iallreduce",
-                                                    "MPI_Ibcast"};
+                                                    "MPI_Ireduce",
+                                                    "MPI_Ibcast",
+                                                    "MPI_Iallgather",
+                                                    "MPI_Ibarrier"};
 
 Status bad(const char* name, const std::string& seen, const std::string& wanted) {
   return {Code::kInvalidArgument,
@@ -39,7 +47,7 @@ std::string short_name(std::size_t call) {
 
 std::string short_names() {
   std::string all;
-  for (std::size_t call = 0; call < kCarriableCalls; ++call) all += short_name(call) + ", ";
+  for (std::size_t call = 0; call < kCalls; ++call) all += short_name(call) + ", ";
   return all + "all or none, with commas between,";
 }
 
@@ -49,8 +57,8 @@ Result<CallSet> read_calls(const char* variable, const std::string& text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     begin = end + 1;
-    CallSet named = word == "all" ? kAllCarriable : 0;
-    for (std::size_t call = 0; call < kCarriableCalls; ++call) {
+    CallSet named = word == "all" ? kAllCalls : 0;
+    for (std::size_t call = 0; call < kCalls; ++call) {
       if (word == short_name(call)) named = CallSet{1} << call;
     }
     if (named == 0 && word != "none") return bad(variable, text, short_names());
@@ -99,6 +107,18 @@ Result<Settings> read_settings(const EnvLookup& env) {
   }
   GW_ASSIGN(settings.links, links_from_environment(env, settings.links));
   return settings;
+}
+
+Result<Supervision> read_supervision(const EnvLookup& env) {
+  Supervision supervision{.record_folder = env("GRADWIRE_MPI_RECORD").value_or("")};
+  if (const auto text = env("GRADWIRE_MPI_RANKS")) {
+    const auto ranks = to_int(*text);
+    if (!ranks || *ranks < 1 || *ranks > (1 << 24)) {
+      return bad("GRADWIRE_MPI_RANKS", *text, "a number of ranks");
+    }
+    supervision.launched_ranks = static_cast<int>(*ranks);
+  }
+  return supervision;
 }
 
 }  // namespace gradwire::mpi

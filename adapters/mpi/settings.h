@@ -21,15 +21,21 @@ enum class Call : std::uint8_t {
   kReduceScatter,
   kReduceScatterBlock,
   kAlltoall,
+  kAlltoallv,
   kGather,
+  kGatherv,
   kScatter,
+  kScatterv,
+  kScan,
+  kExscan,
   kBarrier,
-  // Counted, but always left to MPI: its requests are completed by MPI alone.
   kIallreduce,
+  kIreduce,
   kIbcast,
+  kIallgather,
+  kIbarrier,
 };
-inline constexpr std::size_t kCalls = 13;
-inline constexpr std::size_t kCarriableCalls = 11;  // the first of them
+inline constexpr std::size_t kCalls = 21;
 
 // "MPI_Allreduce", ...
 const char* name_of(Call call);
@@ -37,13 +43,13 @@ const char* name_of(Call call);
 // A set of calls: bit i is the i-th.
 using CallSet = std::uint32_t;
 constexpr CallSet set_of(Call call) { return CallSet{1} << static_cast<unsigned>(call); }
-inline constexpr CallSet kAllCarriable = (CallSet{1} << kCarriableCalls) - 1;
+inline constexpr CallSet kAllCalls = (CallSet{1} << kCalls) - 1;
 
 // Trivially copyable: rank 0's are sent to the others of a communicator.
 struct Settings {
   enum class Transport : std::uint8_t { kAuto, kShm, kUcx, kTcp } transport = Transport::kAuto;
   bool verbose = false;
-  CallSet calls = kAllCarriable;
+  CallSet calls = kAllCalls;
   // Of communicators whose messages go over a network.
   LinksFrom links = LinksFrom::kCache;
   // MPI knows no deadlines, and a rank may compute for hours before it comes: none unless asked.
@@ -57,5 +63,13 @@ std::optional<std::string> environment(const std::string& name);
 // GRADWIRE_LINKS.
 // kInvalidArgument names the variable, the value seen and the value wanted.
 Result<Settings> read_settings(const EnvLookup& env);
+
+// What each rank goes by itself.
+struct Supervision {
+  std::string record_folder;  // GRADWIRE_MPI_RECORD; "": nothing is recorded
+  // GRADWIRE_MPI_RANKS, which `gradwire mpi` sets: as many as the launcher says. 0: nobody says.
+  int launched_ranks = 0;
+};
+Result<Supervision> read_supervision(const EnvLookup& env);
 
 }  // namespace gradwire::mpi

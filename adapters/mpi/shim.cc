@@ -14,6 +14,7 @@ namespace {
 
 // Each has a transport of its own, with its threads and descriptors.
 constexpr std::size_t kMostCommunicators = 16;
+static_assert(kCalls <= 32);
 
 // The C interface of MPI leaves no other place for what its functions share.
 std::unique_ptr<Shim>& the_shim() {
@@ -58,26 +59,43 @@ bool eligible(MPI_Comm comm) {
   return std::ranges::find(in_world, MPI_UNDEFINED) == in_world.end();
 }
 
+[[noreturn]] void end_job(const Status& why) {
+  std::fprintf(stderr, "gradwire mpi: error: %s\n", std::string(why.message()).c_str());
+  PMPI_Abort(MPI_COMM_WORLD, 2);
+  std::abort();
+}
+
+// An MPI that does not understand its launcher runs every process as a job of one, without a word.
+Status check_ranks(int launched) {
+  int size = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (launched == 0 || size == launched) return {};
+  return {Code::kInvalidArgument,
+          format("this MPI (%s) has %d of the launcher's %d processes in MPI_COMM_WORLD (all "
+                 "wanted: start the program by the launcher of the MPI that it links)",
+                 GW_MPI_NAME, size, launched)};
+}
+
 }  // namespace
 
 void Shim::start() {
   const Result<Settings> settings = read_settings(environment);
-  if (!settings.has_value()) {
-    std::fprintf(stderr, "gradwire mpi: error: %s\n",
-                 std::string(settings.error().message()).c_str());
-    PMPI_Abort(MPI_COMM_WORLD, 2);
-  }
-  the_shim().reset(new Shim(settings.value()));
+  if (!settings.has_value()) end_job(settings.error());
+  const Result<Supervision> supervision = read_supervision(environment);
+  if (!supervision.has_value()) end_job(supervision.error());
+  const Status alone = check_ranks(supervision.value().launched_ranks);
+  if (!alone.ok()) end_job(alone);
+  the_shim().reset(new Shim(settings.value(), supervision.value()));
 }
 
 Shim* Shim::get() { return the_shim().get(); }
 
-Shim::Shim(const Settings& settings) : settings_(settings), pid_(getpid()) {
+Shim::Shim(const Settings& settings, Supervision supervision)
+    : settings_(settings), supervision_(std::move(supervision)), pid_(getpid()) {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_free, &keyval_, nullptr);
   PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_end, &self_keyval_, nullptr);
   PMPI_Comm_set_attr(MPI_COMM_SELF, self_keyval_, nullptr);
-  PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &probe_);
   PMPI_Add_error_class(&error_class_);
   PMPI_Add_error_string(error_class_, "gradwire: a collective failed");
 }
@@ -89,13 +107,18 @@ Shim::~Shim() {
   for (auto& member : members_) static_cast<void>(member.release());
 }
 
-Member* Shim::member_of(MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL) return nullptr;
+Member* Shim::known_member_of(MPI_Comm comm) const {
   void* known = nullptr;
   int there = 0;
-  if (PMPI_Comm_get_attr(comm, keyval_, static_cast<void*>(&known), &there) != MPI_SUCCESS)
+  if (comm == MPI_COMM_NULL ||
+      PMPI_Comm_get_attr(comm, keyval_, static_cast<void*>(&known), &there) != MPI_SUCCESS)
     return nullptr;
-  if (there != 0) return static_cast<Member*>(known);
+  return there != 0 ? static_cast<Member*>(known) : nullptr;
+}
+
+Member* Shim::member_of(MPI_Comm comm) {
+  if (comm == MPI_COMM_NULL) return nullptr;
+  if (Member* known = known_member_of(comm)) return known;
   bool room = false;
   {
     const std::lock_guard lock(mutex_);
@@ -105,7 +128,7 @@ Member* Shim::member_of(MPI_Comm comm) {
   }
   auto member = std::make_unique<Member>();
   if (eligible(comm)) {
-    auto joined = join(comm, settings_, room, probe_);
+    auto joined = join(comm, settings_, room, &progress_);
     joined.has_value() ? member.swap(joined.value()) : warn(joined.error());
   }
   Member* made = member.get();
@@ -128,6 +151,7 @@ void Shim::warn(const Status& failure) {
 }
 
 void Shim::forget(const Member* member) {
+  pending_.finish_all_of(member);
   std::unique_ptr<Member> gone;  // ends outside of the lock: it waits for its thread
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(members_, member, &std::unique_ptr<Member>::get);
@@ -153,6 +177,11 @@ int Shim::raise(MPI_Comm comm, Member& member, Call call, const Status& status) 
 
 void Shim::end() {
   if (settings_.verbose && rank_ == 0) report();
+  if (recorder() != nullptr) {
+    const Status written = recorder_.write(supervision_.record_folder, rank_);
+    if (!written.ok())
+      std::fprintf(stderr, "gradwire mpi: error: %s\n", std::string(written.message()).c_str());
+  }
   const std::lock_guard lock(mutex_);
   members_.clear();
 }
@@ -177,10 +206,26 @@ void Shim::report() const {
 }
 
 Interception::Interception(Call call, MPI_Comm comm)
-    : call_(call), comm_(comm), shim_(Shim::get()) {
-  // Others than these may be called by some ranks while others compute: nothing may wait there.
-  const bool blocking = static_cast<std::size_t>(call) < kCarriableCalls;
-  if (shim_ != nullptr && blocking) member_ = shim_->member_of(comm);
+    : Interception(call, comm, Shim::get(), nullptr) {
+  if (shim_ != nullptr) member_ = shim_->member_of(comm);
+}
+
+Interception::Interception(Call call, MPI_Comm comm, Shim* shim, Member* member)
+    : call_(call),
+      comm_(comm),
+      shim_(shim),
+      member_(member),
+      begin_(std::chrono::steady_clock::now()) {}
+
+Interception Interception::of_nonblocking(Call call, MPI_Comm comm) {
+  Shim* shim = Shim::get();
+  return {call, comm, shim, shim != nullptr ? shim->known_member_of(comm) : nullptr};
+}
+
+Interception::~Interception() {
+  Recorder* recorder = shim_ != nullptr ? shim_->recorder() : nullptr;
+  if (recorder == nullptr) return;
+  recorder->add({call_, bytes_, size(), carried_}, std::chrono::steady_clock::now() - begin_);
 }
 
 int Interception::size() const {
@@ -190,15 +235,35 @@ int Interception::size() const {
   return size;
 }
 
-int Interception::carry(const OpCall& operation, std::int64_t bytes) {
+int Interception::run(const OpCall& operation) {
   const Status status = member_->run(operation);
-  if (!status.ok()) return shim_->raise(comm_, *member_, call_, status);
+  return status.ok() ? MPI_SUCCESS : shim_->raise(comm_, *member_, call_, status);
+}
+
+int Interception::carry(const OpCall& operation, std::int64_t bytes) {
+  const int code = run(operation);
+  if (code != MPI_SUCCESS) return code;
   shim_->count(call_, true, bytes);
+  bytes_ = bytes;
+  carried_ = true;
   return MPI_SUCCESS;
 }
 
-void Interception::leave(std::int64_t bytes) const {
-  if (shim_ != nullptr) shim_->count(call_, false, bytes);
+int Interception::start(const OpCall& operation, std::int64_t bytes, MPI_Request* request,
+                        std::vector<FlatRows> rows, bool unpack) {
+  auto work = member_->start(operation);
+  if (!work.has_value()) return shim_->raise(comm_, *member_, call_, work.error());
+  shim_->count(call_, true, bytes);
+  bytes_ = bytes;
+  carried_ = true;
+  return shim_->pending().add(
+      {call_, comm_, member_, std::move(work).value(), std::move(rows), unpack}, request);
+}
+
+void Interception::leave(std::int64_t bytes) {
+  if (shim_ == nullptr) return;
+  shim_->count(call_, false, bytes);
+  bytes_ = bytes;
 }
 
 }  // namespace gradwire::mpi

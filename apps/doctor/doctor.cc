@@ -43,7 +43,10 @@ Status examine_job(const LaunchInfo& launch, const std::string& transport, Docto
   options.deadline_seconds = deadline;
   GW_ASSIGN(const JoinedJob job, join_job(launch, transport, options, Log()));
   GW_ASSIGN(const std::vector<DoctorReport> ranks, gather(launch, job));
-  if (launch.rank == 0) add_job_facts(report, ranks);
+  if (launch.rank == 0) {
+    add_job_facts(report, ranks);
+    report["launcher"]["root"] = launch::root_of(job.rendezvous);
+  }
   GW_ASSIGN(Work together, job.communicator->barrier());
   return together.wait();
 }

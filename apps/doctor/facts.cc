@@ -67,16 +67,21 @@ Json launcher_facts(const LaunchInfo& launch) {
   for (const auto& [name, value] : environment_with({"OMPI_COMM_WORLD_",
                                                      "PMI_",
                                                      "PMIX_NAMESPACE",
+                                                     "PMIX_RANK",
+                                                     "MPI_LOCAL",
                                                      "PALS_",
                                                      "SLURM_PROCID",
                                                      "SLURM_NTASKS",
                                                      "SLURM_STEP_ID",
                                                      "SLURM_LOCALID",
                                                      "SLURM_JOB_ID",
+                                                     "SLURM_NNODES",
+                                                     "SLURM_STEP_NUM_NODES",
                                                      "SLURM_STEP_NODELIST",
                                                      "RANK=",
                                                      "LOCAL_RANK=",
                                                      "WORLD_SIZE=",
+                                                     "LOCAL_WORLD_SIZE=",
                                                      "MASTER_ADDR=",
                                                      "MASTER_PORT=",
                                                      "TORCHELASTIC_",
@@ -86,10 +91,15 @@ Json launcher_facts(const LaunchInfo& launch) {
                                                      "GRADWIRE_RENDEZVOUS",
                                                      "GRADWIRE_JOB"}))
     variables[name] = value;
-  return {{"source", launch.source}, {"rank", launch.rank},
-          {"ranks", launch.size},    {"local_rank", launch.local_rank},
-          {"job", launch.job},       {"rendezvous", launch.rendezvous},
-          {"secret", secret},        {"variables", variables}};
+  return {{"source", launch.source},
+          {"reason", launch.reason},
+          {"rank", launch.rank},
+          {"ranks", launch.size},
+          {"local_rank", launch.local_rank},
+          {"job", launch.job},
+          {"rendezvous", launch.rendezvous},
+          {"secret", secret},
+          {"variables", variables}};
 }
 
 Json environment_facts() {
@@ -198,7 +208,10 @@ void judge_host(Json& report) {
   }
   if (report["tcp_interface"].is_object() && report["tcp_interface"].contains("error"))
     note(report, "warning", report["tcp_interface"]["error"]);
-  if (report["launcher"]["ranks"] > 1 && !report["launcher"]["secret"])
+  // A launcher's exchange brings a secret of its own.
+  const std::string rendezvous = report["launcher"]["rendezvous"];
+  const bool exchanged = rendezvous.starts_with("pmi") || rendezvous.starts_with("torch://");
+  if (report["launcher"]["ranks"] > 1 && !exchanged && !report["launcher"]["secret"])
     note(report, "warning", "no GRADWIRE_SECRET: anybody who reaches the rendezvous can join");
 }
 
@@ -217,7 +230,9 @@ Json machine_facts(const LaunchInfo& launch, const std::string& transport) {
   report["machine"] = host_facts();
   report["launcher"] = launcher_facts(launch);
   report["transport"] = transport;
-  report["ucx"] = ucx_facts(ucx_interfaces(launch));
+  const bool one_host = launch.size > 1 && launch.local_size == launch.size;
+  report["ucx"] = ucx_facts(
+      launch::ucx_interfaces(one_host || launch.rendezvous.starts_with("127."), environment));
   report["interfaces"] = interface_facts();
   report["tcp_interface"] = tcp_choice(interfaces);
   report["same_host"] = std::move(pair);

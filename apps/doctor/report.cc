@@ -67,11 +67,13 @@ void write_machine(Text& out, const Json& report) {
 
 void write_launcher(Text& out, const Json& launcher) {
   out.head("launcher: " + str(launcher["source"]));
+  out.row("taken because", str(launcher["reason"]));
   out.row("rank", str(launcher["rank"]) + " of " + str(launcher["ranks"]) + ", local rank " +
                       str(launcher["local_rank"]));
   if (launcher["ranks"] > 1) {
     out.row("rendezvous", str(launcher["rendezvous"]) + " for job " + str(launcher["job"]) +
                               (launcher["secret"] ? ", with a secret" : ", without a secret"));
+    if (launcher.contains("root")) out.row("root", "rank 0 is at " + str(launcher["root"]));
   }
   for (const auto& [name, value] : launcher["variables"].items()) out.line(name + "=" + str(value));
 }

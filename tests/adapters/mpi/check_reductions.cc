@@ -78,6 +78,11 @@ struct Reduction {
     MPI_Reduce(mine.data(), place.rank == root ? out.data() : nullptr, count, type, op.op, root,
                place.comm);
     if (place.rank == root) compare(checks, place, what("MPI_Reduce"), out, wanted);
+#ifdef MPICH_VERSION
+    // MPICH 4.0.2 ends with a segmentation fault in large ones in place at another root than rank
+    // 0.
+    if (root != 0 && mine.size() * sizeof(T) > 2048) return;
+#endif
     if (place.rank != root) {
       MPI_Reduce(mine.data(), nullptr, count, type, op.op, root, place.comm);
       return;

@@ -63,5 +63,10 @@ void check_moves(Checks& checks, const Place& place);
 // Types and operations beyond the usual.
 void check_foreign(Checks& checks, const Place& place);
 void check_nonblocking(Checks& checks, const Place& place);
+// Rows of different sizes, also none.
+void check_vectors(Checks& checks, const Place& place);
+// Requests that are waited for and tested in every way, among others of MPI's own.
+void check_requests(Checks& checks, const Place& place);
+void check_scans(Checks& checks, const Place& place);
 
 }  // namespace mpi_program

@@ -20,7 +20,10 @@ namespace {
 void check_everything(Checks& checks, const Place& place) {
   check_reductions(checks, place);
   check_moves(checks, place);
+  check_vectors(checks, place);
+  check_scans(checks, place);
   check_nonblocking(checks, place);
+  check_requests(checks, place);
   check_foreign(checks, place);
 }
 
