@@ -7,102 +7,13 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-LIMIT = 120
-DAEMONS = ("munged", "slurmctld", "slurmd")
-
-
-def free_ports(count):
-    holders = [socket.socket() for _ in range(count)]
-    for holder in holders:
-        holder.bind(("127.0.0.1", 0))
-    ports = [holder.getsockname()[1] for holder in holders]
-    for holder in holders:
-        holder.close()
-    return ports
-
-
-def wait_until(condition, what):
-    until = time.monotonic() + LIMIT
-    while not condition():
-        if time.monotonic() > until:
-            raise AssertionError(f"waited {LIMIT} s for {what}")
-        time.sleep(0.1)
-
-
-class Slurm:
-    """One controller, one node, one MUNGE."""
-
-    def __init__(self, folder):
-        self.folder, self.daemons = pathlib.Path(folder), []
-        self.folder.chmod(0o755)
-        for name in ("state", "spool", "munge"):
-            (self.folder / name).mkdir(mode=0o755)
-        self.environment = dict(os.environ, SLURM_CONF=str(self.folder / "slurm.conf"))
-        host = socket.gethostname().split(".")[0]
-        node = re.search(r"CPUs=\S+.*RealMemory=\d+", subprocess.run(["slurmd", "-C"], capture_output=True, text=True, timeout=LIMIT).stdout)
-        controller_port, node_port = free_ports(2)
-        (self.folder / "slurm.conf").write_text(f"""
-ClusterName=one
-SlurmctldHost={host}(127.0.0.1)
-AuthType=auth/munge
-AuthInfo=socket={self.folder}/munge/socket
-SlurmUser=root
-StateSaveLocation={self.folder}/state
-SlurmdSpoolDir={self.folder}/spool
-SlurmctldPidFile={self.folder}/slurmctld.pid
-SlurmdPidFile={self.folder}/slurmd.pid
-SlurmctldPort={controller_port}
-SlurmdPort={node_port}
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-MpiDefault=none
-ReturnToService=2
-SelectType=select/cons_tres
-NodeName={host} NodeAddr=127.0.0.1 {node[0]} State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES State=UP OverSubscribe=FORCE:8
-""")
-        key = self.folder / "munge.key"
-        key.write_bytes(os.urandom(1024))
-        key.chmod(0o400)
-
-    def __enter__(self):
-        munge = self.folder / "munge"
-        self.start("munged", "--foreground", "--force", f"--key-file={self.folder}/munge.key", f"--socket={munge}/socket",
-                   f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
-        wait_until((munge / "socket").exists, "munged")
-        self.start("slurmctld", "-D")
-        self.start("slurmd", "-D")
-        wait_until(self.is_up, "the node")
-        return self
-
-    def __exit__(self, *_):
-        for daemon in reversed(self.daemons):
-            daemon.terminate()
-            try:
-                daemon.wait(20)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-    def start(self, *words):
-        with open(self.folder / f"{words[0]}.log", "w") as log:
-            self.daemons.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log))
-
-    def is_up(self):
-        seen = subprocess.run(["sinfo", "--noheader", "--format=%t"], env=self.environment, capture_output=True, text=True, timeout=LIMIT)
-        return seen.stdout.strip() == "idle"
-
-    def srun(self, ranks, *words):
-        return ["srun", "--overcommit", "--kill-on-bad-exit=0", "-n", str(ranks), *words]
+from slurm_cluster import LIMIT, Slurm, missing, wait_until
 
 
 class Steps(unittest.TestCase):
@@ -154,6 +65,7 @@ class Steps(unittest.TestCase):
 
 if __name__ == "__main__":
     GRADWIRE = os.path.abspath(sys.argv.pop(1))
-    if os.geteuid() != 0 or not all(map(shutil.which, (*DAEMONS, "srun", "sinfo"))):
+    if missing():
+        print(missing())
         sys.exit(77)
     unittest.main(verbosity=2)
