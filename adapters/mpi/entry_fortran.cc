@@ -1,13 +1,49 @@
 // Open MPI's Fortran functions call each other past the C ones, so they are taken as well, under
 // the names that mpif.h and `use mpi` call (mpi_x_) and that mpi_f08 does (ompi_x_f). MPICH's come
-// to the C functions by themselves.
+// to the C functions by themselves, but for those of mpi_f08 without a buffer.
+#include <dlfcn.h>
 #include <mpi.h>
 
-#ifdef OPEN_MPI
-
-#include <dlfcn.h>
-
 #include "adapters/mpi/shim.h"
+
+#ifndef OPEN_MPI
+
+namespace {
+
+template <typename Function>
+Function own(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+// `error` is optional in mpi_f08; without it MPI ends the job on one.
+void begin(const MPI_Fint* error) {
+  if (error == nullptr || *error == MPI_SUCCESS) gradwire::mpi::Shim::start();
+}
+
+}  // namespace
+
+extern "C" {
+
+void mpi_init_f08_(MPI_Fint* error) {
+  static const auto kOwn = own<void (*)(MPI_Fint*)>("mpi_init_f08_");
+  kOwn(error);
+  begin(error);
+}
+
+void mpi_init_thread_f08_(MPI_Fint* required, MPI_Fint* provided, MPI_Fint* error) {
+  static const auto kOwn = own<void (*)(MPI_Fint*, MPI_Fint*, MPI_Fint*)>("mpi_init_thread_f08_");
+  kOwn(required, provided, error);
+  begin(error);
+}
+
+void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* error) {
+  const int code = MPI_Barrier(PMPI_Comm_f2c(*comm));
+  if (error != nullptr) *error = code;
+}
+
+}  // extern "C"
+
+#else
 
 static_assert(sizeof(MPI_Fint) == sizeof(int), "arrays of counts are passed on as they are");
 

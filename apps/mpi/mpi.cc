@@ -11,7 +11,6 @@
 
 #include "apps/environment.h"
 #include "apps/flags.h"
-#include "apps/run/child.h"
 #include "base/text.h"
 
 namespace gradwire {

@@ -169,7 +169,8 @@ class Ways(Case):
         symbols = subprocess.run(["nm", "-D", "--defined-only", SHIM], capture_output=True, text=True, check=True).stdout
         names = [line.split()[-1] for line in symbols.splitlines()]
         self.assertIn("MPI_Allreduce", names)
-        # Fortran's names of Open MPI's functions among them, which do not come to the C ones.
+        # Fortran's names among them, of functions that do not come to the C ones.
+        self.assertIn("mpi_init_" if MPI == "openmpi" else "mpi_init_f08_", names)
         self.assertEqual("mpi_allreduce_" in names, MPI == "openmpi")
         self.assertEqual([name for name in names if not re.fullmatch("MPI_.*|mpi_.*_|ompi_.*_f", name)], [])
 
