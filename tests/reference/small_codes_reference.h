@@ -89,7 +89,7 @@ std::vector<std::uint8_t> mx_reference(const TinyReference& tiny, std::span<cons
     const double most = largest_magnitude(part);
     const bool nan = !all_finite(part) || most >= 0x1p128;
     int scale = 0;
-    if (most > 0) scale = std::max(0, std::ilogb(most) - std::ilogb(tiny.largest()) + 127);
+    if (most > 0 && !nan) scale = std::max(0, std::ilogb(most) - std::ilogb(tiny.largest()) + 127);
     out.put_value(static_cast<std::uint8_t>(nan ? 255 : scale));
     for (const T v : part) {
       out.put(nan ? 0 : tiny.code_of(static_cast<float>(std::ldexp(v, 127 - scale))), tiny.bits());
@@ -98,8 +98,8 @@ std::vector<std::uint8_t> mx_reference(const TinyReference& tiny, std::span<cons
   return out.bytes();
 }
 
-// x rounded to a power of two: its exponent, or the next one with the probability of the fraction;
-// below 2^least that or zero (least - 1).
+// x, which is finite, rounded to a power of two: its exponent, or the next one with the probability
+// of the fraction; below 2^least that or zero (least - 1).
 template <typename T>
 int natural_exponent(T x, double draw, int least, int most) {
   const float magnitude = std::abs(static_cast<float>(x));
@@ -123,9 +123,10 @@ std::vector<std::uint8_t> natural_reference(const SliceKey& key, int bits, std::
     out.align();
   }
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const int exponent = natural_exponent(x[i], dither_reference(key, i), least, most);
     const bool nan = !std::isfinite(static_cast<float>(x[i]));
-    const int field = nan ? (bits == 9 ? 255 : 127) : exponent - least + 1;
+    const int field =
+        nan ? (bits == 9 ? 255 : 127)
+            : natural_exponent(x[i], dither_reference(key, i), least, most) - least + 1;
     out.put(static_cast<std::uint64_t>(field), bits - 1);
     if (bits == 8) out.put(std::signbit(x[i]) ? 1 : 0, 1);
   }
