@@ -39,7 +39,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
         communicator_(std::move(communicator)),
         nodes_(std::move(nodes)),
         workers_(options_.threads),
-        context_{*communicator_, options_.algorithm, &workers_, options_.form, nodes_.get()} {}
+        context_{*communicator_, options_.algorithm, &workers_,
+                 options_.form,  nodes_.get(),       options_.lean} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {

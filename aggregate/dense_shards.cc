@@ -4,6 +4,7 @@
 
 #include "aggregate/shards.h"
 #include "device/ops.h"
+#include "device/pages.h"
 #include "gradwire/buffer.h"
 
 namespace gradwire {
@@ -28,8 +29,10 @@ class DenseShards final : public BucketExchange {
   Status open() {
     if (members_.size() == 1) return {};  // its rows are this step's gradient
     const DType dtype = members_.front()->grad.dtype();
+    const std::size_t bytes = static_cast<std::size_t>(total_) * size_of(dtype);
+    // What ranks share cannot be given back page by page.
     GW_ASSIGN(buffer_,
-              context_.communicator.allocate(static_cast<std::size_t>(total_) * size_of(dtype)));
+              context_.lean ? Buffer::allocate(bytes) : context_.communicator.allocate(bytes));
     rows_ = buffer_.tensor(Shape::vector(total_), dtype);
     return {};
   }
@@ -56,10 +59,12 @@ class DenseShards final : public BucketExchange {
 
   Status absorb(int, std::uint64_t) override {
     if (scatters() && size_ > 1) GW_TRY(scale(own(), 1.0 / size_, {}));
-    return copy(false, scatters() ? rank_ : kAll);
+    GW_TRY(copy(false, scatters() ? rank_ : kAll));
+    if (context_.lean) (void)drop_pages(buffer_.bytes());
+    return {};
   }
 
-  std::size_t held_bytes() const override { return buffer_.bytes().size(); }
+  std::size_t held_bytes() const override { return context_.lean ? 0 : buffer_.bytes().size(); }
 
  private:
   static constexpr int kAll = -1;

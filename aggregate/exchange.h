@@ -42,6 +42,7 @@ struct ExchangeContext {
   Workers* workers = nullptr;  // that encode and decode; null: the aggregator's thread alone
   AggregateForm form = AggregateForm::kAllReduce;
   const NodeGroups* nodes = nullptr;  // where a parameter travels on two levels
+  bool lean = false;                  // AggregatorOptions::lean
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as

@@ -16,6 +16,14 @@ std::span<float> floats(const Buffer& buffer) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
+std::size_t largest_tensor(const ParameterTable& table) {
+  std::int64_t most = 0;
+  for (const ParameterInfo& info : table) most = std::max(most, info.shape.elems());
+  return static_cast<std::size_t>(most);
+}
+
+constexpr std::size_t kNarrow = sizeof(std::uint16_t);
+
 }  // namespace
 
 Result<GradientFold> GradientFold::create(const ParameterTable& table,
@@ -37,8 +45,11 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
     GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
   }
   if (narrow) {
+    fold.keeps_stored_ = !options.passing_gradients;
     GW_ASSIGN(fold.stored_,
-              device.allocate(MemoryClass::kGradients, elems * sizeof(std::uint16_t)));
+              fold.keeps_stored_
+                  ? device.allocate(MemoryClass::kGradients, kNarrow * elems)
+                  : device.allocate(MemoryClass::kWorkspace, kNarrow * largest_tensor(table)));
   }
   if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
   for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {
@@ -69,7 +80,8 @@ std::span<float> GradientFold::fresh(int micro, Range range) {
 void GradientFold::keep_stored(std::span<float> values, Range range) {
   if (precision_ == Precision::kF32) return;
   const std::span<std::uint16_t> stored(
-      reinterpret_cast<std::uint16_t*>(stored_.bytes().data()) + range.first, range.count);
+      reinterpret_cast<std::uint16_t*>(stored_.bytes().data()) + (keeps_stored_ ? range.first : 0),
+      range.count);
   store(precision_, values, stored);
   load(precision_, stored, values);
 }

@@ -59,9 +59,10 @@ class GradientFold {
   double clip_worker_ = 0;
   Precision precision_ = Precision::kF32;
   bool needs_whole_ = false;
+  bool keeps_stored_ = true;  // at its place; else a tensor at a time
   PagedTensors grads_;
   PagedTensors micro_grads_;      // of micro-batches after the first
-  Buffer stored_;                 // one micro-batch's in 16 bits
+  Buffer stored_;                 // one micro-batch's in 16 bits, or one tensor's
   std::vector<Buffer> momentum_;  // u, one per micro-batch
 };
 

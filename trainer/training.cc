@@ -74,7 +74,8 @@ Status Trainer::allocate() {
                                          away ? places.host : places.device));
   }
   if (away) {
-    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk));
+    GW_ASSIGN(offloaded_,
+              OffloadedStep::create(places, options_.offload_chunk, parameter_elems(table)));
   }
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));

@@ -56,6 +56,8 @@ struct TrainingOptions {
   std::int64_t offload_chunk = 1 << 18;  // elements that are copied and updated together
   // The hook's gate brings parameters layer by layer: nothing of them stays here between passes.
   bool gated_parameters = false;
+  // The hook gives gradients back tensor by tensor: nothing of them is kept whole here either.
+  bool passing_gradients = false;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
 };
 

@@ -44,6 +44,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
     t.optimizer.name = "hook";
     t.hook_clips = true;
     t.gated_parameters = o.zero == 3;
+    t.passing_gradients = o.zero >= 2;
   }
   t.recompute = o.recompute;
   GW_ASSIGN(t.offload, parse_offload(o.offload));

@@ -106,6 +106,8 @@ struct AggregatorOptions {
   // and once with -1 and the error when the aggregator fails, or ends within a step. Must be short,
   // and must not call the aggregator. May be empty.
   std::function<void(int index, const Status& outcome)> arrival = {};
+  bool lean = false;  // sharded forms: memory that exact tensors are packed in takes none between
+                      // exchanges, for page faults during them
 };
 
 // Of a class: a spec or rules, and the algorithm of its dense sums.

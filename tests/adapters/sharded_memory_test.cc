@@ -102,6 +102,24 @@ TEST(ShardedMemory, Z4_GradientsOnTheirWayAreAFewBuckets) {
   }
 }
 
+// What exchanges pack tensors in: buckets of several at stage 1, twice the model in all; from stage
+// 2 on nothing of it stays.
+TEST(ShardedMemory, Z1_Z4_ExchangesKeepWhatTheyPackInAtStageOneAlone) {
+  for (const int stage : {1, 2, 3}) {
+    Setting setting;
+    setting.stage = stage;
+    setting.bucket_bytes = 1 << 20;
+    setting.training = twenty_steps("adamw", 1);
+    setting.training.steps = 3;
+    const std::int64_t wanted = stage == 1 ? 2 * 4 * model_elems(32) : 0;
+    for (const Outcome& outcome : train(setting)) {
+      EXPECT_EQ(outcome.exchanges, static_cast<std::uint64_t>(wanted)) << stage;
+    }
+    setting.bucket_bytes = 1;  // tensors one by one need no packing
+    for (const Outcome& outcome : train(setting)) EXPECT_EQ(outcome.exchanges, 0U) << stage;
+  }
+}
+
 // Whole are a layer that computes and the next one: fc1 and fc2, with their biases.
 TEST(ShardedMemory, Z5_ParametersAreWholeForTwoLayersAtMost) {
   const std::vector<Outcome> outcomes = train(wide_adamw(3, 2));

@@ -44,6 +44,7 @@ struct Outcome {
   MemoryLink steps_link;
   MemoryUse device;  // at the end of a step
   MemoryUse host;
+  std::uint64_t exchanges = 0;  // bytes that they keep
   std::int64_t own_elems = 0;
 };
 
@@ -114,6 +115,7 @@ inline void note_step(const StepReport& step, const Setting& setting, Trainer& t
   outcome.resident_parameters = resident(memory.parameters.named());
   outcome.device = memory.places.device.use();
   outcome.host = memory.places.host.use();
+  outcome.exchanges = hook.stats().held_bytes;
   const std::uint64_t wire = hook.stats().wire_bytes;
   const MemoryLink link = *memory.places.link;
   // Later ones are with the last step's evaluation.
@@ -135,6 +137,7 @@ inline Status run_rank(const Setting& setting, Communicator& communicator, Outco
     own.optimizer.name = "hook";
     own.hook_clips = true;
     own.gated_parameters = setting.stage == 3;
+    own.passing_gradients = setting.stage >= 2;
   }
   own.places = {};
   GW_ASSIGN(Trainer trainer, Trainer::create(mlp(setting.width), digits(), own));

@@ -91,6 +91,7 @@ inline Result<Trainer> make_trainer(const Training& training, int rank) {
   options.optimizer = choice.optimizer;
   if (training.zero > 0) options.optimizer.name = "hook";
   options.gated_parameters = training.zero == 3;
+  options.passing_gradients = training.zero >= 2;
   return Trainer::create(mlp(), digits(), options);
 }
 

@@ -37,6 +37,12 @@ std::int64_t own_elems(const ParameterTable& table, int rank, int ranks) {
   return elems;
 }
 
+std::int64_t largest_tensor(const ParameterTable& table) {
+  std::int64_t most = 0;
+  for (const ParameterInfo& info : table) most = std::max(most, info.shape.elems());
+  return most;
+}
+
 // The most elements that are whole at a time when layers open and close as `turns` say; with
 // `ahead` the next layer that has any comes while one computes.
 class Gathered {
@@ -144,7 +150,10 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   if (q.stage < 2) {
     of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
   }
-  if (narrow) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
+  if (narrow && q.stage < 2) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
+  if (narrow && q.stage >= 2) {
+    of(m.device, MemoryClass::kWorkspace) += kNarrow * largest_tensor(table);
+  }
   const bool comes_and_goes = q.stage == 3 || narrow || q.offload == Offload::kParameters;
   if (comes_and_goes) {
     GW_ASSIGN(const std::int64_t gathered, gathered_elems(model, q));
@@ -153,12 +162,15 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   GW_ASSIGN(const ActivationElems activations,
             BatchPass::activation_elems(model, q.micro_batch, q.recompute));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
-  of(m.device, MemoryClass::kWorkspace) =
+  of(m.device, MemoryClass::kWorkspace) +=
       kFp32 * (activations.shared + (q.accumulate > 1 ? elems : 0));
   of(m.device, MemoryClass::kOther) =
       kFp32 * (parameter_elems(model.buffers()) +
                (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0));
-  if (q.offload != Offload::kNone) of(m.host, MemoryClass::kOther) = kFp32 * q.offload_chunk;
+  if (q.offload != Offload::kNone) {
+    const std::int64_t stepped = q.stage == 0 ? elems : own_elems(table, q.rank, q.ranks);
+    of(m.host, MemoryClass::kOther) = kFp32 * std::clamp<std::int64_t>(stepped, 1, q.offload_chunk);
+  }
   return m;
 }
 

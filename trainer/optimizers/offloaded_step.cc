@@ -6,14 +6,15 @@
 
 namespace gradwire {
 
-Result<OffloadedStep> OffloadedStep::create(const MemoryPlaces& places, std::int64_t chunk) {
+Result<OffloadedStep> OffloadedStep::create(const MemoryPlaces& places, std::int64_t chunk,
+                                            std::int64_t elems) {
   if (chunk < 1) {
     return Status(Code::kInvalidArgument, format("offload chunk of %lld elements; 1 or more wanted",
                                                  static_cast<long long>(chunk)));
   }
   OffloadedStep made;
   made.places_ = places;
-  made.chunk_ = static_cast<std::size_t>(chunk);
+  made.chunk_ = static_cast<std::size_t>(std::clamp<std::int64_t>(elems, 1, chunk));
   GW_ASSIGN(made.arrived_, places.host.allocate(MemoryClass::kOther, made.chunk_ * sizeof(float)));
   return made;
 }

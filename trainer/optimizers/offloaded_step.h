@@ -18,8 +18,10 @@ namespace gradwire {
 // section 4.
 class OffloadedStep {
  public:
-  // `chunk`: elements, 1 or more. The optimizer's state and the master lie in places.host.
-  static Result<OffloadedStep> create(const MemoryPlaces& places, std::int64_t chunk);
+  // `chunk`: elements, 1 or more, of `elems` in all. The optimizer's state and the master lie in
+  // places.host.
+  static Result<OffloadedStep> create(const MemoryPlaces& places, std::int64_t chunk,
+                                      std::int64_t elems);
   OffloadedStep() = default;
 
   // Elements [first, first + part.size()) of the master have these values now.

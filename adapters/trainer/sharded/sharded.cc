@@ -74,6 +74,7 @@ Status ShardedHook::open_exchanges(Communicator& communicator, const Registry& r
   AggregatorOptions reduce = options_.parallel.aggregator;
   reduce.form = AggregateForm::kReduceScatter;
   reduce.traffic = TrafficClass::kGradients;
+  reduce.lean = options_.stage >= 2;
   auto reducing = Aggregator::create(communicator, registry, reduce);
   if (!reducing.has_value()) return reducing.error().with_context("sharded gradients");
   reduce_ = std::move(reducing).value();
@@ -117,7 +118,7 @@ Status ShardedHook::open() {
                                                                      : MemoryClass::kGradients,
                                                  bytes));
   if (away) {
-    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk));
+    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk, layout_.elems()));
   }
   return {};
 }
