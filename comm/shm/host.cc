@@ -1,6 +1,7 @@
 #include "comm/shm/host.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,21 @@ std::string name_space(const char* path) {
   return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
+// The network namespace's cookie, which no later one gets: the numbers that links in /proc show are
+// given out again. Empty before Linux 5.14.
+std::string network_cookie() {
+#ifdef SO_NETNS_COOKIE
+  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return {};
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  const bool known = getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0;
+  ::close(fd);
+  if (known) return format("%llu", static_cast<unsigned long long>(cookie));
+#endif
+  return {};
+}
+
 }  // namespace
 
 std::string host_identity() {
@@ -33,7 +49,7 @@ std::string host_identity() {
   }
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = 0;
-  return boot + "/" + host.data() + "/" + processes + "/" + network;
+  return boot + "/" + host.data() + "/" + processes + "/" + network + "/" + network_cookie();
 }
 
 std::uint64_t hash_of_host(const std::string& identity) {

@@ -9,7 +9,8 @@ namespace gradwire::shm {
 
 // Equal for two processes only if they run on the same boot of the same machine and see the same
 // host name, processes and network: two containers of one machine, or two network namespaces of a
-// lab, are two hosts. Unique to this process where the system does not say.
+// lab, are two hosts, also where one came after the other. Unique to this process where the system
+// does not say.
 std::string host_identity();
 
 // 64 bits of it, never 0.
