@@ -10,8 +10,7 @@
 //   ring      chunk c goes from rank c + 1 round to rank c; every hop encodes the partial sum, and
 //             the last rank encodes once more for all
 //   doubling  log2 n steps; in each a rank encodes its partial sum, and both partners go on with
-//   the
-//             sum of the two decoded ones
+//             the sum of the two decoded ones
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 //   board   = common:128 lane[ranks] small[ranks][2] slots[ranks][kSlots]
 //   lane    = notice:64[2] progress:u64 gone:u32  written by its rank alone
-//   notice  = arrival:u64 descriptor             arrival n: the rank is in operation n, as
-//   described small   = byte[kSmallBytes]                  a small operation's data, by parity of n
+//   notice  = arrival:u64 descriptor             arrival n: the rank is in operation n as described
+//   small   = byte[kSmallBytes]                  a small operation's data, by parity of n
 //   slot    = byte[kSlotBytes]                   a part of a large one's
 //
 // Operations are numbered from 1 and run one after another. A rank enters operation n only when all

@@ -9,8 +9,7 @@
 //                been ready longest; sends of a round that became ready together go in the
 //                schedule's order. Sending and receiving do not disturb one another
 //   a round      ends when all its messages have arrived; then its reductions take gamma a byte,
-//   one
-//                after another. Copies are free
+//                one after another. Copies are free
 //
 // This is the model in which the closed forms of cost_model.h are stated, and times are exact
 // (base/exact_time.h), so where a closed form is exact the two are equal, not nearly equal.

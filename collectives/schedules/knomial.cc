@@ -7,8 +7,7 @@
 //   broadcast    ceil(log_k p) rounds: in every round each rank that has the data gives it to k - 1
 //                that have not. n elements a message, (p-1) n in all
 //   reduce       the same backwards; a rank adds its children's sums, smallest subtrees first,
-//   those
-//                of one level in one reduction
+//                those of one level in one reduction
 //   all-reduce   reduce to rank 0, then broadcast
 //   barrier      the same without elements: 2 ceil(log2 p) rounds
 //

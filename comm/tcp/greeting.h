@@ -3,8 +3,8 @@
 //   connector -> acceptor   hello     := "gw-tcp1\n" kind:u8 zero:u8 from:u16 to:u16 zero:u16
 //                                        nonce{16}
 //   acceptor  -> connector  challenge := nonce{16} mac{32}    mac over "acceptor", hello, nonce
-//   connector -> acceptor   proof     := mac{32}              mac over "connector", hello,
-//   challenge acceptor  -> connector  welcome   := "welcome\n"
+//   connector -> acceptor   proof     := mac{32}   mac over "connector", hello, challenge
+//   acceptor  -> connector  welcome   := "welcome\n"
 //
 // Little-endian; all lengths are fixed, so nothing is allocated because of what a stranger says.
 // The key is the acceptor's own: it lies in the rendezvous store as a random token, and the job's

@@ -5,9 +5,8 @@
 //   indices := of the blocks that travel (compress/sparse/index_coding.h, `count` out of the
 //              ceil(m / block))
 //   values  := the elements of those blocks, one block after another (the tensor's last block may
-//   be
-//              shorter), or what the second stage packs of them (slice {step, tensor, rank, stage
-//              0, first 0})
+//              be shorter), or what the second stage packs of them (slice {step, tensor, rank,
+//              stage 0, first 0})
 //
 // A block travels if any bit of it is set: -0 is not nothing, so that every element comes back bit
 // for bit, NaN and infinity too. A gradient without a block of zeros takes 32/block bits an element
