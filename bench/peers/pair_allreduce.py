@@ -61,7 +61,8 @@ def all_contenders(options, place):
         for name, (arguments, environment) in contenders.mpi_settings(options.link, place.interface).items():
             found[name] = lambda a=arguments, e=environment: contenders.open_mpi(place, *measured, a, e)
     else:
-        print("pair_allreduce: without Open MPI (Debian: openmpi-bin libopenmpi-dev)", file=sys.stderr)
+        print(f"pair_allreduce: without Open MPI (wanted: mpirun, and {options.build}/bench/peers/mpi_collective, which a whole build makes "
+              "where Debian's openmpi-bin and libopenmpi-dev are)", file=sys.stderr)
     if (options.build / "bench/peers/gloo_all_reduce").exists() and options.operation == "all_reduce" and options.link != "shm":
         found["gloo"] = lambda: contenders.gloo(place, options.sizes, options.seconds)
     wanted = options.peers.split(",") if options.peers is not None else list(found)
