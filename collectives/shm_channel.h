@@ -11,6 +11,7 @@
 // for small data, are enough. progress counts (n, step) upwards.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -113,7 +114,8 @@ class ShmChannel {
   // handed over and have not ended.
   std::uint64_t turn = 1;
   std::uint64_t last_in_slots = 0;
-  bool shared_before = false;  // all tensors of the last all_reduce were in the arena
+  // By OpKind: the last one that all ranks saw had all its tensors in the arena.
+  std::array<bool, 32> shared_before{};
   std::atomic<int> handed_over{0};
 
  private:

@@ -144,9 +144,14 @@ Result<bool> ShmExecution::step() {
   return true;
 }
 
+// Equal on all ranks, since it changes only where all have seen all notices.
+bool& ShmExecution::shared_before() {
+  return channel_->shared_before[static_cast<std::size_t>(call_.kind)];
+}
+
 void ShmExecution::enter() {
   const int size = channel_->size();
-  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, channel_->shared_before);
+  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, shared_before());
   if (small_) moves_->put_small(place(), channel_->small(channel_->rank(), n_));
   const auto offset = [&](const std::byte* data, std::size_t bytes) {
     return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
@@ -178,7 +183,9 @@ Status ShmExecution::check_notices() {
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
   // Equal on all ranks: all have seen all notices of this operation.
-  if (call_.kind == OpKind::kAllReduce) channel_->shared_before = moves_->can_be_direct(place());
+  if (!small_ || moves_->awaited() == ShmMoves::Awaited::kAll) {
+    shared_before() = moves_->can_be_direct(place());
+  }
   if (small_) {
     // The next operation is likely to be like this one.
     channel_->expect_small(n_ + 1, moves_->small_bytes(call_, channel_->size()));

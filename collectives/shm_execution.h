@@ -52,6 +52,7 @@ class ShmExecution final : public Runnable {
     return route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
   }
   void go_on(Phase phase);
+  bool& shared_before();
   void enter();
   Status gather();
   Status check_notices();

@@ -49,8 +49,12 @@ class ShmMoves {
 
   // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
   virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
-  // shared: all tensors were in the operation before.
-  virtual std::size_t small_limit(int, bool) const { return ShmChannel::kSmallBytes; }
+  // shared: all tensors were in the last operation of this kind. Then the direct way has two waits
+  // but moves half as much.
+  virtual std::size_t small_limit(int, bool shared) const {
+    constexpr std::size_t kDirectFrom = 4 << 10;
+    return shared ? kDirectFrom : ShmChannel::kSmallBytes;
+  }
   virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
   virtual void take_small(const ShmPlace& place) const = 0;
   // Who waits for whom before take_small.

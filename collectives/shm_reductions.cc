@@ -50,7 +50,6 @@ class AllReduce : public ShmMoves {
     return in_bytes(call, size);
   }
   std::size_t small_limit(int size, bool shared) const override {
-    // Where tensors are shared the direct way has two waits but moves half as much.
     constexpr std::size_t kDirectFrom = 2 << 10;
     return shared ? std::min(kDirectFrom, fold_limit(size)) : fold_limit(size);
   }
