@@ -18,14 +18,20 @@ namespace gradwire {
 class ShmBoards {
  public:
   // crowded: the host has more ranks of the job than processors. members: job ranks by arena rank;
-  // none: they are the same.
-  ShmBoards(std::shared_ptr<shm::Arena> arena, bool crowded, std::vector<int> members = {})
-      : arena_(std::move(arena)), crowded_(crowded), members_(std::move(members)) {}
+  // none: they are the same. processes: their numbers by arena rank, if each may read the memory of
+  // all others; else none.
+  ShmBoards(std::shared_ptr<shm::Arena> arena, bool crowded, std::vector<int> members = {},
+            std::vector<std::int64_t> processes = {})
+      : arena_(std::move(arena)),
+        crowded_(crowded),
+        members_(std::move(members)),
+        processes_(std::move(processes)) {}
 
   shm::Arena& arena() const { return *arena_; }
   const std::shared_ptr<shm::Arena>& shared_arena() const { return arena_; }
 
   bool crowded() const { return crowded_; }
+  const std::vector<std::int64_t>& processes() const { return processes_; }
   // Requires a job rank whose host this is.
   int arena_rank(int job_rank) const;
 
@@ -44,6 +50,7 @@ class ShmBoards {
   std::shared_ptr<shm::Arena> arena_;
   bool crowded_;
   std::vector<int> members_;
+  std::vector<std::int64_t> processes_;
   std::mutex mutex_;
   std::vector<Board> made_;
   std::atomic<std::uint64_t> total_bytes_{0};

@@ -37,7 +37,7 @@ bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, int rank
   return common->left.load(std::memory_order_acquire) == ranks;
 }
 
-void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out,
+void ShmChannel::enter(std::uint64_t n, const ShmCall& call, const ShmTensors& tensors,
                        bool awaited_alone) {
   ShmNotice& own = lane(rank_).notices[n % 2];
   own.kind = static_cast<std::uint8_t>(call.kind);
@@ -46,8 +46,9 @@ void ShmChannel::enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, s
   own.root = call.root;
   own.elems = call.elems;
   own.lengths = call.lengths.empty() ? 0 : hash_bytes(std::as_bytes(std::span(call.lengths)));
-  own.in = in;
-  own.out = out;
+  own.in = tensors.in;
+  own.out = tensors.out;
+  own.address = tensors.address;
   own.arrival.store(n, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!anybody_asleep()) return;

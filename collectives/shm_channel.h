@@ -39,6 +39,18 @@ struct ShmNotice {
   std::uint64_t lengths;  // their hash
   std::uint64_t in;       // offsets in the arena, or kPrivate
   std::uint64_t out;
+  std::uint64_t address;  // of `in` in its own process; 0: nobody else may read it there
+};
+
+// How the others' tensors can be had: through the board, by reading them where they are, or in the
+// arena.
+enum class ShmReach : std::uint8_t { kBoard, kReading, kShared };
+
+// Where a rank's tensors are: what it tells the others about them.
+struct ShmTensors {
+  std::uint64_t in = ShmNotice::kPrivate;
+  std::uint64_t out = ShmNotice::kPrivate;
+  std::uint64_t address = 0;
 };
 
 // Used by one thread at a time: whoever runs the communicator's operation.
@@ -66,12 +78,17 @@ class ShmChannel {
   shm::Arena& arena() const { return boards_->arena(); }
   ShmBoards& boards() const { return *boards_; }
   bool crowded() const { return boards_->crowded(); }
+  // Whether ranks may read each other's private memory, as all of them say.
+  bool reads_processes() const { return !boards_->processes().empty(); }
+  // Of group rank q. Requires reads_processes().
+  std::int64_t process_of(int q) const {
+    return boards_->processes()[static_cast<std::size_t>(members_[static_cast<std::size_t>(q)])];
+  }
 
   // This rank is in operation n. Requires that all have arrived at n - 1, and the caller's data in
   // small() if there are any. Full fence; wakes who sleeps if this was the last to arrive, or
   // somebody waits for this rank alone.
-  void enter(std::uint64_t n, const ShmCall& call, std::uint64_t in, std::uint64_t out,
-             bool awaited_alone);
+  void enter(std::uint64_t n, const ShmCall& call, const ShmTensors& tensors, bool awaited_alone);
   bool arrived(int q, std::uint64_t n) const {
     return lane(q).notices[n % 2].arrival.load(std::memory_order_acquire) >= n;
   }
@@ -114,8 +131,8 @@ class ShmChannel {
   // handed over and have not ended.
   std::uint64_t turn = 1;
   std::uint64_t last_in_slots = 0;
-  // By OpKind: the last one that all ranks saw had all its tensors in the arena.
-  std::array<bool, 32> shared_before{};
+  // By OpKind: of the last one that all ranks saw.
+  std::array<ShmReach, 32> reach_before{};
   std::atomic<int> handed_over{0};
 
  private:

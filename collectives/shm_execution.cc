@@ -81,7 +81,7 @@ bool ShmExecution::has(int q) const {
     case Phase::kGather: return !awaits(q) || channel_->arrived(q, n_);
     case Phase::kLeave: return channel_->reached(q, n_, kDirectDone);
     case Phase::kSlots: return channel_->reached(q, wanted_n_, wanted_step_);
-    case Phase::kDirect:
+    case Phase::kDirect: return q != unread_;
     case Phase::kDone: return true;
   }
   return true;
@@ -145,13 +145,13 @@ Result<bool> ShmExecution::step() {
 }
 
 // Equal on all ranks, since it changes only where all have seen all notices.
-bool& ShmExecution::shared_before() {
-  return channel_->shared_before[static_cast<std::size_t>(call_.kind)];
+ShmReach& ShmExecution::reach_before() {
+  return channel_->reach_before[static_cast<std::size_t>(call_.kind)];
 }
 
 void ShmExecution::enter() {
   const int size = channel_->size();
-  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, shared_before());
+  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, reach_before());
   if (small_) moves_->put_small(place(), channel_->small(channel_->rank(), n_));
   const auto offset = [&](const std::byte* data, std::size_t bytes) {
     return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
@@ -159,10 +159,12 @@ void ShmExecution::enter() {
   // In place, rows that others have yet to read would be overwritten.
   const bool hidden = (call_.kind == OpKind::kAllToAll || call_.kind == OpKind::kExclusiveScan) &&
                       call_.in == call_.out;
-  channel_->enter(n_, call_,
-                  hidden ? ShmNotice::kPrivate : offset(call_.in, moves_->in_bytes(call_, size)),
-                  offset(call_.out, moves_->out_bytes(call_, size)),
-                  root_alone() && channel_->rank() == call_.root);
+  ShmTensors tensors{.out = offset(call_.out, moves_->out_bytes(call_, size))};
+  if (!hidden) {
+    tensors.in = offset(call_.in, moves_->in_bytes(call_, size));
+    if (channel_->reads_processes()) tensors.address = reinterpret_cast<std::uintptr_t>(call_.in);
+  }
+  channel_->enter(n_, call_, tensors, root_alone() && channel_->rank() == call_.root);
   go_on(Phase::kGather);
 }
 
@@ -183,15 +185,15 @@ Status ShmExecution::check_notices() {
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
   // Equal on all ranks: all have seen all notices of this operation.
-  if (!small_ || moves_->awaited() == ShmMoves::Awaited::kAll) {
-    shared_before() = moves_->can_be_direct(place());
-  }
+  const bool seen_by_all = !small_ || moves_->awaited() == ShmMoves::Awaited::kAll;
+  const ShmReach reach = seen_by_all ? moves_->reach(place()) : ShmReach::kBoard;
+  if (seen_by_all) reach_before() = reach;
   if (small_) {
     // The next operation is likely to be like this one.
     channel_->expect_small(n_ + 1, moves_->small_bytes(call_, channel_->size()));
     moves_->take_small(place());
     finish();
-  } else if (moves_->can_be_direct(place())) {
+  } else if (reach != ShmReach::kBoard) {
     parts_ = moves_->direct_parts(place());
     go_on(Phase::kDirect);
   } else {
@@ -203,7 +205,14 @@ Status ShmExecution::gather() {
 }
 
 void ShmExecution::work_directly() {
-  if (action_ < parts_) moves_->direct(place(), action_++);
+  if (action_ < parts_) {
+    ShmPlace here = place();
+    here.unread = &unread_;
+    moves_->direct(here, action_);
+    met_ = 0;
+    if (unread_ >= 0) return;
+    ++action_;
+  }
   if (action_ < parts_) return;
   finish_stores();
   channel_->publish(n_, kDirectDone);

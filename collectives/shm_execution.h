@@ -52,7 +52,7 @@ class ShmExecution final : public Runnable {
     return route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
   }
   void go_on(Phase phase);
-  bool& shared_before();
+  ShmReach& reach_before();
   void enter();
   Status gather();
   Status check_notices();
@@ -85,6 +85,7 @@ class ShmExecution final : public Runnable {
   bool handed_over_ = false;
   mutable int met_ = 0;  // ranks below are known to have what is waited for
   int stranger_ = -1;    // group rank that runs something else
+  int unread_ = -1;      // group rank whose memory is no longer there: wait for what is said of it
   std::int64_t parts_ = 0;
   std::int64_t action_ = 0;
   std::uint64_t wanted_n_ = 0;  // in slots: what all must have reached

@@ -1,6 +1,6 @@
 // all_gather(_v), all_to_all, broadcast and barrier in shared memory: every rank copies what is
-// meant for it from where the others have it, each byte once where tensors are shared and twice
-// where they pass through slots.
+// meant for it from where the others have it, each byte once where tensors are shared or can be
+// read in their processes, and twice where they pass through slots.
 #include <algorithm>
 #include <cstring>
 
@@ -46,9 +46,16 @@ class AllGather final : public ShmMoves {
     }
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q) && row(place, q).size() > 0) return false;
+    }
+    return true;
+  }
+  bool are_readable(const ShmPlace& place) const override {
+    if (out_bytes(place.call, place.size()) > kReadingBytes) return false;
+    for (int q = 0; q < place.size(); ++q) {
+      if (!place.reaches_in(q) && row(place, q).size() > 0) return false;
     }
     return true;
   }
@@ -98,8 +105,9 @@ class AllGather final : public ShmMoves {
     const std::size_t bytes = place.bytes(range.size());
     std::byte* out = place.call.out + place.bytes(to.begin + range.begin);
     if (q == place.rank()) return keep(out, place.call.in + place.bytes(range.begin), bytes);
-    const std::byte* from = slot != nullptr ? slot : place.in_of(q) + place.bytes(range.begin);
-    copy_with(stores_for(place.bytes(begin_of_row(place.call, place.size()))), out, from, bytes);
+    const Stores stores = stores_for(place.bytes(begin_of_row(place.call, place.size())));
+    if (slot != nullptr) return copy_with(stores, out, slot, bytes);
+    place.copy_in_of(q, place.bytes(range.begin), out, bytes, stores);
   }
 };
 
@@ -126,9 +134,16 @@ class AllToAll final : public ShmMoves {
     }
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q)) return false;
+    }
+    return true;
+  }
+  bool are_readable(const ShmPlace& place) const override {
+    if (out_bytes(place.call, place.size()) > kReadingBytes) return false;
+    for (int q = 0; q < place.size(); ++q) {
+      if (!place.reaches_in(q)) return false;
     }
     return true;
   }
@@ -139,9 +154,9 @@ class AllToAll final : public ShmMoves {
     const std::int64_t each = parts_of(place.call.elems, elems_in(kDirectBytes, place));
     const int q = static_cast<int>((place.rank() + part / each) % place.size());
     const Range range = part_of(place.call.elems, elems_in(kDirectBytes, place), part % each);
-    const std::byte* from =
-        place.in_of(q) + place.bytes(place.rank() * place.call.elems + range.begin);
-    take_range(place, q, range, from);
+    place.copy_in_of(q, place.bytes(place.rank() * place.call.elems + range.begin),
+                     place.call.out + place.bytes(q * place.call.elems + range.begin),
+                     place.bytes(range.size()), stores(place));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
@@ -178,10 +193,12 @@ class AllToAll final : public ShmMoves {
   static std::size_t row_at(const ShmPlace& place, int q) {
     return slot_row(place) * static_cast<std::size_t>(q);
   }
+  static Stores stores(const ShmPlace& place) {
+    return stores_for(place.bytes(place.call.elems) * static_cast<std::size_t>(place.size()));
+  }
   static void take_range(const ShmPlace& place, int q, Range range, const std::byte* from) {
-    const std::size_t all = place.bytes(place.call.elems) * static_cast<std::size_t>(place.size());
-    copy_with(stores_for(all), place.call.out + place.bytes(q * place.call.elems + range.begin),
-              from, place.bytes(range.size()));
+    copy_with(stores(place), place.call.out + place.bytes(q * place.call.elems + range.begin), from,
+              place.bytes(range.size()));
   }
 };
 
@@ -209,15 +226,20 @@ class Broadcast final : public ShmMoves {
     copy_with(Stores::kCached, place.call.out, place.small(place.call.root), bytes);
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
-    return place.shares_in(place.call.root);
+  bool are_shared(const ShmPlace& place) const override { return place.shares_in(place.call.root); }
+  bool are_readable(const ShmPlace& place) const override {
+    return place.bytes(place.call.elems) <= kReadingBytes / 2 && place.reaches_in(place.call.root);
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
     return parts_of(place.call.elems, elems_in(kDirectBytes, place));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
     const Range range = part_of(place.call.elems, elems_in(kDirectBytes, place), part);
-    copy(place, range, place.in_of(place.call.root) + place.bytes(range.begin));
+    std::byte* to = place.call.out + place.bytes(range.begin);
+    const std::size_t bytes = place.bytes(range.size());
+    if (is_root(place)) return keep(to, place.call.in + place.bytes(range.begin), bytes);
+    place.copy_in_of(place.call.root, place.bytes(range.begin), to, bytes,
+                     stores_for(place.bytes(place.call.elems)));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
@@ -259,7 +281,7 @@ class Barrier final : public ShmMoves {
   std::size_t small_bytes(const ShmCall&, int) const override { return 0; }
   void put_small(const ShmPlace&, std::byte*) const override {}
   void take_small(const ShmPlace&) const override {}
-  bool can_be_direct(const ShmPlace&) const override { return false; }
+  bool are_shared(const ShmPlace&) const override { return false; }
   std::int64_t direct_parts(const ShmPlace&) const override { return 0; }
   void direct(const ShmPlace&, std::int64_t) const override {}
   std::int64_t slot_parts(const ShmPlace&) const override { return 0; }

@@ -2,7 +2,9 @@
 //
 // There are three ways, and all ranks take the same:
 //   small   everybody puts its data on the board and, once all have, takes what it needs
-//   direct  tensors lie in the arena: the others' are read, and written, where they are
+//   direct  tensors lie in the arena: the others' are read, and written, where they are. What is
+//   only
+//           copied may lie in the others' own memory, too, where that may be read
 //   slots   tensors lie elsewhere: part by part through slots of the board that stay in the caches.
 //           Put part i; combine part i - 1, where something is to be combined for others; take the
 //           part before
@@ -23,6 +25,8 @@ struct ShmPlace {
   const ShmCall& call;
   const ShmChannel& channel;
   std::uint64_t n;
+  // Set to a rank whose memory could not be read: it has ended.
+  int* unread = nullptr;
 
   int size() const { return channel.size(); }
   int rank() const { return channel.rank(); }
@@ -34,6 +38,10 @@ struct ShmPlace {
   }
   bool shares_in(int q) const { return channel.notice(q, n).in != ShmNotice::kPrivate; }
   bool shares_out(int q) const { return channel.notice(q, n).out != ShmNotice::kPrivate; }
+  // Whether copy_in_of() can get at it.
+  bool reaches_in(int q) const { return shares_in(q) || channel.notice(q, n).address != 0; }
+  // bytes of rank q's `in` from `offset` on, wherever it lies.
+  void copy_in_of(int q, std::size_t offset, std::byte* to, std::size_t bytes, Stores stores) const;
   std::byte* in_of(int q) const { return channel.arena().at(channel.notice(q, n).in); }
   std::byte* out_of(int q) const { return channel.arena().at(channel.notice(q, n).out); }
 };
@@ -49,11 +57,13 @@ class ShmMoves {
 
   // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
   virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
-  // shared: all tensors were in the last operation of this kind. Then the direct way has two waits
-  // but moves half as much.
-  virtual std::size_t small_limit(int, bool shared) const {
-    constexpr std::size_t kDirectFrom = 4 << 10;
-    return shared ? kDirectFrom : ShmChannel::kSmallBytes;
+  // before: as the last operation of this kind was. The direct way has two waits, but copies once.
+  virtual std::size_t small_limit(int, ShmReach before) const {
+    constexpr std::size_t kSharedFrom = 4 << 10;
+    constexpr std::size_t kReadingFrom = 16 << 10;
+    return before == ShmReach::kShared    ? kSharedFrom
+           : before == ShmReach::kReading ? kReadingFrom
+                                          : ShmChannel::kSmallBytes;
   }
   virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
   virtual void take_small(const ShmPlace& place) const = 0;
@@ -65,8 +75,14 @@ class ShmMoves {
   };
   virtual Awaited awaited() const { return Awaited::kAll; }
 
-  // Direct: whether the tensors that matter are shared; how many parts this rank has to do.
-  virtual bool can_be_direct(const ShmPlace& place) const = 0;
+  // Direct: whether the tensors that matter are shared, or are best read where they are; how many
+  // parts this rank has to do.
+  virtual bool are_shared(const ShmPlace& place) const = 0;
+  virtual bool are_readable(const ShmPlace&) const { return false; }
+  ShmReach reach(const ShmPlace& place) const {
+    if (are_shared(place)) return ShmReach::kShared;
+    return are_readable(place) ? ShmReach::kReading : ShmReach::kBoard;
+  }
   virtual std::int64_t direct_parts(const ShmPlace& place) const = 0;
   virtual void direct(const ShmPlace& place, std::int64_t part) const = 0;
 
@@ -99,6 +115,10 @@ inline constexpr std::size_t kStreamingBytes = 8 << 20;
 inline Stores stores_for(std::size_t bytes) {
   return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
 }
+// Up to so many bytes of results, tensors in the others' own memory are read there rather than put
+// into slots: one copy instead of two, but by the kernel, page by page.
+inline constexpr std::size_t kReadingBytes = 4 << 20;
+
 // A rank looks around between parts of about so many bytes.
 inline constexpr std::size_t kDirectBytes = 256 << 10;
 

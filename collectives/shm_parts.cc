@@ -36,7 +36,7 @@ class ReduceParts final : public ShmMoves {
     fold_into(place, sources, place.call.out, own.size());
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q)) return false;
     }

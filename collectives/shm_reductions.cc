@@ -49,9 +49,9 @@ class AllReduce : public ShmMoves {
   std::size_t small_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
   }
-  std::size_t small_limit(int size, bool shared) const override {
+  std::size_t small_limit(int size, ShmReach before) const override {
     constexpr std::size_t kDirectFrom = 2 << 10;
-    return shared ? std::min(kDirectFrom, fold_limit(size)) : fold_limit(size);
+    return before == ShmReach::kShared ? std::min(kDirectFrom, fold_limit(size)) : fold_limit(size);
   }
 
   void put_small(const ShmPlace& place, std::byte* own) const override {
@@ -63,7 +63,7 @@ class AllReduce : public ShmMoves {
     fold_all(place, sources, {place.call.out}, 1, place.call.elems, Stores::kCached);
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q) || !place.shares_out(q)) return false;
     }
@@ -161,7 +161,7 @@ class Reduce final : public AllReduce {
     if (is_root(place)) AllReduce::take_small(place);
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q)) return false;
     }
@@ -232,7 +232,7 @@ class ReduceScatter final : public ShmMoves {
     fold_all(place, sources, {place.call.out}, 1, row.size(), Stores::kCached);
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q)) return false;
     }

@@ -50,7 +50,7 @@ class Gather final : public ShmMoves {
     }
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     return place.shares_out(place.call.root);
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
@@ -120,9 +120,7 @@ class Scatter final : public ShmMoves {
     take_part(place, {0, row.size()}, place.small(place.call.root) + place.bytes(row.begin));
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
-    return place.shares_in(place.call.root);
-  }
+  bool are_shared(const ShmPlace& place) const override { return place.shares_in(place.call.root); }
   std::int64_t direct_parts(const ShmPlace& place) const override {
     return parts_of(row_of(place.call, place.rank()).size(), elems_in(kDirectBytes, place));
   }
@@ -194,7 +192,7 @@ class ExclusiveScan final : public ShmMoves {
     fold_before(place, sources, {0, place.call.elems});
   }
 
-  bool can_be_direct(const ShmPlace& place) const override {
+  bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
       if (!place.shares_in(q)) return false;
     }

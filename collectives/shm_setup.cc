@@ -15,6 +15,7 @@
 #include "collectives/shm_communicator.h"
 #include "collectives/two_level_communicator.h"
 #include "comm/shm/host.h"
+#include "comm/shm/peer_memory.h"
 
 namespace gradwire {
 namespace {
@@ -65,6 +66,7 @@ Result<bool> find_crowded(Communicator& world, const std::vector<int>& local) {
 struct Opened {
   std::shared_ptr<shm::Arena> arena;
   std::string reason;
+  std::vector<std::int64_t> processes = {};  // as ShmBoards has them
 };
 
 void take(Opened& mine, Result<std::shared_ptr<shm::Arena>> arena) {
@@ -75,28 +77,62 @@ void take(Opened& mine, Result<std::shared_ptr<shm::Arena>> arena) {
   }
 }
 
+// What a rank tells the others: where its arena is, if it has made one, and where they may try to
+// read its memory.
+constexpr std::size_t kTokenNumbers = 7;
+using TokenNumbers = std::array<std::int64_t, kTokenNumbers>;
+
+TokenNumbers numbers_of(const Opened& mine, const shm::ProcessIdentity& self) {
+  shm::Arena::Token token;
+  if (mine.arena) token = mine.arena->token();
+  return {token.pid,
+          token.fd,
+          token.nonce,
+          token.bytes,
+          self.pid,
+          static_cast<std::int64_t>(self.nonce_address),
+          static_cast<std::int64_t>(self.nonce)};
+}
+
+shm::ProcessIdentity process_in(const std::int64_t* numbers) {
+  return {.nonce = static_cast<std::uint64_t>(numbers[6]),
+          .nonce_address = static_cast<std::uint64_t>(numbers[5]),
+          .pid = numbers[4]};
+}
+
+// What a rank says of the others' arena and memory.
+enum Success : std::int64_t { kNothing = 0, kArena = 1, kArenaAndProcesses = 2 };
+
 Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t most_bytes) {
   const auto self = static_cast<std::size_t>(world.rank());
-  const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
+  const auto host = static_cast<std::size_t>(hosts.node_of[self]);
+  const auto& local = hosts.ranks[host];
   const int count = static_cast<int>(local.size());
   const int place = hosts.place_of[self];
   Opened mine;
-  std::array<std::int64_t, 4> numbers{0, -1, 0, 0};
   if (place == 0 && count > 1) take(mine, shm::Arena::create(0, count, most_bytes));
-  if (mine.arena) {
-    const shm::Arena::Token token = mine.arena->token();
-    numbers = {token.pid, token.fd, token.nonce, token.bytes};
-  }
-  GW_ASSIGN(const auto tokens, gather(world, numbers));
-  const std::int64_t* maker = tokens.data() + 4 * static_cast<std::size_t>(local[0]);
+  const shm::OwnNonce nonce;  // until all have read it, which the second gathering says
+  GW_ASSIGN(const auto tokens, gather(world, numbers_of(mine, nonce.process())));
+  const auto token_of = [&](int r) {
+    return tokens.data() + kTokenNumbers * static_cast<std::size_t>(r);
+  };
+  const std::int64_t* maker = token_of(local[0]);
   if (place > 0 && maker[1] >= 0) {
     const shm::Arena::Token token{maker[0], maker[1], maker[2], maker[3]};
     take(mine, shm::Arena::open(token, place, count));
   }
   const bool good = count == 1 || mine.arena != nullptr;
-  GW_ASSIGN(const auto successes, gather(world, std::array<std::int64_t, 1>{good ? 1 : 0}));
+  const bool reads =
+      std::ranges::all_of(local, [&](int r) { return shm::can_read(process_in(token_of(r))); });
+  const Success success = !good ? kNothing : reads ? kArenaAndProcesses : kArena;
+  GW_ASSIGN(const auto successes, gather(world, std::array<std::int64_t, 1>{success}));
   if (mine.arena) mine.arena->close_door();
-  const auto failed = std::ranges::find(successes, 0);
+  if (std::ranges::all_of(local, [&](int r) {
+        return successes[static_cast<std::size_t>(r)] == kArenaAndProcesses;
+      })) {
+    for (const int r : local) mine.processes.push_back(process_in(token_of(r)).pid);
+  }
+  const auto failed = std::ranges::find(successes, kNothing);
   if (failed == successes.end()) {
     mine.reason.clear();
     return mine;
@@ -143,7 +179,8 @@ Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunic
   if (mine.arena) {
     world->engine()->listen_to(
         std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(hosts.place_of[self])));
-    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded, local);
+    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded, local,
+                                                 std::move(mine.processes));
   }
   return over_hosts(std::move(world), shared);
 }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "comm/ucx/peer_memory.h"
+#include "comm/shm/peer_memory.h"
 
 namespace gradwire::ucx {
 namespace {
@@ -254,7 +254,7 @@ void Tickets::read_lent() {
     const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
     const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
     const Status outcome =
-        read_process(pid, lent.address + op.arrived, op.data.subspan(op.arrived, piece));
+        shm::read_process(pid, lent.address + op.arrived, op.data.subspan(op.arrived, piece));
     if (!outcome.ok()) {
       peers_.suspect(op.peer, std::string(outcome.message()));
       hold(op, kReason);

@@ -11,9 +11,9 @@
 #include "comm/membership.h"
 #include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
+#include "comm/shm/peer_memory.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/on_demand.h"
-#include "comm/ucx/peer_memory.h"
 #include "comm/ucx/peers.h"
 #include "comm/ucx/settings.h"
 #include "comm/ucx/tickets.h"
@@ -70,7 +70,7 @@ class UcxTransport final : public Transport {
 
   Rendezvous rendezvous_;
   UcxOptions options_;
-  std::uint64_t nonce_ = 0;  // read by the others: see can_read()
+  shm::OwnNonce nonce_;
   std::unique_ptr<ucx::Worker> worker_;
   std::unique_ptr<ucx::Peers> peers_;
   std::unique_ptr<ucx::Tickets> tickets_;
@@ -85,7 +85,7 @@ class UcxTransport final : public Transport {
 // rank; zero without a secret. UCX believes whoever connects, so at least this rank connects to
 // nobody else.
 struct UcxTransport::Address {
-  ucx::ProcessIdentity process;
+  shm::ProcessIdentity process;
   std::string host;
   std::string space;  // of process numbers
   std::string data;
@@ -152,11 +152,12 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
   if (size() == 1) return addresses;
   GW_ASSIGN(const std::string data, worker_->data_address());
   GW_ASSIGN(const std::string control, worker_->control_address());
+  const shm::ProcessIdentity self = nonce_.process();
   const std::string record =
-      format("gw-ucx3 %d %d %llu %llu %s %s %zu\n", epoch, static_cast<int>(getpid()),
-             static_cast<unsigned long long>(nonce_),
-             static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&nonce_)),
-             ucx::host_identity().c_str(), comm::process_space().c_str(), data.size()) +
+      format("gw-ucx3 %d %d %llu %llu %s %s %zu\n", epoch, static_cast<int>(self.pid),
+             static_cast<unsigned long long>(self.nonce),
+             static_cast<unsigned long long>(self.nonce_address), shm::process_numbering().c_str(),
+             comm::process_space().c_str(), data.size()) +
       data + control;
   GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()), bytes_of(seal(rendezvous_, record)),
                                 deadline));
@@ -189,8 +190,6 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
 Status UcxTransport::start() {
   GW_TRY(check(rendezvous_, options_));
   ucx::release_signals();
-  std::random_device entropy;
-  nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
   epoch_ = epoch_of(rendezvous_);
@@ -209,7 +208,7 @@ Status UcxTransport::start() {
     peers.push_back(
         {.data = address.data,
          .control = address.control,
-         .readable = address.host == ucx::host_identity() && ucx::can_read(address.process),
+         .readable = address.host == shm::process_numbering() && shm::can_read(address.process),
          .pid = comm::shares_processes(address.space) ? pid : 0});
     ticket_options.pids.push_back(static_cast<pid_t>(address.process.pid));
   }
@@ -248,7 +247,7 @@ void UcxTransport::warn_of_detours(const std::vector<Address>& addresses) const 
   });
   for (int peer = 0; told && peer < size(); ++peer) {
     const Address& address = addresses[static_cast<std::size_t>(peer)];
-    if (peer == rank() || address.host != ucx::host_identity()) continue;
+    if (peer == rank() || address.host != shm::process_numbering()) continue;
     const std::vector<ucx::Lane> lanes = ucx::lanes_of(peers_->data_endpoint(peer));
     if (!ucx::network_only(lanes)) continue;
     options_.log(LogLevel::kWarn,

@@ -1,4 +1,4 @@
-#include "comm/ucx/peer_memory.h"
+#include "comm/shm/peer_memory.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -6,18 +6,29 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <random>
 
 #include "base/text.h"
 
-namespace gradwire::ucx {
+namespace gradwire::shm {
 
-std::string host_identity() {
+std::string process_numbering() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[64] = {};
   const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
   if (boot.empty() || length <= 0) return format("unknown:%d", static_cast<int>(getpid()));
   return boot + "/" + space;
+}
+
+OwnNonce::OwnNonce() {
+  std::random_device entropy;
+  nonce_ = static_cast<std::uint64_t>(entropy()) << 32 | entropy();
+}
+
+ProcessIdentity OwnNonce::process() const {
+  return {
+      .nonce = nonce_, .nonce_address = reinterpret_cast<std::uintptr_t>(&nonce_), .pid = getpid()};
 }
 
 Status read_process(pid_t pid, std::uint64_t address, ByteSpan into) {
@@ -45,4 +56,4 @@ bool can_read(const ProcessIdentity& process) {
   return outcome.ok() && seen == process.nonce;
 }
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::shm

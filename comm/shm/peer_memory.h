@@ -10,11 +10,11 @@
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
-namespace gradwire::ucx {
+namespace gradwire::shm {
 
 // Equal for two processes only if they can name each other by process number: same boot of the same
 // host, same process namespace.
-std::string host_identity();
+std::string process_numbering();
 
 // Where a process keeps a number that tells it from all others.
 struct ProcessIdentity {
@@ -23,10 +23,20 @@ struct ProcessIdentity {
   std::int64_t pid = 0;
 };
 
+// A number of this process, drawn anew, where others may look for it as long as this lives.
+class OwnNonce {
+ public:
+  OwnNonce();
+  ProcessIdentity process() const;
+
+ private:
+  std::uint64_t nonce_ = 0;
+};
+
 // Fills `into` from `address` there. An error is for good: the process is gone, or may not be read.
 Status read_process(pid_t pid, std::uint64_t address, ByteSpan into);
 
 // Whether its memory can be read here, found by reading its nonce.
 bool can_read(const ProcessIdentity& process);
 
-}  // namespace gradwire::ucx
+}  // namespace gradwire::shm
