@@ -33,7 +33,7 @@ class Alone(unittest.TestCase):
         seen = report()
         self.assertEqual(list(seen), ["build", "machine", "launcher", "transport", "ucx", "interfaces", "tcp_interface", "same_host",
                                       "job", "environment", "notes"])
-        self.assertEqual(seen["launcher"]["source"], "alone")
+        self.assertEqual((seen["launcher"]["source"], seen["launcher"]["reason"]), ("alone", "no launcher's variables are set"))
         self.assertEqual(seen["machine"]["cores"], len(os.sched_getaffinity(0)))
         self.assertIn("127.0.0.1", [one["address"] for one in seen["interfaces"]])
         self.assertIsNone(seen["job"])
@@ -82,6 +82,8 @@ class InAJob(unittest.TestCase):
         seen = report(launcher=(GRADWIRE, "run", "-n", "3", "--plain", "--"))
         self.assertEqual((seen["launcher"]["source"], seen["launcher"]["ranks"]), ("GRADWIRE_*", 3))
         self.assertTrue(seen["launcher"]["secret"])
+        self.assertEqual(seen["launcher"]["reason"], "GRADWIRE_RANK=0 and GRADWIRE_WORLD_SIZE=3")
+        self.assertRegex(seen["launcher"]["root"], r"^127\.0\.0\.1:\d+$")
         self.assertEqual([one["rank"] for one in seen["job"]["ranks"]], [0, 1, 2])
         for one in seen["job"]["ranks"]:
             self.assertIn(f"rank {one['rank']} of 3", one["describe"])

@@ -1,14 +1,19 @@
-"""A Slurm of one node for tests: one controller, one node, one MUNGE, by hand in a folder of the caller's, gone when the `with` ends."""
+"""A Slurm of one node for tests: one controller, one node, one MUNGE, by hand in a folder of the caller's, gone when the `with` ends, or
+the test, however it does."""
+import ctypes
 import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 
 LIMIT = 120  # seconds, for whatever is waited for
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sinfo", "unshare")
+OWN_PROCESSES = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 def missing():
@@ -16,7 +21,9 @@ def missing():
     if os.geteuid() != 0:
         return "Slurm's daemons need root"
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
-    return f"{', '.join(lacking)} not installed (Debian: slurm-wlm, munge)" if lacking else ""
+    if lacking:
+        return f"{', '.join(lacking)} not installed (Debian: slurm-wlm, munge)"
+    return "" if subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, timeout=LIMIT).returncode == 0 else "this system gives no process namespace"
 
 
 def free_ports(count):
@@ -35,6 +42,12 @@ def wait_until(condition, what):
         if time.monotonic() > until:
             raise AssertionError(f"waited {LIMIT} s for {what}")
         time.sleep(0.1)
+
+
+def end_with_parent():
+    """Between fork and exec: the daemon is killed when the test is."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 class Slurm:
@@ -72,6 +85,8 @@ PartitionName=all Nodes={host} Default=YES State=UP OverSubscribe=FORCE:8
         key.chmod(0o400)
 
     def __enter__(self):
+        # As an exception, so that the `with` ends.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             self.begin()
         except BaseException:
@@ -85,12 +100,13 @@ PartitionName=all Nodes={host} Default=YES State=UP OverSubscribe=FORCE:8
                    f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
         wait_until((munge / "socket").exists, "munged")
         self.start("slurmctld", "-D")
-        self.start("slurmd", "-D")
+        # In a process namespace of its own, which takes its tasks and their supervisors along when it ends.
+        self.start(*OWN_PROCESSES, "slurmd", "-D")
         wait_until(self.is_up, "the node")
 
     def __exit__(self, *_):
         for daemon in reversed(self.daemons):
-            daemon.terminate()
+            daemon.send_signal(signal.SIGKILL if daemon.args[0] == "unshare" else signal.SIGTERM)
             try:
                 daemon.wait(20)
             except subprocess.TimeoutExpired:
@@ -98,8 +114,8 @@ PartitionName=all Nodes={host} Default=YES State=UP OverSubscribe=FORCE:8
                 daemon.wait()
 
     def start(self, *words):
-        with open(self.folder / f"{words[0]}.log", "w") as log:
-            self.daemons.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log))
+        with open(self.folder / f"{words[-2] if words[0] == 'unshare' else words[0]}.log", "w") as log:
+            self.daemons.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log, preexec_fn=end_with_parent))
 
     def is_up(self):
         seen = subprocess.run(["sinfo", "--noheader", "--format=%t"], env=self.environment, capture_output=True, text=True, timeout=LIMIT)
