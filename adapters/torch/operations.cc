@@ -1,0 +1,106 @@
+#include "adapters/torch/operations.h"
+
+namespace gradwire::torch_backend {
+
+Operation operation_of(c10d::OpType type, const char* name, std::chrono::milliseconds timeout) {
+  Operation operation;
+  operation.type = type;
+  operation.name = name;
+  operation.timeout = timeout;
+  return operation;
+}
+
+gw_op op_of(gw_kind kind, gw_dtype dtype) {
+  gw_op op = {};
+  op.kind = kind;
+  op.dtype = dtype;
+  return op;
+}
+
+gw_op with_counts(Operation& operation, gw_op op, std::vector<std::int64_t> counts,
+                  std::vector<std::int64_t> recv_counts) {
+  operation.counts.push_back(std::move(counts));
+  op.counts = operation.counts.back().data();
+  if (!recv_counts.empty()) {
+    operation.counts.push_back(std::move(recv_counts));
+    op.recv_counts = operation.counts.back().data();
+  }
+  return op;
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, "gradwire: ", name, ": ", tensors.size(),
+                    " tensors (one wanted)");
+  check_tensor(tensors[0], name);
+  return tensors[0];
+}
+
+const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists,
+                                         int size, const char* name) {
+  TORCH_CHECK_VALUE(lists.size() == 1, "gradwire: ", name, ": ", lists.size(),
+                    " lists of tensors (one wanted)");
+  TORCH_CHECK_VALUE(lists[0].size() == static_cast<std::size_t>(size), "gradwire: ", name, ": ",
+                    lists[0].size(), " tensors (one for each of ", size, " ranks wanted)");
+  return lists[0];
+}
+
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                 const char* name) {
+  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "gradwire: ", name, ": ",
+                    outputs.size(), " outputs and ", inputs.size(),
+                    " inputs (equally many wanted, at least one)");
+}
+
+void check_rows(const at::Tensor& rows, const at::Tensor& row, int size, const char* name) {
+  check_tensor(rows, name);
+  check_tensor(row, name);
+  TORCH_CHECK_VALUE(rows.scalar_type() == row.scalar_type(), "gradwire: ", name,
+                    ": tensors of types ", rows.scalar_type(), " and ", row.scalar_type(),
+                    " (one type wanted)");
+  TORCH_CHECK_VALUE(rows.numel() == row.numel() * size, "gradwire: ", name, ": tensors of ",
+                    rows.numel(), " and ", row.numel(), " elements (the one ", size,
+                    " times the other wanted)");
+}
+
+void check_list(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* name) {
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(tensor, name);
+    TORCH_CHECK_VALUE(tensor.scalar_type() == type, "gradwire: ", name, ": tensors of types ",
+                      tensor.scalar_type(), " and ", type, " (one type wanted)");
+  }
+}
+
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors, std::int64_t factor) {
+  std::vector<std::int64_t> counts;
+  counts.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) counts.push_back(tensor.numel() * factor);
+  return counts;
+}
+
+std::vector<std::int64_t> split_elements(const at::Tensor& tensor,
+                                         const std::vector<std::int64_t>& splits, int size,
+                                         const Moved& as, const char* name) {
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows * as.per_element;
+  const auto ranks = static_cast<std::size_t>(size);
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(rows % size == 0, "gradwire: ", name, ": a first dimension of ", rows,
+                      " without splits (a multiple of ", size, " wanted)");
+    return std::vector<std::int64_t>(ranks, rows / size * row);
+  }
+  TORCH_CHECK_VALUE(splits.size() == ranks, "gradwire: ", name, ": ", splits.size(),
+                    " splits (one for each of ", size, " ranks wanted)");
+  std::vector<std::int64_t> elements;
+  std::int64_t all = 0;
+  for (const std::int64_t split : splits) {
+    TORCH_CHECK_VALUE(split >= 0, "gradwire: ", name, ": a split of ", split,
+                      " (0 or more wanted)");
+    all += split;
+    elements.push_back(split * row);
+  }
+  TORCH_CHECK_VALUE(all == rows, "gradwire: ", name, ": splits of ", all,
+                    " rows in all (the first dimension, ", rows, ", wanted)");
+  return elements;
+}
+
+}  // namespace gradwire::torch_backend

@@ -1,0 +1,114 @@
+"""Named tensors that are averaged over a group's ranks, compressed, with their state."""
+
+from gradwire.torch._groups import backend_of, extension
+
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
+GRADIENTS, PARAMETERS = 0, 1
+
+_OPTIONS = {"seed": 0, "threads": 1, "bucket_bytes": 0, "allow_unsafe": False, "nonfinite": None, "scaler": None, "optimizer": None}
+STATE_VERSION = 1
+
+
+def checked_options(given):
+    """All options, defaults included. TypeError names an unknown one."""
+    unknown = sorted(set(given) - set(_OPTIONS))
+    if unknown:
+        raise TypeError(f"gradwire: unknown option {unknown[0]!r} ({', '.join(_OPTIONS)} wanted)")
+    options = {**_OPTIONS, **given}
+    if options["nonfinite"] not in (None, "fail", "skip"):
+        raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} ('fail' or 'skip' wanted)")
+    if options["nonfinite"] is None:
+        options["nonfinite"] = "fail" if options["scaler"] is None else "skip"
+    return options
+
+
+class Averaging:
+    """One aggregator: made by start() (collective), then fed each step by submit()."""
+
+    def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
+        self.spec = spec
+        self.options = options
+        self.form = form
+        self.traffic = traffic
+        self._averager = None
+        self._loaded = None  # state that waits for start()
+        self._rank, self._size = 0, 1
+
+    @property
+    def started(self):
+        return self._averager is not None
+
+    def start(self, group, tensors):
+        """tensors: (name, tensor of that shape and type) in an order that is equal on all ranks."""
+        backend = backend_of(group)
+        self._rank, self._size = backend.rank(), backend.size()
+        options = self.options
+        self._averager = extension.Averager(
+            backend, list(tensors), spec=self.spec, form=self.form, traffic=self.traffic, skip_nonfinite=options["nonfinite"] == "skip",
+            allow_unsafe=options["allow_unsafe"], seed=options["seed"], threads=options["threads"], bucket_bytes=options["bucket_bytes"],
+        )
+        if self._loaded is not None:
+            self._averager.load(self._loaded)
+            self._loaded = None
+
+    def begin_step(self):
+        """What state must follow, before a step's first submit."""
+        scaler, optimizer = self.options["scaler"], self.options["optimizer"]
+        if scaler is not None:
+            self._averager.set_loss_scale(float(scaler.get_scale()))
+        if optimizer is not None:
+            self._averager.set_learning_rate(float(optimizer.param_groups[0]["lr"]))
+
+    def submit(self, indices, parts, whole):
+        """Starts averaging the parts in place; a future whose value is `whole`."""
+        return self._averager.submit(indices, parts, whole)
+
+    def shard(self, elements):
+        """[begin, end) of this rank's share in the sharded forms."""
+        return extension.shard_of(elements, self._rank, self._size)
+
+    def warnings(self):
+        return self._averager.warnings() if self.started else []
+
+    def stats(self):
+        return dict(self._averager.stats()) if self.started else {}
+
+    def state_dict(self):
+        """This rank's state: plain tensors by name, with the rank and the number of ranks."""
+        if self.started:
+            return {"version": STATE_VERSION, "rank": self._rank, "ranks": self._size, "tensors": self._averager.save()}
+        if self._loaded is not None:
+            return {"version": STATE_VERSION, "rank": self._rank, "ranks": len(self._loaded), "tensors": self._loaded[self._rank] or {}}
+        return {"version": STATE_VERSION, "rank": 0, "ranks": 0, "tensors": {}}
+
+    def load_state_dict(self, states):
+        """states: one rank's state_dict, on that rank, or a list of every old rank's, on all ranks (another number of ranks now)."""
+        by_rank = in_rank_order(states)
+        if not by_rank:
+            return
+        if self.started:
+            self._averager.load(by_rank)
+        else:
+            self._loaded = by_rank
+            self._rank = next(r for r, state in enumerate(by_rank) if state is not None)
+
+
+def in_rank_order(states):
+    """Tensors of each old rank, None where it is not given. ValueError: ranks that are missing or do not fit."""
+    single = isinstance(states, dict)
+    all_states = [states] if single else list(states)
+    for state in all_states:
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(f"gradwire: a state of version {state.get('version')} ({STATE_VERSION} wanted)")
+    ranks = all_states[0]["ranks"] if all_states else 0
+    if ranks == 0:
+        return []
+    by_rank = [None] * ranks
+    for state in all_states:
+        if state["ranks"] != ranks or by_rank[state["rank"]] is not None:
+            raise ValueError(f"gradwire: states of rank {state['rank']} of {state['ranks']} among those of {ranks} ranks (one of each wanted)")
+        by_rank[state["rank"]] = state["tensors"]
+    if not single and None in by_rank:
+        raise ValueError(f"gradwire: the state of old rank {by_rank.index(None)} of {ranks} is missing (a list of all wanted)")
+    return by_rank
+

@@ -1,0 +1,227 @@
+"""Compressed gradients for DistributedDataParallel and FSDP: compress(), and the hook that it registers."""
+
+import logging
+
+import torch
+
+from gradwire.torch._averaging import ALL_REDUCE, REDUCE_SCATTER, Averaging, checked_options
+from gradwire.torch._groups import extension
+
+_log = logging.getLogger("gradwire")
+
+
+class HookState:
+    """State for ``ddp.register_comm_hook(state, gradwire.torch.hook)``, and for what passes both on (Lightning, Accelerate).
+
+    spec: a compressor, "topk:ratio=0.01,ef=ef14", or rules by name and size, "*.bias=none;*=powersgd:rank=4,ef=ef14".
+    module: whose parameters' names the rules and the saved state use. Without it they are called "0", "1", ... in the module's order.
+    process_group: the one that DDP has; None: the default one.
+    options: seed, threads, bucket_bytes, allow_unsafe, nonfinite ("fail", or "skip": a step in which any rank has an element that is
+        no finite number leaves residuals alone and gives NaN to all, which loss scalers see), scaler (a GradScaler: nonfinite="skip",
+        and residuals follow its scale), optimizer (residuals follow its learning rate, where the spec says so).
+
+    Residuals belong to parameters, so DDP may rebuild its buckets. Pickling keeps spec, options and this rank's state; the module,
+    scaler, optimizer and group are left behind.
+    """
+
+    def __init__(self, spec, *, module=None, process_group=None, **options):
+        self._averaging = Averaging(spec, checked_options(options))
+        self._names = {} if module is None else _names_of(module)
+        self._group = process_group
+        self._index = {}  # of a parameter in the averaging
+        self._waiting = []  # buckets of the first step, which together say what there is
+
+    @property
+    def spec(self):
+        return self._averaging.spec
+
+    def state_dict(self):
+        """This rank's residuals and other state, between steps."""
+        return self._averaging.state_dict()
+
+    def load_state_dict(self, state):
+        """What state_dict() gave on this rank; or a list of every old rank's, when the number of ranks has changed."""
+        self._averaging.load_state_dict(state)
+
+    def stats(self):
+        """Steps, bytes and seconds since the first step, on this rank."""
+        return self._averaging.stats()
+
+    def average(self, bucket):
+        """A future of the bucket's gradients' mean over ranks, which come in place."""
+        if bucket.buffer().is_sparse:
+            raise ValueError("gradwire: a bucket of sparse gradients (dense ones wanted; sparse=False in its embedding)")
+        if not self._averaging.started:
+            return self._first_step(bucket)
+        if bucket.index() == 0:
+            self._averaging.begin_step()
+        return self._submit(bucket.parameters(), bucket.gradients(), bucket.buffer())
+
+    def _submit(self, parameters, gradients, buffer):
+        try:
+            indices = [self._index[parameter] for parameter in parameters]
+        except KeyError:
+            raise ValueError("gradwire: a bucket has a parameter that the first step had not (a new HookState wanted)") from None
+        return self._averaging.submit(indices, gradients, buffer)
+
+    def _first_step(self, bucket):
+        if bucket.index() == 0:
+            self._waiting = []
+        future = torch.futures.Future()
+        self._waiting.append((bucket.parameters(), bucket.gradients(), bucket.buffer(), future))
+        if bucket.is_last():
+            waiting, self._waiting = self._waiting, []
+            self._start([parameters for parameters, *_ in waiting])
+            for parameters, gradients, buffer, promised in waiting:
+                _forward(self._submit(parameters, gradients, buffer), promised)
+        return future
+
+    def _start(self, buckets):
+        # DDP's first buckets are in the reverse of the module's order, each in that order itself.
+        parameters = [parameter for bucket in reversed(buckets) for parameter in bucket]
+        named = [(self._names.get(parameter, str(i)), parameter.detach()) for i, parameter in enumerate(parameters)]
+        self._averaging.start(self._group, named)
+        self._index = {parameter: i for i, parameter in enumerate(parameters)}
+        self._averaging.begin_step()
+        for warning in self._averaging.warnings():
+            _log.warning("%s", warning)
+
+    def __getstate__(self):
+        kept = {**self._averaging.options, "scaler": None, "optimizer": None}
+        return {"spec": self.spec, "options": kept, "state": self.state_dict()}
+
+    def __setstate__(self, saved):
+        self.__init__(saved["spec"], **saved["options"])
+        self.load_state_dict(saved["state"])
+
+
+def _names_of(module):
+    inner = module.module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else module
+    return {parameter: name for name, parameter in inner.named_parameters()}
+
+
+def _forward(source, target):
+    def pass_on(done):
+        try:
+            target.set_result(done.value())
+        except Exception as error:  # noqa: BLE001: whatever it is, DDP's wait shall raise it
+            target.set_exception(error)
+
+    source.add_done_callback(pass_on)
+
+
+def hook(state, bucket, output=None):
+    """The communication hook: for DDP with a HookState, for FSDP through compress().
+
+    DDP: a future of the bucket's mean. FSDP calls with (state, gradient) or (state, gradient, shard), both plain tensors.
+    """
+    if isinstance(bucket, torch.Tensor):
+        if not isinstance(state, FlatState):
+            raise TypeError(
+                "gradwire: FSDP does not say which parameters it averages; gradwire.torch.compress(fsdp_module, spec) registers a "
+                f"state for each of its units (FlatState wanted, {type(state).__name__} seen)"
+            )
+        return state.average(bucket, output)
+    return state.average(bucket)
+
+
+class FlatState:
+    """The state of one FSDP unit: its parameters are one flat tensor."""
+
+    def __init__(self, name, spec, options, group):
+        self.name = name
+        self._spec, self._options, self._group = spec, options, group
+        self.averaging = None
+        self._loaded = None
+
+    def average(self, gradient, shard):
+        """The mean of all ranks' gradients: in place, or this rank's share of it in `shard`."""
+        if self.averaging is None:
+            self.averaging = Averaging(self._spec, self._options, ALL_REDUCE if shard is None else REDUCE_SCATTER)
+            if self._loaded is not None:
+                self.averaging.load_state_dict(self._loaded)
+        if not self.averaging.started:
+            self.averaging.start(self._group, [(self.name, gradient)])
+        self.averaging.begin_step()
+        self.averaging.submit([0], [gradient], gradient).wait()
+        if shard is not None:
+            begin, end = self.averaging.shard(gradient.numel())
+            shard.copy_(gradient.view(-1)[begin:end].view_as(shard))
+
+    def state_dict(self):
+        return {"version": 1, "rank": 0, "ranks": 0, "tensors": {}} if self.averaging is None else self.averaging.state_dict()
+
+    def load_state_dict(self, state):
+        self._loaded = state
+        if self.averaging is not None:
+            self.averaging.load_state_dict(state)
+
+    def stats(self):
+        return {} if self.averaging is None else self.averaging.stats()
+
+
+class Compression:
+    """What compress() returns: state, statistics, and nothing that training needs to keep."""
+
+    def __init__(self, parts):
+        self._parts = parts  # name -> HookState, FlatState, ReduceScatter
+
+    def state_dict(self):
+        """This rank's residuals and other state, between steps; every rank saves its own."""
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def load_state_dict(self, state):
+        """What state_dict() gave on this rank, of as many ranks; else a list of every old rank's, the same on all ranks."""
+        states = [state] if isinstance(state, dict) else list(state)
+        for given in states:
+            if set(given) != set(self._parts):
+                raise ValueError(f"gradwire: a state of {sorted(given)} ({sorted(self._parts)} wanted)")
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name] if isinstance(state, dict) else [given[name] for given in states])
+
+    def stats(self):
+        """Steps, bytes and seconds since the first step, on this rank; bytes and seconds of all parts together."""
+        total = {}
+        for part in self._parts.values():
+            for key, value in part.stats().items():
+                total[key] = max(total.get(key, 0.0), value) if key.endswith("steps") else total.get(key, 0.0) + value
+        return total
+
+
+def compress(module, spec, **options):
+    """Compresses the gradients that a wrapped module averages: DistributedDataParallel, FullyShardedDataParallel, or a module on which
+    fully_shard() was called. Before the first backward; equal on all ranks. HookState says what spec and options are.
+
+    ValueError: a bad spec or an illegal pair, and what to write instead. Returns a Compression.
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    from gradwire.torch import _sharded
+
+    extension.check_spec(spec, bool(options.get("allow_unsafe", False)))
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        state = HookState(spec, module=module, process_group=module.process_group, **options)
+        module.register_comm_hook(state, hook)
+        return Compression({"gradients": state})
+    if isinstance(module, FullyShardedDataParallel):
+        return Compression(_compress_flat(module, spec, checked_options(options)))
+    units = _sharded.units_of(module)
+    if units:
+        return Compression(_sharded.compress_units(units, spec, options))
+    raise TypeError(
+        f"gradwire: compress() was given a {type(module).__name__} (DistributedDataParallel, FullyShardedDataParallel or a module of "
+        "fully_shard() wanted)"
+    )
+
+
+def _compress_flat(module, spec, options):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    module.register_comm_hook(None, hook)  # checks that this is a root, without a hook, and not a hybrid
+    parts = {}
+    for name, unit in module.named_modules():
+        if isinstance(unit, FullyShardedDataParallel):
+            state = FlatState(name.replace("_fsdp_wrapped_module.", "") or "root", spec, options, unit.process_group)
+            unit._comm_hook_state = state
+            parts[state.name] = state
+    return parts

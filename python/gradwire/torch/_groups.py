@@ -1,0 +1,94 @@
+"""Process groups of this backend, and gradwire's communicators beside those of others."""
+
+import atexit
+import os
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from gradwire.torch import _extension
+
+extension = _extension.load()
+_groups = extension.Groups()
+# At the interpreter's end no callback may run any more; peers hear a goodbye.
+atexit.register(_groups.close)
+# Communicators beside groups of other backends, by group.
+_beside = weakref.WeakKeyDictionary()
+
+
+class Options(extension.Options):
+    """Choices for a process group: ``init_process_group("gradwire", pg_options=gradwire.torch.Options(...))``.
+
+    blocking: every operation is complete when the call that starts it returns, so what is chained to its future runs inline, in the
+        same order on every rank. For hooks that are chains of operations. Default: GRADWIRE_BLOCKING=1 or not.
+    liveness: seconds within which a rank that died or was stopped is noticed. Default: GRADWIRE_DEADLINE, else 15.
+    rendezvous: seconds to wait for the slowest rank. Default: the group's timeout.
+    transport: "auto", "shm", "ucx" or "tcp"; interface_name: the network's; algorithm: of reductions; links: what "auto" chooses
+        by. Defaults: GRADWIRE_TRANSPORT, GRADWIRE_IFNAME, "auto", GRADWIRE_LINKS.
+    Equal on all ranks.
+    """
+
+    def __init__(self, *, blocking=None, liveness=0.0, rendezvous=0.0, transport="", interface_name="", algorithm="", links=""):
+        super().__init__()
+        self.blocking = _blocking_by_environment() if blocking is None else bool(blocking)
+        for name, seconds in (("liveness", liveness), ("rendezvous", rendezvous)):
+            if not seconds >= 0:
+                raise ValueError(f"gradwire: {name}={seconds} (seconds, 0 for the default, wanted)")
+        self.liveness = float(liveness)
+        self.rendezvous = float(rendezvous)
+        self.transport = transport
+        self.interface_name = interface_name
+        self.algorithm = algorithm
+        self.links = links
+
+
+def _blocking_by_environment():
+    text = os.environ.get("GRADWIRE_BLOCKING", "0")
+    if text not in ("", "0", "1"):
+        raise ValueError(f"gradwire: GRADWIRE_BLOCKING={text} (0 or 1 wanted)")
+    return text == "1"
+
+
+def create(group, options):
+    """PyTorch's creator of backends, extended API."""
+    if options is None:
+        options = Options()
+    if not isinstance(options, extension.Options):
+        raise TypeError(f"gradwire: pg_options is a {type(options).__name__} (gradwire.torch.Options wanted)")
+    return _groups.create(group, options)
+
+
+def backend_of(group=None):
+    """gradwire's backend of a process group (None: the default one): its own, or, for a group of another backend, one beside it,
+    which the first call makes (collective)."""
+    group = dist.group.WORLD if group is None else group
+    if group is None:
+        raise ValueError("gradwire: there is no process group (torch.distributed.init_process_group() first)")
+    backend = None
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # a group without one for CPU tensors
+        pass
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+    if backend is not None and extension.is_own(backend):
+        return backend
+    if group not in _beside:
+        _beside[group] = _make_beside(group)
+    return _beside[group]
+
+
+def _make_beside(group):
+    description = torch._C._distributed_c10d._DistributedBackendOptions()
+    description.store = dist.PrefixStore("gradwire/", dist.distributed_c10d._world.pg_map[group][1])
+    description.group_rank = group.rank()
+    description.group_size = group.size()
+    description.timeout = dist.distributed_c10d._get_default_timeout("gloo")
+    description.group_id = "beside"
+    description.global_ranks_in_group = []
+    return _groups.create(description, Options())
+
+
+def describe(group=None):
+    """One line for people: ranks, transport, versions."""
+    return extension.describe(backend_of(group))

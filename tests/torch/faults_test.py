@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""A rank that dies or stops {before, during, after} a step of DDP: every survivor's backward or next collective raises, and names it."""
+
+import datetime
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire.torch
+import training
+
+warnings.filterwarnings("ignore")
+
+LIVENESS = 3.0
+MOMENTS = ("before", "during", "after")
+DOOMED = 1
+TOP_K = "topk:ratio=0.1,ef=ef14,dense_1d=false,min_elems=0"
+
+
+def fail(how, ready):
+    ready.set()
+    os.kill(os.getpid(), how)
+
+
+def survive(rank, wrapped, ready, first):
+    """Steps until it raises; what it raised, and how long that took after the fault."""
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+    fault = None
+    try:
+        for step in range(first, first + 100000):
+            training.step_of(wrapped, optimizer, rank, step)
+            if fault is None and ready.is_set():
+                fault = time.monotonic()
+    except RuntimeError as error:
+        fault = fault or time.monotonic()
+        return type(error).__name__, str(error), time.monotonic()
+    return "nothing", "", time.monotonic()
+
+
+def in_rank(rank, size, store, how, moment, spec, ready, pipe):
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gradwire", rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=60),
+        pg_options=gradwire.torch.Options(liveness=LIVENESS),
+    )
+    wrapped = DistributedDataParallel(training.mlp())
+    if spec:
+        gradwire.torch.compress(wrapped, spec)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.01)
+    for step in range(2):
+        training.step_of(wrapped, optimizer, rank, step)
+    dist.barrier()
+    if rank == DOOMED:
+        if moment == "during":  # in the backward, when its bucket is not yet on its way
+            next(wrapped.module.parameters()).register_hook(lambda gradient: fail(how, ready))
+        if moment != "before":
+            training.step_of(wrapped, optimizer, rank, 2)
+        fail(how, ready)
+        os._exit(3)  # a stopped one that was continued
+    outcome = survive(rank, wrapped, ready, 2)
+    started = time.monotonic()
+    dist.destroy_process_group()
+    pipe.send((*outcome, time.monotonic() - started))
+    pipe.close()
+    os._exit(0)
+
+
+def run_case(how, moment, spec, size=3):
+    """(exception, text, seconds from the fault to it, seconds to destroy) of each survivor."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        ready = context.Event()
+        ranks = []
+        for rank in range(size):
+            mine, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=in_rank, args=(rank, size, os.path.join(folder, "store"), how, moment, spec, ready, theirs))
+            process.start()
+            theirs.close()
+            ranks.append((process, mine))
+        try:
+            assert ready.wait(60), "the doomed rank did not come to its fault"
+            fault = time.monotonic()
+            outcomes = []
+            for rank, (_, pipe) in enumerate(ranks):
+                if rank == DOOMED:
+                    continue
+                assert pipe.poll(LIVENESS + 30), f"rank {rank} noticed nothing"
+                kind, text, when, destroying = pipe.recv()
+                outcomes.append((rank, kind, text, when - fault, destroying))
+            return outcomes
+        finally:
+            for process, _ in ranks:
+                process.kill()
+                process.join()
+
+
+class Faults(unittest.TestCase):
+    def check(self, how, moment, spec):
+        for rank, kind, text, took, destroying in run_case(how, moment, spec):
+            what = f"{how.name} {moment} a step, {spec or 'no compression'}: rank {rank}: {kind}: {text} after {took:.2f} s, {destroying:.2f} s to destroy"
+            print(what, file=sys.stderr)
+            self.assertEqual(kind, "DistBackendError" if not spec else kind, what)
+            self.assertIn(kind, ("DistBackendError", "RuntimeError"), what)
+            self.assertRegex(text, rf"rank {DOOMED} ", what)
+            self.assertRegex(text, r"after [0-9.]+ m?s", what)
+            self.assertLess(took, LIVENESS + 1.0, what)
+            self.assertLess(destroying, 2.0, what)
+
+
+def add_cases(whole):
+    for how in (signal.SIGKILL, signal.SIGSTOP):
+        for moment in MOMENTS:
+            for label, spec in (("dense", None), ("compressed", TOP_K)):
+                if not whole and (moment == "during") == (label == "dense"):
+                    continue
+                def case(self, how=how, moment=moment, spec=spec):
+                    self.check(how, moment, spec)
+
+                setattr(Faults, f"test_{how.name.lower()}_{moment}_{label}", case)
+
+
+class Late(unittest.TestCase):
+    def test_a_late_rank_is_not_lost(self):
+        import ranks
+
+        seconds = 30.0 if os.environ.get("GRADWIRE_TEST_FULL") else 2 * LIVENESS
+        ranks.run(2, late, seconds, setup=short_liveness, seconds=seconds + 60)
+
+
+def short_liveness(_backend):
+    return {"pg_options": gradwire.torch.Options(liveness=LIVENESS)}
+
+
+def late(rank, size, seconds):
+    if rank == 1:
+        time.sleep(seconds)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [size] * 3
+
+
+add_cases(bool(os.environ.get("GRADWIRE_TEST_FULL")))
+
+if __name__ == "__main__":
+    unittest.main()
