@@ -39,4 +39,17 @@ std::string filled(const std::string& page, const std::map<std::string, std::str
   return out;
 }
 
+std::string breakable(const std::string& name) {
+  std::string html;
+  for (const char c : name) {
+    html += escaped(std::string(1, c));
+    if (c == ',' || c == ':' || c == ';') html += "<wbr>";
+  }
+  return html;
+}
+
+std::string scroll_box() {
+  return "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"table\">";
+}
+
 }  // namespace gradwire

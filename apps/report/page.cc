@@ -10,6 +10,7 @@
 #include "apps/report/curves.h"
 #include "apps/report/html_page.h"
 #include "apps/report/page_files.h"
+#include "apps/report/scaling.h"
 #include "apps/report/table.h"
 #include "apps/sweep/run_spec.h"
 #include "base/text.h"
@@ -22,6 +23,7 @@ using Json = nlohmann::ordered_json;
 // What is plotted of a setting, so that no empty chart is drawn.
 struct Plots {
   bool pareto = false;
+  bool bytes = false;  // something was sent
   bool loss = false;
   bool accuracy = false;
 };
@@ -43,6 +45,7 @@ Plots plots_of(const ReportInput& input, const std::string& setting) {
   for (const CaseSummary* one : cases_of(input, setting)) {
     if (one->runs == 0) continue;
     plots.loss = true;
+    plots.bytes = plots.bytes || one->bytes_per_step > 0;
     plots.pareto = plots.pareto || (one->bytes_per_step > 0 && one->diverged == 0);
     plots.accuracy = plots.accuracy || !one->evaluated_once;
   }
@@ -176,14 +179,6 @@ std::vector<Column> columns_of(const std::vector<const CaseSummary*>& cases) {
   return columns;
 }
 
-// Specs may break after a comma or colon, nowhere else.
-std::string breakable(const std::string& name) {
-  std::string html;
-  for (const char c : escaped(name))
-    html += c == ',' || c == ':' ? std::string(1, c) + "<wbr>" : std::string(1, c);
-  return html;
-}
-
 std::string head_of(const std::vector<Column>& columns) {
   std::string groups;
   std::string headings;
@@ -201,8 +196,7 @@ std::string head_of(const std::vector<Column>& columns) {
 
 std::string table_of(const std::vector<const CaseSummary*>& cases) {
   const std::vector<Column> columns = columns_of(cases);
-  std::string html =
-      "<div class=\"scroll\"><table class=\"results\">" + head_of(columns) + "<tbody>\n";
+  std::string html = scroll_box() + "<table class=\"results\">" + head_of(columns) + "<tbody>\n";
   for (const CaseSummary* one : cases) {
     html += std::string(one->is_baseline ? "<tr class=\"base\">" : "<tr>") + "<th title=\"" +
             escaped(one->compressor) + "\">" + breakable(one->name) + "</th>";
@@ -225,13 +219,14 @@ std::string figure(const std::string& id, std::size_t setting, const std::string
          "\"></canvas></div></figure>\n";
 }
 
-std::string courses(const std::string& key, const std::string& heading, std::size_t setting) {
+std::string courses(const std::string& key, const std::string& heading, std::size_t setting,
+                    bool bytes) {
   const std::string number = std::to_string(setting);
   return "<div data-part=\"" + key + "-" + number + "\"><h3>" + heading +
          "</h3>\n<div class=\"legend\" data-setting=\"" + number +
          "\"></div>\n<div class=\"charts\">\n" +
          figure(key + "-steps", setting, "against steps", false) +
-         figure(key + "-bytes", setting, "against megabytes sent per rank", false) +
+         (bytes ? figure(key + "-bytes", setting, "against megabytes sent per rank", false) : "") +
          figure(key + "-time", setting, "against seconds of training", false) + "</div></div>\n";
 }
 
@@ -251,9 +246,9 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
         "seeds.</figcaption><div class=\"chart\"><canvas role=\"img\" aria-label=\"test accuracy "
         "against bytes sent per step\"></canvas></div></figure></div></div>\n";
   }
-  if (plots.loss) html += courses("loss", "Training loss", index);
+  if (plots.loss) html += courses("loss", "Training loss", index, plots.bytes);
   if (plots.accuracy) {
-    html += courses("accuracy", "Test accuracy", index);
+    html += courses("accuracy", "Test accuracy", index, plots.bytes);
   } else if (plots.loss) {
     html +=
         "<p class=\"dim\">Test accuracy was evaluated at the end only (eval-every = N in [train] "
@@ -268,12 +263,13 @@ std::string rules_section(const std::vector<RuleOutcome>& rules) {
                                      [](const RuleOutcome& rule) { return !rule.accepted; });
   std::string html = format("<h2>What was expected</h2><p>%zu of %zu expectations were met.</p>\n",
                             rules.size() - static_cast<std::size_t>(refused), rules.size()) +
-                     "<div class=\"scroll\"><table class=\"rules\"><tr><th>expectation</th>"
+                     scroll_box() +
+                     "<table class=\"rules\"><tr><th>expectation</th>"
                      "<th>measured</th><th></th></tr>\n";
   for (const RuleOutcome& outcome : rules) {
     std::string text = escaped(rule_text(outcome));
-    if (std::isfinite(outcome.rule.at_least)) text += format(" ≥ %g", outcome.rule.at_least);
-    if (std::isfinite(outcome.rule.at_most)) text += format(" ≤ %g", outcome.rule.at_most);
+    if (std::isfinite(outcome.rule.at_least)) text += format(" ≥\u00a0%g", outcome.rule.at_least);
+    if (std::isfinite(outcome.rule.at_most)) text += format(" ≤\u00a0%g", outcome.rule.at_most);
     html += "<tr><th>" + text + format("</th><td>%.2f</td>", outcome.value) +
             (outcome.accepted ? "<td class=\"yes\">accepted</td></tr>\n"
                               : "<td class=\"no\">refused</td></tr>\n");
@@ -367,6 +363,7 @@ std::string html_report(const ReportInput& input) {
        {"rules", rules_section(input.rules)},
        {"bandwidth", bandwidth},
        {"settings", sections},
+       {"scaling", scaling_section(scaling_of(plan, input.cases))},
        {"seeds", seeds_text(plan)},
        {"command", escaped(input.results.file.command)},
        {"environment", escaped(input.results.file.environment + "; " + input.results.file.started)},

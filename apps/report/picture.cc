@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kWidth = 1440;     // CSS pixels: three charts side by side
+constexpr int kWidth = 1600;     // CSS pixels: a whole table, three charts side by side
 constexpr int kTallest = 16000;  // what a browser paints in one picture
 constexpr double kSecondsAtMost = 60;
 

@@ -183,7 +183,7 @@ class Report(unittest.TestCase):
             data = (self.out / f"{name}.png").read_bytes()
             self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n", name)
             width, height = struct.unpack(">II", data[16:24])
-            self.assertEqual(width, 1440)
+            self.assertEqual(width, 1600)
             self.assertGreater(height, 300)
 
 

@@ -9,6 +9,7 @@
 #include "apps/report/curves.h"
 #include "apps/report/page.h"
 #include "apps/report/results.h"
+#include "apps/report/scaling.h"
 #include "apps/report/summary.h"
 #include "apps/report/table.h"
 #include "apps/report/tensorboard.h"
@@ -85,6 +86,45 @@ TEST(Summary, StatisticsByHand) {
   EXPECT_THAT(rule_lines(rules), HasSubstr("REFUSED"));
   EXPECT_THAT(csv_table(rows), HasSubstr("topk:ratio=0.1,2,0,90.75,"));
   EXPECT_THAT(text_table(rows), HasSubstr("91.00 ± 1.41"));
+}
+
+// T10: N Tc / (Tc + Tcomm) beside what was measured, for a row on one and two ranks.
+TEST(Report, T10_MoreRanksGiveASpeedUpAndCommunicationLeavesSomeOfThem) {
+  Results results = four_runs();
+  StudyPlan& plan = results.file.plan;
+  plan.cases[0] = {.setting = "model mlp, ranks 1",
+                   .row = "none",
+                   .compressor = "none",
+                   .flags = {{"batch", "64"}},
+                   .ranks = 1,
+                   .transport = "inproc",
+                   .lab = {}};
+  plan.cases[1] = plan.cases[0];
+  plan.cases[1].setting = "model mlp, ranks 2";
+  plan.cases[1].ranks = 2;
+  std::vector<CaseSummary> cases(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    cases[i].name = "none";
+    cases[i].setting = plan.cases[i].setting;
+    cases[i].runs = 2;
+  }
+  cases[0].step_ms = 8;
+  cases[0].compute_ms = 7;
+  cases[0].exposed_ms = 0;
+  cases[1].step_ms = 5;
+  cases[1].compute_ms = 3;
+  cases[1].exposed_ms = 1;
+  auto rows = scaling_of(plan, cases);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].setting, "model mlp");
+  EXPECT_THAT(rows[0].ranks, ElementsAre(1, 2));
+  EXPECT_NEAR(rows[0].speed_up(1), 8.0 / 5, 1e-12);
+  EXPECT_NEAR(rows[0].left_by_communication(0), 1, 1e-12);
+  EXPECT_NEAR(rows[0].left_by_communication(1), 2 * 3.0 / (3 + 1), 1e-12);
+  EXPECT_THAT(scaling_section(rows), HasSubstr("<td>1.60</td><td>1.50</td>"));
+  plan.cases[1].flags["batch"] = "128";  // another experiment
+  EXPECT_TRUE(scaling_of(plan, cases).empty());
+  EXPECT_EQ(scaling_section({}), "");
 }
 
 TEST(Summary, TimeToTheTargetIsOfTheStepsUntilThen) {
