@@ -56,7 +56,7 @@ TEST_F(TrainModels, ConvexModelsOverRanksAreExact) {
 }
 
 // T1: a network of three layers separates what can be separated.
-TEST_F(TrainModels, MlpSeparatesTheSeparable) {
+TEST_F(TrainModels, T1_MlpSeparatesTheSeparable) {
   ASSERT_EQ(train({"--model", "mlp", "--hidden", "32,32", "--data", "separable", "--steps", "200",
                    "--batch", "64", "--lr", "0.05", "--metrics", file("m.jsonl")}),
             "ok");

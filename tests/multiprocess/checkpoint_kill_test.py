@@ -1,5 +1,6 @@
 """Training jobs that are killed while they save checkpoints, again and again: each start goes on from the last complete
-one and says which, and the result is that of a job that nobody killed. usage: checkpoint_kill_test.py GRADWIRE"""
+one and says which, and the result is that of a job that nobody killed. usage: checkpoint_kill_test.py GRADWIRE UCX
+UCX: its version, or "none"."""
 
 import os
 import pathlib
@@ -16,6 +17,8 @@ RANKS = 3
 STEPS = 120
 PATIENCE = 90  # seconds after which the test gives up: far above anything that is promised
 MOST_KILLS = 8  # of one job; it is left alone after that
+# How far a checkpoint is when the power goes, by what its folder holds: nothing, some ranks' files, the manifest too, its name.
+MOMENTS = ["folder", "files", "manifest", "renamed"]
 CHECKPOINT = re.compile(r"^step-(\d{10})$")
 
 
@@ -41,12 +44,13 @@ def last_complete(folder):
 class CheckpointKillTest(unittest.TestCase):
     def words(self, more):
         return [GRADWIRE, "run", "-n", str(RANKS), "--deadline", "10", "--", GRADWIRE, "train", "--steps", str(STEPS),
-                "--batch", "48", "--hidden", "16", "--seed", "5",
+                "--batch", "48", "--seed", "5", *([] if "--hidden" in more else ["--hidden", "16"]),
                 "--compressor", "topk:ratio=0.05,ef=ef14,min_elems=0", *more]
 
-    def start(self, folder, more):
+    def start(self, folder, more, transport=None):
         log = open(folder / "log", "w")
-        job = subprocess.Popen(self.words(more), stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        environment = dict(os.environ, **({"GRADWIRE_TRANSPORT": transport} if transport else {}))
+        job = subprocess.Popen(self.words(more), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         log.close()
         return job
 
@@ -108,6 +112,64 @@ class CheckpointKillTest(unittest.TestCase):
             self.assertEqual((folder / "end").read_bytes(), (folder / "whole").read_bytes())
             self.assertEqual([n for n in os.listdir(run) if not CHECKPOINT.match(n)], [])
 
+    def await_moment(self, job, run, moment, log):
+        """Until the job has said where it starts and a checkpoint of its own is so far, or farther; False if it ended by
+        itself."""
+        until = time.monotonic() + PATIENCE
+        before = set(os.listdir(run)) if run.exists() else set()
+        wanted = MOMENTS.index(moment)
+        said = False
+        while job.poll() is None:
+            self.assertLess(time.monotonic(), until, f"no checkpoint comes to '{moment}'")
+            said = said or "step(s) done" in log.read_text() or "starting from step 0" in log.read_text()
+            for name in (set(os.listdir(run)) if run.exists() else set()) - before if said else ():
+                if CHECKPOINT.match(name):
+                    return True
+                try:
+                    held = os.listdir(run / name)
+                except OSError:
+                    continue  # it has just got its name
+                if (2 if "manifest.json" in held else 1 if held else 0) >= wanted:
+                    return True
+            time.sleep(0.0002)
+        return False
+
+    def test_the_power_cord_over_ucx(self):
+        """Launcher and all ranks, processes over UCX, die at once, at several moments of a checkpoint; the next start takes the
+        last complete one and says so."""
+        if UCX == "none":
+            self.skipTest("a build without UCX")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            run = folder / "run"
+            wide = ["--hidden", "256,256"]  # files that take a moment
+            self.assertEqual(self.wait(self.start(folder, [*wide, "--save-params", str(folder / "whole")], "ucx")), 0)
+            more = [*wide, "--checkpoint", str(run), "--checkpoint-every", "4", "--resume", "--save-params", str(folder / "end")]
+            killed = 0
+            for moment in [*MOMENTS, *MOMENTS, None]:
+                before = last_complete(run)
+                job = self.start(folder, more, "ucx")
+                if moment and self.await_moment(job, run, moment, folder / "log"):
+                    victims = [job.pid, *ranks_of(job.pid)]
+                    for process in victims:
+                        try:
+                            os.kill(process, signal.SIGKILL)
+                        except ProcessLookupError:
+                            pass  # it has just ended
+                    killed += 1
+                status = self.wait(job)
+                output = (folder / "log").read_text()
+                if before is None:
+                    self.assertIn(f"no complete checkpoint in {run}: starting from step 0", output)
+                else:
+                    self.assertIn(f"resuming from {run}/step-{before:010d}: {before} of {STEPS} step(s) done", output)
+                if status == 0:
+                    break
+            self.assertGreaterEqual(killed, len(MOMENTS))
+            self.assertEqual(status, 0, output)
+            self.assertEqual(last_complete(run), STEPS)
+            self.assertEqual((folder / "end").read_bytes(), (folder / "whole").read_bytes())
+
     def test_all_at_once(self):
         self.run_killed(True, 1)
 
@@ -116,5 +178,6 @@ class CheckpointKillTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    UCX = sys.argv.pop(2)
     GRADWIRE = sys.argv.pop(1)
     unittest.main()

@@ -111,36 +111,36 @@ void check_layer(Make make, std::int64_t in, std::int64_t rows, const Values& x 
 
 constexpr SampleShape kImage{2, 3, 4};
 
-TEST(Gradients, Linear) {
+TEST(Gradients, T1_Linear) {
   check_layer(GW_MAKE(Linear, 7, 5), 7, 3);
   check_layer(GW_MAKE(Linear, 7, 5, LinearOptions{false, 3}), 21, 2);
 }
-TEST(Gradients, Relu) { check_layer(GW_MAKE(Relu, kImage), 24, 3); }
-TEST(Gradients, Gelu) { check_layer(GW_MAKE(Gelu, kImage), 24, 3); }
-TEST(Gradients, Flatten) { check_layer(GW_MAKE(Flatten, kImage), 24, 3); }
-TEST(Gradients, Dropout) { check_layer(GW_MAKE(Dropout, kImage, 0.4, "name"), 24, 3); }
-TEST(Gradients, MaxPool2d) {
+TEST(Gradients, T1_Relu) { check_layer(GW_MAKE(Relu, kImage), 24, 3); }
+TEST(Gradients, T1_Gelu) { check_layer(GW_MAKE(Gelu, kImage), 24, 3); }
+TEST(Gradients, T1_Flatten) { check_layer(GW_MAKE(Flatten, kImage), 24, 3); }
+TEST(Gradients, T1_Dropout) { check_layer(GW_MAKE(Dropout, kImage, 0.4, "name"), 24, 3); }
+TEST(Gradients, M7_MaxPool2d) {
   check_layer(GW_MAKE(MaxPool2d, SampleShape{2, 4, 5}), 40, 3);
   check_layer(GW_MAKE(MaxPool2d, SampleShape{2, 7, 6}, 3, 2), 84, 2);
 }
-TEST(Gradients, AvgPool2d) {
+TEST(Gradients, M7_AvgPool2d) {
   check_layer(GW_MAKE(AvgPool2d, SampleShape{2, 4, 5}, 2), 40, 3);
   check_layer(GW_MAKE(AvgPool2d, AvgPool2d<T>::global(SampleShape{3, 4, 5})), 60, 2);
 }
-TEST(Gradients, Conv2d) {
+TEST(Gradients, M7_Conv2d) {
   check_layer(GW_MAKE(Conv2d, SampleShape{2, 5, 4}, 3, 3), 40, 2);
   check_layer(GW_MAKE(Conv2d, SampleShape{1, 3, 3}, 2, 5), 9, 2);
   check_layer(GW_MAKE(Conv2d, SampleShape{2, 6, 5}, 3, ConvOptions{3, 2, 1}), 60, 2);
   check_layer(GW_MAKE(Conv2d, SampleShape{2, 7, 9}, 2, ConvOptions{4, 3, 2, 1, false}), 126, 2);
   check_layer(GW_MAKE(Conv2d, SampleShape{4, 5, 5}, 6, ConvOptions{3, 1, 1, 2}), 100, 2);
 }
-TEST(Gradients, BatchNorm2d) { check_layer(GW_MAKE(BatchNorm2d, kImage), 24, 3); }
-TEST(Gradients, LayerNorm) { check_layer(GW_MAKE(LayerNorm, SampleShape{3, 1, 8}), 24, 2); }
-TEST(Gradients, CausalAttention) {
+TEST(Gradients, M7_BatchNorm2d) { check_layer(GW_MAKE(BatchNorm2d, kImage), 24, 3); }
+TEST(Gradients, T1_LayerNorm) { check_layer(GW_MAKE(LayerNorm, SampleShape{3, 1, 8}), 24, 2); }
+TEST(Gradients, M11_CausalAttention) {
   check_layer(GW_MAKE(CausalAttention, 5, 6, 2), 90, 2);
   check_layer(GW_MAKE(CausalAttention, 1, 4, 1), 12, 3);
 }
-TEST(Gradients, Embedding) {
+TEST(Gradients, T1_Embedding) {
   check_layer(GW_MAKE(Embedding, EmbeddingShape{5, 3, 4}), 3, 2, {0, 4, 4, 2, 4, 0});
 }
 
@@ -166,12 +166,12 @@ std::unique_ptr<Layer<T>> branch_around() {
   branch->add("heads", std::make_unique<CausalAttention<T>>(3, 4, 2));
   return std::make_unique<Residual<T>>(in, std::move(branch));
 }
-TEST(Gradients, Residual) {
+TEST(Gradients, T1_Residual) {
   check_layer([]<typename T>(T) { return branch_and_shortcut<T>(); }, 32, 3);
   check_layer([]<typename T>(T) { return branch_around<T>(); }, 12, 2);
 }
 
-TEST(Gradients, Losses) {
+TEST(Gradients, T1_Losses) {
   Values logits = draws(4 * 6, 14);
   const std::vector<std::uint32_t> labels{5, 0, 3, 3};
   Values delta(logits.size());
@@ -227,21 +227,21 @@ void check_model(const ModelOptions& options, SampleShape input, std::size_t str
   }
 }
 
-TEST(Gradients, Mlp) {
+TEST(Gradients, T1_Mlp) {
   check_model({"mlp", {12, 9}}, {1, 4, 4}, 1);
   check_model({"mlp", {}}, {5, 1, 1}, 1);
 }
-TEST(Gradients, Cnn) {
+TEST(Gradients, T1_Cnn) {
   check_model({"cnn", {}}, {1, 8, 8}, 7);
   check_model({"cnn", {}}, {3, 6, 5}, 11);
 }
-TEST(Gradients, Convex) {
+TEST(Gradients, T1_Convex) {
   check_model({"logistic", {}}, {1, 3, 3}, 1);
   check_model({"linear", {}}, {9, 1, 1}, 1);
 }
-TEST(Gradients, Resnet) { check_model({"resnet8", {}, 4}, {3, 8, 8}, 17); }
-TEST(Gradients, Alexnet) { check_model({"alexnet", {}, 8}, {1, 16, 16}, 49999); }
-TEST(Gradients, Gpt) {
+TEST(Gradients, T1_Resnet) { check_model({"resnet8", {}, 4}, {3, 8, 8}, 17); }
+TEST(Gradients, T1_Alexnet) { check_model({"alexnet", {}, 8}, {1, 16, 16}, 49999); }
+TEST(Gradients, T1_Gpt) {
   ModelOptions options{"gpt", {}, 8};
   options.heads = 2;
   check_model(options, {5, 1, 1}, 3);

@@ -85,7 +85,7 @@ TEST(MaxPool2d, NanWins) {
   EXPECT_THAT(r.dx, ElementsAre(0, 0, 5, 0));
 }
 
-TEST(Conv2d, ByHand) {
+TEST(Conv2d, M7_ByHand) {
   // One 2x2 image, one 3x3 kernel of 1..9, bias 100: the middle of the kernel (5) meets the pixel.
   const Conv2d<double> layer({1, 2, 2}, 1, 3);
   const LayerRun<double> r =
@@ -98,7 +98,7 @@ TEST(Conv2d, ByHand) {
   EXPECT_THAT(r.grads, ElementsAre(0, 0, 0, 0, 1, 2, 0, 3, 4, 1));
 }
 
-TEST(Conv2d, MatchesTheReferenceOnOddShapes) {
+TEST(Conv2d, M7_MatchesTheReferenceOnOddShapes) {
   for (const SampleShape in : {SampleShape{3, 5, 7}, SampleShape{2, 1, 9}, SampleShape{1, 8, 1}}) {
     for (const std::int64_t kernel : {1, 3, 5}) {
       const Values x = draws(3 * in.elems(), 3);
@@ -115,7 +115,7 @@ TEST(Conv2d, MatchesTheReferenceOnOddShapes) {
 }
 
 // M7: forward and both ways back against direct loops, in double and in float.
-TEST(Conv2d, MatchesTheReferenceWithStrideGroupsAndPadding) {
+TEST(Conv2d, M7_MatchesTheReferenceWithStrideGroupsAndPadding) {
   const SampleShape in{4, 7, 6};
   for (const ConvOptions o : {ConvOptions{3, 2, 1}, ConvOptions{3, 1, 1, 2}, ConvOptions{1, 2, 0},
                               ConvOptions{4, 3, 2, 4, false}, ConvOptions{5, 1, 0, 1, false}}) {
@@ -171,7 +171,7 @@ TEST(AvgPool2d, ByHand) {
 }
 
 // M11: every head and position by itself, in double and in float.
-TEST(CausalAttention, MatchesTheScalarReference) {
+TEST(CausalAttention, M11_MatchesTheScalarReference) {
   for (const std::int64_t positions : {1, 7, 33}) {
     const std::vector<float> x = draws<float>(2 * positions * 3 * 12, 6);
     const Values wide(x.begin(), x.end());
@@ -190,7 +190,7 @@ TEST(CausalAttention, MatchesTheScalarReference) {
   }
 }
 
-TEST(CausalAttention, LaterPositionsChangeNothing) {
+TEST(CausalAttention, M11_LaterPositionsChangeNothing) {
   const std::int64_t positions = 6;
   const CausalAttention<double> layer(positions, 4, 2);
   LayerRun<double> r(layer, 1, draws(positions * 12, 7), {});

@@ -40,8 +40,8 @@ TEST(Models, ParameterCounts) {
   EXPECT_EQ(params_of(model_of({"logistic"}, {1, 28, 28}, 10)), 7850);
 }
 
-// M8: convolutions are most of AlexNet's work and next to none of its parameters.
-TEST(Models, AlexnetSplitsWorkFromParameters) {
+// Convolutions are most of AlexNet's work and next to none of its parameters.
+TEST(Models, M8_AlexnetSplitsWorkFromParameters) {
   const Model<float> model = model_of({"alexnet"}, {3, 224, 224}, 1000);
   std::int64_t conv_macs = 0;
   std::int64_t conv_params = 0;

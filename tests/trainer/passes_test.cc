@@ -81,8 +81,8 @@ std::vector<T> gradients(const Case<T>& c, Activations<T>& memory, std::int64_t 
   return grads;
 }
 
-// T2. Batch norm couples samples, so the residual networks are left out: PP16 is theirs.
-TEST(Passes, SumOfPerSampleGradientsIsTheBatchGradient) {
+// Batch norm couples samples, so the residual networks are left out: PP16 is theirs.
+TEST(Passes, T2_SumOfPerSampleGradientsIsTheBatchGradient) {
   for (const Kind& kind : kinds()) {
     if (kind.options.name == "resnet8") continue;
     const Case<float> c = make_case<float>(kind.options, kind.input, 6);
@@ -154,7 +154,7 @@ TEST(Passes, SeveralMicroBatchesInFlight) {
   }
 }
 
-TEST(Passes, RecomputeGivesTheSameBitsAndCollectsNothing) {
+TEST(Passes, PP16_RecomputeGivesTheSameBitsAndCollectsNothing) {
   for (const Kind& kind : kinds()) {
     const Case<float> c = make_case<float>(kind.options, kind.input, 4);
     auto memory = std::move(c.model.make_activations(4)).value();
@@ -234,9 +234,9 @@ TEST(BatchNorm2d, ByHandAndWithRunningStatistics) {
   EXPECT_THAT(r.statistics, testing::ElementsAre(4, 16, 84));
 }
 
-// PP16: what micro-batches of one step leave in the running statistics is what the whole batch
+// What micro-batches of one step leave in the running statistics is what the whole batch
 // would, though each is normalised by itself.
-TEST(BatchNorm2d, StatisticsOfMicroBatchesAreThoseOfTheBatch) {
+TEST(BatchNorm2d, PP16_StatisticsOfMicroBatchesAreThoseOfTheBatch) {
   const SampleShape shape{3, 4, 5};
   const BatchNorm2d<float> layer(shape);
   const std::vector<float> x = draws<float>(12 * shape.elems(), 31);

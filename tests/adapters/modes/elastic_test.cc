@@ -45,7 +45,7 @@ TEST(Elastic, ByHand) {
   EXPECT_EQ(centre, (std::vector<float>{1.25F, 0.5F}));
 }
 
-TEST(Elastic, WarnsWhereTheCentreOvershoots) {
+TEST(Elastic, P6_WarnsWhereTheCentreOvershoots) {
   EXPECT_EQ(elastic_warning(0.1, 2.5, 4), "");
   EXPECT_NE(elastic_warning(0.1, 2.6, 4).find("lr rho workers is 1.04"), std::string::npos);
 }
