@@ -37,14 +37,15 @@ Comm GradwireBackend::comm() const {
 
 void GradwireBackend::check_caller(const char* operation) {
   if (completion_->blocking || !Pool::inside()) return;
-  const std::string reason =
-      std::string(operation) +
-      " was issued from a callback of an asynchronous operation, where ranks would issue "
-      "operations in different orders; chains of operations, such as PyTorch's PowerSGD hook, want "
-      "pg_options=gradwire.torch.Options(blocking=True) or GRADWIRE_BLOCKING=1";
+  // Short, and the way out first: ranks pass on so much of a reason.
+  const std::string reason = std::string(
+                                 "chained operations want gradwire.torch.Options(blocking=True) or "
+                                 "GRADWIRE_BLOCKING=1: ") +
+                             operation + " issued from a callback";
   // The other ranks wait for what will not come: they get the same sentence.
   gw_comm_abort(comm().get(), reason.c_str());
-  raise("gradwire: rank " + std::to_string(rank_) + ": " + reason);
+  raise("gradwire: rank " + std::to_string(rank_) + ": " + reason +
+        " of an asynchronous operation, where ranks would issue operations in different orders");
 }
 
 c10::intrusive_ptr<GradwireWork> GradwireBackend::work_of(Operation operation) {

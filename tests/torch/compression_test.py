@@ -323,7 +323,7 @@ class Compression(unittest.TestCase):
 
     def test_sharded_training(self):
         ranks.run(2, sharded, "none", 1e-6)
-        ranks.run(2, sharded, TOP_K, None)
+        ranks.run(2, sharded, "qsgd:bits=4,ef=ef14" + ALL, None)
 
     def test_beside_a_group_of_gloo(self):
         ranks.run(2, beside_gloo, backend="gloo")

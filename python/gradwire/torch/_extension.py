@@ -172,8 +172,8 @@ def load():
     path = build()
     loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
     spec = importlib.util.spec_from_file_location(NAME, str(path), loader=loader)
-    module = importlib.util.module_from_spec(spec)
     try:
+        module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
         raise ImportError(
