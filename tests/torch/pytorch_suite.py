@@ -139,7 +139,8 @@ def main():
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
-    status = 0 if all(count(result["outcomes"], "failed") == 0 for name, result in results.items() if name != "gloo") else 1
+    failed = {name for name, outcome in results.get("gradwire", {"outcomes": {}})["outcomes"].items() if outcome == "failed"}
+    status = 1 if failed - BY_NAME else 0
     if len(results) == 2:
         ours = results["gradwire"]["outcomes"]
         passed = {name for name, outcome in results["gloo"]["outcomes"].items() if outcome == "passed"}
