@@ -179,8 +179,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       bucket.plan = std::move(plan);
       buckets.push_back(std::move(bucket));
     }
-    engine_ = std::make_unique<Engine>(context_, std::move(buckets), parameters_, fingerprint(),
-                                       options_.arrival);
+    engine_ = std::make_unique<Engine>(context_, options_, std::move(buckets), parameters_,
+                                       fingerprint());
     return {};
   }
 

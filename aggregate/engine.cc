@@ -38,16 +38,16 @@ AggregateStats bytes_of_one_step(const ExchangeContext& context,
 
 }  // namespace
 
-Engine::Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
-               std::span<const Parameter> parameters, std::uint64_t fingerprint,
-               std::function<void(int, const Status&)> arrival)
+Engine::Engine(const ExchangeContext& context, const AggregatorOptions& options,
+               std::vector<Bucket> buckets, std::span<const Parameter> parameters,
+               std::uint64_t fingerprint)
     : communicator_(context.communicator),
       nodes_(context.nodes),
+      options_(options),
       buckets_(std::move(buckets)),
       parameters_(parameters),
       fingerprint_(fingerprint),
       bucket_of_(parameters.size()),
-      arrival_(std::move(arrival)),
       per_step_(bytes_of_one_step(context, parameters)),
       handed_over_(parameters.size(), false),
       missing_total_(static_cast<int>(parameters.size())),
@@ -169,10 +169,17 @@ void Engine::landed(int bucket) {
     landed_[static_cast<std::size_t>(bucket)] = true;
   }
   changed_.notify_all();
-  if (!arrival_) return;
+  if (!options_.arrival) return;
   for (const int index : buckets_[static_cast<std::size_t>(bucket)].plan.parameters) {
-    arrival_(index, Status());
+    options_.arrival(index, Status());
   }
+}
+
+void Engine::told(const AggregateSpan& span) {
+  if (!options_.on_span) return;
+  AggregateSpan own = span;
+  own.traffic = options_.traffic;
+  options_.on_span(own);
 }
 
 AggregateStats Engine::stats() const {
@@ -285,7 +292,7 @@ void Engine::fail(const Status& status) {
     status_ = status.with_context(format("aggregator, rank %d", communicator_.rank()));
   }
   changed_.notify_all();
-  if (arrival_) arrival_(-1, status_);
+  if (options_.arrival) options_.arrival(-1, status_);
 }
 
 // Not before a whole bucket is there: exchanges have deadlines, backward has none.

@@ -32,11 +32,11 @@ struct Bucket {
 // variable between them.
 class Engine final : private StepSource {
  public:
-  // `parameters` and `context` outlive the engine. `fingerprint` are hashes of what all ranks
-  // must agree on, compared once, before the first exchange.
-  Engine(const ExchangeContext& context, std::vector<Bucket> buckets,
-         std::span<const Parameter> parameters, std::uint64_t fingerprint,
-         std::function<void(int, const Status&)> arrival = {});
+  // `parameters`, `context` and `options` outlive the engine. `fingerprint` are hashes of what all
+  // ranks must agree on, compared once, before the first exchange.
+  Engine(const ExchangeContext& context, const AggregatorOptions& options,
+         std::vector<Bucket> buckets, std::span<const Parameter> parameters,
+         std::uint64_t fingerprint);
   // Ends the thread; in the middle of a step this finishes the communicator.
   ~Engine() override;
 
@@ -68,11 +68,13 @@ class Engine final : private StepSource {
   Status wait_ready(int bucket) override;
   Status wait(Work& work) override;
   void landed(int bucket) override;
+  void told(const AggregateSpan& span) override;
   Status check_index(int index) const;
   bool will_land(std::size_t bucket) const;  // with mutex_ held: without gradients that are missing
 
   Communicator& communicator_;
   const NodeGroups* nodes_;
+  const AggregatorOptions& options_;
   std::vector<Bucket> buckets_;
   std::span<const Parameter> parameters_;
   std::uint64_t fingerprint_;
@@ -80,8 +82,7 @@ class Engine final : private StepSource {
   std::int64_t step_ = 0;           // steps finished; part of state()
   std::array<double, 2> scales_{};  // by ScaleKind, the last value; 0: none. Part of state()
   bool agreed_ = false;             // fingerprints have been compared
-  std::function<void(int, const Status&)> arrival_;
-  AggregateStats per_step_;  // gradient_bytes and dense_ring_bytes of every step
+  AggregateStats per_step_;         // gradient_bytes and dense_ring_bytes of every step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -11,20 +11,12 @@ namespace {
 
 constexpr int kDepth = 2;  // one bucket encodes while another's exchange flies
 
-// Adds the time of its life to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+using Clock = std::chrono::steady_clock;
+using Kind = AggregateSpan::Kind;
 
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 class Step {
  public:
@@ -44,6 +36,8 @@ class Step {
   struct Flight {
     Launch launch;
     std::optional<Work> work;
+    Clock::time_point start;
+    int lane;
   };
 
   BucketExchange& bucket(const Launch& launch) {
@@ -60,10 +54,12 @@ class Step {
       GW_TRY(source_.wait_ready(next.bucket));
     }
     GW_TRY(encode(next));
-    const Stopwatch watch(cost_.exchange_seconds);
+    const Clock::time_point start = Clock::now();
     auto work = bucket(next).issue(next.phase);
+    cost_.exchange_seconds += seconds_since(start);
     if (!work.has_value()) return named(next, work.error());
-    flying_.push_back({next, std::move(work).value()});
+    // The oldest lands first, so lanes are free again when their turn comes.
+    flying_.push_back({next, std::move(work).value(), start, launched_++ % kDepth});
     return {};
   }
 
@@ -76,10 +72,12 @@ class Step {
   }
 
   Status encode(const Launch& next) {
-    const Stopwatch watch(cost_.encode_seconds);
+    const Clock::time_point start = Clock::now();
     auto bytes = bucket(next).encode(next.phase, step_);
+    cost_.encode_seconds += seconds_since(start);
     if (!bytes.has_value()) return named(next, bytes.error());
     cost_.payload_bytes += bytes.value();
+    tell(Kind::kEncode, next, start);
     return {};
   }
 
@@ -88,15 +86,33 @@ class Step {
     Flight flight = std::move(flying_.front());
     flying_.pop_front();
     if (flight.work.has_value()) {
-      const Stopwatch watch(cost_.exchange_seconds);
-      GW_TRY(named(flight.launch, source_.wait(*flight.work)));
+      const Clock::time_point start = Clock::now();
+      const Status done = source_.wait(*flight.work);
+      cost_.exchange_seconds += seconds_since(start);
+      GW_TRY(named(flight.launch, done));
+      tell(Kind::kExchange, flight.launch, flight.start, flight.lane);
     }
-    const Stopwatch watch(cost_.decode_seconds);
-    GW_TRY(named(flight.launch, bucket(flight.launch).absorb(flight.launch.phase, step_)));
+    const Clock::time_point start = Clock::now();
+    const Status absorbed = bucket(flight.launch).absorb(flight.launch.phase, step_);
+    cost_.decode_seconds += seconds_since(start);
+    GW_TRY(named(flight.launch, absorbed));
+    tell(Kind::kDecode, flight.launch, start);
     if (flight.launch.phase + 1 == bucket(flight.launch).phases()) {
       source_.landed(flight.launch.bucket);
     }
     return {};
+  }
+
+  void tell(Kind kind, const Launch& launch, Clock::time_point start, int lane = 0) {
+    AggregateSpan span;
+    span.kind = kind;
+    span.step = step_;
+    span.bucket = launch.bucket;
+    span.phase = launch.phase;
+    span.lane = lane;
+    span.begin = start;
+    span.end = Clock::now();
+    source_.told(span);
   }
 
   Status named(const Launch& launch, const Status& status) const {
@@ -111,6 +127,7 @@ class Step {
   StepSource& source_;
   StepCost& cost_;
   std::deque<Flight> flying_;  // in the order of launch
+  int launched_ = 0;
 };
 
 }  // namespace

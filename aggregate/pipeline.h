@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aggregate/exchange.h"
+#include "gradwire/aggregator.h"
 #include "gradwire/status.h"
 #include "gradwire/work.h"
 
@@ -43,6 +44,8 @@ class StepSource {
   virtual Status wait(Work& work) = 0;
   // The bucket's last phase is absorbed.
   virtual void landed(int /*bucket*/) {}
+  // A piece of work has ended; its traffic is not filled in.
+  virtual void told(const AggregateSpan& /*span*/) {}
 };
 
 // Encode and issue an exchange while the one before it flies, then absorb the older one. After an

@@ -83,13 +83,23 @@ ModelPass<float> BatchPass::load(std::span<const float> params, const Samples& f
 
 Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& batch,
                               std::span<float> grads, const Ready& ready, LayerGate* gate) {
-  ModelPass<float> pass = load(params, data_->train(), batch.samples);
+  const auto step = static_cast<std::int64_t>(batch.context.step);
+  ModelPass<float> pass;
+  {
+    const TimedSpan span(told_, TrainerSpan::Kind::kLoad, step);
+    pass = load(params, data_->train(), batch.samples);
+  }
   pass.context = batch.context;
+  pass.told = told_;
   GW_TRY(walk_->forward(pass, gate));
   const std::span<const float> outputs = activations_.values(model_->last_level(), pass.rows);
   const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
-  const double loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
-  if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), batch.loss_scale, {}));
+  double loss = 0;
+  {
+    const TimedSpan span(told_, TrainerSpan::Kind::kLoss, step);
+    loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
+    if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), batch.loss_scale, {}));
+  }
   GW_TRY(walk_->backward(pass, grads, ready, gate));
   return loss;
 }

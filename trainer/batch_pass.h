@@ -79,12 +79,16 @@ class BatchPass {
   // The model's buffers (running statistics), which start as the model says: views valid for this
   // object's life, also when it is moved. Empty for most models.
   std::vector<NamedTensor> buffers();
+  // All of them, one after another.
+  std::span<float> buffer_values();
   // Sums that run() collected since the last commit(), to be averaged over ranks. Empty for models
   // without buffers.
   std::span<double> statistics() { return statistics_; }
   // After the last micro-batch of a step: moves the buffers by statistics(), which are a mean over
   // `ranks` ranks, and clears them.
   void commit(int ranks);
+  // Told of what run() does, for this object's life; null: nobody is.
+  void tell(const OnTrainerSpan* told) { told_ = told; }
   // After a step that is left out: forgets what it collected.
   void discard_statistics() { std::fill(statistics_.begin(), statistics_.end(), 0.0); }
 
@@ -93,7 +97,6 @@ class BatchPass {
   // Loads samples; the activations' input and labels_ are theirs.
   ModelPass<float> load(std::span<const float> params, const Samples& from,
                         std::span<const std::uint32_t> samples);
-  std::span<float> buffer_values();
 
   const Model<float>* model_ = nullptr;
   const DataSet* data_ = nullptr;
@@ -102,6 +105,7 @@ class BatchPass {
   std::vector<std::uint32_t> labels_;
   Buffer buffers_;
   std::vector<double> statistics_;
+  const OnTrainerSpan* told_ = nullptr;
 };
 
 }  // namespace gradwire

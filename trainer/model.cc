@@ -5,6 +5,14 @@
 #include "base/check.h"
 
 namespace gradwire {
+namespace {
+
+template <typename T>
+TimedSpan timed(const ModelPass<T>& pass, TrainerSpan::Kind kind, std::string_view layer) {
+  return {pass.told, kind, static_cast<std::int64_t>(pass.context.step), layer};
+}
+
+}  // namespace
 
 template <typename T>
 void Model<T>::add(std::string name, std::unique_ptr<Layer<T>> layer) {
@@ -83,6 +91,10 @@ LayerPass<T> Model<T>::layer_pass(const ModelPass<T>& pass, std::size_t level) c
 template <typename T>
 void Model<T>::forward(const ModelPass<T>& pass, LayerRange range) const {
   for (std::size_t level = range.begin; level < range.end; ++level) {
+    const bool again = pass.context.mode == PassMode::kRecompute;
+    const TimedSpan span =
+        timed(pass, again ? TrainerSpan::Kind::kRecompute : TrainerSpan::Kind::kForward,
+              stages_[level].name);
     stages_[level].layer->forward(layer_pass(pass, level));
   }
 }
@@ -100,7 +112,10 @@ Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::spa
   const Stage& stage = stages_[level];
   if (stage.params.elems == 0) return {};
   const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
-  stage.layer->backward_params(layer_pass(pass, level), dy, stage.params.of(grads));
+  {
+    const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
+    stage.layer->backward_params(layer_pass(pass, level), dy, stage.params.of(grads));
+  }
   for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
   return {};
 }
@@ -136,6 +151,7 @@ void Model<T>::backward_input(const ModelPass<T>& pass, LayerRange range) const 
   Activations<T>& memory = *pass.activations;
   for (std::size_t level = range.end; level-- > range.begin;) {
     const std::span<const T> dy = memory.deltas(level + 1, pass.rows);
+    const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardInput, stages_[level].name);
     stages_[level].layer->backward_input(layer_pass(pass, level), dy,
                                          memory.deltas(level, pass.rows));
   }

@@ -16,6 +16,7 @@
 #include "trainer/layers/layer.h"
 #include "trainer/layers/loss.h"
 #include "trainer/parameters.h"
+#include "trainer/spans.h"
 
 namespace gradwire {
 
@@ -26,8 +27,9 @@ struct ModelPass {
   std::int64_t rows = 0;
   Activations<T>* activations = nullptr;
   PassContext context = {};
-  std::span<const T> buffers = {};    // of the whole model; may be empty but for kEvaluate
-  std::span<double> statistics = {};  // statistics_elems() sums, added to in kTrain; may be empty
+  std::span<const T> buffers = {};      // of the whole model; may be empty but for kEvaluate
+  std::span<double> statistics = {};    // statistics_elems() sums, added to in kTrain; may be empty
+  const OnTrainerSpan* told = nullptr;  // of every layer's work
 };
 
 // Immutable once built: it holds shapes, not values, so threads may share it.

@@ -209,12 +209,16 @@ Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
 // The hook's last word, clipping, and the optimizer's step.
 Status Trainer::update(GradientHook& hook, StepReport& report) {
   const auto wait = Clock::now();
-  GW_TRY(hook.before_optimizer_step({}));
+  {
+    const TimedSpan span(told_, TrainerSpan::Kind::kWait, report.step);
+    GW_TRY(hook.before_optimizer_step({}));
+  }
   report.hook_seconds += seconds_since(wait);
   const std::span<float> gradients = fold_.gradients();
   if (options_.clip > 0) {
     GW_ASSIGN(report.gradient_norm, hook.clip_gradients(gradients, options_.clip));
   }
+  const TimedSpan span(told_, TrainerSpan::Kind::kOptimizer, report.step);
   if (hook.optimizer() == nullptr && offloaded_) {
     GW_TRY(offloaded_->run(*optimizer_, master(), gradients, report.lr,
                            [this](std::size_t first, std::span<const float> part) {
@@ -234,6 +238,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   const auto start = Clock::now();
   StepReport report;
   report.step = position_.steps;
+  const TimedSpan whole(told_, TrainerSpan::Kind::kStep, report.step);
   report.epoch = report.step / steps_per_epoch_;
   report.lr = options_.schedule.at(options_.lr, position_.updates, total_steps_);
   if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
@@ -259,6 +264,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   ++position_.steps;
   report.compute_seconds = seconds_since(start) - report.hook_seconds;
   report.loss = loss / options_.accumulate;
+  const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
   GW_TRY(hook.average({&report.loss, 1}));
   GW_TRY(commit_statistics(hook, report.skipped));
   return report;
@@ -307,7 +313,13 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
   return evaluate(hook);
 }
 
+void Trainer::tell(const OnTrainerSpan* told) {
+  told_ = told;
+  pass_.tell(told);
+}
+
 Result<double> Trainer::evaluate(GradientHook& hook) {
+  const TimedSpan span(told_, TrainerSpan::Kind::kEvaluate, position_.steps);
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
   const std::int64_t begin = samples * options_.rank / options_.ranks;
   const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;

@@ -80,6 +80,9 @@ class Trainer {
   // loss that is no longer finite does not stop it. May be called once.
   Result<double> run(GradientHook& hook, const OnStep& on_step);
 
+  // Told of every step's pieces, for this object's life; null: nobody is.
+  void tell(const OnTrainerSpan* told);
+
   // Share of the test set's labels (DataSet::evaluation()) that are found, 0..1. Every rank counts
   // its part of the set and the counts are averaged, exactly. Collective: all ranks call it.
   Result<double> evaluate(GradientHook& hook);
@@ -132,6 +135,7 @@ class Trainer {
   double test_loss_ = 0;
   Buffer saved_position_;
   Buffer saved_scale_;
+  const OnTrainerSpan* told_ = nullptr;
 };
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -87,6 +88,23 @@ inline constexpr std::size_t kTrafficClasses = 6;
 // "gradients", "parameters", "activations", "activation_gradients", "optimizer", "statistics".
 std::string_view to_string(TrafficClass traffic);
 
+// A piece of an aggregator's work, told when it has ended.
+struct AggregateSpan {
+  enum class Kind : std::uint8_t {
+    kEncode,    // in coders, before an exchange
+    kExchange,  // from its start to when the aggregator's thread knew of its end
+    kDecode,    // in coders, after it
+  };
+  Kind kind = Kind::kEncode;
+  TrafficClass traffic = TrafficClass::kGradients;
+  std::uint64_t step = 0;  // of the aggregator, from 0
+  int bucket = 0;
+  int phase = 0;
+  int lane = 0;  // of exchanges: two of one lane never overlap
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+
 // Sharded forms pack a shard at a time: specs are "none" or elementwise methods, without `combine`.
 // kAllGather takes no votes, ef21_sgdm or ef_rescale_lr; under ef21 it sends what the others'
 // copies lack, and its tensors have no learning rate or loss scale to follow.
@@ -108,6 +126,9 @@ struct AggregatorOptions {
   std::function<void(int index, const Status& outcome)> arrival = {};
   bool lean = false;  // sharded forms: memory that exact tensors are packed in takes none between
                       // exchanges, for page faults during them
+  // Called on the aggregator's thread, for traces; must not call the aggregator. Empty: nothing is
+  // told.
+  std::function<void(const AggregateSpan&)> on_span = {};
 };
 
 // Of a class: a spec or rules, and the algorithm of its dense sums.

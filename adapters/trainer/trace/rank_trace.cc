@@ -1,0 +1,94 @@
+#include "adapters/trainer/trace/rank_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+std::int64_t nanoseconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+struct Naming {
+  std::string_view category;
+  std::string_view name;  // "": the layer's
+};
+Naming naming_of(TrainerSpan::Kind kind) {
+  using Kind = TrainerSpan::Kind;
+  switch (kind) {
+    case Kind::kStep: return {"step", "step"};
+    case Kind::kLoad: return {"forward", "samples"};
+    case Kind::kForward: return {"forward", ""};
+    case Kind::kRecompute: return {"recompute", ""};
+    case Kind::kLoss: return {"forward", "loss"};
+    case Kind::kBackwardInput: return {"backward", ""};
+    case Kind::kBackwardParams: return {"backward weights", ""};
+    case Kind::kWait: return {"exposed", "wait for gradients"};
+    case Kind::kOptimizer: return {"optimizer", "optimizer"};
+    case Kind::kAverage: return {"average", "loss over ranks"};
+    case Kind::kEvaluate: return {"evaluate", "evaluate"};
+  }
+  return {"other", "other"};
+}
+
+std::string_view category_of(AggregateSpan::Kind kind) {
+  switch (kind) {
+    case AggregateSpan::Kind::kEncode: return "encode";
+    case AggregateSpan::Kind::kExchange: return "wire";
+    case AggregateSpan::Kind::kDecode: return "decode";
+  }
+  return "other";
+}
+
+}  // namespace
+
+void RankTrace::continue_from(std::int64_t steps) {
+  end_ += steps - first_;
+  first_ = steps;
+  step_ = steps;
+}
+
+std::function<void(const AggregateSpan&)> RankTrace::of_aggregator() {
+  return [this](const AggregateSpan& span) { add(span); };
+}
+
+int RankTrace::stream(const std::string& name) {
+  const auto found = std::ranges::find(streams_, name);
+  if (found != streams_.end()) return static_cast<int>(found - streams_.begin());
+  streams_.push_back(name);
+  return static_cast<int>(streams_.size()) - 1;
+}
+
+// A layer's spans come before their step's, which ends last: the step that is under way is the
+// one after the last that ended.
+void RankTrace::add(const TrainerSpan& span) {
+  if (span.kind == TrainerSpan::Kind::kStep) step_ = span.step + 1;
+  if (span.step >= end_) return;
+  const Naming naming = naming_of(span.kind);
+  const std::string_view name = naming.name.empty() ? span.layer : naming.name;
+  const std::lock_guard lock(mutex_);
+  spans_.push_back({0, std::string(name), naming.category, span.step, nanoseconds(span.begin),
+                    nanoseconds(span.end)});
+}
+
+void RankTrace::add(const AggregateSpan& span) {
+  const std::int64_t step = step_;
+  if (step >= end_) return;
+  const std::string traffic(to_string(span.traffic));
+  const bool wire = span.kind == AggregateSpan::Kind::kExchange;
+  std::string name = format("bucket %d", span.bucket);
+  if (span.phase > 0) name += format(", phase %d", span.phase);
+  const std::lock_guard lock(mutex_);
+  const int at =
+      stream(wire ? format("%s: wire %d", traffic.c_str(), span.lane) : traffic + ": coder");
+  spans_.push_back({at, std::move(name), category_of(span.kind), step, nanoseconds(span.begin),
+                    nanoseconds(span.end)});
+}
+
+}  // namespace gradwire

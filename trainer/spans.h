@@ -1,0 +1,60 @@
+// What the thread that trains does when, told piece by piece for traces.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace gradwire {
+
+struct TrainerSpan {
+  enum class Kind : std::uint8_t {
+    kStep,       // all of the others, but kEvaluate
+    kLoad,       // samples of a micro-batch
+    kForward,    // of a layer
+    kRecompute,  // the same once more, on the way back
+    kLoss,
+    kBackwardInput,   // of a layer: the derivative by its input
+    kBackwardParams,  // by its parameters
+    kWait,            // for the hook, after backward
+    kOptimizer,
+    kAverage,  // the loss and running statistics over ranks
+    kEvaluate,
+  };
+  Kind kind = Kind::kStep;
+  std::string_view layer = {};  // valid during the call
+  std::int64_t step = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+
+// Called on the thread that trains.
+using OnTrainerSpan = std::function<void(const TrainerSpan& span)>;
+
+// Tells of its own life. Null: of nothing, and looks at no clock.
+class TimedSpan {
+ public:
+  TimedSpan(const OnTrainerSpan* told, TrainerSpan::Kind kind, std::int64_t step,
+            std::string_view layer = {})
+      : told_(told) {
+    if (told_ == nullptr) return;
+    span_.kind = kind;
+    span_.layer = layer;
+    span_.step = step;
+    span_.begin = std::chrono::steady_clock::now();
+  }
+  TimedSpan(const TimedSpan&) = delete;
+  TimedSpan& operator=(const TimedSpan&) = delete;
+  ~TimedSpan() {
+    if (told_ == nullptr) return;
+    span_.end = std::chrono::steady_clock::now();
+    (*told_)(span_);
+  }
+
+ private:
+  const OnTrainerSpan* told_;
+  TrainerSpan span_;
+};
+
+}  // namespace gradwire
