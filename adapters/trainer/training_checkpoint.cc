@@ -81,6 +81,28 @@ int workers_in(const CheckpointManifest& manifest, std::string_view name) {
 
 }  // namespace
 
+Status check_same_settings(const CheckpointManifest& manifest,
+                           const std::map<std::string, std::string>& wanted) {
+  for (const auto& [name, value] : wanted) {
+    const auto found = manifest.settings.find(name);
+    const std::string seen = found == manifest.settings.end() ? "none" : found->second;
+    if (seen == value) continue;
+    return {Code::kInvalidArgument,
+            "it was trained with " + name + " " + seen + "; " + value + ", as here, wanted"};
+  }
+  return {};
+}
+
+ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
+                         const std::map<std::string, std::string>& notes) {
+  ResumedFrom from{path, manifest.position.step, manifest.position.ranks, {}};
+  for (const auto& [name, now] : notes) {
+    const auto before = manifest.settings.find(name);
+    if (before != manifest.settings.end() && before->second != now) from.was.insert(*before);
+  }
+  return from;
+}
+
 Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
   std::vector<TensorPart> mine;
@@ -130,17 +152,6 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
   return checkpoints_.save(position, settings, mine).with_context("checkpoint");
 }
 
-Status TrainingCheckpoint::check_settings(const CheckpointManifest& manifest) const {
-  for (const auto& [name, wanted] : options_.must_match) {
-    const auto found = manifest.settings.find(name);
-    const std::string seen = found == manifest.settings.end() ? "none" : found->second;
-    if (seen == wanted) continue;
-    return {Code::kInvalidArgument,
-            "it was trained with " + name + " " + seen + "; " + wanted + ", as here, wanted"};
-  }
-  return {};
-}
-
 // Momenta follow their worker where all workers are still there, else all have their average.
 Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
                                           const NamedTensor& own) const {
@@ -184,7 +195,7 @@ Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {
 }
 
 Status TrainingCheckpoint::restore(CheckpointReader& reader) {
-  GW_TRY(check_settings(reader.manifest()).with_context(reader.path()));
+  GW_TRY(check_same_settings(reader.manifest(), options_.must_match).with_context(reader.path()));
   std::set<std::string> used;
   const auto read = [&](std::string_view prefix, const NamedTensor& own) {
     const std::string name = std::string(prefix) + own.name;
@@ -223,14 +234,7 @@ Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   const Status restored = restore(*last);
   GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
   hook_.continue_from(trainer_.steps_done());
-  const CheckpointPosition& position = last->manifest().position;
-  ResumedFrom from{last->path(), position.step, position.ranks, {}};
-  for (const auto& [name, now] : options_.notes) {
-    const auto before = last->manifest().settings.find(name);
-    if (before != last->manifest().settings.end() && before->second != now)
-      from.was.insert(*before);
-  }
-  return std::optional<ResumedFrom>(std::move(from));
+  return std::optional<ResumedFrom>(resumed_from(last->path(), last->manifest(), options_.notes));
 }
 
 }  // namespace gradwire

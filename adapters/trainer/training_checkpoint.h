@@ -39,6 +39,13 @@ struct ResumedFrom {
   std::map<std::string, std::string> was;  // notes that are otherwise now, as they were
 };
 
+// kInvalidArgument names the setting that the checkpoint has otherwise.
+Status check_same_settings(const CheckpointManifest& manifest,
+                           const std::map<std::string, std::string>& wanted);
+// What to say of a checkpoint that is gone on from with these notes.
+ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
+                         const std::map<std::string, std::string>& notes);
+
 // Collective, from the thread that trains, between steps. Everything is borrowed for its life.
 class TrainingCheckpoint {
  public:
@@ -65,7 +72,6 @@ class TrainingCheckpoint {
  private:
   Result<std::vector<TensorPart>> parts();
   Status restore(CheckpointReader& reader);
-  Status check_settings(const CheckpointManifest& manifest) const;
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
   Status restore_hook(CheckpointReader& reader);
 

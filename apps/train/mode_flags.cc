@@ -29,12 +29,16 @@ const std::vector<Belonging>& belongings() {
       {"rho", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
       {"moving-rate", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
       {"local-steps", {"fedavg"}, "ps-async and eamsgd have --period"},
+      {"participation", {"fedavg"}, "in the other modes all workers take part"},
+      {"asynchronous", {"eamsgd"}, "ps-async is asynchronous, the others in step"},
       {"momentum-at", {"sync", "ps-sync"}, "the other modes have one place for it"},
       {"algorithm", {"sync", "sync-easgd", "eamsgd", "fedavg"}, "no all-reduce in this mode"},
       {"compressor",
        {"sync", "ps-sync", "ps-async", "sync-easgd", "eamsgd", "fedavg"},
        "sync-easgd compresses what easgd sends whole; hogwild's threads send nothing"},
       {"check-every", {"sync"}, "the other modes have no replicas between exchanges"},
+      {"trace", {"sync"}, "--metrics has the other modes' times"},
+      {"trace-steps", {"sync"}, "--metrics has the other modes' times"},
       {"measure-every", {"sync"}, "the other modes have no exact average to measure by"},
       {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
@@ -55,10 +59,6 @@ const std::vector<Belonging>& belongings() {
       {"precision", {"sync"}, "the other modes compute in fp32"},
       {"loss-scale", {"sync"}, "the other modes compute in fp32"},
       {"zero", {"sync"}, "the other modes do not shard a replica's state"},
-      {"checkpoint", {"sync"}, "--save-params and --load-params keep the model of the others"},
-      {"checkpoint-every", {"sync"}, "--save-params and --load-params keep the model"},
-      {"checkpoint-keep", {"sync"}, "--save-params and --load-params keep the model"},
-      {"resume", {"sync"}, "--save-params and --load-params keep the model of the others"},
   };
   return all;
 }
@@ -96,6 +96,10 @@ void add_mode_flags(Flags& flags, ModeFlags& mode) {
   flags.number("moving-rate", mode.moving_rate, {0, 1e3},
                "easgd, sync-easgd, eamsgd: lr rho workers, where --rho is not given");
   flags.integer("local-steps", mode.local_steps, {1, 1e9}, "fedavg: steps between averages");
+  flags.number("participation", mode.participation, {0, 1},
+               "fedavg: share of the ranks that takes part in a round, drawn from --seed");
+  flags.toggle("asynchronous", mode.asynchronous,
+               "eamsgd: rank 0 keeps the centre, workers exchange with it on their own clocks");
 }
 
 Status settle_mode(const Flags& flags, TrainOptions& options) {
@@ -111,6 +115,12 @@ Status settle_mode(const Flags& flags, TrainOptions& options) {
   if (flags.given("rho") && flags.given("moving-rate")) {
     return refuse("--rho and --moving-rate exclude one another (both seen; one wanted)");
   }
+  if (options.mode.participation == 0) {
+    return refuse("--participation 0 has nobody train (0 seen; above 0, at most 1, wanted)");
+  }
+  if (options.mode.asynchronous && flags.given("algorithm")) {
+    return refuse("--algorithm is of all-reduces, and --asynchronous has none");
+  }
   if (mode != "easgd" && mode != "sync-easgd") return {};
   if (flags.given("momentum") && options.momentum > 0) {
     return refuse(
@@ -125,8 +135,8 @@ Status settle_mode(const Flags& flags, TrainOptions& options) {
 Result<int> workers_among(const TrainOptions& options, int ranks) {
   const std::string& mode = options.mode.name;
   const int others = has_servers(mode) ? static_cast<int>(options.mode.servers)
-                     : mode == "easgd" ? 1
-                                       : 0;
+                     : mode == "easgd" || options.mode.asynchronous ? 1
+                                                                    : 0;
   if (ranks > others) return ranks - others;
   return refuse(
       format("--mode %s with %d rank(s), of which %d compute no gradients (more ranks "

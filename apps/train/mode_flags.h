@@ -21,6 +21,8 @@ struct ModeFlags {
   double rho = 0;                        // elastic modes; 0: from moving_rate
   double moving_rate = 0.9;              // elastic modes: rho = moving_rate / (workers lr)
   std::int64_t local_steps = 8;          // fedavg
+  double participation = 1;              // fedavg: share of the ranks in a round
+  bool asynchronous = false;             // eamsgd: workers on their own clocks, rank 0 the master
 };
 
 void add_mode_flags(Flags& flags, ModeFlags& mode);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/trainer/modes/async_eamsgd.h"
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
 #include "adapters/trainer/modes/hogwild.h"
+#include "adapters/trainer/modes/mode_state.h"
 #include "adapters/trainer/modes/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
@@ -57,21 +59,22 @@ std::uint64_t ring_bytes(std::int64_t elems, int workers) {
 
 Result<std::unique_ptr<ModelGradients>> gradients(const TrainOptions& o, const Problem& problem,
                                                   int worker, int workers) {
-  if (!problem.model.buffers().empty()) {
-    return Status(
-        Code::kInvalidArgument,
-        format("train: --mode %s with %s, which has running statistics; --mode sync, which "
-               "keeps them, wanted",
-               o.mode.name.c_str(), o.model.c_str()));
-  }
   auto made = ModelGradients::create(
       problem.model, problem.data, {o.batch, worker, workers, o.seed, shuffle_of(o, problem.data)});
   if (!made.has_value()) return made.error().with_context("train");
   return made;
 }
 
+// What a file of parameters holds: running statistics too.
+std::vector<NamedTensor> saved_tensors(const Problem& problem, std::span<float> params,
+                                       ModelGradients& source) {
+  std::vector<NamedTensor> all = named_tensors(problem.model.parameters(), params);
+  for (NamedTensor& buffer : source.buffers()) all.push_back(std::move(buffer));
+  return all;
+}
+
 Status initial_parameters(const TrainOptions& o, const Problem& problem, bool reads_file,
-                          std::vector<float>& params) {
+                          std::vector<float>& params, ModelGradients& source) {
   ParameterTable table = problem.model.parameters();
   params.resize(static_cast<std::size_t>(parameter_elems(table)));
   if (o.mode.name == "easgd") {  // as its algorithm says
@@ -79,7 +82,7 @@ Status initial_parameters(const TrainOptions& o, const Problem& problem, bool re
   }
   init_parameters<float>(table, o.seed, params);
   if (o.load_params.empty() || !reads_file) return {};
-  return load_safetensors(o.load_params, named_tensors(table, params));
+  return load_safetensors(o.load_params, saved_tensors(problem, params, source));
 }
 
 std::int64_t judged_labels(const DataSet& data) {
@@ -115,9 +118,10 @@ std::string headline_of(const TrainOptions& o, std::size_t elems, const std::str
       static_cast<unsigned long long>(o.seed));
 }
 
-Status save(const TrainOptions& o, const Problem& problem, std::span<float> params) {
+Status save(const TrainOptions& o, const Problem& problem, std::span<float> params,
+            ModelGradients& source) {
   if (o.save_params.empty()) return {};
-  return save_safetensors(o.save_params, named_tensors(problem.model.parameters(), params));
+  return save_safetensors(o.save_params, saved_tensors(problem, params, source));
 }
 
 }  // namespace
@@ -129,7 +133,8 @@ Result<std::unique_ptr<ModeRun>> ModeRun::create(const TrainOptions& options,
   std::unique_ptr<ModeRun> run(new ModeRun(options, problem, communicator, report, workers));
   GW_ASSIGN(run->source_, gradients(options, problem, std::max(run->worker(), 0), workers));
   run->steps_ = steps_of(options, *run->source_);
-  GW_TRY(initial_parameters(options, problem, communicator.rank() == 0, run->params_));
+  GW_TRY(
+      initial_parameters(options, problem, communicator.rank() == 0, run->params_, *run->source_));
   const auto elems = static_cast<std::int64_t>(run->params_.size());
   run->rows_ = std::make_unique<ModeRows>(options, *run->source_, judged_labels(problem.data),
                                           &communicator, report, ring_bytes(elems, workers));
@@ -152,13 +157,18 @@ Status ModeRun::start() {
   if (!options_.load_params.empty()) {
     GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span(params_)), 0));
     GW_TRY(work.wait());
+    GW_TRY(share_running(communicator_, source_.get(), options_.deadline));
   }
+  GW_ASSIGN(checkpoint_, open_mode_checkpoint(options_, communicator_, steps_));
   if (report_ == nullptr) return {};
+  if (checkpoint_.saver != nullptr) {
+    GW_TRY(report_->go_on(checkpoint_.says, checkpoint_.steps_done));
+  }
   report_->start(headline(), steps_);
   return {};
 }
 
-Status ModeRun::train_elastic(const ModeOptions& mode) {
+ElasticOptions ModeRun::elastic_options() {
   ElasticOptions elastic;
   elastic.rho = rho_of(options_, workers_);
   elastic.period = options_.mode.period;
@@ -170,9 +180,23 @@ Status ModeRun::train_elastic(const ModeOptions& mode) {
       report_ != nullptr && !warning.empty()) {
     report_->warn({warning});
   }
+  return elastic;
+}
+
+Status ModeRun::train_elastic(const ModeOptions& mode) {
+  const ElasticOptions elastic = elastic_options();
   std::vector<float> own = params_;
   return run_sync_easgd(communicator_, Registry::builtin(), *source_, mode, elastic, own, params_,
                         [this](const ModeStep& step) { return rows_->step(step); });
+}
+
+Status ModeRun::train_async_elastic(const ModeOptions& mode) {
+  const ElasticOptions elastic = elastic_options();
+  std::vector<float> own = params_;
+  return run_async_eamsgd(communicator_, Registry::builtin(), source_.get(),
+                          problem_.model.parameters(), mode, elastic, own, params_,
+                          [this](const ModeStep& step) { return rows_->step(step); })
+      .error();
 }
 
 Status ModeRun::train_easgd(const ModeOptions& mode) {
@@ -182,12 +206,15 @@ Status ModeRun::train_easgd(const ModeOptions& mode) {
   OpOptions how;
   how.deadline = deadline_in(options_.deadline * communicator_.size());
   GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span(params_)), 0, how));
-  return work.wait();
+  GW_TRY(work.wait());
+  return share_running(communicator_, source_.get(), options_.deadline);
 }
 
 Status ModeRun::train_fedavg(const ModeOptions& mode) {
   FedAvgOptions fedavg;
   fedavg.local_steps = options_.mode.local_steps;
+  fedavg.participation = options_.mode.participation;
+  fedavg.seed = options_.seed;
   AggregatorOptions& aggregator = fedavg.aggregator;
   aggregator.compressor = options_.compressor;
   aggregator.bucket_bytes = options_.bucket_bytes;
@@ -221,19 +248,21 @@ Status ModeRun::train_async(const ModeOptions& mode) {
 }
 
 Status ModeRun::train() {
-  const ModeOptions mode = mode_options(options_, steps_);
+  ModeOptions mode = mode_options(options_, steps_);
+  mode.saver = checkpoint_.saver.get();
   const std::string& name = options_.mode.name;
   if (name == "ps-sync") return train_sync(mode);
   if (name == "ps-async") return train_async(mode);
   if (name == "easgd") return train_easgd(mode);
   if (name == "fedavg") return train_fedavg(mode);
+  if (options_.mode.asynchronous) return train_async_elastic(mode);
   return train_elastic(mode);
 }
 
 Status ModeRun::finish() {
   GW_ASSIGN(const double accuracy, rows_->evaluate(params_, true));
   if (report_ == nullptr) return {};
-  GW_TRY(save(options_, problem_, params_));
+  GW_TRY(save(options_, problem_, params_, *source_));
   RunFacts facts = facts_of(options_, accuracy, params_);
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
@@ -267,19 +296,25 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
   }
   GW_ASSIGN(const auto evaluator, gradients(options, problem, 0, 1));
   std::vector<float> params;
-  GW_TRY(initial_parameters(options, problem, true, params));
+  GW_TRY(initial_parameters(options, problem, true, params, *evaluator));
   if (!options.save_params.empty()) GW_TRY(check_save_path(options.save_params));
   const std::int64_t steps = steps_of(options, *evaluator);
   ModeRows rows(options, *evaluator, judged_labels(problem.data), nullptr, &report, 0);
   const std::string heading =
       headline_of(options, params.size(), format("%d thread(s)", threads), steps);
   if (options.dry_run) return report.plan(heading, steps, static_cast<std::int64_t>(params.size()));
+  // Checkpoints are of ranks; these threads are one.
+  GW_ASSIGN(auto alone, make_inproc_communicators(1, {}));
+  GW_ASSIGN(OpenedCheckpoint checkpoint, open_mode_checkpoint(options, *alone[0], steps));
+  if (checkpoint.saver != nullptr) GW_TRY(report.go_on(checkpoint.says, checkpoint.steps_done));
   report.start(heading, steps);
   rows.start();
-  GW_TRY(run_hogwild(sources, mode_options(options, steps), params,
+  ModeOptions mode = mode_options(options, steps);
+  mode.saver = checkpoint.saver.get();
+  GW_TRY(run_hogwild(sources, mode, params, evaluator->running(),
                      [&](const ModeStep& step) { return rows.step(step); }));
   GW_ASSIGN(const double accuracy, rows.evaluate(params, false));
-  GW_TRY(save(options, problem, params));
+  GW_TRY(save(options, problem, params, *evaluator));
   RunFacts facts = facts_of(options, accuracy, params);
   facts.transport = "shared memory of one process";
   facts.ranks = threads;

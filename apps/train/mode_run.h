@@ -9,9 +9,11 @@
 
 #include "adapters/trainer/modes/model_gradients.h"
 #include "adapters/trainer/modes/ps_async.h"
+#include "adapters/trainer/modes/sync_easgd.h"
 #include "apps/train/mode_rows.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
+#include "apps/train/run_checkpoints.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
@@ -41,7 +43,9 @@ class ModeRun {
   std::string headline() const;
   Status start();
   Status train();
+  ElasticOptions elastic_options();
   Status train_elastic(const ModeOptions& mode);
+  Status train_async_elastic(const ModeOptions& mode);
   Status train_easgd(const ModeOptions& mode);
   Status train_fedavg(const ModeOptions& mode);
   Status train_async(const ModeOptions& mode);
@@ -58,6 +62,7 @@ class ModeRun {
   std::unique_ptr<ModeRows> rows_;
   std::vector<float> params_;
   std::optional<AsyncOutcome> async_;
+  OpenedCheckpoint checkpoint_;
 };
 
 // Threads of this process that share one set of parameters and no communicator.

@@ -58,7 +58,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   return t;
 }
 
-DataParallelOptions parallel_options(const TrainOptions& o) {
+DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace) {
   DataParallelOptions p;
   p.aggregator.compressor = o.compressor;
   p.aggregator.bucket_bytes = o.bucket_bytes;
@@ -67,15 +67,17 @@ DataParallelOptions parallel_options(const TrainOptions& o) {
   p.aggregator.algorithm = dense_algorithm(o);
   p.aggregator.allow_unsafe = o.allow_unsafe;
   p.check_every = o.check_every;
+  if (trace != nullptr) p.aggregator.on_span = trace->of_aggregator();
   return p;
 }
 
-Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer) {
+Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer,
+                                       RankTrace* trace) {
   ShardedOptions s;
   GW_ASSIGN(s.offload, parse_offload(o.offload));
   s.offload_chunk = o.offload_chunk;
   s.stage = static_cast<int>(o.zero);
-  s.parallel = parallel_options(o);
+  s.parallel = parallel_options(o, trace);
   s.parameters = o.parameter_compressor;
   s.optimizer = std::move(optimizer);
   s.optimizer.weight_decay = o.weight_decay;
@@ -85,23 +87,24 @@ Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions o
 
 // The hook that --optimizer, --zero and --compressor ask for.
 Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Problem& problem,
-                                               Communicator& communicator, Trainer& trainer) {
+                                               Communicator& communicator, Trainer& trainer,
+                                               RankTrace* trace) {
   const std::vector<NamedTensor> gradients = trainer.gradients();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (o.zero > 0) {
-    GW_ASSIGN(const ShardedOptions options, sharded_options(o, choice.optimizer));
+    GW_ASSIGN(const ShardedOptions options, sharded_options(o, choice.optimizer, trace));
     GW_ASSIGN(auto hook,
               ShardedHook::create(communicator, Registry::builtin(), options, trainer.memory()));
     return std::unique_ptr<ReplicaHook>(std::move(hook));
   }
   if (!choice.method) {
-    GW_ASSIGN(auto hook,
-              DataParallelHook::create(communicator, Registry::builtin(), parallel_options(o),
-                                       trainer.parameters(), gradients));
+    GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(),
+                                                  parallel_options(o, trace), trainer.parameters(),
+                                                  gradients));
     return std::unique_ptr<ReplicaHook>(std::move(hook));
   }
   choice.method->optimizer.weight_decay = o.weight_decay;
-  choice.method->parallel = parallel_options(o);
+  choice.method->parallel = parallel_options(o, trace);
   choice.method->compressor = o.optimizer_compressor;
   GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
                                      problem.model.parameters(), trainer.parameters(), gradients));
@@ -213,7 +216,12 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   std::unique_ptr<RankRun> run(
       new RankRun(options, problem, communicator, report, std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
-  GW_ASSIGN(run->hook_, make_hook(options, problem, communicator, run->trainer_));
+  if (!options.trace.empty()) {
+    run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
+    run->trainer_.tell(run->trace_->of_trainer());
+  }
+  GW_ASSIGN(run->hook_,
+            make_hook(options, problem, communicator, run->trainer_, run->trace_.get()));
   // Methods that exchange something else than gradients have no exact average to measure by.
   auto* averages = dynamic_cast<DataParallelHook*>(run->hook_.get());
   if (options.measure_every > 0 && averages != nullptr) {
@@ -247,10 +255,14 @@ Status RankRun::start() {
   if (report_ != nullptr && !options_.save_params.empty()) {
     GW_TRY(check_save_path(options_.save_params));
   }
+  if (report_ != nullptr && trace_ != nullptr) {
+    GW_ASSIGN(trace_file_, TraceFile::create(options_.trace));
+  }
   if (from_file && communicator_.rank() == 0) {
     GW_TRY(load_safetensors(options_.load_params, saved_tensors()));
   }
   GW_TRY(start_checkpoints());
+  if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
     if (!from_file) break;
@@ -329,6 +341,9 @@ Status RankRun::finish(double accuracy) {
   }
   GW_TRY(hook_->gather_parameters());
   if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
+  if (trace_ != nullptr) {
+    GW_TRY(write_trace(communicator_, *trace_, trace_file_ ? &*trace_file_ : nullptr));
+  }
   if (report_ == nullptr) return {};
   if (!options_.save_params.empty()) {
     GW_TRY(save_safetensors(options_.save_params, saved_tensors()));

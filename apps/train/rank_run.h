@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
+#include "apps/train/trace_file.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -60,6 +62,8 @@ class RankRun {
   Communicator& communicator_;
   RunReport* report_;
   Trainer trainer_;
+  std::unique_ptr<RankTrace> trace_;     // null without --trace; before who tells it
+  std::optional<TraceFile> trace_file_;  // on rank 0
   std::unique_ptr<ReplicaHook> hook_;
   std::unique_ptr<MeasuredGradients> measured_;  // around hook_, where it is asked for
   std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint

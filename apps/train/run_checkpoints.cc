@@ -53,6 +53,46 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
   return c;
 }
 
+// What no two modes, and no two shapes of one, understand of each other.
+ModeCheckpointOptions mode_options(const TrainOptions& o, std::int64_t steps) {
+  ModeCheckpointOptions m;
+  m.run = checkpoint_options(o, o.compressor);
+  m.run.must_match["mode"] = o.mode.name;
+  m.run.must_match["asynchronous"] = o.mode.asynchronous ? "yes" : "no";
+  m.run.must_match["pull-compressor"] = o.mode.pull_compressor;
+  m.run.must_match["servers"] = std::to_string(o.mode.servers);
+  m.run.notes["local-steps"] = std::to_string(o.mode.local_steps);
+  m.run.notes["moving-rate"] = shortest(o.mode.moving_rate);
+  m.run.notes["participation"] = shortest(o.mode.participation);
+  m.run.notes["period"] = std::to_string(o.mode.period);
+  m.run.notes["rho"] = shortest(o.mode.rho);
+  m.run.notes["staleness"] = std::to_string(o.mode.staleness);
+  m.steps = steps;
+  m.every = o.checkpoint_every;
+  m.lr = o.lr;
+  return m;
+}
+
+std::string resuming(const ResumedFrom& from, std::int64_t steps) {
+  std::string text = format("resuming from %s: %lld of %lld step(s) done, written by %d rank(s)",
+                            from.path.c_str(), static_cast<long long>(from.step),
+                            static_cast<long long>(steps), from.ranks);
+  for (const auto& [name, before] : from.was) text += "; " + name + " was " + before;
+  return text;
+}
+std::string from_nothing(const TrainOptions& o) {
+  return "no complete checkpoint in " + o.checkpoint + ": starting from step 0";
+}
+
+// A run that was not asked to go on leaves what there is alone.
+Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t>& last) {
+  if (!last) return "checkpoints go to " + o.checkpoint;
+  return Status(Code::kInvalidArgument,
+                format("train: %s holds checkpoints, the last one after step %lld (--resume to go "
+                       "on from it, or another folder, wanted)",
+                       o.checkpoint.c_str(), static_cast<long long>(*last)));
+}
+
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& compressor,
@@ -65,21 +105,10 @@ RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& c
 Result<std::string> RunCheckpoints::start() {
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
-    if (!from) {
-      return "no complete checkpoint in " + options_.checkpoint + ": starting from step 0";
-    }
-    std::string text = format("resuming from %s: %lld of %lld step(s) done, written by %d rank(s)",
-                              from->path.c_str(), static_cast<long long>(from->step),
-                              static_cast<long long>(trainer_.steps()), from->ranks);
-    for (const auto& [name, before] : from->was) text += "; " + name + " was " + before;
-    return text;
+    return from ? resuming(*from, trainer_.steps()) : from_nothing(options_);
   }
   GW_ASSIGN(const std::optional<std::int64_t> last, checkpoint_.last_step());
-  if (!last) return "checkpoints go to " + options_.checkpoint;
-  return Status(Code::kInvalidArgument,
-                format("train: %s holds checkpoints, the last one after step %lld (--resume to go "
-                       "on from it, or another folder, wanted)",
-                       options_.checkpoint.c_str(), static_cast<long long>(*last)));
+  return anew(options_, last);
 }
 
 Status RunCheckpoints::after_step(const StepReport& step) {
@@ -89,6 +118,22 @@ Status RunCheckpoints::after_step(const StepReport& step) {
   if (!due_ || !hook_.replicas_equal()) return {};
   due_ = false;
   return checkpoint_.save(step.lr, step.loss_scale.value_or(1));
+}
+
+Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options,
+                                              Communicator& communicator, std::int64_t steps) {
+  OpenedCheckpoint opened;
+  if (options.checkpoint.empty()) return opened;
+  opened.saver = std::make_unique<ModeCheckpoint>(communicator, mode_options(options, steps));
+  if (options.resume) {
+    GW_ASSIGN(const std::optional<ResumedFrom> from, opened.saver->open_last());
+    opened.says = from ? resuming(*from, steps) : from_nothing(options);
+    opened.steps_done = from ? from->step : 0;
+    return opened;
+  }
+  GW_ASSIGN(const std::optional<std::int64_t> last, opened.saver->last_step());
+  GW_ASSIGN(opened.says, anew(options, last));
+  return opened;
 }
 
 }  // namespace gradwire

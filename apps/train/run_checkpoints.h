@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "adapters/trainer/modes/mode_checkpoint.h"
 #include "adapters/trainer/training_checkpoint.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
@@ -33,5 +35,14 @@ class RunCheckpoints {
   TrainingCheckpoint checkpoint_;
   bool due_ = false;
 };
+
+// Of the other modes. Null without --checkpoint; collective otherwise, before the first step.
+struct OpenedCheckpoint {
+  std::unique_ptr<ModeCheckpoint> saver;
+  std::string says;             // as RunCheckpoints::start()
+  std::int64_t steps_done = 0;  // of what will be gone on from
+};
+Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options,
+                                              Communicator& communicator, std::int64_t steps);
 
 }  // namespace gradwire

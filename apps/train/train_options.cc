@@ -181,6 +181,9 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
   flags.toggle("dry-run", o.dry_run,
                "check flags, data and model, say what would run, and end before the first step");
   flags.text("metrics", o.metrics, "JSON lines: one per step and a last one of totals (rank 0)");
+  flags.text("trace", o.trace,
+             "Chrome trace of all ranks, for ui.perfetto.dev: layers, buckets, waits (rank 0)");
+  flags.integer("trace-steps", o.trace_steps, kFromOne, "so many first steps are in the trace");
   flags.toggle("quiet", o.quiet, "no progress and no summary");
   flags.choice("log-level", o.log_level, {"trace", "debug", "info", "warn", "error", "off"},
                "of the log on standard error; else GRADWIRE_LOG, else warn");
@@ -282,6 +285,9 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (options.checkpoint.empty() &&
       (options.resume || flags.given("checkpoint-every") || flags.given("checkpoint-keep"))) {
     return refuse("--resume, --checkpoint-every and --checkpoint-keep want --checkpoint DIR");
+  }
+  if (options.trace.empty() && flags.given("trace-steps")) {
+    return refuse("--trace-steps wants --trace FILE");
   }
   if (flags.given("text-file") != (options.data == "text")) {
     return refuse("--text-file and --data text belong together (one seen; both wanted)");

@@ -78,6 +78,8 @@ struct TrainOptions {
   std::string load_params;
   std::string save_params;
   std::string metrics;
+  std::string trace;               // file; "": none is written
+  std::int64_t trace_steps = 100;  // that it shows, of this run's first
   bool quiet = false;
   std::string log_level;  // "" asks GRADWIRE_LOG
 };

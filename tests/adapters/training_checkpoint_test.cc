@@ -112,6 +112,14 @@ TEST(TrainingCheckpoint, ResumesMomentaOfWorkers) {
   }
 }
 
+TEST(TrainingCheckpoint, ResumesRunningStatisticsOfBatchNorm) {
+  expect_exact({.model = &resnet()});
+  expect_exact({.model = &resnet(), .ranks = 3, .accumulate = 2});
+  expect_exact({.model = &resnet(),
+                .compressor = "topk:ratio=0.05,ef=ef14,min_elems=0",
+                .momentum_at = MomentumAt::kWorker});
+}
+
 TEST(TrainingCheckpoint, SavingChangesNothing) {
   const TemporaryFolder folder;
   const Training training{.compressor = "topk:ratio=0.05,ef=ef14,min_elems=0"};

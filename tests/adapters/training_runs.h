@@ -27,7 +27,18 @@ inline const Model<float>& mlp() {
   return kModel;
 }
 
+// With batch norm: running statistics that a checkpoint must keep.
+inline const Model<float>& resnet() {
+  static const auto kModel = [] {
+    ModelOptions options{"resnet8"};
+    options.width = 4;
+    return std::move(make_model<float>(options, digits().shape(), 10)).value();
+  }();
+  return kModel;
+}
+
 struct Training {
+  const Model<float>* model = &mlp();
   std::string compressor = "none";
   int ranks = 2;
   int accumulate = 1;
@@ -92,7 +103,7 @@ inline Result<Trainer> make_trainer(const Training& training, int rank) {
   if (training.zero > 0) options.optimizer.name = "hook";
   options.gated_parameters = training.zero == 3;
   options.passing_gradients = training.zero >= 2;
-  return Trainer::create(mlp(), digits(), options);
+  return Trainer::create(*training.model, digits(), options);
 }
 
 inline Result<std::unique_ptr<ReplicaHook>> make_hook(const Training& training,
@@ -120,8 +131,9 @@ inline Result<std::unique_ptr<ReplicaHook>> make_hook(const Training& training,
     return std::unique_ptr<ReplicaHook>(std::move(hook));
   }
   choice.method->parallel = parallel;
-  GW_ASSIGN(auto method, make_method(communicator, registry, *choice.method, mlp().parameters(),
-                                     trainer.parameters(), gradients));
+  GW_ASSIGN(auto method,
+            make_method(communicator, registry, *choice.method, training.model->parameters(),
+                        trainer.parameters(), gradients));
   return std::unique_ptr<ReplicaHook>(std::move(method));
 }
 
@@ -153,6 +165,7 @@ inline Status run_rank(const Training& training, const Plan& plan, Communicator&
     const auto values = elements<float>(ConstTensorView(named.tensor));
     outcome.parameters[rank].insert(outcome.parameters[rank].end(), values.begin(), values.end());
   }
+  keep(trainer.buffers(), outcome.states[rank]);
   keep(trainer.state(), outcome.states[rank]);
   keep(kept, outcome.states[rank]);
   return {};

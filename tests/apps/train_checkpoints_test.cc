@@ -89,6 +89,22 @@ TEST_F(TrainCheckpoints, TenStepsAndTenMoreAreTwenty) {
   EXPECT_EQ(resumed[20]["params_hash"], whole[20]["params_hash"]);
 }
 
+TEST_F(TrainCheckpoints, RunningStatisticsGoOn) {
+  const auto trained = [&](int steps, Words more) {
+    Words words{"--model", "resnet8", "--width", "4", "--inproc", "2",
+                "--batch", "48",      "--seed",  "7", "--steps",  std::to_string(steps)};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  ASSERT_EQ(trained(20, {"--save-params", file("whole")}), "ok");
+  ASSERT_EQ(trained(10, {"--checkpoint", file("run")}), "ok");
+  ASSERT_EQ(
+      trained(20, {"--checkpoint", file("run"), "--resume", "--save-params", file("resumed")}),
+      "ok");
+  EXPECT_NE(contents(file("whole")).find("running_mean"), std::string::npos);
+  EXPECT_TRUE(contents(file("whole")) == contents(file("resumed")));
+}
+
 TEST_F(TrainCheckpoints, TheStartIsSaid) {
   const Words words{"--inproc", "2",  "--steps",      "6",         "--batch", "48",
                     "--hidden", "16", "--checkpoint", file("run"), "--resume"};

@@ -110,8 +110,6 @@ TEST_F(TrainModels, RefusesWhatDoesNotFitTogether) {
   EXPECT_THAT(train({"--hidden", "8", "--model", "cnn"}), HasSubstr("--hidden belongs to the mlp"));
   EXPECT_THAT(train({"--heads", "8"}), HasSubstr("--heads belongs to the gpt"));
   EXPECT_THAT(train({"--width", "8"}), HasSubstr("gpt or alexnet or resnet8 or resnet20"));
-  EXPECT_THAT(train({"--inproc", "2", "--mode", "sync-easgd", "--model", "resnet8"}),
-              HasSubstr("resnet8, which has running statistics"));
   EXPECT_THAT(train({"--data", "text"}), HasSubstr("--text-file and --data text belong together"));
   EXPECT_THAT(train({"--model", "gpt", "--data", "grammar", "--width", "10", "--heads", "4"}),
               HasSubstr("width 10; a multiple of the 4 heads"));

@@ -32,7 +32,9 @@ TEST_F(Modes, EveryModeLearnsAndReportsEveryStep) {
            {"easgd", "--inproc", "4", "--lr", "0.2"},
            {"sync-easgd", "--inproc", "3", "--lr", "0.2"},
            {"eamsgd", "--inproc", "3", "--period", "4"},
-           {"fedavg", "--inproc", "3", "--local-steps", "7"}}) {
+           {"eamsgd", "--asynchronous", "--inproc", "4", "--period", "4", "--lr", "0.02"},
+           {"fedavg", "--inproc", "3", "--local-steps", "7"},
+           {"fedavg", "--inproc", "4", "--local-steps", "5", "--participation", "0.5"}}) {
     ASSERT_EQ(train(with(with({"--mode"}, mode), with(common, {"--metrics", file("m")}))), "ok")
         << mode[0];
     const auto lines = json_lines(file("m"));
@@ -85,6 +87,98 @@ TEST_F(Modes, ServersStepWithAnyOptimizer) {
   EXPECT_THAT(train({"--mode", "fedavg", "--optimizer", "adamw"}), HasSubstr("with --momentum"));
 }
 
+// Modes with flags that make a few steps of each go well.
+std::vector<Words> every_mode() {
+  return {{"ps-sync", "--inproc", "4"},
+          {"ps-async", "--inproc", "4", "--lr", "0.01", "--momentum", "0.5"},
+          {"hogwild", "--inproc", "3", "--lr", "0.01"},
+          {"easgd", "--inproc", "4"},
+          {"sync-easgd", "--inproc", "3"},
+          {"eamsgd", "--inproc", "3", "--period", "2"},
+          {"eamsgd", "--asynchronous", "--inproc", "4", "--period", "2", "--lr", "0.01"},
+          {"fedavg", "--inproc", "3", "--local-steps", "3"}};
+}
+
+// The statistics that a mode leaves are those that its accuracy was judged by.
+TEST_F(Modes, EveryModeTrainsModelsWithRunningStatistics) {
+  const Words model{"--model", "resnet8", "--width", "4", "--batch", "48", "--seed", "3"};
+  ASSERT_EQ(train(with(model, {"--steps", "0", "--save-params", file("start")})), "ok");
+  for (const Words& mode : every_mode()) {
+    ASSERT_EQ(
+        train(with(with({"--mode"}, mode), with(model, {"--steps", "40", "--metrics", file("m"),
+                                                        "--save-params", file("end")}))),
+        "ok")
+        << mode[0];
+    EXPECT_NE(contents(file("end")).find("running_mean"), std::string::npos) << mode[0];
+    EXPECT_GT(relative_distance(file("start"), file("end")), 0) << mode[0];
+    const double accuracy = json_lines(file("m")).back()["accuracy"];
+    ASSERT_EQ(train(with(model, {"--steps", "0", "--load-params", file("end"), "--metrics",
+                                 file("again")})),
+              "ok");
+    EXPECT_EQ(json_lines(file("again")).back()["accuracy"].get<double>(), accuracy) << mode[0];
+    EXPECT_GT(accuracy, 0.15) << mode[0];  // a tenth is chance
+  }
+}
+
+TEST_F(Modes, P1_SyncServersFollowTheStatisticsOfAllWorkers) {
+  const Words common{"--model", "resnet8", "--width", "4", "--batch",   "48",
+                     "--steps", "5",       "--seed",  "3", "--metrics", file("m")};
+  ASSERT_EQ(train(with(common, {"--accumulate", "3", "--save-params", file("one")})), "ok");
+  const auto hash = json_lines(file("m")).back()["params_hash"];
+  const Words servers{"--mode",   "ps-sync", "--servers",     "2",
+                      "--inproc", "5",       "--save-params", file("many")};
+  ASSERT_EQ(train(with(common, servers)), "ok");
+  EXPECT_EQ(json_lines(file("m")).back()["params_hash"], hash);
+  EXPECT_LE(relative_distance(file("one"), file("many")), 1e-7);  // buffers: sums in another order
+}
+
+// Modes whose runs repeat: 10 steps, a checkpoint and 10 more are 20.
+TEST_F(Modes, GoOnFromTheirCheckpoints) {
+  const Words common{"--model", "resnet8", "--width", "4",    "--batch",
+                     "24",      "--seed",  "3",       "--lr", "0.02"};
+  for (const Words& mode : std::vector<Words>{
+           {"ps-sync", "--inproc", "3", "--compressor", "topk:ratio=0.1,ef=ef14",
+            "--pull-compressor", "topk:ratio=0.3"},
+           {"ps-async", "--inproc", "2"},
+           {"hogwild", "--inproc", "1"},
+           {"easgd", "--inproc", "3"},
+           {"sync-easgd", "--inproc", "2"},
+           {"eamsgd", "--inproc", "2", "--period", "3"},
+           {"eamsgd", "--asynchronous", "--inproc", "2", "--period", "5"},
+           {"fedavg", "--inproc", "4", "--local-steps", "5", "--participation", "0.5"}}) {
+    const Words run = with(with({"--mode"}, mode), common);
+    const std::string folder = file("run-" + mode[0] + std::to_string(mode.size()));
+    const Words saving = with(run, {"--checkpoint", folder, "--checkpoint-every", "5"});
+    ASSERT_EQ(train(with(run, {"--steps", "20", "--checkpoint", folder + "-whole",
+                               "--checkpoint-every", "5", "--save-params", file("whole")})),
+              "ok");
+    ASSERT_EQ(train(with(saving, {"--steps", "10", "--metrics", file("m")})), "ok") << mode[0];
+    ASSERT_EQ(train(with(saving, {"--steps", "20", "--resume", "--metrics", file("m"),
+                                  "--save-params", file("end")})),
+              "ok")
+        << mode[0];
+    EXPECT_TRUE(contents(file("whole")) == contents(file("end"))) << mode[0] << " " << mode.size();
+    const auto lines = json_lines(file("m"));
+    ASSERT_EQ(lines.size(), 21U) << mode[0];
+    for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(lines[i]["step"], i) << mode[0];
+    EXPECT_EQ(lines[20]["steps"], 20) << mode[0];
+  }
+}
+
+TEST_F(Modes, CheckpointsOfOtherModesAreRefused) {
+  const Words common{"--inproc", "3",       "--batch", "24",           "--hidden",
+                     "16",       "--steps", "2",       "--checkpoint", file("run")};
+  ASSERT_EQ(train(with({"--mode", "fedavg"}, common)), "ok");
+  EXPECT_THAT(train(with({"--mode", "eamsgd", "--resume"}, common)),
+              HasSubstr("it was trained with mode fedavg; eamsgd, as here, wanted"));
+  EXPECT_THAT(train(with({"--mode", "fedavg"}, common)), HasSubstr("holds checkpoints"));
+  const Words fewer{"--mode",   "fedavg",       "--inproc", "2",       "--batch",
+                    "24",       "--hidden",     "16",       "--steps", "2",
+                    "--resume", "--checkpoint", file("run")};
+  EXPECT_THAT(train(fewer), HasSubstr("3 ranks wrote it"));
+  EXPECT_NE(train(with({"--resume"}, common)), "ok");
+}
+
 TEST_F(Modes, StartFromAFileAndDoNothingInNoSteps) {
   ASSERT_EQ(train({"--steps", "3", "--hidden", "16", "--save-params", file("start")}), "ok");
   for (const char* mode : {"ps-sync", "ps-async", "easgd", "sync-easgd", "fedavg"}) {
@@ -129,8 +223,10 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
   EXPECT_THAT(refusal({"--mode", "easgd"}), HasSubstr("1 rank(s), of which 1 compute"));
   EXPECT_THAT(refusal({"--mode", "ps-sync", "--inproc", "4", "--batch", "64"}),
               HasSubstr("a multiple of 3"));
-  EXPECT_THAT(refusal({"--mode", "fedavg", "--model", "resnet8", "--data", "digits"}),
-              HasSubstr("which has running statistics"));
+  EXPECT_THAT(refusal({"--mode", "eamsgd", "--asynchronous"}), HasSubstr("more ranks wanted"));
+  EXPECT_THAT(refusal({"--mode", "easgd", "--inproc", "2", "--asynchronous"}),
+              HasSubstr("--asynchronous belongs to --mode eamsgd"));
+  EXPECT_THAT(refusal({"--mode", "fedavg", "--participation", "0"}), HasSubstr("nobody train"));
   EXPECT_THAT(refusal({"--mode", "easgd", "--rho", "1", "--moving-rate", "0.5"}),
               HasSubstr("exclude one another"));
   EXPECT_THAT(

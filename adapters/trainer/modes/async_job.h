@@ -16,6 +16,7 @@ struct AsyncJob {
   const ModeOptions& options;
   const AsyncServerOptions& async;
   const ServerLayout& layout;
+  std::size_t running = 0;  // elements of a worker's running statistics
 
   BlockCoding push(int worker) const { return coding(async.server.push, 2 * worker); }
   BlockCoding pull(int worker) const { return coding(async.server.pull, 2 * worker + 1); }

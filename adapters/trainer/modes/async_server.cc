@@ -1,5 +1,9 @@
 #include "adapters/trainer/modes/async_server.h"
 
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -14,8 +18,10 @@ namespace {
 // What the threads of one server share.
 struct Shared {
   ParameterShard& shard;
-  StalenessGate gate;
-  StepTally tally;
+  StepTally& tally;
+  std::unique_ptr<StalenessGate> gate;  // of one run
+  std::mutex mutex;
+  std::vector<float> running;  // statistics, worker after worker; guarded
 };
 
 // One worker's connection, on a thread of its own.
@@ -40,26 +46,30 @@ class Session {
     return {};
   }
 
-  Status run() {
-    if (job_.options.steps == 0) return {};
-    GW_TRY(answer(0, true));
+  Status run(std::int64_t begin, std::int64_t end) {
+    end_ = end;
+    if (begin == end) return {};
+    GW_TRY(answer(begin, true));
     for (;;) {
       GW_ASSIGN(const FrameHeader header, link_.recv(kPushes, most_bytes(), frame_));
       const Status taken = take(header);
       if (!taken.ok()) return taken.with_context(format("rank %d", link_.peer()));
       if (header.kind == static_cast<std::int64_t>(FrameKind::kLastPush)) {
-        shared_.gate.leave(worker_);
+        shared_.gate->leave(worker_);
         return {};
       }
-      shared_.gate.advance(worker_, header.count);
-      GW_ASSIGN(lead_, shared_.gate.enter(worker_, deadline_in(job_.options.deadline_seconds)));
+      shared_.gate->advance(worker_, header.count);
+      GW_ASSIGN(lead_, shared_.gate->enter(worker_, deadline_in(job_.options.deadline_seconds)));
       GW_TRY(answer(header.step + 1, false));
     }
   }
 
+  // Of its pushes; between runs.
+  std::vector<NamedTensor> state() { return push_.state(); }
+
  private:
   std::size_t most_bytes() const {
-    return static_cast<std::size_t>(job_.period()) * sizeof(double) +
+    return static_cast<std::size_t>(job_.period()) * sizeof(double) + job_.running * sizeof(float) +
            versions_.size() * sizeof(std::int64_t) + push_.most_bytes();
   }
 
@@ -70,15 +80,21 @@ class Session {
     push.lead = lead_;
     push.base.resize(versions_.size());
     std::vector<double> losses(static_cast<std::size_t>(header.count));
+    std::vector<float> running(job_.running);
     ConstByteSpan rest(frame_);
-    const bool fits = header.count >= 1 && header.count <= job_.period() &&
-                      header.step < job_.options.steps && take_front(rest, std::span(losses)) &&
+    const bool fits = header.count >= 1 && header.count <= job_.period() && header.step < end_ &&
+                      take_front(rest, std::span(losses)) && take_front(rest, std::span(running)) &&
                       take_front(rest, std::span(push.base));
     // A worker knows no version but those that it was given.
     if (!fits || push.base != versions_) {
       return {Code::kCorruptPayload,
               format("a push of %lld steps up to step %lld that does not follow its pull",
                      static_cast<long long>(header.count), static_cast<long long>(header.step))};
+    }
+    {
+      const std::lock_guard lock(shared_.mutex);
+      std::ranges::copy(
+          running, shared_.running.begin() + static_cast<std::ptrdiff_t>(job_.running) * worker_);
     }
     GW_TRY(push_.decode(rest, static_cast<std::uint64_t>(header.step), gradient_));
     GW_TRY(shared_.shard.apply(std::move(push), gradient_, job_.options.rate(header.step)));
@@ -116,58 +132,120 @@ class Session {
   std::vector<std::int64_t> versions_;
   std::vector<std::byte> frame_;
   std::int64_t lead_ = 0;
+  std::int64_t end_ = 0;  // of the run's steps
 };
 
 // A first error ends the other sessions: those at the gate, and those that wait for messages.
 void end_session(Shared& shared, FrameLink& link, const Status& status) {
   if (status.ok()) return;
   shared.tally.fail(status);
-  shared.gate.stop(status);
+  shared.gate->stop(status);
   link.abort(status);
 }
 
+class Server final : public AsyncServer {
+ public:
+  Server(const AsyncJob& job, std::vector<FrameLink>& links, std::span<float> params,
+         GradientSource* source, const OnModeStep& on_step)
+      : job_(job),
+        links_(links),
+        own_(job.layout.part(params, job.layout.number())),
+        source_(source),
+        seen_(own_.size()),
+        tally_(job.options, job.layout.workers(), job.layout.number() == 0 ? on_step : nobody_,
+               job.layout.servers() == 1 ? std::function([this] { return model(); })
+                                         : std::function<std::span<const float>()>()) {}
+
+  Status open() {
+    const std::vector<KeyBlock> blocks = job_.layout.blocks(job_.layout.number());
+    versions_.resize(blocks.size());
+    ShardOptions how{job_.async.server.optimizer, job_.async.damped};
+    how.optimizer.momentum = job_.options.momentum;
+    GW_ASSIGN(shard_, ParameterShard::create(job_.table, blocks, own_, how));
+    const auto workers = static_cast<std::size_t>(job_.layout.workers());
+    shared_.reset(new Shared{*shard_, tally_, nullptr, {}, std::vector<float>()});
+    for (std::size_t worker = 0; worker < workers; ++worker) {
+      sessions_.push_back(std::make_unique<Session>(job_, *shared_, links_[worker],
+                                                    static_cast<int>(worker),
+                                                    static_cast<std::int64_t>(own_.size())));
+      GW_TRY(sessions_.back()->open(blocks));
+      if (source_ == nullptr) continue;
+      const std::span<const float> start = source_->running();
+      shared_->running.insert(shared_->running.end(), start.begin(), start.end());
+    }
+    return {};
+  }
+
+  Status run(std::int64_t begin, std::int64_t end) override {
+    shared_->gate = std::make_unique<StalenessGate>(job_.layout.workers(), job_.async.staleness);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t w = 0; w < links_.size(); ++w) {
+        threads.emplace_back(
+            [&, w] { end_session(*shared_, links_[w], sessions_[w]->run(begin, end)); });
+      }
+    }
+    follow();
+    return tally_.error();
+  }
+
+  ModeParts parts() override {
+    const int rank = job_.layout.number();
+    ModeParts parts;
+    add_model(parts, job_.table, own_, true, job_.layout.range(rank).first);
+    add_own(parts, rank, "optimizer/", shard_->state());
+    for (std::size_t w = 0; w < sessions_.size(); ++w) {
+      add_own(parts, rank, "push-" + std::to_string(w) + "/", sessions_[w]->state());
+    }
+    add_own(parts, rank, "running", shared_->running);
+    return parts;
+  }
+
+  void adopt(std::int64_t done) override {
+    shard_->adopt_state();
+    tally_.continue_from(done);
+    follow();
+  }
+
+  AsyncOutcome outcome() const override { return {shard_->log(), shard_->overlaps()}; }
+
+ private:
+  // As it is, from any session's thread, one at a time.
+  std::span<const float> model() {
+    shard_->read(seen_, versions_);
+    follow();
+    return seen_;
+  }
+  // The model's running statistics: the mean of what workers said last.
+  void follow() {
+    if (source_ == nullptr) return;
+    const std::lock_guard lock(shared_->mutex);
+    mean_of_rows(shared_->running, source_->running());
+  }
+
+  const AsyncJob& job_;
+  std::vector<FrameLink>& links_;
+  std::span<float> own_;
+  GradientSource* source_;
+  std::vector<float> seen_;
+  std::vector<std::int64_t> versions_;
+  const OnModeStep nobody_;
+  StepTally tally_;
+  std::unique_ptr<ParameterShard> shard_;
+  std::unique_ptr<Shared> shared_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
 }  // namespace
 
-Status serve_workers(const AsyncJob& job, std::vector<FrameLink>& links, std::span<float> params,
-                     const OnModeStep& on_step, AsyncOutcome& outcome) {
-  const int server = job.layout.number();
-  const std::vector<KeyBlock> blocks = job.layout.blocks(server);
-  const std::span<float> own = job.layout.part(params, server);
-  std::vector<float> seen(own.size());
-  std::vector<std::int64_t> versions(blocks.size());
-  ShardOptions how{job.async.server.optimizer, job.async.damped};
-  how.optimizer.momentum = job.options.momentum;
-  GW_ASSIGN(const auto shard, ParameterShard::create(job.table, blocks, own, how));
-  std::function<std::span<const float>()> model;
-  if (job.layout.servers() == 1) {
-    model = [&] {
-      shard->read(seen, versions);
-      return std::span<const float>(seen);
-    };
-  }
-  const OnModeStep nobody;
-  Shared shared{.shard = *shard,
-                .gate = {job.layout.workers(), job.async.staleness},
-                .tally = {job.options, job.layout.workers(), server == 0 ? on_step : nobody,
-                          std::move(model)}};
-
-  std::vector<std::unique_ptr<Session>> sessions;
-  for (int worker = 0; worker < job.layout.workers(); ++worker) {
-    sessions.push_back(std::make_unique<Session>(job, shared,
-                                                 links[static_cast<std::size_t>(worker)], worker,
-                                                 static_cast<std::int64_t>(own.size())));
-    GW_TRY(sessions.back()->open(blocks));
-  }
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t w = 0; w < links.size(); ++w) {
-      threads.emplace_back([&, w] { end_session(shared, links[w], sessions[w]->run()); });
-    }
-  }
-  GW_TRY(shared.tally.error());
-  outcome.log = shard->log();
-  outcome.overlaps = shard->overlaps();
-  return {};
+Result<std::unique_ptr<AsyncServer>> AsyncServer::create(const AsyncJob& job,
+                                                         std::vector<FrameLink>& links,
+                                                         std::span<float> params,
+                                                         GradientSource* source,
+                                                         const OnModeStep& on_step) {
+  auto server = std::make_unique<Server>(job, links, params, source, on_step);
+  GW_TRY(server->open());
+  return std::unique_ptr<AsyncServer>(std::move(server));
 }
 
 }  // namespace gradwire

@@ -1,16 +1,34 @@
-// The serving end of ps_async.h.
+// The servers' end of ps_async.h.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "adapters/trainer/modes/async_job.h"
+#include "adapters/trainer/modes/mode_state.h"
 
 namespace gradwire {
 
-// Serves all workers until each has sent its last push. The first error, of any worker's
-// connection, ends them all.
-Status serve_workers(const AsyncJob& job, std::vector<FrameLink>& links, std::span<float> params,
-                     const OnModeStep& on_step, AsyncOutcome& outcome);
+// One server. Used from one thread; has others of its own while run() lasts.
+class AsyncServer {
+ public:
+  // Everything is borrowed for its life. `params`: the model, of which this server owns its part;
+  // `source`: null where the model has no running statistics.
+  static Result<std::unique_ptr<AsyncServer>> create(const AsyncJob& job,
+                                                     std::vector<FrameLink>& links,
+                                                     std::span<float> params,
+                                                     GradientSource* source,
+                                                     const OnModeStep& on_step);
+  virtual ~AsyncServer() = default;
+  // Serves all workers' steps [begin, end), and returns when all pushes are applied.
+  virtual Status run(std::int64_t begin, std::int64_t end) = 0;
+  // Between runs.
+  virtual ModeParts parts() = 0;
+  // After parts() were written to: so many steps are done.
+  virtual void adopt(std::int64_t done) = 0;
+  virtual AsyncOutcome outcome() const = 0;
+};
 
 }  // namespace gradwire

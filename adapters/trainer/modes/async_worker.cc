@@ -10,7 +10,7 @@
 namespace gradwire {
 namespace {
 
-class Worker {
+class Worker final : public AsyncWorker {
  public:
   Worker(const AsyncJob& job, std::vector<FrameLink>& links, GradientSource& source,
          std::span<float> copy)
@@ -41,16 +41,26 @@ class Worker {
     return {};
   }
 
-  Status run() {
-    const std::int64_t steps = job_.options.steps;
-    for (std::int64_t t = 0; t < steps;) {
-      GW_TRY(pull(t == 0));
+  Status run(std::int64_t begin, std::int64_t steps) override {
+    for (std::int64_t t = begin; t < steps;) {
+      GW_TRY(pull(t == begin));
       const std::int64_t end = std::min(t + job_.period(), steps);
       GW_TRY(compute(t, end));
       GW_TRY(push(end - 1, end == steps ? FrameKind::kLastPush : FrameKind::kPush));
       t = end;
     }
     return {};
+  }
+
+  // What it has not pushed, and its running statistics. The model it pulls.
+  ModeParts parts() override {
+    const int rank = job_.layout.servers() + job_.layout.number();
+    ModeParts parts;
+    for (std::size_t s = 0; s < push_.size(); ++s) {
+      add_own(parts, rank, "push-" + std::to_string(s) + "/", push_[s].state());
+    }
+    add_own(parts, rank, "running", source_.running());
+    return parts;
   }
 
  private:
@@ -95,6 +105,7 @@ class Worker {
     std::ranges::copy(copy_, local_.begin());
     for (std::int64_t t = begin; t < end; ++t) {
       GW_ASSIGN(const double loss, source_.gradient(local_, t, t == begin ? sum_ : gradient_));
+      source_.commit();
       losses_.push_back(loss);
       if (t > begin) {
         for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += gradient_[i];
@@ -111,6 +122,7 @@ class Worker {
     for (std::size_t s = 0; s < links_.size(); ++s) {
       frames_[s].clear();
       append(frames_[s], std::span<const double>(losses_));
+      append(frames_[s], std::span<const float>(source_.running()));
       append(frames_[s], std::span<const std::int64_t>(versions_[s]));
       const std::span<const float> own =
           job_.layout.part(std::span<const float>(sum_), static_cast<int>(s));
@@ -141,11 +153,13 @@ class Worker {
 
 }  // namespace
 
-Status work_for_servers(const AsyncJob& job, std::vector<FrameLink>& links, GradientSource& source,
-                        std::span<float> params) {
-  Worker worker(job, links, source, params);
-  GW_TRY(worker.open());
-  return worker.run();
+Result<std::unique_ptr<AsyncWorker>> AsyncWorker::create(const AsyncJob& job,
+                                                         std::vector<FrameLink>& links,
+                                                         GradientSource& source,
+                                                         std::span<float> copy) {
+  auto worker = std::make_unique<Worker>(job, links, source, copy);
+  GW_TRY(worker->open());
+  return std::unique_ptr<AsyncWorker>(std::move(worker));
 }
 
 }  // namespace gradwire

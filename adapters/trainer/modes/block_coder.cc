@@ -159,6 +159,10 @@ Result<std::size_t> BlockCoder::decode(ConstByteSpan bytes, std::uint64_t step,
   return at;
 }
 
+std::vector<NamedTensor> BlockCoder::state() {
+  return coder_ == nullptr ? std::vector<NamedTensor>() : coder_->state();
+}
+
 Result<MessageCoder> MessageCoder::open(const Registry& registry, const BlockCoding& coding,
                                         std::vector<KeyBlock> blocks, BlockCoder::End end,
                                         bool feedback) {
@@ -196,6 +200,16 @@ Status MessageCoder::decode(ConstByteSpan bytes, std::uint64_t step, std::span<f
   }
   if (bytes.empty()) return {};
   return {Code::kCorruptPayload, format("%zu bytes behind the last block", bytes.size())};
+}
+
+std::vector<NamedTensor> MessageCoder::state() {
+  std::vector<NamedTensor> all;
+  for (std::size_t b = 0; b < coders_.size(); ++b) {
+    for (NamedTensor& entry : coders_[b]->state()) {
+      all.push_back({std::to_string(b) + "/" + entry.name, entry.tensor});
+    }
+  }
+  return all;
 }
 
 }  // namespace gradwire

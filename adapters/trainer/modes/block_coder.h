@@ -53,6 +53,9 @@ class BlockCoder {
   // values = what the front of `bytes` holds; returns how many bytes that were. kCorruptPayload on
   // anything else.
   Result<std::size_t> decode(ConstByteSpan bytes, std::uint64_t step, std::span<float> values);
+  // All that it keeps between messages, to be saved and, before the first one, written to. Views
+  // are valid until the next message.
+  std::vector<NamedTensor> state();
 
  private:
   BlockCoder() = default;
@@ -79,6 +82,8 @@ class MessageCoder {
   Status encode(std::span<const float> values, std::uint64_t step, std::vector<std::byte>& out,
                 std::span<float> decoded = {});
   Status decode(ConstByteSpan bytes, std::uint64_t step, std::span<float> values);
+  // "<block>/<name>" of every coder's state().
+  std::vector<NamedTensor> state();
 
  private:
   std::vector<KeyBlock> blocks_;

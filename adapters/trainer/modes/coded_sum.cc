@@ -51,4 +51,16 @@ Status CodedSum::sum(std::span<float> own, std::uint64_t step, std::span<float> 
   return {};
 }
 
+std::vector<NamedTensor> CodedSum::state() {
+  std::vector<NamedTensor> all;
+  const auto add = [&all](const std::string& prefix, MessageCoder& coder) {
+    for (NamedTensor& entry : coder.state()) all.push_back({prefix + entry.name, entry.tensor});
+  };
+  add("encoder/", *encoder_);
+  for (std::size_t rank = 0; rank < decoders_.size(); ++rank) {
+    add("decoder-" + std::to_string(rank) + "/", decoders_[rank]);
+  }
+  return all;
+}
+
 }  // namespace gradwire

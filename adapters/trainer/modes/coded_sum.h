@@ -27,6 +27,8 @@ class CodedSum {
 
   // Collective; blocks. `own` becomes what the others decode of it, `sum` the sum over ranks.
   Status sum(std::span<float> own, std::uint64_t step, std::span<float> sum);
+  // What its coders keep between sums, as MessageCoder::state().
+  std::vector<NamedTensor> state();
 
  private:
   explicit CodedSum(Communicator& communicator) : communicator_(&communicator) {}

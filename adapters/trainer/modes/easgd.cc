@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adapters/trainer/modes/elastic.h"
+#include "adapters/trainer/modes/mode_state.h"
 #include "base/check.h"
 #include "base/elements.h"
 #include "base/text.h"
@@ -24,12 +25,28 @@ Status wait_for(Result<Work> work) {
   return started.wait();
 }
 
-Status master(Communicator& communicator, const ModeOptions& options, double rho,
-              std::span<float> centre, const OnModeStep& on_step, std::vector<int>* turns) {
+// What a worker sends: W_j, its running statistics, and the loss.
+std::size_t message_elems(std::size_t model, GradientSource* source) {
+  return model + (source == nullptr ? 0 : source->running().size()) + 1;
+}
+
+Status master(Communicator& communicator, GradientSource* source, const ModeOptions& options,
+              double rho, std::span<float> centre, const OnModeStep& on_step,
+              std::vector<int>* turns) {
   const int workers = communicator.size() - 1;
-  std::vector<float> theirs(centre.size() + 1);  // W_j and the loss
+  std::vector<float> theirs(message_elems(centre.size(), source));
   std::vector<float> pull(centre.size());
-  for (std::int64_t t = 0; t < options.steps; ++t) {
+  const std::size_t statistics = theirs.size() - centre.size() - 1;
+  std::vector<float> rows(statistics * static_cast<std::size_t>(workers));  // by worker
+  const auto parts = [&] {
+    ModeParts all;
+    if (source != nullptr) add_model(all, source->parameters(), centre, true);
+    add_running(all, 0, source);
+    return all;
+  };
+  ModeCheckpoints checkpoints(options.saver);
+  GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
+  for (; t < options.steps; ++t) {
     const auto lr = static_cast<float>(options.rate(t));
     ModeStep step{.step = t, .loss = 0, .lr = options.rate(t), .params = centre};
     for (int worker = 1; worker <= workers; ++worker) {
@@ -39,10 +56,14 @@ Status master(Communicator& communicator, const ModeOptions& options, double rho
       GW_TRY(wait_for(communicator.recv(view_of(std::span(theirs)), worker, how)));
       elastic_pull(std::span(theirs).first(centre.size()), centre, static_cast<float>(rho), pull);
       elastic_attract(centre, pull, lr);
+      std::ranges::copy(std::span(theirs).subspan(centre.size(), statistics),
+                        rows.begin() + static_cast<std::ptrdiff_t>(statistics) * (worker - 1));
       step.loss += static_cast<double>(theirs.back()) / workers;
       if (turns != nullptr) turns->push_back(worker);
     }
+    if (source != nullptr) mean_of_rows(rows, source->running());
     if (on_step) GW_TRY(on_step(step));
+    GW_TRY(checkpoints.after(t + 1, parts));
   }
   return {};
 }
@@ -50,19 +71,30 @@ Status master(Communicator& communicator, const ModeOptions& options, double rho
 Status worker(Communicator& communicator, GradientSource& source, const ModeOptions& options,
               double rho, std::span<float> w) {
   const int workers = communicator.size() - 1;
+  const int rank = communicator.rank();
   std::vector<float> centre(w.size());
   std::vector<float> gradient(w.size());
   std::vector<float> pull(w.size());
-  std::vector<float> own(w.size() + 1);
-  for (std::int64_t t = 0; t < options.steps; ++t) {
+  std::vector<float> own(message_elems(w.size(), &source));
+  const auto parts = [&] {
+    ModeParts all;
+    add_own(all, rank, "w", w);
+    add_own(all, rank, "running", source.running());
+    return all;
+  };
+  ModeCheckpoints checkpoints(options.saver);
+  GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
+  for (; t < options.steps; ++t) {
     const OpOptions how = turn(options, workers);
     GW_TRY(wait_for(communicator.recv(view_of(std::span(centre)), 0, how)));
     GW_ASSIGN(const double loss, source.gradient(w, t, gradient));
-    std::ranges::copy(w, own.begin());
+    source.commit();
+    std::ranges::copy(source.running(), std::ranges::copy(w, own.begin()).out);
     own.back() = static_cast<float>(loss);
     GW_TRY(wait_for(communicator.send(const_view_of(std::span<const float>(own)), 0, how)));
     elastic_pull(w, centre, static_cast<float>(rho), pull);
     elastic_descend(w, gradient, pull, static_cast<float>(options.rate(t)));
+    GW_TRY(checkpoints.after(t + 1, parts));
   }
   return {};
 }
@@ -79,7 +111,10 @@ Status run_easgd(Communicator& communicator, GradientSource* source, const ModeO
   if (!(rho > 0) || !std::isfinite(rho)) {
     return {Code::kInvalidArgument, format("easgd: rho %g; a finite number above 0 wanted", rho)};
   }
-  if (communicator.rank() == 0) return master(communicator, options, rho, params, on_step, turns);
+  if (communicator.rank() == 0) {
+    GW_CHECK(source != nullptr || options.saver == nullptr);
+    return master(communicator, source, options, rho, params, on_step, turns);
+  }
   GW_CHECK(source != nullptr);
   return worker(communicator, *source, options, rho, params);
 }

@@ -22,7 +22,9 @@ namespace gradwire {
 // Collective: rank 0 is the master, ranks 1 .. G are workers, options.steps turns of each; at least
 // 2 ranks. `params`: equal on all ranks at first; in the end the master's is the centre, worker j's
 // is W_j. on_step is called on the master, once all workers have had a turn. `source` is null on
-// the master. `turns`: appended on the master, which worker had each turn; may be null.
+// the master, unless the model has running statistics (the master's are the mean of the workers'
+// then) or there is a saver, which knows tensors by their names. `turns`: appended on the master,
+// which worker had each turn; may be null.
 Status run_easgd(Communicator& communicator, GradientSource* source, const ModeOptions& options,
                  double rho, std::span<float> params, const OnModeStep& on_step,
                  std::vector<int>* turns = nullptr);

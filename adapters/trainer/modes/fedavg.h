@@ -5,13 +5,18 @@
 //
 // What travels is the change x - x_i, through an Aggregator: any compressor and error feedback that
 // gradients may have. 1/K of the bytes of averaging gradients. u_i stays with its worker.
+//
+// Of a round a share C of the ranks may take part, drawn anew for each; i runs over those, and n is
+// the sum of their n_i. The others compute nothing and keep u_i; where error feedback still owes
+// something of theirs, it goes on travelling.
 // Source: McMahan et al., "Communication-efficient learning of deep networks from decentralized
-// data", AISTATS 2017, algorithm 1 (all clients take part); Stich, "Local SGD converges fast and
-// communicates little", ICLR 2019.
+// data", AISTATS 2017, algorithm 1; Stich, "Local SGD converges fast and communicates little", ICLR
+// 2019.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "adapters/trainer/modes/mode.h"
 #include "gradwire/aggregator.h"
@@ -23,11 +28,19 @@ namespace gradwire {
 struct FedAvgOptions {
   std::int64_t local_steps = 8;  // K; a last round may be shorter
   double weight = 1;             // n_i: of this rank's change, above 0; they need not sum up to 1
+  // C: max(1, round(C * ranks)) ranks take part in a round; above 0, at most 1.
+  double participation = 1;
+  std::uint64_t seed = 0;  // of who they are
   AggregatorOptions aggregator = {};
 };
 
+// Who takes part in round `round`, ascending: a function of its arguments alone.
+std::vector<int> participants(std::uint64_t seed, std::int64_t round, int ranks,
+                              double participation);
+
 // Collective. params: equal on all ranks at first and after every round; ModeStep::params is the
-// average, at rounds' last steps.
+// average, at rounds' last steps; ModeStep::loss that of the ranks that took part. Running
+// statistics are averaged as parameters are.
 Status run_fedavg(Communicator& communicator, const Registry& registry, GradientSource& source,
                   const ModeOptions& options, const FedAvgOptions& fedavg, std::span<float> params,
                   const OnModeStep& on_step);

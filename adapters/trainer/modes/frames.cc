@@ -106,6 +106,7 @@ bool take_front(ConstByteSpan& body, std::span<T> values) {
 }
 template bool take_front(ConstByteSpan& body, std::span<std::int64_t> values);
 template bool take_front(ConstByteSpan& body, std::span<double> values);
+template bool take_front(ConstByteSpan& body, std::span<float> values);
 
 template <typename T>
 void append(std::vector<std::byte>& body, std::span<const T> values) {
@@ -114,5 +115,6 @@ void append(std::vector<std::byte>& body, std::span<const T> values) {
 }
 template void append(std::vector<std::byte>& body, std::span<const std::int64_t> values);
 template void append(std::vector<std::byte>& body, std::span<const double> values);
+template void append(std::vector<std::byte>& body, std::span<const float> values);
 
 }  // namespace gradwire

@@ -5,9 +5,12 @@
 //   frame  := header body
 //   header := kind step count bytes       four i64: what it is, the worker's last step in it, how
 //                                         many steps are in it, the length of the body
-//   push   := loss{count} base{blocks} message
-//                                         f64 losses, i64 versions that the gradient was computed at
+//   push   := loss{count} running* base{blocks} message
+//                                         f64 losses; f32 running statistics of a model that has
+//                                         such; i64 versions that the gradient was computed at
 //   pull   := version{blocks} message     i64; message: block_coder.h, or the values themselves
+//   ask    := loss{count} running*         of async_eamsgd.h: wants the centre, which comes as a pull
+//   done   := loss{count} running*         without versions; then a push that is a message alone
 // clang-format on
 #pragma once
 
@@ -22,7 +25,7 @@
 
 namespace gradwire {
 
-enum class FrameKind : std::int64_t { kPull = 1, kPush = 2, kLastPush = 3 };
+enum class FrameKind : std::int64_t { kPull = 1, kPush = 2, kLastPush = 3, kAsk = 4, kDone = 5 };
 
 struct FrameHeader {
   std::int64_t kind = 0;

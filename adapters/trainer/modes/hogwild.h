@@ -26,8 +26,10 @@ void hogwild_read(std::span<float> shared, std::span<float> out);
 // Runs sources.size() threads, thread i with sources[i]; `params` is shared by them until the call
 // returns. A step's on_step comes once as many steps as threads are done, from any thread, one at a
 // time, with a copy of the parameters as they then are. Momentum, if any, is each thread's own. The
-// first error ends all threads.
+// first error ends all threads. Running statistics are shared as parameters are: `running` is their
+// start, what on_step may look at, and in the end what they are; empty where there are none. To
+// save, all threads stop where each has done as many steps.
 Status run_hogwild(std::span<GradientSource* const> sources, const ModeOptions& options,
-                   std::span<float> params, const OnModeStep& on_step);
+                   std::span<float> params, std::span<float> running, const OnModeStep& on_step);
 
 }  // namespace gradwire

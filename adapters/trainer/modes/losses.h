@@ -22,6 +22,8 @@ class PendingSteps {
     rates_.push_back(rate);
     compute_seconds_ += compute_seconds;
   }
+  // Of a run that goes on: so many steps have been told. Before the first one.
+  void continue_from(std::int64_t steps) { told_ = steps; }
   // Collective over workers, with equally many steps pending on each: tells on_step of all of them,
   // of the last one with `params`.
   Status tell(Communicator& communicator, const ModeOptions& options, const OnModeStep& on_step,

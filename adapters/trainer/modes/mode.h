@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/parameters.h"
 
@@ -25,6 +27,38 @@ class GradientSource {
   // run can be computed again.
   virtual Result<double> gradient(std::span<const float> params, std::int64_t step,
                                   std::span<float> grads) = 0;
+
+  // Where the model has running statistics (batch norm), else empty. They follow the samples and
+  // are for evaluation: no gradient depends on them.
+  virtual std::span<float> running() { return {}; }
+  // Sums that gradient() collected since the last commit().
+  virtual std::span<double> statistics() { return {}; }
+  // Moves running() by statistics(), and clears these.
+  virtual void commit() {}
+};
+
+// A piece of what a mode keeps between steps, in a rank's memory: elements [begin, begin +
+// values.elems()) of the row of all elements of a tensor.
+struct ModePart {
+  std::string name;  // that the whole job knows the tensor by
+  Shape shape;       // of the whole tensor
+  std::int64_t begin = 0;
+  TensorView values;
+  bool written = true;  // by this rank; else another one's is only read
+};
+
+// Where modes leave their state at a step's end, and where they take it from. Collective over all
+// ranks of the job, with parts that together cover their tensors.
+class ModeSaver {
+ public:
+  virtual ~ModeSaver() = default;
+  // Before the first step: the parts of the run that is gone on from; returns how many steps it has
+  // done, 0 where there is none (nothing is written to then).
+  virtual Result<std::int64_t> restore(std::span<const ModePart> mine) = 0;
+  // After so many steps more state is due, first after `done` of them; beyond the run's steps:
+  // never. The same on all ranks.
+  virtual std::int64_t next(std::int64_t done) const = 0;
+  virtual Status save(std::int64_t done, std::span<const ModePart> mine) = 0;
 };
 
 struct ModeOptions {
@@ -34,6 +68,9 @@ struct ModeOptions {
   double momentum = 0;           // each mode says where it is
   double deadline_seconds = 15;  // of one exchange, a worker's computation before it included
   bool losses = true;            // are averaged for on_step, which costs messages; equal on all
+  // Borrowed; null: the run starts anew and leaves nothing. A mode whose workers go their own ways
+  // for a while saves when they meet again.
+  ModeSaver* saver = nullptr;
 
   double rate(std::int64_t step) const { return schedule.at(lr, step, steps); }
 };

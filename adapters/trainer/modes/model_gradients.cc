@@ -35,12 +35,6 @@ Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float
                                                                const ShareOptions& options) {
   GW_TRY(check(options, data));
   GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, options.batch / options.workers));
-  if (!pass.buffers().empty()) {
-    return Status(Code::kUnsupported,
-                  "'" + pass.buffers().front().name +
-                      "' is a running statistic of batches, which this mode's exchanges do not "
-                      "carry (--mode sync, or a model without batch norm, wanted)");
-  }
   return std::unique_ptr<ModelGradients>(new ModelGradients(std::move(pass), options));
 }
 

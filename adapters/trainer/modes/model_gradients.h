@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "adapters/trainer/modes/mode.h"
 #include "trainer/batch_pass.h"
@@ -33,7 +34,12 @@ class ModelGradients final : public GradientSource {
   const ParameterTable& parameters() const override { return pass_.model().parameters(); }
   Result<double> gradient(std::span<const float> params, std::int64_t step,
                           std::span<float> grads) override;
+  std::span<float> running() override { return pass_.buffer_values(); }
+  std::span<double> statistics() override { return pass_.statistics(); }
+  void commit() override { pass_.commit(1); }
 
+  // running(), by name.
+  std::vector<NamedTensor> buffers() { return pass_.buffers(); }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
   // How many labels of part `part` of `parts` equal parts of the test set are found.
   std::int64_t count_right(std::span<const float> params, int part, int parts);

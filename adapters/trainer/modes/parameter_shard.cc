@@ -5,6 +5,7 @@
 
 #include "adapters/trainer/modes/server_layout.h"
 #include "base/check.h"
+#include "base/elements.h"
 
 namespace gradwire {
 
@@ -57,6 +58,25 @@ Status ParameterShard::apply(Application push, std::span<const float> gradient, 
   log_.push_back(std::move(push));
   inside_.fetch_sub(1);
   return {};
+}
+
+std::vector<NamedTensor> ParameterShard::state() {
+  std::vector<NamedTensor> all;
+  saved_steps_.resize(guards_.size());
+  for (std::size_t b = 0; b < guards_.size(); ++b) {
+    saved_steps_[b] = guards_[b]->optimizer->steps();
+    for (NamedTensor& entry : guards_[b]->optimizer->state()) {
+      all.push_back({std::to_string(b) + "/" + entry.name, entry.tensor});
+    }
+  }
+  all.push_back({"steps", view_of(std::span(saved_steps_))});
+  return all;
+}
+
+void ParameterShard::adopt_state() {
+  for (std::size_t b = 0; b < saved_steps_.size(); ++b) {
+    guards_[b]->optimizer->set_steps(saved_steps_[b]);
+  }
 }
 
 }  // namespace gradwire

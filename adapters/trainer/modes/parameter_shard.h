@@ -59,6 +59,11 @@ class ParameterShard {
   // Applies one push with what it says of itself, and adds it to the log.
   Status apply(Application push, std::span<const float> gradient, double lr);
 
+  // What the blocks' optimizers keep, their steps too: to be saved, or written to and then adopted,
+  // while nobody applies. Versions and the log begin anew.
+  std::vector<NamedTensor> state();
+  void adopt_state();
+
   // In the order of application; once nobody applies any more.
   const std::vector<Application>& log() const { return log_; }
   // How often apply() found another one inside: 0, or the lock is none.
@@ -80,6 +85,7 @@ class ParameterShard {
   std::vector<Application> log_;
   std::atomic<int> inside_ = 0;
   std::atomic<int> overlaps_ = 0;
+  std::vector<std::int64_t> saved_steps_;  // of each block's optimizer, as state() shows them
 };
 
 }  // namespace gradwire

@@ -54,15 +54,21 @@ Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
   GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, async.server));
   GW_ASSIGN(std::vector<FrameLink> links,
             link_up(world, layout.servers(), options.deadline_seconds));
-  const AsyncJob job{registry, table, options, async, layout};
+  const std::size_t running = source == nullptr ? 0 : source->running().size();
+  const AsyncJob job{registry, table, options, async, layout, running};
   AsyncOutcome outcome;
   if (layout.serves()) {
-    GW_TRY(serve_workers(job, links, params, on_step, outcome));
+    GW_ASSIGN(const auto server,
+              AsyncServer::create(job, links, params, running > 0 ? source : nullptr, on_step));
+    GW_TRY(run_between_checkpoints(*server, options));
+    outcome = server->outcome();
   } else {
     GW_CHECK(source != nullptr);
-    GW_TRY(work_for_servers(job, links, *source, params));
+    GW_ASSIGN(const auto worker, AsyncWorker::create(job, links, *source, params));
+    GW_TRY(run_between_checkpoints(*worker, options));
   }
   GW_TRY(share_parameters(world, layout, params));
+  GW_TRY(share_running(world, source, options.deadline_seconds));
   return outcome;
 }
 

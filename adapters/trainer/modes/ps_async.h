@@ -45,9 +45,11 @@ struct AsyncOutcome {
 };
 
 // Collective. params: rank 0's are taken at first (every worker's first pull is the whole model),
-// and are equal on all ranks in the end. `source` is null on servers. on_step is called on rank 0,
-// a server, for each so many steps as there are workers, with the model where it is the only
-// server.
+// and are equal on all ranks in the end. `source` is null on servers, unless the model has running
+// statistics: rank 0's are the mean of what workers' were at their last pushes. To save, all
+// workers stop where each has done as many steps, and all of these are applied; they go on from the
+// whole model. on_step is called on rank 0, a server, for each so many steps as there are workers,
+// with the model where it is the only server.
 Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
                                   GradientSource* source, const ParameterTable& table,
                                   const ModeOptions& options, const AsyncServerOptions& async,

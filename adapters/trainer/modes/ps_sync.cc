@@ -8,6 +8,7 @@
 
 #include "adapters/trainer/modes/block_coder.h"
 #include "adapters/trainer/modes/losses.h"
+#include "adapters/trainer/modes/mode_state.h"
 #include "base/check.h"
 #include "base/elements.h"
 #include "base/philox.h"
@@ -123,8 +124,27 @@ class Server {
     GW_TRY(send_model(t));
     GW_TRY(job_.codes_push() ? gather_coded(t) : gather_exact());
     GW_TRY(scale(view_of(std::span(sum_)), 1.0 / job_.layout.workers(), {}));
-    return optimizer_->step(model_, sum_, job_.options.rate(t));
+    GW_TRY(optimizer_->step(model_, sum_, job_.options.rate(t)));
+    optimizer_steps_ = optimizer_->steps();
+    return {};
   }
+
+  // Of the model this server's part, what the optimizer keeps of it, and what coders keep.
+  ModeParts parts(const ParameterTable& table) {
+    const int rank = job_.world.rank();
+    const FlatRange range = job_.layout.range(job_.layout.number());
+    ModeParts parts;
+    add_model(parts, table, model_, true, range.first);
+    add_own(parts, rank, "optimizer.steps", std::span(&optimizer_steps_, 1));
+    add_own(parts, rank, "optimizer/", optimizer_->state());
+    add_own(parts, rank, "copy", copy_);
+    add_own(parts, rank, "pull/", pull_->state());
+    for (std::size_t w = 0; w < push_.size(); ++w) {
+      add_own(parts, rank, "push-" + std::to_string(w) + "/", push_[w].state());
+    }
+    return parts;
+  }
+  void adopt() { optimizer_->set_steps(optimizer_steps_); }
 
  private:
   Status send_model(std::int64_t t) {
@@ -171,6 +191,7 @@ class Server {
   std::optional<MessageCoder> pull_;
   std::vector<MessageCoder> push_;  // by worker
   std::unique_ptr<Optimizer> optimizer_;
+  std::int64_t optimizer_steps_ = 0;
   std::vector<float> copy_;  // what all workers have of the model, where pulls are coded
   std::vector<float> gathered_;
   std::vector<float> sum_;
@@ -212,6 +233,19 @@ class Worker {
     }
     GW_TRY(job_.codes_push() ? send_coded(out, t) : send_exact(out));
     return loss;
+  }
+
+  // Its copy of the model where pulls are differences to it, its momentum, and what coders keep.
+  ModeParts parts() {
+    const int rank = job_.world.rank();
+    ModeParts parts;
+    if (job_.codes_pull()) add_own(parts, rank, "copy", copy_);
+    add_own(parts, rank, "direction", direction_);
+    for (std::size_t s = 0; s < push_.size(); ++s) {
+      add_own(parts, rank, "push-" + std::to_string(s) + "/", push_[s].state());
+      add_own(parts, rank, "pull-" + std::to_string(s) + "/", pull_[s].state());
+    }
+    return parts;
   }
 
  private:
@@ -272,6 +306,50 @@ Result<double> mean_loss(const Job& job, double own) {
   return sum * job.world.size() / job.layout.workers();
 }
 
+Status serve(const Job& job, const ParameterTable& table, GradientSource* source,
+             std::span<float> params, const OnModeStep& on_step) {
+  const int rank = job.world.rank();
+  Server server(job, job.layout.part(params, job.layout.number()));
+  GW_TRY(server.open(table));
+  const auto parts = [&] {
+    ModeParts all = server.parts(table);
+    add_running(all, rank, source);
+    return all;
+  };
+  ModeCheckpoints checkpoints(job.options.saver);
+  GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
+  server.adopt();
+  for (; t < job.options.steps; ++t) {
+    GW_TRY(server.step(t));
+    ModeStep step{.step = t, .loss = 0, .lr = job.options.rate(t)};
+    GW_ASSIGN(step.loss, mean_loss(job, 0));
+    GW_TRY(commit_together(job.world, source));
+    if (job.layout.servers() == 1) step.params = params;
+    if (on_step && rank == 0) GW_TRY(on_step(step));
+    GW_TRY(checkpoints.after(t + 1, parts));
+  }
+  return {};
+}
+
+Status work(const Job& job, GradientSource& source, std::span<float> params) {
+  Worker worker(job, source, params);
+  GW_TRY(worker.open());
+  const auto parts = [&] {
+    ModeParts all = worker.parts();
+    add_running(all, job.world.rank(), &source);
+    return all;
+  };
+  ModeCheckpoints checkpoints(job.options.saver);
+  GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
+  for (; t < job.options.steps; ++t) {
+    GW_ASSIGN(const double loss, worker.step(t));
+    GW_TRY(mean_loss(job, loss).error());
+    GW_TRY(commit_together(job.world, &source));
+    GW_TRY(checkpoints.after(t + 1, parts));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status run_ps_sync(Communicator& world, const Registry& registry, GradientSource* source,
@@ -280,24 +358,11 @@ Status run_ps_sync(Communicator& world, const Registry& registry, GradientSource
                    const OnModeStep& on_step) {
   GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, sync.server));
   const Job job{world, registry, options, sync, layout};
-  if (!layout.serves()) {
+  if (layout.serves()) {
+    GW_TRY(serve(job, table, source, params, on_step));
+  } else {
     GW_CHECK(source != nullptr);
-    Worker worker(job, *source, params);
-    GW_TRY(worker.open());
-    for (std::int64_t t = 0; t < options.steps; ++t) {
-      GW_ASSIGN(const double loss, worker.step(t));
-      GW_TRY(mean_loss(job, loss).error());
-    }
-    return share_parameters(world, layout, params);
-  }
-  Server server(job, layout.part(params, layout.number()));
-  GW_TRY(server.open(table));
-  for (std::int64_t t = 0; t < options.steps; ++t) {
-    GW_TRY(server.step(t));
-    ModeStep step{.step = t, .loss = 0, .lr = options.rate(t)};
-    GW_ASSIGN(step.loss, mean_loss(job, 0));
-    if (layout.servers() == 1) step.params = params;
-    if (on_step && world.rank() == 0) GW_TRY(on_step(step));
+    GW_TRY(work(job, *source, params));
   }
   return share_parameters(world, layout, params);
 }

@@ -29,7 +29,9 @@ struct SyncServerOptions {
   bool momentum_at_worker = false;
 };
 
-// Collective. params: equal on all ranks at first, and in the end. `source` is null on servers.
+// Collective. params: equal on all ranks at first, and in the end. `source` is null on servers,
+// unless the model has running statistics: every rank's follow all workers' samples then, as those
+// of one process would.
 // on_step is called on rank 0, a server, with its part of the model (all of it where it is alone;
 // else empty).
 Status run_ps_sync(Communicator& world, const Registry& registry, GradientSource* source,

@@ -18,6 +18,8 @@ class StepTally {
             std::function<std::span<const float>()> model)
       : options_(options), workers_(workers), on_step_(on_step), model_(std::move(model)) {}
 
+  // Of a run that goes on: each worker has done so many steps. Before the first add().
+  void continue_from(std::int64_t steps) { heard_ = steps * workers_; }
   Status add(std::span<const double> losses);
   // The first error, of add() or said here, is what add() returns from then on.
   void fail(const Status& error);

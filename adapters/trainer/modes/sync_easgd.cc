@@ -9,26 +9,13 @@
 #include "adapters/trainer/modes/coded_sum.h"
 #include "adapters/trainer/modes/elastic.h"
 #include "adapters/trainer/modes/losses.h"
+#include "adapters/trainer/modes/mode_state.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "trainer/sgd.h"
 
 namespace gradwire {
 namespace {
-
-Status check(const ModeOptions& options, const ElasticOptions& elastic) {
-  if (!(elastic.rho > 0) || !std::isfinite(elastic.rho)) {
-    return {Code::kInvalidArgument,
-            format("elastic averaging: rho %g; a finite number above 0 wanted", elastic.rho)};
-  }
-  if (elastic.period < 1) {
-    return {Code::kInvalidArgument, format("elastic averaging: period %lld; at least 1 wanted",
-                                           static_cast<long long>(elastic.period))};
-  }
-  if (options.momentum >= 0 && options.momentum < 1) return {};
-  return {Code::kInvalidArgument,
-          format("elastic averaging: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
-}
 
 // One worker's loop.
 class Worker {
@@ -55,6 +42,7 @@ class Worker {
   }
   Status step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event);
   PendingSteps& pending() { return pending_; }
+  ModeParts parts();
 
  private:
   Status start_exchange(std::int64_t t);
@@ -107,6 +95,17 @@ Result<double> Worker::gradient(std::int64_t t) {
   return loss;
 }
 
+ModeParts Worker::parts() {
+  const int rank = communicator_.rank();
+  ModeParts parts;
+  add_model(parts, source_.parameters(), centre_, rank == 0);
+  add_own(parts, rank, "w", w_);
+  add_own(parts, rank, "direction", direction_);
+  if (coded_) add_own(parts, rank, "coders/", coded_->state());
+  add_running(parts, rank, &source_);
+  return parts;
+}
+
 Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event) {
   const auto tell = [&](ElasticEvent event) {
     if (on_event) on_event(event);
@@ -118,6 +117,7 @@ Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_
   }
   const auto start = std::chrono::steady_clock::now();
   GW_ASSIGN(const double loss, gradient(t));
+  source_.commit();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   pending_.add(loss, options_.rate(t), took.count());
   tell(ElasticEvent::kGradientReady);
@@ -135,6 +135,20 @@ Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_
 
 }  // namespace
 
+Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic) {
+  if (!(elastic.rho > 0) || !std::isfinite(elastic.rho)) {
+    return {Code::kInvalidArgument,
+            format("elastic averaging: rho %g; a finite number above 0 wanted", elastic.rho)};
+  }
+  if (elastic.period < 1) {
+    return {Code::kInvalidArgument, format("elastic averaging: period %lld; at least 1 wanted",
+                                           static_cast<long long>(elastic.period))};
+  }
+  if (options.momentum >= 0 && options.momentum < 1) return {};
+  return {Code::kInvalidArgument,
+          format("elastic averaging: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
+}
+
 std::string elastic_warning(double lr, double rho, int workers) {
   const double share = lr * rho * workers;
   if (share <= 1) return "";
@@ -148,15 +162,21 @@ Status run_sync_easgd(Communicator& communicator, const Registry& registry, Grad
                       const ModeOptions& options, const ElasticOptions& elastic, std::span<float> w,
                       std::span<float> centre, const OnModeStep& on_step,
                       const std::function<void(ElasticEvent)>& on_event) {
-  GW_TRY(check(options, elastic));
+  GW_TRY(check_elastic(options, elastic));
   std::ranges::copy(w, centre.begin());
   Worker worker(communicator, source, options, elastic, w, centre);
   GW_TRY(worker.open(registry));
-  for (std::int64_t t = 0; t < options.steps; ++t) {
+  const auto parts = [&] { return worker.parts(); };
+  ModeCheckpoints checkpoints(options.saver);
+  GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
+  worker.pending().continue_from(t);
+  for (; t < options.steps; ++t) {
     GW_TRY(worker.step(t, on_event));
     const bool exchanged = t % elastic.period == 0;
     if (!exchanged && t + 1 < options.steps) continue;
+    GW_TRY(average_running(communicator, source));
     GW_TRY(worker.pending().tell(communicator, options, on_step, centre));
+    GW_TRY(checkpoints.after(t + 1, parts));
   }
   return {};
 }

@@ -35,6 +35,9 @@ struct ElasticOptions {
   std::uint64_t seed = 0;
 };
 
+// kInvalidArgument names what is out of range.
+Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic);
+
 // "" or what to warn of: lr rho workers above 1, where the centre overshoots the workers' mean.
 std::string elastic_warning(double lr, double rho, int workers);
 
@@ -42,7 +45,8 @@ std::string elastic_warning(double lr, double rho, int workers);
 enum class ElasticEvent : std::uint8_t { kExchangeStarts, kGradientReady, kExchangeEnds };
 
 // Collective. w: this worker's parameters, equal on all ranks at first; centre: its start is w's;
-// ModeStep::params is the centre, at steps that exchange, and after the last.
+// ModeStep::params is the centre, at steps that exchange, and after the last. Running statistics
+// become the workers' mean there.
 Status run_sync_easgd(Communicator& communicator, const Registry& registry, GradientSource& source,
                       const ModeOptions& options, const ElasticOptions& elastic, std::span<float> w,
                       std::span<float> centre, const OnModeStep& on_step,

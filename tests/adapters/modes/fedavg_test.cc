@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -81,6 +82,84 @@ TEST(FedAvg, AveragesLocalModelsByWeight) {
   }
 }
 
+TEST(FedAvg, P10_WhoTakesPartIsDrawnAnewEveryRoundAndEvenly) {
+  constexpr int kRanks = 7;
+  std::vector<int> times(kRanks);
+  std::vector<std::vector<int>> rounds;
+  for (std::int64_t round = 0; round < 2000; ++round) {
+    const std::vector<int> chosen = participants(11, round, kRanks, 0.4);  // 2.8 of them: 3
+    ASSERT_EQ(chosen.size(), 3U);
+    EXPECT_TRUE(std::ranges::is_sorted(chosen));
+    EXPECT_EQ(std::ranges::adjacent_find(chosen), chosen.end());
+    for (const int rank : chosen) ++times[static_cast<std::size_t>(rank)];
+    rounds.push_back(chosen);
+  }
+  EXPECT_EQ(participants(11, 5, kRanks, 0.4), rounds[5]);
+  EXPECT_NE(rounds[0], rounds[1]);
+  // 2000 * 3 / 7 = 857 of each, sd 22: six of them.
+  for (const int count : times) EXPECT_NEAR(count, 2000 * 3.0 / 7, 6 * 22.2);
+  EXPECT_EQ(participants(1, 0, 4, 0.01).size(), 1U);
+  EXPECT_EQ(participants(1, 0, 4, 1).size(), 4U);
+}
+
+// Those who are drawn, weighted by their samples; the others' models do not count.
+TEST(FedAvg, P10_PartialParticipationAveragesThoseWhoTookPart) {
+  constexpr int kRanks = 4;
+  const std::vector<double> samples{10, 30, 20, 60};
+  Flat wanted = toy_start();
+  std::vector<double> losses;
+  std::vector<Flat> direction(kRanks, Flat(kToyElems, 0.0F));
+  for (std::int64_t round = 0; round < 6; ++round) {
+    const std::vector<int> chosen = participants(9, round, kRanks, 0.5);
+    ASSERT_EQ(chosen.size(), 2U);
+    double all = 0;
+    for (const int w : chosen) all += samples[static_cast<std::size_t>(w)];
+    std::vector<double> sum(kToyElems);
+    std::vector<double> round_losses(2);
+    for (const int w : chosen) {
+      Flat own = wanted;
+      Flat& u = direction[static_cast<std::size_t>(w)];
+      for (std::int64_t t = 2 * round; t < 2 * round + 2; ++t) {
+        Flat g(kToyElems);
+        const auto loss = ToySource(w).gradient(own, t, g);
+        ASSERT_TRUE(loss.has_value());
+        round_losses[static_cast<std::size_t>(t - 2 * round)] += loss.value() / 2;
+        for (std::size_t i = 0; i < kToyElems; ++i) {
+          u[i] = 0.5F * u[i] + g[i];
+          own[i] -= 0.0625F * u[i];
+        }
+      }
+      for (std::size_t i = 0; i < kToyElems; ++i) {
+        sum[i] += samples[static_cast<std::size_t>(w)] / all * own[i];
+      }
+    }
+    for (std::size_t i = 0; i < kToyElems; ++i) wanted[i] = static_cast<float>(sum[i]);
+    losses.insert(losses.end(), round_losses.begin(), round_losses.end());
+  }
+  std::vector<Flat> got(kRanks, toy_start());
+  std::vector<double> told;
+  const auto statuses = on_ranks(kRanks, [&](std::unique_ptr<Communicator>& communicator) {
+    const int rank = communicator->rank();
+    ToySource source(rank);
+    FedAvgOptions fedavg{.local_steps = 2, .weight = samples[static_cast<std::size_t>(rank)]};
+    fedavg.participation = 0.5;
+    fedavg.seed = 9;
+    return run_fedavg(*communicator, Registry::builtin(), source,
+                      {.steps = 12, .lr = 0.0625, .momentum = 0.5}, fedavg,
+                      got[static_cast<std::size_t>(rank)], [&](const ModeStep& step) {
+                        if (rank == 0) told.push_back(step.loss);
+                        return Status();
+                      });
+  });
+  for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message();
+  for (const Flat& params : got) {
+    EXPECT_EQ(params, got[0]);
+    EXPECT_LE(relative(params, wanted), 1e-6);
+  }
+  ASSERT_EQ(told.size(), losses.size());
+  for (std::size_t t = 0; t < told.size(); ++t) EXPECT_NEAR(told[t], losses[t], 1e-5 * losses[t]);
+}
+
 TEST(FedAvg, ChangesTravelUnderAnyCompressor) {
   for (const char* spec : {"topk:ratio=0.3,ef=ef14", "powersgd:rank=4,ef=ef14", "qsgd:bits=8",
                            "cast:bf16", "qsgd:bits=8,combine=sra"}) {
@@ -105,7 +184,9 @@ TEST(FedAvg, ChangesTravelUnderAnyCompressor) {
 }
 
 TEST(FedAvg, RefusesWhatCannotBe) {
-  for (const FedAvgOptions& bad : {FedAvgOptions{.local_steps = 0}, FedAvgOptions{.weight = 0}}) {
+  for (const FedAvgOptions& bad :
+       {FedAvgOptions{.local_steps = 0}, FedAvgOptions{.weight = 0},
+        FedAvgOptions{.participation = 0}, FedAvgOptions{.participation = 1.5}}) {
     const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) {
       ToySource source(0);
       Flat params = toy_start();

@@ -33,7 +33,7 @@ TEST(Hogwild, P4_OneThreadIsSerialBitForBit) {
     std::vector<GradientSource*> sources{&source};
     std::int64_t told = 0;
     const ModeOptions options{.steps = 40, .lr = 0.05, .momentum = momentum};
-    const Status status = run_hogwild(sources, options, shared, [&](const ModeStep& step) {
+    const Status status = run_hogwild(sources, options, shared, {}, [&](const ModeStep& step) {
       EXPECT_EQ(step.step, told++);
       EXPECT_EQ(step.params.size(), kToyElems);
       return Status();
@@ -120,7 +120,7 @@ double trained(int threads, std::int64_t updates) {
     sources.push_back(own.back().get());
   }
   std::vector<float> w(kFeatures, 0.0F);
-  EXPECT_TRUE(run_hogwild(sources, {.steps = updates / threads, .lr = 0.3}, w, {}).ok());
+  EXPECT_TRUE(run_hogwild(sources, {.steps = updates / threads, .lr = 0.3}, w, {}, {}).ok());
   return logistic_loss(w);
 }
 
@@ -179,7 +179,7 @@ TEST(Hogwild, TheFirstErrorEndsAllThreads) {
   Failing b(1);
   std::vector<GradientSource*> sources{&a, &b};
   std::vector<float> shared = toy_start();
-  const Status status = run_hogwild(sources, {.steps = 1'000'000'000, .lr = 0.01}, shared, {});
+  const Status status = run_hogwild(sources, {.steps = 1'000'000'000, .lr = 0.01}, shared, {}, {});
   EXPECT_EQ(status.message(), "no gradient");
 }
 

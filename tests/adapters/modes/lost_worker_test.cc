@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/modes/async_eamsgd.h"
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
 #include "adapters/trainer/modes/ps_async.h"
@@ -89,6 +90,16 @@ TEST(LostWorker, SyncEasgd) {
     Flat centre(kToyElems);
     return run_sync_easgd(communicator, Registry::builtin(), source, {.steps = kSteps, .lr = 1e-3},
                           {.rho = 1}, params, centre, {});
+  });
+}
+
+TEST(LostWorker, AsyncEamsgd) {
+  expect_everybody_learns([](Communicator& communicator, GradientSource& source, Flat& params) {
+    Flat centre = params;
+    return run_async_eamsgd(communicator, Registry::builtin(), &source, toy_table(),
+                            {.steps = kSteps, .lr = 1e-3, .deadline_seconds = 20},
+                            {.rho = 1, .period = 2}, params, centre, {})
+        .error();
   });
 }
 

@@ -1,0 +1,83 @@
+#include "adapters/trainer/modes/mode_checkpoint.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/agreement.h"
+#include "base/text.h"
+
+namespace gradwire {
+
+Status ModeCheckpoint::check(const CheckpointManifest& manifest) const {
+  GW_TRY(check_same_settings(manifest, options_.run.must_match));
+  const CheckpointPosition& position = manifest.position;
+  if (position.ranks != communicator_.size()) {
+    return {Code::kInvalidArgument,
+            format("%d ranks wrote it, each with a state of its own; as many wanted, %d seen",
+                   position.ranks, communicator_.size())};
+  }
+  if (position.step <= options_.steps) return {};
+  return {Code::kInvalidArgument,
+          format("it is after %lld steps, and the run ends after %lld (at least as many wanted)",
+                 static_cast<long long>(position.step), static_cast<long long>(options_.steps))};
+}
+
+Result<std::optional<ResumedFrom>> ModeCheckpoint::open_last() {
+  GW_ASSIGN(from_, checkpoints_.open_last());
+  if (!from_) return std::optional<ResumedFrom>();
+  GW_TRY(check(from_->manifest()).with_context(from_->path()));
+  return std::optional<ResumedFrom>(
+      resumed_from(from_->path(), from_->manifest(), options_.run.notes));
+}
+
+Status ModeCheckpoint::read(std::span<const ModePart> mine) {
+  std::set<std::string> used;
+  for (const ModePart& part : mine) {
+    used.insert(part.name);
+    GW_TRY(from_->read(part.name, part.shape, part.begin, part.values));
+  }
+  // Nothing of this rank's is left behind silently.
+  const std::string own = "rank-" + std::to_string(communicator_.rank()) + "/";
+  for (const auto& [name, tensor] : from_->manifest().tensors) {
+    if (!name.starts_with(own) || used.contains(name)) continue;
+    return {Code::kInvalidArgument,
+            from_->path() + ": tensor '" + name + "' belongs to nothing of this run"};
+  }
+  return {};
+}
+
+Result<std::int64_t> ModeCheckpoint::restore(std::span<const ModePart> mine) {
+  if (!from_) return 0;
+  const Status status = read(mine);
+  GW_TRY(share_outcome(communicator_, status, {}, options_.run.files.seconds).error());
+  const std::int64_t done = from_->manifest().position.step;
+  from_.reset();
+  return done;
+}
+
+std::int64_t ModeCheckpoint::next(std::int64_t done) const {
+  if (done >= options_.steps) return std::numeric_limits<std::int64_t>::max();
+  if (options_.every == 0) return options_.steps;
+  return std::min((done / options_.every + 1) * options_.every, options_.steps);
+}
+
+Status ModeCheckpoint::save(std::int64_t done, std::span<const ModePart> mine) {
+  CheckpointPosition position;
+  position.step = done;
+  position.consumed_samples = done * options_.run.batch;
+  position.seed = options_.run.seed;
+  position.ranks = communicator_.size();
+  position.learning_rate = options_.lr;
+  std::map<std::string, std::string> settings = options_.run.must_match;
+  settings.insert(options_.run.notes.begin(), options_.run.notes.end());
+  std::vector<TensorPart> parts;
+  for (const ModePart& part : mine) {
+    if (part.written) parts.push_back({part.name, part.shape, part.begin, part.values});
+  }
+  return checkpoints_.save(position, settings, parts).with_context("checkpoint");
+}
+
+}  // namespace gradwire

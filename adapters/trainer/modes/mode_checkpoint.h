@@ -1,0 +1,57 @@
+// Checkpoints of the modes beside plain all-reduce: the same files as TrainingCheckpoint's, written
+// and read by all ranks together.
+//
+//   parameters/NAME          the model: the servers', the centre, the average
+//   buffers/running          running statistics, one after another
+//   rank-R/mode/NAME         what rank R alone keeps
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "adapters/trainer/checkpoints.h"
+#include "adapters/trainer/modes/mode.h"
+#include "adapters/trainer/training_checkpoint.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+
+struct ModeCheckpointOptions {
+  TrainingCheckpointOptions run;  // accumulate is not looked at
+  std::int64_t steps = 0;         // of the run in all
+  std::int64_t every = 0;         // steps; 0: at the end only
+  double lr = 0;                  // for the manifest
+};
+
+// Collective; the communicator is borrowed for the object's life.
+class ModeCheckpoint final : public ModeSaver {
+ public:
+  ModeCheckpoint(Communicator& communicator, ModeCheckpointOptions options)
+      : communicator_(communicator),
+        options_(std::move(options)),
+        checkpoints_(communicator, options_.run.files) {}
+
+  // Before the run: what restore() will take, the last complete checkpoint; nullopt where there is
+  // none. kInvalidArgument names the setting that differs from this run's; other numbers of ranks
+  // than wrote it are refused too.
+  Result<std::optional<ResumedFrom>> open_last();
+  // The step of the last complete one, if there is any.
+  Result<std::optional<std::int64_t>> last_step() { return checkpoints_.last_step(); }
+
+  Result<std::int64_t> restore(std::span<const ModePart> mine) override;
+  std::int64_t next(std::int64_t done) const override;
+  Status save(std::int64_t done, std::span<const ModePart> mine) override;
+
+ private:
+  Status check(const CheckpointManifest& manifest) const;
+  Status read(std::span<const ModePart> mine);
+
+  Communicator& communicator_;
+  ModeCheckpointOptions options_;
+  Checkpoints checkpoints_;
+  std::optional<CheckpointReader> from_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,123 @@
+// `gradwire train --trace`: a Chrome trace of all ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/apps/train_runs.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+class TrainTrace : public testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  // The events of a run of `steps` steps on two ranks, with more flags.
+  std::vector<Json> events(int steps, const Words& more) const {
+    Words words{"--inproc", "2",
+                "--batch",  "48",
+                "--hidden", "16",
+                "--steps",  std::to_string(steps),
+                "--trace",  file("trace.json")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(train(words), "ok");
+    const Json trace = Json::parse(contents(file("trace.json")), nullptr, false);
+    if (!trace.contains("traceEvents")) {
+      ADD_FAILURE() << "no JSON, or none of a trace";
+      return {};
+    }
+    return trace["traceEvents"].get<std::vector<Json>>();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainTrace, HasEveryLayerBucketAndOptimizerOfEveryRankAndStep) {
+  std::map<std::pair<int, std::string>, std::set<std::string>> names;  // by rank and category
+  std::map<int, std::set<int>> steps;
+  std::set<std::string> processes;
+  for (const Json& event : events(3, {"--bucket-bytes", "1"})) {
+    const int rank = event["pid"];
+    if (event["ph"] == "M") {
+      if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+      continue;
+    }
+    ASSERT_EQ(event["ph"], "X");
+    EXPECT_GE(event["ts"].get<double>(), 0);
+    EXPECT_GE(event["dur"].get<double>(), 0);
+    names[{rank, event["cat"]}].insert(event["name"]);
+    if (event["cat"] != "evaluate") steps[rank].insert(event["args"]["step"].get<int>());
+  }
+  EXPECT_THAT(processes, UnorderedElementsAre("rank 0", "rank 1"));
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(steps[rank], UnorderedElementsAre(0, 1, 2));
+    EXPECT_THAT((names[{rank, "backward weights"}]), UnorderedElementsAre("fc1", "fc2"));
+    EXPECT_THAT((names[{rank, "forward"}]), testing::IsSupersetOf({"fc1", "fc2", "loss"}));
+    EXPECT_THAT((names[{rank, "wire"}]),
+                UnorderedElementsAre("bucket 0", "bucket 1", "bucket 2", "bucket 3"));
+    EXPECT_EQ((names[{rank, "encode"}]), (names[{rank, "wire"}]));
+    EXPECT_EQ((names[{rank, "decode"}]), (names[{rank, "wire"}]));
+    EXPECT_THAT((names[{rank, "optimizer"}]), UnorderedElementsAre("optimizer"));
+    EXPECT_THAT((names[{rank, "exposed"}]), UnorderedElementsAre("wait for gradients"));
+  }
+}
+
+TEST_F(TrainTrace, ShowsTheFirstStepsOfARunThatGoesOn) {
+  const Words kept{"--checkpoint", file("run"), "--trace-steps", "2"};
+  for (const auto& [steps, more, wanted] :
+       {std::tuple<int, Words, std::set<int>>{4, {}, {0, 1}}, {8, {"--resume"}, {4, 5}}}) {
+    Words words = kept;
+    words.insert(words.end(), more.begin(), more.end());
+    std::set<int> seen;
+    for (const Json& event : events(steps, words)) {
+      if (event["ph"] == "X" && event["cat"] != "evaluate") {
+        seen.insert(event["args"]["step"].get<int>());
+      }
+    }
+    EXPECT_EQ(seen, wanted);
+  }
+}
+
+TEST_F(TrainTrace, ShardedTrainingHasGatheredParametersToo) {
+  std::set<std::string> streams;
+  for (const Json& event : events(2, {"--zero", "2"})) {
+    if (event["name"] == "thread_name") streams.insert(event["args"]["name"]);
+  }
+  EXPECT_THAT(streams, testing::IsSupersetOf({"training", "gradients: coder", "parameters: coder",
+                                              "gradients: wire 0", "parameters: wire 0"}));
+}
+
+TEST_F(TrainTrace, TracingChangesNoBit) {
+  const Words run{"--inproc", "2", "--steps", "5", "--hidden", "16", "--save-params"};
+  Words traced = run;
+  traced.insert(traced.end(), {file("traced"), "--trace", file("trace.json")});
+  Words plain = run;
+  plain.push_back(file("plain"));
+  ASSERT_EQ(train(traced), "ok");
+  ASSERT_EQ(train(plain), "ok");
+  EXPECT_TRUE(contents(file("traced")) == contents(file("plain")));
+}
+
+TEST_F(TrainTrace, WhatCannotBeIsSaidBeforeTraining) {
+  EXPECT_THAT(train({"--steps", "2", "--trace", file("no/folder/trace.json")}),
+              HasSubstr("--trace " + file("no/folder/trace.json") +
+                        " cannot be written: No such file or directory"));
+  EXPECT_THAT(train({"--steps", "2", "--trace", folder_.path()}), HasSubstr("Is a directory"));
+  EXPECT_THAT(train({"--steps", "2", "--trace", "/dev/full"}),
+              HasSubstr("/dev/full cannot be written: No space left on device"));
+  EXPECT_THAT(train({"--trace-steps", "2"}), HasSubstr("--trace-steps wants --trace FILE"));
+  EXPECT_THAT(train({"--mode", "fedavg", "--trace", file("t")}),
+              HasSubstr("--trace belongs to --mode sync"));
+}
+
+}  // namespace
+}  // namespace gradwire
