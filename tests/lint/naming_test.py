@@ -38,8 +38,6 @@ class Tree:
 
     def __init__(self, root):
         self.root = root
-        self.header_names = {name for header in root.rglob("*.h") if re.search(FOLDERS, str(header))
-                             for name in definitions(header.read_text())}
         settings = (root / ".clang-tidy").read_text() + pathlib.Path(__file__).read_text()
         version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True).stdout
         self.settings = settings + version
@@ -63,10 +61,17 @@ class Tree:
         known = [self.settings, *source.language, *(self.text(path) for path in self.reads(source.path))]
         return hashlib.sha256("\0".join(known).encode()).hexdigest()
 
-    def alone(self, path):
-        """Whether it has a name to itself that a header gives to something else: together with that header it is ambiguous."""
-        unnamed = "\n".join(UNNAMED.findall(self.text(path)))
-        return bool(definitions(unnamed) & self.header_names)
+    @functools.cache
+    def names_of_header(self, path):
+        return definitions(self.text(path))
+
+    def headers(self, path):
+        return frozenset(read for read in self.reads(path) if read != path)
+
+    def ambiguous(self, path, headers):
+        """Those of `headers` that it does not include, and that give a name to something else than it does for itself."""
+        own = definitions("\n".join(UNNAMED.findall(self.text(path))))
+        return {header for header in headers - self.headers(path) if own & self.names_of_header(header)}
 
 
 class Source:
@@ -90,14 +95,18 @@ class Together:
     """Sources that are looked at as one."""
 
     def __init__(self, language):
-        self.language, self.folders, self.sources, self.names, self.full = language, [], [], set(), False
+        self.language, self.folders, self.sources = language, [], []
+        self.names, self.headers, self.ambiguous = set(), set(), set()
 
-    def takes(self, source, names):
-        return not self.full and source.language == self.language and len(self.sources) < SOURCES_TOGETHER and not names & self.names
+    def takes(self, source, names, headers, ambiguous):
+        return (source.language == self.language and len(self.sources) < SOURCES_TOGETHER and not names & self.names
+                and not headers & self.ambiguous and not ambiguous & self.headers)
 
-    def add(self, source, names):
+    def add(self, source, names, headers, ambiguous):
         self.sources.append(source)
         self.names |= names
+        self.headers |= headers
+        self.ambiguous |= ambiguous
         self.folders += [folder for folder in source.folders if folder not in self.folders]
 
 
@@ -112,14 +121,15 @@ def sources_of(root, build):
 
 def gather(tree, sources):
     groups = []
+    headers_of = {source: tree.headers(source.path) for source in sources}
+    everything = frozenset().union(*headers_of.values())
     for source in sources:
-        names, alone = definitions(tree.text(source.path)), tree.alone(source.path)
-        group = None if alone else next((g for g in groups if g.takes(source, names)), None)
+        facts = definitions(tree.text(source.path)), headers_of[source], tree.ambiguous(source.path, everything)
+        group = next((g for g in groups if g.takes(source, *facts)), None)
         if not group:
             group = Together(source.language)
-            group.full = alone
             groups.append(group)
-        group.add(source, names)
+        group.add(source, *facts)
     return sorted(groups, key=lambda group: -len(group.sources))
 
 
