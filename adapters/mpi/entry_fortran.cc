@@ -22,17 +22,18 @@ void begin(const MPI_Fint* error) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): the names that Fortran compilers make.
 extern "C" {
 
 void mpi_init_f08_(MPI_Fint* error) {
-  static const auto kOwn = own<void (*)(MPI_Fint*)>("mpi_init_f08_");
-  kOwn(error);
+  static const auto theirs = own<void (*)(MPI_Fint*)>("mpi_init_f08_");
+  theirs(error);
   begin(error);
 }
 
 void mpi_init_thread_f08_(MPI_Fint* required, MPI_Fint* provided, MPI_Fint* error) {
-  static const auto kOwn = own<void (*)(MPI_Fint*, MPI_Fint*, MPI_Fint*)>("mpi_init_thread_f08_");
-  kOwn(required, provided, error);
+  static const auto theirs = own<void (*)(MPI_Fint*, MPI_Fint*, MPI_Fint*)>("mpi_init_thread_f08_");
+  theirs(required, provided, error);
   begin(error);
 }
 
@@ -42,6 +43,7 @@ void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* error) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)
 
 #else
 

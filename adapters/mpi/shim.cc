@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -61,6 +63,8 @@ bool eligible(MPI_Comm comm) {
 
 [[noreturn]] void end_job(const Status& why) {
   std::fprintf(stderr, "gradwire mpi: error: %s\n", std::string(why.message()).c_str());
+  // MPICH's launcher throws away what it has not read yet when a process aborts.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   PMPI_Abort(MPI_COMM_WORLD, 2);
   std::abort();
 }
