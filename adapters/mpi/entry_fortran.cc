@@ -43,6 +43,7 @@ void mpi_barrier_f08_(const MPI_Fint* comm, MPI_Fint* error) {
 }
 
 }  // extern "C"
+
 // NOLINTEND(readability-identifier-naming)
 
 #else
@@ -53,10 +54,10 @@ namespace {
 
 // Fortran's constants are variables, known by their address, wherever the program has them.
 void* from_fortran(void* buffer, bool may_be_in_place) {
-  static void* const kInPlace = ::dlsym(RTLD_DEFAULT, "mpi_fortran_in_place_");
-  static void* const kBottom = ::dlsym(RTLD_DEFAULT, "mpi_fortran_bottom_");
-  if (may_be_in_place && buffer == kInPlace && buffer != nullptr) return MPI_IN_PLACE;
-  return buffer == kBottom ? MPI_BOTTOM : buffer;
+  static void* const in_place = ::dlsym(RTLD_DEFAULT, "mpi_fortran_in_place_");
+  static void* const bottom = ::dlsym(RTLD_DEFAULT, "mpi_fortran_bottom_");
+  if (may_be_in_place && buffer == in_place && buffer != nullptr) return MPI_IN_PLACE;
+  return buffer == bottom ? MPI_BOTTOM : buffer;
 }
 void* sent(void* buffer) { return from_fortran(buffer, true); }
 void* received(void* buffer) { return from_fortran(buffer, false); }
@@ -71,6 +72,7 @@ void tell(MPI_Fint* error, int code) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): the names that Fortran compilers make.
 #define GW_ALIAS(name) __attribute__((alias(name)))
 
 extern "C" {
@@ -234,5 +236,7 @@ void ompi_scatterv_f(void* in, const MPI_Fint* counts, const MPI_Fint* places,
                      MPI_Fint* error) GW_ALIAS("mpi_scatterv_");
 
 }  // extern "C"
+
+// NOLINTEND(readability-identifier-naming)
 
 #endif
