@@ -64,7 +64,7 @@ bool eligible(MPI_Comm comm) {
 [[noreturn]] void end_job(const Status& why) {
   std::fprintf(stderr, "gradwire mpi: error: %s\n", std::string(why.message()).c_str());
   // MPICH's launcher throws away what it has not read yet when a process aborts.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
   PMPI_Abort(MPI_COMM_WORLD, 2);
   std::abort();
 }
