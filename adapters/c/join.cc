@@ -21,13 +21,6 @@ bool over_tcp(const Settings& settings) {
   return settings.transport == "tcp" || (settings.transport != "ucx" && !kHaveUcx);
 }
 
-std::string loopback_name() {
-  const std::vector<tcp::Interface> here = tcp::list_interfaces();
-  const auto loopback =
-      std::ranges::find_if(here, [](const tcp::Interface& one) { return one.loopback && one.up; });
-  return loopback == here.end() ? "" : loopback->name;
-}
-
 // UCX believes whoever connects: where all ranks are on this host it listens to no other.
 Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool one_host,
                                                   const Rendezvous& rendezvous) {
@@ -45,7 +38,7 @@ Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool
   options.heartbeat_seconds = heartbeat_of(settings);
   options.liveness_seconds = settings.liveness_seconds;
   options.interfaces =
-      settings.interface.empty() && one_host ? loopback_name() : settings.interface;
+      settings.interface.empty() && one_host ? tcp::loopback_name() : settings.interface;
   options.log = settings.log;
   return make_ucx_transport(rendezvous, options);
 }

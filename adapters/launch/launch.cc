@@ -145,11 +145,7 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
 
 std::string ucx_interfaces(bool loopback, const EnvLookup& env) {
   if (const auto wanted = env("GRADWIRE_IFNAME")) return *wanted;
-  if (!loopback) return "";
-  const std::vector<tcp::Interface> here = tcp::list_interfaces();
-  const auto found =
-      std::ranges::find_if(here, [](const tcp::Interface& one) { return one.loopback && one.up; });
-  return found == here.end() ? "" : found->name;
+  return loopback ? tcp::loopback_name() : "";
 }
 
 std::string messages_of(std::string_view transport) {

@@ -88,13 +88,6 @@ Result<std::vector<int>> nodes(const Talk& talk) {
   return nodes;
 }
 
-std::string loopback_name() {
-  const std::vector<tcp::Interface> here = tcp::list_interfaces();
-  const auto loopback =
-      std::ranges::find_if(here, [](const tcp::Interface& one) { return one.loopback && one.up; });
-  return loopback == here.end() ? "" : loopback->name;
-}
-
 Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool one_host,
                                                   const Rendezvous& rendezvous) {
   const double liveness = comm::liveness_for(settings.deadline_seconds);
@@ -109,7 +102,7 @@ Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool
   }
   UcxOptions options;
   options.liveness_seconds = liveness;
-  options.interfaces = interface.empty() && one_host ? loopback_name() : interface;
+  options.interfaces = interface.empty() && one_host ? tcp::loopback_name() : interface;
   return make_ucx_transport(rendezvous, options);
 }
 

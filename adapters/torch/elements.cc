@@ -72,6 +72,24 @@ at::Tensor as_one(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   return first.as_strided({elements}, {1}, first.storage_offset());
 }
 
+// New memory for all of them together, and each with its part of that, in its shape.
+struct Parts {
+  at::Tensor flat;
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;
+};
+Parts parts_for(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
+  std::int64_t elements = 0;
+  for (const at::Tensor& tensor : tensors) elements += tensor.numel();
+  Parts parts{at::empty({elements}, tensors.front().options().dtype(type)), {}};
+  std::int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor part = parts.flat.narrow(0, begin, tensor.numel()).view(tensor.sizes());
+    parts.pairs.emplace_back(tensor.detach(), part);
+    begin += tensor.numel();
+  }
+  return parts;
+}
+
 }  // namespace
 
 Moved moved(at::ScalarType type) {
@@ -129,14 +147,9 @@ at::Tensor Lent::output(const at::Tensor& tensor, at::ScalarType type, bool read
 at::Tensor Lent::flat_input(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   at::Tensor flat = as_one(tensors, type);
   if (!flat.defined()) {
-    std::int64_t elements = 0;
-    for (const at::Tensor& tensor : tensors) elements += tensor.numel();
-    flat = at::empty({elements}, tensors.front().options().dtype(type));
-    std::int64_t at_element = 0;
-    for (const at::Tensor& tensor : tensors) {
-      flat.narrow(0, at_element, tensor.numel()).view(tensor.sizes()).copy_(tensor.detach());
-      at_element += tensor.numel();
-    }
+    const Parts parts = parts_for(tensors, type);
+    for (const auto& [tensor, part] : parts.pairs) part.copy_(tensor);
+    flat = parts.flat;
   }
   kept.push_back(flat);
   return flat;
@@ -145,15 +158,9 @@ at::Tensor Lent::flat_input(const std::vector<at::Tensor>& tensors, at::ScalarTy
 at::Tensor Lent::flat_output(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   at::Tensor flat = as_one(tensors, type);
   if (!flat.defined()) {
-    std::int64_t elements = 0;
-    for (const at::Tensor& tensor : tensors) elements += tensor.numel();
-    flat = at::empty({elements}, tensors.front().options().dtype(type));
-    std::int64_t at_element = 0;
-    for (const at::Tensor& tensor : tensors) {
-      copies.emplace_back(tensor.detach(),
-                          flat.narrow(0, at_element, tensor.numel()).view(tensor.sizes()));
-      at_element += tensor.numel();
-    }
+    const Parts parts = parts_for(tensors, type);
+    copies.insert(copies.end(), parts.pairs.begin(), parts.pairs.end());
+    flat = parts.flat;
   }
   kept.push_back(flat);
   return flat;

@@ -130,7 +130,7 @@ Result<std::string> exchange_over_torch(const HostPort& where, std::string_view 
   GW_TRY(store.send(
       Message(Query::kAdd).text(space + "/met/" + std::to_string(rank)).raw(std::int64_t{1})));
   GW_ASSIGN(const auto count, store.number<std::int64_t>());
-  const std::string key = space + "/root/" + std::to_string(count);
+  const std::string key = space + "/first/" + std::to_string(count);
   if (rank == 0) GW_TRY(store.send(Message(Query::kSet).text(key).text(text)));
   GW_TRY(store.send(Message(Query::kWait).raw(std::uint64_t{1}).text(key)));
   GW_ASSIGN(const auto outcome, store.number<std::uint8_t>());

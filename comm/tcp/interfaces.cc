@@ -80,6 +80,13 @@ Result<Interface> choose_interface(std::span<const Interface> interfaces, std::s
              static_cast<int>(wanted.size()), wanted.data(), describe(interfaces).c_str()));
 }
 
+std::string loopback_name() {
+  const std::vector<Interface> here = list_interfaces();
+  const auto found =
+      std::ranges::find_if(here, [](const Interface& one) { return one.loopback && one.up; });
+  return found == here.end() ? "" : found->name;
+}
+
 std::string describe(std::span<const Interface> interfaces) {
   std::string text;
   for (const Interface& one : interfaces) {

@@ -27,6 +27,9 @@ std::vector<Interface> list_interfaces();
 // container engines make; an empty address when there is none.
 Result<Interface> choose_interface(std::span<const Interface> interfaces, std::string_view wanted);
 
+// The name of the loopback that is up; "" where there is none.
+std::string loopback_name();
+
 // "eth0 10.0.0.7, docker0 172.17.0.1 (down)".
 std::string describe(std::span<const Interface> interfaces);
 
