@@ -356,12 +356,12 @@ TEST(CommunicatorLoss, ARankMayLeaveAfterItsLastOperation) {
 
 TEST(CommunicatorLoss, OperationsOfAllCommunicatorsEndTogether) {
   World world(3, kAmple);
+  std::barrier<> together(3);  // the others have their groups, too, when rank 2 dies
   const auto outcomes = outcomes_of(world, [&](int r) {
     auto pair = world.at(r).split(r == 2 ? 1 : 0, 0);
+    together.arrive_and_wait();
     if (!pair.has_value()) return pair.error();
     if (r == 2) {
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(50));  // let the others have their groups
       kill_rank(world.hook(2));
       return Status();
     }
