@@ -6,11 +6,11 @@ import sys
 def main(source, target, header, name):
     data = open(source, "rb").read()
     with open(target, "w", encoding="ascii") as out:
-        out.write(f'#include "{header}"\n\nnamespace gradwire {{\nconst char {name}[] =\n')
-        for begin in range(0, len(data), 100):
-            piece = "".join(chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in data[begin:begin + 100])
-            out.write(f'    "{piece}"\n')
-        out.write(f"    ;\nconst std::size_t {name}Bytes = {len(data)};\n}}  // namespace gradwire\n")
+        # Numbers: a string of this length is more than a compiler has to take.
+        out.write(f'#include "{header}"\n\nnamespace gradwire {{\nconst char {name}[] = {{\n')
+        for begin in range(0, len(data), 24):
+            out.write("    " + " ".join(f"{b if b < 128 else b - 256}," for b in data[begin:begin + 24]) + "\n")
+        out.write(f"    0}};\nconst std::size_t {name}Bytes = {len(data)};\n}}  // namespace gradwire\n")
 
 
 if __name__ == "__main__":
