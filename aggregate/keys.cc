@@ -86,7 +86,7 @@ Result<FeedbackOptions> read_feedback(const Spec& spec) {
   GW_TRY(check_feedback_keys(spec, feedback.kind));
   GW_ASSIGN(feedback.storage, read_storage(reader, feedback.kind));
   GW_ASSIGN(feedback.eta, reader.number("ef_eta", feedback.eta, 0, 1));
-  GW_ASSIGN(feedback.beta, reader.number("ef_beta", feedback.beta, 0, 0.999));
+  GW_ASSIGN(feedback.beta, reader.number_from_zero("ef_beta", feedback.beta, 0.999));
   GW_ASSIGN(feedback.reset, reader.integer("ef_reset", feedback.reset, 0, kMost));
   GW_ASSIGN(feedback.rescale_lr, reader.boolean("ef_rescale_lr", false));
   return feedback;

@@ -48,6 +48,15 @@ Result<double> SpecReader::number(std::string_view key, double fallback, double 
   return wrong(key, *text, "a number above " + shortest(above) + ", at most " + shortest(most));
 }
 
+Result<double> SpecReader::number_from_zero(std::string_view key, double fallback,
+                                            double most) const {
+  const auto text = find(key);
+  if (!text) return fallback;
+  const auto value = to_double(*text);
+  if (value && *value >= 0 && *value <= most) return *value;
+  return wrong(key, *text, "a number from 0 to " + shortest(most));
+}
+
 Result<bool> SpecReader::boolean(std::string_view key, bool fallback) const {
   const auto text = find(key);
   if (!text) return fallback;

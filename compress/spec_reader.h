@@ -23,6 +23,8 @@ class SpecReader {
                                std::int64_t most) const;
   // In (above, most].
   Result<double> number(std::string_view key, double fallback, double above, double most) const;
+  // In [0, most].
+  Result<double> number_from_zero(std::string_view key, double fallback, double most) const;
   Result<bool> boolean(std::string_view key, bool fallback) const;
   Result<std::string> choice(std::string_view key, std::string_view fallback,
                              const std::vector<std::string>& allowed) const;

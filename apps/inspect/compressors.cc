@@ -151,13 +151,16 @@ Json describe(const FeedbackText& feedback) {
 
 std::string bound_text(const Json& claims) {
   if (claims["bound"] == "none") return "no error bound";
-  const std::string value = format("%.4g", claims["bound_value"].get<double>());
+  const double bound = claims["bound_value"].get<double>();
+  const std::string value = format("%.4g", bound);
+  // Four digits of a share near 1 would say 1.
+  const std::string lost = bound > 0.99 ? format("%.3g", 1 - bound) : "(1 - " + value + ")";
   const double scale = claims["bound_scale"].get<double>();
   const std::string scaled = scale == 1 ? "C(x)" : format("%.4g C(x)", scale);
   const std::string over =
       claims["bound_over_ranks"] ? ", |x| of the largest magnitudes over ranks" : "";
   return claims["bound"] == "contraction"
-             ? "contraction: E|x - " + scaled + "|^2 <= (1 - " + value + ") |x|^2" + over
+             ? "contraction: E|x - " + scaled + "|^2 <= " + lost + " |x|^2" + over
              : "unbiased: E|x - C(x)|^2 <= " + value + " |x|^2" + over;
 }
 
@@ -174,8 +177,9 @@ void print_claims(const Json& row) {
   if (claims["needs_error_feedback"]) words += ", wants error feedback (ef=ef14)";
   if (!claims["mean_is_average_of_own"]) words += ", mean is a vote: no error feedback";
   std::printf("  as '%s': %s\n", row["canonical"].get<std::string>().c_str(), words.c_str());
-  std::printf("  %s; %.4g bits per element of a 1000 x 1000 matrix on %d ranks\n",
-              bound_text(claims).c_str(), row["bits_per_element"].get<double>(), kExampleRanks);
+  std::printf("  %s; %s%.4g bits per element of a 1000 x 1000 matrix on %d ranks\n",
+              bound_text(claims).c_str(), claims["fixed_payload"] ? "" : "at most ",
+              row["bits_per_element"].get<double>(), kExampleRanks);
 }
 
 void print_method(const Json& row) {

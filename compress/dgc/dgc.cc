@@ -74,7 +74,7 @@ Result<std::unique_ptr<Compressor>> make_composed_dgc(const Spec& spec,
   GW_ASSIGN(options.momentum, reader.number("momentum", options.momentum, 0, 0.999999));
   GW_ASSIGN(options.nesterov, reader.boolean("nesterov", false));
   GW_ASSIGN(options.masking, reader.boolean("masking", true));
-  GW_ASSIGN(options.clip, reader.number("clip", 0, 0, std::numeric_limits<float>::max()));
+  GW_ASSIGN(options.clip, reader.number_from_zero("clip", 0, std::numeric_limits<float>::max()));
   GW_ASSIGN(options.sample, reader.number("sample", options.sample, 0, 1));
   GW_ASSIGN(options.pairs.index, read_index_key(reader));
   options.pairs.values = std::move(values);

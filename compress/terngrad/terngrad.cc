@@ -103,7 +103,7 @@ class TernGrad final : public Compressor {
 
 Result<std::unique_ptr<Compressor>> make_terngrad(const Spec& spec) {
   const SpecReader reader(spec);
-  GW_ASSIGN(const double clip, reader.number("clip", kDefaultClip, -1, kMostClip));
+  GW_ASSIGN(const double clip, reader.number_from_zero("clip", kDefaultClip, kMostClip));
   if (clip != 0 && clip < kLeastClip) {
     return Status(Code::kInvalidArgument,
                   "compressor 'terngrad': key 'clip' is '" + shortest(clip) +

@@ -57,6 +57,7 @@ TEST(Keys, FeedbackHasItsOwn) {
   EXPECT_EQ(loco.storage, ResidualStorage::kInt8);
   EXPECT_EQ(loco.beta, 0.5);
   EXPECT_EQ(loco.reset, 7);
+  EXPECT_EQ(feedback("qsgd:bits=4,ef=loco,ef_beta=0").beta, 0);  // loco.h: 0 <= beta < 1
   EXPECT_EQ(feedback("none:ef=ef14").storage, ResidualStorage::kFull);
   EXPECT_EQ(feedback("none:ef=ef14,ef_storage=bf16").storage, ResidualStorage::kBf16);
   EXPECT_EQ(feedback("none:ef=ef21").kind, FeedbackKind::kEf21);

@@ -62,6 +62,17 @@ TEST(InspectCompressors, EveryMethodHasARowWithItsClaims) {
   EXPECT_EQ(rows["qsgd"]["claims"]["unbiased"], true);
 }
 
+// What a cast loses is little, but not nothing, and a payload that varies may be shorter.
+TEST(InspectCompressors, TheTextRoundsNoErrorAwayAndSaysWhatIsAtMost) {
+  const std::string text = printed({"compressors"});
+  // bf16 has seven bits of mantissa: half of 2^-7 of an element at most, squared.
+  EXPECT_THAT(text, HasSubstr("<= 1.53e-05 |x|^2; 16 bits per element"));
+  EXPECT_THAT(text, HasSubstr("<= 0 |x|^2; 32 bits per element"));
+  EXPECT_THAT(text, HasSubstr("<= (1 - 0.01) |x|^2; 0.64 bits per element"));
+  // atomo: 1000 atoms of 2001 values, where 3 are drawn on average.
+  EXPECT_THAT(text, HasSubstr("|x|^2; at most 64.03 bits per element"));
+}
+
 std::string recipe_file(const TemporaryFolder& folder, const std::string& text) {
   const std::string path = folder.path() + "/recipe.json";
   EXPECT_TRUE(write_whole_file(path, text).ok());

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/registry.h"
@@ -93,6 +95,28 @@ TEST(SpecRules, WrongSizesAreShownWithWhatIsWanted) {
   EXPECT_THAT(refusal("a+b@1..=none"), HasSubstr("a pattern holds letters"));
   EXPECT_THAT(refusal("*.bias=none; *@64K=topk:k=3"),
               HasSubstr("\n  *.bias=none; *@64K=topk:k=3\n                 ^"));
+}
+
+// dgc named clip=0 as its default and refused it. Keys without a default are given here.
+TEST(SpecDefaults, MayBeWrittenOut) {
+  const std::map<std::string, std::string> given{{"cast", "type=bf16"},  {"topk", "ratio=0.1"},
+                                                 {"threshold", "tau=1"}, {"randomk", "ratio=0.1"},
+                                                 {"cltk", "ratio=0.1"},  {"qsgd", "bits=4"}};
+  const Registry registry = Registry::builtin();
+  for (const Registry::Method& method : registry.methods()) {
+    const auto wanted = given.find(method.name);
+    const std::string plain = method.name + (wanted == given.end() ? "" : ":" + wanted->second);
+    const auto usual = registry.make(std::string_view(plain));
+    ASSERT_TRUE(usual.has_value()) << usual.error().message();
+    for (const SpecKey& key : method.keys) {
+      if (key.default_value.empty()) continue;
+      const std::string text =
+          plain + (wanted == given.end() ? ":" : ",") + key.name + "=" + key.default_value;
+      const auto made = registry.make(std::string_view(text));
+      ASSERT_TRUE(made.has_value()) << made.error().message();
+      EXPECT_EQ(made.value()->spec(), usual.value()->spec()) << text;
+    }
+  }
 }
 
 }  // namespace
