@@ -1,6 +1,7 @@
 #include "compress/acpsgd/acpsgd.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/text.h"
 #include "compress/acpsgd/acpsgd_coder.h"
@@ -13,13 +14,16 @@ namespace {
 
 constexpr std::int64_t kDefaultRank = 4;
 constexpr std::int64_t kMostRank = 65536;
+constexpr double kMostRate = 65536;
 
 class AcpSgd final : public Compressor {
  public:
-  explicit AcpSgd(std::int64_t rank) : rank_(rank) {}
+  explicit AcpSgd(const AcpSgdOptions& options) : options_(options) {}
 
   std::string spec() const override {
-    return format("acpsgd:rank=%lld", static_cast<long long>(rank_));
+    const std::string text = format("acpsgd:rank=%lld", static_cast<long long>(options_.rank));
+    if (options_.min_rate == AcpSgdOptions().min_rate) return text;
+    return text + ",min_rate=" + shortest(options_.min_rate);
   }
 
   Traits traits() const override {
@@ -30,12 +34,12 @@ class AcpSgd final : public Compressor {
   }
 
   ErrorBound bound(const Shape& shape) const override {
-    const bool dense = thin_shape(shape, rank_).r == 0;
+    const bool dense = acpsgd_shape(shape, options_).r == 0;
     return {ErrorBound::Kind::kContraction, dense ? 1.0 : 0.0};
   }
 
   std::size_t max_payload_bytes(const Shape& shape, DType dtype, int, int) const override {
-    const cpu::ThinShape thin = thin_shape(shape, rank_);
+    const cpu::ThinShape thin = acpsgd_shape(shape, options_);
     const std::size_t values =
         thin.r == 0 ? static_cast<std::size_t>(shape.elems()) : thin.r * std::max(thin.a, thin.c);
     return values * size_of(dtype);
@@ -43,7 +47,7 @@ class AcpSgd final : public Compressor {
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
     GW_TRY(check_placement("acpsgd", where));
-    return make_acpsgd_coder(shape, rank_, where);
+    return make_acpsgd_coder(shape, options_, where);
   }
 
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
@@ -53,13 +57,16 @@ class AcpSgd final : public Compressor {
   }
 
  private:
-  std::int64_t rank_;
+  AcpSgdOptions options_;
 };
 
 Result<std::unique_ptr<Compressor>> make_acpsgd(const Spec& spec) {
   const SpecReader reader(spec);
   GW_ASSIGN(const std::int64_t rank, reader.integer("rank", kDefaultRank, 1, kMostRank));
-  return std::unique_ptr<Compressor>(std::make_unique<AcpSgd>(rank));
+  GW_ASSIGN(const double min_rate,
+            reader.number_from_zero("min_rate", AcpSgdOptions().min_rate, kMostRate));
+  return std::unique_ptr<Compressor>(
+      std::make_unique<AcpSgd>(AcpSgdOptions{.rank = rank, .min_rate = min_rate}));
 }
 
 }  // namespace
@@ -67,9 +74,12 @@ Result<std::unique_ptr<Compressor>> make_acpsgd(const Spec& spec) {
 Registry::Method acpsgd_method() {
   return {"acpsgd",
           "one thin factor of a matrix a step, the left and the right one in turn; 1-d tensors "
-          "dense",
+          "and matrices that would not shrink dense",
           "rank",
-          {{"rank", "4", "columns of the factors, 1 to 65536"}},
+          {{"rank", "4", "columns of the factors, 1 to 65536"},
+           {"min_rate", "1",
+            "matrices that are not more than so many times as large as what a step sends travel "
+            "dense; 0: none do"}},
           make_acpsgd};
 }
 

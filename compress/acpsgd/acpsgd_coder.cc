@@ -22,9 +22,9 @@ constexpr int kFresh = 4;
 template <typename T>
 class AcpSgdCoder final : public Coder {
  public:
-  AcpSgdCoder(const Shape& shape, std::int64_t rank, const Compressor::Placement& where)
+  AcpSgdCoder(const Shape& shape, const AcpSgdOptions& options, const Compressor::Placement& where)
       : elems_(shape.elems()),
-        thin_(thin_shape(shape, rank)),
+        thin_(acpsgd_shape(shape, options)),
         where_(where),
         p_(thin_.r * thin_.a),
         q_(thin_.r * thin_.c) {
@@ -160,10 +160,16 @@ class AcpSgdCoder final : public Coder {
 
 }  // namespace
 
-std::unique_ptr<Coder> make_acpsgd_coder(const Shape& shape, std::int64_t rank,
+cpu::ThinShape acpsgd_shape(const Shape& shape, const AcpSgdOptions& options) {
+  return thin_shape(shape, options.rank, options.min_rate, 0.5);
+}
+
+std::unique_ptr<Coder> make_acpsgd_coder(const Shape& shape, const AcpSgdOptions& options,
                                          const Compressor::Placement& where) {
-  if (where.dtype == DType::kF64) return std::make_unique<AcpSgdCoder<double>>(shape, rank, where);
-  return std::make_unique<AcpSgdCoder<float>>(shape, rank, where);
+  if (where.dtype == DType::kF64) {
+    return std::make_unique<AcpSgdCoder<double>>(shape, options, where);
+  }
+  return std::make_unique<AcpSgdCoder<float>>(shape, options, where);
 }
 
 }  // namespace gradwire

@@ -4,13 +4,22 @@
 #include <cstdint>
 #include <memory>
 
+#include "compress/powersgd/powersgd_kernels.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
 namespace gradwire {
 
+struct AcpSgdOptions {
+  std::int64_t rank = 4;
+  double min_rate = 1;  // 0: matrices never travel dense
+};
+
+// The matrix of a tensor, as powersgd's: one factor travels at a step.
+cpu::ThinShape acpsgd_shape(const Shape& shape, const AcpSgdOptions& options);
+
 // `where` is checked. Layout, state and errors: acpsgd.h.
-std::unique_ptr<Coder> make_acpsgd_coder(const Shape& shape, std::int64_t rank,
+std::unique_ptr<Coder> make_acpsgd_coder(const Shape& shape, const AcpSgdOptions& options,
                                          const Compressor::Placement& where);
 
 }  // namespace gradwire

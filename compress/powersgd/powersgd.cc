@@ -1,5 +1,7 @@
 #include "compress/powersgd/powersgd.h"
 
+#include <string>
+
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/powersgd/powersgd_coder.h"
@@ -10,14 +12,19 @@ namespace {
 
 constexpr std::int64_t kDefaultRank = 4;
 constexpr std::int64_t kMostRank = 65536;
+constexpr double kMostRate = 65536;
 
 class PowerSgd final : public Compressor {
  public:
   explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
 
   std::string spec() const override {
-    return format("powersgd:rank=%lld%s", static_cast<long long>(options_.rank),
-                  options_.warm ? "" : ",warm=false");
+    std::string text = format("powersgd:rank=%lld", static_cast<long long>(options_.rank));
+    if (!options_.warm) text += ",warm=false";
+    if (options_.min_rate != PowerSgdOptions().min_rate) {
+      text += ",min_rate=" + shortest(options_.min_rate);
+    }
+    return text;
   }
 
   Traits traits() const override {
@@ -28,13 +35,12 @@ class PowerSgd final : public Compressor {
   }
 
   ErrorBound bound(const Shape& shape) const override {
-    const bool dense = thin_shape(shape, options_.rank).r == 0;
-    return {ErrorBound::Kind::kContraction, dense ? 1.0 : 0.0};
+    return {ErrorBound::Kind::kContraction, thin(shape).r == 0 ? 1.0 : 0.0};
   }
 
   std::size_t max_payload_bytes(const Shape& shape, DType dtype, int round, int) const override {
-    const cpu::ThinShape thin = thin_shape(shape, options_.rank);
-    if (thin.r > 0) return thin.r * (round == 0 ? thin.a : thin.c) * size_of(dtype);
+    const cpu::ThinShape matrix = thin(shape);
+    if (matrix.r > 0) return matrix.r * (round == 0 ? matrix.a : matrix.c) * size_of(dtype);
     return round == 0 ? static_cast<std::size_t>(shape.elems()) * size_of(dtype) : 0;
   }
 
@@ -50,6 +56,10 @@ class PowerSgd final : public Compressor {
   }
 
  private:
+  cpu::ThinShape thin(const Shape& shape) const {
+    return thin_shape(shape, options_.rank, options_.min_rate);
+  }
+
   PowerSgdOptions options_;
 };
 
@@ -57,18 +67,24 @@ Result<std::unique_ptr<Compressor>> make_powersgd(const Spec& spec) {
   const SpecReader reader(spec);
   GW_ASSIGN(const std::int64_t rank, reader.integer("rank", kDefaultRank, 1, kMostRank));
   GW_ASSIGN(const bool warm, reader.boolean("warm", true));
-  return std::unique_ptr<Compressor>(
-      std::make_unique<PowerSgd>(PowerSgdOptions{.rank = rank, .warm = warm}));
+  GW_ASSIGN(const double min_rate,
+            reader.number_from_zero("min_rate", PowerSgdOptions().min_rate, kMostRate));
+  return std::unique_ptr<Compressor>(std::make_unique<PowerSgd>(
+      PowerSgdOptions{.rank = rank, .warm = warm, .min_rate = min_rate}));
 }
 
 }  // namespace
 
 Registry::Method powersgd_method() {
   return {"powersgd",
-          "two thin factors of a matrix, summed there; 1-d tensors dense",
+          "two thin factors of a matrix, summed there; 1-d tensors and matrices that would not "
+          "shrink dense",
           "rank",
           {{"rank", "4", "columns of the factors, 1 to 65536"},
-           {"warm", "true", "true: start from the last step's factor; false: draw it anew"}},
+           {"warm", "true", "true: start from the last step's factor; false: draw it anew"},
+           {"min_rate", "1",
+            "matrices that are not more than so many times as large as their factors travel dense; "
+            "0: none do"}},
           make_powersgd};
 }
 

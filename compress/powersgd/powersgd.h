@@ -3,6 +3,7 @@
 //   powersgd                   rank=4
 //   powersgd:rank=2            or powersgd:2
 //   powersgd:rank=1,warm=false Q drawn anew at every step
+//   powersgd:rank=4,min_rate=2 only matrices of which the factors are less than half
 //
 // A tensor of two or more dimensions is the matrix M of (a, c) = (shape[0], the rest); r =
 // min(rank, a, c). On rank i of n:
@@ -13,12 +14,13 @@
 //   result    mean = P^ Q'^T, own = P^ Q_i^T  and with warm=true Q <- Q' for the next step
 //
 // The first Q is N(0, 1), drawn alike by all ranks from (seed, tensor, step); step counts as 0 when
-// warm. 1-d tensors travel dense in round 0, and nothing in round 1.
+// warm. 1-d tensors travel dense in round 0, and nothing in round 1; so do matrices with a c <=
+// min_rate r (a + c), by default those that would not shrink (min_rate=0: none).
 //
 // Payload, little-endian, w = 4 (f32) or 8 (f64) bytes a value; w r (a + c) bytes a step in all:
 //
-//   round 0 := value{a}{r}     column 0 of P_i, then column 1, ...; 1-d: the elements
-//   round 1 := value{c}{r}     column 0 of Q_i, then column 1, ...; 1-d: nothing
+//   round 0 := value{a}{r}     column 0 of P_i, then column 1, ...; dense: the elements
+//   round 1 := value{c}{r}     column 0 of Q_i, then column 1, ...; dense: nothing
 //
 // Columns are made orthonormal in double, each matrix by itself, by Cholesky-QR, or
 // Gram-Schmidt run twice where they are close to dependent. A
@@ -31,7 +33,7 @@
 // Q.
 //
 // Non-finite elements: they reach the sums, and every rank's absorb() refuses a sum that is not
-// finite (kCorruptPayload, 1-d tensors too); Q stays as it was.
+// finite (kCorruptPayload, dense ones too); Q stays as it was.
 // State (warm only): "q", (r, c), row k is column k of Q; it may be written between steps.
 // Source: Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, algorithm 1. Deviations: residuals
 // under error feedback are of own, not of mean (both keep the sum of residuals), and the above.

@@ -27,7 +27,7 @@ class PowerSgdCoder final : public OwingCoder {
   PowerSgdCoder(const Shape& shape, const PowerSgdOptions& options,
                 const Compressor::Placement& where)
       : elems_(shape.elems()),
-        thin_(thin_shape(shape, options.rank)),
+        thin_(thin_shape(shape, options.rank, options.min_rate)),
         warm_(options.warm),
         where_(where),
         q_(thin_.r * thin_.c),
@@ -231,12 +231,14 @@ class PowerSgdCoder final : public OwingCoder {
 
 }  // namespace
 
-cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank) {
+cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank, double min_rate, double share) {
   if (shape.rank < 2 || shape.elems() == 0) return {};
   const std::int64_t a = shape.dim[0];
   const std::int64_t c = shape.elems() / a;
-  return {static_cast<std::size_t>(a), static_cast<std::size_t>(c),
-          static_cast<std::size_t>(std::min({rank, a, c}))};
+  const std::int64_t r = std::min({rank, a, c});
+  const double sent = share * static_cast<double>(r) * static_cast<double>(a + c);
+  if (sent * min_rate >= static_cast<double>(shape.elems())) return {};
+  return {static_cast<std::size_t>(a), static_cast<std::size_t>(c), static_cast<std::size_t>(r)};
 }
 
 std::unique_ptr<Coder> make_powersgd_coder(const Shape& shape, const PowerSgdOptions& options,

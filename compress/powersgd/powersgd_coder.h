@@ -13,10 +13,13 @@ namespace gradwire {
 struct PowerSgdOptions {
   std::int64_t rank = 4;
   bool warm = true;
+  double min_rate = 1;  // 0: matrices never travel dense
 };
 
-// The matrix that a shape stands for and min(rank, a, c); r == 0 for tensors that travel dense.
-cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank);
+// The matrix that a shape stands for and min(rank, a, c); r == 0 for tensors that travel dense:
+// those of one dimension, and matrices unless they are more than `min_rate` times as large as what
+// a step sends, which is `share` of r (a + c) values: 1 for both factors, a half for one in turn.
+cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank, double min_rate, double share = 1);
 
 std::unique_ptr<Coder> make_powersgd_coder(const Shape& shape, const PowerSgdOptions& options,
                                            const Compressor::Placement& where);

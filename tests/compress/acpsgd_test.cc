@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "base/elements.h"
 #include "compress/error_feedback/ef14.h"
@@ -194,7 +195,7 @@ TEST(AcpSgdDefects, TwinsDoNotKnowOfEachOther) {
 }
 
 TEST(AcpSgd, SquareMatricesAtFullRankAreExact) {
-  const auto method = make("acpsgd:rank=9");
+  const auto method = make("acpsgd:rank=9,min_rate=0");
   auto ranks = open(*method, Shape::matrix(5, 5), 2);
   for (std::uint64_t t = 0; t < 4; ++t) {
     const Vector a = wave(25, 0.1);
@@ -203,6 +204,23 @@ TEST(AcpSgd, SquareMatricesAtFullRankAreExact) {
     for (std::size_t i = 0; i < 25; ++i) mean[i] = (a[i] + b[i]) / 2;
     EXPECT_LT(distance(ranks.step({a, b}, t).mean[0], mean), 1e-12);
   }
+}
+
+// One factor a step, half of both on average, decides whether a matrix travels dense.
+TEST(AcpSgd, MatricesThatWouldNotShrinkTravelDense) {
+  const auto square = make("acpsgd:rank=9");  // r = 5, 25 values of a factor
+  auto ranks = open(*square, Shape::matrix(5, 5), 2);
+  EXPECT_TRUE(factor(ranks, 0, "p").empty());
+  const Vector g = wave(25, 0.4);
+  EXPECT_EQ(ranks.step({g, g}, 0).mean[1], g);
+  EXPECT_EQ(square->bound(Shape::matrix(5, 5)).value, 1);
+  const auto half = [](const std::string& spec) {
+    return make(spec)->max_payload_bytes(Shape::matrix(8, 8), DType::kF32, 0) / sizeof(float);
+  };
+  EXPECT_EQ(half("acpsgd:rank=4"), 32u);
+  EXPECT_EQ(half("acpsgd:rank=4,min_rate=2"), 64u);  // 2 * 32 are no less
+  EXPECT_EQ(half("acpsgd:rank=3,min_rate=2"), 24u);
+  EXPECT_EQ(make("acpsgd:rank=3,min_rate=2")->spec(), "acpsgd:rank=3,min_rate=2");
 }
 
 // What stays behind is the matrix less this rank's own product, not less the average one.

@@ -180,16 +180,15 @@ TEST_P(FusedFeedback, AStepThatFailsLeavesTheResidualUnread) {
   EXPECT_TRUE(residual<float>(failing.coder(0)) == residual<float>(smooth.coder(0)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, FusedFeedback,
-                         ::testing::Values("signsgd", "signsgd:bucket=100", "signsgd:bucket=tensor",
-                                           "qsgd:bits=8", "qsgd:bits=4", "qsgd:levels=5,bucket=100",
-                                           "topk:ratio=0.01", "topk:k=1", "topk:ratio=0.9",
-                                           "powersgd:rank=1", "powersgd:rank=4", "powersgd:rank=6",
-                                           "absmax:bits=8", "absmax:bits=4", "absmax:bits=1",
-                                           "absmax:bits=4,spikes=1,bucket=8192",
-                                           "absmax:bits=3,rounding=stochastic,bucket=64",
-                                           "minmax:bits=2", "minmax:bits=8,bucket=32768",
-                                           "minmax:bits=4,transform=hadamard"));
+INSTANTIATE_TEST_SUITE_P(
+    Methods, FusedFeedback,
+    ::testing::Values("signsgd", "signsgd:bucket=100", "signsgd:bucket=tensor", "qsgd:bits=8",
+                      "qsgd:bits=4", "qsgd:levels=5,bucket=100", "topk:ratio=0.01", "topk:k=1",
+                      "topk:ratio=0.9", "powersgd:rank=1", "powersgd:rank=4,min_rate=0",
+                      "powersgd:rank=6,min_rate=0", "absmax:bits=8", "absmax:bits=4",
+                      "absmax:bits=1", "absmax:bits=4,spikes=1,bucket=8192",
+                      "absmax:bits=3,rounding=stochastic,bucket=64", "minmax:bits=2",
+                      "minmax:bits=8,bucket=32768", "minmax:bits=4,transform=hadamard"));
 
 INSTANTIATE_TEST_SUITE_P(Sparse, FusedFeedback,
                          ::testing::Values("topk:ratio=0.1,index=auto", "threshold:tau=0.5",

@@ -71,7 +71,7 @@ double length(const std::vector<T>& a) {
 // M_0 = [3 0; 4 0], M_1 = [0 0; 0 5], Q = (1, 0): P = (3, 4), P^ = (0.6, 0.8), Q_0 = (5, 0),
 // Q_1 = (0, 4).
 TEST(PowerSgd, OneStepByHand) {
-  const auto method = make("powersgd:rank=1");
+  const auto method = make("powersgd:rank=1,min_rate=0");
   auto ranks = open<double>(*method, Shape::matrix(2, 2), 2);
   for (int r = 0; r < 2; ++r) {
     q_of(ranks, r)[0] = 1;
@@ -105,7 +105,7 @@ TYPED_TEST(PowerSgdBoth, AgreesWithProjectionByElimination) {
   };
   for (const Case k : {Case{1, 9, 1, 1}, Case{5, 1, 1, 2}, Case{20, 30, 1, 3}, Case{33, 17, 4, 4},
                        Case{7, 2100, 3, 2}, Case{60, 8, 7, 2}}) {
-    const auto method = make("powersgd:rank=" + std::to_string(k.r));
+    const auto method = make("powersgd:rank=" + std::to_string(k.r) + ",min_rate=0");
     const Shape shape =
         Shape::matrix(static_cast<std::int64_t>(k.a), static_cast<std::int64_t>(k.c));
     auto ranks = open<T>(*method, shape, k.size);
@@ -215,7 +215,7 @@ TYPED_TEST(PowerSgdBoth, SameShapeLayersOfDifferentSizeAreNormalisedEachByItself
 TYPED_TEST(PowerSgdBoth, FullRankIsTheExactMean) {
   using T = TypeParam;
   for (const Shape& shape : {Shape::matrix(4, 9), Shape::matrix(9, 4), Shape{{3, 2, 2, 1}, 3}}) {
-    const auto method = make("powersgd:rank=64");
+    const auto method = make("powersgd:rank=64,min_rate=0");
     auto ranks = open<T>(*method, shape, 2);
     const auto count = static_cast<std::size_t>(shape.elems());
     const auto a = normal<T>(count, 1);
@@ -250,7 +250,7 @@ TYPED_TEST(PowerSgdBoth, DependentColumnsStillProject) {
 
 TYPED_TEST(PowerSgdBoth, NonFiniteGradientFailsOnEveryRankAndKeepsQ) {
   using T = TypeParam;
-  const auto method = make("powersgd:rank=1");
+  const auto method = make("powersgd:rank=1,min_rate=0");
   auto ranks = open<T>(*method, Shape::matrix(2, 2), 2);
   const std::vector<T> q(q_of(ranks, 0).begin(), q_of(ranks, 0).end());
   const auto out = ranks.step({{1, 2, 3, std::numeric_limits<T>::quiet_NaN()}, {1, 2, 3, 4}}, 0);
@@ -268,6 +268,42 @@ TYPED_TEST(PowerSgdBoth, VectorsTravelDense) {
   EXPECT_EQ(out.own[1], (std::vector<T>{4, 0, -3}));
   EXPECT_EQ(out.bytes[0][0].size(), 3 * sizeof(T));
   EXPECT_EQ(out.bytes[1][0].size(), 0u);
+}
+
+// Factors of more values than the matrix were sent: larger, later and less exact than itself.
+TYPED_TEST(PowerSgdBoth, MatricesThatWouldNotShrinkTravelDense) {
+  using T = TypeParam;
+  const auto method = make("powersgd:rank=4");
+  const Shape thin = Shape::matrix(5, 2);  // r = 2, two factors of 2 (5 + 2) values
+  auto ranks = open<T>(*method, thin, 2);
+  const auto a = normal<T>(10, 1);
+  const auto b = normal<T>(10, 2);
+  const auto out = ranks.step({a, b}, 0);
+  ASSERT_TRUE(out.status.ok()) << out.status.message();
+  for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(out.mean[1][i], (a[i] + b[i]) / 2);
+  EXPECT_EQ(out.own[1], b);
+  EXPECT_EQ(out.bytes[0][0].size(), 10 * sizeof(T));
+  EXPECT_EQ(out.bytes[1][0].size(), 0u);
+  EXPECT_TRUE(ranks.coder(0).state().empty());
+  EXPECT_EQ(method->bound(thin).value, 1);
+}
+
+TEST(PowerSgd, TheLeastRateOfCompressionIsAKey) {
+  const auto values_sent = [](const std::string& spec, std::int64_t a, std::int64_t c) {
+    const auto method = make(spec);
+    std::size_t bytes = 0;
+    for (const int round : {0, 1}) {
+      bytes += method->max_payload_bytes(Shape::matrix(a, c), DType::kF32, round);
+    }
+    return bytes / sizeof(float);
+  };
+  EXPECT_EQ(values_sent("powersgd:rank=4", 8, 8), 64u);  // as much as the matrix: dense
+  EXPECT_EQ(values_sent("powersgd:rank=3", 8, 8), 48u);
+  EXPECT_EQ(values_sent("powersgd:rank=2,min_rate=2", 8, 8), 64u);  // 2 * 32 are no less
+  EXPECT_EQ(values_sent("powersgd:rank=1,min_rate=2", 8, 8), 16u);
+  EXPECT_EQ(values_sent("powersgd:rank=4,min_rate=0", 5, 2), 14u);
+  EXPECT_EQ(values_sent("powersgd:rank=2,min_rate=3.5", 100, 10), 220u);  // 770 < 1000
+  EXPECT_EQ(values_sent("powersgd:rank=3,min_rate=3.5", 100, 10), 1000u);
 }
 
 TEST(PowerSgd, PayloadBytesOfTheStudiesModel) {
@@ -306,8 +342,10 @@ TEST(PowerSgd, SpecsAreCanonicalAndBadOnesRefused) {
   EXPECT_EQ(make("powersgd")->spec(), "powersgd:rank=4");
   EXPECT_EQ(make("powersgd:2")->spec(), "powersgd:rank=2");
   EXPECT_EQ(make("powersgd:rank=1,warm=false")->spec(), "powersgd:rank=1,warm=false");
-  for (const char* bad : {"powersgd:rank=0", "powersgd:rank=x", "powersgd:warm=yes",
-                          "powersgd:rank=70000", "powersgd:columns=2"}) {
+  EXPECT_EQ(make("powersgd:min_rate=1")->spec(), "powersgd:rank=4");
+  EXPECT_EQ(make("powersgd:rank=1,min_rate=2.5")->spec(), "powersgd:rank=1,min_rate=2.5");
+  for (const char* bad : {"powersgd:min_rate=-1", "powersgd:rank=0", "powersgd:rank=x",
+                          "powersgd:warm=yes", "powersgd:rank=70000", "powersgd:columns=2"}) {
     EXPECT_EQ(Registry::builtin().make(bad).error().code(), Code::kInvalidArgument) << bad;
   }
   EXPECT_EQ(make("powersgd")->open_slices(Shape::matrix(2, 2), {}).error().code(),

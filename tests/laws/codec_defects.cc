@@ -76,7 +76,7 @@ TEST(Defect, D4_06_PowerSgdKeepsTheMeanZeroLayersAndItsWarmStart) {
   const Shape shape = Shape::matrix(6, 5);
   const Vector a = normals(30, 1);
   const Vector b = normals(30, 2);
-  const auto whole = step_of("powersgd:rank=5", shape, {a, b});
+  const auto whole = step_of("powersgd:rank=5,min_rate=0", shape, {a, b});
   for (std::size_t i = 0; i < 30; ++i) {
     EXPECT_NEAR(whole.mean[0][i], (a[i] + b[i]) / 2, 1e-9);
   }

@@ -97,9 +97,9 @@ const std::vector<CompressorCase> kCases = {
     {"onebit:bucket=tensor", 0},
     {"signum"},
     {"signum:beta=0.5"},
-    {"powersgd:rank=2"},
+    {"powersgd:rank=2,min_rate=0"},
     {"powersgd:rank=1,warm=false"},
-    {"acpsgd:rank=2"},
+    {"acpsgd:rank=2,min_rate=0"},
     {"atomo"},
     {"atomo:budget=1.5"},
 };
