@@ -12,10 +12,14 @@ using Kind = ErrorBound::Kind;
 // A contraction that keeps so little of the energy for sure is a coarse quantiser: error feedback
 // then holds a residual about as long as the gradient.
 constexpr double kWeakContraction = 0.01;
+// Above it an unbiased method's noise may drown gradients: QSGD of four bits under the L2 norm has
+// 3.2 (and 1.6 times the energy of Gaussian ones), under the largest magnitude 1.6 (and 0.04).
+constexpr double kNoisy = 3;
 
 Status refused(const std::string& why) { return {Code::kInvalidArgument, why}; }
 
-PairVerdict without_feedback(const Compressor& compressor, const std::string& name) {
+PairVerdict without_feedback(const Compressor& compressor, const Shape& shape,
+                             const std::string& name) {
   PairVerdict verdict;
   const Traits traits = compressor.traits();
   if (traits.own_feedback) {
@@ -33,6 +37,15 @@ PairVerdict without_feedback(const Compressor& compressor, const std::string& na
                                ": biased; without error feedback training may stall or diverge "
                                "(scaled sign, known case: 39 % accuracy instead of 88 %); add "
                                "ef=ef14");
+  }
+  const ErrorBound bound = compressor.bound(shape);
+  if (bound.kind == Kind::kVariance && bound.value > kNoisy) {
+    verdict.warnings.push_back(
+        name +
+        format(": unbiased with variance factor omega = %.2g: noise of up to so many times "
+               "the gradient's energy, over the number of ranks, comes with it; send more "
+               "(bits, elements, smaller buckets; of qsgd norm=linf), or take a smaller step",
+               bound.value));
   }
   return verdict;
 }
@@ -104,7 +117,7 @@ PairVerdict over_contraction(const Compressor& compressor, const std::string& na
 Result<PairVerdict> check_pair(const Compressor& compressor, const Shape& shape,
                                const PairOptions& options) {
   const std::string name = compressor.spec();
-  if (!options.error_feedback) return without_feedback(compressor, name);
+  if (!options.error_feedback) return without_feedback(compressor, shape, name);
   if (!compressor.traits().mean_is_average_of_own) {
     return refused(name +
                    ": error feedback needs a mean that is the average of what every rank sent, and "

@@ -14,6 +14,9 @@
 // The same holds for ef21, ef21_sgdm and loco: what the left column lets through, divided where it
 // says so, is a contraction, which is what each of them asks for.
 //
+// Without error feedback nothing is refused; biased methods, votes and unbiased ones of omega > 3
+// are warned of.
+//
 // Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.
 #pragma once
 

@@ -70,6 +70,26 @@ TEST(Legality, HighVarianceIsScaledOrUnsafe) {
   EXPECT_EQ(plain.value().scale, 1.0);
 }
 
+// QSGD under the L2 norm was taken without a word: at one level 17 times a gradient's energy is
+// noise.
+TEST(Legality, NoiseBeyondTheGradientIsToldOfWithoutFeedbackToo) {
+  const Claims noisy("noisy", {.unbiased = true, .needs_error_feedback = false},
+                     {Kind::kVariance, 3.5});
+  const auto verdict = check_pair(noisy, kShape, {});
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict.value().scale, 1.0);
+  ASSERT_EQ(verdict.value().warnings.size(), 1u);
+  EXPECT_NE(verdict.value().warnings[0].find("omega = 3.5"), std::string::npos);
+  const auto warnings = [](std::string_view spec) {
+    const auto method = std::move(Registry::builtin().make(spec)).value();
+    return check_pair(*method, Shape::matrix(64, 64), {}).value().warnings.size();
+  };
+  EXPECT_EQ(warnings("qsgd:levels=1,norm=l2"), 1u);  // sqrt(512) / 1
+  EXPECT_EQ(warnings("qsgd:bits=4,norm=l2"), 1u);    // sqrt(512) / 7
+  EXPECT_EQ(warnings("qsgd:bits=8,norm=l2"), 0u);
+  EXPECT_EQ(warnings("qsgd:bits=4"), 0u);  // half of that of l2
+}
+
 TEST(Legality, LowVarianceAndContractionsAreSound) {
   const PairOptions feedback{.error_feedback = true};
   const auto fine =

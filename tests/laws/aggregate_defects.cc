@@ -121,8 +121,9 @@ TEST(Defect, D4_16_ShapesDoNotChangeTheMean) {
 
 // The same fault from the other side: equal gradients everywhere average to themselves.
 TEST(Defect, D4_16_MeansDoNotGrowWithTheNumberOfRanks) {
-  for (const std::string spec : {"none:", "cast:bf16,", "cast:fp16,", "qsgd:bits=8,",
-                                 "signsgd:bucket=1,", "topk:ratio=1,", "powersgd:rank=8,min_rate=0,"}) {
+  for (const std::string spec :
+       {"none:", "cast:bf16,", "cast:fp16,", "qsgd:bits=8,", "signsgd:bucket=1,", "topk:ratio=1,",
+        "powersgd:rank=8,min_rate=0,"}) {
     for (const std::string combine : {"auto", "gather"}) {
       Job job = job_of(spec + "min_elems=0,combine=" + combine, {{"w", Shape::matrix(8, 8)}}, 4);
       job.gradient = [](const std::string&, int, int, std::int64_t e) {
