@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/layers/few_rows.h"
 #include "trainer/layers/matrix_map.h"
 
 namespace gradwire {
@@ -16,9 +17,14 @@ ParameterTable Linear<T>::parameters() const {
 template <typename T>
 void Linear<T>::forward(const LayerPass<T>& pass) const {
   const std::int64_t rows = pass.rows * options_.positions;
-  const auto x = matrix(pass.x.data(), rows, in_);
-  const auto weight = matrix(pass.params.data(), out_, in_);
-  matrix(pass.y.data(), rows, out_).noalias() = x * weight.transpose();
+  const LinearSize size{rows, in_, out_};
+  if (has_few_rows(size)) {
+    rows_forward(size, pass.x.data(), pass.params.data(), pass.y.data());
+  } else {
+    const auto x = matrix(pass.x.data(), rows, in_);
+    const auto weight = matrix(pass.params.data(), out_, in_);
+    matrix(pass.y.data(), rows, out_).noalias() = x * weight.transpose();
+  }
   if (!options_.bias) return;
   const T* bias = pass.params.data() + out_ * in_;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -31,8 +37,13 @@ template <typename T>
 void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                 std::span<T> grads) const {
   const std::int64_t rows = pass.rows * options_.positions;
-  const auto x = matrix(pass.x.data(), rows, in_);
-  matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), rows, out_).transpose() * x;
+  const LinearSize size{rows, in_, out_};
+  if (has_few_rows(size)) {
+    rows_backward_weight(size, dy.data(), pass.x.data(), grads.data());
+  } else {
+    const auto x = matrix(pass.x.data(), rows, in_);
+    matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), rows, out_).transpose() * x;
+  }
   if (!options_.bias) return;
   T* bias = grads.data() + out_ * in_;
   std::copy_n(dy.data(), out_, bias);
@@ -46,6 +57,11 @@ template <typename T>
 void Linear<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                std::span<T> dx) const {
   const std::int64_t rows = pass.rows * options_.positions;
+  const LinearSize size{rows, in_, out_};
+  if (has_few_rows(size)) {
+    rows_backward_input(size, dy.data(), pass.params.data(), dx.data());
+    return;
+  }
   const auto weight = matrix(pass.params.data(), out_, in_);
   matrix(dx.data(), rows, in_).noalias() = matrix(dy.data(), rows, out_) * weight;
 }
