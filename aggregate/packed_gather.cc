@@ -73,16 +73,20 @@ Status PackedGather::pack_shard(std::size_t t, TensorView values) {
     GW_TRY(scaled_copy(held.mean.slice(own.begin, own.size()), -1 / share(part), there, {}));
     GW_TRY(reduce(ReduceOp::kSum, there, values, {}));
   }
-  if (held.feedback != nullptr) {
+  const bool at_once = held.feedback != nullptr && held.feedback->packs(*part.format);
+  if (held.feedback != nullptr && !at_once) {
     GW_ASSIGN(values, held.feedback->correct(values, step_));
   }
   const ByteSpan wire = own_wire(t);
   const Slice slice = part.slice(step_, rank_, stage(), own);
-  GW_ASSIGN(const std::size_t wrote, part.format->pack(values, slice, wire, {}));
+  const PackedPiece piece{values, 0, slice, part.parameter->scale};
+  GW_ASSIGN(const std::size_t wrote, at_once ? held.feedback->pack(*part.format, piece, wire)
+                                             : part.format->pack(values, slice, wire, {}));
   if (wrote != wire.size()) {
     return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
   }
   if (held.feedback == nullptr) return {};
+  if (at_once) return held.feedback->finish();
   GW_TRY(part.format->unpack(wire, slice, there, {}));
   if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));
   GW_TRY(held.feedback->settle(0, there));

@@ -62,10 +62,19 @@ Result<std::optional<Work>> PackedScatter::issue() {
   return std::optional<Work>(std::move(work));
 }
 
+bool PackedScatter::packs_in_one_pass(std::size_t t) const {
+  return held_[t].feedback != nullptr && held_[t].feedback->packs(*parts_[t].format);
+}
+
 Status PackedScatter::pack(std::size_t t) {
   Held& held = held_[t];
-  held.values = parts_[t].parameter->grad;
-  if (held.feedback != nullptr) {
+  const TensorView& grad = parts_[t].parameter->grad;
+  held.values = grad;
+  if (packs_in_one_pass(t)) {
+    const Range own = shard_of(*parts_[t].parameter, size_, rank_);
+    const TensorView mine = grad.slice(own.begin, own.size());
+    GW_ASSIGN(held.values, held.feedback->correct_part(mine, own.begin));
+  } else if (held.feedback != nullptr) {
     GW_ASSIGN(held.values, held.feedback->correct(held.values, step_));
   }
   for (int r = 0; r < size_; ++r) {
@@ -81,12 +90,16 @@ Status PackedScatter::pack_shard(std::size_t t, int owner) {
   if (elems.size() == 0) return {};
   const ByteSpan wire = sent_.at(send_, owner, t);
   const Slice slice = part.slice(step_, rank_, 0, elems);
-  GW_ASSIGN(const std::size_t wrote,
-            part.format->pack(held.values.slice(elems.begin, elems.size()), slice, wire, {}));
+  const bool at_once = packs_in_one_pass(t);
+  const TensorView& from = at_once ? part.parameter->grad : held.values;
+  const TensorView values = from.slice(elems.begin, elems.size());
+  const PackedPiece piece{values, elems.begin, slice, part.parameter->scale};
+  GW_ASSIGN(const std::size_t wrote, at_once ? held.feedback->pack(*part.format, piece, wire)
+                                             : part.format->pack(values, slice, wire, {}));
   if (wrote != wire.size()) {
     return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
   }
-  if (held.feedback == nullptr) return {};
+  if (held.feedback == nullptr || at_once) return {};
   const TensorView there = decoded_.tensor(Shape::vector(elems.size()), held.values.dtype());
   GW_TRY(part.format->unpack(wire, slice, there, {}));
   if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));

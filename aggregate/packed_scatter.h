@@ -58,6 +58,8 @@ class PackedScatter {
 
   PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts);
   Status allocate();
+  // Error feedback and packing, the own shard aside, are one pass over memory.
+  bool packs_in_one_pass(std::size_t t) const;
   Status pack(std::size_t t);
   Status pack_shard(std::size_t t, int owner);
   Status add_own(std::size_t t, const Range& own, bool first);

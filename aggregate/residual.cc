@@ -6,11 +6,12 @@
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "compress/finite.h"
 
 namespace gradwire {
 namespace {
 
-// False for NaN too. Written without a library call so that loops over it vectorise.
+// False for NaN too.
 template <typename T>
 bool is_finite(T x) {
   return std::abs(x) <= std::numeric_limits<T>::max();
@@ -24,9 +25,9 @@ Status not_finite(std::size_t i, const char* one, double a, const char* other, d
 
 template <typename T>
 Status add_typed(std::span<const T> grad, std::span<T> error) {
-  bool finite = true;
-  for (std::size_t i = 0; i < error.size(); ++i) finite &= is_finite(error[i] + grad[i]);
-  if (finite) {
+  LargestBits<T> largest;
+  for (std::size_t i = 0; i < error.size(); ++i) largest.see(error[i] + grad[i]);
+  if (largest.finite()) {
     for (std::size_t i = 0; i < error.size(); ++i) error[i] += grad[i];
     return {};
   }
@@ -37,13 +38,27 @@ Status add_typed(std::span<const T> grad, std::span<T> error) {
 }
 
 template <typename T>
+Status put_typed(std::span<const T> grad, std::span<const T> error, std::span<T> out) {
+  LargestBits<T> largest;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = error[i] + grad[i];
+    largest.see(out[i]);
+  }
+  if (largest.finite()) return {};
+  std::size_t i = 0;
+  while (is_finite(out[i])) ++i;
+  return not_finite(i, "gradient", static_cast<double>(grad[i]), "residual",
+                    static_cast<double>(error[i]));
+}
+
+template <typename T>
 Status subtract_typed(std::span<const T> sent, std::span<T> values) {
-  bool finite = true;
+  LargestBits<T> largest;
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] -= sent[i];
-    finite &= is_finite(values[i]);
+    largest.see(values[i]);
   }
-  if (finite) return {};
+  if (largest.finite()) return {};
   std::size_t i = 0;
   while (is_finite(values[i])) ++i;
   return not_finite(i, "new residual", static_cast<double>(values[i]), "what was sent",
@@ -57,6 +72,15 @@ Status add_gradient(ConstTensorView grad, TensorView error) {
   if (grad.empty()) return {};
   return grad.dtype() == DType::kF64 ? add_typed(elements<double>(grad), elements<double>(error))
                                      : add_typed(elements<float>(grad), elements<float>(error));
+}
+
+Status put_sum(ConstTensorView grad, ConstTensorView error, TensorView out) {
+  GW_CHECK(grad.elems() == out.elems() && grad.dtype() == out.dtype());
+  GW_CHECK(error.elems() == out.elems() && error.dtype() == out.dtype());
+  if (grad.empty()) return {};
+  return out.dtype() == DType::kF64
+             ? put_typed(elements<double>(grad), elements<double>(error), elements<double>(out))
+             : put_typed(elements<float>(grad), elements<float>(error), elements<float>(out));
 }
 
 Status subtract(ConstTensorView sent, TensorView values) {

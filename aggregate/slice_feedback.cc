@@ -36,8 +36,9 @@ Status check_finite(const char* what, std::span<const T> values) {
                  static_cast<double>(values[i]))};
 }
 
-// ef14 with a residual in the gradient's type: the residual becomes p and then the new residual, in
-// one place.
+// ef14 with a residual in the gradient's type. In separate passes the residual becomes p and then
+// the new residual, in one place; in one pass the new one is written beside the old, and they
+// change places.
 template <typename T>
 class Residual final : public SliceFeedback {
  public:
@@ -45,23 +46,51 @@ class Residual final : public SliceFeedback {
       : shape_(shape), error_(static_cast<std::size_t>(shape.elems())) {}
 
   Result<TensorView> correct(ConstTensorView input, std::uint64_t) override {
-    GW_TRY(add_gradient(input, view()));
-    return view();
+    GW_TRY(add_gradient(input, view(error_)));
+    return view(error_);
   }
   Status settle(std::int64_t first, ConstTensorView sent) override {
-    return subtract(sent, view().slice(first, sent.elems()));
+    return subtract(sent, view(error_).slice(first, sent.elems()));
   }
+
+  bool packs(const WireFormat& format) const override { return format.takes_feedback(); }
+  Result<std::size_t> pack(WireFormat& format, const PackedPiece& piece, ByteSpan wire) override {
+    const std::int64_t count = piece.input.elems();
+    const TensorView next = beside();
+    const Feedback feedback{view(error_).slice(piece.first, count), next.slice(piece.first, count),
+                            piece.scale};
+    return format.pack_with_feedback(piece.input, feedback, piece.slice, wire, {});
+  }
+  Result<TensorView> correct_part(ConstTensorView input, std::int64_t first) override {
+    const TensorView whole = beside();
+    const std::int64_t count = input.elems();
+    GW_TRY(put_sum(input, view(error_).slice(first, count), whole.slice(first, count)));
+    return whole;
+  }
+
   void settle_exactly(std::int64_t first, std::int64_t count) override {
-    std::fill_n(error_.begin() + first, count, T{0});
+    std::fill_n((in_one_pass_ ? next_ : error_).begin() + first, count, T{0});
   }
-  Status finish() override { return {}; }
-  std::vector<NamedTensor> state() override { return {{std::string(kResidualState), view()}}; }
+  Status finish() override {
+    if (std::exchange(in_one_pass_, false)) std::swap(error_, next_);
+    return {};
+  }
+  std::vector<NamedTensor> state() override {
+    return {{std::string(kResidualState), view(error_)}};
+  }
 
  private:
-  TensorView view() { return view_as(error_, shape_); }
+  TensorView view(std::vector<T>& data) { return view_as(data, shape_); }
+  TensorView beside() {
+    next_.resize(error_.size());
+    in_one_pass_ = true;
+    return view(next_);
+  }
 
   Shape shape_;
   std::vector<T> error_;
+  std::vector<T> next_;  // empty until the first pack()
+  bool in_one_pass_ = false;
 };
 
 // A residual that rests in few bytes, forgets, or both. p lives from correct() to finish().

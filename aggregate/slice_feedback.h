@@ -17,8 +17,17 @@
 #include "gradwire/compressor.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
+#include "gradwire/wire_format.h"
 
 namespace gradwire {
+
+// What pack() below is asked for.
+struct PackedPiece {
+  ConstTensorView input;  // elements [first, first + input.elems()) of the opened shape
+  std::int64_t first = 0;
+  Slice slice;       // as their packer names them
+  double scale = 1;  // multiplies what the others read
+};
 
 class SliceFeedback {
  public:
@@ -30,10 +39,25 @@ class SliceFeedback {
   // multiplied by the scale. Every element is settled once a step. kInvalidArgument as subtract().
   virtual Status settle(std::int64_t first, ConstTensorView sent) = 0;
   virtual void settle_exactly(std::int64_t first, std::int64_t count) = 0;
+
+  // Whether the next two may be called instead of correct() and settle(): a slice is corrected,
+  // packed and settled in one pass over memory, with the same bits.
+  virtual bool packs(const WireFormat& /*format*/) const { return false; }
+  // WireFormat::pack() of input + residual, whose count it returns.
+  virtual Result<std::size_t> pack(WireFormat& /*format*/, const PackedPiece& /*piece*/,
+                                   ByteSpan /*wire*/) {
+    return Status(Code::kUnsupported, "error feedback: this kind has passes of its own");
+  }
+  // What takes the place of `input`, elements [first, ...) that are not packed but settled
+  // exactly. In memory as of correct(), of which all other elements are unspecified.
+  virtual Result<TensorView> correct_part(ConstTensorView /*input*/, std::int64_t /*first*/) {
+    return Status(Code::kUnsupported, "error feedback: this kind has passes of its own");
+  }
+
   // After the last settle(). kInvalidArgument where the new state is beyond what holds it.
   virtual Status finish() = 0;
   // "error" and where stored so "error.scale", or "ef21.h" and with a moving average "ef21.v".
-  // Views stay valid with the object.
+  // Views stay valid until the next step.
   virtual std::vector<NamedTensor> state() = 0;
 };
 
