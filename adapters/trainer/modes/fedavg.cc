@@ -156,7 +156,14 @@ class Rounds {
     ModeParts parts;
     add_model(parts, source_.parameters(), params_, rank == 0);
     add_own(parts, rank, "direction", client_.direction());
-    add_own(parts, rank, "aggregator/", aggregator);
+    for (const NamedTensor& entry : aggregator) {
+      // Its counters are all ranks' alike.
+      if (entry.name.starts_with("aggregator.")) {
+        add_shared(parts, rank, entry.name, entry.tensor);
+      } else {
+        add_own(parts, rank, "aggregator/" + entry.name, entry.tensor);
+      }
+    }
     add_running(parts, rank, &source_);
     return parts;
   }

@@ -1,6 +1,7 @@
 #include "adapters/trainer/modes/mode_checkpoint.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <set>
 #include <utility>
@@ -10,15 +11,19 @@
 #include "base/text.h"
 
 namespace gradwire {
+namespace {
+
+// R of "rank-R/..."; -1 of any other name.
+int rank_in(const std::string& name) {
+  int rank = -1;
+  return std::sscanf(name.c_str(), "rank-%d/", &rank) == 1 ? rank : -1;
+}
+
+}  // namespace
 
 Status ModeCheckpoint::check(const CheckpointManifest& manifest) const {
   GW_TRY(check_same_settings(manifest, options_.run.must_match));
   const CheckpointPosition& position = manifest.position;
-  if (position.ranks != communicator_.size()) {
-    return {Code::kInvalidArgument,
-            format("%d ranks wrote it, each with a state of its own; as many wanted, %d seen",
-                   position.ranks, communicator_.size())};
-  }
   if (position.step <= options_.steps) return {};
   return {Code::kInvalidArgument,
           format("it is after %lld steps, and the run ends after %lld (at least as many wanted)",
@@ -39,19 +44,30 @@ Status ModeCheckpoint::read(std::span<const ModePart> mine) {
     used.insert(part.name);
     GW_TRY(from_->read(part.name, part.shape, part.begin, part.values));
   }
-  // Nothing of this rank's is left behind silently.
-  const std::string own = "rank-" + std::to_string(communicator_.rank()) + "/";
+  // Nothing that this rank kept, or one that there is no more, is left behind silently.
   for (const auto& [name, tensor] : from_->manifest().tensors) {
-    if (!name.starts_with(own) || used.contains(name)) continue;
+    const int rank = rank_in(name);
+    const bool gone = rank >= communicator_.size();
+    if (!gone && (rank != communicator_.rank() || used.contains(name))) continue;
     return {Code::kInvalidArgument,
             from_->path() + ": tensor '" + name + "' belongs to nothing of this run"};
   }
   return {};
 }
 
+Status ModeCheckpoint::read_all(std::span<const ModePart> mine) {
+  const Status status = read(mine);
+  const int wrote = from_->manifest().position.ranks;
+  if (status.ok() || wrote == communicator_.size()) return status;
+  return status.with_context(
+      format("%d ranks wrote it, %d seen: a mode whose ranks keep something by themselves goes on "
+             "on as many as wrote it",
+             wrote, communicator_.size()));
+}
+
 Result<std::int64_t> ModeCheckpoint::restore(std::span<const ModePart> mine) {
   if (!from_) return 0;
-  const Status status = read(mine);
+  const Status status = read_all(mine);
   GW_TRY(share_outcome(communicator_, status, {}, options_.run.files.seconds).error());
   const std::int64_t done = from_->manifest().position.step;
   from_.reset();

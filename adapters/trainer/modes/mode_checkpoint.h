@@ -3,7 +3,13 @@
 //
 //   parameters/NAME          the model: the servers', the centre, the average
 //   buffers/running          running statistics, one after another
+//   mode/NAME                counters that all ranks have alike
 //   rank-R/mode/NAME         what rank R alone keeps
+//
+// A run goes on on another number of ranks where all that its ranks keep by themselves is there and
+// none of it is left over: plain servers' workers and plain local SGD's clients keep nothing. A
+// worker's own model, momentum or what its coders owe is nobody else's, and is neither dropped nor
+// made up.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +40,12 @@ class ModeCheckpoint final : public ModeSaver {
         checkpoints_(communicator, options_.run.files) {}
 
   // Before the run: what restore() will take, the last complete checkpoint; nullopt where there is
-  // none. kInvalidArgument names the setting that differs from this run's; other numbers of ranks
-  // than wrote it are refused too.
+  // none. kInvalidArgument names the setting that differs from this run's.
   Result<std::optional<ResumedFrom>> open_last();
   // The step of the last complete one, if there is any.
   Result<std::optional<std::int64_t>> last_step() { return checkpoints_.last_step(); }
 
+  // kInvalidArgument names what this rank's is not there for, or what is left over.
   Result<std::int64_t> restore(std::span<const ModePart> mine) override;
   std::int64_t next(std::int64_t done) const override;
   Status save(std::int64_t done, std::span<const ModePart> mine) override;
@@ -47,6 +53,8 @@ class ModeCheckpoint final : public ModeSaver {
  private:
   Status check(const CheckpointManifest& manifest) const;
   Status read(std::span<const ModePart> mine);
+  // read(), whose error says where other numbers of ranks are the reason.
+  Status read_all(std::span<const ModePart> mine);
 
   Communicator& communicator_;
   ModeCheckpointOptions options_;

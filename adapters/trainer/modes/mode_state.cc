@@ -40,6 +40,10 @@ void add_own(ModeParts& parts, int rank, const std::string& prefix,
   for (const NamedTensor& named : tensors) add_own(parts, rank, prefix + named.name, named.tensor);
 }
 
+void add_shared(ModeParts& parts, int rank, const std::string& name, const TensorView& values) {
+  parts.push_back({"mode/" + name, values.shape(), 0, values, rank == 0});
+}
+
 void add_running(ModeParts& parts, int rank, GradientSource* source) {
   if (source == nullptr || source->running().empty()) return;
   const TensorView values = view_of(source->running());

@@ -26,6 +26,8 @@ void add_own(ModeParts& parts, int rank, const std::string& name, std::span<std:
 // The same for several, with `prefix` before their names.
 void add_own(ModeParts& parts, int rank, const std::string& prefix,
              std::span<const NamedTensor> tensors);
+// "mode/NAME": what all ranks have alike, rank 0's.
+void add_shared(ModeParts& parts, int rank, const std::string& name, const TensorView& values);
 // "buffers/running": running statistics that all ranks have alike at a step's end, rank 0's.
 void add_running(ModeParts& parts, int rank, GradientSource* source);
 
