@@ -100,6 +100,40 @@ TEST(Offload, Z10_TheHostHoldsTheOptimizer) {
   EXPECT_EQ(planned.value().host, away.host.peak);
 }
 
+// Z2, by the arena's count: parameters and gradients of 2 bytes, and of 4 each the gradients' fp32
+// sums, the master and two moments. Those sums are always kept: they are what ranks average and the
+// optimizer reads, so the account without them, 16 bytes (training_memory_test.cc), is of others.
+TEST(Offload, Z2_TwentyBytesAParameterAreCountedInSixteenBits) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    const MemoryUse use = train("adamw", precision, Offload::kNone, 1).device;
+    EXPECT_EQ(use.now_of(MemoryClass::kParameters), 2 * elems());
+    EXPECT_EQ(use.now_of(MemoryClass::kGradients), 2 * elems());
+    EXPECT_EQ(use.now_of(MemoryClass::kMainGradients), 4 * elems());
+    EXPECT_EQ(use.now_of(MemoryClass::kMaster), 4 * elems());
+    EXPECT_EQ(use.now_of(MemoryClass::kMoments), 8 * elems());
+  }
+}
+
+// Z10, likewise: of those 20 the host takes 12, and with the parameters 14. What 16-bit training
+// needs on a device is 4 bytes, or 2; the sums' 4 stay there beside them until the step.
+TEST(Offload, Z10_FourBytesAParameterAndTheSumsStayOnTheDevice) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    for (const Offload offload : {Offload::kOptimizer, Offload::kParameters}) {
+      const Trained away = train("adamw", precision, offload, 1000);
+      const std::int64_t here = offload == Offload::kOptimizer ? 4 : 2;
+      EXPECT_EQ(away.device.now_of(MemoryClass::kParameters) +
+                    away.device.now_of(MemoryClass::kGradients),
+                here * elems());
+      EXPECT_EQ(away.device.now_of(MemoryClass::kMainGradients), 4 * elems());
+      EXPECT_EQ(away.device.now_of(MemoryClass::kMaster), 0);
+      EXPECT_EQ(away.device.now_of(MemoryClass::kMoments), 0);
+      EXPECT_EQ(away.host.now_of(MemoryClass::kParameters), (4 - here) * elems());
+      EXPECT_EQ(away.host.now_of(MemoryClass::kMaster) + away.host.now_of(MemoryClass::kMoments),
+                12 * elems());
+    }
+  }
+}
+
 // A step sends gradients in fp32 and gets parameters as they are stored: 4 + 4, or 4 + 2 bytes for
 // each; with parameters away they come for each of two passes instead.
 TEST(Offload, Z10_TheLinksBytesAreCounted) {
