@@ -115,8 +115,7 @@ gw_status gw_launch_from_env(gw_launch* launch) {
 
 gw_status gw_init_env(const gw_comm_options* options, gw_comm** comm) {
   return init("gw_init_env", options, comm, [](const Settings& settings) -> Result<Rendezvous> {
-    GW_ASSIGN(LaunchInfo info, discover_launch(environment));
-    if (!settings.job.empty()) info.job = settings.job;
+    GW_ASSIGN(const LaunchInfo info, discover_launch(environment, settings.launch));
     settings.log(LogLevel::kDebug,
                  "launched by " + info.source + ", rendezvous " + info.rendezvous);
     return open_rendezvous(info, settings.secret, settings.rendezvous_seconds);
@@ -148,7 +147,7 @@ gw_status gw_init_store(const gw_store* store, int rank, int size, const gw_comm
           return Status(Code::kInvalidArgument, std::string(kName) + ": set or get is NULL");
         }
         GW_TRY(check_ranks(kName, rank, size));
-        const std::string job = settings.job.empty() ? "job" : settings.job;
+        const std::string job = settings.launch.job.empty() ? "job" : settings.launch.job;
         lent = std::make_shared<CallbackStore>(*store, "gradwire/" + job + "/");
         return Rendezvous{.rank = rank,
                           .size = size,

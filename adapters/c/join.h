@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "gradwire/c/communicator.h"
 #include "gradwire/communicator.h"
+#include "gradwire/config.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 
@@ -27,7 +28,7 @@ struct Settings {
   std::string interface = {};
   std::string algorithm = "auto";
   LinksFrom links = LinksFrom::kDefaults;
-  std::string job = {};  // empty: none was given
+  LaunchArguments launch = {};  // what was given instead of a launcher's; a job's name always
   std::string secret = {};
   std::string flight_folder = {};
   bool checksums = false;

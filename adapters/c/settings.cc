@@ -1,15 +1,12 @@
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <string_view>
 
 #include "adapters/c/join.h"
 #include "adapters/c/outcome.h"
+#include "adapters/launch/variables.h"
 #include "comm/tcp/interfaces.h"
-#include "comm/tcp/sockets.h"
 
 namespace gradwire::c {
 namespace {
@@ -42,14 +39,7 @@ Status check_seconds(const char* field, double seconds, double least) {
 
 Result<std::string> secret_from(const char* given) {
   if (given != nullptr) return std::string(given);
-  if (const auto secret = environment("GRADWIRE_SECRET")) return *secret;
-  const auto path = environment("GRADWIRE_SECRET_FILE");
-  if (!path) return std::string();
-  std::ifstream file(*path, std::ios::binary);
-  std::string secret{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-  if (!secret.empty()) return secret;
-  return bad("GRADWIRE_SECRET_FILE", *path, "a file with a secret in it");
+  return launch::secret(environment);
 }
 
 Result<LinksFrom> links_from(const char* given) {
@@ -76,6 +66,17 @@ Log log_to(const gw_comm_options& options) {
           }};
 }
 
+LaunchArguments launch_from(const gw_comm_options& options) {
+  LaunchArguments given;
+  if (options.size != 0) {
+    given.rank = options.rank;
+    given.size = options.size;
+  }
+  if (options.rendezvous != nullptr) given.rendezvous = options.rendezvous;
+  if (options.job != nullptr) given.job = options.job;
+  return given;
+}
+
 Status read_clocks(const gw_comm_options& options, Settings& settings) {
   constexpr double kLeastLiveness = 0.5;
   GW_ASSIGN(settings.liveness_seconds,
@@ -90,20 +91,12 @@ Status read_clocks(const gw_comm_options& options, Settings& settings) {
 }
 
 Status read_transport(const gw_comm_options& options, Settings& settings) {
-  constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
   settings.transport = given_or(options.transport, "GRADWIRE_TRANSPORT", "auto");
-  if (std::ranges::find(kTransports, settings.transport) == kTransports.end()) {
-    return bad("transport", settings.transport, "auto, shm, ucx or tcp");
-  }
+  GW_TRY(launch::check_transport(settings.transport));
   settings.interface = given_or(options.interface_name, "GRADWIRE_IFNAME", "");
   if (settings.transport != "tcp") return {};
-  settings.congestion = environment("GRADWIRE_TCP_CONGESTION").value_or("");
-  if (!settings.congestion.empty()) {
-    GW_TRY(tcp::check_congestion(settings.congestion)
-               .with_context("bad value for GRADWIRE_TCP_CONGESTION"));
-  }
-  GW_ASSIGN(settings.link_rate,
-            number_from("GRADWIRE_TCP_RATE", 1e3, 1e12, 0, "bytes per second, 1e3 to 1e12,"));
+  GW_ASSIGN(settings.congestion, launch::congestion(environment));
+  GW_ASSIGN(settings.link_rate, launch::tcp_rate(environment));
   return {};
 }
 
@@ -126,12 +119,11 @@ Result<Settings> read_settings(const char* function, const gw_comm_options* give
     if (options.algorithm != nullptr) settings.algorithm = options.algorithm;
     GW_ASSIGN(settings.links, links_from(options.links));
     GW_ASSIGN(settings.secret, secret_from(options.secret));
-    if (options.job != nullptr) settings.job = options.job;
+    settings.launch = launch_from(options);
     settings.flight_folder = given_or(options.flight_folder, "GRADWIRE_FLIGHT", "");
     settings.node = environment("GRADWIRE_NODE").value_or("");
-    const std::string checks = environment("GRADWIRE_CHECKSUM").value_or("0");
-    if (checks != "0" && checks != "1") return bad("GRADWIRE_CHECKSUM", checks, "0 or 1");
-    settings.checksums = options.checksums != 0 || checks == "1";
+    GW_ASSIGN(const bool checksums, launch::checksums(environment, false));
+    settings.checksums = checksums || options.checksums != 0;
     return {};
   };
   const Status status = read();

@@ -30,7 +30,8 @@ Status not_here(const std::string& why) {
 
 Result<MeetingPlace> open_meeting_place(const Settings& settings) {
   MeetingPlace place;
-  place.job = settings.job.empty() ? rendezvous::random_hex(kSecretBytes) : settings.job;
+  place.job =
+      settings.launch.job.empty() ? rendezvous::random_hex(kSecretBytes) : settings.launch.job;
   place.secret = rendezvous::random_hex(kSecretBytes);
   place.network = network_here();
   GW_ASSIGN(place.address, outward_address(settings));

@@ -1,49 +1,20 @@
 #include "adapters/launch/launch.h"
 
-#include <algorithm>
-#include <array>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "adapters/launch/variables.h"
 #include "base/text.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/rendezvous/tcp_place.h"
 #include "comm/tcp/interfaces.h"
-#include "comm/tcp/sockets.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::launch {
 namespace {
-
-Status bad(const char* variable, const std::string& seen, const char* wanted) {
-  return {Code::kInvalidArgument, std::string("bad value for ") + variable + " ('" + seen +
-                                      "' seen; " + wanted + " wanted)"};
-}
-
-Result<bool> checksums(const EnvLookup& env, bool otherwise) {
-  const std::string value = env("GRADWIRE_CHECKSUM").value_or(otherwise ? "1" : "0");
-  if (value == "0" || value == "1") return value == "1";
-  return bad("GRADWIRE_CHECKSUM", value, "0 or 1");
-}
-
-Result<double> tcp_rate(const EnvLookup& env) {
-  const auto value = env("GRADWIRE_TCP_RATE");
-  if (!value) return 0.0;
-  const auto rate = to_double(*value);
-  if (rate && *rate >= 1e3 && *rate <= 1e12) return *rate;
-  return bad("GRADWIRE_TCP_RATE", *value, "bytes per second, 1e3 to 1e12,");
-}
-
-Status usable_congestion(const EnvLookup& env) {
-  const auto name = env("GRADWIRE_TCP_CONGESTION");
-  if (!name) return {};
-  return tcp::check_congestion(*name).with_context("bad value for GRADWIRE_TCP_CONGESTION");
-}
 
 // Rank 0 serves where only its own host can come: so all are there.
 bool on_loopback(const std::string& place) {
@@ -76,21 +47,6 @@ Result<std::unique_ptr<Transport>> make_transport(const std::string& name, const
 
 std::string root_of(const Rendezvous& job) { return rendezvous::place_of(job.store.get()); }
 
-Result<std::string> secret(const EnvLookup& env) {
-  if (const auto given = env("GRADWIRE_SECRET")) return *given;
-  const auto path = env("GRADWIRE_SECRET_FILE");
-  if (!path) return std::string();
-  std::ifstream file(*path, std::ios::binary);
-  std::string contents{std::istreambuf_iterator<char>(file), {}};
-  if (!file)
-    return Status(Code::kInvalidArgument, "GRADWIRE_SECRET_FILE: cannot read '" + *path + "'");
-  while (!contents.empty() && (contents.back() == '\n' || contents.back() == '\r'))
-    contents.pop_back();
-  if (!contents.empty()) return contents;
-  return Status(Code::kInvalidArgument,
-                "GRADWIRE_SECRET_FILE: '" + *path + "' is empty (a secret wanted)");
-}
-
 Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log& log,
                         double timeout_seconds) {
   GW_ASSIGN(const std::string known, secret(env));
@@ -100,11 +56,7 @@ Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log&
 }
 
 Status check_settings(std::string_view transport, const EnvLookup& env) {
-  constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
-  if (std::ranges::find(kTransports, transport) == kTransports.end()) {
-    return {Code::kInvalidArgument, "no transport '" + std::string(transport) +
-                                        "' between processes (auto, shm, ucx or tcp wanted)"};
-  }
+  GW_TRY(check_transport(transport));
   if (transport == "ucx" && !kHaveUcx) {
     return {Code::kUnsupported, "transport ucx: this build has none (auto or tcp wanted)"};
   }
@@ -112,7 +64,7 @@ Status check_settings(std::string_view transport, const EnvLookup& env) {
   GW_TRY(links_from_environment(env, LinksFrom::kDefaults).error());
   if (messages_of(transport) != "tcp") return {};
   GW_TRY(tcp_rate(env).error());
-  return usable_congestion(env);
+  return congestion(env).error();
 }
 
 Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,

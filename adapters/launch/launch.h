@@ -16,12 +16,8 @@
 
 namespace gradwire::launch {
 
-// GRADWIRE_SECRET, or the contents of the file that GRADWIRE_SECRET_FILE names, without the line
-// end;
-// "" when neither is set.
-Result<std::string> secret(const EnvLookup& env);
-
-// Collective over the job's processes: meets them as `info` says, with the secret above.
+// Collective over the job's processes: meets them as `info` says, with the secret that the
+// variables give.
 // discover_launch(env, arguments) gives `info`: rank, size, local rank, launcher and why; the
 // address of rank 0 is known after this alone: root_of().
 Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log& log,

@@ -20,7 +20,7 @@ class CommOptions(Sized):
                 ("rendezvous_seconds", c.c_double), ("transport", c.c_char_p), ("interface_name", c.c_char_p),
                 ("algorithm", c.c_char_p), ("links", c.c_char_p), ("job", c.c_char_p), ("secret", c.c_char_p),
                 ("flight_folder", c.c_char_p), ("checksums", c.c_int), ("log_level", c.c_int), ("log", LOG),
-                ("log_context", c.c_void_p)]
+                ("log_context", c.c_void_p), ("rank", c.c_int), ("size", c.c_int), ("rendezvous", c.c_char_p)]
 
 
 class Launch(c.Structure):

@@ -284,16 +284,26 @@ def _options(liveness: float, timeout: float, rendezvous_timeout: float, transpo
     return options, (options.log,)
 
 
-def init(*, liveness: float = 0, timeout: float = 0, rendezvous_timeout: float = 0, transport: str | None = None,
-         interface: str | None = None, algorithm: str | None = None, job: str | None = None, checksums: bool = False,
+def init(*, rank: int | None = None, size: int | None = None, rendezvous: str | None = None, liveness: float = 0,
+         timeout: float = 0, rendezvous_timeout: float = 0, transport: str | None = None, interface: str | None = None,
+         algorithm: str | None = None, job: str | None = None, checksums: bool = False,
          log: Callable[[str, str], None] | None = None, log_level: str = "info") -> Communicator:
     """The communicator of all ranks that the launcher started (alone without one). Blocks until all are there.
 
+    rank, size: both, instead of what a launcher says; rendezvous: where to meet, "host:port" of rank 0 or "file://" and a folder that
+    all ranks see (None: GRADWIRE_RENDEZVOUS, else the launcher's).
     liveness: seconds within which a dead or stopped rank is noticed (0: GRADWIRE_DEADLINE, else 15). timeout: seconds that an
     operation may take whose ranks all live (0: 300). transport: "auto", "shm", "ucx" or "tcp" (None: GRADWIRE_TRANSPORT, else
     "auto"). log: called with a level and a line. Raises Unsupported, naming the library, where UCX is wanted and missing.
     """
     options, keep = _options(liveness, timeout, rendezvous_timeout, transport, interface, algorithm, job, checksums, log, log_level)
+    if rank is not None and size is not None:
+        if not 0 <= rank < size:
+            raise InvalidArgument(f"rank {rank} of {size} ranks (0 to size - 1 wanted)")
+        options.rank, options.size = rank, size
+    elif rank is not None or size is not None:
+        raise InvalidArgument(f"rank {rank} and size {size} (both or neither wanted)")
+    options.rendezvous = text(rendezvous)
     handle = c.c_void_p()
     call("gw_init_env", c.byref(options), c.byref(handle))
     return Communicator(handle, keep)

@@ -24,15 +24,19 @@ def numbers(rank, count=100, dtype="f4"):
     return ((np.arange(count) * 7 + rank * 13) % 11).astype(dtype)
 
 
-def run_ranks(size, transport):
-    """Starts this program as so many ranks; their outputs where one failed."""
+def run_ranks(size, transport, by_arguments=False):
+    """Starts this program as so many ranks, who learn it from the environment, or from arguments although the environment says something
+    else; their outputs where one failed."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = []
         for rank in range(size):
-            env = {**os.environ, "GRADWIRE_RANK": str(rank), "GRADWIRE_WORLD_SIZE": str(size),
-                   "GRADWIRE_RENDEZVOUS": f"file://{folder}", "GRADWIRE_TRANSPORT": transport}
-            ranks.append(subprocess.Popen([sys.executable, __file__, "--rank"], env=env, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT, text=True))
+            command = [sys.executable, __file__, "--rank"]
+            place = {"GRADWIRE_RANK": rank, "GRADWIRE_WORLD_SIZE": size, "GRADWIRE_RENDEZVOUS": f"file://{folder}"}
+            if by_arguments:
+                command += [str(word) for word in place.values()]
+                place = {"RANK": 7, "WORLD_SIZE": 9, "LOCAL_RANK": 7}
+            env = {**os.environ, **{name: str(value) for name, value in place.items()}, "GRADWIRE_TRANSPORT": transport}
+            ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         outputs = [rank.communicate(timeout=PATIENCE)[0] for rank in ranks]
         return "".join(out for rank, out in zip(ranks, outputs) if rank.returncode != 0)
 
@@ -104,9 +108,10 @@ def aggregators(gradwire, comm):
         assert "'bias'" in str(error)
 
 
-def rank_main():
+def rank_main(arguments):
     import gradwire
-    with gradwire.init(timeout=60) as comm:
+    given = {"rank": int(arguments[0]), "size": int(arguments[1]), "rendezvous": arguments[2]} if arguments else {}
+    with gradwire.init(timeout=60, **given) as comm:
         every_operation(gradwire, comm)
         aggregators(gradwire, comm)
 
@@ -115,6 +120,9 @@ class Package(unittest.TestCase):
     def test_ranks_that_are_processes(self):
         for transport in ("tcp", "auto"):
             self.assertEqual(run_ranks(3, transport), "", transport)
+
+    def test_ranks_that_are_given_as_arguments(self):
+        self.assertEqual(run_ranks(2, "tcp", by_arguments=True), "")
 
     def test_ranks_that_are_threads(self):
         import gradwire
@@ -153,6 +161,10 @@ class Package(unittest.TestCase):
             frozen = np.ones(2)
             frozen.flags.writeable = False
             comm.broadcast(frozen)
+        with self.assertRaisesRegex(gradwire.InvalidArgument, "rank 2 of 2 ranks"):
+            gradwire.init(rank=2, size=2, rendezvous="file:///nowhere")
+        with self.assertRaisesRegex(gradwire.InvalidArgument, "rank 1 and size None"):
+            gradwire.init(rank=1)
         comm.close()
         with self.assertRaisesRegex(gradwire.InvalidArgument, "comm is NULL"):
             comm.barrier()
@@ -180,7 +192,7 @@ class Package(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--rank"]:
-        rank_main()
+    if sys.argv[1:2] == ["--rank"]:
+        rank_main(sys.argv[2:])
     else:
         unittest.main()

@@ -37,9 +37,14 @@ typedef struct gw_comm_options {
   gw_log_level log_level;    /* of log: this and what is more urgent; 0: errors alone */
   gw_log_fn log;             /* may be NULL; called until the last handle of the job is freed */
   void* log_context;
+  /* Of gw_init_env(), before what any launcher says. */
+  int rank;               /* counts where size is given */
+  int size;               /* 0: rank and size are the launcher's */
+  const char* rendezvous; /* "host:port" of rank 0, or "file://DIR", a folder that all ranks see;
+                             NULL: the launcher's */
 } gw_comm_options;
 #define GW_COMM_OPTIONS_INIT \
-  { sizeof(gw_comm_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, GW_LOG_ERROR, 0, 0 }
+  { sizeof(gw_comm_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, GW_LOG_ERROR, 0, 0, 0, 0, 0 }
 
 /* What the environment says about this process. */
 typedef struct gw_launch {

@@ -51,7 +51,7 @@ static void bad_options_are_refused(void) {
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "struct_size is 3");
   options.struct_size = sizeof options;
   options.transport = "pigeons";
-  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "'pigeons' seen; auto, shm");
+  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "no transport 'pigeons'");
   options.transport = "tcp";
   options.liveness_seconds = 0.1;
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "liveness_seconds");

@@ -1,0 +1,62 @@
+#include "adapters/launch/variables.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "base/text.h"
+#include "comm/tcp/sockets.h"
+
+namespace gradwire::launch {
+namespace {
+
+Status bad(const char* variable, const std::string& seen, const char* wanted) {
+  return {Code::kInvalidArgument, std::string("bad value for ") + variable + " ('" + seen +
+                                      "' seen; " + wanted + " wanted)"};
+}
+
+}  // namespace
+
+Result<std::string> secret(const EnvLookup& env) {
+  if (const auto given = env("GRADWIRE_SECRET")) return *given;
+  const auto path = env("GRADWIRE_SECRET_FILE");
+  if (!path) return std::string();
+  std::ifstream file(*path, std::ios::binary);
+  std::string contents{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return bad("GRADWIRE_SECRET_FILE", *path, "a file that can be read");
+  while (!contents.empty() && (contents.back() == '\n' || contents.back() == '\r'))
+    contents.pop_back();
+  if (!contents.empty()) return contents;
+  return bad("GRADWIRE_SECRET_FILE", *path, "a file with a secret in it");
+}
+
+Result<bool> checksums(const EnvLookup& env, bool otherwise) {
+  const std::string value = env("GRADWIRE_CHECKSUM").value_or(otherwise ? "1" : "0");
+  if (value == "0" || value == "1") return value == "1";
+  return bad("GRADWIRE_CHECKSUM", value, "0 or 1");
+}
+
+Result<double> tcp_rate(const EnvLookup& env) {
+  const auto value = env("GRADWIRE_TCP_RATE");
+  if (!value) return 0.0;
+  const auto rate = to_double(*value);
+  if (rate && *rate >= 1e3 && *rate <= 1e12) return *rate;
+  return bad("GRADWIRE_TCP_RATE", *value, "bytes per second, 1e3 to 1e12,");
+}
+
+Result<std::string> congestion(const EnvLookup& env) {
+  const auto name = env("GRADWIRE_TCP_CONGESTION");
+  if (!name) return std::string();
+  GW_TRY(tcp::check_congestion(*name).with_context("bad value for GRADWIRE_TCP_CONGESTION"));
+  return *name;
+}
+
+Status check_transport(std::string_view transport) {
+  constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
+  if (std::ranges::find(kTransports, transport) != kTransports.end()) return {};
+  return {Code::kInvalidArgument, "no transport '" + std::string(transport) +
+                                      "' between processes (auto, shm, ucx or tcp wanted)"};
+}
+
+}  // namespace gradwire::launch
