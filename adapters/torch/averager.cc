@@ -187,10 +187,12 @@ void Averager::load(const std::vector<std::optional<State>>& by_old_rank) {
   check(gw_aggregator_load(aggregator_.get(), states.data(), states.size()), "load_state_dict");
 }
 
-void check_spec(const std::string& spec, bool allow_unsafe) {
+void check_spec(const std::string& spec, bool allow_unsafe, gw_form form, gw_traffic traffic) {
   gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
   options.compressor = spec.c_str();
   options.allow_unsafe = allow_unsafe ? 1 : 0;
+  options.form = form;
+  options.traffic = traffic;
   gw_tensor_info matrix = {};
   matrix.name = "weight";
   matrix.dtype = GW_F32;

@@ -66,7 +66,7 @@ class Averager {
 };
 
 // ValueError: a bad spec or an illegal pair, with what to write instead.
-void check_spec(const std::string& spec, bool allow_unsafe);
+void check_spec(const std::string& spec, bool allow_unsafe, gw_form form, gw_traffic traffic);
 
 // A share of [0, elements) in the sharded forms: {begin, end}.
 std::pair<std::int64_t, std::int64_t> shard_of(std::int64_t elements, int rank, int size);

@@ -151,7 +151,9 @@ void bind(py::module& module) {
     return std::string(gw_comm_describe(own_backend(backend)->comm().get()));
   });
   module.def("shard_of", &shard_of);
-  module.def("check_spec", &check_spec);
+  module.def("check_spec", [](const std::string& spec, bool allow_unsafe, int form, int traffic) {
+    check_spec(spec, allow_unsafe, static_cast<gw_form>(form), static_cast<gw_traffic>(traffic));
+  });
   module.def("library_version", [] { return std::string(gw_version()); });
 }
 

@@ -23,9 +23,11 @@ def checked_options(given):
 
 
 class Averaging:
-    """One aggregator: made by start() (collective), then fed each step by submit()."""
+    """One aggregator: made by start() (collective), then fed each step by submit(). ValueError: a bad spec, or one that the form or the
+    traffic cannot take, and what to write instead."""
 
     def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
+        extension.check_spec(spec, bool(options["allow_unsafe"]), form, traffic)
         self.spec = spec
         self.options = options
         self.form = form
@@ -50,6 +52,10 @@ class Averaging:
         if self._loaded is not None:
             self._averager.load(self._loaded)
             self._loaded = None
+
+    def start_flat(self, group, name, tensor):
+        """start() of one tensor that holds many parameters in a row: no vector, which rules send as it is."""
+        self.start(group, [(name, tensor.detach().view(1, -1))])
 
     def begin_step(self):
         """What state must follow, before a step's first submit."""

@@ -1,11 +1,11 @@
 """Compressed gradients for DistributedDataParallel and FSDP: compress(), and the hook that it registers."""
 
+import gc
 import logging
 
 import torch
 
 from gradwire.torch._averaging import ALL_REDUCE, REDUCE_SCATTER, Averaging, checked_options
-from gradwire.torch._groups import extension
 
 _log = logging.getLogger("gradwire")
 
@@ -14,7 +14,8 @@ class HookState:
     """State for ``ddp.register_comm_hook(state, gradwire.torch.hook)``, and for what passes both on (Lightning, Accelerate).
 
     spec: a compressor, "topk:ratio=0.01,ef=ef14", or rules by name and size, "*.bias=none;*=powersgd:rank=4,ef=ef14".
-    module: whose parameters' names the rules and the saved state use. Without it they are called "0", "1", ... in the module's order.
+    module: whose parameters' names the rules and the saved state use. Without it they are those of the DistributedDataParallel that has
+        the parameters, once the first step has come.
     process_group: the one that DDP has; None: the default one.
     options: seed, threads, bucket_bytes, allow_unsafe, nonfinite ("fail", or "skip": a step in which any rank has an element that is
         no finite number leaves residuals alone and gives NaN to all, which loss scalers see), scaler (a GradScaler: nonfinite="skip",
@@ -79,7 +80,10 @@ class HookState:
     def _start(self, buckets):
         # DDP's first buckets are in the reverse of the module's order, each in that order itself.
         parameters = [parameter for bucket in reversed(buckets) for parameter in bucket]
-        named = [(self._names.get(parameter, str(i)), parameter.detach()) for i, parameter in enumerate(parameters)]
+        names = self._names or _names_of(_wrapper_of(parameters))
+        if not set(parameters) <= set(names):
+            raise ValueError("gradwire: the module of a HookState lacks parameters that its hook is called with (DDP's own module wanted)")
+        named = [(names[parameter], parameter.detach()) for parameter in parameters]
         self._averaging.start(self._group, named)
         self._index = {parameter: i for i, parameter in enumerate(parameters)}
         self._averaging.begin_step()
@@ -98,6 +102,15 @@ class HookState:
 def _names_of(module):
     inner = module.module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else module
     return {parameter: name for name, parameter in inner.named_parameters()}
+
+
+def _wrapper_of(parameters):
+    """The DistributedDataParallel whose parameters these are: its hook is told of buckets alone."""
+    wanted = set(parameters)
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.nn.parallel.DistributedDataParallel) and wanted <= set(thing.parameters()):
+            return thing
+    raise ValueError("gradwire: the module of a hook's parameters was not found (HookState(spec, module=...) wanted)")
 
 
 def _forward(source, target):
@@ -141,7 +154,7 @@ class FlatState:
             if self._loaded is not None:
                 self.averaging.load_state_dict(self._loaded)
         if not self.averaging.started:
-            self.averaging.start(self._group, [(self.name, gradient)])
+            self.averaging.start_flat(self._group, self.name, gradient)
         self.averaging.begin_step()
         self.averaging.submit([0], [gradient], gradient).wait()
         if shard is not None:
@@ -198,7 +211,6 @@ def compress(module, spec, **options):
 
     from gradwire.torch import _sharded
 
-    extension.check_spec(spec, bool(options.get("allow_unsafe", False)))
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         state = HookState(spec, module=module, process_group=module.process_group, **options)
         module.register_comm_hook(state, hook)
@@ -215,8 +227,10 @@ def compress(module, spec, **options):
 
 
 def _compress_flat(module, spec, options):
-    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
+    form = ALL_REDUCE if module.sharding_strategy == ShardingStrategy.NO_SHARD else REDUCE_SCATTER
+    Averaging(spec, options, form)  # refuses now what the first backward would refuse
     module.register_comm_hook(None, hook)  # checks that this is a root, without a hook, and not a hybrid
     parts = {}
     for name, unit in module.named_modules():

@@ -24,8 +24,8 @@ from gradwire import _library
 from gradwire.torch._versions import require_torch
 
 NAME = "_torch_backend"
-LOCK_SECONDS = 300.0
 COMPILE_SECONDS = 600.0
+LOCK_SECONDS = COMPILE_SECONDS + 60  # one process of a job compiles, the others wait for it
 
 
 def source_root():

@@ -38,7 +38,7 @@ class _Sharded:
     def _submit(self, whole, group):
         if not self._averaging.started:
             self._elements = whole.numel()
-            self._averaging.start(group, [(self._name, whole)])
+            self._averaging.start_flat(group, self._name, whole)
         if whole.numel() != self._elements:
             raise ValueError(f"gradwire: {type(self).__name__} was given {whole.numel()} elements after {self._elements} (an object of its own for each module wanted)")
         self._averaging.begin_step()

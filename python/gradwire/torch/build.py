@@ -1,7 +1,6 @@
 """``python -m gradwire.torch.build [--force]``: compiles the extension for the installed PyTorch ahead of its first use."""
 
 import sys
-import time
 
 from gradwire.torch import _extension
 
@@ -11,9 +10,7 @@ def main(arguments):
     if unknown:
         print(f"gradwire: error: unknown argument {unknown[0]} (--force or nothing wanted)", file=sys.stderr)
         return 2
-    started = time.monotonic()
-    path = _extension.build(force="--force" in arguments)
-    print(f"{path} ({time.monotonic() - started:.1f} s)")
+    print(_extension.build(force="--force" in arguments))
     return 0
 
 
