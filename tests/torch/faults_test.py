@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""A rank that dies or stops {before, during, after} a step of DDP: every survivor's backward or next collective raises, and names it."""
+"""A rank that dies or stops {before, during, after} a step of DDP: every survivor's backward or next collective raises, and names it.
+
+Four cases; all twelve, and a rank that is late by half a minute, with GRADWIRE_TEST_FULL set, which wants a machine of its own: it
+holds ranks to the times that are promised, where the four have patience.
+"""
 
 import datetime
 import multiprocessing
@@ -20,7 +24,13 @@ import training
 
 warnings.filterwarnings("ignore")
 
-LIVENESS = 3.0
+WHOLE = bool(os.environ.get("GRADWIRE_TEST_FULL"))
+LIVENESS = 3.0 if WHOLE else 6.0
+# What a survivor may take beyond the liveness, and to destroy its group.
+NOTICE, DESTROY = (1.0, 2.0) if WHOLE else (30.0, 30.0)
+# Of all kinds of fault, moments and gradients, two of each, in another pair each time.
+SAMPLE = {("SIGKILL", "before", "dense"), ("SIGKILL", "during", "compressed"), ("SIGSTOP", "during", "dense"), ("SIGSTOP", "after", "compressed")}
+PATIENCE = 120.0  # seconds for anything
 MOMENTS = ("before", "during", "after")
 DOOMED = 1
 TOP_K = "topk:ratio=0.1,ef=ef14,dense_1d=false,min_elems=0"
@@ -46,10 +56,10 @@ def survive(rank, wrapped, ready, first):
     return "nothing", "", time.monotonic()
 
 
-def in_rank(rank, size, store, how, moment, spec, ready, pipe):
+def in_rank(rank, size, store, how, moment, spec, ready, noticed, pipe):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gradwire", rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=60),
+        "gradwire", rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=120),
         pg_options=gradwire.torch.Options(liveness=LIVENESS),
     )
     wrapped = DistributedDataParallel(training.mlp())
@@ -66,37 +76,41 @@ def in_rank(rank, size, store, how, moment, spec, ready, pipe):
             training.step_of(wrapped, optimizer, rank, 2)
         fail(how, ready)
         os._exit(3)  # a stopped one that was continued
-    outcome = survive(rank, wrapped, ready, 2)
+    pipe.send(survive(rank, wrapped, ready, 2))
+    noticed.wait(PATIENCE)  # who leaves before is lost to those that have noticed nothing yet
     started = time.monotonic()
     dist.destroy_process_group()
-    pipe.send((*outcome, time.monotonic() - started))
+    pipe.send(time.monotonic() - started)
     pipe.close()
     os._exit(0)
+
+
+def receive(rank, pipe, otherwise):
+    assert pipe.poll(PATIENCE), f"rank {rank} {otherwise}"
+    return pipe.recv()
 
 
 def run_case(how, moment, spec, size=3):
     """(exception, text, seconds from the fault to it, seconds to destroy) of each survivor."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        ready = context.Event()
+        ready, noticed = context.Event(), context.Event()
         ranks = []
         for rank in range(size):
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=in_rank, args=(rank, size, os.path.join(folder, "store"), how, moment, spec, ready, theirs))
+            process = context.Process(target=in_rank, args=(rank, size, os.path.join(folder, "store"), how, moment, spec, ready, noticed, theirs))
             process.start()
             theirs.close()
             ranks.append((process, mine))
         try:
-            assert ready.wait(60), "the doomed rank did not come to its fault"
+            assert ready.wait(PATIENCE), "the doomed rank did not come to its fault"
             fault = time.monotonic()
-            outcomes = []
-            for rank, (_, pipe) in enumerate(ranks):
-                if rank == DOOMED:
-                    continue
-                assert pipe.poll(LIVENESS + 30), f"rank {rank} noticed nothing"
-                kind, text, when, destroying = pipe.recv()
-                outcomes.append((rank, kind, text, when - fault, destroying))
-            return outcomes
+            survivors = [(rank, pipe) for rank, (_, pipe) in enumerate(ranks) if rank != DOOMED]
+            raised = [receive(rank, pipe, "noticed nothing") for rank, pipe in survivors]
+            noticed.set()
+            destroying = [receive(rank, pipe, "could not destroy its group") for rank, pipe in survivors]
+            return [(rank, kind, text, when - fault, seconds)
+                    for (rank, _), (kind, text, when), seconds in zip(survivors, raised, destroying)]
         finally:
             for process, _ in ranks:
                 process.kill()
@@ -112,16 +126,17 @@ class Faults(unittest.TestCase):
             self.assertIn(kind, ("DistBackendError", "RuntimeError"), what)
             self.assertRegex(text, rf"rank {DOOMED} ", what)
             self.assertRegex(text, r"after [0-9.]+ m?s", what)
-            self.assertLess(took, LIVENESS + 1.0, what)
-            self.assertLess(destroying, 2.0, what)
+            self.assertLess(took, LIVENESS + NOTICE, what)
+            self.assertLess(destroying, DESTROY, what)
 
 
-def add_cases(whole):
+def add_cases():
     for how in (signal.SIGKILL, signal.SIGSTOP):
         for moment in MOMENTS:
             for label, spec in (("dense", None), ("compressed", TOP_K)):
-                if not whole and (moment == "during") == (label == "dense"):
+                if not WHOLE and (how.name, moment, label) not in SAMPLE:
                     continue
+
                 def case(self, how=how, moment=moment, spec=spec):
                     self.check(how, moment, spec)
 
@@ -132,7 +147,7 @@ class Late(unittest.TestCase):
     def test_a_late_rank_is_not_lost(self):
         import ranks
 
-        seconds = 30.0 if os.environ.get("GRADWIRE_TEST_FULL") else 2 * LIVENESS
+        seconds = 30.0 if WHOLE else 2 * LIVENESS
         ranks.run(2, late, seconds, setup=short_liveness, seconds=seconds + 60)
 
 
@@ -148,7 +163,7 @@ def late(rank, size, seconds):
     assert tensor.tolist() == [size] * 3
 
 
-add_cases(bool(os.environ.get("GRADWIRE_TEST_FULL")))
+add_cases()
 
 if __name__ == "__main__":
     unittest.main()

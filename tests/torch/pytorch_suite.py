@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """PyTorch's own DistributedTest over this backend, and over Gloo for comparison.
 
-    pytorch_suite.py --ranks N [--backend gradwire|gloo|both] [--json FILE] [TEST ...]
+    pytorch_suite.py --ranks N [--backend gradwire|gloo|both] [--at-least COUNT] [--json FILE] [TEST ...]
 
 The suite decides by the backend's name what it runs, so it is imported as for Gloo and told the other name afterwards; ranks are
 forked, which takes a minute instead of an hour. With `both`, what Gloo passes and gradwire does not must be one of BY_NAME: tests
-that ask for a backend called gloo, mpi or nccl.
+that ask for a backend called gloo, mpi or nccl. With --at-least, fewer tests that gradwire passes are a failure, too.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BY_NAME = {
     "test_monitored_barrier_gloo",
     "test_monitored_barrier_gloo_subgroup",
 }
-TEST_SECONDS = 60
+TEST_SECONDS = 180
 
 
 class Outcomes(unittest.TestResult):
@@ -120,6 +120,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--backend", default="both", choices=["gradwire", "gloo", "both"])
+    parser.add_argument("--at-least", type=int, default=0)
     parser.add_argument("--json")
     parser.add_argument("tests", nargs="*")
     asked = parser.parse_args()
@@ -134,13 +135,16 @@ def main():
             flush=True,
         )
         for name, outcome in sorted(outcomes.items()):
-            if outcome == "failed":
+            if outcome == "failed" and not (backend == "gradwire" and name in BY_NAME):
                 print(f"  failed: {name}\n{results[backend]['reasons'][name]}")
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
     failed = {name for name, outcome in results.get("gradwire", {"outcomes": {}})["outcomes"].items() if outcome == "failed"}
     status = 1 if failed - BY_NAME else 0
+    if "gradwire" in results and count(results["gradwire"]["outcomes"], "passed") < asked.at_least:
+        print(f"gradwire: error: fewer passed than {asked.at_least}")
+        status = 1
     if len(results) == 2:
         ours = results["gradwire"]["outcomes"]
         passed = {name for name, outcome in results["gloo"]["outcomes"].items() if outcome == "passed"}
