@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/cuda/device_contract.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -18,7 +19,7 @@ class SliceCoder final : public Coder {
       : format_(std::move(format)), elems_(shape.elems()), where_(where) {}
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor("slices: grad", grad, elems_, where_.dtype));
+    GW_TRY(check_tensor_on(where_.device, "slices: grad", grad, elems_, where_.dtype));
     grad_ = grad;
     step_ = step;
     feedback_.reset();
@@ -57,10 +58,10 @@ class SliceCoder final : public Coder {
   }
 
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check_tensor("slices: mean", mean, elems_, where_.dtype));
+    GW_TRY(check_tensor_on(where_.device, "slices: mean", mean, elems_, where_.dtype));
     if (payloads_.empty()) return {Code::kInvalidArgument, "slices: finish() before absorb()"};
     if (!own.empty()) {
-      GW_TRY(check_tensor("slices: own", own, elems_, where_.dtype));
+      GW_TRY(check_tensor_on(where_.device, "slices: own", own, elems_, where_.dtype));
       GW_TRY(decode(where_.rank, own, false, stream));
     }
     for (int rank = 0; rank < where_.size; ++rank) {

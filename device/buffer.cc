@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/cuda/have_cuda.h"
+#include "device/cuda/memory_calls.h"
 
 namespace gradwire {
 
@@ -13,16 +15,27 @@ struct Buffer::Rep {
   std::byte* data;
   std::size_t bytes;
   Device device;
-  std::shared_ptr<void> owner;  // null: the bytes are the heap's
+  std::shared_ptr<void> owner;  // null: the bytes are the heap's, or CUDA's
 };
 
 void Buffer::Free::operator()(Rep* rep) const noexcept {
-  if (rep->owner == nullptr) std::free(rep->data);
+  if (rep->owner == nullptr) {
+    if constexpr (kHaveCuda) {
+      if (rep->device.space != MemorySpace::kHost) cuda::release(rep->data, rep->device);
+    }
+    if (rep->device.space == MemorySpace::kHost) std::free(rep->data);
+  }
   delete rep;
 }
 
 Result<Buffer> Buffer::allocate(std::size_t bytes, Device device) {
   if (device.space != MemorySpace::kHost) {
+    if constexpr (kHaveCuda) {
+      GW_ASSIGN(std::byte* const data, cuda::allocate_zeroed(bytes, device));
+      Buffer buffer;
+      buffer.rep_.reset(new Rep{data, bytes, device, nullptr});
+      return buffer;
+    }
     return Status(Code::kUnsupported, "this build allocates host memory only");
   }
   constexpr std::size_t kAlign = 64;

@@ -10,8 +10,10 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/qsgd/qsgd_device.h"
 #include "compress/qsgd/qsgd_kernels.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -155,6 +157,9 @@ class Qsgd final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) return cuda::make_qsgd_format(grid_, where);
+    }
     GW_TRY(check_placement("qsgd", where));
     return std::unique_ptr<WireFormat>(std::make_unique<QsgdFormat>(grid_, where));
   }

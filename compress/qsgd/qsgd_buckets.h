@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "compress/little_endian.h"
 #include "compress/qsgd/code_stream.h"
+#include "compress/qsgd/qsgd_arithmetic.h"
 #include "compress/qsgd/qsgd_kernels.h"
 #include "compress/qsgd/qsgd_loops.h"
 #include "compress/simd/dither_bytes.h"
@@ -62,35 +63,11 @@ double l2_norm(const Corrected<T>& x) {
   return std::sqrt(lane[0]);
 }
 
-// A norm as it travels: fp32 and at least `norm`, or NaN.
-inline float norm_that_travels(double norm) {
-  if (!(norm <= static_cast<double>(std::numeric_limits<float>::max()))) {
-    return std::bit_cast<float>(kNaNScaleBits);
-  }
-  const auto rounded = static_cast<float>(norm);
-  return static_cast<double>(rounded) < norm
-             ? std::nextafterf(rounded, std::numeric_limits<float>::infinity())
-             : rounded;
-}
 template <typename T>
 float norm_of(const QsgdGrid& grid, const Corrected<T>& bucket) {
   auto norm = static_cast<double>(QsgdLoops<T>::kLargestMagnitude(bucket));
   if (grid.l2 && std::isfinite(norm)) norm = std::max(norm, l2_norm(bucket));
   return norm_that_travels(norm);
-}
-
-template <typename T>
-QsgdScaling<T> scaling_of(float norm, int levels) {
-  T before = 1;
-  if constexpr (sizeof(T) == 4) {
-    if (norm < 0x1p-90f) before = 0x1p64f;
-    if (norm > 0x1p90f) before = 0x1p-64f;
-  }
-  return {before, static_cast<T>(256 * levels) / (static_cast<T>(norm) * before)};
-}
-template <typename T>
-QsgdMagnitude<T> magnitude_of(float norm, int levels) {
-  return {static_cast<T>(norm), T{1} / static_cast<T>(levels)};
 }
 
 inline Status check_norm(float norm, std::size_t bucket) {

@@ -7,24 +7,10 @@
 #include <span>
 
 #include "compress/corrected.h"
+#include "compress/qsgd/qsgd_arithmetic.h"
 #include "compress/qsgd/qsgd_kernels.h"
 
 namespace gradwire::cpu {
-
-// What turns x into 256 levels: (x * before) * by. `before` is a power of two that keeps `by` a
-// normal number for the smallest and largest norms.
-template <typename T>
-struct QsgdScaling {
-  T before = 1;
-  T by = 0;
-};
-
-// What turns a level into a magnitude: norm * (level * step).
-template <typename T>
-struct QsgdMagnitude {
-  T norm = 0;
-  T step = 0;
-};
 
 namespace plain {
 

@@ -1,0 +1,44 @@
+// What host code asks of CUDA's memory, without CUDA's headers: declared in every build, defined
+// where kHaveCuda holds.
+#pragma once
+
+#include <cstddef>
+
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire::cuda {
+
+// At least one byte, of device memory or (kPinnedHost) host memory that devices reach; 64-byte
+// aligned and zeroed when the call returns. Free it with release().
+Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device);
+// In the order of the default stream: work that was enqueued before on streams that wait for it, as
+// all of gradwire's do, still has the memory. For others the caller waits first.
+void release(std::byte* data, Device device) noexcept;
+
+// Enqueues dst = src; the places may be any. Both live until the stream has run it. With both on
+// the host it is done when the call returns.
+Status copy(const std::byte* src, Device src_device, std::byte* dst, Device dst_device,
+            std::size_t bytes, const Stream& stream);
+
+// Waits until all work of `stream` has run; an error of that work is this call's.
+Status synchronize(const Stream& stream);
+
+// Makes `device` the calling thread's while it lives; then the one before is again. Of the host:
+// changes nothing.
+class OnDevice {
+ public:
+  explicit OnDevice(Device device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  // kInvalidArgument when there is no such device, kUnsupported when there is none at all.
+  const Status& status() const { return status_; }
+
+ private:
+  int before_ = -1;  // -1: nothing to put back
+  Status status_;
+};
+
+}  // namespace gradwire::cuda

@@ -1,0 +1,63 @@
+#include "device/cuda/stream.h"
+
+#include "device/cuda/cuda_status.h"
+#include "device/cuda/memory.h"
+
+namespace gradwire::cuda {
+
+void OwnedStream::Destroy::operator()(cudaStream_t stream) const noexcept {
+  static_cast<void>(cudaStreamDestroy(stream));
+}
+void Event::Destroy::operator()(cudaEvent_t event) const noexcept {
+  static_cast<void>(cudaEventDestroy(event));
+}
+
+Result<OwnedStream> OwnedStream::create(Device device) {
+  const OnDevice here(device);
+  GW_TRY(here.status());
+  cudaStream_t stream = nullptr;
+  GW_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamDefault));
+  return OwnedStream(device, stream);
+}
+
+Result<Event> Event::create(Device device) {
+  const OnDevice here(device);
+  GW_TRY(here.status());
+  cudaEvent_t event = nullptr;
+  GW_CUDA(cudaEventCreateWithFlags(&event, cudaEventBlockingSync));
+  return Event(event);
+}
+
+Status Event::record(const Stream& stream) {
+  const OnDevice here(stream.device);
+  GW_TRY(here.status());
+  GW_CUDA(cudaEventRecord(event_.get(), native(stream)));
+  return {};
+}
+
+Status Event::before(const Stream& stream) const {
+  const OnDevice here(stream.device);
+  GW_TRY(here.status());
+  GW_CUDA(cudaStreamWaitEvent(native(stream), event_.get(), 0));
+  return {};
+}
+
+Result<bool> Event::passed() const {
+  const cudaError_t state = cudaEventQuery(event_.get());
+  if (state == cudaErrorNotReady) return false;
+  GW_TRY(status_of(state, "cudaEventQuery"));
+  return true;
+}
+
+Status Event::synchronize() const {
+  GW_CUDA(cudaEventSynchronize(event_.get()));
+  return {};
+}
+
+Result<double> Event::milliseconds_since(const Event& since) const {
+  float milliseconds = 0;
+  GW_CUDA(cudaEventElapsedTime(&milliseconds, since.event_.get(), event_.get()));
+  return static_cast<double>(milliseconds);
+}
+
+}  // namespace gradwire::cuda

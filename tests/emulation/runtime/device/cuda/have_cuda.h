@@ -1,0 +1,6 @@
+// The emulation is a build with CUDA.
+#pragma once
+
+namespace gradwire {
+inline constexpr bool kHaveCuda = true;
+}  // namespace gradwire

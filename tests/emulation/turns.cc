@@ -1,0 +1,136 @@
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include <ucontext.h>
+
+#include "tests/emulation/emulated_launch.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace gradwire::emulation {
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{1} << 17;
+
+struct Stack {
+  ucontext_t context;
+  std::unique_ptr<std::byte[]> bytes;
+  bool done = true;
+#if defined(__SANITIZE_ADDRESS__)
+  void* shadow = nullptr;
+  const void* bottom = nullptr;
+  std::size_t size = 0;
+#endif
+#if defined(__SANITIZE_THREAD__)
+  void* fiber = nullptr;
+#endif
+};
+
+// One device, and so one set of stacks, kept from block to block.
+struct Threads {
+  std::vector<Stack> stacks;
+  Stack host;
+  unsigned running = 0;
+  bool progress = false;  // since the first thread's last turn
+  bool forward = false;
+  const std::function<void(unsigned)>* body = nullptr;
+};
+Threads& threads() {
+  static Threads all;
+  return all;
+}
+// Tells sanitizers which stack is in use.
+void leave([[maybe_unused]] Stack& from, [[maybe_unused]] Stack& to) {
+#if defined(__SANITIZE_ADDRESS__)
+  const bool ended = from.done && &from != &threads().host;
+  __sanitizer_start_switch_fiber(ended ? nullptr : &from.shadow, to.bottom, to.size);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(to.fiber, 0);
+#endif
+}
+void arrive([[maybe_unused]] Stack& here) {
+#if defined(__SANITIZE_ADDRESS__)
+  Stack& host = threads().host;
+  const bool from_host = &here != &host;  // threads hand over to the host alone
+  __sanitizer_finish_switch_fiber(here.shadow, from_host ? &host.bottom : nullptr,
+                                  from_host ? &host.size : nullptr);
+#endif
+}
+
+void switch_to(Stack& from, Stack& to) {
+  leave(from, to);
+  ::swapcontext(&from.context, &to.context);
+  arrive(from);
+}
+
+void thread_body() {
+  Threads& all = threads();
+  Stack& own = all.stacks[all.running];
+  arrive(own);
+  (*all.body)(all.running);
+  own.done = true;
+  all.progress = true;
+  switch_to(own, all.host);
+}
+
+void prepare(Stack& stack) {
+  if (stack.bytes == nullptr)
+    stack.bytes = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  ::getcontext(&stack.context);
+  stack.context.uc_stack.ss_sp = stack.bytes.get();
+  stack.context.uc_stack.ss_size = kStackBytes;
+  stack.context.uc_link = nullptr;
+  ::makecontext(&stack.context, thread_body, 0);
+  stack.done = false;
+#if defined(__SANITIZE_ADDRESS__)
+  stack.bottom = stack.bytes.get();
+  stack.size = kStackBytes;
+#endif
+#if defined(__SANITIZE_THREAD__)
+  if (stack.fiber == nullptr) stack.fiber = __tsan_create_fiber(0);
+#endif
+}
+
+}  // namespace
+
+void Turns::run(unsigned count, const std::function<void(unsigned)>& thread) {
+  Threads& all = threads();
+  if (all.stacks.size() < count) all.stacks.resize(count);
+#if defined(__SANITIZE_THREAD__)
+  all.host.fiber = __tsan_get_current_fiber();
+#endif
+  all.body = &thread;
+  all.forward = !all.forward;
+  for (unsigned t = 0; t < count; ++t) prepare(all.stacks[t]);
+  for (bool left = true; left;) {
+    left = false;
+    all.progress = false;
+    for (unsigned turn = 0; turn < count; ++turn) {
+      all.running = all.forward ? turn : count - 1 - turn;
+      Stack& next = all.stacks[all.running];
+      if (next.done) continue;
+      switch_to(all.host, next);
+      left |= !next.done;
+    }
+    if (left && !all.progress) {
+      std::fputs("emulated device: threads wait for others that have ended or wait, too\n", stderr);
+      std::abort();
+    }
+  }
+}
+
+void Turns::note_progress() { threads().progress = true; }
+
+void Turns::give_way() {
+  Threads& all = threads();
+  switch_to(all.stacks[all.running], all.host);
+}
+
+}  // namespace gradwire::emulation
