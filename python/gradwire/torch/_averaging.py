@@ -74,7 +74,8 @@ class Averaging:
         return extension.shard_of(elements, self._rank, self._size)
 
     def warnings(self):
-        return self._averager.warnings() if self.started else []
+        """What there is to say about the specs, on the first rank, so that a job says it once."""
+        return self._averager.warnings() if self.started and self._rank == 0 else []
 
     def stats(self):
         return dict(self._averager.stats()) if self.started else {}
