@@ -35,18 +35,18 @@ Peers::Peers(Worker& worker, const comm::MembershipOptions& options)
     peers_.back()->owner = this;
     peers_.back()->rank = rank;
   }
-  listen(worker.data());
-  listen(worker.control());
+  listen(worker.data(), over_data_);
+  listen(worker.control(), over_control_);
 }
 
-void Peers::listen(ucp_worker_h worker) {
+void Peers::listen(ucp_worker_h worker, Inlet& inlet) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = on_message;
-  handler.arg = this;
+  handler.arg = &inlet;
   (void)ucp_worker_set_am_recv_handler(worker, &handler);
 }
 
@@ -85,8 +85,15 @@ Status Peers::connect(const std::vector<PeerAddress>& addresses, Deadline deadli
     post(*peer, peer->data, hello(address.readable, 0));
     post(*peer, peer->control, hello(address.readable, 0));
   }
-  return await(all, deadline, timeout_seconds,
-               [](Peer& peer) -> Result<bool> { return peer.greeted.has_value(); });
+  return await(all, deadline, timeout_seconds, [this](Peer& peer) -> Result<bool> {
+    peer.wired = peer.wired || (peer.greeted && peer.greeted_control && let_go(peer));
+    return peer.wired;
+  });
+}
+
+// Whether UCX has handed all to the wires, which are up then. A closed peer needs nothing any more.
+bool Peers::let_go(const Peer& peer) const {
+  return peer.in_flight == 0 || !membership_.live(peer.rank);
 }
 
 Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation,
@@ -96,7 +103,7 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
   // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
   if (others.empty()) return {};
   GW_TRY(worker_.renew_data());
-  listen(worker_.data());
+  listen(worker_.data(), over_data_);
   GW_ASSIGN(const std::string address, worker_.data_address());
   for (const int rank : others) {
     tell(rank, {.kind = Control::Kind::kAddress, .id = generation, .text = address});
@@ -111,7 +118,7 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
       peer.severed = false;
       post(peer, peer.data, hello(false, generation));
     }
-    return peer.greeted == generation && peer.data != nullptr;
+    return peer.greeted == generation && peer.data != nullptr && let_go(peer);
   });
 }
 
@@ -190,18 +197,19 @@ void Peers::tell(int rank, Control message) {
   if (rank != options_.rank && membership_.live(rank)) send(rank, message);
 }
 
-ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, size_t bytes,
+ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, size_t bytes,
                                const ucp_am_recv_param_t* param) {
-  auto& self = *static_cast<Peers*>(peers);
+  const auto& [owner, control] = *static_cast<const Inlet*>(inlet);
+  Peers& self = *owner;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // never sent by us
-  const auto message =
+  auto message =
       comm::decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
   if (!message || message->epoch != self.options_.epoch || message->from == self.options_.rank) {
     return UCS_OK;  // not of this job
   }
   self.bytes_received_ += bytes;
   ++self.messages_received_;
-  self.inbox_.push_back(*message);
+  self.inbox_.push_back({std::move(*message), control});
   return UCS_OK;
 }
 
@@ -224,19 +232,23 @@ void Peers::suspect(int rank, const std::string& reason) {
 bool Peers::tend() {
   const Deadline now = Clock::now();
   if (!inbox_.empty()) {
-    for (const Control& message : std::exchange(inbox_, {})) handle(message, now);
+    for (const auto& [message, control] : std::exchange(inbox_, {})) handle(message, control, now);
   }
   membership_.tend(now);
   return membership_.take_changed();
 }
 
-void Peers::handle(const Control& message, Deadline now) {
+void Peers::handle(const Control& message, bool control, Deadline now) {
   Peer& peer = at(message.from);
   if (membership_.state(message.from) == comm::Membership::State::kLost) return;
   membership_.receive(message, now);
   switch (message.kind) {
     case Control::Kind::kHello:
-      peer.greeted = message.id;
+      if (control) {
+        peer.greeted_control = true;
+      } else {
+        peer.greeted = message.id;
+      }
       if (message.id == 0) peer.reads_us = message.flag;
       return;
     case Control::Kind::kGoodbye:  // it came behind all data

@@ -94,7 +94,9 @@ class Peers final : public comm::Membership::Carrier {
     int rank = 0;
     ucp_ep_h data = nullptr;
     ucp_ep_h control = nullptr;
-    std::optional<std::uint64_t> greeted;  // generation of its last hello
+    std::optional<std::uint64_t> greeted;  // generation of its last hello over `data`
+    bool greeted_control = false;          // it said hello over `control`, too
+    bool wired = false;                    // both wires have been up, both ways
     bool reads_us = false;
     bool severed = false;  // it has ended its side of `data`
     pid_t pid = 0;
@@ -102,20 +104,29 @@ class Peers final : public comm::Membership::Carrier {
     Control address = {};  // its last kAddress
   };
   struct Outgoing;
+  struct Inlet {  // what UCX hands to on_message()
+    Peers* owner;
+    bool control;
+  };
+  struct Incoming {
+    Control message;
+    bool control;  // over the control wire
+  };
 
   Peer& at(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
-  void listen(ucp_worker_h worker);
+  void listen(ucp_worker_h worker, Inlet& inlet);
+  bool let_go(const Peer& peer) const;
   Result<ucp_ep_h> make_endpoint(Peer& peer, ucp_worker_h worker, const std::string& address);
   Status await(std::span<const int> ranks, Deadline deadline, double timeout_seconds,
                const std::function<Result<bool>(Peer&)>& done);
   Control hello(bool can_read, std::uint64_t generation) const;
   void post(Peer& peer, ucp_ep_h endpoint, const Control& message);
-  void handle(const Control& message, Deadline now);
+  void handle(const Control& message, bool control, Deadline now);
   static void close_endpoint(ucp_ep_h& endpoint);
 
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-  static ucs_status_t on_message(void* peers, const void* header, size_t header_bytes, void* data,
+  static ucs_status_t on_message(void* inlet, const void* header, size_t header_bytes, void* data,
                                  size_t bytes, const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* outgoing);
 
@@ -123,7 +134,8 @@ class Peers final : public comm::Membership::Carrier {
   comm::MembershipOptions options_;
   std::vector<std::unique_ptr<Peer>> peers_;  // callbacks keep their addresses
   comm::Membership membership_;
-  std::vector<Control> inbox_;     // arrived in callbacks, not handled yet
+  Inlet over_data_{this, false}, over_control_{this, true};
+  std::vector<Incoming> inbox_;    // arrived in callbacks, not handled yet
   std::vector<Control> messages_;  // for take_messages()
   std::set<Outgoing*> with_data_;  // under way over data endpoints
   int sending_ = 0;
