@@ -61,7 +61,12 @@ Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, ucp_worker_h worker, const std
   ucp_ep_h endpoint = nullptr;
   const ucs_status_t status = ucp_ep_create(worker, &params, &endpoint);
   if (status == UCS_OK) return endpoint;
-  return error("ucp_ep_create", status).with_context(format("endpoint to rank %d", peer.rank));
+  const Status why = error("ucp_ep_create", status);
+  // Nobody listens there any more, its memory is gone, or no transport leads there.
+  const bool lost =
+      status == UCS_ERR_UNREACHABLE || status == UCS_ERR_SHMEM_SEGMENT || surely_gone(peer.rank);
+  return Status(lost ? Code::kPeerLost : why.code(),
+                format("endpoint to rank %d: %s", peer.rank, std::string(why.message()).c_str()));
 }
 
 Control Peers::hello(bool can_read, std::uint64_t generation) const {
@@ -202,8 +207,7 @@ ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, siz
   const auto& [owner, control] = *static_cast<const Inlet*>(inlet);
   Peers& self = *owner;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // never sent by us
-  auto message =
-      comm::decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
+  auto message = comm::decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
   if (!message || message->epoch != self.options_.epoch || message->from == self.options_.rank) {
     return UCS_OK;  // not of this job
   }

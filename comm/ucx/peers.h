@@ -73,8 +73,8 @@ class Peers final : public comm::Membership::Carrier {
 
   // Says goodbye to all and waits, within `deadline`, until they have seen it.
   void leave(Deadline deadline);
-  // Gives the endpoints back. What UCX then still completes refers to this object: it is to outlive
-  // the worker.
+  // Gives the endpoints back. What UCX then still
+  // completes refers to this object: it is to outlive the worker.
   void close();
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
