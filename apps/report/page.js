@@ -19,10 +19,11 @@ function look(row) {
 }
 
 const round = x => +x.toPrecision(3);
-// Of a logarithmic axis: 1, 2 and 5 times powers of ten, fewer where there are many decades.
+// Of a logarithmic axis: 1, 2 and 5 times powers of ten, fewer where there are many decades. Its ends (5.43) have none.
 function logTick(value, index, ticks) {
-  const decades = Math.log10(ticks[ticks.length - 1].value / ticks[0].value), lead = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
-  return lead === 1 || (decades < 3 && (lead === 2 || lead === 5)) ? round(value).toLocaleString("en") : null;
+  const decades = Math.log10(ticks[ticks.length - 1].value / ticks[0].value), lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
+  const is = digit => Math.abs(lead - digit) < 1e-6;
+  return is(1) || (decades < 3 && (is(2) || is(5))) ? round(value).toLocaleString("en") : null;
 }
 function axis(type, text, more = {}) {
   const ticks = type === "logarithmic" ? { callback: logTick, maxRotation: 0, autoSkip: false, includeBounds: false } : { maxRotation: 0, includeBounds: false };
@@ -206,4 +207,5 @@ if (part) {
 draw();
 darkScheme.addEventListener("change", draw);
 addEventListener("beforeprint", () => charts.forEach(c => c.resize()));
-document.documentElement.dataset.height = document.documentElement.scrollHeight;
+// Of what is drawn: the document is never lower than its window.
+document.documentElement.dataset.height = Math.ceil(document.body.getBoundingClientRect().bottom + scrollY + parseFloat(getComputedStyle(document.body).marginBottom));
