@@ -15,6 +15,8 @@ import unittest
 
 GRADWIRE = os.path.abspath(sys.argv.pop(1))
 LIMIT = 60  # seconds; nothing here takes a quarter of it
+# A shell starts what it runs in the background deaf to it, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def command(ranks, script, *flags):
