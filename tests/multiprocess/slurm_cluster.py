@@ -54,7 +54,7 @@ class Slurm:
     def __init__(self, folder):
         self.folder, self.daemons = pathlib.Path(folder), []
         self.folder.chmod(0o755)
-        for name in ("state", "spool", "munge"):
+        for name in ("state", "spool", "munge", "tmp"):
             (self.folder / name).mkdir(mode=0o755)
         self.environment = dict(os.environ, SLURM_CONF=str(self.folder / "slurm.conf"))
         host = socket.gethostname().split(".")[0]
@@ -68,6 +68,7 @@ AuthInfo=socket={self.folder}/munge/socket
 SlurmUser=root
 StateSaveLocation={self.folder}/state
 SlurmdSpoolDir={self.folder}/spool
+TmpFS={self.folder}/tmp
 SlurmctldPidFile={self.folder}/slurmctld.pid
 SlurmdPidFile={self.folder}/slurmd.pid
 SlurmctldPort={controller_port}
