@@ -207,7 +207,7 @@ class CommunicatorTwoLevel : public testing::TestWithParam<ProcessJob> {};
 
 TEST_P(CommunicatorTwoLevel, SumsAreRightAndAlike) {
   const auto outcomes = on_processes(
-      GetParam().ranks, {.node_of = GetParam().node_of}, 60,
+      GetParam().ranks, {.deadline_seconds = 60, .node_of = GetParam().node_of}, 75,
       [](std::unique_ptr<Communicator> world) {
         for (const Program program :
              {goes_by_two_levels, reduce_by_two_levels, agree_to_the_last_bit, run_many_at_once}) {
