@@ -39,8 +39,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
         communicator_(std::move(communicator)),
         nodes_(std::move(nodes)),
         workers_(options_.threads),
-        context_{*communicator_, options_.algorithm, &workers_,
-                 options_.form,  nodes_.get(),       options_.lean} {}
+        context_{*communicator_, options_.algorithm,   &workers_, options_.form, nodes_.get(),
+                 options_.lean,  options_.bucket_bytes} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -173,9 +173,9 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       }
       Bucket bucket;
       if (plan.warmup_steps > 0) {
-        GW_ASSIGN(bucket.warmup, make_exchange(context_, Path::kDense, members));
+        GW_ASSIGN(bucket.warmup, make_exchanges(context_, Path::kDense, members));
       }
-      GW_ASSIGN(bucket.exchange, make_exchange(context_, plan.path, std::move(members)));
+      GW_ASSIGN(bucket.exchanges, make_exchanges(context_, plan.path, std::move(members)));
       bucket.plan = std::move(plan);
       buckets.push_back(std::move(bucket));
     }
@@ -228,23 +228,40 @@ int phases_of(Path path, const Members& members) {
   return most;
 }
 
-Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
-                                                      Members members) {
+namespace {
+
+Result<Exchanges> alone(Result<std::unique_ptr<BucketExchange>> made) {
+  if (!made.has_value()) return made.error();
+  Exchanges one;
+  one.push_back(std::move(made).value());
+  return one;
+}
+
+}  // namespace
+
+Result<Exchanges> make_exchanges(const ExchangeContext& context, Path path, Members members) {
   if (context.form != AggregateForm::kAllReduce) {
-    return path == Path::kDense ? make_dense_shards(context, std::move(members))
-                                : make_packed_shards(context, members);
+    return alone(path == Path::kDense ? make_dense_shards(context, std::move(members))
+                                      : make_packed_shards(context, members));
   }
   if (path != Path::kDense && members.front()->inner != nullptr) {
-    return make_two_level_exchange(context, path, members);
+    return alone(make_two_level_exchange(context, path, members));
   }
   switch (path) {
-    case Path::kDense: return make_dense_exchange(context, std::move(members));
+    case Path::kDense: return alone(make_dense_exchange(context, std::move(members)));
     case Path::kSum:
-    case Path::kGather: return make_coded_exchange(context, path, std::move(members));
-    case Path::kOkTopk: return make_oktopk_exchange(context, members);
+    case Path::kGather: return alone(make_coded_exchange(context, path, std::move(members)));
+    case Path::kOkTopk: return alone(make_oktopk_exchange(context, members));
     case Path::kSra: return make_sra_exchange(context, std::move(members));
   }
   return Status(Code::kInternal, "aggregator: no such path");
+}
+
+Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
+                                                      Members members) {
+  GW_ASSIGN(Exchanges exchanges, make_exchanges(context, path, std::move(members)));
+  if (exchanges.size() == 1) return std::move(exchanges.front());
+  return Status(Code::kInternal, "aggregator: strips where one exchange was asked for");
 }
 
 Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicator,

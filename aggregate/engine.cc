@@ -140,7 +140,8 @@ Status Engine::finish() {
 
 // Between the phases of a bucket the first one of the next bucket is issued (launch_order).
 bool Engine::will_land(std::size_t bucket) const {
-  const bool alone = buckets_[bucket].exchange->phases() == 1;
+  const Exchanges& own = buckets_[bucket].exchanges;
+  const bool alone = own.size() == 1 && own.front()->phases() == 1;
   const std::size_t last = alone ? bucket : std::min(bucket + 1, buckets_.size() - 1);
   return missing_[bucket] == 0 && missing_[last] == 0;
 }
@@ -163,14 +164,16 @@ Result<bool> Engine::arrived(int index, bool wait) {
   return static_cast<bool>(landed_[bucket]);
 }
 
-void Engine::landed(int bucket) {
+void Engine::landed(int exchange) {
+  const std::size_t bucket = bucket_at_[static_cast<std::size_t>(exchange)];
+  if (--flying_[bucket] > 0) return;
   {
     const std::lock_guard lock(mutex_);
-    landed_[static_cast<std::size_t>(bucket)] = true;
+    landed_[bucket] = true;
   }
   changed_.notify_all();
   if (!options_.arrival) return;
-  for (const int index : buckets_[static_cast<std::size_t>(bucket)].plan.parameters) {
+  for (const int index : buckets_[bucket].plan.parameters) {
     options_.arrival(index, Status());
   }
 }
@@ -198,7 +201,9 @@ std::vector<NamedTensor> Engine::state() {
                  TensorView(reinterpret_cast<std::byte*>(&step_), Shape::vector(1), DType::kI64)});
   all.push_back({"aggregator.scales", view_of(std::span<double>(scales_))});
   for (Bucket& bucket : buckets_) {
-    for (NamedTensor& entry : bucket.exchange->state()) all.push_back(std::move(entry));
+    for (const auto& exchange : bucket.exchanges) {
+      for (NamedTensor& entry : exchange->state()) all.push_back(std::move(entry));
+    }
   }
   return all;
 }
@@ -220,17 +225,17 @@ Result<float> Engine::largest(float value) {
   return value;
 }
 
-bool Engine::is_ready(int bucket) {
+bool Engine::is_ready(int exchange) {
   const std::lock_guard lock(mutex_);
-  return stopping_ || missing_[static_cast<std::size_t>(bucket)] == 0;
+  return stopping_ || missing_[bucket_at_[static_cast<std::size_t>(exchange)]] == 0;
 }
 
-Status Engine::wait_ready(int bucket) {
+Status Engine::wait_ready(int exchange) {
+  const std::size_t bucket = bucket_at_[static_cast<std::size_t>(exchange)];
   std::unique_lock lock(mutex_);
   // No deadline: how long backward takes is the caller's business, and its end is the engine's.
-  changed_.wait(lock, [this, bucket] {
-    return stopping_ || (!step_done_ && missing_[static_cast<std::size_t>(bucket)] == 0);
-  });
+  changed_.wait(lock,
+                [this, bucket] { return stopping_ || (!step_done_ && missing_[bucket] == 0); });
   return stopping_ ? cancelled() : Status();
 }
 
@@ -252,9 +257,11 @@ Status Engine::check_agreement() {
 std::uint64_t Engine::held_bytes() {
   std::uint64_t bytes = 0;
   for (const Bucket& bucket : buckets_) {
-    bytes += bucket.exchange->held_bytes();
-    if (bucket.warmup != nullptr) bytes += bucket.warmup->held_bytes();
-    for (const NamedTensor& entry : bucket.exchange->state()) bytes += entry.tensor.bytes().size();
+    for (const auto& warmup : bucket.warmup) bytes += warmup->held_bytes();
+    for (const auto& exchange : bucket.exchanges) {
+      bytes += exchange->held_bytes();
+      for (const NamedTensor& entry : exchange->state()) bytes += entry.tensor.bytes().size();
+    }
   }
   return bytes;
 }
@@ -263,9 +270,16 @@ Status Engine::run_one_step() {
   if (!agreed_) GW_TRY(check_agreement());
   agreed_ = true;
   std::vector<BucketExchange*> exchanges;
-  for (const Bucket& bucket : buckets_) {
-    const bool warming = step_ < bucket.plan.warmup_steps;
-    exchanges.push_back(warming ? bucket.warmup.get() : bucket.exchange.get());
+  bucket_at_.clear();
+  flying_.clear();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const bool warming = step_ < buckets_[b].plan.warmup_steps;
+    const Exchanges& own = warming ? buckets_[b].warmup : buckets_[b].exchanges;
+    for (const auto& exchange : own) {
+      exchanges.push_back(exchange.get());
+      bucket_at_.push_back(b);
+    }
+    flying_.push_back(own.size());
   }
   StepCost cost;
   GW_TRY(run_step(exchanges, static_cast<std::uint64_t>(step_), *this, cost));

@@ -20,11 +20,11 @@
 
 namespace gradwire {
 
-// A bucket with its exchange; while its warm-up lasts the dense one stands in.
+// A bucket with its exchanges; while its warm-up lasts the dense one stands in.
 struct Bucket {
   BucketPlan plan;
-  std::unique_ptr<BucketExchange> exchange;
-  std::unique_ptr<BucketExchange> warmup;  // null without warm-up steps
+  Exchanges exchanges;
+  Exchanges warmup;  // empty without warm-up steps
 };
 
 // Owned and called by one thread (the caller); owns the other (the aggregator thread), which alone
@@ -64,10 +64,14 @@ class Engine final : private StepSource {
   void fail(const Status& status);
   Status missing_gradients() const;  // with mutex_ held
 
-  bool is_ready(int bucket) override;
-  Status wait_ready(int bucket) override;
+  // Of a step's exchanges, in order.
+  int bucket_of(int exchange) const override {
+    return static_cast<int>(bucket_at_[static_cast<std::size_t>(exchange)]);
+  }
+  bool is_ready(int exchange) override;
+  Status wait_ready(int exchange) override;
   Status wait(Work& work) override;
-  void landed(int bucket) override;
+  void landed(int exchange) override;
   void told(const AggregateSpan& span) override;
   Status check_index(int index) const;
   bool will_land(std::size_t bucket) const;  // with mutex_ held: without gradients that are missing
@@ -82,7 +86,10 @@ class Engine final : private StepSource {
   std::int64_t step_ = 0;           // steps finished; part of state()
   std::array<double, 2> scales_{};  // by ScaleKind, the last value; 0: none. Part of state()
   bool agreed_ = false;             // fingerprints have been compared
-  AggregateStats per_step_;         // gradient_bytes and dense_ring_bytes of every step
+  // Of the step that runs; the aggregator thread's alone.
+  std::vector<std::size_t> bucket_at_;  // by exchange
+  std::vector<std::size_t> flying_;     // by bucket, exchanges that have not landed
+  AggregateStats per_step_;             // gradient_bytes and dense_ring_bytes of every step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

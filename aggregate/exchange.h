@@ -43,6 +43,7 @@ struct ExchangeContext {
   AggregateForm form = AggregateForm::kAllReduce;
   const NodeGroups* nodes = nullptr;  // where a parameter travels on two levels
   bool lean = false;                  // AggregatorOptions::lean
+  std::int64_t strip_bytes = 0;  // of gradient, about, in one strip of a parameter; 0: no strips
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as
@@ -54,8 +55,10 @@ Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContex
 // are gathered.
 Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContext& context,
                                                             Path path, Members members);
-Result<std::unique_ptr<BucketExchange>> make_sra_exchange(const ExchangeContext& context,
-                                                          Members members);
+// One, or a strip of the bucket each, in this order: then only the first has state() and
+// held_bytes(), of all.
+using Exchanges = std::vector<std::unique_ptr<BucketExchange>>;
+Result<Exchanges> make_sra_exchange(const ExchangeContext& context, Members members);
 // context.form is a sharded one.
 Result<std::unique_ptr<BucketExchange>> make_dense_shards(const ExchangeContext& context,
                                                           Members members);
@@ -70,7 +73,9 @@ Result<std::unique_ptr<BucketExchange>> make_oktopk_exchange(const ExchangeConte
 inline constexpr int kOkTopkPhases = 9;
 // phases() of an exchange over all of `members`, on one level.
 int phases_of(Path path, const Members& members);
-// By form, levels and path.
+// By form, levels and path. Several where it goes in strips.
+Result<Exchanges> make_exchanges(const ExchangeContext& context, Path path, Members members);
+// The same where context.strip_bytes is 0.
 Result<std::unique_ptr<BucketExchange>> make_exchange(const ExchangeContext& context, Path path,
                                                       Members members);
 

@@ -9,22 +9,27 @@
 namespace gradwire {
 
 PackedGather::PackedGather(const ExchangeContext& context, std::span<const PackedPart> parts, Of of,
-                           std::string_view residual)
+                           std::string_view residual, int strips)
     : context_(context),
       parts_(parts),
       of_(of),
       residual_(residual),
       rank_(context.communicator.rank()),
       size_(context.communicator.size()) {
-  results_ = ShardLayout::of(parts, size_, stage(), [](int r) { return r; });
-  send_.resize(static_cast<std::size_t>(results_.rank_bytes[static_cast<std::size_t>(rank_)]));
-  receive_.resize(results_.total);
+  for (int i = 0; i < strips; ++i) {
+    Lane lane{.strip = {i, strips}, .results = {}, .send = {}, .receive = {}};
+    lane.results = ShardLayout::of(parts, size_, stage(), lane.strip, [](int r) { return r; });
+    lane.send.resize(
+        static_cast<std::size_t>(lane.results.rank_bytes[static_cast<std::size_t>(rank_)]));
+    lane.receive.resize(lane.results.total);
+    lanes_.push_back(std::move(lane));
+  }
 }
 
 Result<std::unique_ptr<PackedGather>> PackedGather::open(const ExchangeContext& context,
                                                          std::span<const PackedPart> parts, Of of,
-                                                         std::string_view residual) {
-  std::unique_ptr<PackedGather> gather(new PackedGather(context, parts, of, residual));
+                                                         std::string_view residual, int strips) {
+  std::unique_ptr<PackedGather> gather(new PackedGather(context, parts, of, residual, strips));
   GW_TRY(gather->allocate());
   return gather;
 }
@@ -51,23 +56,38 @@ double PackedGather::share(const PackedPart& part) const {
   return of_ == Of::kSum && !part.vote ? 1.0 / size_ : 1.0;
 }
 
-ByteSpan PackedGather::own_wire(std::size_t t) {
-  const Range slot = results_.slot(rank_, t);
-  const std::int64_t start = results_.slot(rank_, 0).begin;
-  return ByteSpan(send_).subspan(static_cast<std::size_t>(slot.begin - start),
-                                 static_cast<std::size_t>(slot.size()));
+// Elements of part t that rank `owner` owns, of one strip.
+Range PackedGather::strip_at(std::size_t t, int owner, const Strip& strip) const {
+  return strip_of(parts_[t], shard_of(*parts_[t].parameter, size_, owner), strip);
 }
 
-Status PackedGather::pack(std::size_t t, TensorView values, std::uint64_t step) {
+ByteSpan PackedGather::own_wire(std::size_t t, Lane& lane) const {
+  const Range slot = lane.results.slot(rank_, t);
+  const std::int64_t start = lane.results.slot(rank_, 0).begin;
+  return ByteSpan(lane.send).subspan(static_cast<std::size_t>(slot.begin - start),
+                                     static_cast<std::size_t>(slot.size()));
+}
+
+Status PackedGather::pack(std::size_t t, TensorView values, std::uint64_t step, int strip) {
   step_ = step;
-  const Status status = values.elems() == 0 ? Status() : pack_shard(t, values);
+  const Status status = pack_shard(t, values, lane(strip));
   return status.ok() ? status : parts_[t].named(status);
 }
 
-Status PackedGather::pack_shard(std::size_t t, TensorView values) {
+Status PackedGather::pack_shard(std::size_t t, TensorView values, Lane& lane) {
+  const Held& held = held_[t];
+  if (shard_of(*parts_[t].parameter, size_, rank_).size() == 0) return {};
+  const Range own = strip_at(t, rank_, lane.strip);
+  const bool last = lane.strip.last();
+  if (own.size() > 0) GW_TRY(pack_strip(t, values, own, own_wire(t, lane)));
+  return held.feedback != nullptr && last ? held.feedback->finish() : Status();
+}
+
+// `own`: elements of the parameter, all or some of the own shard's; `values` are theirs.
+Status PackedGather::pack_strip(std::size_t t, TensorView values, const Range& own, ByteSpan wire) {
   const PackedPart& part = parts_[t];
-  Held& held = held_[t];
-  const Range own = shard_of(*part.parameter, size_, rank_);
+  const Held& held = held_[t];
+  const std::int64_t first = own.begin - shard_of(*part.parameter, size_, rank_).begin;
   const TensorView there = decoded_.tensor(Shape::vector(own.size()), values.dtype());
   if (part.runs()) {  // what the mean lacks
     GW_TRY(scaled_copy(held.mean.slice(own.begin, own.size()), -1 / share(part), there, {}));
@@ -77,20 +97,17 @@ Status PackedGather::pack_shard(std::size_t t, TensorView values) {
   if (held.feedback != nullptr && !at_once) {
     GW_ASSIGN(values, held.feedback->correct(values, step_));
   }
-  const ByteSpan wire = own_wire(t);
   const Slice slice = part.slice(step_, rank_, stage(), own);
-  const PackedPiece piece{values, 0, slice, part.parameter->scale};
+  const PackedPiece piece{values, first, slice, part.parameter->scale};
   GW_ASSIGN(const std::size_t wrote, at_once ? held.feedback->pack(*part.format, piece, wire)
                                              : part.format->pack(values, slice, wire, {}));
   if (wrote != wire.size()) {
     return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
   }
-  if (held.feedback == nullptr) return {};
-  if (at_once) return held.feedback->finish();
+  if (held.feedback == nullptr || at_once) return {};
   GW_TRY(part.format->unpack(wire, slice, there, {}));
   if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));
-  GW_TRY(held.feedback->settle(0, there));
-  return held.feedback->finish();
+  return held.feedback->settle(0, there);
 }
 
 bool PackedGather::folds(std::size_t t) const {
@@ -98,45 +115,55 @@ bool PackedGather::folds(std::size_t t) const {
   return part.format->folds() && !part.vote && !part.feeds_back() && part.parameter->scale == 1;
 }
 
-Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step) {
+Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step,
+                          int strip) {
   step_ = step;
   const PackedPart& part = parts_[t];
-  const Range own = shard_of(*part.parameter, size_, rank_);
+  Lane& to = lane(strip);
+  const Range own = strip_at(t, rank_, to.strip);
   const Slice slice = part.slice(step, rank_, stage(), own);
-  const Result<std::size_t> wrote = part.format->fold(addends, own.size(), slice, own_wire(t), {});
+  const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), {});
   if (wrote.has_value()) return {};
   return part.named(wrote.error().with_context("shards by rank"));
 }
 
-Result<std::optional<Work>> PackedGather::issue() {
-  GW_ASSIGN(Work work, context_.communicator.all_gather_v(send_, receive_, results_.rank_bytes));
+Result<std::optional<Work>> PackedGather::issue(int strip) {
+  Lane& own = lane(strip);
+  GW_ASSIGN(Work work,
+            context_.communicator.all_gather_v(own.send, own.receive, own.results.rank_bytes));
   return std::optional<Work>(std::move(work));
 }
 
-Status PackedGather::unpack() {
+Status PackedGather::unpack(int strip) {
   for (std::size_t t = 0; t < parts_.size(); ++t) {
-    const Status status = unpack_part(t);
+    const Status status = unpack_part(t, lane(strip));
     if (!status.ok()) return parts_[t].named(status);
   }
   return {};
 }
 
-Status PackedGather::unpack_part(std::size_t t) {
+Status PackedGather::unpack_part(std::size_t t, Lane& lane) {
   const PackedPart& part = parts_[t];
   const TensorView& grad = part.parameter->grad;
   for (int r = 0; r < size_; ++r) {
-    const Range elems = shard_of(*part.parameter, size_, r);
+    const Range elems = strip_at(t, r, lane.strip);
     if (elems.size() == 0) continue;
-    const Status status =
-        part.format->unpack(results_.at(receive_, r, t), part.slice(step_, r, stage(), elems),
-                            grad.slice(elems.begin, elems.size()), {});
+    const TensorView result = grad.slice(elems.begin, elems.size());
+    Status status = part.format->unpack(lane.results.at(lane.receive, r, t),
+                                        part.slice(step_, r, stage(), elems), result, {});
     if (!status.ok()) return status.with_context(format("result of rank %d", r));
+    if (part.parameter->scale != 1) GW_TRY(scale(result, part.parameter->scale, {}));
+    if (share(part) != 1) GW_TRY(scale(result, share(part), {}));
   }
-  if (part.parameter->scale != 1) GW_TRY(scale(grad, part.parameter->scale, {}));
-  if (share(part) != 1) GW_TRY(scale(grad, share(part), {}));
   if (!part.runs()) return {};
   GW_TRY(reduce(ReduceOp::kSum, grad, held_[t].mean, {}));
   return copy_bytes(held_[t].mean.bytes(), {}, grad.bytes(), {}, {});
+}
+
+std::size_t PackedGather::held_bytes() const {
+  std::size_t bytes = decoded_.bytes().size();
+  for (const Lane& lane : lanes_) bytes += lane.send.size() + lane.receive.size();
+  return bytes;
 }
 
 std::vector<NamedTensor> PackedGather::state() {

@@ -31,25 +31,26 @@ class PackedGather {
   // `values` of what: a sum over ranks, packed as such (Slice::stage 1), whose share is 1/size; or
   // the rank's own, as they are.
   enum class Of : std::uint8_t { kSum, kOwn };
-  // Both are lent and outlive it. Residuals are called "<parameter>.<residual>".
+  // Both are lent and outlive it. Residuals are called "<parameter>.<residual>". Strips as
+  // PackedScatter's.
   static Result<std::unique_ptr<PackedGather>> open(const ExchangeContext& context,
                                                     std::span<const PackedPart> parts, Of of,
-                                                    std::string_view residual);
+                                                    std::string_view residual, int strips = 1);
 
   // Packs part t's own shard, all parts once a step, one way or the other; pack() may change
   // `values`. Errors name the parameter.
-  Status pack(std::size_t t, TensorView values, std::uint64_t step);
+  Status pack(std::size_t t, TensorView values, std::uint64_t step, int strip = 0);
   bool folds(std::size_t t) const;
-  Status fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step);
-  std::size_t packed_bytes() const { return send_.size(); }
-  Result<std::optional<Work>> issue();
+  Status fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step, int strip = 0);
+  std::size_t packed_bytes(int strip = 0) const {
+    return lanes_[static_cast<std::size_t>(strip)].send.size();
+  }
+  Result<std::optional<Work>> issue(int strip = 0);
   // The results become the parameters' gradients, on all ranks alike.
-  Status unpack();
+  Status unpack(int strip = 0);
 
   // Without state(): payloads, and one shard's values.
-  std::size_t held_bytes() const {
-    return send_.size() + receive_.size() + decoded_.bytes().size();
-  }
+  std::size_t held_bytes() const;
   std::vector<NamedTensor> state();
 
  private:
@@ -58,15 +59,24 @@ class PackedGather {
     Buffer mean_buffer;                       // of ef21
     TensorView mean;
   };
+  // What is under way of one strip.
+  struct Lane {
+    Strip strip;
+    ShardLayout results;
+    std::vector<std::byte> send, receive;
+  };
 
   PackedGather(const ExchangeContext& context, std::span<const PackedPart> parts, Of of,
-               std::string_view residual);
+               std::string_view residual, int strips);
   Status allocate();
   int stage() const { return of_ == Of::kSum ? 1 : 0; }
   double share(const PackedPart& part) const;
-  ByteSpan own_wire(std::size_t t);
-  Status pack_shard(std::size_t t, TensorView values);
-  Status unpack_part(std::size_t t);
+  Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }
+  Range strip_at(std::size_t t, int owner, const Strip& strip) const;
+  ByteSpan own_wire(std::size_t t, Lane& lane) const;
+  Status pack_shard(std::size_t t, TensorView values, Lane& lane);
+  Status pack_strip(std::size_t t, TensorView values, const Range& own, ByteSpan wire);
+  Status unpack_part(std::size_t t, Lane& lane);
 
   const ExchangeContext& context_;
   std::span<const PackedPart> parts_;
@@ -76,8 +86,7 @@ class PackedGather {
   int size_;
   std::vector<Held> held_;
   Buffer decoded_;  // one shard's values
-  ShardLayout results_;
-  std::vector<std::byte> send_, receive_;
+  std::vector<Lane> lanes_;
   std::uint64_t step_ = 0;
 };
 

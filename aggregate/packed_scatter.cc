@@ -7,21 +7,36 @@
 
 namespace gradwire {
 
-PackedScatter::PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts)
+PackedScatter::PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts,
+                             int strips)
     : context_(context),
       parts_(parts),
       rank_(context.communicator.rank()),
       size_(context.communicator.size()) {
   // Each rank gets its shards from here, and gives its part of this rank's shards.
-  sent_ = ShardLayout::of(parts, size_, 0, [this](int r) { return r == rank_ ? -1 : r; });
-  received_ = ShardLayout::of(parts, size_, 0, [this](int r) { return r == rank_ ? -1 : rank_; });
-  send_.resize(sent_.total);
-  receive_.resize(received_.total);
+  for (int i = 0; i < strips; ++i) {
+    const Strip strip{i, strips};
+    Lane lane{.strip = strip, .sent = {}, .received = {}, .send = {}, .receive = {}};
+    lane.sent = ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : r; });
+    lane.received =
+        ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : rank_; });
+    lane.send.resize(lane.sent.total);
+    lane.receive.resize(lane.received.total);
+    lanes_.push_back(std::move(lane));
+  }
+}
+
+bool PackedScatter::goes_in_strips(const ExchangeContext& context, const PackedPart& part) {
+  if (part.vote || part.format->seam(0) < 1 || part.format->seam(1) < 1) return false;
+  const auto feedback = make_slice_feedback(part.parameter->feedback, Shape::vector(1),
+                                            placement_of(context, part), 0);
+  return feedback == nullptr || feedback->packs(*part.format);
 }
 
 Result<std::unique_ptr<PackedScatter>> PackedScatter::open(const ExchangeContext& context,
-                                                           std::span<const PackedPart> parts) {
-  std::unique_ptr<PackedScatter> scatter(new PackedScatter(context, parts));
+                                                           std::span<const PackedPart> parts,
+                                                           int strips) {
+  std::unique_ptr<PackedScatter> scatter(new PackedScatter(context, parts, strips));
   GW_TRY(scatter->allocate());
   return scatter;
 }
@@ -46,49 +61,61 @@ Status PackedScatter::allocate() {
   return {};
 }
 
-Result<std::size_t> PackedScatter::encode(std::uint64_t step) {
+Result<std::size_t> PackedScatter::encode(std::uint64_t step, int strip) {
   step_ = step;
   for (std::size_t t = 0; t < parts_.size(); ++t) {
-    const Status status = pack(t);
+    const Status status = pack(t, lane(strip));
     if (!status.ok()) return parts_[t].named(status);
   }
-  return sent_.total;
+  return lane(strip).sent.total;
 }
 
-Result<std::optional<Work>> PackedScatter::issue() {
+Result<std::optional<Work>> PackedScatter::issue(int strip) {
   if (size_ == 1) return std::optional<Work>();
-  GW_ASSIGN(Work work, context_.communicator.all_to_all_v(send_, sent_.rank_bytes, receive_,
-                                                          received_.rank_bytes));
+  Lane& own = lane(strip);
+  GW_ASSIGN(Work work, context_.communicator.all_to_all_v(own.send, own.sent.rank_bytes,
+                                                          own.receive, own.received.rank_bytes));
   return std::optional<Work>(std::move(work));
+}
+
+// Elements of part t that rank `owner` owns, of one strip.
+Range PackedScatter::strip_at(std::size_t t, int owner, const Strip& strip) const {
+  return strip_of(parts_[t], shard_of(*parts_[t].parameter, size_, owner), strip);
+}
+
+// Where elements of the own shard are added up.
+TensorView PackedScatter::sum_of(std::size_t t, const Range& own) const {
+  const Range shard = shard_of(*parts_[t].parameter, size_, rank_);
+  return held_[t].sum.slice(own.begin - shard.begin, own.size());
 }
 
 bool PackedScatter::packs_in_one_pass(std::size_t t) const {
   return held_[t].feedback != nullptr && held_[t].feedback->packs(*parts_[t].format);
 }
 
-Status PackedScatter::pack(std::size_t t) {
+Status PackedScatter::pack(std::size_t t, Lane& lane) {
   Held& held = held_[t];
   const TensorView& grad = parts_[t].parameter->grad;
   held.values = grad;
   if (packs_in_one_pass(t)) {
-    const Range own = shard_of(*parts_[t].parameter, size_, rank_);
+    const Range own = strip_at(t, rank_, lane.strip);
     const TensorView mine = grad.slice(own.begin, own.size());
     GW_ASSIGN(held.values, held.feedback->correct_part(mine, own.begin));
   } else if (held.feedback != nullptr) {
     GW_ASSIGN(held.values, held.feedback->correct(held.values, step_));
   }
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_) GW_TRY(pack_shard(t, r));
+    if (r != rank_) GW_TRY(pack_shard(t, r, lane));
   }
   return {};
 }
 
-Status PackedScatter::pack_shard(std::size_t t, int owner) {
+Status PackedScatter::pack_shard(std::size_t t, int owner, Lane& lane) {
   const PackedPart& part = parts_[t];
   const Held& held = held_[t];
-  const Range elems = shard_of(*part.parameter, size_, owner);
+  const Range elems = strip_at(t, owner, lane.strip);
   if (elems.size() == 0) return {};
-  const ByteSpan wire = sent_.at(send_, owner, t);
+  const ByteSpan wire = lane.sent.at(lane.send, owner, t);
   const Slice slice = part.slice(step_, rank_, 0, elems);
   const bool at_once = packs_in_one_pass(t);
   const TensorView& from = at_once ? part.parameter->grad : held.values;
@@ -106,35 +133,39 @@ Status PackedScatter::pack_shard(std::size_t t, int owner) {
   return held.feedback->settle(elems.begin, there);
 }
 
-std::vector<Addend> PackedScatter::addends(std::size_t t) {
+std::vector<Addend> PackedScatter::addends(std::size_t t, int strip) {
   const PackedPart& part = parts_[t];
-  const Range own = shard_of(*part.parameter, size_, rank_);
+  Lane& from = lane(strip);
+  const Range own = strip_at(t, rank_, from.strip);
   std::vector<Addend> all;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) {
       all.push_back({held_[t].values.slice(own.begin, own.size()), {}, {}});
     } else {
-      all.push_back({{}, received_.at(receive_, r, t), part.slice(step_, r, 0, own)});
+      all.push_back({{}, from.received.at(from.receive, r, t), part.slice(step_, r, 0, own)});
     }
   }
   return all;
 }
 
-Result<TensorView> PackedScatter::sum(std::size_t t) {
+Result<TensorView> PackedScatter::sum(std::size_t t, int strip) {
   Held& held = held_[t];
-  const Range own = shard_of(*parts_[t].parameter, size_, rank_);
+  Lane& from = lane(strip);
+  const Range own = strip_at(t, rank_, from.strip);
   if (own.size() > 0) {
     for (int r = 0; r < size_; ++r) {
-      const Status status = r == rank_ ? add_own(t, own, r == 0) : add_received(t, own, r);
+      const Status status = r == rank_ ? add_own(t, own, r == 0) : add_received(t, own, r, from);
       if (!status.ok()) return parts_[t].named(status);
     }
   }
-  if (held.feedback == nullptr) return held.sum;
+  const TensorView total = sum_of(t, own);
+  if (held.feedback == nullptr) return total;
   held.feedback->settle_exactly(own.begin, own.size());
+  if (!from.strip.last()) return total;
   Status status = held.feedback->finish();
   if (status.ok() && parts_[t].runs()) status = run_average(t);
   if (!status.ok()) return parts_[t].named(status);
-  return held.sum;
+  return total;
 }
 
 Status PackedScatter::run_average(std::size_t t) {
@@ -155,15 +186,16 @@ Status PackedScatter::add_own(std::size_t t, const Range& own, bool first) {
     values = decoded_.tensor(Shape::vector(own.size()), values.dtype());
     GW_TRY(part.format->unpack(ConstByteSpan(own_vote_).first(wrote), slice, values, {}));
   }
-  if (first) return copy_bytes(values.bytes(), {}, held.sum.bytes(), {}, {});
-  return reduce(ReduceOp::kSum, values, held.sum, {});
+  const TensorView total = sum_of(t, own);
+  if (first) return copy_bytes(values.bytes(), {}, total.bytes(), {}, {});
+  return reduce(ReduceOp::kSum, values, total, {});
 }
 
-Status PackedScatter::add_received(std::size_t t, const Range& own, int r) {
+Status PackedScatter::add_received(std::size_t t, const Range& own, int r, Lane& lane) {
   const PackedPart& part = parts_[t];
-  const TensorView sum = held_[t].sum;
+  const TensorView sum = sum_of(t, own);
   const double factor = part.parameter->scale;
-  const ByteSpan wire = received_.at(receive_, r, t);
+  const ByteSpan wire = lane.received.at(lane.receive, r, t);
   const Slice slice = part.slice(step_, r, 0, own);
   Status status;
   if (r == 0 || factor == 1) {
@@ -180,7 +212,8 @@ Status PackedScatter::add_received(std::size_t t, const Range& own, int r) {
 }
 
 std::size_t PackedScatter::held_bytes() const {
-  std::size_t bytes = send_.size() + receive_.size() + own_vote_.size() + decoded_.bytes().size();
+  std::size_t bytes = own_vote_.size() + decoded_.bytes().size();
+  for (const Lane& lane : lanes_) bytes += lane.send.size() + lane.receive.size();
   for (const Held& held : held_) bytes += held.sum_buffer.bytes().size();
   return bytes;
 }

@@ -27,19 +27,24 @@ namespace gradwire {
 
 class PackedScatter {
  public:
-  // Both are lent and outlive it.
+  // Both are lent and outlive it. More than one strip: each does what follows once a step, in the
+  // order of their indices, and `parts` are of a kind that goes_in_strips().
   static Result<std::unique_ptr<PackedScatter>> open(const ExchangeContext& context,
-                                                     std::span<const PackedPart> parts);
+                                                     std::span<const PackedPart> parts,
+                                                     int strips = 1);
+  // Whether a part's shards can be packed strip by strip: not where error feedback wants the whole
+  // tensor at once, or a majority is asked.
+  static bool goes_in_strips(const ExchangeContext& context, const PackedPart& part);
 
   // Packs all parts; returns the bytes written.
-  Result<std::size_t> encode(std::uint64_t step);
-  Result<std::optional<Work>> issue();
+  Result<std::size_t> encode(std::uint64_t step, int strip = 0);
+  Result<std::optional<Work>> issue(int strip = 0);
   // What follows is for after the exchange, once a step for every part: one or the other.
   //
   // The sum over ranks of part t's own shard: memory of this object's, which the caller may change.
-  Result<TensorView> sum(std::size_t t);
+  Result<TensorView> sum(std::size_t t, int strip = 0);
   // The same as addends, by rank, for WireFormat::fold(); without error feedback and votes only.
-  std::vector<Addend> addends(std::size_t t);
+  std::vector<Addend> addends(std::size_t t, int strip = 0);
 
   // Without state(): payloads, sums of the own shards, and one shard's values.
   std::size_t held_bytes() const;
@@ -55,15 +60,24 @@ class PackedScatter {
     TensorView sum;
     TensorView average;
   };
+  // What is under way of one strip.
+  struct Lane {
+    Strip strip;
+    ShardLayout sent, received;
+    std::vector<std::byte> send, receive;
+  };
 
-  PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts);
+  PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts, int strips);
   Status allocate();
   // Error feedback and packing, the own shard aside, are one pass over memory.
   bool packs_in_one_pass(std::size_t t) const;
-  Status pack(std::size_t t);
-  Status pack_shard(std::size_t t, int owner);
+  Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }
+  Range strip_at(std::size_t t, int owner, const Strip& strip) const;
+  TensorView sum_of(std::size_t t, const Range& own) const;
+  Status pack(std::size_t t, Lane& lane);
+  Status pack_shard(std::size_t t, int owner, Lane& lane);
   Status add_own(std::size_t t, const Range& own, bool first);
-  Status add_received(std::size_t t, const Range& own, int r);
+  Status add_received(std::size_t t, const Range& own, int r, Lane& lane);
   Status run_average(std::size_t t);
 
   const ExchangeContext& context_;
@@ -72,8 +86,8 @@ class PackedScatter {
   int size_;
   std::vector<Held> held_;
   Buffer decoded_;  // one shard's values
-  ShardLayout sent_, received_;
-  std::vector<std::byte> send_, receive_, own_vote_;
+  std::vector<Lane> lanes_;
+  std::vector<std::byte> own_vote_;
   std::uint64_t step_ = 0;
 };
 

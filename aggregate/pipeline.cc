@@ -107,7 +107,7 @@ class Step {
     AggregateSpan span;
     span.kind = kind;
     span.step = step_;
-    span.bucket = launch.bucket;
+    span.bucket = source_.bucket_of(launch.bucket);
     span.phase = launch.phase;
     span.lane = lane;
     span.begin = start;
@@ -118,8 +118,8 @@ class Step {
   Status named(const Launch& launch, const Status& status) const {
     if (status.ok()) return status;
     return status.with_context(format("step %llu, bucket %d, phase %d",
-                                      static_cast<unsigned long long>(step_), launch.bucket,
-                                      launch.phase));
+                                      static_cast<unsigned long long>(step_),
+                                      source_.bucket_of(launch.bucket), launch.phase));
   }
 
   std::span<BucketExchange* const> buckets_;
@@ -152,9 +152,9 @@ std::vector<Launch> launch_order(std::span<const int> phases, int depth) {
   return order;
 }
 
-Status run_step(std::span<BucketExchange* const> buckets, std::uint64_t step, StepSource& source,
+Status run_step(std::span<BucketExchange* const> exchanges, std::uint64_t step, StepSource& source,
                 StepCost& cost) {
-  return Step(buckets, step, source, cost).run();
+  return Step(exchanges, step, source, cost).run();
 }
 
 }  // namespace gradwire

@@ -13,7 +13,7 @@
 namespace gradwire {
 
 struct Launch {
-  int bucket = 0;
+  int bucket = 0;  // an exchange's place in the step
   int phase = 0;
   friend bool operator==(const Launch&, const Launch&) = default;
 };
@@ -33,17 +33,19 @@ struct StepCost {
   double decode_seconds = 0;
 };
 
-// Where the pipeline gets its gradients and its patience from.
+// Where the pipeline gets its gradients and its patience from. A bucket may have several exchanges,
+// one after the other in a step, of which each is named by its place there.
 class StepSource {
  public:
   virtual ~StepSource() = default;
-  virtual bool is_ready(int bucket) = 0;
-  // Blocks until all gradients of the bucket are final; kCancelled at the aggregator's end.
-  virtual Status wait_ready(int bucket) = 0;
+  virtual int bucket_of(int exchange) const { return exchange; }
+  virtual bool is_ready(int exchange) = 0;
+  // Blocks until all gradients of its bucket are final; kCancelled at the aggregator's end.
+  virtual Status wait_ready(int exchange) = 0;
   // Blocks until `work` is done; kCancelled at the aggregator's end.
   virtual Status wait(Work& work) = 0;
-  // The bucket's last phase is absorbed.
-  virtual void landed(int /*bucket*/) {}
+  // The exchange's last phase is absorbed.
+  virtual void landed(int /*exchange*/) {}
   // A piece of work has ended; its traffic is not filled in.
   virtual void told(const AggregateSpan& /*span*/) {}
 };
@@ -51,7 +53,7 @@ class StepSource {
 // Encode and issue an exchange while the one before it flies, then absorb the older one. After an
 // error the Works in flight are given up, which finishes the communicator; the error names the
 // bucket.
-Status run_step(std::span<BucketExchange* const> buckets, std::uint64_t step, StepSource& source,
+Status run_step(std::span<BucketExchange* const> exchanges, std::uint64_t step, StepSource& source,
                 StepCost& cost);
 
 }  // namespace gradwire

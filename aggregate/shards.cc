@@ -1,6 +1,7 @@
 #include "aggregate/shards.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/hash.h"
@@ -39,6 +40,14 @@ Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context,
     parts.push_back(std::move(part));
   }
   return parts;
+}
+
+Range strip_of(const PackedPart& part, const Range& shard, const Strip& strip) {
+  if (strip.count == 1) return shard;
+  const std::int64_t unit = std::lcm(part.format->seam(0), part.format->seam(1));
+  const Range units = piece((shard.size() + unit - 1) / unit, strip.count, strip.index);
+  return {std::min(shard.begin + units.begin * unit, shard.end),
+          std::min(shard.begin + units.end * unit, shard.end)};
 }
 
 std::size_t largest_shard_bytes(std::span<const PackedPart> parts, int size) {

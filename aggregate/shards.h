@@ -42,6 +42,18 @@ Compressor::Placement placement_of(const ExchangeContext& context, const PackedP
 // Errors as the compressor's open_slices(), naming the parameter.
 Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context, const Members& members);
 
+// One of the strips in which a bucket travels: every shard is cut into `count` of them, and strips
+// of one index travel together. What is packed, added up and left over is the same bits whatever
+// their count.
+struct Strip {
+  int index = 0;
+  int count = 1;
+  bool last() const { return index + 1 == count; }
+};
+// The strip's elements of a shard: whole units of WireFormat::seam(), which has to be above 0 for
+// more than one strip. Of small shards some strips are empty.
+Range strip_of(const PackedPart& part, const Range& shard, const Strip& strip);
+
 // Bytes for the largest shard of any of the parts, unpacked.
 std::size_t largest_shard_bytes(std::span<const PackedPart> parts, int size);
 
@@ -51,9 +63,10 @@ struct ShardLayout {
   std::vector<std::vector<Range>> slots;  // [rank][part]
   std::size_t total = 0;
 
-  // owner_of(r): whose shards stand in rank r's place, -1 for none.
+  // owner_of(r): whose shards, or strips of them, stand in rank r's place, -1 for none.
   template <typename OwnerOf>
-  static ShardLayout of(std::span<const PackedPart> parts, int size, int stage, OwnerOf owner_of) {
+  static ShardLayout of(std::span<const PackedPart> parts, int size, int stage, const Strip& strip,
+                        OwnerOf owner_of) {
     ShardLayout layout;
     std::int64_t end = 0;
     for (int r = 0; r < size; ++r) {
@@ -61,7 +74,8 @@ struct ShardLayout {
       const int owner = owner_of(r);
       layout.slots.emplace_back();
       for (const PackedPart& part : parts) {
-        const std::int64_t elems = owner < 0 ? 0 : shard_of(*part.parameter, size, owner).size();
+        const std::int64_t elems =
+            owner < 0 ? 0 : strip_of(part, shard_of(*part.parameter, size, owner), strip).size();
         const auto bytes = static_cast<std::int64_t>(part.format->bytes(elems, stage));
         layout.slots.back().push_back({end, end + bytes});
         end += bytes;
