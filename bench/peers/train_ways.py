@@ -63,6 +63,8 @@ TORCH = [
 BACKEND = [
     Way("torch-gradwire", "none", 32),
     Way("torch-gradwire-int4", "gradwire:absmax:bits=4,ef=ef14,combine=sra", 4),
+    Way("torch-gradwire-qsgd4", "gradwire:qsgd:bits=4,ef=ef14", 4),
+    Way("torch-gradwire-topk-1%", "gradwire:topk:ratio=0.01,ef=ef14", 1.3),
     Way("torch-gradwire-powersgd-4", "gradwire:powersgd:rank=4,ef=ef14", 0.3),
 ]
 DENSE, FP16, POWERSGD = ("torch-ddp", "torch-ddp-4mb"), ("torch-fp16", "torch-fp16-4mb"), ("torch-powersgd-4",)
@@ -96,6 +98,9 @@ GOALS = [
     Goal("C5", "1gbit", 4, ("bf16", "fp16"), FP16, 1.7),
     *[Goal("C6", "100mbit", hosts, ours, peers, factor) for hosts in (2, 4)
       for ours, peers, factor in ((("none",), DENSE, 1.02), (("powersgd-4",), POWERSGD, 2.0), (("int4-sra",), DENSE, 6.0))],
+    *[Goal("backend", "1gbit", hosts, ours, peers, factor) for hosts in (2, 4)
+      for ours, peers, factor in ((("torch-gradwire",), DENSE, 1.0), (("torch-gradwire-powersgd-4",), POWERSGD, 2.0),
+                                  (("torch-gradwire-qsgd4", "torch-gradwire-topk-1%"), DENSE, 3.0))],
 ]
 
 
