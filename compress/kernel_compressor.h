@@ -22,8 +22,10 @@ template <typename Kernel>
 class KernelCompressor final : public Compressor {
  public:
   using KernelOf = std::function<Kernel(const Shape&)>;
-  KernelCompressor(KernelClaims claims, KernelOf kernel_of)
-      : claims_(std::move(claims)), kernel_of_(std::move(kernel_of)) {}
+  // What makes the format on a device; null: there is none.
+  using OnDevice = Result<std::unique_ptr<WireFormat>> (*)(const Kernel&, const Placement&);
+  KernelCompressor(KernelClaims claims, KernelOf kernel_of, OnDevice on_device)
+      : claims_(std::move(claims)), kernel_of_(std::move(kernel_of)), on_device_(on_device) {}
 
   std::string spec() const override { return claims_.spec; }
   Traits traits() const override { return claims_.traits; }
@@ -38,18 +40,24 @@ class KernelCompressor final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape& shape,
                                                   const Placement& where) const override {
+    if (on_device_ != nullptr && where.device.space == MemorySpace::kCuda) {
+      return on_device_(kernel_of_(shape), where);
+    }
     return make_kernel_format(claims_.name, kernel_of_(shape), where);
   }
 
  private:
   KernelClaims claims_;
   KernelOf kernel_of_;
+  OnDevice on_device_;
 };
 
 template <typename Kernel>
 std::unique_ptr<Compressor> make_kernel_compressor(
-    KernelClaims claims, typename KernelCompressor<Kernel>::KernelOf kernel_of) {
-  return std::make_unique<KernelCompressor<Kernel>>(std::move(claims), std::move(kernel_of));
+    KernelClaims claims, typename KernelCompressor<Kernel>::KernelOf kernel_of,
+    typename KernelCompressor<Kernel>::OnDevice on_device = nullptr) {
+  return std::make_unique<KernelCompressor<Kernel>>(std::move(claims), std::move(kernel_of),
+                                                    on_device);
 }
 
 }  // namespace gradwire

@@ -21,7 +21,7 @@ using SignedBits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t
 // Integers in the order of the numbers: -NaN < -infinity < ... < -0 < +0 < ... < infinity < NaN.
 // Its own inverse.
 template <typename T>
-SignedBits<T> order_of(SignedBits<T> bits) {
+constexpr SignedBits<T> order_of(SignedBits<T> bits) {
   using S = SignedBits<T>;
   constexpr int kSign = 8 * sizeof(T) - 1;
   return bits ^ (static_cast<S>(bits >> kSign) & std::numeric_limits<S>::max());
@@ -55,13 +55,13 @@ template <>
 ValueRange<float> range_of<float>(std::span<const float> x);
 
 // The nearest fp32 at most `value`, and at least it. (Infinite where fp32 ends.)
-inline float rounded_down(double value) {
+constexpr float rounded_down(double value) {
   const auto near = static_cast<float>(value);
-  return static_cast<double>(near) > value
-             ? std::nextafterf(near, -std::numeric_limits<float>::infinity())
-             : near;
+  if (!(static_cast<double>(near) > value)) return near;
+  const auto bits = std::bit_cast<std::uint32_t>(near);
+  return std::bit_cast<float>(near > 0 ? bits - 1 : bits + 1);
 }
-inline float rounded_up(double value) { return -rounded_down(-value); }
+constexpr float rounded_up(double value) { return -rounded_down(-value); }
 
 // What turns a magnitude of at most `scale` into levels: (x * before) * by. `before` is a power of
 // two that keeps `by` a normal number for the smallest and largest scales. scale > 0.
@@ -71,7 +71,7 @@ struct LevelFactors {
   T by;
 };
 template <typename T>
-LevelFactors<T> level_factors(float scale, T levels) {
+constexpr LevelFactors<T> level_factors(float scale, T levels) {
   T before = 1;
   if constexpr (sizeof(T) == 4) {
     if (scale < 0x1p-90f) before = 0x1p64f;

@@ -1,18 +1,23 @@
 #include "compress/cast/cast.h"
 
 #include <optional>
+#include <utility>
 
 #include "compress/block_feedback.h"
+#include "compress/cast/cast_device.h"
+#include "compress/cast/cast_format.h"
 #include "compress/cast/cast_kernels.h"
 #include "compress/contract.h"
+#include "compress/cuda/device_contract.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
 
 constexpr std::size_t kHalfBytes = 2;
 
-class CastFormat final : public WireFormat {
+class CastFormat final : public HalfFormat {
  public:
   CastFormat(HalfType type, const Compressor::Placement& where)
       : type_(type), dtype_(where.dtype), size_(where.size) {}
@@ -40,9 +45,27 @@ class CastFormat final : public WireFormat {
     cpu::add_half(type_, wire, divisor(slice.stage), acc);
     return {};
   }
-  // Stage 1 holds sums over the ranks: divided, they keep to the range of what was summed.
-  double divisor(int stage) const {
-    return stage == 1 && type_ == HalfType::kFp16 ? static_cast<double>(size_) : 1.0;
+  bool takes_feedback() const override { return true; }
+  Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
+                                         const Slice& slice, ByteSpan wire,
+                                         const Stream& stream) override {
+    return pack_in_blocks("cast", *this, dtype_, src, feedback, slice, wire, stream);
+  }
+  Status put_own(ConstTensorView src, const std::optional<Feedback>& feedback, int stage,
+                 TensorView own, const Stream&) override {
+    GW_TRY(check_tensor("cast: own", own, src.elems(), dtype_));
+    ConstTensorView sent = src;
+    if (feedback.has_value()) {
+      put_corrected(src, *feedback, own);
+      sent = own;
+    }
+    cpu::through_half(type_, sent, 1.0 / divisor(stage), divisor(stage), own);
+    return {};
+  }
+  Status put_mean(ConstByteSpan sum, int stage, TensorView mean, const Stream&) override {
+    GW_TRY(check(sum, mean));
+    cpu::from_half(type_, sum, divisor(stage) / size_, mean);
+    return {};
   }
 
  private:
@@ -50,6 +73,8 @@ class CastFormat final : public WireFormat {
     GW_TRY(check_tensor("cast: dst", dst, dst.elems(), dtype_));
     return check_length("cast", wire.size(), bytes(dst.elems(), 0));
   }
+  double divisor(int stage) const { return half_divisor(type_, size_, stage); }
+
   HalfType type_;
   DType dtype_;
   int size_;
@@ -58,11 +83,12 @@ class CastFormat final : public WireFormat {
 // Payloads are added in their own type, in the network, and so divided like what holds sums.
 class CastCoder final : public Coder {
  public:
-  CastCoder(HalfType type, const Shape& shape, const Compressor::Placement& where)
-      : type_(type), format_(type, where), elems_(shape.elems()), where_(where) {}
+  CastCoder(std::unique_ptr<HalfFormat> half, const Shape& shape,
+            const Compressor::Placement& where)
+      : format_(std::move(half)), elems_(shape.elems()), where_(where) {}
 
   Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
-    GW_TRY(check_tensor("cast: grad", grad, elems_, where_.dtype));
+    GW_TRY(check("cast: grad", grad));
     grad_ = grad;
     feedback_.reset();
     return {};
@@ -71,47 +97,42 @@ class CastCoder final : public Coder {
   Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
                              const Stream& stream) override {
     GW_TRY(begin(grad, step, stream));
-    GW_TRY(check_feedback("cast", grad, feedback, where_.dtype));
+    GW_TRY(check("cast: residual", feedback.residual));
+    GW_TRY(check("cast: next", feedback.next));
     feedback_ = feedback;
     return {};
   }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("cast", round, 1));
     if (feedback_.has_value()) {
-      return pack_in_blocks("cast", format_, where_.dtype, grad_, *feedback_, kSlice, payload,
-                            stream);
+      return format_->pack_with_feedback(grad_, *feedback_, kSlice, payload, stream);
     }
-    return format_.pack(grad_, kSlice, payload, stream);
+    return format_->pack(grad_, kSlice, payload, stream);
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_round("cast", round, 1));
     if (payloads.size() != 1) return {Code::kInvalidArgument, "cast: one summed payload wanted"};
-    GW_TRY(check_length("cast: sum", payloads[0].size(), format_.bytes(elems_, kSlice.stage)));
+    GW_TRY(check_length("cast: sum", payloads[0].size(), format_->bytes(elems_, kSlice.stage)));
     sum_ = payloads[0];
     return {};
   }
-  Status finish(TensorView mean, TensorView own, const Stream&) override {
-    GW_TRY(check_tensor("cast: mean", mean, elems_, where_.dtype));
+  Status finish(TensorView mean, TensorView own, const Stream& stream) override {
+    GW_TRY(check("cast: mean", mean));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
-      GW_TRY(check_tensor("cast: own", own, elems_, where_.dtype));
-      ConstTensorView sent = grad_;
-      if (feedback_.has_value()) {
-        put_corrected(grad_, *feedback_, own);
-        sent = own;
-      }
-      const double divisor = format_.divisor(kSlice.stage);
-      cpu::through_half(type_, sent, 1.0 / divisor, divisor, own);
+      GW_TRY(format_->put_own(grad_, feedback_, kSlice.stage, own, stream));
     }
-    cpu::from_half(type_, sum_, format_.divisor(kSlice.stage) / where_.size, mean);
-    return {};
+    return format_->put_mean(sum_, kSlice.stage, mean, stream);
   }
   std::vector<NamedTensor> state() override { return {}; }
 
  private:
   static constexpr Slice kSlice{.stage = 1};
 
-  HalfType type_;
-  CastFormat format_;
+  Status check(const char* what, ConstTensorView tensor) const {
+    return check_tensor_on(where_.device, what, tensor, elems_, where_.dtype);
+  }
+
+  std::unique_ptr<HalfFormat> format_;
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
@@ -142,16 +163,24 @@ class Cast final : public Compressor {
     return static_cast<std::size_t>(shape.elems()) * kHalfBytes;
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
-    GW_TRY(check_placement("cast", where));
-    return std::unique_ptr<Coder>(std::make_unique<CastCoder>(type_, shape, where));
+    GW_ASSIGN(auto half, open_half(where));
+    return std::unique_ptr<Coder>(std::make_unique<CastCoder>(std::move(half), shape, where));
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
-    GW_TRY(check_placement("cast", where));
-    return std::unique_ptr<WireFormat>(std::make_unique<CastFormat>(type_, where));
+    GW_ASSIGN(auto half, open_half(where));
+    return std::unique_ptr<WireFormat>(std::move(half));
   }
 
  private:
+  Result<std::unique_ptr<HalfFormat>> open_half(const Placement& where) const {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) return cuda::make_half_format(type_, where);
+    }
+    GW_TRY(check_placement("cast", where));
+    return std::unique_ptr<HalfFormat>(std::make_unique<CastFormat>(type_, where));
+  }
+
   HalfType type_;
 };
 

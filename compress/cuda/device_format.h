@@ -17,18 +17,22 @@
 namespace gradwire::cuda {
 
 // Kernels is a value with
-//   std::size_t bytes(std::size_t elems) const;
-//   std::int64_t seam() const;  std::vector<std::size_t> sections(std::size_t elems) const;
+//   std::size_t bytes(std::size_t elems, int stage) const;
+//   std::int64_t seam(int stage) const;
+//   std::vector<std::size_t> sections(std::size_t elems, int stage) const;
 //   Status encode(const SliceKey&, const Source&, std::byte* wire, std::uint64_t* verdict, stream)
 //   Status decode(const SliceKey&, const std::byte* wire, bool add, std::span<float> dst,
 //                 std::uint64_t* verdict, stream)
 //   Status refused(Finding) const;   what a finding of encode() is called: kInvalidArgument
-//   Status corrupt(Finding) const;   of decode(): kCorruptPayload
+//   Status corrupt(Finding) const;   of decode(), unless kTakesAnyBytes: kCorruptPayload
 //   bool refuses(const Source&) const;   whether encode() may find anything
+//   static constexpr bool kTakesAnyBytes   decode() never finds anything
+//   static constexpr bool kTakesFeedback   encode() keeps a source's next
 // There is at least one element, and all memory is the device's. The calls enqueue; the format
-// waits for the stream wherever something may have been found.
-template <class Kernels>
-class DeviceFormat final : public WireFormat {
+// waits for the stream wherever something may have been found. `Base` is WireFormat, or what a
+// method's coder wants of a format beside that.
+template <class Kernels, class Base = WireFormat>
+class DeviceFormat : public Base {
  public:
   DeviceFormat(std::string name, Kernels kernels, Verdict verdict,
                const Compressor::Placement& where)
@@ -38,29 +42,30 @@ class DeviceFormat final : public WireFormat {
         device_(where.device),
         seed_(where.seed) {}
 
-  std::size_t bytes(std::int64_t elems, int) const override {
-    return elems == 0 ? 0 : kernels_.bytes(static_cast<std::size_t>(elems));
+  std::size_t bytes(std::int64_t elems, int stage) const override {
+    return elems == 0 ? 0 : kernels_.bytes(static_cast<std::size_t>(elems), stage);
   }
-  std::int64_t seam(int) const override { return kernels_.seam(); }
-  std::vector<std::size_t> sections(std::int64_t elems, int) const override {
-    return kernels_.sections(static_cast<std::size_t>(elems));
+  std::int64_t seam(int stage) const override { return kernels_.seam(stage); }
+  std::vector<std::size_t> sections(std::int64_t elems, int stage) const override {
+    return kernels_.sections(static_cast<std::size_t>(elems), stage);
   }
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream& stream) override {
     GW_TRY(check("src", src, src.elems()));
     return encode({.grad = data(src), .count = src.elems()}, slice, wire, stream);
   }
-  bool takes_feedback() const override { return true; }
+  bool takes_feedback() const override { return Kernels::kTakesFeedback; }
   Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
                                          const Slice& slice, ByteSpan wire,
                                          const Stream& stream) override {
-    GW_TRY(check("src", src, src.elems()));
-    GW_TRY(check("residual", feedback.residual, src.elems()));
-    GW_TRY(check("next", feedback.next, src.elems()));
-    return encode(
-        {data(src), data(feedback.residual), reinterpret_cast<float*>(feedback.next.data()),
-         static_cast<float>(feedback.scale), src.elems()},
-        slice, wire, stream);
+    if constexpr (Kernels::kTakesFeedback) {
+      GW_TRY(check("src", src, src.elems()));
+      GW_TRY(check("residual", feedback.residual, src.elems()));
+      GW_TRY(check("next", feedback.next, src.elems()));
+      return encode(source_of(src, feedback), slice, wire, stream);
+    } else {
+      return Base::pack_with_feedback(src, feedback, slice, wire, stream);
+    }
   }
   Status unpack(ConstByteSpan wire, const Slice& slice, TensorView dst,
                 const Stream& stream) override {
@@ -71,14 +76,24 @@ class DeviceFormat final : public WireFormat {
     return decode(wire, slice, true, acc, stream);
   }
 
- private:
+ protected:
   static const float* data(ConstTensorView tensor) {
     return reinterpret_cast<const float*>(tensor.data());
   }
+  static Source source_of(ConstTensorView src, const Feedback& feedback) {
+    return {data(src), data(feedback.residual), reinterpret_cast<float*>(feedback.next.data()),
+            static_cast<float>(feedback.scale), src.elems()};
+  }
+  const Kernels& kernels() const { return kernels_; }
+  Device device() const { return device_; }
+  Verdict& verdict() { return verdict_; }
+
+  // kInvalidArgument unless `elems` elements of kF32 on this device.
   Status check(const char* what, ConstTensorView tensor, std::int64_t elems) const {
     return check_tensor_on(device_, name_ + ": " + what, tensor, elems, DType::kF32);
   }
 
+ private:
   Result<std::size_t> encode(const Source& source, const Slice& slice, ByteSpan wire,
                              const Stream& stream) {
     const std::size_t count = bytes(source.count, slice.stage);
@@ -102,11 +117,15 @@ class DeviceFormat final : public WireFormat {
     if (dst.empty()) return {};
     const OnDevice here(device_);
     GW_TRY(here.status());
-    GW_TRY(verdict_.clear(stream));
+    if constexpr (!Kernels::kTakesAnyBytes) GW_TRY(verdict_.clear(stream));
     GW_TRY(kernels_.decode({seed_, slice}, wire.data(), add, elements<float>(dst), verdict_.word(),
                            stream));
-    GW_ASSIGN(const Finding finding, verdict_.read(stream));
-    return finding.kind == 0 ? Status() : kernels_.corrupt(finding).with_context(name_);
+    if constexpr (Kernels::kTakesAnyBytes) {
+      return {};
+    } else {
+      GW_ASSIGN(const Finding finding, verdict_.read(stream));
+      return finding.kind == 0 ? Status() : kernels_.corrupt(finding).with_context(name_);
+    }
   }
 
   std::string name_;

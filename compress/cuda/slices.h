@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "compress/cuda/verdict.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/map_kernel.h"
 
@@ -22,6 +23,16 @@ struct Source {
     return residual == nullptr ? grad[i] : grad[i] + residual[i];
   }
 };
+
+// x * by, by > 0: a NaN keeps its bits, as on the host, and becomes quiet. (The device's own
+// product is one NaN for all.)
+constexpr float times(float x, float by) {
+  return x == x ? x * by
+                : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | std::uint32_t{1} << 22);
+}
+constexpr bool is_finite(float x) {
+  return (std::bit_cast<std::uint32_t>(x) & 0x7fffffffu) < 0x7f800000u;
+}
 
 // Payloads may start at any byte.
 constexpr std::uint32_t load_word(const std::byte* bytes, std::int64_t index) {

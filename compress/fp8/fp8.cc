@@ -5,9 +5,11 @@
 
 #include "base/text.h"
 #include "base/tiny_floats.h"
+#include "compress/fp8/fp8_device.h"
 #include "compress/fp8/fp8_kernels.h"
 #include "compress/kernel_compressor.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -47,10 +49,13 @@ Result<std::unique_ptr<Compressor>> make_fp8(const Spec& spec) {
         const double lost = e4m3 ? share_lost<Float8E4M3>(n) : share_lost<Float8E5M2>(n);
         return ErrorBound{ErrorBound::Kind::kContraction, 1 - lost};
       }};
-  return make_kernel_compressor<Fp8Kernel>(std::move(claims), [e4m3, group_of](const Shape& shape) {
+  KernelCompressor<Fp8Kernel>::OnDevice on_device = nullptr;
+  if constexpr (kHaveCuda) on_device = cuda::make_fp8_format;
+  const auto kernel_of = [e4m3, group_of](const Shape& shape) {
     return Fp8Kernel{e4m3 ? Fp8Type::kE4M3 : Fp8Type::kE5M2,
                      static_cast<std::size_t>(group_of(shape))};
-  });
+  };
+  return make_kernel_compressor<Fp8Kernel>(std::move(claims), kernel_of, on_device);
 }
 
 }  // namespace

@@ -11,14 +11,16 @@ namespace {
 
 struct QsgdOnDevice {
   QsgdGrid grid;
+  static constexpr bool kTakesAnyBytes = false;
+  static constexpr bool kTakesFeedback = true;
 
-  std::size_t bytes(std::size_t elems) const { return qsgd_bytes(grid, elems); }
-  std::int64_t seam() const {
+  std::size_t bytes(std::size_t elems, int) const { return qsgd_bytes(grid, elems); }
+  std::int64_t seam(int) const {
     return std::lcm(static_cast<std::int64_t>(grid.bucket), std::int64_t{8});
   }
-  std::vector<std::size_t> sections(std::size_t elems) const {
+  std::vector<std::size_t> sections(std::size_t elems, int) const {
     const std::size_t norms = qsgd_norm_bytes(grid, elems);
-    return {norms, bytes(elems) - norms};
+    return {norms, qsgd_bytes(grid, elems) - norms};
   }
   bool refuses(const Source& source) const { return source.next != nullptr; }
 

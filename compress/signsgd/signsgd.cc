@@ -6,8 +6,10 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/signsgd/sign_formats.h"
+#include "compress/signsgd/signs_device.h"
 #include "compress/signum/signum_coder.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -53,27 +55,54 @@ class SignSgd final : public Compressor {
   }
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
-    GW_TRY(check_placement("signsgd", where));
-    if (kind_ == SignKind::kVote && zeros_) return make_signum_coder("signsgd", 0, shape, where);
-    if (kind_ == SignKind::kVote) return make_vote_coder(shape, where);
-    return make_slice_coder(make_format(where.dtype), shape, where);
+    if (kind_ == SignKind::kVote && zeros_) {
+      GW_TRY(check_placement("signsgd", where));
+      return make_signum_coder("signsgd", 0, shape, where);
+    }
+    if (kind_ == SignKind::kVote) {
+      GW_ASSIGN(auto votes, open_votes(where));
+      return make_vote_coder(std::move(votes), shape, where);
+    }
+    GW_ASSIGN(auto slices, open_format(where));
+    return make_slice_coder(std::move(slices), shape, where);
   }
 
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
-    GW_TRY(check_placement("signsgd", where));
     if (kind_ == SignKind::kBare) {
       return Status(Code::kUnsupported,
                     "signsgd:scale=none: a second encoding would lose the size of the sum of "
                     "signs; write combine=gather, or vote=majority");
     }
-    return make_format(where.dtype);
+    return open_format(where);
   }
 
  private:
   std::unique_ptr<WireFormat> make_format(DType dtype) const {
     if (kind_ == SignKind::kScaled) return make_scaled_sign_format(dtype, bucket_);
-    return zeros_ ? make_zero_sign_format(dtype) : make_vote_format(dtype);
+    if (zeros_) return make_zero_sign_format(dtype);
+    return make_vote_format(dtype);
+  }
+  // Blocks of zeros are marked on the host alone.
+  Result<std::unique_ptr<WireFormat>> open_format(const Placement& where) const {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda && kind_ == SignKind::kScaled) {
+        return cuda::make_scaled_sign_format(bucket_, where);
+      }
+      if (where.device.space == MemorySpace::kCuda && !zeros_) {
+        GW_ASSIGN(auto votes, open_votes(where));
+        return std::unique_ptr<WireFormat>(std::move(votes));
+      }
+    }
+    GW_TRY(check_placement("signsgd", where));
+    return make_format(where.dtype);
+  }
+  static Result<std::unique_ptr<VotingFormat>> open_votes(const Placement& where) {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) return cuda::make_vote_format(where);
+    }
+    GW_TRY(check_placement("signsgd", where));
+    return make_vote_format(where.dtype);
   }
 
   SignKind kind_;

@@ -7,6 +7,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/cuda/device_contract.h"
 #include "compress/finite.h"
 #include "compress/signsgd/sign_formats.h"
 #include "compress/signsgd/signsgd_kernels.h"
@@ -24,7 +25,7 @@ std::size_t divide_up(std::int64_t a, std::size_t b) {
 }
 
 template <typename T>
-class VoteFormat final : public WireFormat {
+class VoteFormat final : public VotingFormat {
  public:
   std::size_t bytes(std::int64_t elems, int stage) const override {
     return divide_up(elems, stage == 0 ? 8 : 4);
@@ -58,6 +59,17 @@ class VoteFormat final : public WireFormat {
   Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
                     const Stream&) override {
     return decode(wire, slice.stage, true, acc);
+  }
+
+  Status check_signs(ConstByteSpan payload, std::int64_t elems) const override {
+    if (elems == 0 || cpu::unused_bits_clear(payload.back(), static_cast<std::size_t>(elems), 1)) {
+      return {};
+    }
+    return {Code::kCorruptPayload, "unused bits of the last byte are set"};
+  }
+  Status count(std::span<const ConstByteSpan> payloads, TensorView mean, const Stream&) override {
+    if (!mean.empty()) cpu::count_votes<T>(payloads, elements<T>(mean));
+    return {};
   }
 
  private:
@@ -95,14 +107,14 @@ class VoteFormat final : public WireFormat {
   }
 };
 
-template <typename T>
 class VoteCoder final : public Coder {
  public:
-  VoteCoder(const Shape& shape, const Compressor::Placement& where)
-      : elems_(shape.elems()), where_(where) {}
+  VoteCoder(std::unique_ptr<VotingFormat> votes, const Shape& shape,
+            const Compressor::Placement& where)
+      : format_(std::move(votes)), elems_(shape.elems()), where_(where) {}
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor("signsgd: grad", grad, elems_, DTypeOf<T>::kValue));
+    GW_TRY(check_tensor_on(where_.device, "signsgd: grad", grad, elems_, where_.dtype));
     grad_ = grad;
     step_ = step;
     payloads_.clear();
@@ -111,7 +123,7 @@ class VoteCoder final : public Coder {
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("signsgd", round, 1));
-    return format_.pack(grad_, slice(), payload, stream);
+    return format_->pack(grad_, slice(), payload, stream);
   }
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
@@ -122,25 +134,22 @@ class VoteCoder final : public Coder {
     }
     for (std::size_t r = 0; r < payloads.size(); ++r) {
       const std::string who = format("signsgd: payload of rank %zu", r);
-      GW_TRY(check_length(who, payloads[r].size(), format_.bytes(elems_, 0)));
-      if (elems_ > 0 &&
-          !cpu::unused_bits_clear(payloads[r].back(), static_cast<std::size_t>(elems_), 1)) {
-        return {Code::kCorruptPayload, who + ": unused bits of the last byte are set"};
-      }
+      GW_TRY(check_length(who, payloads[r].size(), format_->bytes(elems_, 0)));
+      const Status sound = format_->check_signs(payloads[r], elems_);
+      if (!sound.ok()) return sound.with_context(who);
     }
     payloads_.assign(payloads.begin(), payloads.end());
     return {};
   }
 
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check_tensor("signsgd: mean", mean, elems_, DTypeOf<T>::kValue));
+    GW_TRY(check_tensor_on(where_.device, "signsgd: mean", mean, elems_, where_.dtype));
     if (payloads_.empty()) return {Code::kInvalidArgument, "signsgd: finish() before absorb()"};
     if (!own.empty()) {
       GW_TRY(
-          format_.unpack(payloads_[static_cast<std::size_t>(where_.rank)], slice(), own, stream));
+          format_->unpack(payloads_[static_cast<std::size_t>(where_.rank)], slice(), own, stream));
     }
-    if (!mean.empty()) cpu::count_votes<T>(payloads_, elements<T>(mean));
-    return {};
+    return format_->count(payloads_, mean, stream);
   }
 
   std::vector<NamedTensor> state() override { return {}; }
@@ -148,7 +157,7 @@ class VoteCoder final : public Coder {
  private:
   Slice slice() const { return {step_, where_.tensor, where_.rank, 0, 0}; }
 
-  VoteFormat<T> format_;
+  std::unique_ptr<VotingFormat> format_;
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
@@ -158,21 +167,19 @@ class VoteCoder final : public Coder {
 
 }  // namespace
 
-std::unique_ptr<WireFormat> make_vote_format(DType dtype) {
+std::unique_ptr<VotingFormat> make_vote_format(DType dtype) {
   if (dtype == DType::kF64) return std::make_unique<VoteFormat<double>>();
   return std::make_unique<VoteFormat<float>>();
 }
 
-Result<std::unique_ptr<Coder>> make_vote_coder(const Shape& shape,
+Result<std::unique_ptr<Coder>> make_vote_coder(std::unique_ptr<VotingFormat> votes,
+                                               const Shape& shape,
                                                const Compressor::Placement& where) {
   if (where.size > kMostVoters) {
     return Status(Code::kUnsupported,
                   format("signsgd: a vote of %d ranks (at most %d)", where.size, kMostVoters));
   }
-  if (where.dtype == DType::kF64) {
-    return std::unique_ptr<Coder>(std::make_unique<VoteCoder<double>>(shape, where));
-  }
-  return std::unique_ptr<Coder>(std::make_unique<VoteCoder<float>>(shape, where));
+  return std::unique_ptr<Coder>(std::make_unique<VoteCoder>(std::move(votes), shape, where));
 }
 
 }  // namespace gradwire

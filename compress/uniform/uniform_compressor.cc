@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/spec_reader.h"
+#include "compress/uniform/uniform_device.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -83,6 +85,13 @@ class Uniform final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
+    const UniformGrid& grid = kernel_.grid;
+    const bool plain = !grid.spikes && !grid.hadamard;  // of which devices have kernels
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda && plain) {
+        return cuda::make_uniform_format(name_, grid, where);
+      }
+    }
     return make_kernel_format(name_, kernel_, where);
   }
 

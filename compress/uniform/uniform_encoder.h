@@ -17,6 +17,7 @@
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/simd/line_writer.h"
 #include "compress/simd/statistics.h"
+#include "compress/uniform/uniform_arithmetic.h"
 #include "compress/uniform/uniform_grid.h"
 #include "compress/uniform/uniform_loops.h"
 
@@ -49,38 +50,6 @@ inline bool reads_ahead(const UniformGrid& grid) {
          !grid.spikes && !grid.hadamard && !grid.guard;
 }
 
-// Base and scale of a grid over the range; NaN if fp32 cannot hold it.
-template <typename T>
-void set_grid(const UniformGrid& grid, const ValueRange<T>& range, UniformHead<T>& head) {
-  const float nan = std::bit_cast<float>(kNaNScaleBits);
-  if (!range.finite) {
-    head = {.base = nan, .scale = nan};
-    return;
-  }
-  const auto low = static_cast<double>(range.low);
-  const auto high = static_cast<double>(range.high);
-  if (grid.symmetric) {
-    head.scale = rounded_up(std::max(std::abs(low), std::abs(high)));
-  } else {
-    head.base = rounded_down(low);
-    head.scale = rounded_up(high - static_cast<double>(head.base));
-  }
-  // The largest code must not decode to more than a float holds.
-  const UniformMeaning<T> meaning = meaning_of<T>(grid, head.base, head.scale);
-  if (std::isfinite(head.base) && std::isfinite(head.scale) &&
-      std::isfinite(meaning.value(grid.levels()))) {
-    return;
-  }
-  head = {.base = nan, .scale = nan};
-}
-
-template <typename T>
-cpu::UniformPlace<T> place_on(const UniformGrid& grid, const UniformMeaning<T>& meaning,
-                              float scale) {
-  const LevelFactors<T> factors = level_factors<T>(scale, meaning.per_scale);
-  return {meaning.base, factors.before, factors.by, meaning.zero, static_cast<T>(grid.levels())};
-}
-
 // Of a symmetric grid the largest magnitude alone matters.
 template <typename T>
 ValueRange<T> range_for(const UniformGrid& grid, std::span<const T> x) {
@@ -94,13 +63,6 @@ ValueRange<T> range_for(const UniformGrid& grid, std::span<const T> x) {
   return range_of(x);
 }
 
-// Squared error minus square: what a code costs more than a zero would.
-template <typename T>
-double excess_of(const UniformMeaning<T>& meaning, T x, std::int32_t code) {
-  const auto value = static_cast<double>(x);
-  const double error = static_cast<double>(meaning.value(code)) - value;
-  return error * error - value * value;
-}
 template <typename T>
 void add_excess(const UniformMeaning<T>& meaning, std::span<const T> x, const std::uint8_t* codes,
                 std::array<double, kGuardLanes>& lanes) {
@@ -113,16 +75,6 @@ void add_excess(const UniformMeaning<T>& meaning, std::span<const T> x, const st
   for (std::size_t j = 0; i + j < x.size(); ++j) {
     lanes[j] += excess_of(meaning, x[i + j], codes[i + j]);
   }
-}
-
-// Whether the largest possible error, half a level in every element, is within the sum of squares:
-// then nothing needs to be added up exactly.
-template <typename T>
-bool surely_better_than_zeros(const UniformMeaning<T>& meaning, std::span<const T> x) {
-  const double half =
-      static_cast<double>(meaning.scale) / static_cast<double>(meaning.per_scale) / 2;
-  constexpr double kRounding = 1.001;
-  return static_cast<double>(x.size()) * half * half * kRounding <= sum_of_squares(x);
 }
 
 // Every code 0.
@@ -200,7 +152,8 @@ class Encoder {
   bool coded(std::size_t begin, std::span<const T> x, const UniformHead<T>& head, std::byte* wire) {
     const UniformMeaning<T> meaning = meaning_of<T>(grid_, head.base, head.scale);
     const cpu::UniformPlace<T> place = place_on(grid_, meaning, head.scale);
-    const bool watched = grid_.guard && (grid_.spikes || !surely_better_than_zeros(meaning, x));
+    const bool watched = grid_.guard && (grid_.spikes || !surely_better_than_zeros(
+                                                             meaning, x.size(), sum_of_squares(x)));
     std::array<double, kGuardLanes> excess{};
     UniformCodes aside;
     for (std::size_t at = 0; at < x.size(); at += kUniformChunk) {

@@ -43,7 +43,9 @@ struct UniformGrid {
   bool hadamard = false;
   bool guard = false;
 
-  int levels() const { return !symmetric || bits == 1 ? (1 << bits) - 1 : (1 << bits) - 2; }
+  constexpr int levels() const {
+    return !symmetric || bits == 1 ? (1 << bits) - 1 : (1 << bits) - 2;
+  }
 };
 inline constexpr std::size_t kMostUniformBucket = 65536;  // places of spikes are 16 bits
 

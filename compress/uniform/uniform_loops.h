@@ -21,7 +21,7 @@ struct UniformPlace {
   T zero;
   T most;
 
-  T of(T x) const { return ((x - base) * before) * by + zero; }
+  constexpr T of(T x) const { return ((x - base) * before) * by + zero; }
 };
 
 namespace plain {
@@ -30,13 +30,26 @@ namespace plain {
 template <typename T>
 constexpr T kRounder = sizeof(T) == 4 ? T{0x1.8p23} : static_cast<T>(0x1.8p52);
 
+// The nearest level, ties to even.
+template <typename T>
+constexpr std::uint8_t nearest_code(const UniformPlace<T>& at, T x) {
+  const T level = (at.of(x) + kRounder<T>)-kRounder<T>;
+  return static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(level, at.most)));
+}
+// The one below, or above it with the draw 0 ... 65535.
+template <typename T>
+constexpr std::uint8_t stochastic_code(const UniformPlace<T>& at, T x, std::int32_t half) {
+  const T a = at.of(x);
+  const auto whole = static_cast<std::int32_t>(a);
+  const T draw = (static_cast<T>(half) + T{0.5}) * T{0x1p-16};
+  const std::int32_t up = draw < a - static_cast<T>(whole) ? 1 : 0;
+  return static_cast<std::uint8_t>(std::min(whole + up, static_cast<std::int32_t>(at.most)));
+}
+
 template <typename T>
 void round_nearest(const UniformPlace<T>& place, std::span<const T> x, std::uint8_t* codes) {
   const UniformPlace<T> at = place;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const T level = (at.of(x[i]) + kRounder<T>)-kRounder<T>;
-    codes[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(std::min(level, at.most)));
-  }
+  for (std::size_t i = 0; i < x.size(); ++i) codes[i] = nearest_code(at, x[i]);
 }
 
 // Two bytes of `draws` an element, as in dither.h.
@@ -44,14 +57,8 @@ template <typename T>
 void round_stochastic(const UniformPlace<T>& place, std::span<const T> x, const std::byte* draws,
                       std::uint8_t* codes) {
   const UniformPlace<T> at = place;
-  const auto limit = static_cast<std::int32_t>(at.most);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const T a = at.of(x[i]);
-    const auto whole = static_cast<std::int32_t>(a);
-    const std::int32_t half = load_le<std::uint16_t>(draws, i);
-    const T draw = (static_cast<T>(half) + T{0.5}) * T{0x1p-16};
-    const std::int32_t up = draw < a - static_cast<T>(whole) ? 1 : 0;
-    codes[i] = static_cast<std::uint8_t>(std::min(whole + up, limit));
+    codes[i] = stochastic_code<T>(at, x[i], load_le<std::uint16_t>(draws, i));
   }
 }
 

@@ -23,11 +23,13 @@ struct UniformMeaning {
   T step;
   T per_scale;  // levels that make one `scale`: 1/step before rounding
 
-  T value(std::int32_t code) const { return base + scale * ((static_cast<T>(code) - zero) * step); }
+  constexpr T value(std::int32_t code) const {
+    return base + scale * ((static_cast<T>(code) - zero) * step);
+  }
 };
 
 template <typename T>
-UniformMeaning<T> meaning_of(const UniformGrid& grid, float base, float scale) {
+constexpr UniformMeaning<T> meaning_of(const UniformGrid& grid, float base, float scale) {
   const auto wide = static_cast<T>(scale);
   if (!grid.symmetric) {
     const auto levels = static_cast<T>(grid.levels());
@@ -49,6 +51,6 @@ struct UniformHead {
   T low = 0;
   T high = 0;
 
-  bool is_nan() const { return std::bit_cast<std::uint32_t>(scale) == kNaNScaleBits; }
+  constexpr bool is_nan() const { return std::bit_cast<std::uint32_t>(scale) == kNaNScaleBits; }
 };
 }  // namespace gradwire

@@ -14,6 +14,7 @@ class DeviceBlock {
   __device__ std::int64_t blocks() const { return gridDim.x; }
 
   __device__ void barrier() const { __syncthreads(); }
+  __device__ void warp_barrier() const { __syncwarp(kAll); }
   __device__ bool any(bool mine) const { return __any_sync(kAll, mine) != 0; }
   __device__ std::uint32_t ballot(bool mine) const { return __ballot_sync(kAll, mine); }
   template <typename T>

@@ -12,9 +12,10 @@
 //   barrier()                    of all threads of the block
 //   any(bool), ballot(bool)      of all 32 lanes of the warp; ballot: bit i is lane i's
 //   shuffle(value, lane)         another lane's value (32 bits)
+//   warp_barrier()               of all lanes of the warp; what they wrote is seen behind it
 //   add(to, value), least(to, value), most(to, value)
 //                                atomic on memory of block or grid; give what was there before
-// All lanes of a warp call the three of the warp together, and all threads of a block barrier().
+// All lanes of a warp call the four of the warp together, and all threads of a block barrier().
 #pragma once
 
 #include <cuda_runtime_api.h>

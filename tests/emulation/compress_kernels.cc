@@ -2,4 +2,8 @@
 // clang-format off
 #include "tests/emulation/emulated_launch.h"
 
+#include "compress/cast/cast_cuda.cu"
+#include "compress/fp8/fp8_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
+#include "compress/signsgd/signs_cuda.cu"
+#include "compress/uniform/uniform_cuda.cu"

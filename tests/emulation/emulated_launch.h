@@ -72,6 +72,7 @@ class EmulatedBlock {
     return bits;
   }
   bool any(bool mine) { return ballot(mine) != 0; }
+  void warp_barrier() { exchange(0); }
   template <typename T>
   T shuffle(T mine, unsigned lane) {
     static_assert(sizeof(T) == 4);

@@ -1,0 +1,16 @@
+// cast on a CUDA device: payload and values are the host's bits.
+#pragma once
+
+#include <memory>
+
+#include "compress/cast/cast_format.h"
+#include "gradwire/compressor.h"
+
+namespace gradwire::cuda {
+
+// For where.device; kUnsupported unless where.dtype is kF32. All enqueues and returns, but packing
+// with error feedback, which waits for the stream to say whether what is left is finite.
+Result<std::unique_ptr<HalfFormat>> make_half_format(HalfType type,
+                                                     const Compressor::Placement& where);
+
+}  // namespace gradwire::cuda
