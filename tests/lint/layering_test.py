@@ -24,6 +24,7 @@ THIRD_PARTY = {
     r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/"],
     r"^Eigen/": ["device/cpu/", "compress/atomo/", "trainer/"],
     r"^cuda_runtime_api\.h$|^cublas": ["device/cuda/", "tests/emulation/"],
+    r"^nccl\.h$": ["comm/nccl/", "tests/comm/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
     r"^hwy/": ["compress/", "tests/support/"],
     r"^xxhash\.h$": ["comm/checked/", "trainer/checkpoint/"],

@@ -1,0 +1,114 @@
+#include "comm/nccl/nccl_calls.h"
+
+#include "base/text.h"
+#include "device/shared_library.h"
+
+namespace gradwire::nccl {
+namespace {
+
+Code code_of(ncclResult_t result) {
+  switch (result) {
+    case ncclRemoteError: return Code::kPeerLost;
+    case ncclInvalidArgument:
+    case ncclInvalidUsage: return Code::kInvalidArgument;
+    default: return Code::kInternal;
+  }
+}
+
+// Of one library.
+Result<std::shared_ptr<const Calls>> calls_of(const SharedLibrary& library) {
+  auto calls = std::make_shared<Calls>();
+  calls->library = library.name();
+#define GW_NCCL_FIND(member, symbol) \
+  GW_ASSIGN(calls->member, library.function<decltype(Calls::member)>(symbol))
+  GW_NCCL_FIND(get_version, "ncclGetVersion");
+  GW_NCCL_FIND(error_string, "ncclGetErrorString");
+  if (const ncclResult_t asked = calls->get_version(&calls->version); asked != ncclSuccess) {
+    return Status(Code::kUnsupported, calls->library + " does not say its version: " +
+                                          calls->error_string(asked) + " from ncclGetVersion");
+  }
+  if (calls->version < kOldestVersion) {
+    return Status(Code::kUnsupported, calls->library + " is version " +
+                                          version_text(calls->version) + " (2.19 or newer wanted)");
+  }
+  GW_NCCL_FIND(last_error, "ncclGetLastError");
+  GW_NCCL_FIND(unique_id, "ncclGetUniqueId");
+  GW_NCCL_FIND(init, "ncclCommInitRankConfig");
+  GW_NCCL_FIND(finalize, "ncclCommFinalize");
+  GW_NCCL_FIND(destroy, "ncclCommDestroy");
+  GW_NCCL_FIND(abort, "ncclCommAbort");
+  GW_NCCL_FIND(async_error, "ncclCommGetAsyncError");
+  GW_NCCL_FIND(split, "ncclCommSplit");
+  GW_NCCL_FIND(user_rank, "ncclCommUserRank");
+  GW_NCCL_FIND(count, "ncclCommCount");
+  GW_NCCL_FIND(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
+  GW_NCCL_FIND(destroy_op, "ncclRedOpDestroy");
+  GW_NCCL_FIND(group_start, "ncclGroupStart");
+  GW_NCCL_FIND(group_end, "ncclGroupEnd");
+  GW_NCCL_FIND(all_reduce, "ncclAllReduce");
+  GW_NCCL_FIND(reduce, "ncclReduce");
+  GW_NCCL_FIND(broadcast, "ncclBroadcast");
+  GW_NCCL_FIND(reduce_scatter, "ncclReduceScatter");
+  GW_NCCL_FIND(all_gather, "ncclAllGather");
+  GW_NCCL_FIND(send, "ncclSend");
+  GW_NCCL_FIND(recv, "ncclRecv");
+#undef GW_NCCL_FIND
+  return std::shared_ptr<const Calls>(std::move(calls));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Calls>> open_calls(const std::vector<std::string>& names) {
+  std::string tried;
+  for (const std::string& name : names) {
+    const auto library = SharedLibrary::open("", {name});
+    auto calls = library.has_value() ? calls_of(library.value()) : library.error();
+    if (calls.has_value()) return calls;
+    std::string_view reason = calls.error().message();
+    constexpr std::string_view kUnopened = " cannot be opened; ";
+    if (reason.starts_with(kUnopened)) reason.remove_prefix(kUnopened.size());
+    tried += "; " + std::string(reason);
+  }
+  return Status(Code::kUnsupported,
+                "NCCL cannot be used" + (names.empty() ? "; no place to look for it" : tried));
+}
+
+std::string version_text(int version) {
+  return format("%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+Status status_of(const Calls& calls, ncclResult_t result, const char* call, ncclComm_t comm) {
+  if (result == ncclSuccess || result == ncclInProgress) return {};
+  std::string text = format("%s from %s", calls.error_string(result), call);
+  const char* const more = calls.last_error(comm);
+  if (more != nullptr && *more != '\0') text += format(" (%s)", more);
+  return {code_of(result), std::move(text)};
+}
+
+ncclDataType_t data_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return ncclFloat64;
+    case DType::kF32: return ncclFloat32;
+    case DType::kF16: return ncclFloat16;
+    case DType::kBF16: return ncclBfloat16;
+    case DType::kI64: return ncclInt64;
+    case DType::kI32: return ncclInt32;
+    case DType::kI8: return ncclInt8;
+    case DType::kU8: return ncclUint8;
+  }
+  return ncclNumTypes;
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kPreMulSum: return ncclSum;
+    case ReduceOp::kMean: return ncclAvg;
+    case ReduceOp::kMax: return ncclMax;
+    case ReduceOp::kMin: return ncclMin;
+    case ReduceOp::kProduct: return ncclProd;
+  }
+  return ncclNumOps;
+}
+
+}  // namespace gradwire::nccl

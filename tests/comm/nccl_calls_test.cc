@@ -1,0 +1,134 @@
+// Opening NCCL, and what becomes of its errors: with libraries that the build made for it, and with
+// the real one where this build has found it.
+#include "comm/nccl/nccl_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "comm/nccl/have_nccl.h"
+#include "comm/nccl/nccl_comm.h"
+#include "gradwire/buffer.h"
+
+namespace gradwire {
+namespace {
+
+using nccl::open_calls;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(NcclCalls, AMissingLibraryIsNamedWithItsReason) {
+  const auto calls = open_calls({"libnone-such.so.2", "/nowhere/libnccl.so.2"});
+  ASSERT_FALSE(calls.has_value());
+  EXPECT_EQ(calls.error().code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(calls.error().message()),
+              AllOf(HasSubstr("NCCL cannot be used; libnone-such.so.2: "),
+                    HasSubstr("; /nowhere/libnccl.so.2: ")));
+}
+
+TEST(NcclCalls, AnOldLibraryIsRefusedAndTheNextIsTaken) {
+  const auto old = open_calls({GW_OLD_NCCL});
+  ASSERT_FALSE(old.has_value());
+  EXPECT_EQ(old.error().message(), std::string("NCCL cannot be used; ") + GW_OLD_NCCL +
+                                       " is version 2.18.5 (2.19 or newer wanted)");
+  const auto next = open_calls({GW_OLD_NCCL, GW_FAKE_NCCL});
+  ASSERT_TRUE(next.has_value()) << next.error().message();
+  EXPECT_EQ(next.value()->library, GW_FAKE_NCCL);
+  EXPECT_EQ(next.value()->version, 22105);
+}
+
+TEST(NcclCalls, AMissingCallIsNamed) {
+  const auto calls = open_calls({GW_BARE_NCCL});
+  ASSERT_FALSE(calls.has_value());
+  EXPECT_EQ(calls.error().message(),
+            std::string("NCCL cannot be used; ") + GW_BARE_NCCL + " has no ncclGetLastError");
+}
+
+TEST(NcclCalls, VersionsAreReadAsNcclWritesThem) {
+  EXPECT_EQ(nccl::version_text(23203), "2.32.3");
+  EXPECT_EQ(nccl::version_text(21900), "2.19.0");
+}
+
+// The numbers that nccl.h gives, written out.
+TEST(NcclCalls, TypesAndOperationsHaveNcclsNumbers) {
+  const std::pair<DType, int> types[] = {{DType::kI8, 0},  {DType::kU8, 1},  {DType::kI32, 2},
+                                         {DType::kI64, 4}, {DType::kF16, 6}, {DType::kF32, 7},
+                                         {DType::kF64, 8}, {DType::kBF16, 9}};
+  for (const auto& [dtype, number] : types) {
+    EXPECT_EQ(nccl::data_type_of(dtype), number) << to_string(dtype);
+  }
+  const std::pair<ReduceOp, int> ops[] = {{ReduceOp::kSum, 0},  {ReduceOp::kProduct, 1},
+                                          {ReduceOp::kMax, 2},  {ReduceOp::kMin, 3},
+                                          {ReduceOp::kMean, 4}, {ReduceOp::kPreMulSum, 0}};
+  for (const auto& [op, number] : ops) EXPECT_EQ(nccl::op_of(op), number) << to_string(op);
+}
+
+TEST(NcclCalls, ErrorsNameTheCall) {
+  const auto calls = open_calls({GW_FAKE_NCCL});
+  ASSERT_TRUE(calls.has_value());
+  const auto error = [&](ncclResult_t result) {
+    return nccl::status_of(*calls.value(), result, "ncclSend", nullptr);
+  };
+  EXPECT_TRUE(error(ncclSuccess).ok());
+  EXPECT_TRUE(error(ncclInProgress).ok());
+  EXPECT_EQ(error(ncclRemoteError).code(), Code::kPeerLost);
+  EXPECT_EQ(error(ncclInvalidUsage).code(), Code::kInvalidArgument);
+  EXPECT_EQ(error(ncclSystemError).code(), Code::kInternal);
+  EXPECT_EQ(error(ncclSystemError).message(), "result 2 from ncclSend");
+}
+
+// The library that the build has found, which may be gone or be another one now.
+std::shared_ptr<const nccl::Calls> real_calls() {
+  auto calls = open_calls(nccl_places());
+  return calls.has_value() ? calls.value() : nullptr;
+}
+
+bool has_device() { return Buffer::allocate(1, {MemorySpace::kCuda, 0}).has_value(); }
+
+TEST(RealNccl, OpensAndSaysItsVersion) {
+  const auto calls = real_calls();
+  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
+  EXPECT_GE(calls->version, nccl::kOldestVersion);
+  EXPECT_LT(calls->version, 40000);
+  const Status error = nccl::status_of(*calls, ncclInvalidArgument, "ncclReduce", nullptr);
+  EXPECT_THAT(std::string(error.message()),
+              AllOf(HasSubstr("invalid argument"), HasSubstr(" from ncclReduce")));
+}
+
+TEST(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
+  const auto calls = real_calls();
+  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
+  if (has_device()) GTEST_SKIP() << "there is a CUDA device";
+  const auto before = std::chrono::steady_clock::now();
+  const auto made = NcclComm::create(calls, {.id = {}}, deadline_in(30));
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code(), Code::kUnsupported);
+  EXPECT_THAT(std::string(made.error().message()),
+              AllOf(HasSubstr("cudaError"), HasSubstr(" from cudaGetDevice")));
+  EXPECT_LT(std::chrono::steady_clock::now(), before + std::chrono::seconds(30));
+}
+
+// What NCCL itself says where gradwire's own look at the device is left out.
+TEST(RealNccl, ItsOwnRefusalBecomesAStatus) {
+  const auto calls = real_calls();
+  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
+  if (has_device()) GTEST_SKIP() << "there is a CUDA device";
+  ncclUniqueId id;
+  std::memset(&id, 1, sizeof id);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result = calls->init(&comm, 1, id, 0, &config);
+  const Status status = nccl::status_of(*calls, result, "ncclCommInitRankConfig", comm);
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("cuda"), HasSubstr(" from ncclCommInitRankConfig")));
+}
+
+}  // namespace
+}  // namespace gradwire

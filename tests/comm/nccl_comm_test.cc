@@ -1,0 +1,221 @@
+// A communicator of NCCL's over a library that plays NCCL, on a device that the host plays: what is
+// called, in which groups, and that nothing waits for ever.
+#include "comm/nccl/nccl_comm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/nccl_calls.h"
+#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr Stream kStream{{MemorySpace::kCuda, 0}, nullptr};
+
+std::string format_ranks(const NcclComm& comm) {
+  return std::to_string(comm.rank()) + " of " + std::to_string(comm.size());
+}
+
+class NcclCommTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto calls = nccl::open_calls({GW_FAKE_NCCL});
+    ASSERT_TRUE(calls.has_value()) << calls.error().message();
+    calls_ = calls.value();
+    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
+    ASSERT_TRUE(fake.has_value()) << fake.error().message();
+    fake_ = fake.value();
+    fake_.take_log();
+  }
+  void TearDown() override {
+    for (const char* const call : {"", "ncclCommInitRankConfig", "ncclSend", "ncclGetUniqueId"}) {
+      fake_.fail(call, -1);
+    }
+    EXPECT_EQ(fake_.living(), 0);
+  }
+  // All ranks of one communicator, as threads.
+  std::vector<std::string> on_ranks(int size,
+                                    const std::function<std::string(NcclComm& comm)>& program) {
+    const auto id = nccl::make_id(*calls_);
+    if (!id.has_value()) return {std::string(id.error().message())};
+    return on_threads<std::string>(size, [&](int rank) -> std::string {
+      auto comm =
+          NcclComm::create(calls_, {.id = id.value(), .rank = rank, .size = size}, deadline_in(20));
+      return comm.has_value() ? program(*comm.value()) : std::string(comm.error().message());
+    });
+  }
+  std::string log() const { return fake_.take_log(); }
+
+  std::shared_ptr<const nccl::Calls> calls_;
+  nccl_test::FakeNccl fake_{};
+};
+
+TEST_F(NcclCommTest, ComesUpWithoutBlockingAndEndsInOrder) {
+  EXPECT_THAT(on_ranks(1, [](NcclComm& comm) { return format_ranks(comm); }),
+              testing::ElementsAre("0 of 1"));
+  EXPECT_EQ(log(),
+            "ncclGetUniqueId\n"
+            "ncclCommInitRankConfig rank 0 of 1, blocking 0\n"
+            "ncclCommFinalize rank 0\n"
+            "ncclCommDestroy rank 0\n");
+}
+
+TEST_F(NcclCommTest, StepsAreOneGroup) {
+  std::vector<float> a{1, 2, 3}, b(3), c{4};
+  const auto data = [](std::vector<float>& v) { return reinterpret_cast<std::byte*>(v.data()); };
+  const std::vector<NcclStep> steps{
+      {.kind = NcclStep::Kind::kAllReduce, .in = data(a), .out = data(b), .elems = 3},
+      {.kind = NcclStep::Kind::kReduce,
+       .in = data(c),
+       .out = data(c),
+       .elems = 1,
+       .op = ReduceOp::kPreMulSum,
+       .factor = 0.5},
+      {.kind = NcclStep::Kind::kBroadcast,
+       .in = data(a),
+       .out = data(a),
+       .elems = 12,
+       .dtype = DType::kU8}};
+  EXPECT_THAT(on_ranks(1,
+                       [&](NcclComm& comm) {
+                         log();
+                         const Status status = comm.launch(steps, kStream, deadline_in(20));
+                         return std::string(status.message()) + "\n" + log();
+                       }),
+              testing::ElementsAre("ok\n"
+                                   "ncclRedOpCreatePreMulSum rank 0: type 7 factor 0.5\n"
+                                   "ncclGroupStart\n"
+                                   "ncclAllReduce rank 0: count 3 type 7 op 0\n"
+                                   "ncclReduce rank 0: count 1 type 7 op 5 root 0 in place\n"
+                                   "ncclBroadcast rank 0: count 12 type 1 root 0 in place\n"
+                                   "ncclGroupEnd\n"
+                                   "ncclRedOpDestroy rank 0: op 5\n"));
+  EXPECT_EQ(b, a);
+  EXPECT_EQ(c, std::vector<float>{2});
+}
+
+TEST_F(NcclCommTest, SendsAndReceivesMayStandInAnyOrder) {
+  const auto texts = on_ranks(3, [](NcclComm& comm) -> std::string {
+    std::vector<std::int32_t> own{comm.rank(), comm.rank() * 10};
+    std::vector<std::int32_t> got(2, -1);
+    const int next = (comm.rank() + 1) % 3;
+    const int last = (comm.rank() + 2) % 3;
+    const std::vector<NcclStep> steps{{.kind = NcclStep::Kind::kRecv,
+                                       .out = reinterpret_cast<std::byte*>(got.data()),
+                                       .elems = 2,
+                                       .dtype = DType::kI32,
+                                       .peer = last},
+                                      {.kind = NcclStep::Kind::kSend,
+                                       .in = reinterpret_cast<const std::byte*>(own.data()),
+                                       .elems = 2,
+                                       .dtype = DType::kI32,
+                                       .peer = next}};
+    const Status status = comm.launch(steps, kStream, deadline_in(20));
+    if (!status.ok()) return std::string(status.message());
+    return got == std::vector<std::int32_t>{last, last * 10} ? "" : "wrong contents";
+  });
+  EXPECT_THAT(texts, testing::Each(""));
+}
+
+TEST_F(NcclCommTest, SplitsByColorAndKey) {
+  const auto texts = on_ranks(4, [](NcclComm& comm) -> std::string {
+    const int color = comm.rank() == 3 ? -1 : comm.rank() % 2;
+    auto part = comm.split(color, -comm.rank(), deadline_in(20));
+    if (!part.has_value()) return std::string(part.error().message());
+    return part.value() == nullptr ? "none" : format_ranks(*part.value());
+  });
+  EXPECT_THAT(texts, testing::ElementsAre("1 of 2", "0 of 1", "0 of 2", "none"));
+  EXPECT_THAT(log(), HasSubstr("ncclCommSplit rank 3: color -1 key -3\n"));
+}
+
+TEST_F(NcclCommTest, ASetUpThatNeverEndsEndsAtItsDeadline) {
+  fake_.fail("", ncclInProgress);
+  const auto texts = on_threads<std::string>(1, [&](int) {
+    const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(0.05));
+    return std::string(to_string(made.error().code())) + ": " + std::string(made.error().message());
+  });
+  EXPECT_EQ(texts[0], "timed out: ncclCommInitRankConfig had not ended at its deadline");
+  EXPECT_THAT(log(), HasSubstr("ncclCommAbort rank 0\n"));
+}
+
+TEST_F(NcclCommTest, ARefusedSetUpIsAborted) {
+  fake_.fail("ncclCommInitRankConfig", ncclInvalidUsage);
+  const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(20));
+  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(made.error().message(), "result 5 from ncclCommInitRankConfig");
+  EXPECT_THAT(log(), HasSubstr("ncclCommAbort rank 0\n"));
+}
+
+TEST_F(NcclCommTest, ADeviceThatIsNotThereIsRefusedBeforeNcclIsAsked) {
+  const auto made =
+      NcclComm::create(calls_, {.id = {}, .device = {MemorySpace::kCuda, 77}}, deadline_in(20));
+  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(made.error().message()),
+              AllOf(HasSubstr("cudaErrorInvalidDevice"), HasSubstr("from cudaSetDevice")));
+  EXPECT_EQ(log(), "");
+}
+
+TEST_F(NcclCommTest, AGroupEndsWhereACallInItFails) {
+  std::vector<std::byte> byte(1);
+  const std::vector<NcclStep> steps{
+      {.kind = NcclStep::Kind::kSend, .in = byte.data(), .elems = 1, .dtype = DType::kU8}};
+  const auto texts = on_ranks(1, [&](NcclComm& comm) {
+    log();
+    fake_.fail("ncclSend", ncclSystemError);
+    const Status status = comm.launch(steps, kStream, deadline_in(20));
+    return std::string(status.message()) + "\n" + log();
+  });
+  EXPECT_EQ(texts[0],
+            "result 2 from ncclSend\nncclGroupStart\nncclSend rank 0: count 1 type 1 to 0\n"
+            "ncclGroupEnd\n");
+}
+
+TEST_F(NcclCommTest, LaterErrorsAreStateAndAbortIsFinal) {
+  const auto texts = on_ranks(1, [&](NcclComm& comm) -> std::string {
+    if (!comm.state().ok()) return "an error at first";
+    fake_.fail("", ncclRemoteError);
+    const Status lost = comm.state();
+    if (lost.code() != Code::kPeerLost) return std::string(lost.message());
+    fake_.fail("", -1);
+    if (!comm.abort(20).ok() || !comm.abort(20).ok()) return "abort() fails";
+    const std::vector<NcclStep> steps{{.kind = NcclStep::Kind::kAllReduce}};
+    const Status after = comm.launch(steps, kStream, deadline_in(20));
+    return after.code() == Code::kCancelled ? "" : std::string(after.message());
+  });
+  EXPECT_EQ(texts[0], "");
+}
+
+TEST_F(NcclCommTest, TheIdIsTradedThroughTheStoreWithADeadline) {
+  const auto store = make_inproc_store();
+  const auto ids = on_threads<std::string>(3, [&](int rank) -> std::string {
+    const Rendezvous rendezvous{.rank = rank, .size = 3, .store = store};
+    const auto id = nccl::trade_id(*calls_, rendezvous, "nccl/id", deadline_in(20));
+    if (!id.has_value()) return std::string(id.error().message());
+    return reinterpret_cast<const char*>(id.value().data());
+  });
+  EXPECT_THAT(ids[0], testing::StartsWith("clique "));
+  EXPECT_THAT(ids, testing::Each(ids[0]));
+
+  const Rendezvous alone{.rank = 1, .size = 2, .store = make_inproc_store()};
+  const auto never = nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(0.02));
+  EXPECT_EQ(never.error().code(), Code::kTimedOut);
+  EXPECT_THAT(std::string(never.error().message()), HasSubstr("nccl/id"));
+
+  const std::vector<std::byte> garbage(3);
+  ASSERT_TRUE(alone.store->set("nccl/id", garbage, deadline_in(1)).ok());
+  EXPECT_EQ(nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(1)).error().message(),
+            "rank 0's NCCL id has 3 bytes (128 wanted)");
+}
+
+}  // namespace
+}  // namespace gradwire
