@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "collectives/device_arguments.h"
 
 namespace gradwire {
 namespace {
@@ -21,6 +22,7 @@ struct Arguments {
   const OpOptions& options;
   int rank;
   int size;
+  Device device = {};  // of its tensors; of the host: of any of its kinds of memory
 
   Status refuse(const std::string& why) const {
     return {Code::kInvalidArgument, std::string(to_string(call.kind)) + ": " + why};
@@ -168,15 +170,27 @@ Result<Extent> wanted(const Arguments& a) {
   return Extent{.agreed = 0};
 }
 
-Status check_host(const Arguments& a, const char* which, ConstTensorView tensor) {
-  if (tensor.empty() || tensor.device().space != MemorySpace::kCuda) return {};
+std::string text_of(Device device) {
+  return device.space == MemorySpace::kCuda ? format("memory of CUDA device %d", device.ordinal)
+                                            : "host memory";
+}
+
+Status check_place(const Arguments& a, const char* which, ConstTensorView tensor) {
+  const bool on_cuda = tensor.device().space == MemorySpace::kCuda;
+  if (tensor.empty()) return {};
+  if (a.device.space == MemorySpace::kCuda) {
+    if (tensor.device() == a.device) return {};
+    return a.refuse(which + (" is in " + text_of(tensor.device())) + " (" + text_of(a.device) +
+                    " wanted)");
+  }
+  if (!on_cuda) return {};
   return {Code::kUnsupported, std::string(to_string(a.call.kind)) + ": " + which +
                                   " is in CUDA memory (host memory wanted)"};
 }
 
 Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor,
                    std::int64_t elems) {
-  GW_TRY(check_host(a, which, tensor));
+  GW_TRY(check_place(a, which, tensor));
   if (tensor.elems() == elems) return {};
   return a.refuse(
       format("%s has %lld elements (%lld wanted)", which, wide(tensor.elems()), wide(elems)));
@@ -244,7 +258,7 @@ Result<Extent> check_fused(const Arguments& a) {
   Extent extent{.dtype = tensors.empty() ? DType::kF32 : tensors.front().dtype(), .agreed = 0};
   std::vector<TensorView> sorted(tensors.begin(), tensors.end());
   for (const TensorView& tensor : tensors) {
-    GW_TRY(check_host(a, "a tensor", tensor));
+    GW_TRY(check_place(a, "a tensor", tensor));
     if (tensor.dtype() != extent.dtype) {
       return a.refuse("tensors of " + std::string(to_string(extent.dtype)) + " and " +
                       std::string(to_string(tensor.dtype())) + " (one type wanted)");
@@ -262,10 +276,8 @@ Result<Extent> check_fused(const Arguments& a) {
   return extent;
 }
 
-}  // namespace
-
-Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size) {
-  const Arguments a{call, options, rank, size};
+Result<Extent> check(const Arguments& a) {
+  const OpCall& call = a.call;
   GW_TRY(check_peer(a));
   if (call.kind == OpKind::kAllReduceFused) {
     GW_ASSIGN(const Extent fused, check_fused(a));
@@ -288,6 +300,17 @@ Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank
   GW_TRY(check_reduction(a, extent.dtype));
   GW_TRY(check_sharing(a, extent));
   return extent;
+}
+
+}  // namespace
+
+Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size) {
+  return check({call, options, rank, size});
+}
+
+Result<Extent> check_device_call(const OpCall& call, const OpOptions& options, int rank, int size,
+                                 Device device) {
+  return check({call, options, rank, size, device});
 }
 
 }  // namespace gradwire

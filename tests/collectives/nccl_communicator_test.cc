@@ -1,0 +1,157 @@
+// Communicators over NCCL beside their messages, and how they end: over a library that plays NCCL,
+// on a device that the host plays. The laws of communicators are in tests/gpu/nccl.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/elements.h"
+#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/on_device.h"
+
+namespace {
+std::atomic<bool> device_hangs{false};
+}  // namespace
+
+// The emulated runtime's cudaEventQuery, and what the linker puts in its place (--wrap).
+int real_query(void* event) asm("__real__Z14cudaEventQueryP10CUevent_st");
+int query(void* event) asm("__wrap__Z14cudaEventQueryP10CUevent_st");
+int query(void* event) {
+  constexpr int kNotReady = 600;
+  return device_hangs ? kNotReady : real_query(event);
+}
+
+namespace gradwire {
+namespace {
+
+using gpu::on_nccl_threads;
+using gpu::OnDevice;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+
+class NcclCommunicatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
+    ASSERT_TRUE(fake.has_value()) << fake.error().message();
+    fake_ = fake.value();
+    fake_.take_log();
+  }
+  void TearDown() override {
+    fake_.fail("", -1);
+    EXPECT_EQ(fake_.living(), 0);
+  }
+  static std::vector<std::string> on_ranks(int ranks, const gpu::NcclProgram& program,
+                                           double deadline_seconds = 20) {
+    return on_nccl_threads(ranks, {.deadline_seconds = deadline_seconds}, {GW_FAKE_NCCL}, program);
+  }
+  nccl_test::FakeNccl fake_{};
+};
+
+Status wait_for(Result<Work> work) { return work.has_value() ? work.value().wait() : work.error(); }
+
+TEST_F(NcclCommunicatorTest, TensorsOnTheHostGoOverMessages) {
+  const auto texts = on_ranks(3, [&](std::unique_ptr<Communicator> world) -> std::string {
+    std::vector<float> sum{1, 2};
+    const Status status = wait_for(world->all_reduce(view_of(std::span(sum)), ReduceOp::kSum));
+    if (!status.ok()) return std::string(status.message());
+    return sum == std::vector<float>{3, 6} ? "" : "wrong sum";
+  });
+  EXPECT_THAT(texts, Each(""));
+  EXPECT_THAT(std::string(fake_.take_log()), Not(HasSubstr("ncclAllReduce")));
+}
+
+TEST_F(NcclCommunicatorTest, TensorsOnTheDeviceGoOverNccl) {
+  const auto texts = on_ranks(3, [&](std::unique_ptr<Communicator> world) -> std::string {
+    const OnDevice sum = gpu::uploaded(std::vector<float>{1, static_cast<float>(world->rank())});
+    const std::uint64_t before = world->bytes_sent();
+    const Status status = wait_for(world->all_reduce(sum.tensor<float>(), ReduceOp::kMean));
+    if (!status.ok()) return std::string(status.message());
+    if (world->bytes_sent() - before != 8)
+      return "bytes_sent is wrong";  // 2 elements of 2 * 2 * 2/3
+    return sum.values<float>() == std::vector<float>{1, 1} ? world->describe() : "wrong mean";
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("; CUDA device 0: NCCL 2.21.5 (")));
+  EXPECT_THAT(std::string(fake_.take_log()),
+              HasSubstr("ncclAllReduce rank 0: count 2 type 7 op 4 in place\n"));
+}
+
+TEST_F(NcclCommunicatorTest, ABatchIsOnOnePlace) {
+  const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) {
+    const OnDevice there = gpu::uploaded(std::vector<float>{1});
+    std::vector<float> here{1};
+    const TensorView a = there.tensor<float>();
+    const TensorView b = view_of(std::span(here));
+    const std::vector<OpCall> calls{{.kind = OpKind::kAllReduce, .in = a, .out = a},
+                                    {.kind = OpKind::kAllReduce, .in = b, .out = b}};
+    return std::string(world->start_all(calls).error().message());
+  });
+  EXPECT_EQ(texts[0], "a batch with 1 of 2 calls on the device (all or none wanted)");
+}
+
+TEST_F(NcclCommunicatorTest, ALibraryThatIsMissingIsNamedOnAllRanks) {
+  const auto texts = on_nccl_threads(2, {}, {"/nowhere/libnccl.so.2"},
+                                     [](std::unique_ptr<Communicator>) { return "made"; });
+  EXPECT_THAT(texts, Each(HasSubstr("NCCL cannot be used; /nowhere/libnccl.so.2: ")));
+}
+
+TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
+  device_hangs = true;
+  const auto texts = on_ranks(
+      2,
+      [](std::unique_ptr<Communicator> world) -> std::string {
+        const OnDevice byte(1);
+        const TensorView tensor = byte.tensor<std::uint8_t>();
+        const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMax));
+        const Status after = world->all_reduce(tensor, ReduceOp::kMax).error();
+        if (after.code() != status.code()) return "it goes on: " + std::string(after.message());
+        return std::string(status.message());
+      },
+      0.3);
+  device_hangs = false;
+  EXPECT_THAT(texts, Each(HasSubstr(" in all_reduce (operation 1) after ")));
+  EXPECT_THAT(std::string(fake_.take_log()),
+              AllOf(HasSubstr("ncclCommAbort rank 0\n"), HasSubstr("ncclCommAbort rank 1\n")));
+}
+
+TEST_F(NcclCommunicatorTest, WhatNcclFindsLaterEndsTheOperation) {
+  device_hangs = true;
+  const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) {
+    const OnDevice byte(1);
+    auto work = world->all_reduce(byte.tensor<std::uint8_t>(), ReduceOp::kMax);
+    constexpr int kSystemError = 2;
+    fake_.fail("", kSystemError);
+    const Status status = wait_for(std::move(work));
+    fake_.fail("", -1);
+    return std::string(status.message());
+  });
+  device_hangs = false;
+  EXPECT_THAT(texts[0], HasSubstr("result 2 from work that was enqueued"));
+}
+
+TEST_F(NcclCommunicatorTest, AfterAnAbortTheRanksGoOn) {
+  const auto texts = on_ranks(3, [](std::unique_ptr<Communicator> world) -> std::string {
+    if (world->rank() == 1) world->abort("out of disk");
+    for (int i = 0; i < 2000 && world->status().ok(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    auto left = world->shrink();
+    if (!left.has_value()) return std::string(left.error().message());
+    const OnDevice one = gpu::uploaded(std::vector<std::int32_t>{1});
+    const TensorView tensor = one.tensor<std::int32_t>();
+    const Status status = wait_for(left.value()->all_reduce(tensor, ReduceOp::kSum));
+    if (!status.ok()) return std::string(status.message());
+    return one.values<std::int32_t>() == std::vector<std::int32_t>{3} ? "" : "wrong sum";
+  });
+  EXPECT_THAT(texts, Each(""));
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,69 @@
+// The laws of Communicator over NCCL on one card: alone, and, where NCCL is 2.30 or newer, as two
+// and as four processes that share it. Without a card it is skipped (77).
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "comm/nccl/have_nccl.h"
+#include "comm/nccl/nccl_calls.h"
+#include "gradwire/buffer.h"
+#include "tests/gpu/nccl/staged_communicator.h"
+#include "tests/support/process_ranks.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Device kCard{MemorySpace::kCuda, 0};
+constexpr int kSharesCards = 23000;  // 2.30.0
+
+class NcclLawsOnGpu : public testing::TestWithParam<int> {};
+
+TEST_P(NcclLawsOnGpu, Hold) {
+  const int ranks = GetParam();
+  const auto calls = nccl::open_calls(nccl_places());
+  if (!calls.has_value()) GTEST_SKIP() << calls.error().message();
+  if (ranks > 1 && calls.value()->version < kSharesCards) {
+    GTEST_SKIP() << "NCCL " << nccl::version_text(calls.value()->version)
+                 << " (2.30 or newer wanted for several ranks on one card)";
+  }
+  const auto outcomes = on_processes(
+      ranks, {.deadline_seconds = 60}, 240,
+      [](std::unique_ptr<Communicator> world) {
+        gpu::StagedCommunicator staged(std::move(world), kCard);
+        return gpu::run_device_laws(staged);
+      },
+      {}, "nccl:0");
+  ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(ranks));
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
+    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclLawsOnGpu, testing::Values(1, 2, 4));
+
+// In a child: CUDA does not survive the fork of a process that has begun to use it.
+bool has_card() {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto memory = Buffer::allocate(1, kCard);
+    if (!memory.has_value()) std::printf("%s\n", std::string(memory.error().message()).c_str());
+    std::fflush(nullptr);
+    _exit(memory.has_value() ? 0 : 1);
+  }
+  int status = 1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+}  // namespace
+}  // namespace gradwire
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (gradwire::has_card()) return RUN_ALL_TESTS();
+  std::printf("skipped: no CUDA device\n");
+  return 77;
+}

@@ -1,0 +1,36 @@
+// Ranks as threads over the library that plays NCCL, on the device that the host plays.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/nccl_factory.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire::gpu {
+
+using NcclProgram = std::function<std::string(std::unique_ptr<Communicator> world)>;
+
+// What each rank's program says, or why it has no communicator.
+inline std::vector<std::string> on_nccl_threads(int ranks, const CommunicatorOptions& options,
+                                                const std::vector<std::string>& libraries,
+                                                const NcclProgram& program) {
+  auto hosts = make_inproc_communicators(ranks, options);
+  if (!hosts.has_value()) return {std::string(hosts.error().message())};
+  const auto store = make_inproc_store();
+  return on_threads<std::string>(ranks, [&](int rank) -> std::string {
+    Communicator* const host = hosts.value()[static_cast<std::size_t>(rank)].release();
+    auto world = make_nccl_communicator(
+        std::unique_ptr<GroupCommunicator>(static_cast<GroupCommunicator*>(host)), libraries,
+        {MemorySpace::kCuda, 0}, {.rank = rank, .size = ranks, .store = store});
+    return world.has_value() ? program(std::move(world).value())
+                             : std::string(world.error().message());
+  });
+}
+
+}  // namespace gradwire::gpu
