@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """Adds up JUnit files of `meson test` and prints, last, "N passed, N failed, N skipped".
 
 A GoogleTest program counts by its test cases, any other test as one. A file that is missing or
