@@ -1,7 +1,9 @@
 // How an engine's operations end when something fails, and how it hands its transport on.
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "collectives/failure.h"
 #include "collectives/notes.h"
@@ -101,20 +103,22 @@ bool ProgressEngine::read_search(int from, const EngineNote& note) {
 }
 
 // The proposal may be here before the verdict that led to it, which its sender has told by another
-// way or has from elsewhere. It names the same ranks.
+// way or has from elsewhere. It names the same ranks, and those that were left behind before.
 Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
   const std::string who = "rank " + std::to_string(from);
-  if (proposal.lost.empty() || std::ranges::binary_search(proposal.lost, rank_)) {
+  std::vector<int> lost;
+  std::ranges::set_difference(proposal.lost, options_.left_behind, std::back_inserter(lost));
+  if (lost.empty() || std::ranges::binary_search(lost, rank_)) {
     return {Code::kPeerLost, who + " has failed and shrinks"};
   }
-  for (const int rank : proposal.lost) {
+  for (const int rank : lost) {
     transport_->announce(
         {.rank = rank,
          .reason = "reported by " + who + ": goes on without it",
          .certain = std::ranges::find(proposal.certain, rank) != proposal.certain.end()});
   }
-  return {Code::kPeerLost, ranks_text(proposal.lost) + " lost in an operation of " + who +
-                               ", which goes on without"};
+  return {Code::kPeerLost,
+          ranks_text(lost) + " lost in an operation of " + who + ", which goes on without"};
 }
 
 // A proposal told again that led to this engine.
