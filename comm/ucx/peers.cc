@@ -91,7 +91,9 @@ Status Peers::connect(const std::vector<PeerAddress>& addresses, Deadline deadli
     post(*peer, peer->control, hello(address.readable, 0));
   }
   return await(all, deadline, timeout_seconds, [this](Peer& peer) -> Result<bool> {
-    peer.wired = peer.wired || (peer.greeted && peer.greeted_control && let_go(peer));
+    // Who has closed was connected to this rank, though its hello over the other wire may be late.
+    const bool closed = peer.greeted && !membership_.live(peer.rank);
+    peer.wired = peer.wired || closed || (peer.greeted && peer.greeted_control && let_go(peer));
     return peer.wired;
   });
 }
