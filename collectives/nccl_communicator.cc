@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view kAlgorithm = "nccl";
 // An operation that cannot be enqueued is ended by its engine; this is for an engine that is late.
 constexpr double kGrace = 5;
-constexpr double kAbortSeconds = 2;
 
 // Among ranks that know each other by messages already: rank 0's id.
 Result<nccl::UniqueId> broadcast_id(const nccl::Calls& calls, Communicator& group,
@@ -103,7 +102,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
 
 // After a failure the others may be gone: nobody waits for them.
 NcclCommunicator::~NcclCommunicator() {
-  if (!group_->status().ok()) (void)comm_->abort(kAbortSeconds);
+  if (!group_->status().ok()) (void)comm_->abort(kNcclAbortSeconds);
 }
 
 std::uint64_t NcclCommunicator::bytes_sent() const {
@@ -315,7 +314,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::split(int color, int key
 // The survivors meet over messages, and make a new NCCL communicator.
 Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(std::optional<Deadline> deadline) {
   GW_ASSIGN(auto left, group_->shrink(deadline));
-  (void)comm_->abort(kAbortSeconds);
+  (void)comm_->abort(kNcclAbortSeconds);
   std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(left.release()));
   look_often(*group);
   const Deadline until = deadline_in(group->options().deadline_seconds);

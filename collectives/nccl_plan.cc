@@ -36,6 +36,14 @@ class Planning {
                            .factor = factor_,
                            .peer = peer});
   }
+  void meet(std::byte* spare) {
+    plan_.steps.push_back({.kind = Kind::kAllReduce,
+                           .in = spare,
+                           .out = spare,
+                           .elems = 1,
+                           .dtype = DType::kU8,
+                           .op = ReduceOp::kSum});
+  }
   void copy(const std::byte* from, std::byte* to, std::int64_t elems) {
     if (elems == 0 || from == to) return;
     plan_.copies.push_back({from, to, static_cast<std::size_t>(elems * width_)});
@@ -215,7 +223,7 @@ NcclPlan plan_nccl(const OpCall& call, const Extent& extent, double factor, int 
     case OpKind::kAllToAllV: plan_exchange(p, call.recv_counts, n / size); break;
     case OpKind::kSend: p.send(p.in(), n, call.peer); break;
     case OpKind::kRecv: p.add(Kind::kRecv, nullptr, p.out(), extent.out, call.peer); break;
-    case OpKind::kBarrier: p.add(Kind::kAllReduce, spare, spare, 1); break;
+    case OpKind::kBarrier: p.meet(spare); break;
     case OpKind::kExclusiveScan: break;
   }
   return p.take();

@@ -17,8 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kEndSeconds = 5;  // for ending in order
-constexpr double kAbortSeconds = 2;
+constexpr double kEndSeconds = 5;                    // for ending in order
 constexpr std::chrono::milliseconds kCallTime(200);  // that another thread's call may take
 
 // GW_NCCL(*calls_, comm_, ncclGroupStart, calls_->group_start()): leaves with the error.
@@ -93,14 +92,14 @@ Result<std::unique_ptr<NcclComm>> NcclComm::create(std::shared_ptr<const nccl::C
   made->size_ = place.size;
   const Status connected = status.ok() ? made->settle("ncclCommInitRankConfig", deadline) : status;
   if (connected.ok()) return made;
-  (void)made->abort(kAbortSeconds);
+  (void)made->abort(kNcclAbortSeconds);
   return connected;
 }
 
 NcclComm::~NcclComm() {
   if (comm_ == nullptr) return;
   if (!finalize().ok()) {
-    (void)abort(kAbortSeconds);
+    (void)abort(kNcclAbortSeconds);
     return;
   }
   (void)calls_->destroy(comm_.exchange(nullptr));
@@ -113,8 +112,10 @@ Status NcclComm::finalize() {
 
 // One look at what a call that does not block has come to.
 Status NcclComm::look(const char* call, bool& in_progress) {
-  in_progress = false;
-  const std::lock_guard lock(mutex_);
+  in_progress = true;
+  // Another thread's call may hang, and who looks has deadlines to keep: no news, then.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return {};
   if (comm_ == nullptr) return aborted();
   ncclResult_t state = ncclSuccess;
   GW_NCCL(*calls_, comm_, ncclCommGetAsyncError, calls_->async_error(comm_, &state));
@@ -224,14 +225,22 @@ Status NcclComm::launch(std::span<const NcclStep> steps, const Stream& stream, D
 Result<std::unique_ptr<NcclComm>> NcclComm::split(int color, int key, Deadline deadline) {
   const cuda::OnDevice here(device_);
   GW_TRY(here.status());
-  ncclComm_t part = nullptr;
+  // NCCL writes there when it is done, maybe after this call has given up: never freed then.
+  auto slot = std::make_unique<ncclComm_t>(nullptr);
+  Status parted;
   {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) return aborted();
-    GW_NCCL(*calls_, comm_, ncclCommSplit,
-            calls_->split(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part, nullptr));
+    const int named = color < 0 ? NCCL_SPLIT_NOCOLOR : color;
+    parted = nccl::status_of(*calls_, calls_->split(comm_, named, key, slot.get(), nullptr),
+                             "ncclCommSplit", comm_);
   }
-  GW_TRY(settle("ncclCommSplit", deadline));
+  if (parted.ok()) parted = settle("ncclCommSplit", deadline);
+  if (!parted.ok()) {
+    (void)slot.release();  // NOLINT(bugprone-unused-return-value)
+    return parted;
+  }
+  ncclComm_t const part = *slot;
   if (color < 0) return std::unique_ptr<NcclComm>();
   if (part == nullptr) return Status(Code::kInternal, "ncclCommSplit gave no communicator");
   std::unique_ptr<NcclComm> made(new NcclComm(calls_, part, device_));
@@ -244,7 +253,7 @@ Result<std::unique_ptr<NcclComm>> NcclComm::split(int color, int key, Deadline d
     ready = nccl::status_of(*calls_, calls_->count(part, &made->size_), "ncclCommCount", part);
   }
   if (ready.ok()) return made;
-  (void)made->abort(kAbortSeconds);
+  (void)made->abort(kNcclAbortSeconds);
   return ready;
 }
 

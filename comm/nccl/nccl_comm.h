@@ -37,6 +37,9 @@ Result<UniqueId> trade_id(const Calls& calls, const Rendezvous& rendezvous, std:
 
 // One call to NCCL, as a value. Memory is the device's; elems as NCCL counts: of the whole tensor;
 // of one rank's row for kReduceScatter and kAllGather.
+// How long whoever ends a communicator waits for NCCL's abort.
+inline constexpr double kNcclAbortSeconds = 2;
+
 struct NcclStep {
   enum class Kind : std::uint8_t {
     kAllReduce,

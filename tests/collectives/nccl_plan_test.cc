@@ -39,7 +39,8 @@ class NcclPlans : public testing::Test {
     for (const NcclStep& step : plan.steps) {
       text += std::string(kNames[static_cast<int>(step.kind)]) + " " + place(step.in) + " -> " +
               place(step.out) +
-              format(", %lld, peer %d; ", static_cast<long long>(step.elems), step.peer);
+              format(", %lld%s, peer %d; ", static_cast<long long>(step.elems),
+                     step.dtype == DType::kU8 ? " u8" : "", step.peer);
     }
     return text + format("%llu bytes", static_cast<unsigned long long>(plan.bytes));
   }
@@ -104,7 +105,8 @@ TEST_F(NcclPlans, MovementsAreNcclsOwnOrSendsAndReceives) {
             "copy 1 -> 10, 8; send 0 -> -, 1, peer 0; recv - -> 12, 4, peer 2; 4 bytes");
   EXPECT_EQ(planned(OpCall::send(at(0, 5), 2)), "send 0 -> -, 5, peer 2; 20 bytes");
   EXPECT_EQ(planned(OpCall::recv(at(0, 5), 0)), "recv - -> 0, 5, peer 0; 0 bytes");
-  EXPECT_EQ(planned({.kind = OpKind::kBarrier}), "all_reduce spare -> spare, 1, peer 0; 0 bytes");
+  EXPECT_EQ(planned({.kind = OpKind::kBarrier}),
+            "all_reduce spare -> spare, 1 u8, peer 0; 0 bytes");
 }
 
 TEST_F(NcclPlans, AnExchangeInPlaceNeedsACopy) {
