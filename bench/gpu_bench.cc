@@ -34,8 +34,9 @@ constexpr int kUntimed = 2;
 struct GpuBenchOptions {
   std::int64_t elements = 64 << 20;  // fp32
   int rounds = 20;
-  std::vector<std::string> specs = {"cast:fp16",   "cast:bf16",   "signsgd",
-                                    "qsgd:bits=8", "qsgd:bits=4", "qsgd:bits=2"};
+  std::vector<std::string> specs = {
+      "cast:fp16",     "cast:bf16",     "fp8",         "signsgd",     "minmax:bits=4",
+      "absmax:bits=8", "absmax:bits=4", "qsgd:bits=8", "qsgd:bits=4", "qsgd:bits=2"};
 };
 
 // Seconds until the device has done what `work` enqueues.

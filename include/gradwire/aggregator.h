@@ -112,8 +112,8 @@ struct AggregatorOptions {
   std::string compressor =
       "none";  // a spec, or rules by name and size: "*.bias=none; *@..64K=none; *=topk:ratio=0.01"
   std::int64_t bucket_bytes =
-      4 << 20;  // gradient bytes per bucket; parameters are packed in reverse order. A larger one
-                // under sra travels in strips of about as many, with the same bits
+      4 << 20;  // gradient bytes per bucket; parameters are packed in reverse order. One of
+                // several buckets' size under sra travels in up to 16 strips, with the same bits
   std::uint64_t seed = 0;
   std::string algorithm = "auto";  // of the dense sums: "auto", "ring", "canonical"
   bool allow_unsafe = false;       // accept pairs that are known to fail
