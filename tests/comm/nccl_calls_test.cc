@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -13,7 +14,6 @@
 
 #include "comm/nccl/have_nccl.h"
 #include "comm/nccl/nccl_comm.h"
-#include "gradwire/buffer.h"
 
 namespace gradwire {
 namespace {
@@ -82,30 +82,31 @@ TEST(NcclCalls, ErrorsNameTheCall) {
   EXPECT_EQ(error(ncclSystemError).message(), "result 2 from ncclSend");
 }
 
-// The library that the build has found, which may be gone or be another one now.
-std::shared_ptr<const nccl::Calls> real_calls() {
-  auto calls = open_calls(nccl_places());
-  return calls.has_value() ? calls.value() : nullptr;
-}
+// The library that the build has found, as on a machine without devices.
+class RealNccl : public testing::Test {
+ protected:
+  // CUDA reads it when it is used for the first time, which nothing before has done.
+  static void SetUpTestSuite() { setenv("CUDA_VISIBLE_DEVICES", "-1", 1); }
+  void SetUp() override {
+    auto opened = open_calls(nccl_places());
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    calls_ = std::move(opened).value();
+  }
 
-bool has_device() { return Buffer::allocate(1, {MemorySpace::kCuda, 0}).has_value(); }
+  std::shared_ptr<const nccl::Calls> calls_;
+};
 
-TEST(RealNccl, OpensAndSaysItsVersion) {
-  const auto calls = real_calls();
-  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
-  EXPECT_GE(calls->version, nccl::kOldestVersion);
-  EXPECT_LT(calls->version, 40000);
-  const Status error = nccl::status_of(*calls, ncclInvalidArgument, "ncclReduce", nullptr);
+TEST_F(RealNccl, OpensAndSaysItsVersion) {
+  EXPECT_GE(calls_->version, nccl::kOldestVersion);
+  EXPECT_LT(calls_->version, 40000);
+  const Status error = nccl::status_of(*calls_, ncclInvalidArgument, "ncclReduce", nullptr);
   EXPECT_THAT(std::string(error.message()),
               AllOf(HasSubstr("invalid argument"), HasSubstr(" from ncclReduce")));
 }
 
-TEST(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
-  const auto calls = real_calls();
-  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
-  if (has_device()) GTEST_SKIP() << "there is a CUDA device";
+TEST_F(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
   const auto before = std::chrono::steady_clock::now();
-  const auto made = NcclComm::create(calls, {.id = {}}, deadline_in(30));
+  const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(30));
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code(), Code::kUnsupported);
   EXPECT_THAT(std::string(made.error().message()),
@@ -114,17 +115,14 @@ TEST(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
 }
 
 // What NCCL itself says where gradwire's own look at the device is left out.
-TEST(RealNccl, ItsOwnRefusalBecomesAStatus) {
-  const auto calls = real_calls();
-  if (calls == nullptr) GTEST_SKIP() << open_calls(nccl_places()).error().message();
-  if (has_device()) GTEST_SKIP() << "there is a CUDA device";
+TEST_F(RealNccl, ItsOwnRefusalBecomesAStatus) {
   ncclUniqueId id;
   std::memset(&id, 1, sizeof id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t comm = nullptr;
-  const ncclResult_t result = calls->init(&comm, 1, id, 0, &config);
-  const Status status = nccl::status_of(*calls, result, "ncclCommInitRankConfig", comm);
+  const ncclResult_t result = calls_->init(&comm, 1, id, 0, &config);
+  const Status status = nccl::status_of(*calls_, result, "ncclCommInitRankConfig", comm);
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("cuda"), HasSubstr(" from ncclCommInitRankConfig")));
