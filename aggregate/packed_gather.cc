@@ -56,11 +56,6 @@ double PackedGather::share(const PackedPart& part) const {
   return of_ == Of::kSum && !part.vote ? 1.0 / size_ : 1.0;
 }
 
-// Elements of part t that rank `owner` owns, of one strip.
-Range PackedGather::strip_at(std::size_t t, int owner, const Strip& strip) const {
-  return strip_of(parts_[t], shard_of(*parts_[t].parameter, size_, owner), strip);
-}
-
 ByteSpan PackedGather::own_wire(std::size_t t, Lane& lane) const {
   const Range slot = lane.results.slot(rank_, t);
   const std::int64_t start = lane.results.slot(rank_, 0).begin;
@@ -77,7 +72,7 @@ Status PackedGather::pack(std::size_t t, TensorView values, std::uint64_t step, 
 Status PackedGather::pack_shard(std::size_t t, TensorView values, Lane& lane) {
   const Held& held = held_[t];
   if (shard_of(*parts_[t].parameter, size_, rank_).size() == 0) return {};
-  const Range own = strip_at(t, rank_, lane.strip);
+  const Range own = strip_of(parts_[t], size_, rank_, lane.strip);
   const bool last = lane.strip.last();
   if (own.size() > 0) GW_TRY(pack_strip(t, values, own, own_wire(t, lane)));
   return held.feedback != nullptr && last ? held.feedback->finish() : Status();
@@ -120,7 +115,7 @@ Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::u
   step_ = step;
   const PackedPart& part = parts_[t];
   Lane& to = lane(strip);
-  const Range own = strip_at(t, rank_, to.strip);
+  const Range own = strip_of(parts_[t], size_, rank_, to.strip);
   const Slice slice = part.slice(step, rank_, stage(), own);
   const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), {});
   if (wrote.has_value()) return {};
@@ -146,7 +141,7 @@ Status PackedGather::unpack_part(std::size_t t, Lane& lane) {
   const PackedPart& part = parts_[t];
   const TensorView& grad = part.parameter->grad;
   for (int r = 0; r < size_; ++r) {
-    const Range elems = strip_at(t, r, lane.strip);
+    const Range elems = strip_of(parts_[t], size_, r, lane.strip);
     if (elems.size() == 0) continue;
     const TensorView result = grad.slice(elems.begin, elems.size());
     Status status = part.format->unpack(lane.results.at(lane.receive, r, t),

@@ -72,7 +72,6 @@ class PackedGather {
   int stage() const { return of_ == Of::kSum ? 1 : 0; }
   double share(const PackedPart& part) const;
   Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }
-  Range strip_at(std::size_t t, int owner, const Strip& strip) const;
   ByteSpan own_wire(std::size_t t, Lane& lane) const;
   Status pack_shard(std::size_t t, TensorView values, Lane& lane);
   Status pack_strip(std::size_t t, TensorView values, const Range& own, ByteSpan wire);

@@ -78,11 +78,6 @@ Result<std::optional<Work>> PackedScatter::issue(int strip) {
   return std::optional<Work>(std::move(work));
 }
 
-// Elements of part t that rank `owner` owns, of one strip.
-Range PackedScatter::strip_at(std::size_t t, int owner, const Strip& strip) const {
-  return strip_of(parts_[t], shard_of(*parts_[t].parameter, size_, owner), strip);
-}
-
 // Where elements of the own shard are added up.
 TensorView PackedScatter::sum_of(std::size_t t, const Range& own) const {
   const Range shard = shard_of(*parts_[t].parameter, size_, rank_);
@@ -98,7 +93,7 @@ Status PackedScatter::pack(std::size_t t, Lane& lane) {
   const TensorView& grad = parts_[t].parameter->grad;
   held.values = grad;
   if (packs_in_one_pass(t)) {
-    const Range own = strip_at(t, rank_, lane.strip);
+    const Range own = strip_of(parts_[t], size_, rank_, lane.strip);
     const TensorView mine = grad.slice(own.begin, own.size());
     GW_ASSIGN(held.values, held.feedback->correct_part(mine, own.begin));
   } else if (held.feedback != nullptr) {
@@ -113,7 +108,7 @@ Status PackedScatter::pack(std::size_t t, Lane& lane) {
 Status PackedScatter::pack_shard(std::size_t t, int owner, Lane& lane) {
   const PackedPart& part = parts_[t];
   const Held& held = held_[t];
-  const Range elems = strip_at(t, owner, lane.strip);
+  const Range elems = strip_of(parts_[t], size_, owner, lane.strip);
   if (elems.size() == 0) return {};
   const ByteSpan wire = lane.sent.at(lane.send, owner, t);
   const Slice slice = part.slice(step_, rank_, 0, elems);
@@ -136,7 +131,7 @@ Status PackedScatter::pack_shard(std::size_t t, int owner, Lane& lane) {
 std::vector<Addend> PackedScatter::addends(std::size_t t, int strip) {
   const PackedPart& part = parts_[t];
   Lane& from = lane(strip);
-  const Range own = strip_at(t, rank_, from.strip);
+  const Range own = strip_of(parts_[t], size_, rank_, from.strip);
   std::vector<Addend> all;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) {
@@ -151,7 +146,7 @@ std::vector<Addend> PackedScatter::addends(std::size_t t, int strip) {
 Result<TensorView> PackedScatter::sum(std::size_t t, int strip) {
   Held& held = held_[t];
   Lane& from = lane(strip);
-  const Range own = strip_at(t, rank_, from.strip);
+  const Range own = strip_of(parts_[t], size_, rank_, from.strip);
   if (own.size() > 0) {
     for (int r = 0; r < size_; ++r) {
       const Status status = r == rank_ ? add_own(t, own, r == 0) : add_received(t, own, r, from);

@@ -72,7 +72,6 @@ class PackedScatter {
   // Error feedback and packing, the own shard aside, are one pass over memory.
   bool packs_in_one_pass(std::size_t t) const;
   Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }
-  Range strip_at(std::size_t t, int owner, const Strip& strip) const;
   TensorView sum_of(std::size_t t, const Range& own) const;
   Status pack(std::size_t t, Lane& lane);
   Status pack_shard(std::size_t t, int owner, Lane& lane);

@@ -42,7 +42,8 @@ Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context,
   return parts;
 }
 
-Range strip_of(const PackedPart& part, const Range& shard, const Strip& strip) {
+Range strip_of(const PackedPart& part, int size, int owner, const Strip& strip) {
+  const Range shard = shard_of(*part.parameter, size, owner);
   if (strip.count == 1) return shard;
   const std::int64_t unit = std::lcm(part.format->seam(0), part.format->seam(1));
   const Range units = piece((shard.size() + unit - 1) / unit, strip.count, strip.index);

@@ -50,9 +50,10 @@ struct Strip {
   int count = 1;
   bool last() const { return index + 1 == count; }
 };
-// The strip's elements of a shard: whole units of WireFormat::seam(), which has to be above 0 for
-// more than one strip. Of small shards some strips are empty.
-Range strip_of(const PackedPart& part, const Range& shard, const Strip& strip);
+// The strip's elements of the shard that rank `owner` of `size` owns: whole units of
+// WireFormat::seam(), which has to be above 0 for more than one strip. Of small shards some strips
+// are empty.
+Range strip_of(const PackedPart& part, int size, int owner, const Strip& strip);
 
 // Bytes for the largest shard of any of the parts, unpacked.
 std::size_t largest_shard_bytes(std::span<const PackedPart> parts, int size);
@@ -74,8 +75,7 @@ struct ShardLayout {
       const int owner = owner_of(r);
       layout.slots.emplace_back();
       for (const PackedPart& part : parts) {
-        const std::int64_t elems =
-            owner < 0 ? 0 : strip_of(part, shard_of(*part.parameter, size, owner), strip).size();
+        const std::int64_t elems = owner < 0 ? 0 : strip_of(part, size, owner, strip).size();
         const auto bytes = static_cast<std::int64_t>(part.format->bytes(elems, stage));
         layout.slots.back().push_back({end, end + bytes});
         end += bytes;
