@@ -145,7 +145,7 @@ class DgcCoder final : public Coder {
 
   static TopkKey<T> lower(TopkKey<T> low) {
     const T magnitude = std::bit_cast<T>(low) * static_cast<T>(kLower);
-    return std::clamp<TopkKey<T>>(cpu::key_of(magnitude), 1, low - 1);
+    return std::clamp<TopkKey<T>>(topk_key(magnitude), 1, low - 1);
   }
 
   // All `count` candidates, or the k largest of them.

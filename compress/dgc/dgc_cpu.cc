@@ -73,7 +73,7 @@ TopkKey<T> sampled_threshold(const MomentumStep<T>& step, double ratio, std::siz
     };
     for (std::size_t s = 0; s < count; ++s) {
       if (s + kAhead < count) step.fetch(place(s + kAhead));
-      keys[first + s] = key_of(step.next_v(place(s)));
+      keys[first + s] = topk_key(step.next_v(place(s)));
     }
   }
   const auto wanted = static_cast<std::size_t>(std::ceil(ratio * static_cast<double>(samples)));

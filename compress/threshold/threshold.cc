@@ -24,7 +24,7 @@ class ThresholdCoder final : public PairCoder<T> {
   ThresholdCoder(double tau, const Shape& shape, const Compressor::Placement& where,
                  PairPayloads<T> payloads)
       : PairCoder<T>("threshold", shape.elems(), where.dtype, std::move(payloads)),
-        low_(std::max<TopkKey<T>>(cpu::key_of(static_cast<T>(tau)), 1)) {}
+        low_(std::max<TopkKey<T>>(topk_key(static_cast<T>(tau)), 1)) {}
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
     GW_TRY(check_round("threshold", round, 1));
@@ -52,7 +52,7 @@ class ThresholdCoder final : public PairCoder<T> {
     const Corrected<T> p(grad, elements<T>(feedback_->residual).data());
     const std::size_t count = cpu::topk_collect<T>(
         p, low_, scratch_, elements<T>(feedback_->next).data(), static_cast<T>(feedback_->scale));
-    const auto infinite = cpu::key_of(std::numeric_limits<T>::infinity());
+    const auto infinite = topk_key(std::numeric_limits<T>::infinity());
     if (cpu::TopkLoops<T>::kCountAtLeast(scratch_.value.data(), count, infinite) == 0) return count;
     return Status(Code::kInvalidArgument, "threshold: gradient + residual is not finite");
   }

@@ -40,7 +40,7 @@ Bounds<Key<T>> sample_bounds(const Corrected<T>& x, std::size_t k, std::vector<K
   const std::size_t stride = x.size / samples;
   keys.resize(samples);
   for (std::size_t s = 0; s < samples; ++s) {
-    keys[s] = key_of(x[s * stride + mix64(s) % stride]);
+    keys[s] = topk_key(x[s * stride + mix64(s) % stride]);
   }
   const double rank =
       static_cast<double>(k) * static_cast<double>(samples) / static_cast<double>(x.size);
@@ -55,12 +55,6 @@ Bounds<Key<T>> sample_bounds(const Corrected<T>& x, std::size_t k, std::vector<K
   if (rank + margin < static_cast<double>(samples)) bounds.low = at_rank(rank + margin);
   if (rank > margin) bounds.high = at_rank(rank - margin);
   return bounds;
-}
-
-// What error feedback keeps of a chosen element. (Sums of payloads start from 0.)
-template <typename T>
-T rest_of(T value, T own_scale) {
-  return value - (T{0} + value) * own_scale;
 }
 
 // What to send: keys above `least`, and the first `ties` of those equal to it.
@@ -115,7 +109,7 @@ void emit(const Values& value, std::size_t count, const IndexAt& index_at, Cut<K
   std::size_t sent = 0;
   for (std::size_t i = 0; i < count && sent < k; ++i) {
     const T each = value[i];
-    const Key<T> key = key_of(each);
+    const Key<T> key = topk_key(each);
     if (key < cut.least) continue;
     if (key == cut.least) {
       if (cut.ties == 0) continue;
@@ -131,7 +125,7 @@ void emit(const Values& value, std::size_t count, const IndexAt& index_at, Cut<K
 template <typename T>
 void restore(const TopkScratch<T>& from, std::size_t count, Cut<Key<T>> cut, T* next) {
   for (std::size_t i = 0; i < count; ++i) {
-    const Key<T> key = key_of(from.value[i]);
+    const Key<T> key = topk_key(from.value[i]);
     if (key > cut.least) continue;
     if (key == cut.least && cut.ties > 0) {
       --cut.ties;
@@ -163,7 +157,7 @@ std::size_t topk_collect(const Corrected<T>& x, TopkKey<T> low, TopkScratch<T>& 
     for (std::size_t j = 0; j < found; ++j) {
       const std::size_t i = index[j] - begin;
       value[j] = run[i];
-      if (left != nullptr) left[i] = rest_of(value[j], own_scale);
+      if (left != nullptr) left[i] = topk_rest(value[j], own_scale);
     }
     count += found;
     if (left != nullptr) rest.commit(run.size * sizeof(T));
@@ -183,7 +177,7 @@ bool topk_encode(const Corrected<T>& x, T* next, T own_scale, std::size_t k,
   }
   const T* const values = scratch.value.data();
   const bool finite =
-      TopkLoops<T>::kCountAtLeast(values, count, key_of(std::numeric_limits<T>::infinity())) == 0;
+      TopkLoops<T>::kCountAtLeast(values, count, topk_key(std::numeric_limits<T>::infinity())) == 0;
   if (next != nullptr && !finite) return false;
   if (count < k) {  // zeros are needed to make up k: the first of them, which leave themselves
     emit<T>(

@@ -3,20 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include "compress/corrected.h"
+#include "compress/topk/topk_arithmetic.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
 
 inline constexpr std::size_t kTopkIndexBytes = 4;
-
-// A magnitude as an unsigned integer.
-template <typename T>
-using TopkKey = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
 // Elements that may be among the k largest, in order of index; kept between calls for its memory.
 template <typename T>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,12 +11,6 @@
 #include "compress/topk/topk_kernels.h"
 
 namespace gradwire::cpu {
-
-// Magnitudes as integers: the order of |x|, infinity above all numbers, NaN above infinity.
-template <typename T>
-TopkKey<T> key_of(T value) {
-  return std::bit_cast<TopkKey<T>>(value) & (~TopkKey<T>{0} >> 1);
-}
 
 inline constexpr std::size_t kSlack = 16;  // elements that loops may write beyond what they return
 
@@ -32,7 +25,7 @@ std::size_t collect(const Corrected<T>& p, TopkKey<T> low, std::uint32_t begin,
   for (std::size_t i = 0; i < p.size; ++i) {
     const T value = p[i];
     index[count] = begin + static_cast<std::uint32_t>(i);
-    count += key_of(value) >= low ? 1 : 0;
+    count += topk_key(value) >= low ? 1 : 0;
     if (next != nullptr) next[i] = value;
   }
   return count;
@@ -41,7 +34,7 @@ std::size_t collect(const Corrected<T>& p, TopkKey<T> low, std::uint32_t begin,
 template <typename T>
 std::size_t count_at_least(const T* value, std::size_t size, TopkKey<T> low) {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < size; ++i) count += key_of(value[i]) >= low ? 1 : 0;
+  for (std::size_t i = 0; i < size; ++i) count += topk_key(value[i]) >= low ? 1 : 0;
   return count;
 }
 
@@ -51,7 +44,7 @@ std::size_t keys_between(const T* value, std::size_t size, TopkKey<T> low, TopkK
                          TopkKey<T>* keys) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < size; ++i) {
-    keys[count] = key_of(value[i]);
+    keys[count] = topk_key(value[i]);
     count += keys[count] >= low && keys[count] < high ? 1 : 0;
   }
   return count;
@@ -63,7 +56,7 @@ void write_at_least(const T* value, const std::uint32_t* index, std::size_t size
                     std::size_t k, std::byte* indices, std::byte* values) {
   std::size_t sent = 0;
   for (std::size_t i = 0; i < size && sent < k; ++i) {
-    if (key_of(value[i]) < low) continue;
+    if (topk_key(value[i]) < low) continue;
     store_le<std::uint32_t>(indices, index[i], sent);
     store_le<T>(values, value[i], sent);
     ++sent;
