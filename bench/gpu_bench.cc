@@ -34,9 +34,19 @@ constexpr int kUntimed = 2;
 struct GpuBenchOptions {
   std::int64_t elements = 64 << 20;  // fp32
   int rounds = 20;
-  std::vector<std::string> specs = {
-      "cast:fp16",     "cast:bf16",     "fp8",         "signsgd",     "minmax:bits=4",
-      "absmax:bits=8", "absmax:bits=4", "qsgd:bits=8", "qsgd:bits=4", "qsgd:bits=2"};
+  std::vector<std::string> specs = {"cast:fp16",
+                                    "cast:bf16",
+                                    "fp8",
+                                    "signsgd",
+                                    "minmax:bits=4",
+                                    "absmax:bits=8",
+                                    "absmax:bits=4",
+                                    "qsgd:bits=8",
+                                    "qsgd:bits=4",
+                                    "qsgd:bits=2",
+                                    "topk:ratio=0.01",
+                                    "topk:ratio=0.1",
+                                    "topk:ratio=0.04,index=bitmap"};
 };
 
 // Seconds until the device has done what `work` enqueues.

@@ -10,7 +10,9 @@
 #include "compress/sparse/pair_coder.h"
 #include "compress/sparse/sparse_coding.h"
 #include "compress/spec_reader.h"
+#include "compress/topk/topk_device.h"
 #include "compress/topk/topk_kernels.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -92,6 +94,11 @@ class Topk final : public Compressor {
     return most_pair_bytes(options_, count_.of(n), static_cast<std::size_t>(n), dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_topk_coder(options_, count_.of(shape.elems()), shape, where);
+      }
+    }
     GW_TRY(check_placement("topk", where));
     GW_TRY(check_index_range("topk", shape));
     return where.dtype == DType::kF64 ? open_typed<double>(shape, where)

@@ -6,4 +6,6 @@
 #include "compress/fp8/fp8_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
 #include "compress/signsgd/signs_cuda.cu"
+#include "compress/sparse/pairs_cuda.cu"
+#include "compress/topk/topk_cuda.cu"
 #include "compress/uniform/uniform_cuda.cu"

@@ -14,9 +14,19 @@ using gpu::on_device;
 using gpu::OnDevice;
 
 // A line for each coder, sums and gathers.
-const char* const kSpecs[] = {"qsgd:bits=4",        "cast:type=fp16", "cast:type=bf16",
-                              "fp8:type=e4m3",      "signsgd",        "signsgd:vote=majority",
-                              "signsgd:scale=none", "minmax:bits=4",  "absmax:bits=8"};
+const char* const kSpecs[] = {"qsgd:bits=4",
+                              "cast:type=fp16",
+                              "cast:type=bf16",
+                              "fp8:type=e4m3",
+                              "signsgd",
+                              "signsgd:vote=majority",
+                              "signsgd:scale=none",
+                              "minmax:bits=4",
+                              "absmax:bits=8",
+                              "topk:ratio=0.1",
+                              "topk:k=9,index=bitmap",
+                              "topk:ratio=0.05|qsgd:bits=4",
+                              "topk:k=33,index=bitmap|cast:bf16"};
 constexpr std::int64_t kElems = 1000;
 
 // What a step works on; all of one place.
