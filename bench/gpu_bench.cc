@@ -34,9 +34,12 @@ constexpr int kUntimed = 2;
 struct GpuBenchOptions {
   std::int64_t elements = 64 << 20;  // fp32
   int rounds = 20;
-  std::vector<std::string> specs = {"cast:fp16",
+  std::vector<std::string> specs = {"none",
+                                    "cast:fp16",
                                     "cast:bf16",
                                     "fp8",
+                                    "natural",
+                                    "natural:bits=8",
                                     "signsgd",
                                     "minmax:bits=4",
                                     "absmax:bits=8",
@@ -46,7 +49,9 @@ struct GpuBenchOptions {
                                     "qsgd:bits=2",
                                     "topk:ratio=0.01",
                                     "topk:ratio=0.1",
-                                    "topk:ratio=0.04,index=bitmap"};
+                                    "topk:ratio=0.04,index=bitmap",
+                                    "threshold:tau=0.495",
+                                    "randomk:ratio=0.01"};
 };
 
 // Seconds until the device has done what `work` enqueues.

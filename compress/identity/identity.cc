@@ -1,16 +1,21 @@
 #include "compress/identity/identity.h"
 
 #include <optional>
+#include <utility>
 
 #include "compress/block_feedback.h"
 #include "compress/contract.h"
+#include "compress/cuda/device_contract.h"
+#include "compress/identity/identity_device.h"
+#include "compress/identity/identity_format.h"
 #include "compress/identity/identity_kernels.h"
+#include "device/cuda/have_cuda.h"
 #include "device/ops.h"
 
 namespace gradwire {
 namespace {
 
-class IdentityFormat final : public WireFormat {
+class IdentityFormat final : public ExactFormat {
  public:
   explicit IdentityFormat(DType dtype) : dtype_(dtype) {}
 
@@ -35,6 +40,18 @@ class IdentityFormat final : public WireFormat {
     cpu::add_elements(wire, acc);
     return {};
   }
+  Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
+                                         const Slice& slice, ByteSpan wire,
+                                         const Stream& stream) override {
+    return pack_in_blocks("none", *this, dtype_, src, feedback, slice, wire, stream);
+  }
+  Status put_own(ConstTensorView src, const std::optional<Feedback>& feedback, TensorView own,
+                 const Stream& stream) override {
+    GW_TRY(check_tensor("none: own", own, src.elems(), dtype_));
+    if (!feedback.has_value()) return copy_bytes(src.bytes(), {}, own.bytes(), {}, stream);
+    put_corrected(src, *feedback, own);
+    return {};
+  }
 
  private:
   Status check(ConstByteSpan wire, ConstTensorView dst) const {
@@ -47,11 +64,12 @@ class IdentityFormat final : public WireFormat {
 // The payload is the gradient, its sum over ranks the sum of the gradients.
 class IdentityCoder final : public Coder {
  public:
-  IdentityCoder(const Shape& shape, const Compressor::Placement& where)
-      : format_(where.dtype), elems_(shape.elems()), where_(where) {}
+  IdentityCoder(std::unique_ptr<ExactFormat> exact, const Shape& shape,
+                const Compressor::Placement& where)
+      : format_(std::move(exact)), elems_(shape.elems()), where_(where) {}
 
   Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
-    GW_TRY(check_tensor("none: grad", grad, elems_, where_.dtype));
+    GW_TRY(check("none: grad", grad));
     grad_ = grad;
     feedback_.reset();
     return {};
@@ -60,41 +78,41 @@ class IdentityCoder final : public Coder {
   Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
                              const Stream& stream) override {
     GW_TRY(begin(grad, step, stream));
-    GW_TRY(check_feedback("none", grad, feedback, where_.dtype));
+    GW_TRY(check("none: residual", feedback.residual));
+    GW_TRY(check("none: next", feedback.next));
     feedback_ = feedback;
     return {};
   }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("none", round, 1));
     if (feedback_.has_value()) {
-      return pack_in_blocks("none", format_, where_.dtype, grad_, *feedback_, {}, payload, stream);
+      return format_->pack_with_feedback(grad_, *feedback_, {}, payload, stream);
     }
-    return format_.pack(grad_, {}, payload, stream);
+    return format_->pack(grad_, {}, payload, stream);
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_round("none", round, 1));
     if (payloads.size() != 1) return {Code::kInvalidArgument, "none: one summed payload wanted"};
-    GW_TRY(check_length("none: sum", payloads[0].size(), format_.bytes(elems_, 0)));
+    GW_TRY(check_length("none: sum", payloads[0].size(), format_->bytes(elems_, 0)));
     sum_ = payloads[0];
     return {};
   }
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check_tensor("none: mean", mean, elems_, where_.dtype));
+    GW_TRY(check("none: mean", mean));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
-      GW_TRY(check_tensor("none: own", own, elems_, where_.dtype));
-      if (feedback_.has_value()) {
-        put_corrected(grad_, *feedback_, own);
-      } else {
-        GW_TRY(copy_bytes(grad_.bytes(), {}, own.bytes(), {}, stream));
-      }
+      GW_TRY(format_->put_own(grad_, feedback_, own, stream));
     }
-    GW_TRY(format_.unpack(sum_, {}, mean, stream));
+    GW_TRY(format_->unpack(sum_, {}, mean, stream));
     return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
   }
   std::vector<NamedTensor> state() override { return {}; }
 
  private:
-  IdentityFormat format_;
+  Status check(const char* what, ConstTensorView tensor) const {
+    return check_tensor_on(where_.device, what, tensor, elems_, where_.dtype);
+  }
+
+  std::unique_ptr<ExactFormat> format_;
   std::int64_t elems_;
   Compressor::Placement where_;
   ConstTensorView grad_;
@@ -119,13 +137,22 @@ class Identity final : public Compressor {
     return static_cast<std::size_t>(shape.elems()) * size_of(dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
-    GW_TRY(check_placement("none", where));
-    return std::unique_ptr<Coder>(std::make_unique<IdentityCoder>(shape, where));
+    GW_ASSIGN(auto exact, open_exact(where));
+    return std::unique_ptr<Coder>(std::make_unique<IdentityCoder>(std::move(exact), shape, where));
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
+    GW_ASSIGN(auto exact, open_exact(where));
+    return std::unique_ptr<WireFormat>(std::move(exact));
+  }
+
+ private:
+  static Result<std::unique_ptr<ExactFormat>> open_exact(const Placement& where) {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) return cuda::make_exact_format(where);
+    }
     GW_TRY(check_placement("none", where));
-    return std::unique_ptr<WireFormat>(std::make_unique<IdentityFormat>(where.dtype));
+    return std::unique_ptr<ExactFormat>(std::make_unique<IdentityFormat>(where.dtype));
   }
 };
 

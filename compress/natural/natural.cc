@@ -1,11 +1,20 @@
 #include "compress/natural/natural.h"
 
 #include "compress/kernel_compressor.h"
+#include "compress/natural/natural_device.h"
 #include "compress/natural/natural_kernels.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
+
+template <class Kernel>
+Result<std::unique_ptr<WireFormat>> on_device(const Kernel& kernel,
+                                              const Compressor::Placement& where) {
+  if constexpr (kHaveCuda) return cuda::make_natural_format(kernel, where);
+  return make_kernel_format("natural", kernel, where);
+}
 
 Result<std::unique_ptr<Compressor>> make_natural(const Spec& spec) {
   GW_ASSIGN(const std::int64_t bits, SpecReader(spec).integer("bits", 9, 8, 9));
@@ -19,11 +28,12 @@ Result<std::unique_ptr<Compressor>> make_natural(const Spec& spec) {
                         return ErrorBound{ErrorBound::Kind::kVariance, 0.125};
                       }};
   if (bits == 9) {
-    return make_kernel_compressor<NaturalKernel>(std::move(claims),
-                                                 [](const Shape&) { return NaturalKernel{}; });
+    return make_kernel_compressor<NaturalKernel>(
+        std::move(claims), [](const Shape&) { return NaturalKernel{}; }, on_device<NaturalKernel>);
   }
   return make_kernel_compressor<NaturalWindowKernel>(
-      std::move(claims), [](const Shape&) { return NaturalWindowKernel{}; });
+      std::move(claims), [](const Shape&) { return NaturalWindowKernel{}; },
+      on_device<NaturalWindowKernel>);
 }
 
 }  // namespace

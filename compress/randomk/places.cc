@@ -5,15 +5,6 @@
 #include <bit>
 
 namespace gradwire {
-namespace {
-
-// floor(fraction * bound), fraction = (high, low) / 2^64; bound <= 2^32.
-std::uint64_t below(std::uint64_t bound, std::uint32_t high, std::uint32_t low) {
-  return (high * bound + (low * bound >> 32)) >> 32;
-}
-
-}  // namespace
-
 void draw_places(const RandomStream& stream, std::size_t elems, std::span<std::uint32_t> places,
                  std::vector<std::uint64_t>& seen) {
   constexpr std::size_t kDraws = 512;
@@ -25,7 +16,7 @@ void draw_places(const RandomStream& stream, std::size_t elems, std::span<std::u
     stream.words(2 * first, std::span(words).first(2 * count));
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t last = elems - k + first + i;
-      std::uint64_t place = below(last + 1, words[2 * i], words[2 * i + 1]);
+      std::uint64_t place = place_below(last + 1, words[2 * i], words[2 * i + 1]);
       if ((seen[place / 64] >> (place % 64) & 1u) != 0) place = last;
       seen[place / 64] |= std::uint64_t{1} << (place % 64);
     }

@@ -6,10 +6,12 @@
 #include "base/philox.h"
 #include "compress/contract.h"
 #include "compress/randomk/places.h"
+#include "compress/randomk/randomk_device.h"
 #include "compress/sparse/chosen_count.h"
 #include "compress/sparse/shared_choice.h"
 #include "compress/sparse/sparse_coding.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -90,6 +92,14 @@ class Randomk final : public Compressor {
     return values_.bytes(count_.of(shape.elems()), dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        const std::size_t k = count_.of(shape.elems());
+        GW_ASSIGN(auto inner, values_.open(k, where));
+        return cuda::make_randomk_coder({k, factor<float>(shape), values_.exact()},
+                                        std::move(inner), shape, where);
+      }
+    }
     GW_TRY(check_placement("randomk", where));
     GW_TRY(check_index_range("randomk", shape));
     return where.dtype == DType::kF64 ? open_typed<double>(shape, where)
@@ -103,13 +113,16 @@ class Randomk final : public Compressor {
 
  private:
   template <typename T>
+  T factor(const Shape& shape) const {
+    return static_cast<T>(unbiased_ ? 1 / count_.share(shape.elems()) : 1.0);
+  }
+  template <typename T>
   Result<std::unique_ptr<Coder>> open_typed(const Shape& shape, const Placement& where) const {
     const std::size_t k = count_.of(shape.elems());
     GW_ASSIGN(auto inner, values_.open(k, where));
-    const auto factor = static_cast<T>(unbiased_ ? 1 / count_.share(shape.elems()) : 1.0);
     return std::unique_ptr<Coder>(std::make_unique<RandomkCoder<T>>(
-        SharedChoice<T>("randomk", std::move(inner), k, shape, where, factor), values_.exact(),
-        shape, where));
+        SharedChoice<T>("randomk", std::move(inner), k, shape, where, factor<T>(shape)),
+        values_.exact(), shape, where));
   }
 
   ChosenCount count_;

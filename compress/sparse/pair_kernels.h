@@ -136,7 +136,7 @@ struct BitmapIndices {
   }
 };
 
-// One rank's pairs, checked.
+// One rank's pairs, checked. No starts: there are none.
 struct PairList {
   const std::byte* indices;
   const std::byte* values;
@@ -174,6 +174,7 @@ struct PairSums {
       block.barrier();
       for (int r = 0; r < number; ++r) {
         const PairList& from = payloads[r];
+        if (from.starts == nullptr) continue;
         const std::int64_t end = from.starts[t + 1];
         for (std::int64_t i = from.starts[t] + std::int64_t{block.thread()}; i < end;
              i += kThreads) {

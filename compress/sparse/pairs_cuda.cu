@@ -24,54 +24,71 @@ Status check_index_coding(const std::string& method, IndexCoding coding) {
 }  // namespace
 
 Result<PairsOnDevice> PairsOnDevice::open(std::string method, const SparseOptions& options,
-                                          std::size_t pairs, std::int64_t elems,
+                                          std::size_t most, bool counted, std::int64_t elems,
                                           const Compressor::Placement& where) {
   GW_TRY(check_index_coding(method, options.index));
   std::unique_ptr<WireFormat> format;
   if (options.values != nullptr) {
-    const Shape shape = Shape::vector(static_cast<std::int64_t>(pairs));
+    const Shape shape = Shape::vector(static_cast<std::int64_t>(most));
     GW_ASSIGN(format, options.values->open_slices(shape, where));
   }
   GW_ASSIGN(Verdict verdict, Verdict::open(where.device));
   PairsOnDevice all(std::move(method), std::move(format), std::move(verdict), where);
   const auto ranks = static_cast<std::size_t>(where.size);
   all.index_ = options.index;
-  all.pairs_ = pairs;
+  all.most_ = most;
+  all.counted_ = counted;
   all.elems_ = elems;
-  all.index_bytes_ = most_index_bytes(options.index, pairs, static_cast<std::size_t>(elems));
-  all.value_bytes_ =
-      all.exact() ? pairs * sizeof(float) : all.format_->bytes(static_cast<std::int64_t>(pairs), 0);
   const std::size_t starts = ranks * static_cast<std::size_t>(tiles_of(elems) + 1);
   GW_ASSIGN(all.starts_, Buffer::allocate(starts * sizeof(std::uint32_t), where.device));
-  if (options.index == IndexCoding::kBitmap) {
-    GW_ASSIGN(all.indices_, Buffer::allocate(ranks * pairs * sizeof(std::uint32_t), where.device));
-  }
-  if (!all.exact()) {
-    GW_ASSIGN(all.values_, Buffer::allocate(ranks * pairs * sizeof(float), where.device));
+  if (counted) {
+    GW_ASSIGN(all.counts_,
+              Buffer::allocate((ranks + 1) * sizeof(std::uint32_t), {MemorySpace::kPinnedHost, 0}));
   }
   all.lists_.resize(ranks);
   return Result<PairsOnDevice>(std::move(all));
 }
 
-PairTarget PairsOnDevice::target(ByteSpan payload, const Scratch& values) const {
-  std::byte* const at = payload.data();
+std::size_t PairsOnDevice::index_bytes(std::size_t pairs) const {
+  return pairs == 0 ? 0 : most_index_bytes(index_, pairs, static_cast<std::size_t>(elems_));
+}
+std::size_t PairsOnDevice::value_bytes(std::size_t pairs) const {
+  return exact() ? pairs * sizeof(float) : format_->bytes(static_cast<std::int64_t>(pairs), 0);
+}
+std::size_t PairsOnDevice::bytes(std::size_t pairs) const {
+  return head() + index_bytes(pairs) + value_bytes(pairs);
+}
+
+PairTarget PairsOnDevice::target(std::size_t pairs, ByteSpan payload, const Scratch& values) const {
+  if (pairs == 0) return {};
+  std::byte* const at = payload.data() + head();
   PairTarget to{};
   (index_ == IndexCoding::kBitmap ? to.bitmap : to.indices) = at;
-  to.values = exact() ? at + index_bytes_ : values.as<std::byte>();
+  to.values = exact() ? at + index_bytes(pairs) : values.as<std::byte>();
   to.in_words = starts_at(to.indices, 4) && starts_at(to.values, 4);
   return to;
 }
 
-Status PairsOnDevice::code_values(const Scratch& values, std::uint64_t step, ByteSpan payload,
-                                  const Stream& stream) {
-  if (exact()) return {};
+Status PairsOnDevice::complete(std::size_t pairs, const Scratch& values, std::uint64_t step,
+                               ByteSpan payload, const Stream& stream) {
+  if (counted_) {
+    const ByteSpan word = counts_.bytes().subspan(lists_.size() * sizeof(std::uint32_t));
+    store_word(word.data(), 0, static_cast<std::uint32_t>(pairs));
+    GW_TRY(copy_bytes(word, counts_.device(), payload.first(head()), where_.device, stream));
+  }
+  if (exact() || pairs == 0) return {};
   const ConstTensorView chosen(values.as<std::byte>(),
-                               Shape::vector(static_cast<std::int64_t>(pairs_)), DType::kF32,
+                               Shape::vector(static_cast<std::int64_t>(pairs)), DType::kF32,
                                where_.device);
-  const Slice slice{step, where_.tensor, where_.rank, 0, 0};
-  const ByteSpan to = payload.subspan(index_bytes_, value_bytes_);
-  GW_ASSIGN([[maybe_unused]] const std::size_t wrote, format_->pack(chosen, slice, to, stream));
+  const ByteSpan to = payload.subspan(head() + index_bytes(pairs), value_bytes(pairs));
+  GW_ASSIGN([[maybe_unused]] const std::size_t wrote,
+            format_->pack(chosen, slice_of(where_.rank, step), to, stream));
   return {};
+}
+
+void PairsOnDevice::forget() {
+  absorbed_ = false;
+  rooms_.clear();
 }
 
 std::uint32_t* PairsOnDevice::starts_of(std::size_t rank) const {
@@ -81,67 +98,96 @@ std::uint32_t* PairsOnDevice::starts_of(std::size_t rank) const {
 
 Status PairsOnDevice::absorb(std::span<const ConstByteSpan> payloads, std::uint64_t step,
                              const Stream& stream) {
-  absorbed_ = false;
+  forget();
   if (payloads.size() != lists_.size()) {
     return {Code::kInvalidArgument,
             method_ + format(": %zu payloads (%d ranks)", payloads.size(), where_.size)};
   }
   const OnDevice here(where_.device);
   GW_TRY(here.status());
+  GW_ASSIGN(const std::vector<std::size_t> counts, read_counts(payloads, stream));
   in_words_ = true;
   for (std::size_t r = 0; r < payloads.size(); ++r) {
-    const Status status = absorb_one(r, payloads[r], step, stream);
+    const Status status = absorb_one(r, counts[r], payloads[r], step, stream);
     if (!status.ok()) return status.with_context(method_ + format(": payload of rank %zu", r));
   }
   absorbed_ = true;
   return {};
 }
 
-Status PairsOnDevice::absorb_one(std::size_t rank, ConstByteSpan payload, std::uint64_t step,
-                                 const Stream& stream) {
-  GW_TRY(check_length("pairs", payload.size(), bytes()));
-  if (pairs_ == 0) return {};
-  PairList& list = lists_[rank];
-  list = {payload.data(), payload.data() + index_bytes_, starts_of(rank)};
-  GW_TRY(verdict_.clear(stream));
-  if (index_ == IndexCoding::kBitmap) {
-    auto* const indices = reinterpret_cast<std::uint32_t*>(indices_.bytes().data()) + rank * pairs_;
-    list.indices = reinterpret_cast<const std::byte*>(indices);
-    GW_TRY(read_bitmap(payload.first(index_bytes_), starts_of(rank), indices, stream));
-  } else {
-    const auto pairs = static_cast<std::int64_t>(pairs_);
-    const PairStarts kernel{
-        list.indices,    pairs,          elems_, tiles_of(elems_), starts_at(list.indices, 4),
-        starts_of(rank), verdict_.word()};
-    GW_TRY(launch("pairs: indices", kernel, blocks_for(pairs + 1, PairStarts::kThreads), stream));
+// Of pairs in each payload.
+Result<std::vector<std::size_t>> PairsOnDevice::read_counts(std::span<const ConstByteSpan> payloads,
+                                                            const Stream& stream) {
+  std::vector<std::size_t> counts(payloads.size(), most_);
+  if (!counted_) return counts;
+  const auto named = [this](std::size_t r, std::string what) {
+    return Status(Code::kCorruptPayload, method_ + format(": payload of rank %zu: ", r) + what);
+  };
+  for (std::size_t r = 0; r < payloads.size(); ++r) {
+    if (payloads[r].size() < head()) {
+      return named(r, format("%zu bytes (a count of %zu wanted)", payloads[r].size(), head()));
+    }
+    GW_TRY(copy_bytes(payloads[r].first(head()), where_.device,
+                      counts_.bytes().subspan(r * head(), head()), counts_.device(), stream));
   }
-  if (!exact()) {
-    const TensorView into(values_.bytes().data() + rank * pairs_ * sizeof(float),
-                          Shape::vector(static_cast<std::int64_t>(pairs_)), DType::kF32,
-                          where_.device);
-    const Slice slice{step, where_.tensor, static_cast<int>(rank), 0, 0};
-    GW_TRY(format_->unpack(payload.subspan(index_bytes_), slice, into, stream));
-    list.values = into.data();
+  GW_TRY(synchronize({where_.device, stream.native}));
+  for (std::size_t r = 0; r < payloads.size(); ++r) {
+    counts[r] = load_word(counts_.bytes().data(), static_cast<std::int64_t>(r));
+    if (counts[r] <= most_) continue;
+    return named(r, format("%zu pairs (at most %zu wanted)", counts[r], most_));
   }
-  in_words_ = in_words_ && starts_at(list.indices, 4) && starts_at(list.values, 4);
-  GW_ASSIGN(const Finding finding, verdict_.read(stream));
-  return finding.kind == 0 ? Status() : corrupt(finding);
+  return counts;
 }
 
-Status PairsOnDevice::read_bitmap(ConstByteSpan bits, std::uint32_t* starts, std::uint32_t* indices,
-                                  const Stream& stream) {
+Status PairsOnDevice::absorb_one(std::size_t rank, std::size_t pairs, ConstByteSpan payload,
+                                 std::uint64_t step, const Stream& stream) {
+  GW_TRY(check_length("pairs", payload.size(), bytes(pairs)));
+  PairList& list = lists_[rank];
+  list = {};
+  if (pairs == 0) return {};
+  const auto count = static_cast<std::int64_t>(pairs);
+  const ConstByteSpan indices = payload.subspan(head(), index_bytes(pairs));
+  const ConstByteSpan values = payload.subspan(head() + indices.size());
+  list = {indices.data(), values.data(), starts_of(rank)};
+  const bool bitmap = index_ == IndexCoding::kBitmap;
+  GW_ASSIGN(Scratch room,
+            Scratch::allocate(((bitmap ? 1 : 0) + (exact() ? 0 : 1)) * pairs * 4, stream));
+  GW_TRY(verdict_.clear(stream));
+  if (bitmap) {
+    list.indices = room.as<std::byte>();
+    GW_TRY(read_bitmap(pairs, indices, starts_of(rank), room.as<std::uint32_t>(), stream));
+  } else {
+    const PairStarts kernel{
+        list.indices,    count,          elems_, tiles_of(elems_), starts_at(list.indices, 4),
+        starts_of(rank), verdict_.word()};
+    GW_TRY(launch("pairs: indices", kernel, blocks_for(count + 1, PairStarts::kThreads), stream));
+  }
+  if (!exact()) {
+    std::byte* const decoded = room.as<std::byte>(bitmap ? pairs * 4 : 0);
+    const TensorView into(decoded, Shape::vector(count), DType::kF32, where_.device);
+    GW_TRY(format_->unpack(values, slice_of(static_cast<int>(rank), step), into, stream));
+    list.values = decoded;
+  }
+  rooms_.push_back(std::move(room));
+  in_words_ = in_words_ && starts_at(list.indices, 4) && starts_at(list.values, 4);
+  GW_ASSIGN(const Finding finding, verdict_.read(stream));
+  return finding.kind == 0 ? Status() : corrupt(finding, pairs);
+}
+
+Status PairsOnDevice::read_bitmap(std::size_t pairs, ConstByteSpan bits, std::uint32_t* starts,
+                                  std::uint32_t* indices, const Stream& stream) {
   const std::int64_t tiles = tiles_of(elems_);
   const std::int64_t blocks = std::min(tiles, kMostBlocks);
-  const auto pairs = static_cast<std::int64_t>(pairs_);
+  const auto count = static_cast<std::int64_t>(pairs);
   std::uint64_t* const word = verdict_.word();
   GW_TRY(launch("pairs: bits", BitmapCounts{bits.data(), elems_, tiles, starts, word}, blocks,
                 stream));
-  GW_TRY(launch("pairs: starts", BitmapStarts{tiles, pairs, starts, word}, 1, stream));
-  return launch("pairs: places", BitmapIndices{bits.data(), elems_, tiles, pairs, starts, indices},
+  GW_TRY(launch("pairs: starts", BitmapStarts{tiles, count, starts, word}, 1, stream));
+  return launch("pairs: places", BitmapIndices{bits.data(), elems_, tiles, count, starts, indices},
                 blocks, stream);
 }
 
-Status PairsOnDevice::corrupt(Finding finding) const {
+Status PairsOnDevice::corrupt(Finding finding, std::size_t pairs) const {
   const auto place = static_cast<unsigned long long>(finding.place);
   switch (finding.kind) {
     case kPairIndex:
@@ -149,7 +195,7 @@ Status PairsOnDevice::corrupt(Finding finding) const {
               format("the index at place %llu does not ascend, or is above %lld", place,
                      static_cast<long long>(elems_ - 1))};
     case kBitmapCount:
-      return {Code::kCorruptPayload, format("a bitmap of other than %zu bits", pairs_)};
+      return {Code::kCorruptPayload, format("a bitmap of other than %zu bits", pairs)};
     default: return {Code::kCorruptPayload, "bits behind the last element are set"};
   }
 }

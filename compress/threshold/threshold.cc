@@ -11,7 +11,9 @@
 #include "compress/sparse/chosen_count.h"
 #include "compress/sparse/pair_coder.h"
 #include "compress/spec_reader.h"
+#include "compress/threshold/threshold_device.h"
 #include "compress/topk/topk_loops.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -82,6 +84,12 @@ class Threshold final : public Compressor {
     return PairPayloads<float>::kCountBytes + most_pair_bytes_up_to(options_, n, n, dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        const auto low = std::max<std::uint32_t>(topk_key(static_cast<float>(tau_)), 1);
+        return cuda::make_threshold_coder(options_, low, shape, where);
+      }
+    }
     GW_TRY(check_placement("threshold", where));
     GW_TRY(check_index_range("threshold", shape, kMostElems));
     return where.dtype == DType::kF64 ? open_typed<double>(shape, where)

@@ -58,14 +58,14 @@ class TopkDeviceCoder final : public PairDeviceCoder {
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round(method_, round, 1));
-    GW_TRY(check_room(method_ + ": payload", payload.size(), payloads_.bytes()));
+    GW_TRY(check_room(method_ + ": payload", payload.size(), payloads_.bytes(k_)));
     if (k_ == 0) return std::size_t{0};
     const OnDevice here(device_);
     GW_TRY(here.status());
-    GW_ASSIGN(const Scratch values, Scratch::allocate(payloads_.value_room(), stream));
-    GW_TRY(select(payloads_.target(payload, values), stream));
-    GW_TRY(payloads_.code_values(values, step_, payload, stream));
-    return payloads_.bytes();
+    GW_ASSIGN(const Scratch values, Scratch::allocate(payloads_.value_room(k_), stream));
+    GW_TRY(select(payloads_.target(k_, payload, values), stream));
+    GW_TRY(payloads_.complete(k_, values, step_, payload, stream));
+    return payloads_.bytes(k_);
   }
 
  private:
@@ -151,7 +151,7 @@ Result<std::unique_ptr<Coder>> make_topk_coder(const SparseOptions& options, std
                                                const Compressor::Placement& where, TopkWay way) {
   GW_TRY(check_device_placement("topk", where));
   GW_TRY(check_index_range("topk", shape, kMostSparseElems - 1));  // counts have 32 bits
-  GW_ASSIGN(auto payloads, PairsOnDevice::open("topk", options, k, shape.elems(), where));
+  GW_ASSIGN(auto payloads, PairsOnDevice::open("topk", options, k, false, shape.elems(), where));
   GW_ASSIGN(Verdict verdict, Verdict::open(where.device));
   return std::unique_ptr<Coder>(std::make_unique<TopkDeviceCoder>(
       k, shape.elems(), where.device, std::move(payloads), std::move(verdict), way));

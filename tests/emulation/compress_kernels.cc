@@ -4,8 +4,12 @@
 
 #include "compress/cast/cast_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
+#include "compress/identity/identity_cuda.cu"
+#include "compress/natural/natural_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
+#include "compress/randomk/randomk_cuda.cu"
 #include "compress/signsgd/signs_cuda.cu"
 #include "compress/sparse/pairs_cuda.cu"
+#include "compress/threshold/threshold_cuda.cu"
 #include "compress/topk/topk_cuda.cu"
 #include "compress/uniform/uniform_cuda.cu"

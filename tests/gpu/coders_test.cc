@@ -26,7 +26,15 @@ const char* const kSpecs[] = {"qsgd:bits=4",
                               "topk:ratio=0.1",
                               "topk:k=9,index=bitmap",
                               "topk:ratio=0.05|qsgd:bits=4",
-                              "topk:k=33,index=bitmap|cast:bf16"};
+                              "topk:k=33,index=bitmap|cast:bf16",
+                              "none",
+                              "natural",
+                              "natural:bits=8",
+                              "threshold:tau=3",
+                              "threshold:tau=1,index=bitmap|fp8",
+                              "randomk:ratio=0.1",
+                              "randomk:k=999,unbiased=true",
+                              "randomk:ratio=0.2|qsgd:bits=4"};
 constexpr std::int64_t kElems = 1000;
 
 // What a step works on; all of one place.

@@ -51,6 +51,9 @@ constexpr Case kCases[] = {
     {"absmax:bits=4,bucket=96"},
     {"absmax:bits=1,bucket=24"},
     {"absmax:bits=4,rounding=stochastic"},
+    {"natural"},
+    {"natural:bits=8", true},
+    {"none", true},
 };
 
 std::size_t bytes_of(const Pair& pair, std::size_t count, int stage) {
