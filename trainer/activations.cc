@@ -34,22 +34,30 @@ void Activations<T>::lay_out_values(const ActivationSizes& sizes) {
   for (const std::int64_t elems : sizes.saved) saved_.push_back(own_.reserve(elems));
 }
 
-// What enters a segment stays, and the output; behind it the inside of one segment after another.
+template <typename T>
+void Activations<T>::lay_out_inside(const ActivationSizes& sizes, const LayerRange& segment) {
+  for (std::size_t level = segment.begin; level < segment.end; ++level) {
+    if (level > segment.begin) values_[level] = own_.reserve(sizes.widths[level] * max_rows_);
+    saved_[level] = own_.reserve(sizes.saved[level]);
+  }
+}
+
+// What enters a segment stays, the output, and the inside of those that are kept; behind it the
+// inside of one segment after another.
 template <typename T>
 void Activations<T>::lay_out_segments(const ActivationSizes& sizes) {
   values_.resize(sizes.widths.size());
   saved_.resize(sizes.saved.size());
-  for (const LayerRange& segment : sizes.segments) {
-    values_[segment.begin] = own_.reserve(sizes.widths[segment.begin] * max_rows_);
+  for (const auto& [range, again] : sizes.segments) {
+    values_[range.begin] = own_.reserve(sizes.widths[range.begin] * max_rows_);
+    if (!again) lay_out_inside(sizes, range);
   }
   values_.back() = own_.reserve(sizes.widths.back() * max_rows_);
   const std::int64_t inside = own_.elems();
-  for (const LayerRange& segment : sizes.segments) {
+  for (const auto& [range, again] : sizes.segments) {
+    if (!again) continue;
     own_.go_back(inside);
-    for (std::size_t level = segment.begin; level < segment.end; ++level) {
-      if (level > segment.begin) values_[level] = own_.reserve(sizes.widths[level] * max_rows_);
-      saved_[level] = own_.reserve(sizes.saved[level]);
-    }
+    lay_out_inside(sizes, range);
   }
 }
 

@@ -19,6 +19,13 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
+// A piece of a model whose inside is computed again on the way back, or kept.
+struct Segment {
+  LayerRange range;
+  bool again = true;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
 // Where derivatives live on the way back.
 enum class DeltaRoom : std::uint8_t {
   kTurns,       // two buffers take turns: a level's delta lives until the next but one's
@@ -32,10 +39,9 @@ struct ActivationSizes {
   std::vector<std::int64_t> saved;   // per layer
   std::vector<std::int64_t> stash;   // per layer
   std::int64_t scratch = 0;
-  // Ranges, from the first layer to the last, of which one at a time is in memory; of the others
-  // what enters them stays, and the rest is computed again. Empty: everything stays. With
-  // DeltaRoom::kTurns alone.
-  std::vector<LayerRange> segments = {};
+  // From the first layer to the last. Of those that are computed again what enters them stays, and
+  // the inside of one at a time is in memory. Empty: everything stays. With DeltaRoom::kTurns alone.
+  std::vector<Segment> segments = {};
 };
 
 // Elements of one micro-batch's memory: its own, and what a thread's micro-batches share.
@@ -98,6 +104,7 @@ class Activations {
   static Activations lay_out(const ActivationSizes& sizes, std::int64_t max_rows, DeltaRoom room);
   void lay_out_values(const ActivationSizes& sizes);
   void lay_out_segments(const ActivationSizes& sizes);
+  void lay_out_inside(const ActivationSizes& sizes, const LayerRange& segment);
 
   std::vector<std::int64_t> widths_;
   std::vector<Block> values_;

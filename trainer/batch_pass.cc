@@ -18,7 +18,7 @@ constexpr std::int64_t kEvaluationRows = 128;
 Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
                                                     std::int64_t max_rows,
                                                     const std::string& recompute) {
-  GW_ASSIGN(std::vector<LayerRange> segments, recompute_segments(recompute, model.layers()));
+  GW_ASSIGN(std::vector<Segment> segments, recompute_segments(recompute, model));
   const std::int64_t rows = std::max(max_rows, kEvaluationRows);
   return Activations<float>::elems(model.activation_sizes(rows, std::move(segments)), rows);
 }
@@ -40,8 +40,7 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                data.name().c_str()));
   }
   BatchPass pass(model, data);
-  GW_ASSIGN(const std::vector<LayerRange> segments,
-            recompute_segments(options.recompute, model.layers()));
+  GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));
   pass.walk_.emplace(model, segments);
   const std::int64_t rows = std::max(max_rows, kEvaluationRows);
   GW_ASSIGN(pass.activations_, Activations<float>::create(model.activation_sizes(rows, segments),

@@ -117,18 +117,11 @@ std::unique_ptr<LayerGate> ComputeParameters::gate(std::span<const float> master
 
 Status RoundedGate::open(std::size_t layer, Way way) {
   GW_TRY(inner_.open(layer, way));
-  std::array<std::uint16_t, 1024> stored{};
   const auto [first, end] = model_.parameters_read_by(layer);
   for (int index = first; index < end; ++index) {
     const ParameterInfo& info = model_.parameters()[static_cast<std::size_t>(index)];
-    std::span<float> rest = parameters_.subspan(static_cast<std::size_t>(info.offset),
-                                                static_cast<std::size_t>(info.shape.elems()));
-    while (!rest.empty()) {
-      const std::span<float> part = rest.first(std::min(rest.size(), stored.size()));
-      store(precision_, part, std::span(stored).first(part.size()));
-      load(precision_, std::span(stored).first(part.size()), part);
-      rest = rest.subspan(part.size());
-    }
+    round_to(precision_, parameters_.subspan(static_cast<std::size_t>(info.offset),
+                                             static_cast<std::size_t>(info.shape.elems())));
   }
   return {};
 }

@@ -38,8 +38,13 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   const std::size_t bytes = elems * sizeof(float);
   const MemoryArena& device = options.places.device;
   const bool narrow = options.precision != Precision::kF32;
+  fold.keeps_sums_ = options.main_gradients || !narrow;
   const MemoryClass sums = narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
   GW_ASSIGN(fold.grads_, PagedTensors::create(table, device, sums));
+  if (!fold.keeps_sums_) {
+    GW_ASSIGN(fold.stored_gradients_, StoredGradients::create(device, options.precision, elems));
+    return fold;
+  }
   fold.grads_.take_all();
   if (options.accumulate > 1) {
     GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
@@ -60,7 +65,7 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
 }
 
 std::span<float> GradientFold::fresh(int micro) {
-  return micro == 0 ? grads_.all() : micro_grads_.all();
+  return micro == 0 || !keeps_sums_ ? grads_.all() : micro_grads_.all();
 }
 
 std::span<float> GradientFold::gradients() { return grads_.all(); }
@@ -103,8 +108,45 @@ Status GradientFold::combine(int micro, Range range) {
   return scale(view_of<float>(sum), 1.0 / accumulate_, {});
 }
 
+// One micro-batch's, stored, joins the others', which are.
+Status GradientFold::combine_stored(int index, int micro) {
+  const std::span<float> own = grads_.tensor(index);
+  const std::size_t first = range(index).first;
+  if (micro == 0) {
+    stored_gradients_.keep_scaled(own, first);
+  } else {
+    round_to(precision_, own);
+    stored_gradients_.add_scaled(first, own);
+    stored_gradients_.keep_scaled(own, first);
+  }
+  if (micro + 1 < accumulate_ || needs_whole_) {
+    grads_.drop(index);
+    return {};
+  }
+  bring(index);
+  return {};
+}
+
+void GradientFold::bring(int index) {
+  grads_.take(index);
+  const std::span<float> own = grads_.tensor(index);
+  stored_gradients_.read(range(index).first, own);
+  if (accumulate_ == 1) return;
+  for (float& value : own) value *= 1.0F / static_cast<float>(accumulate_);
+}
+
+void GradientFold::put_away(int index) {
+  stored_gradients_.keep(grads_.tensor(index), range(index).first);
+  grads_.drop(index);
+}
+
+bool GradientFold::finite() {
+  return keeps_sums_ ? all_finite(gradients()) : stored_gradients_.finite();
+}
+
 Status GradientFold::ready(int index, int micro) {
   grads_.take(index);
+  if (!keeps_sums_) return combine_stored(index, micro);
   if (micro > 0) micro_grads_.take(index);
   keep_stored(fresh(micro, range(index)), range(index));
   if (needs_whole_) return {};
@@ -112,7 +154,7 @@ Status GradientFold::ready(int index, int micro) {
 }
 
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {
-  if (!needs_whole_) return {};
+  if (!needs_whole_ || !keeps_sums_) return {};
   const std::span<float> own = fresh(micro);
   if (loss_scale != 1) GW_TRY(scale(view_of<float>(own), 1 / loss_scale, {}));
   if (clip_worker_ > 0) clip_to(own, norm(own), clip_worker_);

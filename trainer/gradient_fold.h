@@ -2,6 +2,9 @@
 //
 // Per micro-batch, in this order: stored in the precision asked for; unscaled; clipped; taken into
 // its momentum; added to the sum in fp32. After the last one: times 1 / micro-batches.
+//
+// Without main gradients nothing but the tensor in work is in fp32: sums of micro-batches are stored
+// in 16 bits, and so is what the hook gives back.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 #include "gradwire/tensor.h"
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/parameters.h"
+#include "trainer/stored_gradients.h"
 #include "trainer/training_options.h"
 
 namespace gradwire {
@@ -22,6 +26,9 @@ class GradientFold {
  public:
   // The table is borrowed.
   static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options);
+  // Whether gradients() stay in fp32 until the step is made. Else whoever is given one says by
+  // put_away() that it is final, and stored() is what the step reads.
+  bool keeps_sums() const { return keeps_sums_; }
   // The memory of gradients(): what is dropped of it is taken again where the next step writes it.
   const PagedTensors& paged() const { return grads_; }
   GradientFold() = default;
@@ -35,10 +42,21 @@ class GradientFold {
   // A step needs whole gradients before it can go on: nothing is handed to the hook during
   // backward. Else a parameter is done as soon as the last micro-batch's ready() returns.
   bool needs_whole() const { return needs_whole_; }
+  // Before the first micro-batch: what its losses will be multiplied by.
+  void begin_step(double loss_scale) { stored_gradients_.begin_step(loss_scale); }
   // The gradient of parameter `index` from `micro` is complete.
   Status ready(int index, int micro);
   // All of them are; loss_scale is what the loss was multiplied by.
   Status micro_batch_done(int micro, double loss_scale);
+
+  // Without main gradients, where the step needed whole ones: gradient `index` is in fp32 again.
+  void bring(int index);
+  // Likewise, after the hook: it is not.
+  void put_away(int index);
+  const StoredGradients& stored() const { return stored_gradients_; }
+  StoredGradients& stored() { return stored_gradients_; }
+  // Of the whole gradient, in the form that it is kept in.
+  bool finite();
 
   // "worker<i>.<parameter>.momentum", of micro-batch i; empty without momentum at the worker.
   std::vector<NamedTensor> state();
@@ -52,6 +70,7 @@ class GradientFold {
   std::span<float> fresh(int micro, Range range);
   void keep_stored(std::span<float> values, Range range);
   Status combine(int micro, Range range);
+  Status combine_stored(int index, int micro);
 
   const ParameterTable* table_ = nullptr;
   int accumulate_ = 1;
@@ -59,10 +78,12 @@ class GradientFold {
   double clip_worker_ = 0;
   Precision precision_ = Precision::kF32;
   bool needs_whole_ = false;
+  bool keeps_sums_ = true;
   bool keeps_stored_ = true;  // at its place; else a tensor at a time
   PagedTensors grads_;
   PagedTensors micro_grads_;      // of micro-batches after the first
   Buffer stored_;                 // one micro-batch's in 16 bits, or one tensor's
+  StoredGradients stored_gradients_;  // without main gradients
   std::vector<Buffer> momentum_;  // u, one per micro-batch
 };
 

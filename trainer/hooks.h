@@ -41,6 +41,12 @@ class GradientHook {
   // shall use (the mean over all ranks).
   virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
 
+  // For trainings that keep no fp32 gradients: whether gradient `index`, given in this step, holds
+  // already what the optimizer shall use, so that its memory may go. With `wait`, waits for that
+  // unless it takes gradients that were not given yet (false then). kUnsupported from hooks that
+  // cannot tell.
+  virtual Result<bool> arrived(int /*index*/, bool /*wait*/) { return true; }
+
   // Where gradients are to be clipped, after before_optimizer_step(): those that the optimizer will
   // use become `most` long where they are longer, all tensors together. Returns their length
   // before.

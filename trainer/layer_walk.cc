@@ -8,28 +8,60 @@
 
 namespace gradwire {
 
-Result<std::vector<LayerRange>> recompute_segments(std::string_view policy, std::size_t layers) {
-  std::size_t length = 0;
-  if (policy == "none") return std::vector<LayerRange>();
-  if (policy == "full") {
-    length = 1;
-  } else if (policy == "sqrt") {
-    length = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(layers))));
-  } else if (const auto number = to_int(policy); number && *number >= 1) {
-    length = static_cast<std::size_t>(*number);
-  } else {
-    return Status(Code::kInvalidArgument,
-                  format("recompute '%.*s'; none, full, sqrt, or layers of a segment wanted",
-                         static_cast<int>(policy.size()), policy.data()));
+namespace {
+
+// Layers of a segment under a policy; 0: there are none.
+Result<std::size_t> segment_length(std::string_view policy, std::size_t layers) {
+  if (policy == "none") return std::size_t{0};
+  if (policy == "full" || policy == "selective") return std::size_t{1};
+  if (policy == "sqrt") {
+    return static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(layers))));
   }
-  std::vector<LayerRange> segments;
-  for (std::size_t begin = 0; begin < layers; begin += length) {
-    segments.push_back({begin, std::min(begin + length, layers)});
+  if (const auto number = to_int(policy); number && *number >= 1) {
+    return static_cast<std::size_t>(*number);
   }
+  return Status(Code::kInvalidArgument,
+                format("recompute '%.*s'; none, selective, full, sqrt, or layers of a segment "
+                       "wanted",
+                       static_cast<int>(policy.size()), policy.data()));
+}
+
+// Keeps what is dearer to compute again, for the memory that it takes, than all of it together.
+void keep_dear_ones(const Model<float>& model, std::vector<Segment>& segments) {
+  const auto elems = [&](std::size_t layer) { return model.layer(layer).saved_elems(1); };
+  const auto macs = [&](std::size_t layer) { return model.layer(layer).cost().forward_macs; };
+  std::int64_t all_elems = 0;
+  std::int64_t all_macs = 0;
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    if (elems(layer) == 0) continue;
+    all_elems += elems(layer);
+    all_macs += macs(layer);
+  }
+  for (Segment& segment : segments) {
+    const std::size_t layer = segment.range.begin;
+    const double own = static_cast<double>(macs(layer)) * static_cast<double>(all_elems);
+    const double mean = static_cast<double>(all_macs) * static_cast<double>(elems(layer));
+    segment.again = elems(layer) > 0 && own <= mean;
+  }
+}
+
+}  // namespace
+
+Status check_recompute(std::string_view policy) { return segment_length(policy, 1).error(); }
+
+Result<std::vector<Segment>> recompute_segments(std::string_view policy,
+                                                const Model<float>& model) {
+  const std::size_t layers = model.layers();
+  GW_ASSIGN(const std::size_t length, segment_length(policy, layers));
+  std::vector<Segment> segments;
+  for (std::size_t begin = 0; length > 0 && begin < layers; begin += length) {
+    segments.push_back({{begin, std::min(begin + length, layers)}, true});
+  }
+  if (policy == "selective") keep_dear_ones(model, segments);
   return segments;
 }
 
-LayerWalk::LayerWalk(const Model<float>& model, const std::vector<LayerRange>& segments)
+LayerWalk::LayerWalk(const Model<float>& model, const std::vector<Segment>& segments)
     : model_(&model) {
   using Kind = LayerTurn::Kind;
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
@@ -41,9 +73,11 @@ LayerWalk::LayerWalk(const Model<float>& model, const std::vector<LayerRange>& s
     add_segment(model.all(), false);
     return;
   }
-  GW_CHECK(segments.front().begin == 0 && segments.back().end == model.layers());
+  GW_CHECK(segments.front().range.begin == 0 && segments.back().range.end == model.layers());
+  bool there = true;  // the inside of the last that is not kept
   for (std::size_t s = segments.size(); s-- > 0;) {
-    add_segment(segments[s], s + 1 < segments.size());
+    add_segment(segments[s].range, segments[s].again && !there);
+    there = there && !segments[s].again;
   }
 }
 

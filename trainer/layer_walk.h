@@ -1,9 +1,10 @@
 // In which order a micro-batch visits a model's layers, and which of them compute twice.
 //
 // Without segments: all layers forward, then back. With segments the way forward keeps what enters
-// each (Activations); on the way back the inside of every segment but the last, which is still
-// there, is computed again before its layers go back. Layers are opened one by one; those of a
-// segment that is computed again stay open from then to their way back.
+// each (Activations) and the inside of those that say so; on the way back the inside of the others,
+// but for the last of them, which is still there, is computed again before its layers go back.
+// Layers are opened one by one; those of a segment that is computed again stay open from then to
+// their way back.
 // Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016
 // (arXiv 1604.06174), section 3.
 #pragma once
@@ -21,9 +22,17 @@
 namespace gradwire {
 
 // Which layers are computed again instead of kept: "none", "full" (every layer is a segment),
-// "sqrt" (about sqrt(layers) segments of as many layers), or a number, the layers of a segment.
-// kInvalidArgument for another word.
-Result<std::vector<LayerRange>> recompute_segments(std::string_view policy, std::size_t layers);
+// "sqrt" (about sqrt(layers) segments of as many layers), a number, the layers of a segment, or
+// "selective": every layer is a segment, and of those that keep anything inside the ones are
+// computed again that cost fewer products for an element kept than all of them do together; where
+// all cost the same, all. kInvalidArgument for another word.
+// Source of choosing by cost: Korthikanti, Casper, Lym, McAfee, Andersch, Shoeybi, Catanzaro,
+// "Reducing activation recomputation in large transformer models", MLSys 2023, section 5, which
+// chooses the attention's scores; attention here never keeps those.
+Result<std::vector<Segment>> recompute_segments(std::string_view policy,
+                                                const Model<float>& model);
+// Whether there is such a policy.
+Status check_recompute(std::string_view policy);
 
 // One layer's turn.
 struct LayerTurn {
@@ -36,7 +45,7 @@ struct LayerTurn {
 class LayerWalk {
  public:
   // The model is borrowed; `segments` cover its layers, or none.
-  LayerWalk(const Model<float>& model, const std::vector<LayerRange>& segments);
+  LayerWalk(const Model<float>& model, const std::vector<Segment>& segments);
 
   const std::vector<LayerTurn>& turns(Way way) const {
     return way == Way::kForward ? forward_ : back_;

@@ -54,7 +54,7 @@ SampleShape Model<T>::output() const {
 
 template <typename T>
 ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows,
-                                           std::vector<LayerRange> segments) const {
+                                           std::vector<Segment> segments) const {
   ActivationSizes sizes;
   sizes.widths.push_back(input_.elems());
   for (const Stage& stage : stages_) {

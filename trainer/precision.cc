@@ -1,5 +1,8 @@
 #include "trainer/precision.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/check.h"
 #include "base/small_floats.h"
 #include "base/text.h"
@@ -38,6 +41,16 @@ void load(Precision precision, std::span<const std::uint16_t> from, std::span<fl
     for (std::size_t i = 0; i < from.size(); ++i) to[i] = float_from_bf16(from[i]);
   } else {
     for (std::size_t i = 0; i < from.size(); ++i) to[i] = float_from_fp16(from[i]);
+  }
+}
+
+void round_to(Precision precision, std::span<float> values) {
+  std::array<std::uint16_t, 1024> stored{};
+  while (!values.empty()) {
+    const std::span<float> part = values.first(std::min(values.size(), stored.size()));
+    store(precision, part, std::span(stored).first(part.size()));
+    load(precision, std::span(stored).first(part.size()), part);
+    values = values.subspan(part.size());
   }
 }
 

@@ -19,6 +19,8 @@ Result<Precision> parse_precision(std::string_view text);
 
 // to = from in 16 bits, rounded to nearest even; what is too large becomes infinity. Not for kF32.
 void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to);
+// values = what 16 bits keep of them. Not for kF32.
+void round_to(Precision precision, std::span<float> values);
 // to = from, exactly.
 void load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to);
 

@@ -73,9 +73,12 @@ Status Trainer::allocate() {
     GW_ASSIGN(optimizer_, make_optimizer(optimizer_options(options_), whole_slices(table), nullptr,
                                          away ? places.host : places.device));
   }
-  if (away) {
-    GW_ASSIGN(offloaded_,
-              OffloadedStep::create(places, options_.offload_chunk, parameter_elems(table)));
+  if (away || !fold_.keeps_sums()) {
+    GW_ASSIGN(chunked_,
+              ChunkedStep::create(away ? places.host : places.device,
+                                  away ? MemoryClass::kOther : MemoryClass::kWorkspace,
+                                  away ? places.link : nullptr, options_.offload_chunk,
+                                  parameter_elems(table)));
   }
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
@@ -170,7 +173,24 @@ Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
                         DType::kF32);
   const Status given = hook.on_gradient(index, view, {});
   hook_seconds += seconds_since(start);
-  return given;
+  if (fold_.keeps_sums() || !given.ok()) return given;
+  in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
+  return put_away_given(hook, false);
+}
+
+// Gradients that the hook is done with become 16 bits, in the order in which they were given; where
+// too many wait for it, so does this.
+Status Trainer::put_away_given(GradientHook& hook, bool all) {
+  while (in_flight_ > 0) {
+    if (!all) {
+      GW_ASSIGN(const bool there,
+                hook.arrived(next_away_, in_flight_ > options_.gradients_in_flight));
+      if (!there) return {};
+    }
+    in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_away_).size_bytes());
+    fold_.put_away(next_away_--);
+  }
+  return {};
 }
 
 // Forward and backward of one micro-batch; returns its mean loss. With the last one gradients go to
@@ -194,13 +214,14 @@ Result<double> Trainer::micro_step(const MicroBatch& batch, int micro, GradientH
 Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
   if (options_.loss_scale.active()) {
     const auto start = Clock::now();
-    GW_ASSIGN(const bool skip, hook.skip_step(!all_finite(fold_.gradients())));
+    GW_ASSIGN(const bool skip, hook.skip_step(!fold_.finite()));
     report.hook_seconds += seconds_since(start);
     scaler_.update(skip);
     if (skip) return true;
   }
   GW_TRY(hook.before_step(report.lr));
   for (auto index = static_cast<int>(model_->parameters().size()); index-- > 0;) {
+    if (!fold_.keeps_sums()) fold_.bring(index);
     GW_TRY(give(index, hook, report.hook_seconds));
   }
   return false;
@@ -214,24 +235,41 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
     GW_TRY(hook.before_optimizer_step({}));
   }
   report.hook_seconds += seconds_since(wait);
-  const std::span<float> gradients = fold_.gradients();
+  if (!fold_.keeps_sums()) GW_TRY(put_away_given(hook, true));
   if (options_.clip > 0) {
-    GW_ASSIGN(report.gradient_norm, hook.clip_gradients(gradients, options_.clip));
+    GW_ASSIGN(report.gradient_norm, clip(hook));
   }
   const TimedSpan span(told_, TrainerSpan::Kind::kOptimizer, report.step);
-  if (hook.optimizer() == nullptr && offloaded_) {
-    GW_TRY(offloaded_->run(*optimizer_, master(), gradients, report.lr,
-                           [this](std::size_t first, std::span<const float> part) {
-                             compute_.store(part, first);
-                             return Status();
-                           }));
+  if (hook.optimizer() == nullptr && chunked_) {
+    GW_TRY(step_by_chunks(report.lr));
   } else {
     Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
-    GW_TRY(optimizer.step(master(), gradients, report.lr));
+    GW_TRY(optimizer.step(master(), fold_.gradients(), report.lr));
     fresh_ = false;
   }
   ++position_.updates;
   return {};
+}
+
+// What is stored in 16 bits is shortened where it is read.
+Result<double> Trainer::clip(GradientHook& hook) {
+  if (fold_.keeps_sums()) return hook.clip_gradients(fold_.gradients(), options_.clip);
+  const double length = fold_.stored().norm();
+  fold_.stored().shorten(length, options_.clip);
+  return length;
+}
+
+Status Trainer::step_by_chunks(double lr) {
+  ChunkedStep::Source source = ChunkedStep::from(fold_.gradients());
+  if (!fold_.keeps_sums()) {
+    source = {[this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
+              sizeof(std::uint16_t)};
+  }
+  return chunked_->run(*optimizer_, master(), source, lr,
+                       [this](std::size_t first, std::span<const float> part) {
+                         compute_.store(part, first);
+                         return Status();
+                       });
 }
 
 Result<StepReport> Trainer::step(GradientHook& hook) {
@@ -245,6 +283,8 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
   const int workers = options_.ranks * options_.accumulate;
   refresh();
+  fold_.begin_step(scaler_.scale());
+  next_away_ = static_cast<int>(model_->parameters().size()) - 1;
   if (!fold_.needs_whole()) GW_TRY(hook.before_step(report.lr));
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {

@@ -22,7 +22,7 @@
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
-#include "trainer/optimizers/offloaded_step.h"
+#include "trainer/optimizers/chunked_step.h"
 #include "trainer/precision.h"
 #include "trainer/training_options.h"
 
@@ -52,7 +52,8 @@ class Trainer {
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
   // moved). Gradients are contiguous over all parameters in that order. In other precisions than
-  // fp32 too these are the fp32 ones: the optimizer's parameters, and sums of stored gradients.
+  // fp32 too these are the fp32 ones: the optimizer's parameters, and sums of stored gradients,
+  // which without main gradients hold something from on_gradient() until arrived() alone.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
   // The same memory, for a hook that lets parts of it come and go.
@@ -101,8 +102,11 @@ class Trainer {
                             double& hook_seconds);
   Status commit_statistics(GradientHook& hook, bool skipped);
   Status give(int index, GradientHook& hook, double& hook_seconds);
+  Status put_away_given(GradientHook& hook, bool all);
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
   Status update(GradientHook& hook, StepReport& report);
+  Result<double> clip(GradientHook& hook);
+  Status step_by_chunks(double lr);
   std::span<float> master() { return params_.all(); }
   void refresh();
   std::unique_ptr<LayerGate> own_gate(GradientHook& hook);
@@ -127,8 +131,12 @@ class Trainer {
   std::span<const float> computed_;  // what passes read
   std::unique_ptr<LayerGate> own_gate_;
   LayerGate* gate_ = nullptr;  // own_gate_, or the hook's
-  std::optional<OffloadedStep> offloaded_;
+  std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
   GradientFold fold_;
+  // Without main gradients: of those that were given, from the last parameter down, the next one
+  // to put away, and the bytes of all that are not.
+  int next_away_ = 0;
+  std::int64_t in_flight_ = 0;
   LossScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
   BatchPass pass_;

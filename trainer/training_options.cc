@@ -60,6 +60,31 @@ Status check_gradients(const TrainingOptions& options) {
   return {};
 }
 
+// What leaves nothing but 16 bits of gradients.
+Status check_stored_gradients(const TrainingOptions& options) {
+  if (options.main_gradients) return {};
+  const auto refuse = [](const std::string& what) {
+    return Status(Code::kInvalidArgument, "no main gradients, and " + what + " wanted");
+  };
+  if (options.precision == Precision::kF32) return refuse("precision fp32; bf16 or fp16");
+  if (options.optimizer.name == "hook" || options.passing_gradients || options.gated_parameters) {
+    return refuse("an optimizer or shards of the hook's; sgd, nesterov or adamw on whole parameters");
+  }
+  if (options.optimizer.name == "lamb") {
+    return refuse("lamb, which looks at whole tensors; sgd, nesterov or adamw");
+  }
+  if (options.clip_worker > 0) {
+    return refuse(format("clip-worker %g, of sums in fp32; 0, or clip,", options.clip_worker));
+  }
+  if (options.momentum_at == MomentumAt::kWorker && options.momentum > 0) {
+    return refuse("momentum at the worker; momentum at the server");
+  }
+  if (options.gradients_in_flight < 0) {
+    return bad("gradients in flight", options.gradients_in_flight, "at least 0 bytes");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_training_options(const TrainingOptions& options, const DataSet& data) {
@@ -79,6 +104,7 @@ Status check_training_options(const TrainingOptions& options, const DataSet& dat
                   format("momentum %g; 0 <= momentum < 1 wanted", options.momentum));
   }
   GW_TRY(check_gradients(options));
+  GW_TRY(check_stored_gradients(options));
   if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
     return Status(Code::kInvalidArgument,
                   "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted");

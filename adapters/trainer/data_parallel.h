@@ -40,6 +40,7 @@ class DataParallelHook final : public ReplicaHook {
   // Residuals and all that coders keep stay as they were.
   Result<bool> skip_step(bool overflow) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
+  Result<bool> arrived(int index, bool wait) override { return aggregator_->arrived(index, wait); }
   // The means are there. Every check_every-th step compares the parameters over ranks first: a
   // replica that drifted ends the job, naming the tensor.
   Status before_optimizer_step(const Stream& stream) override;

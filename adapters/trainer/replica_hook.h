@@ -36,6 +36,9 @@ class ReplicaHook : public GradientHook {
   virtual Result<std::optional<std::vector<TensorPart>>> own_parameters() {
     return std::optional<std::vector<TensorPart>>();
   }
+  Result<bool> arrived(int /*index*/, bool /*wait*/) override {
+    return Status(Code::kUnsupported, "no main gradients with this optimizer or stage of sharding");
+  }
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;
   virtual std::vector<std::string> warnings() const = 0;

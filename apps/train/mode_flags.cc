@@ -57,6 +57,7 @@ const std::vector<Belonging>& belongings() {
       {"clip", {"sync"}, "the other modes know no averaged gradient to clip"},
       {"clip-worker", {"sync"}, "the other modes send gradients as they are"},
       {"precision", {"sync"}, "the other modes compute in fp32"},
+      {"no-main-grads", {"sync"}, "the other modes compute in fp32"},
       {"loss-scale", {"sync"}, "the other modes compute in fp32"},
       {"zero", {"sync"}, "the other modes do not shard a replica's state"},
   };

@@ -17,6 +17,9 @@
 namespace gradwire {
 namespace {
 
+// Of gradients that wait for their average: one that fills, one that travels, one that has come.
+constexpr std::int64_t kBucketsInFlight = 3;
+
 Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
                                          const Communicator& communicator) {
   TrainingOptions t;
@@ -33,6 +36,13 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   t.clip = o.clip;
   t.clip_worker = o.clip_worker;
   GW_ASSIGN(t.precision, parse_precision(o.precision));
+  t.main_gradients = !o.no_main_grads;
+  t.gradients_in_flight = kBucketsInFlight * o.bucket_bytes;
+  if (o.no_main_grads && o.measure_every > 0) {
+    return Status(Code::kInvalidArgument,
+                  "train: --no-main-grads with --measure-every, which compares whole averages; one "
+                  "of them wanted");
+  }
   const bool narrow = t.precision == Precision::kF16;
   GW_ASSIGN(t.loss_scale, LossScaleOptions::parse(!o.loss_scale.empty() ? o.loss_scale
                                                   : narrow              ? "dynamic"
@@ -132,6 +142,7 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Model<float>& mode
   q.ranks = communicator.size();
   GW_ASSIGN(q.offload, parse_offload(o.offload));
   q.offload_chunk = o.offload_chunk;
+  q.main_gradients = !o.no_main_grads;
   return run_memory(model, q);
 }
 

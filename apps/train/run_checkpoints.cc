@@ -47,6 +47,7 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
              {"loss-scale", o.loss_scale},
              {"dropout", shortest(o.dropout)},
              {"lr", shortest(o.lr)},
+             {"main-grads", o.no_main_grads ? "no" : "yes"},
              {"lr-schedule", o.lr_schedule.text()},
              {"momentum", shortest(o.momentum)},
              {"weight-decay", shortest(o.weight_decay)}};

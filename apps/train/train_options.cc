@@ -81,14 +81,13 @@ void add_memory_flags(Flags& flags, TrainOptions& o) {
   flags.custom(
       "recompute", "POLICY", "none",
       [&o](const std::string& text) {
-        if (const auto segments = recompute_segments(text, 1); !segments.has_value()) {
-          return segments.error();
-        }
+        GW_TRY(check_recompute(text));
         o.recompute = text;
         return Status();
       },
-      "what backward computes again instead of keeping it: none, full (inside every layer), sqrt "
-      "(segments of about the root of the layers), or a number, the layers of a segment");
+      "what backward computes again instead of keeping it: none, selective (the layers that cost "
+      "least for what they keep), full (inside every layer), sqrt (segments of about the root of "
+      "the layers), or a number, the layers of a segment");
   flags.choice("offload", o.offload, {"none", "optimizer", "parameters"},
                "what lies in a second arena, the host's: the optimizer's state and fp32 "
                "parameters, or also what layers compute with");
@@ -107,6 +106,8 @@ void add_gradient_flags(Flags& flags, TrainOptions& o) {
                "largest norm of each worker's gradient before it is compressed, 0 for any");
   flags.choice("precision", o.precision, {"fp32", "bf16", "fp16"},
                "of stored parameters and gradients; the optimizer's parameters are fp32");
+  flags.toggle("no-main-grads", o.no_main_grads,
+               "bf16 and fp16 gradients are not kept in fp32 until the optimizer's step");
   flags.custom(
       "loss-scale", "SCALE", "dynamic for fp16, else none",
       [&o](const std::string& text) {

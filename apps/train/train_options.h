@@ -49,6 +49,7 @@ struct TrainOptions {
   double clip = 0;  // global norms, 0: none
   double clip_worker = 0;
   std::string precision = "fp32";
+  bool no_main_grads = false;
   std::string loss_scale;  // "": dynamic for fp16, else none
   LrSchedule lr_schedule;
   std::string shuffle = "auto";

@@ -154,13 +154,35 @@ TEST(Memory, Z2_MixedPrecisionAdamTakesTwentyBytesAParameter) {
   EXPECT_EQ(use.peak_of(MemoryClass::kGathered), 4 * (64 * 32 + 32));
 }
 
-// Without copies in 16 bits, and so without gradients beside the sums: 16.
+// Gradients that stay in 16 bits: 16, and one tensor that is on its way in fp32.
 TEST(Memory, Z2_WithoutMainGradientsSixteen) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    for (const int accumulate : {1, 3}) {
+      TrainingOptions options = adamw(2);
+      options.precision = precision;
+      options.accumulate = accumulate;
+      options.main_gradients = false;
+      options.offload_chunk = 100;
+      const MemoryUse use = use_after(mlp(), options);
+      EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
+                    use.peak_of(MemoryClass::kMaster) + use.peak_of(MemoryClass::kMoments),
+                16 * elems(mlp()));
+      EXPECT_EQ(use.peak_of(MemoryClass::kMainGradients), 4 * 64 * 32);
+      EXPECT_EQ(use.now_of(MemoryClass::kMainGradients), 0);
+      RunMemoryQuestion question{.micro_batch = 48 / accumulate, .accumulate = accumulate};
+      question.precision = precision;
+      question.main_gradients = false;
+      question.offload_chunk = 100;
+      MemoryByClass held = use.peak;
+      held[static_cast<std::size_t>(MemoryClass::kMainGradients)] = 0;
+      EXPECT_EQ(planned(mlp(), question).device, held);
+    }
+  }
+  // In fp32 there is one form of everything: 16, too.
   const MemoryUse use = use_after(mlp(), adamw(2));
   EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
                 use.peak_of(MemoryClass::kMoments),
             16 * elems(mlp()));
-  EXPECT_EQ(use.peak_of(MemoryClass::kMainGradients), 0);
 }
 
 // A rank of N sees 1/N of the batch, but for blocks' ends on cache lines.

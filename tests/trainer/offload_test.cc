@@ -24,7 +24,7 @@ struct Trained {
 };
 
 Trained train(const std::string& optimizer, Precision precision, Offload offload,
-              std::int64_t chunk, double clip = 0) {
+              std::int64_t chunk, double clip = 0, bool main_gradients = true) {
   TrainingOptions options;
   options.batch = 48;
   options.steps = kSteps;
@@ -34,6 +34,7 @@ Trained train(const std::string& optimizer, Precision precision, Offload offload
   options.optimizer.name = optimizer;
   options.optimizer.weight_decay = 0.1;
   options.precision = precision;
+  options.main_gradients = main_gradients;
   options.offload = offload;
   options.offload_chunk = chunk;
   auto trainer = Trainer::create(mlp(), digits(), options);
@@ -101,8 +102,7 @@ TEST(Offload, Z10_TheHostHoldsTheOptimizer) {
 }
 
 // Z2, by the arena's count: parameters and gradients of 2 bytes, and of 4 each the gradients' fp32
-// sums, the master and two moments. Those sums are always kept: they are what ranks average and the
-// optimizer reads, so the account without them, 16 bytes (training_memory_test.cc), is of others.
+// sums, the master and two moments.
 TEST(Offload, Z2_TwentyBytesAParameterAreCountedInSixteenBits) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
     const MemoryUse use = train("adamw", precision, Offload::kNone, 1).device;
@@ -114,46 +114,54 @@ TEST(Offload, Z2_TwentyBytesAParameterAreCountedInSixteenBits) {
   }
 }
 
-// Z10, likewise: of those 20 the host takes 12, and with the parameters 14. What 16-bit training
-// needs on a device is 4 bytes, or 2; the sums' 4 stay there beside them until the step.
-TEST(Offload, Z10_FourBytesAParameterAndTheSumsStayOnTheDevice) {
+// Z10, likewise: the host takes 12, and with the parameters 14. On the device 4 bytes stay, or 2,
+// and beside them the gradients' sums where they are kept.
+TEST(Offload, Z10_FourBytesAParameterOnTheDeviceOrTwo) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
     for (const Offload offload : {Offload::kOptimizer, Offload::kParameters}) {
-      const Trained away = train("adamw", precision, offload, 1000);
-      const std::int64_t here = offload == Offload::kOptimizer ? 4 : 2;
-      EXPECT_EQ(away.device.now_of(MemoryClass::kParameters) +
-                    away.device.now_of(MemoryClass::kGradients),
-                here * elems());
-      EXPECT_EQ(away.device.now_of(MemoryClass::kMainGradients), 4 * elems());
-      EXPECT_EQ(away.device.now_of(MemoryClass::kMaster), 0);
-      EXPECT_EQ(away.device.now_of(MemoryClass::kMoments), 0);
-      EXPECT_EQ(away.host.now_of(MemoryClass::kParameters), (4 - here) * elems());
-      EXPECT_EQ(away.host.now_of(MemoryClass::kMaster) + away.host.now_of(MemoryClass::kMoments),
-                12 * elems());
+      for (const bool sums : {true, false}) {
+        const Trained away = train("adamw", precision, offload, 1000, 0, sums);
+        const std::int64_t here = offload == Offload::kOptimizer ? 4 : 2;
+        EXPECT_EQ(away.device.now_of(MemoryClass::kParameters) +
+                      away.device.now_of(MemoryClass::kGradients),
+                  here * elems());
+        EXPECT_EQ(away.device.now_of(MemoryClass::kMainGradients), sums ? 4 * elems() : 0);
+        EXPECT_EQ(away.device.now_of(MemoryClass::kMaster), 0);
+        EXPECT_EQ(away.device.now_of(MemoryClass::kMoments), 0);
+        EXPECT_EQ(away.host.now_of(MemoryClass::kParameters), (4 - here) * elems());
+        EXPECT_EQ(away.host.now_of(MemoryClass::kMaster) + away.host.now_of(MemoryClass::kMoments),
+                  12 * elems());
+      }
     }
   }
 }
 
-// A step sends gradients in fp32 and gets parameters as they are stored: 4 + 4, or 4 + 2 bytes for
-// each; with parameters away they come for each of two passes instead.
+// A step sends gradients in fp32, or without main gradients in 16 bits, and gets parameters as they
+// are stored: 4 + 4, 4 + 2, or 2 + 2 bytes for each; with parameters away they come for each of two
+// passes instead.
 TEST(Offload, Z10_TheLinksBytesAreCounted) {
   struct Case {
     Precision precision;
     Offload offload;
     std::int64_t in;  // bytes a parameter and step
+    bool sums = true;
   };
   for (const Case& c : {Case{Precision::kF32, Offload::kOptimizer, 4},
                         Case{Precision::kBF16, Offload::kOptimizer, 2},
                         Case{Precision::kF32, Offload::kParameters, 8},
-                        Case{Precision::kBF16, Offload::kParameters, 4}}) {
-    const Trained trained = train("adamw", c.precision, c.offload, 1000);
-    EXPECT_EQ(trained.last_steps.bytes_out, (kSteps - 1) * 4 * elems());
+                        Case{Precision::kBF16, Offload::kParameters, 4},
+                        Case{Precision::kF16, Offload::kOptimizer, 2, false},
+                        Case{Precision::kBF16, Offload::kParameters, 4, false}}) {
+    const Trained trained = train("adamw", c.precision, c.offload, 1000, 0, c.sums);
+    const std::int64_t out = c.sums ? 4 : 2;
+    EXPECT_EQ(trained.last_steps.bytes_out, (kSteps - 1) * out * elems());
     RunMemoryQuestion question{.micro_batch = 48, .precision = c.precision};
     question.offload = c.offload;
+    question.main_gradients = c.sums;
     const auto planned = link_bytes(mlp(), question);
     ASSERT_TRUE(planned.has_value());
     EXPECT_EQ(planned.value().in, c.in * elems());
-    EXPECT_EQ(planned.value().out, 4 * elems());
+    EXPECT_EQ(planned.value().out, out * elems());
     // The last step's report comes after its evaluation, which reads the parameters too.
     const std::int64_t evaluated =
         c.offload == Offload::kParameters ? (360 + 127) / 128 * c.in / 2 * elems() : 0;

@@ -77,7 +77,7 @@ Trained train(const Problem& problem, const std::string& recompute) {
 TEST(Recompute, Z9_TheSameBitsInLessMemory) {
   for (const Problem& problem : problems()) {
     const Trained kept = train(problem, "none");
-    for (const std::string policy : {"full", "sqrt", "3", "100"}) {
+    for (const std::string policy : {"selective", "full", "sqrt", "3", "100"}) {
       const Trained again = train(problem, policy);
       EXPECT_EQ(again.params, kept.params) << problem.options.name << " " << policy;
       EXPECT_EQ(again.buffers, kept.buffers) << problem.options.name << " " << policy;
@@ -110,6 +110,32 @@ TEST(Recompute, Z9_MemoryIsCheckpointsAndOneSegment) {
       std::max({3 * s * h + 2 * attention + mlp, 3 * s * h + 2 * mlp + 2 * attention,
                 2 * s * h + mlp + 2 * s});
   EXPECT_EQ(held("sqrt"), between + largest);
+  // With windows this short an attention is dearer than an mlp for what it keeps.
+  EXPECT_EQ(held("selective"), inputs + blocks * attention + std::max(mlp, 2 * s));
+}
+
+// Attention costs 4 h^2 + s h products a position and keeps about 5 h, an mlp 8 h^2 and 9 h.
+TEST(Recompute, Z9_SelectiveComputesWhatIsCheapest) {
+  const auto again = [](std::int64_t s, std::int64_t h) {
+    ModelOptions options{"gpt", {}, h};
+    options.layers = 2;
+    options.heads = 2;
+    const Model<float> model = std::move(make_model<float>(options, {s, 1, 1}, 7)).value();
+    std::vector<std::string> names;
+    const std::vector<Segment> segments = recompute_segments("selective", model).value();
+    for (const Segment& segment : segments) {
+      EXPECT_EQ(segment.range.end, segment.range.begin + 1);
+      if (segment.again) names.push_back(model.layer_name(segment.range.begin));
+    }
+    return names;
+  };
+  EXPECT_THAT(again(16, 64), testing::ElementsAre("block1.attention", "block2.attention", "norm"));
+  EXPECT_THAT(again(256, 64), testing::ElementsAre("block1.mlp", "block2.mlp", "norm"));
+  // Of those that are computed again the last one, the norm, is still there.
+  const Problem gpt = problems().back();
+  const Model<float> model = model_of(gpt);
+  const LayerWalk walk(model, recompute_segments("selective", model).value());
+  EXPECT_EQ(walk.computed_again(), 4);
 }
 
 // All segments but the last compute again, so that layers are computed forward between once and
@@ -118,7 +144,7 @@ TEST(Recompute, Z9_SegmentsComputeForwardTwice) {
   const Problem gpt = problems().back();
   const Model<float> model = model_of(gpt);
   const auto again = [&](const std::string& policy) {
-    return LayerWalk(model, recompute_segments(policy, model.layers()).value()).computed_again();
+    return LayerWalk(model, recompute_segments(policy, model).value()).computed_again();
   };
   EXPECT_EQ(model.layers(), 12U);  // embed, its dropout, 4 x 2, norm, head
   EXPECT_EQ(again("none"), 0);
@@ -130,7 +156,7 @@ TEST(Recompute, Z9_SegmentsComputeForwardTwice) {
   std::int64_t once = 0;
   std::int64_t more = 0;
   std::int64_t all = 0;
-  const LayerWalk walk(model, recompute_segments("4", model.layers()).value());
+  const LayerWalk walk(model, recompute_segments("4", model).value());
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
     const LayerCost cost = model.layer(layer).cost();
     once += cost.forward_macs;
@@ -148,7 +174,7 @@ TEST(Recompute, Z9_SegmentsComputeForwardTwice) {
 
 TEST(Recompute, OpeningsOfASegmentComeBeforeItsWayBack) {
   const Model<float>& model = mlp();  // flatten fc1 relu1 fc2 relu2 fc3
-  const LayerWalk walk(model, recompute_segments("2", model.layers()).value());
+  const LayerWalk walk(model, recompute_segments("2", model).value());
   EXPECT_THAT(walk.openings(Way::kForward), testing::ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_THAT(walk.openings(Way::kBack), testing::ElementsAre(5, 4, 2, 3, 0, 1));
 }
@@ -183,13 +209,22 @@ TEST(Recompute, EvaluationsOpenLayersAlikeOnAllRanks) {
 }
 
 TEST(Recompute, PoliciesAreRead) {
-  using Segments = std::vector<LayerRange>;
-  EXPECT_EQ(recompute_segments("none", 5).value(), Segments());
-  EXPECT_EQ(recompute_segments("full", 2).value(), (Segments{{0, 1}, {1, 2}}));
-  EXPECT_EQ(recompute_segments("sqrt", 5).value(), (Segments{{0, 3}, {3, 5}}));
-  EXPECT_EQ(recompute_segments("4", 5).value(), (Segments{{0, 4}, {4, 5}}));
+  using Segments = std::vector<Segment>;
+  const Model<float>& model = mlp();
+  ASSERT_EQ(model.layers(), 6U);
+  EXPECT_EQ(recompute_segments("none", model).value(), Segments());
+  EXPECT_EQ(recompute_segments("full", model).value().size(), 6U);
+  EXPECT_EQ(recompute_segments("full", model).value()[1], (Segment{{1, 2}}));
+  EXPECT_EQ(recompute_segments("sqrt", model).value(), (Segments{{{0, 3}}, {{3, 6}}}));
+  EXPECT_EQ(recompute_segments("4", model).value(), (Segments{{{0, 4}}, {{4, 6}}}));
+  // Plain layers keep nothing inside.
+  const Segments selected = recompute_segments("selective", model).value();
+  for (const Segment& segment : selected) {
+    EXPECT_FALSE(segment.again);
+  }
   for (const std::string wrong : {"", "0", "-1", "half", "2x"}) {
-    EXPECT_FALSE(recompute_segments(wrong, 5).has_value()) << wrong;
+    EXPECT_FALSE(check_recompute(wrong).ok()) << wrong;
+    EXPECT_FALSE(recompute_segments(wrong, model).has_value()) << wrong;
   }
 }
 

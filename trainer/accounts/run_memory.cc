@@ -95,8 +95,7 @@ class Gathered {
 };
 
 Result<std::int64_t> gathered_elems(const Model<float>& model, const RunMemoryQuestion& q) {
-  GW_ASSIGN(const std::vector<LayerRange> segments,
-            recompute_segments(q.recompute, model.layers()));
+  GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(q.recompute, model));
   const LayerWalk walk(model, segments);
   const bool ahead = q.stage == 3;
   return std::max(Gathered(model, walk.turns(Way::kForward), ahead).most(),
@@ -140,6 +139,7 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   const ParameterTable& table = model.parameters();
   const std::int64_t elems = parameter_elems(table);
   const bool narrow = q.precision != Precision::kF32;
+  const bool keeps_sums = !narrow || q.main_gradients;
   RunMemory m;
   GW_ASSIGN(const std::int64_t kept, values_kept(q));
   if (q.stage == 0) {
@@ -147,7 +147,7 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   } else {
     add_sharded_state(m, q, elems, own_elems(table, q.rank, q.ranks), kept);
   }
-  if (q.stage < 2) {
+  if (q.stage < 2 && keeps_sums) {
     of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
   }
   if (narrow && q.stage < 2) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
@@ -163,13 +163,16 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
             BatchPass::activation_elems(model, q.micro_batch, q.recompute));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
   of(m.device, MemoryClass::kWorkspace) +=
-      kFp32 * (activations.shared + (q.accumulate > 1 ? elems : 0));
+      kFp32 * (activations.shared + (q.accumulate > 1 && keeps_sums ? elems : 0));
   of(m.device, MemoryClass::kOther) =
       kFp32 * (parameter_elems(model.buffers()) +
                (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0));
   if (q.offload != Offload::kNone) {
     const std::int64_t stepped = q.stage == 0 ? elems : own_elems(table, q.rank, q.ranks);
     of(m.host, MemoryClass::kOther) = kFp32 * std::clamp<std::int64_t>(stepped, 1, q.offload_chunk);
+  } else if (!keeps_sums) {
+    of(m.device, MemoryClass::kWorkspace) +=
+        kFp32 * std::clamp<std::int64_t>(elems, 1, q.offload_chunk);
   }
   return m;
 }
@@ -186,12 +189,11 @@ Result<LinkBytes> link_bytes(const Model<float>& model, const RunMemoryQuestion&
     if (q.stage < 3) bytes.in = own;
     if (q.stage < 3) return bytes;
   } else {
-    bytes.out = kFp32 * elems;
+    bytes.out = (q.main_gradients ? kFp32 : width) * elems;
     bytes.in = q.offload == Offload::kOptimizer ? width * elems : 0;
     if (q.offload == Offload::kOptimizer) return bytes;
   }
-  GW_ASSIGN(const std::vector<LayerRange> segments,
-            recompute_segments(q.recompute, model.layers()));
+  GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(q.recompute, model));
   const LayerWalk walk(model, segments);
   for (const Way way : {Way::kForward, Way::kBack}) {
     for (const std::size_t layer : walk.openings(way)) {

@@ -25,6 +25,7 @@ struct RunMemoryQuestion {
   int stage = 0;  // of ZeRO
   int rank = 0;
   int ranks = 1;
+  bool main_gradients = true;  // false: of stage 0 in 16 bits
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk = 1 << 18;
 };
@@ -33,7 +34,8 @@ using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
-// them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer.
+// them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer;
+// so does stage 0 without main gradients, at most what TrainingOptions says and a layer.
 // Without communication, which the exchanges know.
 struct RunMemory {
   MemoryByClass device{};

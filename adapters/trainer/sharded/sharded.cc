@@ -118,7 +118,8 @@ Status ShardedHook::open() {
                                                                      : MemoryClass::kGradients,
                                                  bytes));
   if (away) {
-    GW_ASSIGN(offloaded_, OffloadedStep::create(places, options_.offload_chunk, layout_.elems()));
+    GW_ASSIGN(offloaded_, ChunkedStep::create(places.host, MemoryClass::kOther, places.link,
+                                               options_.offload_chunk, layout_.elems()));
   }
   return {};
 }
@@ -232,7 +233,7 @@ void ShardedHook::to_whole(int index) {
 
 Status ShardedHook::step_shard(double lr) {
   if (!offloaded_) return inner_->step(shard(), shard_gradients(), lr);
-  return offloaded_->run(*inner_, shard(), shard_gradients(), lr,
+  return offloaded_->run(*inner_, shard(), ChunkedStep::from(shard_gradients()), lr,
                          [](std::size_t, std::span<const float>) { return Status(); });
 }
 

@@ -34,7 +34,7 @@
 #include "trainer/compute_parameters.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/optimizer.h"
-#include "trainer/optimizers/offloaded_step.h"
+#include "trainer/optimizers/chunked_step.h"
 
 namespace gradwire {
 
@@ -116,7 +116,7 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   std::unique_ptr<Aggregator> gather_;   // stages 1 and 2
   std::unique_ptr<LayerGather> layers_;  // stage 3
   std::unique_ptr<Optimizer> inner_;
-  std::optional<OffloadedStep> offloaded_;
+  std::optional<ChunkedStep> offloaded_;
   Buffer shard_;                  // parameters in fp32
   Buffer shard_grads_;            // their gradients
   Buffer travelled_;              // what own_parameters() shows where that is not shard_

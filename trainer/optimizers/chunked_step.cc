@@ -1,0 +1,46 @@
+#include "trainer/optimizers/chunked_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+
+Result<ChunkedStep> ChunkedStep::create(const MemoryArena& arena, MemoryClass what,
+                                        std::shared_ptr<MemoryLink> link, std::int64_t chunk,
+                                        std::int64_t elems) {
+  if (chunk < 1) {
+    return Status(Code::kInvalidArgument, format("offload chunk of %lld elements; 1 or more wanted",
+                                                 static_cast<long long>(chunk)));
+  }
+  ChunkedStep made;
+  made.link_ = std::move(link);
+  made.chunk_ = static_cast<std::size_t>(std::clamp<std::int64_t>(elems, 1, chunk));
+  GW_ASSIGN(made.arrived_, arena.allocate(what, made.chunk_ * sizeof(float)));
+  return made;
+}
+
+ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients) {
+  return {[gradients](std::size_t first, std::span<float> part) {
+            std::ranges::copy(gradients.subspan(first, part.size()), part.begin());
+          },
+          sizeof(float)};
+}
+
+Status ChunkedStep::run(Optimizer& optimizer, std::span<float> master, const Source& gradients,
+                        double lr, const Updated& updated) {
+  GW_TRY(optimizer.begin_step(lr));
+  for (std::size_t first = 0; first < master.size(); first += chunk_) {
+    const std::size_t count = std::min(chunk_, master.size() - first);
+    const std::span<float> arrived(reinterpret_cast<float*>(arrived_.bytes().data()), count);
+    gradients.read(first, arrived);
+    if (link_) link_->bytes_out += static_cast<std::int64_t>(count * gradients.width);
+    const std::span<float> part = master.subspan(first, count);
+    optimizer.step_part(part, arrived, static_cast<std::int64_t>(first));
+    GW_TRY(updated(first, part));
+  }
+  return {};
+}
+
+}  // namespace gradwire
