@@ -40,7 +40,8 @@ struct ActivationSizes {
   std::vector<std::int64_t> stash;   // per layer
   std::int64_t scratch = 0;
   // From the first layer to the last. Of those that are computed again what enters them stays, and
-  // the inside of one at a time is in memory. Empty: everything stays. With DeltaRoom::kTurns alone.
+  // the inside of one at a time is in memory. Empty: everything stays. With DeltaRoom::kTurns
+  // alone.
   std::vector<Segment> segments = {};
 };
 

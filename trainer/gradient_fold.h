@@ -3,8 +3,8 @@
 // Per micro-batch, in this order: stored in the precision asked for; unscaled; clipped; taken into
 // its momentum; added to the sum in fp32. After the last one: times 1 / micro-batches.
 //
-// Without main gradients nothing but the tensor in work is in fp32: sums of micro-batches are stored
-// in 16 bits, and so is what the hook gives back.
+// Without main gradients nothing but the tensor in work is in fp32: sums of micro-batches are
+// stored in 16 bits, and so is what the hook gives back.
 #pragma once
 
 #include <cstdint>
@@ -81,10 +81,10 @@ class GradientFold {
   bool keeps_sums_ = true;
   bool keeps_stored_ = true;  // at its place; else a tensor at a time
   PagedTensors grads_;
-  PagedTensors micro_grads_;      // of micro-batches after the first
-  Buffer stored_;                 // one micro-batch's in 16 bits, or one tensor's
+  PagedTensors micro_grads_;          // of micro-batches after the first
+  Buffer stored_;                     // one micro-batch's in 16 bits, or one tensor's
   StoredGradients stored_gradients_;  // without main gradients
-  std::vector<Buffer> momentum_;  // u, one per micro-batch
+  std::vector<Buffer> momentum_;      // u, one per micro-batch
 };
 
 }  // namespace gradwire

@@ -29,8 +29,7 @@ namespace gradwire {
 // Source of choosing by cost: Korthikanti, Casper, Lym, McAfee, Andersch, Shoeybi, Catanzaro,
 // "Reducing activation recomputation in large transformer models", MLSys 2023, section 5, which
 // chooses the attention's scores; attention here never keeps those.
-Result<std::vector<Segment>> recompute_segments(std::string_view policy,
-                                                const Model<float>& model);
+Result<std::vector<Segment>> recompute_segments(std::string_view policy, const Model<float>& model);
 // Whether there is such a policy.
 Status check_recompute(std::string_view policy);
 

@@ -57,8 +57,7 @@ class Model {
   Result<Activations<T>> make_activations(std::int64_t max_rows,
                                           DeltaRoom room = DeltaRoom::kTurns) const;
   // What Activations want to know; `segments` as there.
-  ActivationSizes activation_sizes(std::int64_t max_rows,
-                                   std::vector<Segment> segments = {}) const;
+  ActivationSizes activation_sizes(std::int64_t max_rows, std::vector<Segment> segments = {}) const;
 
   std::size_t layers() const { return stages_.size(); }
   LayerRange all() const { return {0, stages_.size()}; }

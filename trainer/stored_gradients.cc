@@ -22,8 +22,7 @@ Result<StoredGradients> StoredGradients::create(const MemoryArena& arena, Precis
                                                 std::size_t elems) {
   StoredGradients made;
   made.precision_ = precision;
-  GW_ASSIGN(made.buffer_,
-            arena.allocate(MemoryClass::kGradients, elems * sizeof(std::uint16_t)));
+  GW_ASSIGN(made.buffer_, arena.allocate(MemoryClass::kGradients, elems * sizeof(std::uint16_t)));
   return made;
 }
 

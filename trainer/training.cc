@@ -74,11 +74,10 @@ Status Trainer::allocate() {
                                          away ? places.host : places.device));
   }
   if (away || !fold_.keeps_sums()) {
-    GW_ASSIGN(chunked_,
-              ChunkedStep::create(away ? places.host : places.device,
-                                  away ? MemoryClass::kOther : MemoryClass::kWorkspace,
-                                  away ? places.link : nullptr, options_.offload_chunk,
-                                  parameter_elems(table)));
+    GW_ASSIGN(chunked_, ChunkedStep::create(away ? places.host : places.device,
+                                            away ? MemoryClass::kOther : MemoryClass::kWorkspace,
+                                            away ? places.link : nullptr, options_.offload_chunk,
+                                            parameter_elems(table)));
   }
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
@@ -262,8 +261,9 @@ Result<double> Trainer::clip(GradientHook& hook) {
 Status Trainer::step_by_chunks(double lr) {
   ChunkedStep::Source source = ChunkedStep::from(fold_.gradients());
   if (!fold_.keeps_sums()) {
-    source = {[this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
-              sizeof(std::uint16_t)};
+    source = {
+        [this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
+        sizeof(std::uint16_t)};
   }
   return chunked_->run(*optimizer_, master(), source, lr,
                        [this](std::size_t first, std::span<const float> part) {

@@ -130,7 +130,7 @@ class Trainer {
   bool fresh_ = false;               // compute_ has the parameters' last values
   std::span<const float> computed_;  // what passes read
   std::unique_ptr<LayerGate> own_gate_;
-  LayerGate* gate_ = nullptr;  // own_gate_, or the hook's
+  LayerGate* gate_ = nullptr;           // own_gate_, or the hook's
   std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
   GradientFold fold_;
   // Without main gradients: of those that were given, from the last parameter down, the next one

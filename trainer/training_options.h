@@ -45,9 +45,9 @@ struct TrainingOptions {
   double clip = 0;
   double clip_worker = 0;
   Precision precision = Precision::kF32;
-  // false, in 16 bits alone: of a gradient that is final nothing is kept in fp32 until the step, but
-  // for some that are on their way. Elementwise optimizers of the trainer's own; no clip_worker, no
-  // momentum at the worker; not with passing_gradients or gated_parameters.
+  // false, in 16 bits alone: of a gradient that is final nothing is kept in fp32 until the step,
+  // but for some that are on their way. Elementwise optimizers of the trainer's own; no
+  // clip_worker, no momentum at the worker; not with passing_gradients or gated_parameters.
   bool main_gradients = true;
   // Without them: bytes of fp32 gradients that may wait for the hook before the training waits.
   std::int64_t gradients_in_flight = 12 << 20;
@@ -59,7 +59,8 @@ struct TrainingOptions {
   // Where memory is counted. With an offload what belongs to the host lies in places.host.
   MemoryPlaces places = {};
   Offload offload = Offload::kNone;
-  std::int64_t offload_chunk = 1 << 18;  // elements that are copied, or widened, and updated together
+  std::int64_t offload_chunk =
+      1 << 18;  // elements that are copied, or widened, and updated together
   // The hook's gate brings parameters layer by layer: nothing of them stays here between passes.
   bool gated_parameters = false;
   // The hook gives gradients back tensor by tensor: nothing of them is kept whole here either.

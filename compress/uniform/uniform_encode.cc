@@ -21,22 +21,60 @@ Status not_finite(std::size_t begin) {
 // x is not empty.
 void encode_reading_ahead(const UniformKernel& kernel, std::span<const float> x, ByteSpan wire) {
   const std::size_t size = kernel.grid.bucket;
-  const AheadEncoder encoder(kernel.grid);
+  AheadEncoder encoder(kernel.grid);
   BucketWriter to(kernel.grid, sizeof(float), wire);
   std::span<const float> bucket = x.first(std::min(size, x.size()));
   float largest = cpu::largest_magnitude(Corrected<float>(bucket));
   while (!bucket.empty()) {
     x = x.subspan(bucket.size());
     const std::span<const float> next = x.first(std::min(size, x.size()));
-    largest = encoder.bucket(bucket, largest, to.room(),
-                             [next](const cpu::UniformPlace<float>& place,
-                                    std::span<const float> values, std::uint8_t* codes) {
-                               return cpu::simd::round_nearest_reading(place, values, codes, next);
-                             });
+    largest = encoder.bucket(bucket, largest, to.room(), [next](const AheadEncoder::Turn& turn) {
+      return cpu::simd::round_nearest_reading(turn.place, turn.x, turn.codes, next);
+    });
     to.commit(kernel.bytes(bucket.size(), sizeof(float)));
     bucket = next;
   }
   to.finish();
+}
+
+// A bucket is coded, and what it leaves written, while the next one's sums are made. p is not
+// empty.
+Status settle_reading_ahead(const UniformKernel& kernel, const Corrected<float>& p, float* next,
+                            float own_scale, ByteSpan wire) {
+  const std::size_t size = kernel.grid.bucket;
+  static_assert(kUniformChunk * sizeof(float) <= cpu::LineWriter::kRoom);
+  AheadEncoder encoder(kernel.grid);
+  BucketWriter to(kernel.grid, sizeof(float), wire);
+  cpu::LineWriter rest(reinterpret_cast<std::byte*>(next), p.size * sizeof(float));
+  std::array<std::array<float, kUniformChunk>, 2> sums;
+  std::size_t count = std::min(size, p.size);
+  float largest = cpu::simd::round_settling({}, p.part(0, count), sums[0].data());
+  for (std::size_t begin = 0, b = 0; begin < p.size; ++b) {
+    const std::span<const float> bucket = std::span(sums[b % 2]).first(count);
+    if (!std::isfinite(largest)) return not_finite(begin);
+    auto* const left = reinterpret_cast<float*>(rest.room());
+    const std::size_t end = begin + count;
+    count = std::min(size, p.size - end);
+    const Corrected<float> after = p.part(end, count);
+    bool settled = false;
+    const float seen =
+        encoder.bucket(bucket, largest, to.room(), [&](const AheadEncoder::Turn& turn) {
+          settled = !turn.x.empty();
+          return cpu::simd::round_settling(
+              {turn.place, turn.meaning, turn.x, turn.codes, own_scale, left}, after,
+              sums[(b + 1) % 2].data());
+        });
+    // Zeros alone, or what no grid reaches.
+    if (!settled && largest != 0) return not_finite(begin);
+    if (!settled) std::ranges::copy(bucket, left);
+    largest = seen;
+    to.commit(kernel.bytes(bucket.size(), sizeof(float)));
+    rest.commit(bucket.size_bytes());
+    begin = end;
+  }
+  to.finish();
+  rest.finish();
+  return {};
 }
 
 }  // namespace
@@ -63,6 +101,11 @@ Status UniformKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan
 template <typename T>
 Status UniformKernel::encode_with_feedback(const SliceKey& key, const Corrected<T>& p, T* next,
                                            T own_scale, ByteSpan wire) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (reads_ahead(grid) && p.residual != nullptr && p.size > 0) {
+      return settle_reading_ahead(*this, p, next, own_scale, wire);
+    }
+  }
   constexpr std::size_t kRun = cpu::LineWriter::kRoom / sizeof(T);
   Encoder<T> encoder(grid, key);
   BucketWriter to(grid, sizeof(T), wire);

@@ -46,8 +46,8 @@ std::byte* write_head(const UniformGrid& grid, const UniformHead<T>& head, std::
 // Whether a bucket is coded in one call that also reads the next one: the largest magnitude is all
 // that must be known of it.
 inline bool reads_ahead(const UniformGrid& grid) {
-  return grid.symmetric && grid.bits == 8 && grid.bucket <= kUniformChunk && !grid.stochastic &&
-         !grid.spikes && !grid.hadamard && !grid.guard;
+  return grid.symmetric && grid.bucket <= kUniformChunk && !grid.stochastic && !grid.spikes &&
+         !grid.hadamard && !grid.guard;
 }
 
 // Of a symmetric grid the largest magnitude alone matters.
@@ -186,28 +186,39 @@ class Encoder {
 };
 
 // Buckets of which reads_ahead() holds: codes of one are made by step(), which also reads the next.
+// One slice's, from one thread.
 class AheadEncoder {
  public:
   explicit AheadEncoder(const UniformGrid& grid) : grid_(grid) {}
 
-  // Writes the bucket x, whose largest magnitude is `largest`, and returns what
-  // step(place, elements to round, their codes) does: no elements where all codes are 0. Nothing is
-  // written of an empty bucket.
+  // What step() is to round: nothing where all codes are 0.
+  struct Turn {
+    cpu::UniformPlace<float> place = {};
+    UniformMeaning<float> meaning = {};
+    std::span<const float> x = {};
+    std::uint8_t* codes = nullptr;
+  };
+  // Writes the bucket x, whose largest magnitude is `largest`, and returns what step(turn) does.
+  // Nothing is written of an empty bucket.
   template <typename Step>
-  auto bucket(std::span<const float> x, float largest, std::byte* wire, const Step& step) const {
+  auto bucket(std::span<const float> x, float largest, std::byte* wire, const Step& step) {
     UniformHead<float> head;
     set_grid<float>(grid_, {largest, largest, std::isfinite(largest)}, head);
     if (head.is_nan() || head.scale == 0) {
       if (!x.empty()) write_plain(grid_, head, x.size(), wire);
-      return step(cpu::UniformPlace<float>{}, x.first(0), nullptr);
+      return step(Turn{});
     }
     const UniformMeaning<float> meaning = meaning_of<float>(grid_, head.base, head.scale);
-    auto* const codes = reinterpret_cast<std::uint8_t*>(write_head(grid_, head, wire));
-    return step(place_on(grid_, meaning, head.scale), x, codes);
+    std::byte* const to = write_head(grid_, head, wire);
+    auto* const codes = grid_.bits == 8 ? reinterpret_cast<std::uint8_t*>(to) : aside_.data();
+    auto result = step(Turn{place_on(grid_, meaning, head.scale), meaning, x, codes});
+    if (grid_.bits != 8) write_codes(grid_.bits, codes, x.size(), to);
+    return result;
   }
 
  private:
   const UniformGrid& grid_;
+  UniformCodes aside_ = {};
 };
 
 // Where a slice's buckets are written, one after the other.

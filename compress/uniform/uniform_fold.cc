@@ -13,7 +13,8 @@ namespace gradwire {
 namespace {
 
 // Sums of a bucket each, but for the last addition, which is done while the bucket before is
-// coded. Of two addends or more, on a grid of which reads_ahead() holds.
+// coded. Of two addends or more, on a grid of which reads_ahead() holds, in codes of 8
+// bits.
 class SumsAhead {
  public:
   // What is left to do of a sum: an addition, or to look at it.
@@ -77,7 +78,7 @@ class SumsAhead {
 
 Status fold_reading_ahead(const UniformKernel& kernel, std::span<const KernelAddend<float>> addends,
                           std::size_t elems, ByteSpan wire) {
-  const AheadEncoder encoder(kernel.grid);
+  AheadEncoder encoder(kernel.grid);
   const SumsAhead sums(kernel, addends);
   BucketWriter to(kernel.grid, sizeof(float), wire);
   std::array<std::array<float, kUniformChunk>, 2> memory;
@@ -90,11 +91,12 @@ Status fold_reading_ahead(const UniformKernel& kernel, std::span<const KernelAdd
       GW_ASSIGN(next, sums.start(begin, std::span(memory[b % 2]).first(count)));
     }
     const auto seen = encoder.bucket(
-        bucket, largest, to.room(),
-        [&next](const cpu::UniformPlace<float>& place, std::span<const float> x,
-                std::uint8_t* codes) -> cpu::UniformSeen {
-          if (next.adds) return cpu::simd::round_nearest_adding(place, x, codes, next.addition);
-          const float most = cpu::simd::round_nearest_reading(place, x, codes, next.sum);
+        bucket, largest, to.room(), [&next](const AheadEncoder::Turn& turn) -> cpu::UniformSeen {
+          if (next.adds) {
+            return cpu::simd::round_nearest_adding(turn.place, turn.x, turn.codes, next.addition);
+          }
+          const float most =
+              cpu::simd::round_nearest_reading(turn.place, turn.x, turn.codes, next.sum);
           return {.magnitude = std::bit_cast<std::uint32_t>(most), .code = 0};
         });
     GW_TRY(sums.finish(seen.code));
@@ -113,7 +115,7 @@ template <typename T>
 Status UniformKernel::fold(const SliceKey& key, std::span<const KernelAddend<T>> addends,
                            std::size_t elems, ByteSpan wire) const {
   if constexpr (std::is_same_v<T, float>) {
-    if (reads_ahead(grid) && addends.size() > 1) {
+    if (reads_ahead(grid) && grid.bits == 8 && addends.size() > 1) {
       return fold_reading_ahead(*this, addends, elems, wire);
     }
   }

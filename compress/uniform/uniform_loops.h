@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/corrected.h"
 #include "compress/little_endian.h"
 #include "compress/uniform/uniform_meaning.h"
 
@@ -22,6 +23,16 @@ struct UniformPlace {
   T most;
 
   constexpr T of(T x) const { return ((x - base) * before) * by + zero; }
+};
+
+// The codes of a bucket and what rounding leaves of it, for error feedback.
+struct UniformSettling {
+  UniformPlace<float> place = {};
+  UniformMeaning<float> meaning = {};
+  std::span<const float> x = {};
+  std::uint8_t* codes = nullptr;
+  float own_scale = 1;
+  float* left = nullptr;  // x minus own_scale times what the codes mean
 };
 
 namespace plain {
@@ -77,6 +88,14 @@ std::uint8_t expand(const UniformMeaning<T>& meaning, const std::uint8_t* codes,
   return largest;
 }
 
+// As simd::round_settling() says, for elements from `first` on.
+inline void settle(const UniformSettling& bucket, std::size_t first) {
+  for (std::size_t i = first; i < bucket.x.size(); ++i) {
+    bucket.codes[i] = nearest_code(bucket.place, bucket.x[i]);
+    bucket.left[i] = bucket.x[i] - bucket.meaning.value(bucket.codes[i]) * bucket.own_scale;
+  }
+}
+
 // The first place in x, other than `except`, whose bits are those of `value`. It is there.
 template <typename T>
 std::size_t find(std::span<const T> x, T value, std::size_t except) {
@@ -111,6 +130,9 @@ float round_nearest_reading(const UniformPlace<float>& place, std::span<const fl
 // round_nearest() of one bucket while the next is summed.
 UniformSeen round_nearest_adding(const UniformPlace<float>& place, std::span<const float> x,
                                  std::uint8_t* codes, const UniformSum& next);
+// One bucket is rounded and settled while the next is added up, which goes to `sum`. Returns the
+// largest magnitude of the sums. Either may be empty; next has a residual where it is not.
+float round_settling(const UniformSettling& bucket, const Corrected<float>& next, float* sum);
 void round_stochastic(const UniformPlace<float>& place, std::span<const float> x,
                       const std::byte* draws, std::uint8_t* codes);
 std::uint8_t expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes,

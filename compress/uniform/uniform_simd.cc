@@ -27,6 +27,12 @@ inline UniformSeen plain_sum(const UniformSum& next, std::size_t first) {
   return {plain_largest_bits(sum), code};
 }
 
+// Of the elements from `first` on.
+inline std::uint32_t plain_corrected(const Corrected<float>& p, std::size_t first, float* sum) {
+  for (std::size_t i = first; i < p.size; ++i) sum[i] = p.grad[i] + p.residual[i];
+  return plain_largest_bits({sum + first, p.size - first});
+}
+
 }  // namespace gradwire::cpu
 #endif
 
@@ -50,6 +56,10 @@ UniformSeen simd_nearest_adding(const UniformPlace<float>& place, std::span<cons
                                 std::uint8_t* codes, const UniformSum& next) {
   plain::round_nearest(place, x, codes);
   return plain_sum(next, 0);
+}
+float simd_settling(const UniformSettling& bucket, const Corrected<float>& next, float* sum) {
+  plain::settle(bucket, 0);
+  return std::bit_cast<float>(plain_corrected(next, 0, sum));
 }
 std::uint8_t simd_expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes,
                          const float* onto, std::span<float> dst) {
@@ -110,7 +120,9 @@ struct Meanings {
         step(hn::Set(kFloats, meaning.step)) {}
   HWY_INLINE Floats of(const std::uint8_t* codes) const {
     const hn::Rebind<std::uint8_t, hn::ScalableTag<float> > bytes;
-    const Floats code = hn::ConvertTo(kFloats, hn::PromoteTo(kInts, hn::LoadU(bytes, codes)));
+    return at(hn::ConvertTo(kFloats, hn::PromoteTo(kInts, hn::LoadU(bytes, codes))));
+  }
+  HWY_INLINE Floats at(Floats code) const {
     return hn::Add(base, hn::Mul(scale, hn::Mul(hn::Sub(code, zero), step)));
   }
   Floats base;
@@ -149,6 +161,54 @@ struct Adding {
   Largest largest;
   hn::Vec<hn::ScalableTag<std::uint8_t> > code = hn::Zero(kCodes);
 };
+
+// What error feedback does beside rounding.
+struct Summing {
+  Summing(const Corrected<float>& p, float* to) : from(p), sum(to) {}
+  std::size_t size() const { return from.size; }
+  HWY_INLINE void run(std::size_t i) {
+    for (std::size_t g = 0; g < kRun; g += kGroup) fetch_ahead<true>(from, i + g);
+    for (std::size_t v = i; v < i + kRun; v += 2 * kLanes) largest.see(one(v), one(v + kLanes));
+  }
+  HWY_INLINE Floats one(std::size_t i) const {
+    const Floats p = load<true>(kFloats, from, i);
+    hn::StoreU(p, kFloats, sum + i);
+    return p;
+  }
+  const Corrected<float>& from;
+  float* sum;
+  Largest largest;
+};
+
+template <bool Centred>
+HWY_INLINE RunsDone settle_runs(const UniformSettling& bucket, Summing& beside) {
+  const Places places(bucket.place);
+  const Meanings meanings(bucket.meaning);
+  const auto most = hn::Set(kShorts, static_cast<std::int16_t>(bucket.place.most));
+  const auto most_level = hn::Set(kInts, static_cast<std::int32_t>(bucket.place.most));
+  const Floats own_scale = hn::Set(kFloats, bucket.own_scale);
+  return runs_beside(bucket.x.size(), beside, [&](std::size_t i) HWY_ATTR {
+    hn::Vec<Int32s> levels[4];
+    for (std::size_t v = 0; v < 4; ++v) {
+      const float* const x = bucket.x.data() + i + v * kLanes;
+      levels[v] = nearest(places.of<Centred>(x));
+      const Floats own = meanings.at(hn::ConvertTo(kFloats, hn::Min(levels[v], most_level)));
+      hn::StoreU(hn::Sub(hn::LoadU(kFloats, x), hn::Mul(own, own_scale)), kFloats,
+                 bucket.left + i + v * kLanes);
+    }
+    store_codes(levels, most, bucket.codes + i);
+  });
+}
+
+float simd_settling(const UniformSettling& bucket, const Corrected<float>& next, float* sum) {
+  Summing beside(next, sum);
+  const bool centred = bucket.place.base == 0 && bucket.place.before == 1;
+  const RunsDone done =
+      centred ? settle_runs<true>(bucket, beside) : settle_runs<false>(bucket, beside);
+  plain::settle(bucket, done.own);
+  return std::bit_cast<float>(
+      std::max(beside.largest.bits(), plain_corrected(next, done.beside, sum)));
+}
 
 // Rounds all of x; returns how many of beside's elements were met.
 template <bool Centred, class Beside>
@@ -275,6 +335,7 @@ HWY_EXPORT(simd_nearest);
 HWY_EXPORT(simd_stochastic);
 HWY_EXPORT(simd_nearest_reading);
 HWY_EXPORT(simd_nearest_adding);
+HWY_EXPORT(simd_settling);
 HWY_EXPORT(simd_expand);
 HWY_EXPORT(simd_find);
 
@@ -293,6 +354,9 @@ float round_nearest_reading(const UniformPlace<float>& place, std::span<const fl
 UniformSeen round_nearest_adding(const UniformPlace<float>& place, std::span<const float> x,
                                  std::uint8_t* codes, const UniformSum& next) {
   return HWY_DYNAMIC_DISPATCH(simd_nearest_adding)(place, x, codes, next);
+}
+float round_settling(const UniformSettling& bucket, const Corrected<float>& next, float* sum) {
+  return HWY_DYNAMIC_DISPATCH(simd_settling)(bucket, next, sum);
 }
 std::uint8_t expand(const UniformMeaning<float>& meaning, const std::uint8_t* codes,
                     const float* onto, std::span<float> dst) {

@@ -186,7 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "qsgd:bits=4", "qsgd:levels=5,bucket=100", "topk:ratio=0.01", "topk:k=1",
                       "topk:ratio=0.9", "powersgd:rank=1", "powersgd:rank=4,min_rate=0",
                       "powersgd:rank=6,min_rate=0", "absmax:bits=8", "absmax:bits=4",
-                      "absmax:bits=1", "absmax:bits=4,spikes=1,bucket=8192",
+                      "absmax:bits=2", "absmax:bits=3,bucket=64", "absmax:bits=1",
+                      "absmax:bits=4,spikes=1,bucket=8192",
                       "absmax:bits=3,rounding=stochastic,bucket=64", "minmax:bits=2",
                       "minmax:bits=8,bucket=32768", "minmax:bits=4,transform=hadamard"));
 

@@ -119,7 +119,7 @@ Status ShardedHook::open() {
                                                  bytes));
   if (away) {
     GW_ASSIGN(offloaded_, ChunkedStep::create(places.host, MemoryClass::kOther, places.link,
-                                               options_.offload_chunk, layout_.elems()));
+                                              options_.offload_chunk, layout_.elems()));
   }
   return {};
 }
