@@ -69,7 +69,8 @@ Status check_stored_gradients(const TrainingOptions& options) {
   if (options.precision == Precision::kF32) return refuse("precision fp32; bf16 or fp16");
   if (options.optimizer.name == "hook" || options.passing_gradients || options.gated_parameters) {
     return refuse(
-        "an optimizer or shards of the hook's; sgd, nesterov or adamw on whole parameters");
+        "an optimizer that exchanges something else, or a sharded one; sgd, nesterov or adamw on "
+        "whole parameters");
   }
   if (options.optimizer.name == "lamb") {
     return refuse("lamb, which looks at whole tensors; sgd, nesterov or adamw");

@@ -202,8 +202,8 @@ TEST(StoredGradients, WhatNeedsSumsIsRefused) {
   };
   refused([](TrainingOptions& o) { o.precision = Precision::kF32; }, "precision fp32");
   refused([](TrainingOptions& o) { o.optimizer.name = "lamb"; }, "lamb");
-  refused([](TrainingOptions& o) { o.optimizer.name = "hook"; }, "hook's");
-  refused([](TrainingOptions& o) { o.passing_gradients = true; }, "hook's");
+  refused([](TrainingOptions& o) { o.optimizer.name = "hook"; }, "sharded");
+  refused([](TrainingOptions& o) { o.passing_gradients = true; }, "sharded");
   refused([](TrainingOptions& o) { o.clip_worker = 1; }, "clip-worker 1");
   refused([](TrainingOptions& o) { o.momentum_at = MomentumAt::kWorker; }, "at the worker");
   refused([](TrainingOptions& o) { o.gradients_in_flight = -1; }, "in flight -1");
