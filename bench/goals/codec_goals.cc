@@ -61,7 +61,7 @@ void topk_goals(GoalTable& goals) {
     const auto select = [&] {
       for (std::size_t i = 0; i < x.size(); i += 1024) {
         const Corrected<float> run(x.subspan(i, std::min<std::size_t>(1024, x.size() - i)));
-        cpu::simd::collect(run, cpu::key_of(threshold), static_cast<std::uint32_t>(i), index.data(),
+        cpu::simd::collect(run, topk_key(threshold), static_cast<std::uint32_t>(i), index.data(),
                            nullptr);
       }
     };
