@@ -12,15 +12,19 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/finite.h"
+#include "device/cuda/have_cuda.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
 namespace gradwire {
 
-// kInvalidArgument unless there is a coder inside and 0 < scale <= 1; check_placement().
+// kInvalidArgument unless there is a coder inside and 0 < scale <= 1; check_placement(), but of a
+// CUDA device, whose decorators check their own.
 inline Status check_decorator(const std::unique_ptr<Coder>& inner,
                               const Compressor::Placement& where, double scale) {
-  GW_TRY(check_placement("error feedback", where));
+  if (where.device.space != MemorySpace::kCuda || !kHaveCuda) {
+    GW_TRY(check_placement("error feedback", where));
+  }
   if (inner == nullptr) return {Code::kInvalidArgument, "error feedback: no coder inside"};
   if (scale > 0 && scale <= 1) return {};
   return {Code::kInvalidArgument,

@@ -10,8 +10,11 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/error_feedback/decorator.h"
+#include "compress/error_feedback/feedback_device.h"
 #include "compress/error_feedback/owing_coder.h"
 #include "compress/finite.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -175,11 +178,11 @@ class Ef14 final : public Coder {
 
 Result<std::unique_ptr<Coder>> make_ef14(std::unique_ptr<Coder> inner, const Shape& shape,
                                          const Compressor::Placement& where, double scale) {
-  GW_TRY(check_placement("error feedback", where));
-  if (inner == nullptr) return Status(Code::kInvalidArgument, "error feedback: no coder inside");
-  if (!(scale > 0 && scale <= 1)) {
-    return Status(Code::kInvalidArgument,
-                  format("error feedback: scale is %g (above 0, at most 1 wanted)", scale));
+  GW_TRY(check_decorator(inner, where, scale));
+  if constexpr (kHaveCuda) {
+    if (where.device.space == MemorySpace::kCuda) {
+      return cuda::make_ef14(std::move(inner), shape, where, scale);
+    }
   }
   if (where.dtype == DType::kF64) {
     return std::unique_ptr<Coder>(std::make_unique<Ef14<double>>(std::move(inner), shape, scale));

@@ -9,6 +9,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/error_feedback/decorator.h"
+#include "compress/error_feedback/feedback_device.h"
 
 namespace gradwire {
 namespace {
@@ -91,6 +92,11 @@ Result<std::unique_ptr<Coder>> make_ef21(std::unique_ptr<Coder> inner, const Sha
   if (!(options.eta > 0 && options.eta <= 1)) {
     return Status(Code::kInvalidArgument,
                   format("error feedback: eta is %g (above 0, at most 1 wanted)", options.eta));
+  }
+  if constexpr (kHaveCuda) {
+    if (where.device.space == MemorySpace::kCuda) {
+      return cuda::make_ef21(std::move(inner), shape, where, options);
+    }
   }
   if (where.dtype == DType::kF64) {
     return std::unique_ptr<Coder>(std::make_unique<Ef21<double>>(std::move(inner), shape, options));

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/error_feedback/decorator.h"
+#include "compress/error_feedback/feedback_device.h"
 #include "compress/error_feedback/stored_residual.h"
 
 namespace gradwire {
@@ -103,6 +104,11 @@ Result<std::unique_ptr<Coder>> make_loco(std::unique_ptr<Coder> inner, const Sha
                   format("error feedback: beta is %g and reset %lld (0 <= beta < 1 and 0 or more "
                          "steps wanted)",
                          options.beta, static_cast<long long>(options.reset)));
+  }
+  if constexpr (kHaveCuda) {
+    if (where.device.space == MemorySpace::kCuda) {
+      return cuda::make_loco(std::move(inner), shape, where, options);
+    }
   }
   if (where.dtype == DType::kF64) {
     return std::unique_ptr<Coder>(

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,11 +9,10 @@
 #include "base/philox.h"
 #include "base/small_floats.h"
 #include "base/text.h"
+#include "compress/error_feedback/residual_arithmetic.h"
 
 namespace gradwire {
 namespace {
-
-constexpr double kMostCode = 127;
 
 // Draws in [0, 1), multiples of 2^-16, of up to a block of elements.
 class Draws {
@@ -33,29 +31,11 @@ class Draws {
   std::array<std::uint32_t, kResidualBlock / 2> words_{};
 };
 
-// Adding the draw below the kept bits carries into them as often as the fraction says. Where the
-// carry would make an infinity the value is cut off.
-std::uint16_t bf16_stochastic(float value, std::uint32_t draw) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = bits + draw;
-  const bool infinite = (rounded & 0x7f800000u) == 0x7f800000u;
-  return static_cast<std::uint16_t>((infinite ? bits : rounded) >> 16);
-}
-
 template <typename T>
 float scale_of(std::span<const T> block) {
   T most = 0;
   for (const T x : block) most = std::max(most, std::abs(x));
-  const auto scale = static_cast<float>(static_cast<double>(most) / kMostCode);
-  // The largest element shall not round to infinity.
-  const bool beyond = std::isinf(scale * static_cast<float>(kMostCode));
-  return beyond ? std::nextafter(scale, 0.0F) : scale;
-}
-
-std::int8_t int8_code(double value, float scale, double draw) {
-  if (scale == 0) return 0;
-  const double code = std::floor(value / static_cast<double>(scale) + draw);
-  return static_cast<std::int8_t>(std::clamp(code, -kMostCode, kMostCode));
+  return residual_scale(static_cast<double>(most));
 }
 
 std::size_t blocks_of(std::size_t count) { return (count + kResidualBlock - 1) / kResidualBlock; }
@@ -137,7 +117,7 @@ void StoredResidual<T>::store_int8(std::span<const T> values, std::uint64_t step
     scales_[first / kResidualBlock] = scale;
     for (std::size_t i = 0; i < count; ++i) {
       codes_[first + i] =
-          int8_code(static_cast<double>(values[first + i]), scale, draws.uniform(i));
+          residual_code(static_cast<double>(values[first + i]), scale, draws.uniform(i));
     }
   }
 }
@@ -189,7 +169,7 @@ void put_stored_values(std::span<const double> values, TensorView view, TensorVi
       scale = scale_of<double>(
           values.subspan(first).first(std::min(kResidualBlock, values.size() - first)));
     }
-    elements<std::int8_t>(view)[i] = int8_code(values[i], scale, 0.5);
+    elements<std::int8_t>(view)[i] = residual_code(values[i], scale, 0.5);
   }
 }
 

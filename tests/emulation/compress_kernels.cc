@@ -3,6 +3,8 @@
 #include "tests/emulation/emulated_launch.h"
 
 #include "compress/cast/cast_cuda.cu"
+#include "compress/error_feedback/feedback_cuda.cu"
+#include "compress/error_feedback/loco_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
 #include "compress/identity/identity_cuda.cu"
 #include "compress/natural/natural_cuda.cu"
