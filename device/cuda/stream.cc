@@ -12,11 +12,17 @@ void Event::Destroy::operator()(cudaEvent_t event) const noexcept {
   static_cast<void>(cudaEventDestroy(event));
 }
 
-Result<OwnedStream> OwnedStream::create(Device device) {
+Result<OwnedStream> OwnedStream::create(Device device) { return create(device, cudaStreamDefault); }
+
+Result<OwnedStream> OwnedStream::create_apart(Device device) {
+  return create(device, cudaStreamNonBlocking);
+}
+
+Result<OwnedStream> OwnedStream::create(Device device, unsigned flags) {
   const OnDevice here(device);
   GW_TRY(here.status());
   cudaStream_t stream = nullptr;
-  GW_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamDefault));
+  GW_CUDA(cudaStreamCreateWithFlags(&stream, flags));
   return OwnedStream(device, stream);
 }
 

@@ -16,6 +16,8 @@ namespace gradwire::cuda {
 class OwnedStream {
  public:
   static Result<OwnedStream> create(Device device);
+  // One that neither waits for CUDA's default stream nor is waited for by it.
+  static Result<OwnedStream> create_apart(Device device);
   // Lent: valid while this lives.
   Stream stream() const { return {device_, stream_.get()}; }
 
@@ -24,6 +26,7 @@ class OwnedStream {
     void operator()(cudaStream_t stream) const noexcept;
   };
   using Handle = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy>;
+  static Result<OwnedStream> create(Device device, unsigned flags);
   OwnedStream(Device device, cudaStream_t stream) : device_(device), stream_(stream) {}
   Device device_;
   Handle stream_;

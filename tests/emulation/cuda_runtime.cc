@@ -1,24 +1,61 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "tests/emulation/emulated_device.h"
-
-struct CUstream_st {};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point at;
-};
+#include "tests/emulation/queues.h"
 
 namespace gradwire::emulation {
 namespace {
 // The runtime's own state is the process's, here as there.
-std::size_t living_allocations = 0;
-std::size_t allocations_left = kEndless;
+std::atomic<std::size_t> living_allocations = 0;
+std::atomic<std::size_t> allocations_left = kEndless;
+
+// Blocks of pinned memory by address.
+class PinnedMemory {
+ public:
+  void note(void* data, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    blocks_[data] = bytes;
+    living_ += bytes;
+    most_ = std::max(most_, living_);
+  }
+  void forget(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(data);
+    if (block == blocks_.end()) return;
+    living_ -= block->second;
+    blocks_.erase(block);
+  }
+  std::size_t most() {
+    const std::lock_guard lock(mutex_);
+    return most_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::size_t> blocks_;
+  std::size_t living_ = 0;
+  std::size_t most_ = 0;
+};
+// Left to the end of the process, as memory that is freed there.
+PinnedMemory& pinned() {
+  static auto* const memory = new PinnedMemory;
+  return *memory;
+}
 }  // namespace
 
 std::size_t allocations() { return living_allocations; }
+std::size_t most_pinned_bytes() { return pinned().most(); }
+void note_pinned(void* data, std::size_t bytes) { pinned().note(data, bytes); }
+void forget_pinned(void* data) { pinned().forget(data); }
 void refuse_allocations_after(std::size_t count) { allocations_left = count; }
 
 }  // namespace gradwire::emulation
@@ -56,35 +93,50 @@ cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t) {
   ++living_allocations;
   return cudaSuccess;
 }
-cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  gradwire::emulation::enqueue(stream, [data] {
+    std::free(data);
+    --living_allocations;
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  const cudaError_t error = cudaMallocAsync(data, bytes, nullptr);
+  if (error == cudaSuccess) gradwire::emulation::note_pinned(*data, bytes);
+  return error;
+}
+cudaError_t cudaFreeHost(void* data) {
+  gradwire::emulation::forget_pinned(data);
   std::free(data);
   --living_allocations;
   return cudaSuccess;
 }
-cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
-  return cudaMallocAsync(data, bytes, nullptr);
-}
-cudaError_t cudaFreeHost(void* data) { return cudaFreeAsync(data, nullptr); }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  std::memcpy(dst, src, bytes);
+                            cudaStream_t stream) {
+  gradwire::emulation::enqueue(stream, [=] { std::memcpy(dst, src, bytes); });
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(data, value, bytes);
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  gradwire::emulation::enqueue(stream, [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st();
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  *stream = gradwire::emulation::make_stream(flags == cudaStreamNonBlocking);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
+  gradwire::emulation::destroy_stream(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  gradwire::emulation::drain(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  gradwire::emulation::wait_for(stream, event);
+  return cudaSuccess;
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st();
@@ -94,13 +146,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->at = std::chrono::steady_clock::now();
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  gradwire::emulation::record(event, stream);
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return gradwire::emulation::has_passed(event) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  while (!gradwire::emulation::has_passed(event)) std::this_thread::yield();
+  return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+  const auto between = to->passing->at - from->passing->at;
+  *milliseconds = std::chrono::duration<float, std::milli>(between).count();
   return cudaSuccess;
 }

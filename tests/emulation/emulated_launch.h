@@ -125,7 +125,8 @@ class EmulatedBlock {
 namespace gradwire::cuda {
 
 template <class Kernel>
-cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t) {
+cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
+  cudaStreamSynchronize(stream);  // what is before it on the stream
   static_assert(Kernel::kThreads % emulation::kLanes == 0 && Kernel::kThreads <= 1024);
   for (unsigned b = 0; b < blocks; ++b) {
     typename Kernel::Shared shared;

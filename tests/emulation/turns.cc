@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 
 #include <ucontext.h>
 
@@ -115,6 +116,8 @@ void prepare(Stack& stack) {
 }  // namespace
 
 void Turns::run(unsigned count, const std::function<void(unsigned)>& thread) {
+  static std::mutex one_block_at_a_time;
+  const std::lock_guard lock(one_block_at_a_time);
   Threads& all = threads();
   if (all.stacks.size() < count) all.stacks.resize(count);
 #if defined(__SANITIZE_THREAD__)

@@ -1,7 +1,7 @@
 // The part of CUDA's runtime that gradwire calls, for one device that is the host itself: memory is
-// the heap's, and work has run when the call that enqueues it returns. For tests of everything
-// around kernels, and of kernels' own indexing, where no GPU is. Names, values and signatures are
-// CUDA's.
+// the heap's, and work has run when the call that enqueues it returns, unless a test has it run
+// later (queues.h). For tests of everything around kernels, and of kernels' own indexing, where no
+// GPU is. Names, values and signatures are CUDA's.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 inline constexpr unsigned cudaStreamDefault = 0;
+inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventBlockingSync = 1;
 
 const char* cudaGetErrorName(cudaError_t error);
