@@ -175,17 +175,24 @@ std::string text_of(Device device) {
                                             : "host memory";
 }
 
+bool on_cuda(Device device) { return device.space == MemorySpace::kCuda; }
+
 Status check_place(const Arguments& a, const char* which, ConstTensorView tensor) {
-  const bool on_cuda = tensor.device().space == MemorySpace::kCuda;
   if (tensor.empty()) return {};
-  if (a.device.space == MemorySpace::kCuda) {
-    if (tensor.device() == a.device) return {};
-    return a.refuse(which + (" is in " + text_of(tensor.device())) + " (" + text_of(a.device) +
-                    " wanted)");
-  }
-  if (!on_cuda) return {};
-  return {Code::kUnsupported, std::string(to_string(a.call.kind)) + ": " + which +
-                                  " is in CUDA memory (host memory wanted)"};
+  const bool wanted = on_cuda(a.device);
+  if (!wanted && !on_cuda(tensor.device())) return {};
+  const Device device = wanted ? a.device : a.options.stream.device;
+  if (!wanted && !on_cuda(device)) return {};
+  if (tensor.device() == device) return {};
+  return a.refuse(which + (" is in " + text_of(tensor.device())) + " (" + text_of(device) +
+                  (wanted ? "" : ", as the stream, or host memory") + " wanted)");
+}
+
+Status check_one_device(const Arguments& a, ConstTensorView x, ConstTensorView y) {
+  const bool both = !x.empty() && !y.empty() && on_cuda(x.device()) && on_cuda(y.device());
+  if (!both || x.device() == y.device()) return {};
+  return a.refuse("tensors in " + text_of(x.device()) + " and in " + text_of(y.device()) +
+                  " (one device wanted)");
 }
 
 Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor,
@@ -268,6 +275,12 @@ Result<Extent> check_fused(const Arguments& a) {
   std::erase_if(sorted, [](const TensorView& tensor) { return tensor.empty(); });
   std::ranges::sort(sorted, {}, [](const TensorView& tensor) { return begin_of(tensor); });
   for (std::size_t i = 1; i < sorted.size(); ++i) {
+    const Device one = sorted[i - 1].device();
+    const Device other = sorted[i].device();
+    if ((on_cuda(one) || on_cuda(other)) && one != other) {
+      return a.refuse("tensors in " + text_of(one) + " and in " + text_of(other) +
+                      " (one place wanted)");
+    }
     if (overlap(sorted[i - 1], sorted[i])) {
       return a.refuse("two of its tensors overlap (tensors apart wanted)");
     }
@@ -298,6 +311,7 @@ Result<Extent> check(const Arguments& a) {
   }
   extent.dtype = reads && (!writes || !call.in.empty()) ? call.in.dtype() : call.out.dtype();
   GW_TRY(check_reduction(a, extent.dtype));
+  if (reads && writes) GW_TRY(check_one_device(a, call.in, call.out));
   GW_TRY(check_sharing(a, extent));
   return extent;
 }
@@ -306,6 +320,22 @@ Result<Extent> check(const Arguments& a) {
 
 Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size) {
   return check({call, options, rank, size});
+}
+
+bool names_device(const OpCall& call, const OpOptions& options) {
+  return on_cuda(options.stream.device) || on_cuda(call.in.device()) ||
+         on_cuda(call.out.device()) ||
+         std::ranges::any_of(call.tensors, [](const auto& one) { return on_cuda(one.device()); });
+}
+
+Device device_of(const OpCall& call, const Extent& extent, const OpOptions& options) {
+  if (on_cuda(options.stream.device)) return options.stream.device;
+  for (const TensorView& tensor : call.tensors) {
+    if (!tensor.empty()) return tensor.device();
+  }
+  if (extent.in > 0 && on_cuda(call.in.device())) return call.in.device();
+  if (extent.out > 0 && on_cuda(call.out.device())) return call.out.device();
+  return {};
 }
 
 Result<Extent> check_device_call(const OpCall& call, const OpOptions& options, int rank, int size,

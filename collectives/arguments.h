@@ -21,8 +21,15 @@ struct Extent {
   std::int64_t out_begin = 0;
 };
 
-// kInvalidArgument naming the operation, the value seen and the value wanted; kUnsupported for
-// tensors outside the host's memory.
+// kInvalidArgument naming the operation, the value seen and the value wanted. Tensors are on the
+// host, or any of them on one CUDA device, which is that of the stream then if the stream has one.
 Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size);
+
+// Whether a tensor of the call, used or not, or its stream is on a CUDA device.
+bool names_device(const OpCall& call, const OpOptions& options);
+
+// The CUDA device of a sound call's stream, or of the tensors that this rank uses in it; else the
+// host.
+Device device_of(const OpCall& call, const Extent& extent, const OpOptions& options);
 
 }  // namespace gradwire

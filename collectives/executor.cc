@@ -1,6 +1,7 @@
 #include "collectives/executor.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -60,7 +61,36 @@ std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
   return offset;
 }
 
+// kIn of a schedule in place is another name for kOut.
+BufferId Execution::home_of(BufferId buffer) const {
+  return buffer == BufferId::kIn && schedule_.in_place ? BufferId::kOut : buffer;
+}
+
+// Whether such cells lie in slots, not where the caller has them.
+bool Execution::in_slots(BufferId home) const {
+  if (home == BufferId::kScratch) return true;
+  if (operands_.staging == nullptr) return false;
+  return !(home == BufferId::kIn ? operands_.staging->in : operands_.staging->out).empty();
+}
+
+// Ranges that may nest lie where they say in their buffer, which a slot has as a whole.
+void Execution::lay_out_whole_buffers() {
+  for (const BufferId buffer : {BufferId::kScratch, BufferId::kIn, BufferId::kOut}) {
+    if (!in_slots(buffer)) continue;
+    const auto elems_in = [buffer](const Schedule& part) {
+      return buffer == BufferId::kScratch ? part.scratch_elems
+             : buffer == BufferId::kIn    ? part.in_elems
+                                          : part.out_elems;
+    };
+    std::int64_t most = elems_in(schedule_);
+    if (!schedule_.stretches.empty())
+      most = std::ranges::max(schedule_.stretches | std::views::transform(elems_in));
+    regions_[static_cast<std::size_t>(buffer)] = reserve(most, arrival_offset_);
+  }
+}
+
 void Execution::plan() {
+  if (!schedule_.divisible) lay_out_whole_buffers();
   if (schedule_.stretches.empty()) {
     slot_bytes_ = plan(schedule_);
     return;
@@ -70,9 +100,6 @@ void Execution::plan() {
     begins_.push_back(begin);
     begin.in += stretch.in_elems;
     begin.out += stretch.out_elems;
-    std::size_t scratch = 0;
-    (void)reserve(stretch.scratch_elems, scratch);
-    arrival_offset_ = std::max(arrival_offset_, scratch);
   }
   for (const Schedule& stretch : schedule_.stretches) {
     slot_bytes_ = std::max(slot_bytes_, plan(stretch));
@@ -82,21 +109,21 @@ void Execution::plan() {
 
 // Bytes of scratch that a slot needs for it.
 std::size_t Execution::plan(const Schedule& part) {
-  std::size_t used = 0;
+  std::size_t used = arrival_offset_;
   std::size_t arrivals = 0;
-  if (!schedule_.divisible) (void)reserve(part.scratch_elems, used);
   const auto know = [&](const Place& place) {
-    if (place.buffer != BufferId::kScratch || !schedule_.divisible) return;
-    const auto same = [&](const Spot& spot) { return spot.cell == place.range; };
+    const Place cell{home_of(place.buffer), place.range};
+    if (!schedule_.divisible || !in_slots(cell.buffer)) return;
+    const auto same = [&](const Spot& spot) { return spot.cell == cell; };
     if (std::ranges::any_of(spots_, same)) return;
-    spots_.push_back({place.range, reserve(place.range.size(), used)});
+    spots_.push_back({cell, reserve(cell.range.size(), used)});
   };
   for (const Round& round : part.rounds) {
     std::size_t here = 0;
     for (const Step& step : round) {
       cuts_ = std::max(cuts_, cuts_of(elems_of(step)));
-      know(step.from);
-      know(step.to);
+      if (step.op != Op::kSend) know(step.to);
+      if (step.op == Op::kSend || !is_message(step)) know(step.from);
       if (step.op == Op::kRecvReduce) (void)reserve(elems_of(step), here);
     }
     arrivals = std::max(arrivals, here);
@@ -111,10 +138,13 @@ const Schedule& Execution::part_of(const Slot& slot) const {
 
 Status Execution::start(ScratchPool& pool) {
   started_ = true;
+  // What is on a device waits for it, though it may have nothing to do itself.
+  if (operands_.staging) cuts_ = std::max(cuts_, 1);
   slots_.resize(static_cast<std::size_t>(std::min(cuts_, segmentation_.slots)));
+  const Device device = operands_.scratch_device;
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     slots_[s].cut = static_cast<int>(s);
-    GW_ASSIGN(slots_[s].scratch, pool.take(slot_bytes_, operands_.device));
+    GW_ASSIGN(slots_[s].scratch, pool.take(slot_bytes_, device));
   }
   open_slots_ = slots_.size();
   return {};
@@ -129,9 +159,12 @@ Range Execution::cut_of(std::int64_t elems, const Slot& slot) const {
 }
 
 // Cells have spots of their own; ranges that may nest lie where they say.
-std::size_t Execution::scratch_offset(Range range) const {
-  if (!schedule_.divisible) return static_cast<std::size_t>(range.begin) * size_of(operands_.dtype);
-  const auto same = [&](const Spot& spot) { return spot.cell == range; };
+std::size_t Execution::slot_offset(const Place& place) const {
+  if (!schedule_.divisible) {
+    return regions_[static_cast<std::size_t>(place.buffer)] +
+           static_cast<std::size_t>(place.range.begin) * size_of(operands_.dtype);
+  }
+  const auto same = [&](const Spot& spot) { return spot.cell == place; };
   const auto found = std::ranges::find_if(spots_, same);
   GW_CHECK(found != spots_.end());
   return found->offset;
@@ -143,18 +176,19 @@ TensorView Execution::view(const Place& place, const Slot& slot) const {
   const Range part = cut_of(elems, slot);
   const std::size_t width = size_of(operands_.dtype);
   const Shape shape = Shape::vector(part.size());
-  if (place.buffer == BufferId::kScratch) {
+  const BufferId home = home_of(place.buffer);
+  if (in_slots(home)) {
     std::byte* base =
-        elems == 0 ? nullptr : slot.scratch.bytes().data() + scratch_offset(place.range);
-    return {base, shape, operands_.dtype, operands_.device};
+        elems == 0 ? nullptr : slot.scratch.bytes().data() + slot_offset({home, place.range});
+    return {base, shape, operands_.dtype, operands_.scratch_device};
   }
   // A schedule never writes to kIn, so its constness is only set aside for the common type.
-  const bool input = place.buffer == BufferId::kIn && !schedule_.in_place;
+  const bool input = home == BufferId::kIn;
   std::byte* base = input ? const_cast<std::byte*>(operands_.in) : operands_.out;
   const Begin begin = begins_.empty() ? Begin{} : begins_[static_cast<std::size_t>(slot.cut)];
   const std::int64_t first = (input ? begin.in : begin.out) + place.range.begin + part.begin;
   if (elems > 0) base += static_cast<std::size_t>(first) * width;
-  return {base, shape, operands_.dtype, operands_.device};
+  return {base, shape, operands_.dtype, input ? operands_.in_device : operands_.out_device};
 }
 
 // Where a message that is to be reduced waits: behind the earlier ones of its round.
@@ -167,7 +201,7 @@ TensorView Execution::arrival(const Step& step, const Slot& slot) const {
   const std::int64_t elems = elems_of(step);
   std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + offset;
   const Shape shape = Shape::vector(cut_of(elems, slot).size());
-  return {base, shape, operands_.dtype, operands_.device};
+  return {base, shape, operands_.dtype, operands_.scratch_device};
 }
 
 Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
@@ -185,7 +219,17 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
 Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transport& transport) {
   bool moved = false;
   while (true) {
+    if (operands_.staging) {
+      GW_ASSIGN(const bool goes_on, follow_device(slot));
+      if (!goes_on) return moved;
+    }
     if (slot.round == part_of(slot).rounds.size()) {
+      if (operands_.staging && !slot.left) {
+        GW_TRY(leave(slot));
+        moved = true;
+        continue;
+      }
+      slot.entered = slot.left = false;
       slot.round = 0;
       if (slot.cut + segmentation_.slots >= cuts_) {
         slot.finished = true;
@@ -193,7 +237,7 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
         return true;
       }
       slot.cut += segmentation_.slots;
-      if (part_of(slot).rounds.empty()) continue;
+      if (operands_.staging || part_of(slot).rounds.empty()) continue;
     }
     if (!slot.ticket) {
       GW_TRY(post_round(slot, channel, transport));
@@ -226,7 +270,7 @@ Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& trans
                                                          : view(step.to, slot);
     const auto kind = step.op == Op::kSend ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
     const int peer = (*route_.group)[static_cast<std::size_t>(step.peer)];
-    slot.batch.push_back({kind, peer, tag, data.bytes(), operands_.device});
+    slot.batch.push_back({kind, peer, tag, data.bytes(), data.device()});
     if (step.op == Op::kSend) bytes_sent_ += data.bytes().size();
   }
   if (slot.batch.empty()) return {};
@@ -274,12 +318,15 @@ Status Execution::combine(std::span<const Step* const> action, const Slot& slot)
               scaled ? std::optional(1.0 / of) : std::nullopt, operands_.stream);
 }
 
-Status Execution::copy(const Step& step, const Slot& slot) {
+Status Execution::copy(const Step& step, Slot& slot) {
   const TensorView to = view(step.to, slot);
   const TensorView from = view(step.from, slot);
   // The caller's in and out may overlap on purpose.
   if (to.bytes().empty() || from.data() == to.data()) return {};
-  return copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), operands_.stream);
+  GW_TRY(copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), operands_.stream));
+  const bool later =
+      from.device().space == MemorySpace::kCuda || to.device().space == MemorySpace::kCuda;
+  return later ? await_point(slot, operands_.stream) : Status();
 }
 
 void Execution::cancel(Transport& transport) {
@@ -292,7 +339,8 @@ bool Execution::settled(Transport& transport) {
   bool all = true;
   for (Slot& slot : slots_) {
     if (slot.ticket && transport.poll(*slot.ticket)) slot.ticket.reset();
-    all = all && !slot.ticket;
+    const bool on_device = settled_on_device(slot);
+    all = all && !slot.ticket && on_device;
   }
   return all;
 }

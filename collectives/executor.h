@@ -9,6 +9,7 @@
 // not divisible runs in one cut, or in one for each of its stretches.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 
 #include "collectives/runnable.h"
 #include "collectives/scratch_pool.h"
+#include "collectives/staging.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -41,10 +43,14 @@ struct Operands {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   DType dtype = DType::kU8;
-  Device device = {};
+  // As the transport gets them: of a device where it takes that memory, and nothing is reduced.
+  Device in_device = {};
+  Device out_device = {};
+  Device scratch_device = {};
   ReduceOp op = ReduceOp::kSum;
   Stream stream = {};
-  int mean_of = 0;  // what a mean divides by; 0: the schedule's ranks
+  int mean_of = 0;                        // what a mean divides by; 0: the schedule's ranks
+  std::shared_ptr<Staging> staging = {};  // of an operation on a device, else null
 };
 
 // Whom the schedule's ranks are, and which messages are this operation's.
@@ -77,6 +83,10 @@ class Execution final : public Runnable {
   const Route& route() const override { return route_; }
   // Of messages, so far.
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  // While a slot waits for the device, of which the transport hears nothing; nor rings it at a
+  // bell.
+  bool polls() const override;
+  bool listens() const override { return true; }
 
  private:
   struct Slot {
@@ -87,15 +97,20 @@ class Execution final : public Runnable {
     std::vector<std::size_t> arrived;  // bytes, by transfer
     Buffer scratch;
     bool finished = false;
+    // Of operations on a device: whether the cut's operands are here, and its results there.
+    bool entered = false;
+    bool left = false;
+    bool awaits_point = false;
+    std::unique_ptr<DevicePoint> point = {};
   };
   // Where a stretch begins, in elements.
   struct Begin {
     std::int64_t in = 0;
     std::int64_t out = 0;
   };
-  // Where a scratch cell, or a message that waits to be reduced, lies in every slot's scratch.
+  // Where a cell lies in every slot's scratch: one of kScratch, or of a staged tensor.
   struct Spot {
-    Range cell;
+    Place cell;
     std::size_t offset = 0;  // bytes
   };
 
@@ -105,10 +120,13 @@ class Execution final : public Runnable {
   // The slot's cut of a cell of so many elements.
   Range cut_of(std::int64_t elems, const Slot& slot) const;
   std::size_t reserve(std::int64_t elems, std::size_t& used) const;
+  void lay_out_whole_buffers();
+  BufferId home_of(BufferId buffer) const;
+  bool in_slots(BufferId home) const;
   Status start(ScratchPool& pool);
   int cuts_of(std::int64_t elems) const;
   bool takes_part(const Step& step, const Slot& slot) const;
-  std::size_t scratch_offset(Range range) const;
+  std::size_t slot_offset(const Place& place) const;
   TensorView view(const Place& place, const Slot& slot) const;
   TensorView arrival(const Step& step, const Slot& slot) const;
   Result<bool> advance_slot(Slot& slot, std::uint32_t channel, Transport& transport);
@@ -116,16 +134,29 @@ class Execution final : public Runnable {
   Status check_lengths(const Slot& slot) const;
   Status finish_round(Slot& slot);
   Status combine(std::span<const Step* const> action, const Slot& slot);
-  Status copy(const Step& step, const Slot& slot);
+  Status copy(const Step& step, Slot& slot);
+
+  // executor_device.cc
+  Result<bool> follow_device(Slot& slot);
+  Status enter(Slot& slot);
+  Status leave(Slot& slot);
+  Status await_copies(const Status& copied, Slot& slot, const Stream& stream);
+  Status await_point(Slot& slot, const Stream& stream);
+  TouchedCells touched(const Slot& slot) const;
+  Range callers_elems(const Place& cell, const Slot& slot) const;
+  template <typename Copy>
+  Status each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const;
+  static bool settled_on_device(Slot& slot);
 
   Schedule schedule_;
   Operands operands_;
   Route route_;
   Segmentation segmentation_;
   int cuts_ = 0;
-  std::vector<Begin> begins_;       // of stretches
-  std::vector<Spot> spots_;         // of scratch cells
-  std::size_t arrival_offset_ = 0;  // of messages that wait to be reduced
+  std::vector<Begin> begins_;  // of stretches
+  std::vector<Spot> spots_;
+  std::array<std::size_t, 3> regions_{};  // of an indivisible schedule's buffers, by BufferId
+  std::size_t arrival_offset_ = 0;        // of messages that wait to be reduced
   std::size_t slot_bytes_ = 0;
   std::vector<Slot> slots_;
   bool started_ = false;

@@ -64,6 +64,11 @@ std::string missing_text(const Failure& failure) {
          failure.call.absent_do;
 }
 
+std::string awaited_text(const Operation& operation, const Transport& transport) {
+  const std::vector<int> ranks = operation.execution->waiting_for(transport);
+  return ranks.empty() && operation.execution->polls() ? "its device" : ranks_text(ranks);
+}
+
 // Whether the ranks that this one does not hear are the larger side (survivor_vote.h has the rule).
 bool outvoted(const Failure& failure, const std::vector<int>& group) {
   std::vector<int> beyond = failure.call.silent;
@@ -187,7 +192,7 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
   }
   if (code == Code::kTimedOut) {
     return {code, format("rank %d timed out in ", failure.rank) + place + ": waiting for " +
-                      ranks_text(operation.execution->waiting_for(transport)) + deadline};
+                      awaited_text(operation, transport) + deadline};
   }
   return {code, format("rank %d failed in ", failure.rank) + place + ": " + cause + deadline};
 }
@@ -217,7 +222,7 @@ std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& fai
   }
   if (!verdicts.empty()) return verdicts;
   return own("timed out in " + name_of(*operation) + " waiting for " +
-             ranks_text(operation->execution->waiting_for(transport)));
+             awaited_text(*operation, transport));
 }
 
 }  // namespace gradwire

@@ -37,6 +37,17 @@ std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) 
   return (bits & 0x3f) << 14 | (number & 0x3fff);
 }
 
+// "; CUDA device 0 through pinned memory", once there is one.
+std::string devices_text(const ProgressEngine& engine) {
+  std::string text;
+  for (const int ordinal : engine.lanes()->ordinals()) {
+    text += format("; CUDA device %d ", ordinal);
+    text += engine.takes_cuda_memory() ? "in place, but sums through pinned memory"
+                                       : "through pinned memory";
+  }
+  return text;
+}
+
 // "; 4 ranks on 2 nodes", where that says anything.
 std::string nodes_text(const std::vector<int>& node_of) {
   const int nodes = node_of.empty() ? 0 : 1 + *std::ranges::max_element(node_of);
@@ -61,6 +72,8 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std
       bytes_sent_(std::make_shared<std::atomic<std::uint64_t>>(0)),
       ledger_(std::make_shared<PairLedger>(group_)) {
   engine_->keep_ledger(static_cast<std::uint32_t>(id_), ledger_);
+  planner_.use_devices({[lanes = engine_->lanes()](Device device) { return lanes->of(device); },
+                        engine_->takes_cuda_memory()});
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
   if (options_.node_of.empty()) return;
   std::vector<int> keys;
@@ -86,7 +99,8 @@ void GroupCommunicator::use_links(const LinkModel& links) {
 std::string GroupCommunicator::describe() const {
   return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,
                 size(), job_rank(rank_), engine_->size()) +
-         engine_->describe() + nodes_text(planner_.nodes()) + (note_.empty() ? "" : "; " + note_);
+         engine_->describe() + nodes_text(planner_.nodes()) + devices_text(*engine_) +
+         (note_.empty() ? "" : "; " + note_);
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {

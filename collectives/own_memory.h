@@ -15,9 +15,9 @@ namespace gradwire {
 // Any thread. Held by a shared_ptr, which what it lends keeps alive.
 class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
  public:
-  // At least `bytes` bytes of host memory, contents unspecified; null for 0 bytes. It comes back
-  // when the last copy of the pointer goes.
-  Result<std::shared_ptr<std::byte>> lend(std::size_t bytes);
+  // At least `bytes` bytes on `device`, contents unspecified; null for 0 bytes. It comes back when
+  // the last copy of the pointer goes.
+  Result<std::shared_ptr<std::byte>> lend(std::size_t bytes, Device device);
 
  private:
   std::mutex mutex_;

@@ -72,8 +72,8 @@ std::int64_t all_elems(const OpCall& call, Collective collective, std::int64_t e
   return rows ? elems * size : elems;
 }
 
-TensorView vector_at(std::byte* data, std::int64_t elems, DType dtype) {
-  return {data, Shape::vector(elems), dtype};
+TensorView vector_at(std::byte* data, std::int64_t elems, DType dtype, Device device = {}) {
+  return {data, Shape::vector(elems), dtype, device};
 }
 
 // dst = src, times factor where there is one.
@@ -135,57 +135,71 @@ Result<Planner::Chosen> Planner::schedule_of(const OpCall& call, const Extent& e
 
 Result<PlannedOperation> Planner::plan(const OpCall& call, const OpOptions& options) {
   GW_ASSIGN(Extent extent, check_call(call, options, rank_, size_));
+  const Device device = device_of(call, extent, options);
+  const bool on_device = device.space == MemorySpace::kCuda;
   PlannedOperation planned;
   planned.kind = call.kind;
   planned.elems = extent.agreed;
   planned.pair = point_to_point(call.kind);
   if (planned.pair) planned.peer = call.peer;
   if (planned.pair) planned.tag = call.tag;
+  const bool own_stream = !on_device || options.stream.device == device;
   planned.operands = {.in = call.in.data(),
                       .out = call.out.data(),
                       .dtype = extent.dtype,
                       .op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op,
-                      .stream = options.stream};
+                      .stream = own_stream ? options.stream : Stream{device, nullptr}};
   if (reduces(call.kind)) planned.reduce = to_string(call.op);
   if (has_root(call.kind)) planned.root = call.peer;
   GW_ASSIGN(Chosen chosen, schedule_of(call, extent, options.algorithm));
   planned.schedule = std::move(chosen.schedule);
   planned.algorithm = chosen.algorithm;
   planned.segment_bytes = chosen.segment_bytes;
-  if (call.kind == OpKind::kAllReduceFused) {
+  if (call.kind == OpKind::kAllReduceFused && !on_device) {
     GW_TRY(fuse(planned, call, extent, options));
-  } else if (options.factor != 1) {
-    GW_TRY(premultiply(planned, extent, options.factor));
+  } else if (options.factor != 1 && call.kind != OpKind::kAllReduceFused) {
+    GW_TRY(premultiply(planned, call, extent, options.factor));
   }
   if (call.kind == OpKind::kExclusiveScan && rank_ == 0) {
     planned.after = [op = planned.operands.op, out = call.out, stream = options.stream] {
       return fill_neutral(op, out, stream);
     };
   }
-  if (planned.schedule.in_place && extent.in > 0 && planned.operands.in != planned.operands.out) {
+  if (on_device) GW_TRY(place_on(device, planned, call, extent, options.factor));
+  fit_memory(planned, call, extent);
+  return planned;
+}
+
+// The schedule for an input and an output that are, or are not, the same memory. In the host's
+// memory that stands for a device's they are two.
+void Planner::fit_memory(PlannedOperation& planned, const OpCall& call, const Extent& extent) {
+  const Operands& operands = planned.operands;
+  const bool staged = operands.staging && !operands.staging->out.empty();
+  if (planned.schedule.in_place && extent.in > 0 && operands.in != operands.out) {
     planned.schedule = out_of_place(std::move(planned.schedule));
-  } else if (!planned.schedule.in_place && extent.shared > 0 &&
-             planned.operands.in == call.in.data()) {
+  } else if (!planned.schedule.in_place && extent.shared > 0 && !staged &&
+             operands.in == call.in.data()) {
     planned.schedule =
         in_place(planned.schedule, {extent.shared, extent.in_begin, extent.out_begin});
   }
-  return planned;
 }
 
 // The caller's input stays as it is: scaled, it is the operation's own. An all_reduce has room for
 // it in `out`.
-Status Planner::premultiply(PlannedOperation& planned, const Extent& extent, double factor) const {
+Status Planner::premultiply(PlannedOperation& planned, const OpCall& call, const Extent& extent,
+                            double factor) const {
   Operands& operands = planned.operands;
-  const ConstTensorView in(operands.in, Shape::vector(extent.in), extent.dtype);
+  const ConstTensorView in(operands.in, Shape::vector(extent.in), extent.dtype, call.in.device());
+  const bool alike = call.in.device().space == call.out.device().space;
   std::byte* scaled = operands.out;
   std::shared_ptr<std::byte> lent;
-  if (planned.kind != OpKind::kAllReduce) {
-    GW_ASSIGN(lent, memory_->lend(in.bytes().size()));
+  if (planned.kind != OpKind::kAllReduce || !alike) {
+    GW_ASSIGN(lent, memory_->lend(in.bytes().size(), in.device()));
     scaled = lent.get();
   }
   operands.in = scaled;
   planned.before = [in, factor, lent, scaled, stream = operands.stream] {
-    return scaled_copy(in, factor, vector_at(scaled, in.elems(), in.dtype()), stream);
+    return scaled_copy(in, factor, vector_at(scaled, in.elems(), in.dtype(), in.device()), stream);
   };
   return {};
 }
@@ -201,7 +215,8 @@ Status Planner::fuse(PlannedOperation& planned, const OpCall& call, const Extent
   const bool whole = adjacent(tensors);
   std::shared_ptr<std::byte> lent;
   if (!whole) {
-    GW_ASSIGN(lent, memory_->lend(static_cast<std::size_t>(extent.agreed) * size_of(extent.dtype)));
+    const std::size_t width = size_of(extent.dtype);
+    GW_ASSIGN(lent, memory_->lend(static_cast<std::size_t>(extent.agreed) * width, {}));
   }
   std::byte* const data = whole ? tensors.front().data() : lent.get();
   planned.operands.in = planned.operands.out = data;

@@ -37,6 +37,12 @@ struct PlannedOperation {
   std::function<Status()> after = {};
 };
 
+// What a rank does about tensors on devices.
+struct DeviceAccess {
+  std::function<Result<std::shared_ptr<StagingLane>>(Device)> lane_of = {};
+  bool transport_takes_it = false;  // what only moves needs no staging then
+};
+
 // One rank of a group of `size`.
 class Planner {
  public:
@@ -54,6 +60,8 @@ class Planner {
     choice_.use_nodes(node_of);
     node_of_ = std::move(node_of);
   }
+
+  void use_devices(DeviceAccess devices) { devices_ = std::move(devices); }
 
   // kInvalidArgument for arguments that do not fit (arguments.h) and unknown algorithms.
   Result<PlannedOperation> plan(const OpCall& call, const OpOptions& options);
@@ -75,7 +83,12 @@ class Planner {
   Result<Chosen> schedule_of(const OpCall& call, const Extent& extent, std::string_view wanted);
   Status fuse(PlannedOperation& planned, const OpCall& call, const Extent& extent,
               const OpOptions& options) const;
-  Status premultiply(PlannedOperation& planned, const Extent& extent, double factor) const;
+  Status premultiply(PlannedOperation& planned, const OpCall& call, const Extent& extent,
+                     double factor) const;
+  static void fit_memory(PlannedOperation& planned, const OpCall& call, const Extent& extent);
+  // planner_device.cc
+  Status place_on(Device device, PlannedOperation& planned, const OpCall& call,
+                  const Extent& extent, double factor) const;
 
   int rank_;
   int size_;
@@ -83,6 +96,7 @@ class Planner {
   std::vector<int> node_of_;
   AlgorithmChoice choice_;
   std::shared_ptr<OwnMemory> memory_;
+  DeviceAccess devices_;
 };
 
 }  // namespace gradwire

@@ -37,6 +37,7 @@ ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptio
       rank_(transport_->rank()),
       size_(transport_->size()),
       describe_(transport_->describe()),
+      takes_cuda_memory_(transport_->caps().cuda_memory),
       options_(std::move(options)),
       yields_(options_.waiting == Waiting::kYield ||
               (options_.waiting == Waiting::kAdaptive &&
@@ -150,6 +151,7 @@ Status ProgressEngine::status() const {
 TransportStats ProgressEngine::stats() {
   const std::lock_guard lock(mutex_);
   if (!driven_ && transport_) stats_ = transport_->stats();
+  stats_.bytes_staged = options_.lanes->bytes();
   return stats_;
 }
 
@@ -335,9 +337,9 @@ void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Dea
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  const std::size_t in_memory = bell_ ? polling() : 0;
+  const std::size_t in_memory = polling();
   const auto listens = [](const auto& operation) { return operation->execution->listens(); };
-  const bool at_bell = in_memory > 0 && std::ranges::none_of(active_, listens);
+  const bool at_bell = bell_ && in_memory > 0 && std::ranges::none_of(active_, listens);
   if (in_memory > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
   const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
   const auto ready = [](const auto& operation) { return operation->execution->ready(); };

@@ -26,6 +26,7 @@
 #include "collectives/operation.h"
 #include "collectives/pair_ledger.h"
 #include "collectives/scratch_pool.h"
+#include "collectives/staging.h"
 #include "comm/shm/bell.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -40,6 +41,7 @@ struct EngineOptions {
   std::uint32_t generation = 0;                     // how often the ranks have shrunk
   std::vector<int> left_behind = {};  // ranks of the job that were lost with that, ascending
   Waiting waiting = Waiting::kAdaptive;
+  std::shared_ptr<StagingLanes> lanes = std::make_shared<StagingLanes>();
 };
 
 class ProgressEngine {
@@ -90,6 +92,10 @@ class ProgressEngine {
   // Where messages of that communicator are counted, as long as it lives; for peers that ask.
   void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger);
   std::uint32_t generation() const { return options_.generation; }
+  // What copies between devices and the host for this rank's operations.
+  const std::shared_ptr<StagingLanes>& lanes() const { return options_.lanes; }
+  // Whether the transport sends and receives memory of CUDA devices.
+  bool takes_cuda_memory() const { return takes_cuda_memory_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -130,6 +136,7 @@ class ProgressEngine {
   int rank_;
   int size_;
   std::string describe_;
+  bool takes_cuda_memory_;
   EngineOptions options_;
   bool yields_;        // between looks: more ranks than processors
   bool never_sleeps_;  // while an operation is under way

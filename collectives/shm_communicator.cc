@@ -83,6 +83,11 @@ bool ShmCommunicator::in_memory(OpKind kind, std::string_view algorithm) const {
          (has_default && algorithm == "canonical");
 }
 
+// What is on a device goes by messages.
+bool ShmCommunicator::in_memory(const OpCall& call, const OpOptions& options) const {
+  return !names_device(call, options) && in_memory(call.kind, options.algorithm);
+}
+
 Result<std::string_view> ShmCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
                                                         std::string_view wanted) {
   if (in_memory(kind, wanted)) return kAlgorithm;
@@ -184,7 +189,7 @@ Status ShmCommunicator::plan(const OpCall& call, const OpOptions& options,
 }
 
 Result<Work> ShmCommunicator::start(const OpCall& call, const OpOptions& options) {
-  if (!in_memory(call.kind, options.algorithm)) return group_->start(call, options);
+  if (!in_memory(call, options)) return group_->start(call, options);
   ShmOperation planned;
   GW_TRY(plan(call, options, planned));
   return launch(planned, options.deadline);
@@ -197,7 +202,7 @@ Result<Work> ShmCommunicator::start_all(std::span<const OpCall> calls, const OpO
   std::vector<ShmOperation> here;
   std::vector<OpCall> others;
   for (const OpCall& call : calls) {
-    if (!in_memory(call.kind, options.algorithm)) {
+    if (!in_memory(call, options)) {
       others.push_back(call);
       continue;
     }
@@ -226,7 +231,7 @@ Result<Work> ShmCommunicator::start_all(std::span<const OpCall> calls, const OpO
 }
 
 Result<PersistentWork> ShmCommunicator::prepare(const OpCall& call, const OpOptions& options) {
-  if (!in_memory(call.kind, options.algorithm) || options.deadline) {
+  if (!in_memory(call, options) || options.deadline) {
     return group_->prepare(call, options);
   }
   ShmOperation planned;

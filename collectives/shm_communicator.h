@@ -41,6 +41,7 @@ class ShmCommunicator final : public SharingCommunicator {
     std::uint64_t flight;
   };
   bool in_memory(OpKind kind, std::string_view algorithm) const;
+  bool in_memory(const OpCall& call, const OpOptions& options) const;
   Status plan(const OpCall& call, const OpOptions& options, ShmOperation& planned) const;
   Result<Work> launch(const ShmOperation& planned, std::optional<Deadline> deadline);
   std::uint64_t begin_flight(const ShmCall& call, std::uint64_t number);

@@ -112,7 +112,9 @@ Result<Work> TwoLevelCommunicator::launch(const OpCall& call, const Extent& exte
 }
 
 Result<Work> TwoLevelCommunicator::start(const OpCall& call, const OpOptions& options) {
-  if (!by_two_levels(call, options.algorithm)) return group_->start(call, options);
+  if (!by_two_levels(call, options.algorithm) || names_device(call, options)) {
+    return group_->start(call, options);
+  }
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size()));
   return launch(call, extent, options.deadline);
 }
@@ -124,7 +126,7 @@ Result<Work> TwoLevelCommunicator::start_all(std::span<const OpCall> calls,
 }
 
 Result<PersistentWork> TwoLevelCommunicator::prepare(const OpCall& call, const OpOptions& options) {
-  if (!by_two_levels(call, options.algorithm) || options.deadline) {
+  if (!by_two_levels(call, options.algorithm) || names_device(call, options) || options.deadline) {
     return group_->prepare(call, options);
   }
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size()));

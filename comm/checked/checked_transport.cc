@@ -83,7 +83,7 @@ Result<Ticket> CheckedTransport::post(std::span<const Transfer> batch, const Str
   doubled.reserve(2 * batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Transfer& transfer = batch[i];
-    if (transfer.device.space != MemorySpace::kHost) {
+    if (transfer.device.space == MemorySpace::kCuda) {
       return Status(Code::kInvalidArgument,
                     "post: memory of a device (checksums are for host memory)");
     }

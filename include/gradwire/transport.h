@@ -68,6 +68,9 @@ struct TransportStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
+  // Copied between devices and the host's memory, both ways together, for operations on tensors of
+  // a device: of communicators, transports leave it as it is.
+  std::uint64_t bytes_staged = 0;
 };
 
 // A rank of which the transport knows that it is gone, or which gave up.

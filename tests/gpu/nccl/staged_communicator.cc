@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "collectives/work_state.h"
 #include "device/cuda/memory_calls.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
@@ -90,6 +91,19 @@ class Images {
   std::vector<Image> images_;
 };
 
+// Done when `work` is, and its images are copied back.
+Work copied_back_after(Work work, std::shared_ptr<Images> images) {
+  const std::shared_ptr<WorkState> inner = work.state();
+  auto outer = std::make_shared<WorkState>(inner->engine());
+  auto held = std::make_shared<Work>(std::move(work));
+  inner->on_done([outer, held, images = std::move(images)] {
+    outer->set_source(held->source());
+    const Status status = held->state()->status();
+    outer->finish(status.ok() ? images->copy_back() : status);
+  });
+  return Work(std::move(outer));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> StagedCommunicator::staged(
@@ -97,7 +111,7 @@ Result<std::unique_ptr<Communicator>> StagedCommunicator::staged(
   if (!part.has_value()) return part.error();
   if (part.value() == nullptr) return std::unique_ptr<Communicator>();
   return std::unique_ptr<Communicator>(
-      std::make_unique<StagedCommunicator>(std::move(part).value(), device_));
+      std::make_unique<StagedCommunicator>(std::move(part).value(), device_, serves_, stream_));
 }
 
 Result<std::unique_ptr<Communicator>> StagedCommunicator::shrink(std::optional<Deadline> deadline) {
@@ -114,11 +128,15 @@ Result<Work> StagedCommunicator::start(const OpCall& call, const OpOptions& opti
 
 Result<Work> StagedCommunicator::start_all(std::span<const OpCall> calls,
                                            const OpOptions& options) {
-  if (calls.front().kind == OpKind::kExclusiveScan) return world_->start_all(calls, options);
+  const bool by_nccl = serves_ == Serves::kWhatNcclDoes;
+  if (by_nccl && calls.front().kind == OpKind::kExclusiveScan) {
+    return world_->start_all(calls, options);
+  }
   OpOptions on_device = options;
-  on_device.algorithm = "auto";
-  on_device.stream = {device_, nullptr};
-  Images images(on_device.stream);
+  if (by_nccl) on_device.algorithm = "auto";
+  on_device.stream = {device_, stream_};
+  auto kept = std::make_shared<Images>(on_device.stream);
+  Images& images = *kept;
   for (const OpCall& call : calls) {
     images.cover(call.in);
     images.cover(call.out);
@@ -135,6 +153,7 @@ Result<Work> StagedCommunicator::start_all(std::span<const OpCall> calls,
     call.tensors = tensors.back();
   }
   GW_ASSIGN(Work work, world_->start_all(there, on_device));
+  if (!by_nccl) return copied_back_after(std::move(work), std::move(kept));
   GW_TRY(work.wait());
   GW_TRY(images.copy_back());
   return Work(nullptr);

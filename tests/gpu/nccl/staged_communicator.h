@@ -2,6 +2,7 @@
 // there, and back when it has ended.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,12 +12,16 @@
 
 namespace gradwire::gpu {
 
-// What runs on devices under one name is asked for under any: the algorithm's name is dropped. What
-// no device serves (exclusive_scan) stays on the host.
+// Where NCCL serves: what runs on devices under one name is asked for under any, so the algorithm's
+// name is dropped, and what it has none for (exclusive_scan) stays on the host.
+enum class Serves : std::uint8_t { kWhatNcclDoes, kEverything };
+
 class StagedCommunicator final : public Communicator {
  public:
-  StagedCommunicator(std::unique_ptr<Communicator> world, Device device)
-      : world_(std::move(world)), device_(device) {}
+  // stream: a cudaStream_t, lent; null: the default stream.
+  StagedCommunicator(std::unique_ptr<Communicator> world, Device device,
+                     Serves serves = Serves::kWhatNcclDoes, void* stream = nullptr)
+      : world_(std::move(world)), device_(device), serves_(serves), stream_(stream) {}
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -35,7 +40,7 @@ class StagedCommunicator final : public Communicator {
   void abort(std::string_view reason) override { world_->abort(reason); }
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
-  // Both return when the operations have ended.
+  // Under kWhatNcclDoes both return when the operations have ended.
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
@@ -45,6 +50,8 @@ class StagedCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> world_;
   Device device_;
+  Serves serves_;
+  void* stream_;
 };
 
 // The laws that hold on devices, each as communicator_programs.h has it; what was found wrong.

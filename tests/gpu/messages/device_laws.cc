@@ -1,0 +1,74 @@
+#include "tests/gpu/messages/device_laws.h"
+
+#include <memory>
+#include <vector>
+
+#include "device/cuda/stream.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/gpu/nccl/staged_communicator.h"
+#include "tests/laws/communicator_programs.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+constexpr Device kDevice{MemorySpace::kCuda, 0};
+
+using Program = std::string (*)(Communicator& world);
+
+// On one rank: the programs, one after another, and that what they did went through the host.
+std::string play(std::unique_ptr<Communicator> world, const DeviceJob& job,
+                 const std::vector<Program>& programs) {
+  emulation::run_later();
+  auto stream = cuda::OwnedStream::create(kDevice);
+  if (!stream.has_value()) return std::string(stream.error().message());
+  gpu::StagedCommunicator staged(std::move(world), kDevice, gpu::Serves::kEverything,
+                                 stream.value().stream().native);
+  for (const Program program : programs) {
+    if (std::string fault = program(staged); !fault.empty()) return fault;
+  }
+  const bool through_host = staged.transport_stats().bytes_staged > 0;
+  return through_host || job.direct || job.ranks == 1 ? "" : "nothing was staged";
+}
+
+void run(const DeviceJob& job, const std::vector<Program>& programs) {
+  std::vector<std::string> faults;
+  if (job.backend == "inproc") {
+    auto made = make_inproc_communicators(job.ranks);
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    faults = on_threads<std::string>(job.ranks, [&](int rank) {
+      return play(std::move(made.value()[static_cast<std::size_t>(rank)]), job, programs);
+    });
+  } else {
+    for (const ProcessOutcome& outcome : on_processes(
+             job.ranks, {.deadline_seconds = 60}, 240,
+             [&](std::unique_ptr<Communicator> world) {
+               return play(std::move(world), job, programs);
+             },
+             {}, job.backend)) {
+      faults.push_back(outcome.text);
+      EXPECT_TRUE(outcome.ended && outcome.wait_status == 0)
+          << "wait status " << outcome.wait_status;
+    }
+  }
+  ASSERT_EQ(faults.size(), static_cast<std::size_t>(job.ranks));
+  for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
+
+std::string sample_the_product(Communicator& world) {
+  const Sizes sizes{.elems = {1, world.size() + 1, 997, 65537}, .stride = 13};
+  if (std::string fault = reduce_exactly(world, sizes); !fault.empty()) return fault;
+  return move_exactly(world, sizes);
+}
+
+TEST_P(DeviceLaws, Reductions) { run(GetParam(), {reduce_everything, reduce_large}); }
+TEST_P(DeviceLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
+TEST_P(DeviceLaws, Product) { run(GetParam(), {sample_the_product}); }
+TEST_P(DeviceLaws, Forms) {
+  run(GetParam(), {work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
+}
+TEST_P(DeviceLaws, Groups) { run(GetParam(), {split_and_split_again, many_outstanding}); }
+
+}  // namespace
+}  // namespace gradwire
