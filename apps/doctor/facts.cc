@@ -132,6 +132,7 @@ Json ucx_facts(const std::string& interfaces) {
   return {{"header_version", ucx.header_version},
           {"running_version", ucx.running_version},
           {"memory_types", ucx.memory_types},
+          {"cuda_memory", {{"direct", ucx.cuda_direct}, {"why", ucx.cuda_why}}},
           {"transports", transports},
           {"devices", devices},
           {"settings", settings}};

@@ -15,8 +15,8 @@ using DoctorReport = nlohmann::ordered_json;
 //   machine    host, cpu, kernel, cores, memory_bytes, shared_memory (bytes, free_bytes),
 //              ptrace_scope
 //   launcher   source, rank, ranks, local_rank, job, rendezvous, secret, variables
-//   ucx        header_version, running_version, memory_types, transports, devices, settings; or
-//              error
+//   ucx        header_version, running_version, memory_types, cuda_memory (direct, why),
+//              transports, devices, settings; or error
 //   interfaces name, address, up, loopback, bridge each;   tcp_interface: what `tcp` publishes
 //   same_host  transport, single_copy, describe; or error: two processes of this host
 //   job        (job_facts) ranks: rank, host, cores, describe each; ranks_on_host, oversubscribed

@@ -86,6 +86,8 @@ void write_ucx(Text& out, const Json& ucx) {
   out.head("UCX " + str(ucx["running_version"]) + " (headers of " + str(ucx["header_version"]) +
            ")");
   out.row("memory types", joined(ucx["memory_types"]));
+  const Json& cuda = ucx["cuda_memory"];
+  out.row("CUDA memory", (cuda["direct"] ? "as it is: " : "through the host: ") + str(cuda["why"]));
   for (const Json& one : ucx["transports"])
     out.row("transport",
             str(one["name"]) + "/" + str(one["device"]) + " (" + str(one["kind"]) + ")");

@@ -1,6 +1,5 @@
 #include "comm/ucx/inspection.h"
 
-#include <ucs/memory/memory_type.h>
 #include <uct/api/uct.h>
 
 #include <algorithm>
@@ -60,24 +59,16 @@ void add_all_transports(Inspection& found) {
   uct_release_component_list(components);
 }
 
-void add_memory_types(const Worker& worker, Inspection& found) {
-  ucp_context_attr_t attributes{};
-  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  if (ucp_context_query(worker.context(), &attributes) != UCS_OK) return;
-  for (unsigned type = 0; type < UCS_MEMORY_TYPE_LAST; ++type) {
-    if ((attributes.memory_types >> type & 1) != 0)
-      found.memory_types.emplace_back(ucs_memory_type_names[type]);
-  }
-}
-
 }  // namespace
 
 Result<Inspection> inspect(const std::string& interfaces) {
   release_signals();
-  Inspection found{header_version(), library_version(), {}, {}, {}, {}};
+  Inspection found{.header_version = header_version(), .running_version = library_version()};
   GW_ASSIGN(const auto worker, Worker::make({interfaces}));
   add_all_transports(found);
-  add_memory_types(*worker, found);
+  found.memory_types = memory_types(worker->context());
+  found.cuda_direct = worker->cuda().direct;
+  found.cuda_why = worker->cuda().why;
   for (const Setting& setting : worker->settings())
     found.settings.push_back(
         {setting.variable, setting.value, std::string(to_string(setting.source)), setting.why});

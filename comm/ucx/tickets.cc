@@ -64,6 +64,7 @@ Ticket Tickets::post(std::span<const Transfer> transfers) {
     op.peer = transfers[i].peer;
     op.tag = transfers[i].tag.bits();
     op.data = transfers[i].data;
+    op.device = transfers[i].device;
   }
   // Receives first: what meets no receive is copied twice.
   for (Op& op : batch.ops) {
@@ -109,7 +110,9 @@ void Tickets::start_self(Op& op) {
   if (from.data.size() > to.data.size()) {
     too_long(to, from.data.size());
   } else {
-    if (!from.data.empty()) std::memcpy(to.data.data(), from.data.data(), from.data.size());
+    const Status copied =
+        copies_.copy(from.data, from.device, to.data.first(from.data.size()), to.device);
+    if (!copied.ok()) to.batch->status = copied;
     to.arrived = from.data.size();
   }
   release(from, kSelf);
@@ -118,26 +121,26 @@ void Tickets::start_self(Op& op) {
 
 void Tickets::start_send(Op& op) {
   const std::uint64_t tag = wire_tag(options_.rank, op.tag);
-  if (op.data.size() <= options_.single_copy_bytes || !peers_.reads_us(op.peer)) {
-    return send_bytes(op, op.data.data(), op.data.size(), tag);
-  }
+  const bool lends = op.data.size() > options_.single_copy_bytes && peers_.reads_us(op.peer) &&
+                     op.device.space != MemorySpace::kCuda;
+  if (!lends) return send_bytes(op, op.data, op.device, tag);
   op.descriptor = {kMagic, next_loan_++, reinterpret_cast<std::uintptr_t>(op.data.data()),
                    op.data.size()};
   loans_.emplace(op.descriptor.id, &op);
   hold(op, kLoan);
-  send_bytes(op, &op.descriptor, sizeof op.descriptor, tag | kLent);
+  send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {}, tag | kLent);
 }
 
-void Tickets::send_bytes(Op& op, const void* data, std::size_t bytes, std::uint64_t tag) {
+void Tickets::send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag) {
   hold(op, kRequest);
   ucp_request_param_t params{};
   params.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   params.cb.send = on_sent;
   params.user_data = &op;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.memory_type = memory_type(device);
   const ucs_status_ptr_t request =
-      ucp_tag_send_nbx(peers_.data_endpoint(op.peer), data, bytes, tag, &params);
+      ucp_tag_send_nbx(peers_.data_endpoint(op.peer), data.data(), data.size(), tag, &params);
   if (UCS_PTR_IS_PTR(request)) {
     op.request = request;
     ++sending_;
@@ -154,9 +157,9 @@ void Tickets::start_recv(Op& op) {
                         UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   params.cb.recv = on_received;
   params.user_data = &op;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
   // A descriptor must fit, whatever the room is.
   const bool small = op.data.size() < sizeof op.descriptor;
+  params.memory_type = memory_type(small ? gradwire::Device{} : op.device);
   const ucs_status_ptr_t request = ucp_tag_recv_nbx(
       worker_.data(), small ? static_cast<void*>(&op.descriptor) : op.data.data(),
       small ? sizeof op.descriptor : op.data.size(), wire_tag(op.peer, op.tag), ~kLent, &params);
@@ -201,13 +204,13 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     membership_.heard(op.peer);
     ++stats_.messages_received;
     if ((info.sender_tag & kLent) != 0 && info.length == sizeof op.descriptor) {
-      if (!small) std::memcpy(&op.descriptor, op.data.data(), sizeof op.descriptor);
+      if (!small) take_descriptor(op);
       hold(op, kRead);
       reads_.push_back(&op);
     } else if (info.length > op.data.size()) {
       too_long(op, info.length);
     } else {
-      if (small && info.length > 0) std::memcpy(op.data.data(), &op.descriptor, info.length);
+      if (small) put(op, std::as_bytes(std::span(&op.descriptor, 1)).first(info.length), 0);
       op.arrived = info.length;
       stats_.bytes_received += info.length;
     }
@@ -219,6 +222,32 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     hold(op, kReason);
   }
   release(op, kRequest);
+}
+
+// Into the receive's memory, wherever that is.
+void Tickets::put(Op& op, ConstByteSpan from, std::size_t at) {
+  const Status copied = copies_.copy(from, {}, op.data.subspan(at, from.size()), op.device);
+  if (!copied.ok() && op.batch->status.ok()) op.batch->status = copied;
+}
+
+void Tickets::take_descriptor(Op& op) {
+  const auto here = std::as_writable_bytes(std::span(&op.descriptor, 1));
+  const Status copied = copies_.copy(op.data.first(here.size()), op.device, here, {});
+  if (!copied.ok() && op.batch->status.ok()) op.batch->status = copied;
+}
+
+// Of what was lent: to a device by way of memory of this rank.
+Status Tickets::read_piece(Op& op, std::size_t bytes) {
+  const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
+  const std::uint64_t from = op.descriptor.address + op.arrived;
+  if (op.device.space != MemorySpace::kCuda) {
+    return shm::read_process(pid, from, op.data.subspan(op.arrived, bytes));
+  }
+  bounce_.resize(std::max(bounce_.size(), bytes));
+  const ByteSpan piece = std::span(bounce_).first(bytes);
+  GW_TRY(shm::read_process(pid, from, piece));
+  put(op, piece, op.arrived);
+  return {};
 }
 
 void Tickets::too_long(Op& op, std::size_t bytes) {
@@ -252,9 +281,7 @@ void Tickets::read_lent() {
     too_long(op, lent.bytes);
   } else {
     const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
-    const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
-    const Status outcome =
-        shm::read_process(pid, lent.address + op.arrived, op.data.subspan(op.arrived, piece));
+    const Status outcome = read_piece(op, piece);
     if (!outcome.ok()) {
       peers_.suspect(op.peer, std::string(outcome.message()));
       hold(op, kReason);

@@ -3,7 +3,8 @@
 // A message is one UCX tag message, with the tag bits of transport.h. To a process that can read
 // this one's memory, a long message is instead lent: a descriptor of 32 bytes goes its way, with
 // the top bit of the tag set (receives ignore that bit, so the order of equal tags holds), the
-// receiver copies the message itself and says kTaken.
+// receiver copies the message itself and says kTaken. Memory of a device is never lent, but may
+// receive what is.
 //
 //   descriptor := magic:u64 id:u64 address:u64 bytes:u64
 #pragma once
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "comm/self_queue.h"
+#include "comm/ucx/device_memory.h"
 #include "comm/ucx/peers.h"
 #include "comm/ucx/worker.h"
 #include "gradwire/transport.h"
@@ -86,6 +88,7 @@ class Tickets {
     int peer = 0;
     std::uint64_t tag = 0;
     ByteSpan data;
+    gradwire::Device device;
     std::size_t arrived = 0;
     void* request = nullptr;
     Descriptor descriptor{};  // sent, or received
@@ -104,7 +107,7 @@ class Tickets {
   void start(Op& op);
   void start_send(Op& op);
   void start_recv(Op& op);
-  void send_bytes(Op& op, const void* data, std::size_t bytes, std::uint64_t tag);
+  void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
   void start_self(Op& op);
   void hold(Op& op, Hold what);
   void release(Op& op, Hold what);
@@ -112,6 +115,9 @@ class Tickets {
   void withdraw(Op& op);
   void arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info);
   void sent(Op& op, ucs_status_t status);
+  void put(Op& op, ConstByteSpan from, std::size_t at);
+  void take_descriptor(Op& op);
+  Status read_piece(Op& op, std::size_t bytes);
   void too_long(Op& op, std::size_t bytes);
   void read_lent();
   void abandon(Deadline now);
@@ -137,6 +143,8 @@ class Tickets {
   std::vector<Batch*> failing_;
   std::vector<std::unique_ptr<Batch>> graveyard_;  // UCX never let go of them
   TransportStats stats_;
+  DeviceCopies copies_;
+  std::vector<std::byte> bounce_;  // for what was lent to a device
 };
 
 }  // namespace gradwire::ucx

@@ -37,7 +37,9 @@ class UcxTransport final : public Transport {
 
   int rank() const override { return rendezvous_.rank; }
   int size() const override { return rendezvous_.size; }
-  TransportCaps caps() const override { return {.notes = true}; }
+  TransportCaps caps() const override {
+    return {.cuda_memory = worker_->cuda().direct, .notes = true};
+  }
   TransportStats stats() const override;
   std::string describe() const override { return description_; }
 
@@ -265,6 +267,7 @@ std::string UcxTransport::describe_now() const {
     text += format("; one copy (process_vm_readv) above %zu bytes to %d of them",
                    options_.single_copy_bytes, readers);
   }
+  if (worker_->cuda().direct) text += "; CUDA memory as it is";
   return text;
 }
 
@@ -283,9 +286,9 @@ Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&
       return Status(Code::kInvalidArgument,
                     format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
     }
-    if (transfer.device.space == MemorySpace::kCuda) {
+    if (transfer.device.space == MemorySpace::kCuda && !worker_->cuda().direct) {
       return Status(Code::kInvalidArgument,
-                    "post: CUDA memory (the UCX transport takes host memory)");
+                    "post: CUDA memory (host memory wanted: " + worker_->cuda().why + ")");
     }
   }
   return tickets_->post(batch);

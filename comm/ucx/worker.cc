@@ -46,6 +46,7 @@ Status Worker::start(const SettingsOptions& options) {
   settings_ = std::move(settings.list);
   devices_ = std::move(settings.devices);
   GW_ASSIGN(context_, make_context(settings.config.get()));
+  cuda_ = cuda_route(context_, settings_);
   GW_ASSIGN(data_, make_half(context_));
   return start_control(options);
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/ucx/device_memory.h"
 #include "comm/ucx/settings.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -32,6 +33,8 @@ class Worker {
   // What UCX was told, and the interfaces that it was given.
   const std::vector<Setting>& settings() const { return settings_; }
   const DeviceChoice& devices() const { return devices_; }
+  // What becomes of memory of CUDA devices.
+  const CudaRoute& cuda() const { return cuda_; }
   // Null after drop_data().
   ucp_worker_h data() const { return data_.handle; }
   ucp_worker_h control() const { return control_.handle; }
@@ -71,6 +74,7 @@ class Worker {
 
   std::vector<Setting> settings_;
   DeviceChoice devices_;
+  CudaRoute cuda_;
   ucp_context_h context_ = nullptr;
   ucp_context_h control_context_ = nullptr;  // null: control messages share context_
   Half data_;

@@ -43,6 +43,9 @@ class Alone(unittest.TestCase):
         seen = report()
         self.assertTrue((seen["ucx"]["running_version"] + ".").startswith(UCX + "."))
         self.assertIn("host", seen["ucx"]["memory_types"])
+        if "cuda" not in seen["ucx"]["memory_types"]:
+            self.assertFalse(seen["ucx"]["cuda_memory"]["direct"])
+            self.assertIn("names no memory type cuda", seen["ucx"]["cuda_memory"]["why"])
         self.assertIn("tcp", [one["name"] for one in seen["ucx"]["transports"]])
         self.assertRegex(seen["same_host"]["describe"], "; (sysv|posix)")
         settings = {one["variable"]: one for one in seen["ucx"]["settings"]}
