@@ -158,7 +158,10 @@ Result<bool> Engine::arrived(int index, bool wait) {
   const auto bucket = static_cast<std::size_t>(bucket_of_[i]);
   // Bounded by the deadlines of the exchanges, after which there is a status.
   if (wait && will_land(bucket)) {
+    const auto start = std::chrono::steady_clock::now();
     changed_.wait(lock, [&] { return landed_[bucket] || !status_.ok(); });
+    stats_.exposed_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (!status_.ok()) return status_;
   return static_cast<bool>(landed_[bucket]);

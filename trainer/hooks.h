@@ -31,8 +31,8 @@ class GradientHook {
 
   // The gradient of parameter `index` (order of registration) is final for this step. Called once
   // per parameter and step, during backward or after it, from the last parameter down to the first.
-  // `grad` is the same memory at every step; it is lent until before_optimizer_step() returns, and
-  // the hook may change it.
+  // `grad` is the same memory at every step; it is lent until before_optimizer_step() returns, or
+  // until arrived() has said yes of it, and the hook may change it.
   virtual Status on_gradient(int /*index*/, TensorView /*grad*/, const Stream& /*stream*/) {
     return {};
   }
@@ -42,10 +42,10 @@ class GradientHook {
   virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
 
   // For trainings that keep no fp32 gradients: whether gradient `index`, given in this step, holds
-  // already what the optimizer shall use, so that its memory may go. With `wait`, waits for that
-  // unless it takes gradients that were not given yet (false then). kUnsupported from hooks that
-  // cannot tell.
-  virtual Result<bool> arrived(int /*index*/, bool /*wait*/) { return true; }
+  // already what the optimizer shall use, so that its memory may go before
+  // before_optimizer_step(). With `wait`, waits for that unless it takes gradients that were not
+  // given yet (false then). kUnsupported from hooks under which such training cannot be.
+  virtual Result<bool> arrived(int /*index*/, bool /*wait*/) { return false; }
 
   // Where gradients are to be clipped, after before_optimizer_step(): those that the optimizer will
   // use become `most` long where they are longer, all tensors together. Returns their length

@@ -55,9 +55,8 @@ void StoredGradients::keep(std::span<const float> values, std::size_t first) {
   std::array<float, kPart> scaled{};
   for (std::size_t at = 0; at < values.size(); at += kPart) {
     const std::span<const float> part = values.subspan(at, std::min(kPart, values.size() - at));
-    // In this order NaN stays what it is.
     for (std::size_t i = 0; i < part.size(); ++i) {
-      scaled[i] = std::clamp(part[i] * scale, -most, most);
+      scaled[i] = std::isfinite(part[i]) ? std::clamp(part[i] * scale, -most, most) : part[i];
     }
     keep_scaled(std::span(scaled).first(part.size()), first + at);
   }

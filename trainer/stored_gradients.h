@@ -29,8 +29,8 @@ class StoredGradients {
   void keep_scaled(std::span<const float> values, std::size_t first);
   // values += what is stored, which bears the scale.
   void add_scaled(std::size_t first, std::span<float> values) const;
-  // Elements become `values` times the scale. What 16 bits cannot hold becomes the largest finite
-  // number that they can: nobody looks for overflows after this.
+  // Elements become `values` times the scale. A number that 16 bits cannot hold becomes the largest
+  // that they can, since nobody looks for overflows after this; what is no number stays none.
   void keep(std::span<const float> values, std::size_t first);
   // Without the scale, and shortened.
   void read(std::size_t first, std::span<float> values) const;

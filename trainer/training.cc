@@ -174,22 +174,32 @@ Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
   hook_seconds += seconds_since(start);
   if (fold_.keeps_sums() || !given.ok()) return given;
   in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
-  return put_away_given(hook, false);
+  return put_away_given(hook, hook_seconds);
 }
 
-// Gradients that the hook is done with become 16 bits, in the order in which they were given; where
-// too many wait for it, so does this.
-Status Trainer::put_away_given(GradientHook& hook, bool all) {
+// Where too many gradients wait for the hook, so does this.
+Result<bool> Trainer::has_arrived(GradientHook& hook, double& hook_seconds) {
+  if (in_flight_ <= options_.gradients_in_flight) return hook.arrived(next_away_, false);
+  const TimedSpan span(told_, TrainerSpan::Kind::kWait, position_.steps);
+  const auto start = Clock::now();
+  Result<bool> there = hook.arrived(next_away_, true);
+  hook_seconds += seconds_since(start);
+  return there;
+}
+
+// Gradients that the hook is done with become 16 bits, in the order in which they were given.
+Status Trainer::put_away_given(GradientHook& hook, double& hook_seconds) {
   while (in_flight_ > 0) {
-    if (!all) {
-      GW_ASSIGN(const bool there,
-                hook.arrived(next_away_, in_flight_ > options_.gradients_in_flight));
-      if (!there) return {};
-    }
-    in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_away_).size_bytes());
-    fold_.put_away(next_away_--);
+    GW_ASSIGN(const bool there, has_arrived(hook, hook_seconds));
+    if (!there) return {};
+    put_away_next();
   }
   return {};
+}
+
+void Trainer::put_away_next() {
+  in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_away_).size_bytes());
+  fold_.put_away(next_away_--);
 }
 
 // Forward and backward of one micro-batch; returns its mean loss. With the last one gradients go to
@@ -234,7 +244,7 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
     GW_TRY(hook.before_optimizer_step({}));
   }
   report.hook_seconds += seconds_since(wait);
-  if (!fold_.keeps_sums()) GW_TRY(put_away_given(hook, true));
+  while (in_flight_ > 0) put_away_next();
   if (options_.clip > 0) {
     GW_ASSIGN(report.gradient_norm, clip(hook));
   }
@@ -285,6 +295,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   refresh();
   fold_.begin_step(scaler_.scale());
   next_away_ = static_cast<int>(model_->parameters().size()) - 1;
+  in_flight_ = 0;
   if (!fold_.needs_whole()) GW_TRY(hook.before_step(report.lr));
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {

@@ -102,7 +102,9 @@ class Trainer {
                             double& hook_seconds);
   Status commit_statistics(GradientHook& hook, bool skipped);
   Status give(int index, GradientHook& hook, double& hook_seconds);
-  Status put_away_given(GradientHook& hook, bool all);
+  Result<bool> has_arrived(GradientHook& hook, double& hook_seconds);
+  Status put_away_given(GradientHook& hook, double& hook_seconds);
+  void put_away_next();
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
   Status update(GradientHook& hook, StepReport& report);
   Result<double> clip(GradientHook& hook);

@@ -86,6 +86,11 @@ Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& 
   return hook_.on_gradient(index, grad, stream);
 }
 
+Result<bool> MeasuredGradients::arrived(int, bool) {
+  return Status(Code::kUnsupported,
+                "no main gradients where averages are measured, which takes whole ones");
+}
+
 Status MeasuredGradients::before_optimizer_step(const Stream& stream) {
   GW_TRY(hook_.before_optimizer_step(stream));
   errors_.reset();

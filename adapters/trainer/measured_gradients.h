@@ -33,6 +33,8 @@ class MeasuredGradients final : public GradientHook {
   Status before_step(double learning_rate) override { return hook_.before_step(learning_rate); }
   Result<bool> skip_step(bool overflow) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
+  // kUnsupported: it compares whole averages.
+  Result<bool> arrived(int index, bool wait) override;
   Status before_optimizer_step(const Stream& stream) override;
   Optimizer* optimizer() override { return hook_.optimizer(); }
   Status average(std::span<double> values) override { return hook_.average(values); }

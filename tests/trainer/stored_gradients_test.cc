@@ -120,8 +120,7 @@ TEST(StoredGradients, MicroBatchesAreAddedUpInSixteenBits) {
   }
 }
 
-// A hook that needs `late` more gradients before the first of them has its mean, as buckets do; it
-// checks that nobody touches a gradient that it works on.
+// A hook that needs `late` more gradients before the first of them has its mean, as buckets do.
 class Late final : public GradientHook {
  public:
   explicit Late(int late) : late_(late) {}
@@ -164,18 +163,46 @@ TEST(StoredGradients, WhatTheHookMakesOfThemIsKept) {
   }
 }
 
+// Written before there was arrived(): its gradients are its own until before_optimizer_step().
+class Doubles final : public GradientHook {
+ public:
+  Status on_gradient(int, TensorView grad, const Stream&) override {
+    given_.push_back(grad);
+    return {};
+  }
+  Status before_optimizer_step(const Stream&) override {
+    for (TensorView& grad : given_) {
+      auto* values = reinterpret_cast<float*>(grad.data());
+      for (std::int64_t i = 0; i < grad.elems(); ++i) values[i] *= 2;
+    }
+    given_.clear();
+    return {};
+  }
+
+ private:
+  std::vector<TensorView> given_;
+};
+
+TEST(StoredGradients, HooksThatCannotTellKeepThemUntilTheStep) {
+  TrainingOptions options = some_steps("sgd", Precision::kBF16);
+  const Trained kept = train(options, Doubles());
+  options.main_gradients = false;
+  options.gradients_in_flight = 0;
+  EXPECT_EQ(train(options, Doubles()).params, kept.params);
+}
+
 TEST(StoredGradients, MeansThatDoNotFitBecomeTheLargestThatDo) {
   auto stored = std::move(StoredGradients::create({}, Precision::kF16, 5)).value();
   stored.begin_step(1024);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> values{1e6F, -1e6F, 0x1p-20F, 0, nan};
-  stored.keep(values, 0);
+  const float infinity = std::numeric_limits<float>::infinity();
+  stored.keep(std::vector<float>{3e38F, -1e6F, 0x1p-20F, infinity, nan}, 0);
   std::vector<float> back(5);
   stored.read(0, back);
   EXPECT_EQ(back[0], 65504.0F / 1024);
   EXPECT_EQ(back[1], -65504.0F / 1024);
   EXPECT_EQ(back[2], 0x1p-20F);
-  EXPECT_EQ(back[3], 0);
+  EXPECT_EQ(back[3], infinity);
   EXPECT_TRUE(std::isnan(back[4]));
   EXPECT_FALSE(stored.finite());
   stored.keep_scaled(std::vector<float>{3, 4, 0, 0, 0}, 0);
