@@ -38,6 +38,7 @@ struct GpuBenchOptions {
                                     "cast:fp16",
                                     "cast:bf16",
                                     "fp8",
+                                    "mx:e4m3",
                                     "natural",
                                     "natural:bits=8",
                                     "signsgd",

@@ -15,7 +15,7 @@
 //   bool coded(const Head&) const        false: all codes are 0
 //   Coding coding_of(const Head&) const; unsigned code(const Coding&, float x, unsigned draw) const
 //   Meaning meaning_of(const Head&) const; float value(const Meaning&, unsigned code) const
-//   bool sound(const Head&) const; bool sound(unsigned code) const     as received
+//   bool sound(const Head&) const; bool sound(const Meaning&, unsigned code) const   as received
 //   static constexpr bool kGuards        whether some such grids send zeros instead of codes that
 //                                        would be further from the elements; those that do have
 //   bool guard; double excess(const Meaning&, float x, unsigned code) const, squared error less

@@ -169,7 +169,7 @@ struct BucketValues {
     for (int j = 0; j < 8; ++j) {  // of constant length: the values stay in registers
       if (j >= at.count) continue;
       const unsigned code = static_cast<unsigned>(folded >> (j * grid.bits)) & mask;
-      if (!grid.sound(code)) {
+      if (!grid.sound(meaning, code)) {
         block.least(verdict, word_of(static_cast<std::uint64_t>(at.begin + j), kBucketCode));
       }
       const float own = grid.value(meaning, code);

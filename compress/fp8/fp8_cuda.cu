@@ -44,7 +44,7 @@ struct Fp8Grid {
     const auto bits = std::bit_cast<std::uint32_t>(head.scale);
     return bits < 0x7f800000u || bits == kNaNScaleBits;
   }
-  constexpr bool sound(unsigned code) const {
+  constexpr bool sound(const Meaning&, unsigned code) const {
     return (code & Float::kMagnitudeMask) <= Float::kLargestCode;
   }
 };

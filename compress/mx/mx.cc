@@ -5,8 +5,10 @@
 
 #include "base/tiny_floats.h"
 #include "compress/kernel_compressor.h"
+#include "compress/mx/mx_device.h"
 #include "compress/mx/mx_kernels.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -53,8 +55,10 @@ Result<std::unique_ptr<Compressor>> make_mx(const Spec& spec) {
                       [lost = one.lost](const Shape&) {
                         return ErrorBound{ErrorBound::Kind::kContraction, 1 - lost};
                       }};
-  return make_kernel_compressor<MxKernel>(std::move(claims),
-                                          [kernel = one.kernel](const Shape&) { return kernel; });
+  KernelCompressor<MxKernel>::OnDevice on_device = nullptr;
+  if constexpr (kHaveCuda) on_device = cuda::make_mx_format;
+  return make_kernel_compressor<MxKernel>(
+      std::move(claims), [kernel = one.kernel](const Shape&) { return kernel; }, on_device);
 }
 
 }  // namespace

@@ -68,7 +68,9 @@ struct UniformBuckets {
     return scale < 0x7f800000u && is_number(head.base) &&
            is_number(value(meaning_of(head), static_cast<unsigned>(grid.levels())));
   }
-  constexpr bool sound(unsigned code) const { return static_cast<int>(code) <= grid.levels(); }
+  constexpr bool sound(const Meaning&, unsigned code) const {
+    return static_cast<int>(code) <= grid.levels();
+  }
 
   constexpr double excess(const Meaning& by, float x, unsigned code) const {
     return excess_of(by, x, static_cast<std::int32_t>(code));

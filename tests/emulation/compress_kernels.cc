@@ -7,6 +7,7 @@
 #include "compress/error_feedback/loco_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
 #include "compress/identity/identity_cuda.cu"
+#include "compress/mx/mx_cuda.cu"
 #include "compress/natural/natural_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
 #include "compress/randomk/randomk_cuda.cu"
