@@ -1,0 +1,77 @@
+// The laws of compressors over methods whose coders and formats lie on a device: a line for each.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gradwire/testing/compressor_laws.h"
+#include "tests/gpu/hosted_method.h"
+
+namespace gradwire::laws {
+namespace {
+
+const std::vector<CompressorCase> kCases = {
+    {"none"},
+    {"cast:fp16"},
+    {"cast:bf16"},
+    {"fp8", 512},
+    {"fp8:e5m2,block=100", 100},
+    {"mx:e5m2", 32},
+    {"mx:e2m1", 32},
+    {"natural"},
+    {"natural:bits=8"},
+    {"topk:ratio=0.01"},
+    {"topk:ratio=0.3,index=bitmap"},
+    {"topk:ratio=0.01|qsgd:bits=4"},
+    {"threshold:tau=1"},
+    {"threshold:tau=0.5,index=bitmap"},
+    {"randomk:ratio=0.1"},
+    {"randomk:ratio=0.2,unbiased=true|qsgd:bits=4"},
+    {"qsgd:bits=4", 512},
+    {"qsgd:levels=5,bucket=3", 3},
+    {"minmax:bits=4", 512},
+    {"minmax:bits=2,rounding=stochastic", 512},
+    {"absmax:bits=4", 512},
+    {"absmax:bits=1,bucket=64", 64},
+    {"signsgd", 4096},
+    {"signsgd:scale=none"},
+    {"signsgd:vote=majority"},
+};
+
+const Registry::Method& builtin_method(const std::string& name) {
+  static const Registry registry = Registry::builtin();
+  return *std::ranges::find(registry.methods(), name, &Registry::Method::name);
+}
+
+Result<std::unique_ptr<Compressor>> hosted(Result<std::unique_ptr<Compressor>> made) {
+  if (!made.has_value()) return made;
+  return std::unique_ptr<Compressor>(std::make_unique<gpu::HostedMethod>(std::move(made).value()));
+}
+Result<std::unique_ptr<Compressor>> make_hosted(const Spec& spec) {
+  return hosted(builtin_method(spec.name).factory(spec));
+}
+Result<std::unique_ptr<Compressor>> make_composed(const Spec& spec,
+                                                  std::shared_ptr<const Compressor> values) {
+  return hosted(builtin_method(spec.name).composed(spec, std::move(values)));
+}
+
+Registry hosted_registry() {
+  Registry registry;
+  const Registry builtin = Registry::builtin();
+  for (Registry::Method method : builtin.methods()) {
+    method.factory = make_hosted;
+    if (method.composed != nullptr) method.composed = make_composed;
+    EXPECT_TRUE(registry.add(method).ok());
+  }
+  return registry;
+}
+
+std::vector<CompressorSubject> device_subjects() {
+  std::vector<CompressorSubject> all = subjects(hosted_registry(), kCases);
+  std::erase_if(all, [](const CompressorSubject& one) { return one.dtype != DType::kF32; });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Device, CompressorLaws, ::testing::ValuesIn(device_subjects()), name_of);
+
+}  // namespace
+}  // namespace gradwire::laws
