@@ -1,7 +1,6 @@
 #include "collectives/executor.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -82,9 +81,8 @@ void Execution::lay_out_whole_buffers() {
              : buffer == BufferId::kIn    ? part.in_elems
                                           : part.out_elems;
     };
-    std::int64_t most = elems_in(schedule_);
-    if (!schedule_.stretches.empty())
-      most = std::ranges::max(schedule_.stretches | std::views::transform(elems_in));
+    std::int64_t most = schedule_.stretches.empty() ? elems_in(schedule_) : 0;
+    for (const Schedule& stretch : schedule_.stretches) most = std::max(most, elems_in(stretch));
     regions_[static_cast<std::size_t>(buffer)] = reserve(most, arrival_offset_);
   }
 }
