@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "aggregate/device_exchange.h"
 #include "aggregate/engine.h"
 #include "aggregate/exchange.h"
 #include "aggregate/node_groups.h"
@@ -23,11 +24,11 @@ Status check_gradient(const std::string& name, const TensorView& grad) {
                                         std::string(to_string(grad.dtype())) +
                                         " (f32 or f64 wanted)"};
   }
-  if (grad.device().space != MemorySpace::kHost) {
-    return {Code::kUnsupported,
-            "aggregator: gradient '" + name + "': this build averages host memory only"};
-  }
   return {};
+}
+
+std::string text_of(Device device) {
+  return device.space == MemorySpace::kCuda ? format("CUDA device %d", device.ordinal) : "the host";
 }
 
 class BucketAggregator final : public Aggregator, private ParameterSizes {
@@ -39,8 +40,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
         communicator_(std::move(communicator)),
         nodes_(std::move(nodes)),
         workers_(options_.threads),
-        context_{*communicator_, options_.algorithm,   &workers_, options_.form, nodes_.get(),
-                 options_.lean,  options_.bucket_bytes} {}
+        context_{*communicator_, options_.algorithm,    &workers_, options_.form, nodes_.get(),
+                 options_.lean,  options_.bucket_bytes, nullptr} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -54,12 +55,24 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       }
     }
     GW_ASSIGN(Parameter parameter, plan_parameter(plan_, options_, std::move(name), grad));
+    GW_TRY(place(parameter));
     parameters_.push_back(std::move(parameter));
     return {};
   }
 
-  Status ready(int index, const Stream&) override {
+  Status ready(int index, const Stream& stream) override {
     GW_TRY(start());
+    if (context_.lane == nullptr) return engine_->ready(index);
+    GW_TRY(engine_->check_open(index));
+    const Parameter& parameter = parameters_[static_cast<std::size_t>(index)];
+    const Device device = parameter.grad.device();
+    const bool there = stream.device.space == MemorySpace::kCuda;
+    if (there && stream.device != device) {
+      return {Code::kInvalidArgument, "aggregator: gradient '" + parameter.name +
+                                          "' is ready on a stream of " + text_of(stream.device) +
+                                          " (" + text_of(device) + " wanted)"};
+    }
+    GW_TRY(parameter.ready->record(there ? stream : Stream{device, nullptr}));
     return engine_->ready(index);
   }
 
@@ -68,6 +81,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     GW_TRY(engine_->check_open(index));
     Parameter& parameter = parameters_[static_cast<std::size_t>(index)];
     GW_TRY(check_gradient(parameter.name, grad));
+    if (grad.device() != parameter.grad.device()) return elsewhere(parameter.name, grad);
     if (grad.shape() != parameter.grad.shape() || grad.dtype() != parameter.grad.dtype()) {
       return {Code::kInvalidArgument, "aggregator: gradient '" + parameter.name + "' moves to " +
                                           std::string(to_string(grad.dtype())) +
@@ -115,12 +129,38 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
     GW_TRY(between_steps("load_state()"));
+    GW_TRY(check_state_is_here("load_state()"));
     GW_TRY(check_levels(by_old_rank));
     return reshard_state(engine_->state(), by_old_rank, communicator_->rank(),
                          communicator_->size(), *this);
   }
 
  private:
+  Status elsewhere(const std::string& name, const TensorView& grad) const {
+    return {Code::kInvalidArgument,
+            "aggregator: gradient '" + name + "' is on " + text_of(grad.device()) + " (" +
+                text_of(context_.stream().device) + ", as the others, wanted)"};
+  }
+
+  // All gradients are of one place, as the first one.
+  Status place(Parameter& parameter) {
+    const Device device = parameter.grad.device();
+    const bool there = device.space == MemorySpace::kCuda;
+    if (!parameters_.empty() && there != (context_.lane != nullptr)) {
+      return elsewhere(parameter.name, parameter.grad);
+    }
+    if (!there) return {};
+    GW_TRY(check_path_on_device(parameter, options_.form));
+    if (context_.lane == nullptr) {
+      GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
+      context_.lane = std::move(lane);
+      context_.workers = nullptr;  // kernels have threads of their own
+    }
+    if (context_.stream().device != device) return elsewhere(parameter.name, parameter.grad);
+    GW_ASSIGN(parameter.ready, context_.lane->make_point());
+    return {};
+  }
+
   // Starts where nothing has started yet.
   Status between_steps(const char* call) {
     GW_TRY(start());
@@ -141,7 +181,19 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
                                           "gradients; tell the aggregator of the gradients alone"};
     }
     GW_TRY(between_steps(what));
+    GW_TRY(check_state_is_here(what));
     return engine_->follow(kind, value);
+  }
+
+  // What changes state does so on the host.
+  Status check_state_is_here(const char* call) {
+    for (const NamedTensor& entry : engine_->state()) {
+      if (entry.tensor.device().space != MemorySpace::kCuda) continue;
+      return {Code::kUnsupported, std::string("aggregator: ") + call + ": state '" + entry.name +
+                                      "' is on " + text_of(entry.tensor.device()) +
+                                      " (gradients in host memory wanted)"};
+    }
+    return {};
   }
 
   // What was left over between nodes has nowhere to go where there is nothing between them.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "aggregate/coder_set.h"
+#include "aggregate/device_exchange.h"
 #include "aggregate/exchange.h"
 #include "aggregate/round_exchange.h"
 
@@ -11,8 +12,8 @@ namespace {
 
 class CodedExchange final : public BucketExchange {
  public:
-  CodedExchange(std::vector<CodedParameter> coders, Workers* workers)
-      : coders_(std::move(coders)), workers_(workers) {}
+  CodedExchange(std::vector<CodedParameter> coders, const ExchangeContext& context)
+      : coders_(std::move(coders)), context_(context) {}
 
   Status open_rounds(const ExchangeContext& context, Path path) {
     for (int round = 0; round < most_rounds(coders_); ++round) {
@@ -28,13 +29,18 @@ class CodedExchange final : public BucketExchange {
   int phases() const override { return static_cast<int>(rounds_.size()); }
 
   Result<std::size_t> encode(int round, std::uint64_t step) override {
-    if (round == 0) GW_TRY(begin_coders(coders_, step, workers_));
+    if (round == 0) {
+      GW_TRY(await_gradients(coders_, context_.stream()));
+      GW_TRY(begin_coders(coders_, step, context_.workers, context_.stream()));
+    }
     return at(round).encode();
   }
   Result<std::optional<Work>> issue(int round) override { return at(round).issue(); }
   Status absorb(int round, std::uint64_t) override {
     GW_TRY(at(round).absorb());
-    return round + 1 == phases() ? finish_coders(coders_, workers_) : Status();
+    if (round + 1 < phases()) return {};
+    GW_TRY(finish_coders(coders_, context_.workers, context_.stream()));
+    return context_.lane == nullptr ? Status() : context_.lane->finish();
   }
   std::size_t held_bytes() const override {
     std::size_t bytes = 0;
@@ -47,7 +53,7 @@ class CodedExchange final : public BucketExchange {
   RoundExchange& at(int round) { return *rounds_[static_cast<std::size_t>(round)]; }
 
   std::vector<CodedParameter> coders_;
-  Workers* workers_;
+  const ExchangeContext& context_;
   std::vector<std::unique_ptr<RoundExchange>> rounds_;  // lent coders_
 };
 
@@ -56,7 +62,7 @@ class CodedExchange final : public BucketExchange {
 Result<std::unique_ptr<BucketExchange>> make_coded_exchange(const ExchangeContext& context,
                                                             Path path, Members members) {
   GW_ASSIGN(auto coders, open_coders(context, members, path));
-  auto exchange = std::make_unique<CodedExchange>(std::move(coders), context.workers);
+  auto exchange = std::make_unique<CodedExchange>(std::move(coders), context);
   GW_TRY(exchange->open_rounds(context, path));
   return std::unique_ptr<BucketExchange>(std::move(exchange));
 }

@@ -68,10 +68,11 @@ int most_rounds(const std::vector<CodedParameter>& coders) {
   return static_cast<int>(rounds);
 }
 
-Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room) {
+Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room,
+                                 const Stream& stream) {
   const auto& [kind, most] = *round_of(coded, round);
   const std::string who = "parameter '" + coded.parameter->name + "'";
-  auto wrote = coded.coder->encode(round, room.first(most), {});
+  auto wrote = coded.coder->encode(round, room.first(most), stream);
   if (!wrote.has_value()) return wrote.error().with_context(who);
   const std::size_t bytes = wrote.value();
   const bool whole = !kind.reduces() || bytes % size_of(kind.payload) == 0;
@@ -84,7 +85,8 @@ Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room
 }
 
 Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,
-                               std::vector<std::size_t>& lengths, Workers* workers) {
+                               std::vector<std::size_t>& lengths, Workers* workers,
+                               const Stream& stream) {
   std::vector<std::size_t> places;
   std::size_t end = 0;
   for (const CodedParameter& coded : coders) {
@@ -95,7 +97,7 @@ Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, B
   lengths.assign(coders.size(), 0);
   GW_TRY(all_on_workers(workers, coders.size(), [&](std::size_t i) -> Status {
     if (round_of(coders[i], round) == nullptr) return {};
-    auto wrote = encode_round(coders[i], round, room.subspan(places[i]));
+    auto wrote = encode_round(coders[i], round, room.subspan(places[i]), stream);
     if (!wrote.has_value()) return wrote.error();
     lengths[i] = wrote.value();
     return {};
@@ -110,17 +112,18 @@ Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, B
   return end;
 }
 
-Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers) {
+Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers,
+                    const Stream& stream) {
   return all_on_workers(workers, coders.size(), [&](std::size_t i) {
     const CodedParameter& coded = coders[i];
-    return named(coded, coded.coder->begin(coded.parameter->grad, step, {}));
+    return named(coded, coded.coder->begin(coded.parameter->grad, step, stream));
   });
 }
 
-Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers) {
+Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers, const Stream& stream) {
   return all_on_workers(workers, coders.size(), [&](std::size_t i) {
     const CodedParameter& coded = coders[i];
-    return named(coded, coded.coder->finish(coded.parameter->grad, {}, {}));
+    return named(coded, coded.coder->finish(coded.parameter->grad, {}, stream));
   });
 }
 

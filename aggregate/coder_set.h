@@ -32,7 +32,8 @@ int most_rounds(const std::vector<CodedParameter>& coders);
 
 // encode() of one coder into the front of `room`; returns the bytes written. kInternal naming the
 // parameter when it wrote another length than it claims.
-Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room);
+Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room,
+                                 const Stream& stream = {});
 
 // Null when the coder has no such round.
 inline const CodedRound* round_of(const CodedParameter& coded, int round) {
@@ -41,16 +42,20 @@ inline const CodedRound* round_of(const CodedParameter& coded, int round) {
 }
 
 // encode_round() of all that have this round, one after another at the front of `room`, which takes
-// the most that each may write; returns the bytes written, `lengths` those of each. Here and below:
+// the most that each may write; returns the bytes written, `lengths` those of each. On a device
+// payloads fill what they may. Here and below:
 // each coder on whichever of `workers` is free (null: on the caller's thread); the error is that of
 // the first coder that has one.
 Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,
-                               std::vector<std::size_t>& lengths, Workers* workers);
+                               std::vector<std::size_t>& lengths, Workers* workers,
+                               const Stream& stream = {});
 
 // begin() of all.
-Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers);
+Status begin_coders(std::vector<CodedParameter>& coders, std::uint64_t step, Workers* workers,
+                    const Stream& stream = {});
 // finish() of all: the means replace the gradients.
-Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers);
+Status finish_coders(std::vector<CodedParameter>& coders, Workers* workers,
+                     const Stream& stream = {});
 
 std::vector<NamedTensor> coder_state(std::vector<CodedParameter>& coders);
 

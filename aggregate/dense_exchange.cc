@@ -2,6 +2,7 @@
 // the gradients of a bucket lie one after another in memory they are reduced in place.
 #include <utility>
 
+#include "aggregate/device_exchange.h"
 #include "aggregate/exchange.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
@@ -91,6 +92,7 @@ class DenseExchange final : public BucketExchange {
 
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange(const ExchangeContext& context,
                                                             Members members) {
+  if (context.lane != nullptr) return make_dense_exchange_on_device(context, std::move(members));
   auto exchange = std::make_unique<DenseExchange>(context, std::move(members));
   GW_TRY(exchange->place());
   return std::unique_ptr<BucketExchange>(std::move(exchange));

@@ -12,6 +12,7 @@
 
 #include "aggregate/plan.h"
 #include "base/workers.h"
+#include "device/copy_lane.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -44,6 +45,10 @@ struct ExchangeContext {
   const NodeGroups* nodes = nullptr;  // where a parameter travels on two levels
   bool lean = false;                  // AggregatorOptions::lean
   std::int64_t strip_bytes = 0;  // of gradient, about, in one strip of a parameter; 0: no strips
+  std::shared_ptr<const CopyLane> lane = nullptr;  // where gradients are on a device
+
+  // Where coders' work is enqueued.
+  Stream stream() const { return lane == nullptr ? Stream{} : lane->to_device(); }
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <utility>
 
+#include "aggregate/device_exchange.h"
 #include "aggregate/round_exchange.h"
 #include "base/elements.h"
 #include "base/text.h"
@@ -210,6 +211,7 @@ Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& 
                   format("parameter '%s': payloads of up to %zu bytes (at most 4294967295)",
                          coded.parameter->name.c_str(), mine->bytes));
   }
+  if (context.lane != nullptr) return make_gather_round_on_device(context, coders, round);
   return std::unique_ptr<RoundExchange>(std::make_unique<GatherRound>(context, coders, round));
 }
 

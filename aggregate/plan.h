@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregate/keys.h"
+#include "device/copy_lane.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/compressor.h"
 #include "gradwire/registry.h"
@@ -67,6 +68,8 @@ struct Parameter {
   // everything.
   int owners = 0;
   int owner = -1;
+  // Of a gradient on a device: where it is final in this step. Recorded by the caller of ready().
+  std::shared_ptr<DevicePoint> ready = nullptr;
 };
 
 // The first rule whose pattern and sizes match decides. May add to plan.warnings (pairs whose fate

@@ -21,7 +21,8 @@ class ReduceRound final : public RoundExchange {
         lengths_(coders.size()) {}
 
   Result<std::size_t> encode() override {
-    GW_ASSIGN(filled_, encode_all(coders_, round_, buffer_.bytes(), lengths_, context_.workers));
+    GW_ASSIGN(filled_, encode_all(coders_, round_, buffer_.bytes(), lengths_, context_.workers,
+                                  context_.stream()));
     return filled_;
   }
 
@@ -29,10 +30,13 @@ class ReduceRound final : public RoundExchange {
     if (filled_ == 0) return std::optional<Work>();
     const auto elems = static_cast<std::int64_t>(filled_ / size_of(kind_.payload));
     const ReduceOp op = kind_.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
-    GW_ASSIGN(Work work,
-              context_.communicator.all_reduce(
-                  TensorView(buffer_.bytes().data(), Shape::vector(elems), kind_.payload), op,
-                  {.algorithm = context_.algorithm, .deadline = std::nullopt, .stream = {}}));
+    GW_ASSIGN(Work work, context_.communicator.all_reduce(
+                             TensorView(buffer_.bytes().data(), Shape::vector(elems), kind_.payload,
+                                        buffer_.device()),
+                             op,
+                             {.algorithm = context_.algorithm,
+                              .deadline = std::nullopt,
+                              .stream = context_.stream()}));
     return std::optional<Work>(std::move(work));
   }
 
@@ -40,7 +44,7 @@ class ReduceRound final : public RoundExchange {
     std::size_t begin = 0;
     for (std::size_t i = 0; i < coders_.size(); ++i) {
       const std::array<ConstByteSpan, 1> result{buffer_.bytes().subspan(begin, lengths_[i])};
-      const Status status = coders_[i].coder->absorb(round_, result, {});
+      const Status status = coders_[i].coder->absorb(round_, result, context_.stream());
       if (!status.ok()) {
         return status.with_context("parameter '" + coders_[i].parameter->name + "'");
       }
@@ -68,7 +72,9 @@ Result<std::unique_ptr<RoundExchange>> make_reduce_round(const ExchangeContext& 
                                                          int round) {
   std::size_t most = 0;
   for (const CodedParameter& coded : coders) most += round_of(coded, round)->bytes;
-  GW_ASSIGN(Buffer buffer, context.communicator.allocate(most));
+  GW_ASSIGN(Buffer buffer, context.lane == nullptr
+                               ? context.communicator.allocate(most)
+                               : Buffer::allocate(most, context.stream().device));
   return std::unique_ptr<RoundExchange>(
       std::make_unique<ReduceRound>(context, coders, round, std::move(buffer)));
 }

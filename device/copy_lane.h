@@ -15,6 +15,8 @@ class DevicePoint {
   virtual ~DevicePoint() = default;
   // From now on the point after all that is enqueued on `stream` now.
   virtual Status record(const Stream& stream) = 0;
+  // Work that is enqueued on `stream` from now on runs after it; the host does not wait.
+  virtual Status before(const Stream& stream) const = 0;
   // Whether it was passed; true of one that was never recorded. An error of the work before it is
   // this call's.
   virtual Result<bool> passed() const = 0;

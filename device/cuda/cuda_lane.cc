@@ -12,6 +12,7 @@ class CudaPoint final : public DevicePoint {
  public:
   explicit CudaPoint(Event event) : event_(std::move(event)) {}
   Status record(const Stream& stream) override { return event_.record(stream); }
+  Status before(const Stream& stream) const override { return event_.before(stream); }
   Result<bool> passed() const override { return event_.passed(); }
 
  private:

@@ -177,10 +177,14 @@ class Aggregator {
                                                     const Registry& registry,
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
-  // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64, host memory.
-  // Before the first ready() only.
+  // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64; all in host
+  // memory, or all on one CUDA device, where the form is kAllReduce and specs are none or methods
+  // with kernels, under combine=sum or combine=gather (else kUnsupported, at the latest by the
+  // first ready()); state that lies on a device follows no rate, scale or load_state()
+  // (kUnsupported). Before the first ready() only.
   virtual Status add(std::string name, TensorView grad) = 0;
-  // Gradient `index` (order of add) is final for this step; hands over and returns at once.
+  // Gradient `index` (order of add) is final for this step, on a device when `stream` has run what
+  // it has been given; hands over and returns at once.
   virtual Status ready(int index, const Stream& stream = {}) = 0;
   // Gradient `index` lies there from now on: same shape and type, lent as add() says. Before its
   // ready() in a step; after the last step's finish().

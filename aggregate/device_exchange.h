@@ -1,0 +1,34 @@
+// Gradients on a device: coders encode and decode there, payloads travel as the communicator has it
+// (through pinned memory, by NCCL, in UCX's hands). Work of all buckets goes to one stream of the
+// aggregator's own; an exchange begins when its encoding is done, and a bucket has landed when its
+// decoding is.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "aggregate/coder_set.h"
+#include "aggregate/exchange.h"
+#include "aggregate/plan.h"
+#include "aggregate/round_exchange.h"
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+
+namespace gradwire {
+
+// kUnsupported for what has no way on a device yet, naming the parameter and what to write instead:
+// combine=sra and combine=oktopk, two levels, sharded forms.
+Status check_path_on_device(const Parameter& parameter, AggregateForm form);
+
+// Work on `stream` from now on runs when these gradients are final.
+Status await_gradients(const Members& members, const Stream& stream);
+Status await_gradients(const std::vector<CodedParameter>& coders, const Stream& stream);
+
+// As make_dense_exchange() and make_gather_round(), where context.lane is there. Rounds of payloads
+// whose lengths vary, or that are gathered and then reduced, are kUnsupported.
+Result<std::unique_ptr<BucketExchange>> make_dense_exchange_on_device(
+    const ExchangeContext& context, Members members);
+Result<std::unique_ptr<RoundExchange>> make_gather_round_on_device(
+    const ExchangeContext& context, std::vector<CodedParameter>& coders, int round);
+
+}  // namespace gradwire
