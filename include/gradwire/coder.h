@@ -17,7 +17,8 @@ namespace gradwire {
 // Per step, in this order: begin, then for each round r: encode(r) -> exchange -> absorb(r), then
 // finish. Communication stays outside: the caller sums, maximises or gathers the payloads as
 // Compressor::round_kind() says. Not thread-safe. Work is enqueued on `stream`; on the host it is
-// done when the call returns.
+// done when the call returns. A coder outlives the work: whoever ends one has waited for its
+// stream.
 class Coder {
  public:
   virtual ~Coder() = default;

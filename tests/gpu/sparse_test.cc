@@ -64,7 +64,7 @@ TEST(DeviceSparse, SendsAndKeepsWhatTheHostDoes) {
   }
 }
 
-// Places of one step are not those of another, and are the same on all ranks.
+// Places of one step are not those of another, and come again with it.
 TEST(DeviceSparse, PlacesChangeWithTheStep) {
   Coders coders = open_coders("randomk:ratio=0.1", 5000);
   const std::vector<float> grad = data(kinds_of_data()[5], 5000, 1);
