@@ -153,8 +153,10 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     GW_TRY(check_path_on_device(parameter, options_.form));
     if (context_.lane == nullptr) {
       GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
+      GW_ASSIGN(parameter.ready, lane->make_point());
       context_.lane = std::move(lane);
       context_.workers = nullptr;  // kernels have threads of their own
+      return {};
     }
     if (context_.stream().device != device) return elsewhere(parameter.name, parameter.grad);
     GW_ASSIGN(parameter.ready, context_.lane->make_point());
@@ -245,7 +247,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
                static_cast<unsigned long long>(options_.seed), static_cast<int>(options_.form));
     for (const Parameter& parameter : parameters_) {
       text += parameter.name + to_string(parameter.grad.shape()) +
-              std::string(to_string(parameter.grad.dtype())) + "\n";
+              std::string(to_string(parameter.grad.dtype())) +
+              (parameter.grad.device().space == MemorySpace::kCuda ? " on a device\n" : "\n");
     }
     return hash_name(text);
   }

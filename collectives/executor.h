@@ -86,6 +86,7 @@ class Execution final : public Runnable {
   // While a slot waits for the device, of which the transport hears nothing; nor rings it at a
   // bell.
   bool polls() const override;
+  bool waits_for_device() const override { return polls(); }
   bool listens() const override { return true; }
 
  private:

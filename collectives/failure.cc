@@ -66,7 +66,8 @@ std::string missing_text(const Failure& failure) {
 
 std::string awaited_text(const Operation& operation, const Transport& transport) {
   const std::vector<int> ranks = operation.execution->waiting_for(transport);
-  return ranks.empty() && operation.execution->polls() ? "its device" : ranks_text(ranks);
+  return ranks.empty() && operation.execution->waits_for_device() ? "its device"
+                                                                  : ranks_text(ranks);
 }
 
 // Whether the ranks that this one does not hear are the larger side (survivor_vote.h has the rule).

@@ -194,7 +194,8 @@ std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation plan
                                                          .execution = nullptr,
                                                          .work = work,
                                                          .bytes_sent = bytes_sent_,
-                                                         .after = std::move(planned.after)});
+                                                         .after = std::move(planned.after),
+                                                         .own = std::move(planned.own)});
   if (planned.pair && planned.peer == kAnySource) {
     operation->execution = search_of(std::move(planned), work);
     return operation;

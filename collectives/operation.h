@@ -35,6 +35,9 @@ struct Operation {
   // Run by whoever drives when all messages are done, before the Work is; may be empty.
   std::function<Status()> after = {};
 
+  // Memory of the communicator's own that the execution reads; may be null.
+  std::shared_ptr<std::byte> own = {};
+
   // Run by whoever drives when the engine takes it; may be empty.
   std::function<void(Transport&)> begin = {};
 

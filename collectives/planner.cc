@@ -198,7 +198,8 @@ Status Planner::premultiply(PlannedOperation& planned, const OpCall& call, const
     scaled = lent.get();
   }
   operands.in = scaled;
-  planned.before = [in, factor, lent, scaled, stream = operands.stream] {
+  planned.own = std::move(lent);
+  planned.before = [in, factor, scaled, stream = operands.stream] {
     return scaled_copy(in, factor, vector_at(scaled, in.elems(), in.dtype(), in.device()), stream);
   };
   return {};

@@ -20,7 +20,8 @@
 namespace gradwire {
 
 // Copies may run one after another: each run starts with `before`, in the caller's thread, and ends
-// with `after`, in that of whoever drives. Both keep alive what memory of their own they use.
+// with `after`, in that of whoever drives. Both keep alive what memory of their own they use; `own`
+// is what the run itself reads, and is kept until it has ended.
 struct PlannedOperation {
   OpKind kind = OpKind::kBarrier;
   Schedule schedule = {};
@@ -35,6 +36,7 @@ struct PlannedOperation {
   std::int64_t segment_bytes = 0;       // that its cells are cut into; 0: as all are
   std::function<Status()> before = {};  // may be empty, as `after`
   std::function<Status()> after = {};
+  std::shared_ptr<std::byte> own = {};
 };
 
 // What a rank does about tensors on devices.

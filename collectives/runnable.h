@@ -45,6 +45,8 @@ class Runnable {
   virtual bool polls() const { return false; }
   // True: it waits now for messages, which the transport hears of. What polls may listen too.
   virtual bool listens() const { return !polls(); }
+  // True: it waits now for what a device has to do.
+  virtual bool waits_for_device() const { return false; }
   // Of what polls: whether advance() would move now.
   virtual bool ready() const { return true; }
 };

@@ -57,6 +57,12 @@ class SenderSearch final : public Runnable {
   const Route& route() const override { return wish_.route; }
   std::uint64_t bytes_sent() const override { return 0; }
   bool tend(Transport& transport, Deadline now) override;
+  // What follows is what the recv says, once there is one.
+  int deserter() const override { return receiving_ ? receiving_->deserter() : -1; }
+  bool polls() const override { return receiving_ && receiving_->polls(); }
+  bool listens() const override { return !receiving_ || receiving_->listens(); }
+  bool ready() const override { return !receiving_ || receiving_->ready(); }
+  bool waits_for_device() const override { return receiving_ && receiving_->waits_for_device(); }
 
  private:
   void ask(Transport& transport, Deadline now);

@@ -179,6 +179,7 @@ Status ShmCommunicator::hand_over(ShmExecution execution, const ShmOperation& pl
                 .work = std::move(work),
                 .bytes_sent = bytes_,
                 .after = planned.after,
+                .own = planned.own,
                 .flight = numbers.flight});
   return group_->engine()->submit(std::move(operation));
 }

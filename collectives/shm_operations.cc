@@ -45,7 +45,8 @@ Status premultiply(ShmOperation& planned, const Extent& extent, const OpOptions&
     scaled = lent.get();
   }
   planned.call.in = scaled;
-  planned.before = [in, lent, scaled, factor = options.factor, stream = options.stream] {
+  planned.own = std::move(lent);
+  planned.before = [in, scaled, factor = options.factor, stream = options.stream] {
     return scaled_copy(in, factor, {scaled, Shape::vector(in.elems()), in.dtype()}, stream);
   };
   return {};

@@ -24,6 +24,7 @@ struct ShmOperation {
   ShmCall call = {};
   std::function<Status()> before = {};  // may be empty, as `after`
   std::function<Status()> after = {};
+  std::shared_ptr<std::byte> own = {};
 };
 
 // Whether collectives of that kind run in shared memory: all but all_to_all_v, whose rows one rank

@@ -3,7 +3,10 @@
 #include <ucs/memory/memory_type.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "device/ops.h"
@@ -23,13 +26,21 @@ std::uint64_t types_of(ucp_context_h context) {
 
 bool has(std::uint64_t types, unsigned type) { return (types >> type & 1) != 0; }
 
+// As UCX calls them, whose own table is data of a library that is opened on demand.
+std::string name_of(unsigned type) {
+  constexpr std::array<std::string_view, 5> kNames{"host", "cuda", "cuda-managed", "rocm",
+                                                   "rocm-managed"};
+  static_assert(UCS_MEMORY_TYPE_ROCM_MANAGED + 1 == kNames.size());
+  return type < kNames.size() ? std::string(kNames[type]) : "type " + std::to_string(type);
+}
+
 }  // namespace
 
 std::vector<std::string> memory_types(ucp_context_h context) {
   const std::uint64_t types = types_of(context);
   std::vector<std::string> names;
   for (unsigned type = 0; type < UCS_MEMORY_TYPE_LAST; ++type) {
-    if (has(types, type)) names.emplace_back(ucs_memory_type_names[type]);
+    if (has(types, type)) names.push_back(name_of(type));
   }
   return names;
 }

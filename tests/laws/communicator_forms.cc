@@ -128,7 +128,24 @@ std::string premultiplied(Communicator& world, std::int64_t n) {
   status = wait_for(world.reduce_scatter(floats(in), floats(row), ReduceOp::kPreMulSum, options));
   const bool right = std::equal(row.begin(), row.end(), want.begin() + world.rank() * n) &&
                      in == data_of(world.rank(), 6, 0, n * world.size());
-  return fault_of("pre_mul_sum reduce_scatter", status, right);
+  if (auto fault = fault_of("pre_mul_sum reduce_scatter", status, right); !fault.empty()) {
+    return fault;
+  }
+  // Both under way: what is scaled of the one is not the other's.
+  Floats negative(in);
+  for (float& value : negative) value = -value;
+  Floats other(row.size());
+  const auto row_of = [&](const Floats& whole, Floats& to) {
+    return world.reduce_scatter(floats(whole), floats(to), ReduceOp::kPreMulSum, options);
+  };
+  auto first = row_of(in, row);
+  auto second = row_of(negative, other);
+  status = wait_for(std::move(first));
+  if (const Status next = wait_for(std::move(second)); status.ok()) status = next;
+  for (float& value : other) value = -value;
+  const bool both =
+      std::equal(row.begin(), row.end(), want.begin() + world.rank() * n) && other == row;
+  return fault_of("two pre_mul_sum reduce_scatters at a time", status, both);
 }
 
 }  // namespace
