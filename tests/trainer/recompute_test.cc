@@ -114,7 +114,7 @@ TEST(Recompute, Z9_MemoryIsCheckpointsAndOneSegment) {
   EXPECT_EQ(held("selective"), inputs + blocks * attention + std::max(mlp, 2 * s));
 }
 
-// Attention costs 4 h^2 + s h products a position and keeps about 5 h, an mlp 8 h^2 and 9 h.
+// Attention costs 4 h^2 + 2 s h products a position and keeps about 5 h, an mlp 8 h^2 and 9 h.
 TEST(Recompute, Z9_SelectiveComputesWhatIsCheapest) {
   const auto again = [](std::int64_t s, std::int64_t h) {
     ModelOptions options{"gpt", {}, h};
