@@ -1,39 +1,25 @@
 #include "gradwire/compressor.h"
 
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "compress/contract.h"
-#include "compress/cuda/device_contract.h"
+#include "compress/cuda/placed_coder.h"
 #include "device/ops.h"
 
 namespace gradwire {
 namespace {
 
-class SliceCoder final : public Coder {
+class SliceCoder final : public PlacedCoder {
  public:
   SliceCoder(std::unique_ptr<WireFormat> format, const Shape& shape,
              const Compressor::Placement& where)
-      : format_(std::move(format)), elems_(shape.elems()), where_(where) {}
-
-  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check_tensor_on(where_.device, "slices: grad", grad, elems_, where_.dtype));
-    grad_ = grad;
-    step_ = step;
-    feedback_.reset();
-    payloads_.clear();
-    return {};
-  }
+      : PlacedCoder("slices", shape.elems(), where.device, where.dtype),
+        format_(std::move(format)),
+        where_(where) {}
 
   bool takes_feedback() const override { return format_->takes_feedback(); }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(begin(grad, step, stream));
-    feedback_ = feedback;
-    return {};
-  }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("slices", round, 1));
@@ -58,10 +44,10 @@ class SliceCoder final : public Coder {
   }
 
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check_tensor_on(where_.device, "slices: mean", mean, elems_, where_.dtype));
+    GW_TRY(check("mean", mean));
     if (payloads_.empty()) return {Code::kInvalidArgument, "slices: finish() before absorb()"};
     if (!own.empty()) {
-      GW_TRY(check_tensor_on(where_.device, "slices: own", own, elems_, where_.dtype));
+      GW_TRY(check("own", own));
       GW_TRY(decode(where_.rank, own, false, stream));
     }
     for (int rank = 0; rank < where_.size; ++rank) {
@@ -70,9 +56,8 @@ class SliceCoder final : public Coder {
     return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
   }
 
-  std::vector<NamedTensor> state() override { return {}; }
-
  private:
+  void forget() override { payloads_.clear(); }
   Slice slice_of(int rank) const { return {step_, where_.tensor, rank, 0, 0}; }
 
   Status decode(int rank, TensorView into, bool add, const Stream& stream) {
@@ -84,11 +69,7 @@ class SliceCoder final : public Coder {
   }
 
   std::unique_ptr<WireFormat> format_;
-  std::int64_t elems_;
   Compressor::Placement where_;
-  ConstTensorView grad_;
-  std::uint64_t step_ = 0;
-  std::optional<Feedback> feedback_;
   std::vector<ConstByteSpan> payloads_;
 };
 

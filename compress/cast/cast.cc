@@ -8,7 +8,7 @@
 #include "compress/cast/cast_format.h"
 #include "compress/cast/cast_kernels.h"
 #include "compress/contract.h"
-#include "compress/cuda/device_contract.h"
+#include "compress/cuda/placed_coder.h"
 #include "compress/spec_reader.h"
 #include "device/cuda/have_cuda.h"
 
@@ -81,27 +81,13 @@ class CastFormat final : public HalfFormat {
 };
 
 // Payloads are added in their own type, in the network, and so divided like what holds sums.
-class CastCoder final : public Coder {
+class CastCoder final : public PlacedCoder {
  public:
   CastCoder(std::unique_ptr<HalfFormat> half, const Shape& shape,
             const Compressor::Placement& where)
-      : format_(std::move(half)), elems_(shape.elems()), where_(where) {}
+      : PlacedCoder("cast", shape.elems(), where.device, where.dtype), format_(std::move(half)) {}
 
-  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
-    GW_TRY(check("cast: grad", grad));
-    grad_ = grad;
-    feedback_.reset();
-    return {};
-  }
   bool takes_feedback() const override { return true; }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(begin(grad, step, stream));
-    GW_TRY(check("cast: residual", feedback.residual));
-    GW_TRY(check("cast: next", feedback.next));
-    feedback_ = feedback;
-    return {};
-  }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("cast", round, 1));
     if (feedback_.has_value()) {
@@ -117,26 +103,17 @@ class CastCoder final : public Coder {
     return {};
   }
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check("cast: mean", mean));
+    GW_TRY(check("mean", mean));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
       GW_TRY(format_->put_own(grad_, feedback_, kSlice.stage, own, stream));
     }
     return format_->put_mean(sum_, kSlice.stage, mean, stream);
   }
-  std::vector<NamedTensor> state() override { return {}; }
 
  private:
   static constexpr Slice kSlice{.stage = 1};
 
-  Status check(const char* what, ConstTensorView tensor) const {
-    return check_tensor_on(where_.device, what, tensor, elems_, where_.dtype);
-  }
-
   std::unique_ptr<HalfFormat> format_;
-  std::int64_t elems_;
-  Compressor::Placement where_;
-  ConstTensorView grad_;
-  std::optional<Feedback> feedback_;
   ConstByteSpan sum_;
 };
 

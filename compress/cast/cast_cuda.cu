@@ -85,9 +85,7 @@ class CastDeviceFormat final : public DeviceFormat<CastOnDevice, HalfFormat> {
     if (own.empty()) return {};
     const OnDevice here(device());
     GW_TRY(here.status());
-    const Source source = feedback.has_value() ? source_of(src, *feedback)
-                                               : Source{.grad = data(src), .count = src.elems()};
-    return kernels().own(source, stage, elements<float>(own).data(), stream);
+    return kernels().own(source_of(src, feedback), stage, elements<float>(own).data(), stream);
   }
   Status put_mean(ConstByteSpan sum, int stage, TensorView mean, const Stream& stream) override {
     GW_TRY(check("mean", mean, mean.elems()));

@@ -52,7 +52,7 @@ class DeviceFormat : public Base {
   Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                            const Stream& stream) override {
     GW_TRY(check("src", src, src.elems()));
-    return encode({.grad = data(src), .count = src.elems()}, slice, wire, stream);
+    return encode(source_of(src, {}), slice, wire, stream);
   }
   bool takes_feedback() const override { return Kernels::kTakesFeedback; }
   Result<std::size_t> pack_with_feedback(ConstTensorView src, const Feedback& feedback,
@@ -77,13 +77,6 @@ class DeviceFormat : public Base {
   }
 
  protected:
-  static const float* data(ConstTensorView tensor) {
-    return reinterpret_cast<const float*>(tensor.data());
-  }
-  static Source source_of(ConstTensorView src, const Feedback& feedback) {
-    return {data(src), data(feedback.residual), reinterpret_cast<float*>(feedback.next.data()),
-            static_cast<float>(feedback.scale), src.elems()};
-  }
   const Kernels& kernels() const { return kernels_; }
   Device device() const { return device_; }
   Verdict& verdict() { return verdict_; }

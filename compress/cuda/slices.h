@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "compress/cuda/verdict.h"
 #include "device/cuda/launch.h"
 #include "device/cuda/map_kernel.h"
+#include "gradwire/wire_format.h"
 
 namespace gradwire::cuda {
 
@@ -23,6 +25,16 @@ struct Source {
     return residual == nullptr ? grad[i] : grad[i] + residual[i];
   }
 };
+
+// Of tensors of kF32 and one size on a device.
+inline Source source_of(ConstTensorView grad, const std::optional<Feedback>& feedback) {
+  Source source{.grad = reinterpret_cast<const float*>(grad.data()), .count = grad.elems()};
+  if (!feedback.has_value()) return source;
+  source.residual = reinterpret_cast<const float*>(feedback->residual.data());
+  source.next = reinterpret_cast<float*>(feedback->next.data());
+  source.own_scale = static_cast<float>(feedback->scale);
+  return source;
+}
 
 // x * by, by > 0: a NaN keeps its bits, as on the host, and becomes quiet. (The device's own
 // product is one NaN for all.)

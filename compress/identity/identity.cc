@@ -5,7 +5,7 @@
 
 #include "compress/block_feedback.h"
 #include "compress/contract.h"
-#include "compress/cuda/device_contract.h"
+#include "compress/cuda/placed_coder.h"
 #include "compress/identity/identity_device.h"
 #include "compress/identity/identity_format.h"
 #include "compress/identity/identity_kernels.h"
@@ -62,27 +62,15 @@ class IdentityFormat final : public ExactFormat {
 };
 
 // The payload is the gradient, its sum over ranks the sum of the gradients.
-class IdentityCoder final : public Coder {
+class IdentityCoder final : public PlacedCoder {
  public:
   IdentityCoder(std::unique_ptr<ExactFormat> exact, const Shape& shape,
                 const Compressor::Placement& where)
-      : format_(std::move(exact)), elems_(shape.elems()), where_(where) {}
+      : PlacedCoder("none", shape.elems(), where.device, where.dtype),
+        format_(std::move(exact)),
+        size_(where.size) {}
 
-  Status begin(ConstTensorView grad, std::uint64_t, const Stream&) override {
-    GW_TRY(check("none: grad", grad));
-    grad_ = grad;
-    feedback_.reset();
-    return {};
-  }
   bool takes_feedback() const override { return true; }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(begin(grad, step, stream));
-    GW_TRY(check("none: residual", feedback.residual));
-    GW_TRY(check("none: next", feedback.next));
-    feedback_ = feedback;
-    return {};
-  }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("none", round, 1));
     if (feedback_.has_value()) {
@@ -98,25 +86,17 @@ class IdentityCoder final : public Coder {
     return {};
   }
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
-    GW_TRY(check("none: mean", mean));
+    GW_TRY(check("mean", mean));
     if (!own.empty()) {  // before mean, which may be the gradient's memory
       GW_TRY(format_->put_own(grad_, feedback_, own, stream));
     }
     GW_TRY(format_->unpack(sum_, {}, mean, stream));
-    return where_.size == 1 ? Status() : scale(mean, 1.0 / where_.size, stream);
+    return size_ == 1 ? Status() : scale(mean, 1.0 / size_, stream);
   }
-  std::vector<NamedTensor> state() override { return {}; }
 
  private:
-  Status check(const char* what, ConstTensorView tensor) const {
-    return check_tensor_on(where_.device, what, tensor, elems_, where_.dtype);
-  }
-
   std::unique_ptr<ExactFormat> format_;
-  std::int64_t elems_;
-  Compressor::Placement where_;
-  ConstTensorView grad_;
-  std::optional<Feedback> feedback_;
+  int size_;
   ConstByteSpan sum_;
 };
 

@@ -137,8 +137,8 @@ class ExactDeviceFormat final : public DeviceFormat<ExactOnDevice, ExactFormat> 
     if (own.empty()) return {};
     const OnDevice here(device());
     GW_TRY(here.status());
-    Source source{.grad = data(src), .count = src.elems()};
-    if (feedback.has_value()) source.residual = data(feedback->residual);
+    Source source = source_of(src, feedback);
+    source.next = nullptr;  // which encode() wrote
     return kernels().encode({}, source, own.data(), nullptr, stream);
   }
 };

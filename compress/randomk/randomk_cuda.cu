@@ -1,12 +1,11 @@
 // randomk on a device.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "base/text.h"
 #include "compress/contract.h"
-#include "compress/cuda/device_contract.h"
+#include "compress/cuda/placed_coder.h"
 #include "compress/randomk/place_kernels.h"
 #include "compress/randomk/randomk_device.h"
 #include "compress/sparse/choice_kernels.h"
@@ -37,33 +36,18 @@ struct RandomkRooms {
   }
 };
 
-class RandomkDeviceCoder final : public Coder {
+class RandomkDeviceCoder final : public PlacedCoder {
  public:
   RandomkDeviceCoder(const RandomkChoice& choice, std::unique_ptr<Coder> inner, const Shape& shape,
                      const Compressor::Placement& where, RandomkRooms rooms, Verdict verdict)
-      : choice_(choice),
+      : PlacedCoder("randomk", shape.elems(), where.device, DType::kF32),
+        choice_(choice),
         inner_(std::move(inner)),
-        elems_(shape.elems()),
         where_(where),
         rooms_(std::move(rooms)),
         verdict_(std::move(verdict)) {}
 
-  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
-    GW_TRY(check("grad", grad));
-    grad_ = grad;
-    step_ = step;
-    feedback_.reset();
-    return {};
-  }
   bool takes_feedback() const override { return choice_.exact; }
-  Status begin_with_feedback(ConstTensorView grad, const Feedback& feedback, std::uint64_t step,
-                             const Stream& stream) override {
-    GW_TRY(begin(grad, step, stream));
-    GW_TRY(check("residual", feedback.residual));
-    GW_TRY(check("next", feedback.next));
-    feedback_ = feedback;
-    return {};
-  }
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("randomk", round, 1));
     if (elems_ > 0) {
@@ -90,13 +74,8 @@ class RandomkDeviceCoder final : public Coder {
     if (!own.empty()) GW_TRY(spread(rooms_.own, own, stream));
     return spread(rooms_.mean, mean, stream);
   }
-  std::vector<NamedTensor> state() override { return {}; }
 
  private:
-  Status check(const char* what, ConstTensorView tensor) const {
-    return check_tensor_on(where_.device, std::string("randomk: ") + what, tensor, elems_,
-                           DType::kF32);
-  }
   std::int64_t tiles() const { return blocks_for(elems_, kSelectTile); }
   std::int64_t blocks() const { return std::min(tiles(), kMostBlocks); }
   std::uint32_t* bitmap() const {
@@ -132,12 +111,7 @@ class RandomkDeviceCoder final : public Coder {
   }
 
   Status pick(const Stream& stream) {
-    Source source{.grad = reinterpret_cast<const float*>(grad_.data()), .count = elems_};
-    if (feedback_.has_value()) {
-      source.residual = reinterpret_cast<const float*>(feedback_->residual.data());
-      source.next = reinterpret_cast<float*>(feedback_->next.data());
-      source.own_scale = static_cast<float>(feedback_->scale);
-    }
+    const Source source = source_of(grad_, feedback_);
     const bool packed =
         starts_at(source.grad, 16) && starts_at(source.residual, 16) && starts_at(source.next, 16);
     const PickChosen kernel{source,         tiles(),
@@ -166,13 +140,9 @@ class RandomkDeviceCoder final : public Coder {
 
   RandomkChoice choice_;
   std::unique_ptr<Coder> inner_;
-  std::int64_t elems_;
   Compressor::Placement where_;
   RandomkRooms rooms_;
   Verdict verdict_;
-  ConstTensorView grad_;
-  std::uint64_t step_ = 0;
-  std::optional<Feedback> feedback_;
 };
 
 }  // namespace
