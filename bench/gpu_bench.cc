@@ -42,6 +42,7 @@ struct GpuBenchOptions {
                                     "natural",
                                     "natural:bits=8",
                                     "signsgd",
+                                    "onebit",
                                     "minmax:bits=4",
                                     "absmax:bits=8",
                                     "absmax:bits=4",

@@ -29,8 +29,6 @@ struct BucketsOnDevice {
 
   Status encode(const SliceKey& key, const Source& source, std::byte* wire, std::uint64_t* verdict,
                 const Stream& stream) const {
-    const RandomStream draws(key.seed, RandomUse::kDither, key.slice.tensor, key.slice.rank,
-                             key.slice.stage, key.slice.step);
     const auto first = static_cast<std::uint64_t>(key.slice.first);
     const std::int64_t buckets = blocks_for(source.count, grid.bucket);
     if (grid.bucket <= kWarpBucket && grid.bucket % kSixteen == 0 &&
@@ -38,16 +36,27 @@ struct BucketsOnDevice {
       const bool packed = starts_at(source.grad, 16) && starts_at(source.residual, 16) &&
                           starts_at(source.next, 16);
       const bool in_words = starts_at(wire, 4) && bucket_bytes(grid) % 4 == 0;
-      const BucketWarps<Grid> kernel{source, grid, draws, first, wire, verdict, packed, in_words};
+      const BucketWarps<Grid> kernel{source, grid,    draws_of(key), first,
+                                     wire,   verdict, packed,        in_words};
       const std::int64_t blocks = blocks_for(buckets, BucketWarps<Grid>::kWarps);
       return launch("encode buckets", kernel, blocks < kMostBlocks ? blocks : kMostBlocks, stream);
     }
     const BucketHeads<Grid> heads{source, grid, wire};
     GW_TRY(launch("encode heads", heads, blocks_for(buckets, BucketHeads<Grid>::kThreads), stream));
-    const BucketCodes<Grid> codes{source, grid, draws, first, wire, verdict};
+    return encode_codes(key, source, wire, verdict, stream);
+  }
+  // Of buckets whose heads are there.
+  Status encode_codes(const SliceKey& key, const Source& source, std::byte* wire,
+                      std::uint64_t* verdict, const Stream& stream) const {
+    const BucketCodes<Grid> codes{
+        source, grid, draws_of(key), static_cast<std::uint64_t>(key.slice.first), wire, verdict};
     return launch("encode codes", codes,
                   blocks_for(EightCodes::groups(grid, source.count), BucketCodes<Grid>::kThreads),
                   stream);
+  }
+  static RandomStream draws_of(const SliceKey& key) {
+    return {key.seed,       RandomUse::kDither, key.slice.tensor,
+            key.slice.rank, key.slice.stage,    key.slice.step};
   }
 
   Status decode(const SliceKey&, const std::byte* wire, bool add, std::span<float> dst,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "compress/cuda/bucket_grid.h"
+#include "compress/cuda/lanes.h"
 #include "compress/cuda/sixteen.h"
 
 namespace gradwire::cuda {
@@ -89,22 +90,14 @@ struct BucketWarps {
       }
     }
     for (unsigned half = kGuardSums / 2; half > 0; half /= 2) {
-      squares += shuffled(block, squares, block.lane() + half);
+      squares += from_lane(block, squares, block.lane() + half);
     }
-    squares = shuffled(block, squares, 0);
+    squares = from_lane(block, squares, 0);
     double sum = 0;
-    for (unsigned j = 0; j < kGuardSums; ++j) sum += shuffled(block, excess, j);
+    for (unsigned j = 0; j < kGuardSums; ++j) sum += from_lane(block, excess, j);
     block.warp_barrier();  // before the next bucket is put there
     return !grid.surely(meaning, size, squares) && sum > 0;
   }
-  template <class Block>
-  GW_DEVICE static double shuffled(Block& block, double mine, unsigned lane) {
-    const auto bits = std::bit_cast<std::uint64_t>(mine);
-    const std::uint64_t low = block.shuffle(static_cast<std::uint32_t>(bits), lane % 32);
-    const std::uint64_t high = block.shuffle(static_cast<std::uint32_t>(bits >> 32), lane % 32);
-    return std::bit_cast<double>(high << 32 | low);
-  }
-
   template <class Block, class Head>
   GW_DEVICE void write(Block& block, const Head& head, std::int64_t begin, int count,
                        std::byte* codes, float* p) const {

@@ -5,8 +5,10 @@
 
 #include "base/text.h"
 #include "compress/kernel_compressor.h"
+#include "compress/onebit/onebit_device.h"
 #include "compress/onebit/onebit_kernels.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -48,9 +50,14 @@ Result<std::unique_ptr<Compressor>> make_onebit(const Spec& spec) {
         const std::int64_t n = group == kWholeSlice ? elems : std::min(group, elems);
         return ErrorBound{ErrorBound::Kind::kContraction, 1.0 / static_cast<double>(n)};
       }};
-  return make_kernel_compressor<OnebitKernel>(std::move(claims), [group_of](const Shape& shape) {
-    return OnebitKernel{static_cast<std::size_t>(group_of(shape))};
-  });
+  KernelCompressor<OnebitKernel>::OnDevice on_device = nullptr;
+  if constexpr (kHaveCuda) on_device = cuda::make_onebit_format;
+  return make_kernel_compressor<OnebitKernel>(
+      std::move(claims),
+      [group_of](const Shape& shape) {
+        return OnebitKernel{static_cast<std::size_t>(group_of(shape))};
+      },
+      on_device);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// signsgd's plain kernels: a thread for each bucket's scale, and then one for each byte of signs.
-// Right for every bucket and every beginning.
+// signsgd's plain kernels: a thread for each byte of signs whose scales are written. Right for
+// every bucket and every beginning.
 #pragma once
 
 #include "compress/cuda/slices.h"
@@ -12,44 +12,6 @@ enum SignFinding : unsigned {
   kSignScale = 2,
   kSignFreeBits = 3,
   kSignVote = 4
-};
-
-inline constexpr int kSignSums = 16;  // partial sums of |p|, as the format defines them
-
-constexpr double magnitude_of_element(float x) {
-  return static_cast<double>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7fffffffu));
-}
-
-// Writes scales: one bucket a thread.
-struct SignScales {
-  static constexpr unsigned kThreads = 128;
-  using Shared = NothingShared;
-
-  Source source;
-  std::int64_t bucket;
-  std::byte* wire;
-  std::uint64_t* verdict;
-
-  template <class Block>
-  GW_DEVICE void run(Block& block, Shared&) const {
-    const std::int64_t b = block.block() * kThreads + block.thread();
-    const std::int64_t begin = b * bucket;
-    if (begin >= source.count) return;
-    const std::int64_t end = begin + bucket < source.count ? begin + bucket : source.count;
-    double sums[kSignSums] = {};
-    for (std::int64_t row = begin; row < end; row += kSignSums) {
-      for (int j = 0; j < kSignSums; ++j) {  // of constant length: the sums stay in registers
-        if (row + j < end) sums[j] += magnitude_of_element(source.at(row + j));
-      }
-    }
-    double sum = 0;
-    for (const double part : sums) sum += part;
-    const auto scale = static_cast<float>(sum / static_cast<double>(end - begin));
-    store_float(wire, b, scale);
-    if (!is_finite(scale)) {
-      block.least(verdict, word_of(static_cast<std::uint64_t>(begin), kSignNotFinite));
-    }
-  }
 };
 
 // Signs of elements, and what error feedback keeps where their scales are written: eight a thread.

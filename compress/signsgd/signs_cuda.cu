@@ -4,7 +4,8 @@
 
 #include "base/text.h"
 #include "compress/cuda/device_format.h"
-#include "compress/signsgd/sign_block_kernels.h"
+#include "compress/cuda/sign_blocks.h"
+#include "compress/signsgd/sign_thread_kernels.h"
 #include "compress/signsgd/signs_device.h"
 
 namespace gradwire::cuda {
@@ -35,6 +36,43 @@ Status sign_corrupt(Finding finding) {
   }
 }
 
+// Scales in front of all signs (chain_sums.h, sign_blocks.h).
+struct SignMeans {
+  using Head = float;
+  struct Sums {
+    double all = 0;
+    constexpr void see(float p) {
+      all +=
+          static_cast<double>(std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) & 0x7fffffffu));
+    }
+    constexpr void join(const Sums& other) { all += other.all; }
+    constexpr void widen(double by) { all *= by; }
+  };
+
+  std::int64_t bucket;
+  std::int64_t scale_bytes;
+
+  static constexpr Sums fold(const Sums (&chains)[kChains]) {
+    Sums all = {};
+    for (const Sums& chain : chains) all.join(chain);
+    return all;
+  }
+  constexpr Head head_of(const Sums& sums, std::int64_t count) const {
+    return static_cast<float>(sums.all / static_cast<double>(count));
+  }
+  static constexpr bool same(Head a, Head b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  }
+  constexpr bool finite(Head scale) const { return is_finite(scale); }
+  constexpr void store(Head scale, std::byte* wire, std::int64_t b) const {
+    store_float(wire, b, scale);
+  }
+  constexpr std::byte* signs(std::byte* wire, std::int64_t b) const {
+    return wire + scale_bytes + b * bucket / 8;
+  }
+  static constexpr float value(Head scale, bool minus) { return minus ? -scale : scale; }
+};
+
 struct SignsOnDevice {
   std::int64_t bucket;  // 0: the slice
   static constexpr bool kTakesAnyBytes = false;
@@ -56,21 +94,16 @@ struct SignsOnDevice {
                 const Stream& stream) const {
     const std::int64_t size = bucket_of(source.count);
     const std::int64_t buckets = blocks_for(source.count, size);
-    std::byte* const bits = wire + scale_bytes(static_cast<std::size_t>(source.count));
-    const bool packed = (buckets == 1 || size % 4 == 0) && starts_at(source.grad, 16) &&
-                        starts_at(source.residual, 16) && starts_at(source.next, 16);
-    if (size <= kSignChunk && (size % 8 == 0 || buckets == 1)) {
+    const SignMeans means{
+        size, static_cast<std::int64_t>(scale_bytes(static_cast<std::size_t>(source.count)))};
+    std::byte* const bits = means.signs(wire, 0);
+    if (size <= kChainChunk && (size % 8 == 0 || buckets == 1)) {
       const bool in_words = starts_at(bits, 4) && (size % 32 == 0 || buckets == 1);
-      const SignBlocks kernel{source, size, wire, bits, verdict, packed, in_words};
+      const SignBlocks<SignMeans> kernel{
+          source, means, wire, verdict, ChainChunk::packed(source, size), in_words};
       return launch("signsgd: encode", kernel, std::min(buckets, kMostBlocks), stream);
     }
-    if (size > kSignChunk) {
-      const SignSums kernel{source, size, wire, verdict, packed};
-      GW_TRY(launch("signsgd: sums", kernel, buckets, stream));
-    } else {
-      GW_TRY(
-          launch_each("signsgd: scales", SignScales{source, size, wire, verdict}, buckets, stream));
-    }
+    GW_TRY(put_chain_heads("signsgd: scales", source, means, wire, verdict, stream));
     return launch_each("signsgd: signs", SignBits{source, size, wire, bits, verdict},
                        blocks_for(source.count, 8), stream);
   }

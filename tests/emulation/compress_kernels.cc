@@ -9,6 +9,7 @@
 #include "compress/identity/identity_cuda.cu"
 #include "compress/mx/mx_cuda.cu"
 #include "compress/natural/natural_cuda.cu"
+#include "compress/onebit/onebit_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
 #include "compress/randomk/randomk_cuda.cu"
 #include "compress/signsgd/signs_cuda.cu"

@@ -21,6 +21,7 @@ constexpr int kRanks = 3;
 const char* const kSpecs[] = {"qsgd:bits=8",
                               "topk:ratio=0.1",
                               "signsgd",
+                              "onebit",
                               "natural",
                               "cast:bf16",
                               "none",

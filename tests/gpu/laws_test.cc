@@ -35,6 +35,8 @@ const std::vector<CompressorCase> kCases = {
     {"signsgd", 4096},
     {"signsgd:scale=none"},
     {"signsgd:vote=majority"},
+    {"onebit", 4096},
+    {"onebit:bucket=100", 100},
 };
 
 const Registry::Method& builtin_method(const std::string& name) {

@@ -43,6 +43,11 @@ constexpr Case kCases[] = {
     {"signsgd:bucket=5000"},
     {"signsgd:bucket=tensor"},
     {"signsgd:vote=majority"},
+    {"onebit"},
+    {"onebit:bucket=96"},
+    {"onebit:bucket=13"},
+    {"onebit:bucket=5000"},
+    {"onebit:bucket=tensor"},
     {"minmax:bits=8"},
     {"minmax:bits=4"},
     {"minmax:bits=3,bucket=1000"},
@@ -97,6 +102,23 @@ TEST(DevicePayloads, AreTheHostsBytes) {
       Slice later = slice_of(0);
       later.first = 1003;  // draws begin in the middle of a block
       expect_packed_alike(pair, grad, later, sizeof(float));
+    }
+  }
+}
+
+// Sums whose rounding to fp32 hangs on their last bit: no sum in another order tells it.
+TEST(DevicePayloads, OfMeansBetweenTwoFloatsAreTheHostsBytes) {
+  for (const char* const spec : {"signsgd:bucket=tensor", "signsgd:bucket=5000",
+                                 "onebit:bucket=tensor", "onebit:bucket=6000"}) {
+    SCOPED_TRACE(spec);
+    Pair pair = open_pair(spec);
+    std::vector<float> grad(20000);
+    for (std::size_t i = 0; i < grad.size(); ++i) {
+      const float magnitude = i % 4 < 2 ? 1.0f : 1.0f + 0x1p-23f;
+      grad[i] = i % 2 == 0 ? magnitude : -magnitude;
+    }
+    for (const std::size_t skip : {std::size_t{0}, sizeof(float)}) {
+      expect_packed_alike(pair, grad, slice_of(0), skip);
     }
   }
 }
