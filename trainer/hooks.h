@@ -32,7 +32,8 @@ class GradientHook {
   // The gradient of parameter `index` (order of registration) is final for this step. Called once
   // per parameter and step, during backward or after it, from the last parameter down to the first.
   // `grad` is the same memory at every step; it is lent until before_optimizer_step() returns, or
-  // until arrived() has said yes of it, and the hook may change it.
+  // until arrived() has said yes of it, and the hook may change it. From then on parameters may
+  // change.
   virtual Status on_gradient(int /*index*/, TensorView /*grad*/, const Stream& /*stream*/) {
     return {};
   }
@@ -41,10 +42,11 @@ class GradientHook {
   // shall use (the mean over all ranks).
   virtual Status before_optimizer_step(const Stream& /*stream*/) { return {}; }
 
-  // For trainings that keep no fp32 gradients: whether gradient `index`, given in this step, holds
-  // already what the optimizer shall use, so that its memory may go before
-  // before_optimizer_step(). With `wait`, waits for that unless it takes gradients that were not
-  // given yet (false then). kUnsupported from hooks under which such training cannot be.
+  // Whether gradient `index`, given in this step, holds already what the optimizer shall use, so
+  // that its memory may go, or its parameters be updated, before before_optimizer_step(). With
+  // `wait`, waits for that unless it takes gradients that were not given yet (false then).
+  // kUnsupported from hooks that cannot say so: there is no training without fp32 gradients under
+  // them.
   virtual Result<bool> arrived(int /*index*/, bool /*wait*/) { return false; }
 
   // Where gradients are to be clipped, after before_optimizer_step(): those that the optimizer will

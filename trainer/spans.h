@@ -1,4 +1,4 @@
-// What the thread that trains does when, told piece by piece for traces.
+// What the threads of a training do when, told piece by piece for traces.
 #pragma once
 
 #include <chrono>
@@ -19,6 +19,7 @@ struct TrainerSpan {
     kBackwardParams,  // by its parameters
     kWait,            // for the hook, after backward
     kOptimizer,
+    kUpdate,   // a part of the optimizer's step, beside all the others
     kAverage,  // the loss and running statistics over ranks
     kEvaluate,
   };
@@ -29,7 +30,7 @@ struct TrainerSpan {
   std::chrono::steady_clock::time_point end;
 };
 
-// Called on the thread that trains.
+// Called on the thread that trains, and for kUpdate on the one that updates.
 using OnTrainerSpan = std::function<void(const TrainerSpan& span)>;
 
 // Tells of its own life. Null: of nothing, and looks at no clock.

@@ -13,7 +13,8 @@
 namespace gradwire {
 
 // Elements lie as the parameters do, at their offsets. What is stored is the gradient times the
-// step's loss scale, which keeps small values from fp16's smallest ones. From one thread at a time.
+// step's loss scale, which keeps small values from fp16's smallest ones. From one thread at a time,
+// but that one may read elements that another no longer writes.
 class StoredGradients {
  public:
   // precision: kBF16 or kF16.

@@ -72,6 +72,10 @@ Status Trainer::allocate() {
                                             away ? places.link : nullptr, options_.offload_chunk,
                                             parameter_elems(table)));
   }
+  for (std::size_t layer = 0; layer < model_->layers(); ++layer) {
+    layer_ends_.resize(static_cast<std::size_t>(model_->parameters_of(layer).second),
+                       model_->parameters_of(layer).second);
+  }
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
   return {};

@@ -23,6 +23,7 @@
 #include "trainer/model.h"
 #include "trainer/optimizer.h"
 #include "trainer/optimizers/chunked_step.h"
+#include "trainer/optimizers/step_lane.h"
 #include "trainer/precision.h"
 #include "trainer/training_options.h"
 
@@ -103,12 +104,19 @@ class Trainer {
   Status commit_statistics(GradientHook& hook, bool skipped);
   Status give(int index, GradientHook& hook, double& hook_seconds);
   Result<bool> has_arrived(GradientHook& hook, double& hook_seconds);
-  Status put_away_given(GradientHook& hook, double& hook_seconds);
-  void put_away_next();
+  Status take_arrived(GradientHook& hook, double& hook_seconds);
+  Status take_all(GradientHook& hook);
+  void take_next();
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
+  bool overlaps(GradientHook& hook) const;
+  Status before_step(GradientHook& hook, StepReport& report);
+  void release();
+  Status compute(GradientHook& hook, StepReport& report);
+  Status compute_and_update(GradientHook& hook, StepReport& report);
   Status update(GradientHook& hook, StepReport& report);
   Result<double> clip(GradientHook& hook);
-  Status step_by_chunks(double lr);
+  ChunkedStep::Source gradient_source();
+  ChunkedStep::Updated updated_parameters();
   std::span<float> master() { return params_.all(); }
   void refresh();
   std::unique_ptr<LayerGate> own_gate(GradientHook& hook);
@@ -135,10 +143,15 @@ class Trainer {
   LayerGate* gate_ = nullptr;           // own_gate_, or the hook's
   std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
   GradientFold fold_;
-  // Without main gradients: of those that were given, from the last parameter down, the next one
-  // to put away, and the bytes of all that are not.
-  int next_away_ = 0;
+  // Where gradients are asked for before the hook's last word: of those that were given, from the
+  // last parameter down, the next one that is not known to have arrived, and the bytes of all that
+  // are not.
+  int next_arrival_ = 0;
   std::int64_t in_flight_ = 0;
+  bool lane_works_ = false;      // a step is the lane's
+  bool early_ = false;           // and the hook says of gradients that they have arrived
+  int last_read_ = 0;            // parameters from here on are read no more in this step
+  std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
   LossScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
   BatchPass pass_;
@@ -146,6 +159,7 @@ class Trainer {
   Buffer saved_position_;
   Buffer saved_scale_;
   const OnTrainerSpan* told_ = nullptr;
+  std::unique_ptr<StepLane> lane_;  // last: it works on the above
 };
 
 }  // namespace gradwire

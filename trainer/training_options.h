@@ -61,6 +61,9 @@ struct TrainingOptions {
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk =
       1 << 18;  // elements that are copied, or widened, and updated together
+  // The host updates what it holds while the rest of the gradient is on its way; with clip, and
+  // under hooks that say of no gradient that it has arrived, after the last one. The same bits.
+  bool offload_overlap = true;
   // The hook's gate brings parameters layer by layer: nothing of them stays here between passes.
   bool gated_parameters = false;
   // The hook gives gradients back tensor by tensor: nothing of them is kept whole here either.

@@ -1,4 +1,5 @@
 // One step of a Trainer: micro-batches, gradients to the hook and back, the optimizer.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 
@@ -22,34 +23,88 @@ Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
                         DType::kF32);
   const Status given = hook.on_gradient(index, view, {});
   hook_seconds += seconds_since(start);
-  if (fold_.keeps_sums() || !given.ok()) return given;
+  if (!given.ok() || (fold_.keeps_sums() && !early_)) return given;
   in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
-  return put_away_given(hook, hook_seconds);
+  return take_arrived(hook, hook_seconds);
 }
 
-// Where too many gradients wait for the hook, so does this.
+// Where too many gradients that are to be stored wait for the hook, so does this.
 Result<bool> Trainer::has_arrived(GradientHook& hook, double& hook_seconds) {
-  if (in_flight_ <= options_.gradients_in_flight) return hook.arrived(next_away_, false);
+  const bool wait = !fold_.keeps_sums() && in_flight_ > options_.gradients_in_flight;
+  if (!wait) return hook.arrived(next_arrival_, false);
   const TimedSpan span(told_, TrainerSpan::Kind::kWait, position_.steps);
   const auto start = Clock::now();
-  Result<bool> there = hook.arrived(next_away_, true);
+  Result<bool> there = hook.arrived(next_arrival_, true);
   hook_seconds += seconds_since(start);
   return there;
 }
 
-// Gradients that the hook is done with become 16 bits, in the order in which they were given.
-Status Trainer::put_away_given(GradientHook& hook, double& hook_seconds) {
+// Gradients that the hook is done with become 16 bits, or the lane's, in the order in which they
+// were given.
+Status Trainer::take_arrived(GradientHook& hook, double& hook_seconds) {
   while (in_flight_ > 0) {
-    GW_ASSIGN(const bool there, has_arrived(hook, hook_seconds));
-    if (!there) return {};
-    put_away_next();
+    const Result<bool> there = has_arrived(hook, hook_seconds);
+    if (!there.has_value()) {
+      // Sums are there until the hook's last word; without them there would be no way.
+      early_ = !fold_.keeps_sums() || there.error().code() != Code::kUnsupported;
+      return early_ ? there.error() : Status();
+    }
+    if (!there.value()) break;
+    take_next();
   }
+  release();
   return {};
 }
 
-void Trainer::put_away_next() {
-  in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_away_).size_bytes());
-  fold_.put_away(next_away_--);
+// After backward: the lane goes on with what has arrived while the rest travels.
+Status Trainer::take_all(GradientHook& hook) {
+  last_read_ = 0;
+  while (early_ && in_flight_ > 0) {
+    GW_ASSIGN(const bool there, hook.arrived(next_arrival_, true));
+    if (!there) break;
+    take_next();
+    release();
+  }
+  GW_TRY(hook.before_optimizer_step({}));
+  while (in_flight_ > 0) take_next();
+  return {};
+}
+
+void Trainer::take_next() {
+  in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_arrival_).size_bytes());
+  if (!fold_.keeps_sums()) fold_.put_away(next_arrival_);
+  --next_arrival_;
+}
+
+// Parameters whose gradient has arrived, and which no layer reads any more, are the lane's.
+void Trainer::release() {
+  if (!lane_works_) return;
+  const auto first = static_cast<std::size_t>(std::max(next_arrival_ + 1, last_read_));
+  if (first < model_->parameters().size()) {
+    lane_->release(static_cast<std::size_t>(model_->parameters()[first].offset));
+  }
+}
+
+bool Trainer::overlaps(GradientHook& hook) const {
+  return options_.offload != Offload::kNone && options_.offload_overlap && chunked_ &&
+         options_.clip == 0 && hook.optimizer() == nullptr;
+}
+
+// The step will be made: what it needs to know of all gradients is known.
+Status Trainer::before_step(GradientHook& hook, StepReport& report) {
+  const auto start = Clock::now();
+  GW_TRY(hook.before_step(report.lr));
+  report.hook_seconds += seconds_since(start);
+  lane_works_ = early_ = overlaps(hook);
+  if (!lane_works_) return {};
+  GW_TRY(optimizer_->begin_step(report.lr));
+  if (!lane_) lane_ = std::make_unique<StepLane>();
+  lane_->begin(master().size(), chunked_->chunk(), [this](std::size_t first, std::size_t count) {
+    const TimedSpan span(told_, TrainerSpan::Kind::kUpdate, position_.steps);
+    return chunked_->part(*optimizer_, master(), gradient_source(), first, count,
+                          updated_parameters());
+  });
+  return {};
 }
 
 // Forward and backward of one micro-batch; returns its mean loss. With the last one gradients go to
@@ -59,6 +114,7 @@ Result<double> Trainer::micro_step(const MicroBatch& batch, int micro, GradientH
   const bool last = micro + 1 == options_.accumulate;
   auto ready = [&](int index) {
     GW_TRY(fold_.ready(index, micro));
+    last_read_ = layer_ends_[static_cast<std::size_t>(index)];
     return last && !fold_.needs_whole() ? give(index, hook, hook_seconds) : Status();
   };
   // One reference to capture: std::function then needs no memory of its own.
@@ -78,7 +134,8 @@ Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
     scaler_.update(skip);
     if (skip) return true;
   }
-  GW_TRY(hook.before_step(report.lr));
+  GW_TRY(before_step(hook, report));
+  last_read_ = 0;
   for (auto index = static_cast<int>(model_->parameters().size()); index-- > 0;) {
     if (!fold_.keeps_sums()) fold_.bring(index);
     GW_TRY(give(index, hook, report.hook_seconds));
@@ -91,16 +148,18 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
   const auto wait = Clock::now();
   {
     const TimedSpan span(told_, TrainerSpan::Kind::kWait, report.step);
-    GW_TRY(hook.before_optimizer_step({}));
+    GW_TRY(take_all(hook));
   }
   report.hook_seconds += seconds_since(wait);
-  while (in_flight_ > 0) put_away_next();
   if (options_.clip > 0) {
     GW_ASSIGN(report.gradient_norm, clip(hook));
   }
   const TimedSpan span(told_, TrainerSpan::Kind::kOptimizer, report.step);
-  if (hook.optimizer() == nullptr && chunked_) {
-    GW_TRY(step_by_chunks(report.lr));
+  if (lane_works_) {
+    GW_TRY(lane_->finish());
+  } else if (hook.optimizer() == nullptr && chunked_) {
+    GW_TRY(
+        chunked_->run(*optimizer_, master(), gradient_source(), report.lr, updated_parameters()));
   } else {
     Optimizer& optimizer = hook.optimizer() != nullptr ? *hook.optimizer() : *optimizer_;
     GW_TRY(optimizer.step(master(), fold_.gradients(), report.lr));
@@ -118,35 +177,28 @@ Result<double> Trainer::clip(GradientHook& hook) {
   return length;
 }
 
-Status Trainer::step_by_chunks(double lr) {
-  ChunkedStep::Source source = ChunkedStep::from(fold_.gradients());
-  if (!fold_.keeps_sums()) {
-    source = {
-        [this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
-        sizeof(std::uint16_t)};
-  }
-  return chunked_->run(*optimizer_, master(), source, lr,
-                       [this](std::size_t first, std::span<const float> part) {
-                         compute_.store(part, first);
-                         return Status();
-                       });
+ChunkedStep::Source Trainer::gradient_source() {
+  if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients());
+  return {[this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
+          sizeof(std::uint16_t)};
 }
 
-Result<StepReport> Trainer::step(GradientHook& hook) {
-  const auto start = Clock::now();
-  StepReport report;
-  report.step = position_.steps;
-  const TimedSpan whole(told_, TrainerSpan::Kind::kStep, report.step);
-  report.epoch = report.step / steps_per_epoch_;
-  report.lr = options_.schedule.at(options_.lr, position_.updates, total_steps_);
-  if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
+ChunkedStep::Updated Trainer::updated_parameters() {
+  return [this](std::size_t first, std::span<const float> part) {
+    compute_.store(part, first);
+    return Status();
+  };
+}
+
+// All micro-batches, and gradients to the hook.
+Status Trainer::compute(GradientHook& hook, StepReport& report) {
   const std::span<const std::uint32_t> order = order_.epoch(report.epoch);
   const int workers = options_.ranks * options_.accumulate;
-  refresh();
   fold_.begin_step(scaler_.scale());
-  next_away_ = static_cast<int>(model_->parameters().size()) - 1;
+  next_arrival_ = static_cast<int>(model_->parameters().size()) - 1;
   in_flight_ = 0;
-  if (!fold_.needs_whole()) GW_TRY(hook.before_step(report.lr));
+  lane_works_ = early_ = false;
+  if (!fold_.needs_whole()) GW_TRY(before_step(hook, report));
   double loss = 0;
   for (int micro = 0; micro < options_.accumulate; ++micro) {
     const int worker = options_.rank * options_.accumulate + micro;
@@ -158,13 +210,34 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
     GW_ASSIGN(const double mean, micro_step(batch, micro, hook, report.hook_seconds));
     loss += mean;
   }
+  report.loss = loss / options_.accumulate;
   if (fold_.needs_whole()) {
     GW_ASSIGN(report.skipped, give_whole(hook, report));
   }
-  if (!report.skipped) GW_TRY(update(hook, report));
+  return {};
+}
+
+Status Trainer::compute_and_update(GradientHook& hook, StepReport& report) {
+  GW_TRY(compute(hook, report));
+  return report.skipped ? Status() : update(hook, report);
+}
+
+Result<StepReport> Trainer::step(GradientHook& hook) {
+  const auto start = Clock::now();
+  StepReport report;
+  report.step = position_.steps;
+  const TimedSpan whole(told_, TrainerSpan::Kind::kStep, report.step);
+  report.epoch = report.step / steps_per_epoch_;
+  report.lr = options_.schedule.at(options_.lr, position_.updates, total_steps_);
+  if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
+  refresh();
+  const Status made = compute_and_update(hook, report);
+  if (!made.ok()) {
+    if (lane_) lane_->stop();
+    return made;
+  }
   ++position_.steps;
   report.compute_seconds = seconds_since(start) - report.hook_seconds;
-  report.loss = loss / options_.accumulate;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
   GW_TRY(hook.average({&report.loss, 1}));
   GW_TRY(commit_statistics(hook, report.skipped));

@@ -41,6 +41,8 @@ DataParallelHook::DataParallelHook(Communicator& communicator, std::int64_t chec
       aggregator_(std::move(aggregator)) {}
 
 Status DataParallelHook::before_step(double learning_rate) {
+  // Here, since parameters may change as soon as gradients arrive.
+  GW_TRY(count_step());
   return aggregator_->set_learning_rate(learning_rate);
 }
 
@@ -51,8 +53,7 @@ Status DataParallelHook::on_gradient(int index, TensorView, const Stream& stream
 }
 
 Status DataParallelHook::before_optimizer_step(const Stream& stream) {
-  GW_TRY(aggregator_->finish(stream));
-  return count_step();
+  return aggregator_->finish(stream);
 }
 
 }  // namespace gradwire

@@ -48,6 +48,7 @@ const std::vector<Belonging>& belongings() {
       {"recompute", {"sync"}, "the other modes keep what backward needs"},
       {"offload", {"sync"}, "the other modes have one place for memory"},
       {"offload-chunk", {"sync"}, "the other modes have one place for memory"},
+      {"offload-overlap", {"sync"}, "the other modes have one place for memory"},
       {"memory", {"sync"}, "the other modes do not count theirs"},
       {"parameter-compressor", {"sync"}, "ps-sync and ps-async have --pull-compressor"},
       {"optimizer-compressor", {"sync"}, "--compressor says what the other modes send"},

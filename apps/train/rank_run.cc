@@ -59,6 +59,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   t.recompute = o.recompute;
   GW_ASSIGN(t.offload, parse_offload(o.offload));
   t.offload_chunk = o.offload_chunk;
+  t.offload_overlap = o.offload_overlap == "on";
   t.momentum = o.momentum;
   t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
   t.schedule = o.lr_schedule;

@@ -93,6 +93,8 @@ void add_memory_flags(Flags& flags, TrainOptions& o) {
                "parameters, or also what layers compute with");
   flags.integer("offload-chunk", o.offload_chunk, {1, 1 << 30},
                 "elements that are copied and updated together");
+  flags.choice("offload-overlap", o.offload_overlap, {"on", "off"},
+               "whether they are while the rest of the gradient is on its way; the same bits");
   flags.toggle("memory", o.memory, "print what was held by class, beside what was to be expected");
 }
 
@@ -212,6 +214,9 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   }
   if (options.offload == "parameters" && (options.zero == 1 || options.zero == 2)) {
     return refuse("--offload parameters belongs to --zero 0 or 3; --offload optimizer wanted", "");
+  }
+  if (flags.given("offload-overlap") && (options.zero > 0 || options.offload == "none")) {
+    return refuse("--offload-overlap belongs to --offload optimizer or parameters at --zero 0", "");
   }
   if (options.zero == 0 && flags.given("parameter-compressor")) {
     return refuse("--parameter-compressor is of sharded parameters; --zero 1, 2 or 3 wanted", "");

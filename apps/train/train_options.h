@@ -45,6 +45,7 @@ struct TrainOptions {
   std::string recompute = "none";        // as recompute_segments() says
   std::string offload = "none";          // none, optimizer, parameters
   std::int64_t offload_chunk = 1 << 18;  // elements
+  std::string offload_overlap = "on";    // on, off
   double weight_decay = 0;
   double clip = 0;  // global norms, 0: none
   double clip_worker = 0;

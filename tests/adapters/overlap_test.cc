@@ -257,6 +257,56 @@ TEST(Overlap, T8_TheTraceShowsBucketsUnderWayBeforeBackwardEnds) {
   }
 }
 
+// Of a rank whose optimizer lies in the host's arena.
+struct Offloaded {
+  std::uint64_t parameters = 0;
+  RankTrace trace{0, 1};
+};
+Status train_offloaded(Communicator& communicator, const std::string& compressor, bool overlap,
+                       Offloaded& into) {
+  TrainingOptions options;
+  options.batch = 48;
+  options.steps = 5;
+  options.rank = communicator.rank();
+  options.ranks = communicator.size();
+  options.optimizer.name = "adamw";
+  options.offload = Offload::kOptimizer;
+  options.offload_chunk = 100;
+  options.offload_overlap = overlap;
+  GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), options));
+  trainer.tell(into.trace.of_trainer());
+  DataParallelOptions parallel;
+  parallel.aggregator.compressor = compressor;
+  parallel.aggregator.bucket_bytes = 1000;
+  const auto gradients = trainer.gradients();
+  GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(), parallel,
+                                                trainer.parameters(), gradients));
+  GW_TRY(trainer.run(*hook, nullptr).error());
+  into.parameters = trainer.parameter_hash();
+  return {};
+}
+
+// Z10 over real aggregators: means that arrive bucket by bucket are stepped with one by one.
+TEST(Overlap, Z10_TheHostsStepBesideTheExchangeHasTheSameBits) {
+  for (const char* compressor : {"none", "qsgd:bits=8,ef=ef14", "topk:ratio=0.1,ef=ef14"}) {
+    std::map<bool, std::uint64_t> parameters;
+    for (const bool overlap : {true, false}) {
+      Offloaded ranks[3];
+      const auto statuses = on_ranks(3, [&](std::unique_ptr<Communicator>& communicator) {
+        return train_offloaded(*communicator, compressor, overlap, ranks[communicator->rank()]);
+      });
+      for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message();
+      for (const Offloaded& rank : ranks) {
+        EXPECT_EQ(rank.parameters, ranks[0].parameters);
+        expect_nested(rank.trace);
+        EXPECT_EQ(std::ranges::count(rank.trace.streams(), "updates"), overlap ? 1 : 0);
+      }
+      parameters[overlap] = ranks[0].parameters;
+    }
+    EXPECT_EQ(parameters[true], parameters[false]) << compressor;
+  }
+}
+
 TEST(Overlap, ATraceEndsAfterItsSteps) {
   RankTrace trace(0, 2);
   const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) {

@@ -71,7 +71,7 @@ class MemoryArena {
   std::shared_ptr<Ledger> ledger_;
 };
 
-// Bytes that were copied between two arenas. Counted from one thread.
+// Bytes that were copied between two arenas. Each way is counted from one thread at a time.
 struct MemoryLink {
   std::int64_t bytes_out = 0;  // device to host
   std::int64_t bytes_in = 0;   // host to device

@@ -28,17 +28,22 @@ ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients) {
           sizeof(float)};
 }
 
+Status ChunkedStep::part(Optimizer& optimizer, std::span<float> master, const Source& gradients,
+                         std::size_t first, std::size_t count, const Updated& updated) {
+  const std::span<float> arrived(reinterpret_cast<float*>(arrived_.bytes().data()), count);
+  gradients.read(first, arrived);
+  if (link_) link_->bytes_out += static_cast<std::int64_t>(count * gradients.width);
+  const std::span<float> part = master.subspan(first, count);
+  optimizer.step_part(part, arrived, static_cast<std::int64_t>(first));
+  return updated(first, part);
+}
+
 Status ChunkedStep::run(Optimizer& optimizer, std::span<float> master, const Source& gradients,
                         double lr, const Updated& updated) {
   GW_TRY(optimizer.begin_step(lr));
   for (std::size_t first = 0; first < master.size(); first += chunk_) {
     const std::size_t count = std::min(chunk_, master.size() - first);
-    const std::span<float> arrived(reinterpret_cast<float*>(arrived_.bytes().data()), count);
-    gradients.read(first, arrived);
-    if (link_) link_->bytes_out += static_cast<std::int64_t>(count * gradients.width);
-    const std::span<float> part = master.subspan(first, count);
-    optimizer.step_part(part, arrived, static_cast<std::int64_t>(first));
-    GW_TRY(updated(first, part));
+    GW_TRY(part(optimizer, master, gradients, first, count, updated));
   }
   return {};
 }

@@ -42,6 +42,11 @@ class ChunkedStep {
   // As optimizer.step(), with its bits; kUnsupported for a method that takes no parts.
   Status run(Optimizer& optimizer, std::span<float> master, const Source& gradients, double lr,
              const Updated& updated);
+  // One chunk of it, elements [first, first + count), after optimizer.begin_step(): each element
+  // once, in any order, from one thread at a time. count: at most chunk().
+  Status part(Optimizer& optimizer, std::span<float> master, const Source& gradients,
+              std::size_t first, std::size_t count, const Updated& updated);
+  std::size_t chunk() const { return chunk_; }
 
  private:
   std::shared_ptr<MemoryLink> link_;

@@ -33,7 +33,7 @@ ZeroOneAdam::Phase ZeroOneAdam::phase() const {
 
 Status ZeroOneAdam::before_step(double learning_rate) {
   rate_ = static_cast<float>(learning_rate);
-  return {};
+  return phase() == Phase::kLearn ? exact().before_step(learning_rate) : Status();
 }
 
 Status ZeroOneAdam::on_gradient(int index, TensorView grad, const Stream& stream) {

@@ -31,6 +31,7 @@ Naming naming_of(TrainerSpan::Kind kind) {
     case Kind::kBackwardParams: return {"backward weights", ""};
     case Kind::kWait: return {"exposed", "wait for gradients"};
     case Kind::kOptimizer: return {"optimizer", "optimizer"};
+    case Kind::kUpdate: return {"optimizer", "update"};
     case Kind::kAverage: return {"average", "loss over ranks"};
     case Kind::kEvaluate: return {"evaluate", "evaluate"};
   }
@@ -73,7 +74,8 @@ void RankTrace::add(const TrainerSpan& span) {
   const Naming naming = naming_of(span.kind);
   const std::string_view name = naming.name.empty() ? span.layer : naming.name;
   const std::lock_guard lock(mutex_);
-  spans_.push_back({0, std::string(name), naming.category, span.step, nanoseconds(span.begin),
+  const int at = span.kind == TrainerSpan::Kind::kUpdate ? stream("updates") : 0;
+  spans_.push_back({at, std::string(name), naming.category, span.step, nanoseconds(span.begin),
                     nanoseconds(span.end)});
 }
 

@@ -37,7 +37,7 @@ class RankTrace {
   void continue_from(std::int64_t steps);
 
   const std::vector<TraceSpan>& spans() const { return spans_; }
-  // "training", "gradients: coder", "gradients: wire 1", ...
+  // "training", "updates", "gradients: coder", "gradients: wire 1", ...
   const std::vector<std::string>& streams() const { return streams_; }
 
  private:
