@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -50,6 +53,14 @@ class Queues {
     queue->held = held;
     changed_.notify_all();
   }
+  // An event has passed: those that waited for one ask again.
+  void pass(const std::function<void()>& event) {
+    const std::lock_guard lock(mutex_);
+    event();
+    ++passes_;
+    for (const auto& queue : queues_) queue->waits = false;
+    changed_.notify_all();
+  }
   void drain(const std::shared_ptr<Queue>& queue) {
     std::unique_lock lock(mutex_);
     await_through(lock, *queue);
@@ -71,7 +82,7 @@ class Queues {
   std::shared_ptr<Queue> next() {
     for (std::size_t i = 0; i < queues_.size(); ++i) {
       const auto& queue = queues_[++turn_ % queues_.size()];
-      if (!queue->held && !queue->work.empty()) return queue;
+      if (!queue->held && !queue->waits && !queue->work.empty()) return queue;
     }
     return nullptr;
   }
@@ -86,12 +97,14 @@ class Queues {
       QueuedWork work = std::move(queue->work.front());
       queue->work.pop_front();
       queue->running = true;
+      const std::uint64_t passes = passes_;
       lock.unlock();
       const bool done = work();
       std::this_thread::yield();  // who asks meanwhile sees that the rest is not done
       lock.lock();
       queue->running = false;
       if (!done) queue->work.push_front(std::move(work));
+      queue->waits = !done && passes == passes_;
       changed_.notify_all();
     }
   }
@@ -100,6 +113,7 @@ class Queues {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::size_t turn_ = 0;
+  std::uint64_t passes_ = 0;  // of events
   bool started_ = false;
 };
 
@@ -143,7 +157,7 @@ void record(CUevent_st* event, CUstream_st* stream) {
   const auto passing = event->passing;
   const std::uint64_t number = queues.locked([&] { return ++passing->recorded; });
   enqueue(stream, [&queues, passing, number] {
-    queues.locked([&] {
+    queues.pass([&] {
       passing->passed = std::max(passing->passed, number);
       passing->at = std::chrono::steady_clock::now();
     });

@@ -27,6 +27,7 @@ using QueuedWork = std::function<bool()>;
 struct Queue {
   bool apart = false;  // from the default stream
   bool held = false;
+  bool waits = false;  // its next work did not get done, and no event has passed since
   bool running = false;
   std::deque<QueuedWork> work = {};
 };

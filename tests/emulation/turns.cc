@@ -1,6 +1,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 
@@ -36,9 +37,9 @@ struct Stack {
 #endif
 };
 
-// One device, and so one set of stacks, kept from block to block.
+// One device, and so one set of stacks, kept from block to block where they are.
 struct Threads {
-  std::vector<Stack> stacks;
+  std::deque<Stack> stacks;
   Stack host;
   unsigned running = 0;
   bool progress = false;  // since the first thread's last turn
@@ -52,8 +53,7 @@ Threads& threads() {
 // Tells sanitizers which stack is in use.
 void leave([[maybe_unused]] Stack& from, [[maybe_unused]] Stack& to) {
 #if defined(__SANITIZE_ADDRESS__)
-  const bool ended = from.done && &from != &threads().host;
-  __sanitizer_start_switch_fiber(ended ? nullptr : &from.shadow, to.bottom, to.size);
+  __sanitizer_start_switch_fiber(&from.shadow, to.bottom, to.size);
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(to.fiber, 0);
@@ -84,32 +84,34 @@ void switch_to(Stack& from, Stack& to) {
   arrive(from);
 }
 
+// A stack is one thread of a block after the other. To begin one anew would ask the kernel, too.
 void thread_body() {
   Threads& all = threads();
   Stack& own = all.stacks[all.running];
   arrive(own);
-  (*all.body)(all.running);
-  own.done = true;
-  all.progress = true;
-  switch_to(own, all.host);
+  while (true) {
+    (*all.body)(all.running);
+    own.done = true;
+    all.progress = true;
+    switch_to(own, all.host);
+  }
 }
 
 void prepare(Stack& stack) {
-  if (stack.bytes == nullptr)
-    stack.bytes = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  stack.done = false;
+  if (stack.bytes != nullptr) return;
+  stack.bytes = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   ::getcontext(&stack.context);
   stack.context.uc_stack.ss_sp = stack.bytes.get();
   stack.context.uc_stack.ss_size = kStackBytes;
   stack.context.uc_link = nullptr;
   ::makecontext(&stack.context, thread_body, 0);
-  stack.done = false;
-  stack.begun = false;
 #if defined(__SANITIZE_ADDRESS__)
   stack.bottom = stack.bytes.get();
   stack.size = kStackBytes;
 #endif
 #if defined(__SANITIZE_THREAD__)
-  if (stack.fiber == nullptr) stack.fiber = __tsan_create_fiber(0);
+  stack.fiber = __tsan_create_fiber(0);
 #endif
 }
 
@@ -119,7 +121,7 @@ void Turns::run(unsigned count, const std::function<void(unsigned)>& thread) {
   static std::mutex one_block_at_a_time;
   const std::lock_guard lock(one_block_at_a_time);
   Threads& all = threads();
-  if (all.stacks.size() < count) all.stacks.resize(count);
+  while (all.stacks.size() < count) all.stacks.emplace_back();
 #if defined(__SANITIZE_THREAD__)
   all.host.fiber = __tsan_get_current_fiber();
 #endif
