@@ -17,6 +17,16 @@ namespace {
 // The runtime's own state is the process's, here as there.
 std::atomic<std::size_t> living_allocations = 0;
 std::atomic<std::size_t> allocations_left = kEndless;
+std::atomic<std::size_t> early_frees = 0;
+std::atomic<std::size_t> events_left = kEndless;
+std::atomic<std::size_t> copies_left = kEndless;
+
+// One less; false when none was left.
+bool take_one(std::atomic<std::size_t>& left) {
+  if (left == 0) return false;
+  if (left != kEndless) --left;
+  return true;
+}
 
 // Blocks of pinned memory by address.
 class PinnedMemory {
@@ -53,16 +63,22 @@ PinnedMemory& pinned() {
 }  // namespace
 
 std::size_t allocations() { return living_allocations; }
+std::size_t frees_before_their_time() { return early_frees; }
 std::size_t most_pinned_bytes() { return pinned().most(); }
 void note_pinned(void* data, std::size_t bytes) { pinned().note(data, bytes); }
 void forget_pinned(void* data) { pinned().forget(data); }
 void refuse_allocations_after(std::size_t count) { allocations_left = count; }
+void refuse_events_after(std::size_t count) { events_left = count; }
+void refuse_copies_after(std::size_t count) { copies_left = count; }
 
 }  // namespace gradwire::emulation
 
 using gradwire::emulation::allocations_left;
-using gradwire::emulation::kEndless;
+using gradwire::emulation::copies_left;
+using gradwire::emulation::early_frees;
+using gradwire::emulation::events_left;
 using gradwire::emulation::living_allocations;
+using gradwire::emulation::take_one;
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -86,14 +102,14 @@ cudaError_t cudaSetDevice(int ordinal) {
 
 // Fresh memory is no zeros, and its end is the heap's, where a sanitizer sees what goes beyond.
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t) {
-  if (allocations_left == 0) return cudaErrorMemoryAllocation;
-  if (allocations_left != kEndless) --allocations_left;
+  if (!take_one(allocations_left)) return cudaErrorMemoryAllocation;
   if (::posix_memalign(data, 256, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xa5, bytes);
   ++living_allocations;
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  if (stream == nullptr && gradwire::emulation::pending_apart() > 0) ++early_frees;
   gradwire::emulation::enqueue(stream, [data] {
     std::free(data);
     --living_allocations;
@@ -113,6 +129,7 @@ cudaError_t cudaFreeHost(void* data) {
 }
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  if (!take_one(copies_left)) return cudaErrorInvalidValue;
   gradwire::emulation::enqueue(stream, [=] { std::memcpy(dst, src, bytes); });
   return cudaSuccess;
 }
@@ -139,6 +156,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (!take_one(events_left)) return cudaErrorMemoryAllocation;
   *event = new CUevent_st();
   return cudaSuccess;
 }

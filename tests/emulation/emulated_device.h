@@ -1,12 +1,16 @@
 // A CUDA device that is the host, for tests: what can be set and asked of it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 namespace gradwire::emulation {
 
 // How many allocations live.
 std::size_t allocations();
+// How many were freed by way of the default stream while work of streams that it does not wait for
+// had not begun.
+std::size_t frees_before_their_time();
 // The most bytes of pinned memory that have lived at a time.
 std::size_t most_pinned_bytes();
 // Those after the next `count` fail as on a device whose memory is out.
@@ -18,5 +22,15 @@ void run_later();
 // That stream's work stays undone, as behind a long kernel, until it is released.
 void hold(void* stream);
 void release(void* stream);
+// The same for all streams that do not wait for the default stream, present and future ones.
+void hold_apart(bool held);
+// How many pieces of work on those streams have not begun.
+std::size_t pending_apart();
+// The device takes so long before each piece of enqueued work; 0: it does not tarry.
+void tarry(std::chrono::milliseconds before_each);
+
+// The creation of events after the next `count` fails; so do copies.
+void refuse_events_after(std::size_t count);
+void refuse_copies_after(std::size_t count);
 
 }  // namespace gradwire::emulation

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,7 @@ class Queues {
   void remove(const std::shared_ptr<Queue>& queue) {
     std::unique_lock lock(mutex_);
     queue->held = false;
+    queue->ends = true;
     await_through(lock, *queue);
     std::erase(queues_, queue);
   }
@@ -61,6 +63,23 @@ class Queues {
     for (const auto& queue : queues_) queue->waits = false;
     changed_.notify_all();
   }
+  void hold_apart(bool held) {
+    const std::lock_guard lock(mutex_);
+    apart_held_ = held;
+    changed_.notify_all();
+  }
+  std::size_t pending_apart() {
+    const std::lock_guard lock(mutex_);
+    std::size_t pending = 0;
+    for (const auto& queue : queues_) {
+      if (queue->apart) pending += queue->work.size();
+    }
+    return pending;
+  }
+  void tarry(std::chrono::milliseconds before_each) {
+    const std::lock_guard lock(mutex_);
+    pause_ = before_each;
+  }
   void drain(const std::shared_ptr<Queue>& queue) {
     std::unique_lock lock(mutex_);
     await_through(lock, *queue);
@@ -82,9 +101,12 @@ class Queues {
   std::shared_ptr<Queue> next() {
     for (std::size_t i = 0; i < queues_.size(); ++i) {
       const auto& queue = queues_[++turn_ % queues_.size()];
-      if (!queue->held && !queue->waits && !queue->work.empty()) return queue;
+      if (!is_held(*queue) && !queue->waits && !queue->work.empty()) return queue;
     }
     return nullptr;
+  }
+  bool is_held(const Queue& queue) const {
+    return queue.held || (apart_held_ && queue.apart && !queue.ends);
   }
   void run() {
     std::unique_lock lock(mutex_);
@@ -98,7 +120,9 @@ class Queues {
       queue->work.pop_front();
       queue->running = true;
       const std::uint64_t passes = passes_;
+      const auto pause = pause_;
       lock.unlock();
+      std::this_thread::sleep_for(pause);
       const bool done = work();
       std::this_thread::yield();  // who asks meanwhile sees that the rest is not done
       lock.lock();
@@ -115,6 +139,8 @@ class Queues {
   std::size_t turn_ = 0;
   std::uint64_t passes_ = 0;  // of events
   bool started_ = false;
+  bool apart_held_ = false;
+  std::chrono::milliseconds pause_{0};
 };
 
 }  // namespace
@@ -122,6 +148,10 @@ class Queues {
 void run_later() { later = true; }
 void hold(void* stream) { Queues::all().hold(static_cast<CUstream_st*>(stream)->queue, true); }
 void release(void* stream) { Queues::all().hold(static_cast<CUstream_st*>(stream)->queue, false); }
+
+void hold_apart(bool held) { Queues::all().hold_apart(held); }
+std::size_t pending_apart() { return Queues::all().pending_apart(); }
+void tarry(std::chrono::milliseconds before_each) { Queues::all().tarry(before_each); }
 
 CUstream_st* make_stream(bool apart) {
   auto* const stream = new CUstream_st{std::make_shared<Queue>()};

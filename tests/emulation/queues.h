@@ -28,6 +28,7 @@ struct Queue {
   bool apart = false;  // from the default stream
   bool held = false;
   bool waits = false;  // its next work did not get done, and no event has passed since
+  bool ends = false;   // its stream is being destroyed
   bool running = false;
   std::deque<QueuedWork> work = {};
 };
