@@ -143,6 +143,9 @@ Status Execution::start(ScratchPool& pool) {
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     slots_[s].cut = static_cast<int>(s);
     GW_ASSIGN(slots_[s].scratch, pool.take(slot_bytes_, device));
+    if (operands_.staging == nullptr) continue;
+    // Before anything is enqueued: what cannot be followed must not be under way.
+    GW_ASSIGN(slots_[s].point, operands_.staging->lane->copies().make_point());
   }
   open_slots_ = slots_.size();
   return {};
@@ -203,7 +206,11 @@ TensorView Execution::arrival(const Step& step, const Slot& slot) const {
 }
 
 Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
-  if (!started_) GW_TRY(start(pool));
+  if (!started_) {
+    GW_ASSIGN(const bool ready, device_is_ready());
+    if (!ready) return false;
+    GW_TRY(start(pool));
+  }
   bool moved = false;
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     if (slots_[s].finished) continue;

@@ -102,6 +102,7 @@ class Execution final : public Runnable {
     bool entered = false;
     bool left = false;
     bool awaits_point = false;
+    bool adrift = false;  // nobody can say when the device is through with it
     std::unique_ptr<DevicePoint> point = {};
   };
   // Where a stretch begins, in elements.
@@ -138,6 +139,7 @@ class Execution final : public Runnable {
   Status copy(const Step& step, Slot& slot);
 
   // executor_device.cc
+  Result<bool> device_is_ready() const;
   Result<bool> follow_device(Slot& slot);
   Status enter(Slot& slot);
   Status leave(Slot& slot);

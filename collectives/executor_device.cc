@@ -6,6 +6,13 @@
 
 namespace gradwire {
 
+// Whether the caller's work on the device is done. Not even memory is taken before that: the device
+// may keep whoever asks for some, or for its own, waiting until then.
+Result<bool> Execution::device_is_ready() const {
+  if (operands_.staging == nullptr) return true;
+  return operands_.staging->ready->passed();
+}
+
 // Whether the slot's next round may run.
 Result<bool> Execution::follow_device(Slot& slot) {
   if (slot.awaits_point) {
@@ -14,8 +21,6 @@ Result<bool> Execution::follow_device(Slot& slot) {
     if (!passed) return false;
   }
   if (slot.entered) return true;
-  GW_ASSIGN(const bool ready, operands_.staging->ready->passed());
-  if (!ready) return false;
   GW_TRY(enter(slot));
   return !slot.awaits_point;
 }
@@ -81,15 +86,15 @@ Status Execution::await_copies(const Status& copied, Slot& slot, const Stream& s
 
 // The slot goes on when all that is enqueued on `stream` now has run.
 Status Execution::await_point(Slot& slot, const Stream& stream) {
-  if (slot.point == nullptr) {
-    GW_ASSIGN(slot.point, operands_.staging->lane->copies().make_point());
-  }
   slot.awaits_point = true;
-  return slot.point->record(stream);
+  const Status recorded = slot.point->record(stream);
+  slot.adrift = !recorded.ok();
+  return recorded;
 }
 
 bool Execution::polls() const {
   if (operands_.staging == nullptr) return false;
+  if (!started_) return true;
   return std::ranges::any_of(slots_, [](const Slot& slot) {
     return !slot.finished && (slot.awaits_point || !slot.entered);
   });
@@ -98,7 +103,8 @@ bool Execution::polls() const {
 // Whether the device no longer touches the slot's memory, or that of the caller because of it. Work
 // that has failed has ended.
 bool Execution::settled_on_device(Slot& slot) {
-  if (!slot.awaits_point || slot.point == nullptr) return true;
+  if (slot.adrift) return false;
+  if (!slot.awaits_point) return true;
   const Result<bool> passed = slot.point->passed();
   slot.awaits_point = passed.has_value() && !passed.value();
   return !slot.awaits_point;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -166,6 +167,52 @@ TEST(Staging, ADeadlinePassesThoughTheDeviceIsBusy) {
   EXPECT_THAT(on_ranks(1, sum_too_late, soon), Each(HasSubstr("waiting for its device")));
   EXPECT_THAT(on_ranks(2, sum_too_late, soon),
               Each(testing::AnyOf(HasSubstr("timed out"), HasSubstr("peer lost"))));
+}
+
+// The device may keep whoever asks it for memory waiting until it is through.
+TEST(Staging, TakesNoMemoryBeforeTheStreamHasComeThere) {
+  constexpr std::int64_t kElems = 1000;
+  const auto faults = on_ranks(1, [](Communicator& world) -> std::string {
+    const Place place = Place::make(kElems);
+    const std::vector<float> own = ramp(kElems, 0);
+    emulation::hold(place.stream.stream().native);
+    if (const Status wrote = place.write(own); !wrote.ok()) return text(wrote);
+    const std::size_t before = emulation::allocations();
+    auto work = world.all_reduce(place.tensor(), ReduceOp::kSum, place.options());
+    if (!work.has_value()) return text(work.error());
+    const Status early = work.value().wait(deadline_in(0.05));
+    const std::size_t taken = emulation::allocations() - before;
+    emulation::release(place.stream.stream().native);
+    if (early.code() != Code::kTimedOut) return "did not wait for the stream: " + text(early);
+    if (const Status ended = work.value().wait(); !ended.ok()) return text(ended);
+    return taken == 0 ? "" : std::to_string(taken) + " allocations while the device was busy";
+  });
+  EXPECT_THAT(faults, Each(""));
+}
+
+// Otherwise memory would be given back that the device still copies to.
+TEST(Staging, NothingIsUnderWayThatCannotBeFollowed) {
+  constexpr std::int64_t kElems = 1 << 20;
+  emulation::tarry(std::chrono::milliseconds(20));
+  for (std::size_t events = 1; events <= 5; ++events) {  // the call's own, and of four slots
+    const auto faults = on_ranks(1, [&](Communicator& world) -> std::string {
+      const Place place = Place::make(kElems);
+      const Place other = Place::make(kElems);
+      emulation::refuse_events_after(events);
+      auto work = world.all_reduce(ConstTensorView(place.tensor()), other.tensor(), ReduceOp::kSum,
+                                   place.options());
+      const Status ended = work.has_value() ? work.value().wait() : work.error();
+      emulation::refuse_events_after(emulation::kEndless);
+      return text(ended) + "; " + std::to_string(emulation::pending_apart()) + " pending";
+    });
+    if (events < 5) {
+      EXPECT_THAT(faults, Each(testing::AllOf(HasSubstr("cudaEventCreateWithFlags"),
+                                              HasSubstr("; 0 pending"))));
+    } else {
+      EXPECT_THAT(faults, Each("; 0 pending"));
+    }
+  }
+  emulation::tarry(std::chrono::milliseconds(0));
 }
 
 TEST(Staging, RanksOnTheHostMeetRanksOnADevice) {
