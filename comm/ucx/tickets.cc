@@ -204,9 +204,7 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     membership_.heard(op.peer);
     ++stats_.messages_received;
     if ((info.sender_tag & kLent) != 0 && info.length == sizeof op.descriptor) {
-      if (!small) take_descriptor(op);
-      hold(op, kRead);
-      reads_.push_back(&op);
+      begin_read(op, small ? Status() : take_descriptor(op));
     } else if (info.length > op.data.size()) {
       too_long(op, info.length);
     } else {
@@ -230,10 +228,21 @@ void Tickets::put(Op& op, ConstByteSpan from, std::size_t at) {
   if (!copied.ok() && op.batch->status.ok()) op.batch->status = copied;
 }
 
-void Tickets::take_descriptor(Op& op) {
+Status Tickets::take_descriptor(Op& op) {
   const auto here = std::as_writable_bytes(std::span(&op.descriptor, 1));
-  const Status copied = copies_.copy(op.data.first(here.size()), op.device, here, {});
-  if (!copied.ok() && op.batch->status.ok()) op.batch->status = copied;
+  return copies_.copy(op.data.first(here.size()), op.device, here, {});
+}
+
+// Of what was lent, where it is known by now what that is. Else the receive ends with why, and so
+// its operation, of whose end the lender hears.
+void Tickets::begin_read(Op& op, const Status& known) {
+  if (known.ok()) {
+    hold(op, kRead);
+    reads_.push_back(&op);
+  } else if (op.batch->status.ok()) {
+    op.batch->status = known.with_context(format("what rank %d lends, tag 0x%010llx", op.peer,
+                                                 static_cast<unsigned long long>(op.tag)));
+  }
 }
 
 // Of what was lent: to a device by way of memory of this rank.

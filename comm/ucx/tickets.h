@@ -116,7 +116,8 @@ class Tickets {
   void arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info);
   void sent(Op& op, ucs_status_t status);
   void put(Op& op, ConstByteSpan from, std::size_t at);
-  void take_descriptor(Op& op);
+  Status take_descriptor(Op& op);
+  void begin_read(Op& op, const Status& known);
   Status read_piece(Op& op, std::size_t bytes);
   void too_long(Op& op, std::size_t bytes);
   void read_lent();

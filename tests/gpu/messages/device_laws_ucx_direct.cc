@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "comm/ucx/device_memory.h"
 #include "gradwire/buffer.h"
+#include "tests/emulation/emulated_device.h"
 #include "tests/gpu/messages/device_laws.h"
 #include "tests/support/process_ranks.h"
 
@@ -105,6 +106,23 @@ TEST(UcxDirect, HandsMemoryOfTheDeviceToUcxAndReceivesWhatIsLentToIt) {
   });
   ASSERT_EQ(outcomes.size(), 3u);
   for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+}
+
+// What is lent is described by a message, which comes to lie where the receive is.
+TEST(UcxDirect, AReceiveThatCannotLearnWhatIsLentToItEndsItsOperation) {
+  const auto outcomes = on_processes(2, {}, 60, [](std::unique_ptr<Communicator> world) {
+    const Device device{world->rank() == 0 ? MemorySpace::kCuda : MemorySpace::kHost, 0};
+    auto memory = Buffer::allocate(kElems * sizeof(float), device);
+    if (!memory.has_value()) return std::string("no memory");
+    emulation::refuse_copies_after(0);
+    auto work = world->broadcast(memory.value().tensor(Shape::vector(kElems), DType::kF32), 1);
+    const Status ended = work.has_value() ? work.value().wait() : work.error();
+    return ended.ok() ? std::string("went well") : std::string(ended.message());
+  });
+  ASSERT_EQ(outcomes.size(), 2u);
+  EXPECT_THAT(outcomes[0].text, testing::AllOf(testing::HasSubstr("what rank 1 lends"),
+                                               testing::HasSubstr("cudaMemcpyAsync")));
+  EXPECT_THAT(outcomes[1].text, testing::HasSubstr("rank 0"));
 }
 
 // Otherwise eager messages would take it in pieces, and nobody is to be surprised by that.
