@@ -14,6 +14,7 @@
 #include "aggregate/reshard_outer.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "collectives/bounded.h"
 
 namespace gradwire {
 namespace {
@@ -40,8 +41,15 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
         communicator_(std::move(communicator)),
         nodes_(std::move(nodes)),
         workers_(options_.threads),
-        context_{*communicator_, options_.algorithm,    &workers_, options_.form, nodes_.get(),
-                 options_.lean,  options_.bucket_bytes, nullptr} {}
+        context_{*communicator_,
+                 options_.algorithm,
+                 &workers_,
+                 options_.form,
+                 nodes_.get(),
+                 options_.lean,
+                 options_.bucket_bytes,
+                 nullptr,
+                 0} {}
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -155,6 +163,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
       GW_ASSIGN(parameter.ready, lane->make_point());
       context_.lane = std::move(lane);
+      context_.lane_seconds = deadline_seconds(*communicator_);
       context_.workers = nullptr;  // kernels have threads of their own
       return {};
     }

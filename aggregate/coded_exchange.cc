@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "aggregate/coder_set.h"
-#include "aggregate/device_exchange.h"
 #include "aggregate/exchange.h"
 #include "aggregate/round_exchange.h"
 
@@ -29,10 +28,7 @@ class CodedExchange final : public BucketExchange {
   int phases() const override { return static_cast<int>(rounds_.size()); }
 
   Result<std::size_t> encode(int round, std::uint64_t step) override {
-    if (round == 0) {
-      GW_TRY(await_gradients(coders_, context_.stream()));
-      GW_TRY(begin_coders(coders_, step, context_.workers, context_.stream()));
-    }
+    if (round == 0) GW_TRY(begin_coders(coders_, step, context_.workers, context_.stream()));
     return at(round).encode();
   }
   Result<std::optional<Work>> issue(int round) override { return at(round).issue(); }
@@ -40,7 +36,7 @@ class CodedExchange final : public BucketExchange {
     GW_TRY(at(round).absorb());
     if (round + 1 < phases()) return {};
     GW_TRY(finish_coders(coders_, context_.workers, context_.stream()));
-    return context_.lane == nullptr ? Status() : context_.lane->finish();
+    return context_.await_lane();
   }
   std::size_t held_bytes() const override {
     std::size_t bytes = 0;

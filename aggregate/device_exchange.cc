@@ -20,7 +20,6 @@ class DenseOnDevice final : public BucketExchange {
   int phases() const override { return 1; }
 
   Result<std::size_t> encode(int, std::uint64_t) override {
-    GW_TRY(await_gradients(members_, context_.stream()));
     tensors_.clear();
     std::size_t bytes = 0;
     for (const Parameter* member : members_) {
@@ -44,7 +43,7 @@ class DenseOnDevice final : public BucketExchange {
         if (!tensor.empty()) GW_TRY(scale(tensor, 1.0 / size, context_.stream()));
       }
     }
-    return context_.lane->finish();
+    return context_.await_lane();
   }
 
  private:
@@ -129,20 +128,6 @@ Status check_path_on_device(const Parameter& parameter, AggregateForm form) {
   if (parameter.path == Path::kSra || parameter.path == Path::kOkTopk) {
     return refuse("combine=" + std::string(to_string(parameter.path)) +
                   " (combine=gather, or host memory, wanted)");
-  }
-  return {};
-}
-
-Status await_gradients(const Members& members, const Stream& stream) {
-  for (const Parameter* member : members) {
-    if (member->ready != nullptr) GW_TRY(member->ready->before(stream));
-  }
-  return {};
-}
-
-Status await_gradients(const std::vector<CodedParameter>& coders, const Stream& stream) {
-  for (const CodedParameter& coded : coders) {
-    if (coded.parameter->ready != nullptr) GW_TRY(coded.parameter->ready->before(stream));
   }
   return {};
 }

@@ -1,7 +1,7 @@
 // Gradients on a device: coders encode and decode there, payloads travel as the communicator has it
 // (through pinned memory, by NCCL, in UCX's hands). Work of all buckets goes to one stream of the
-// aggregator's own; an exchange begins when its encoding is done, and a bucket has landed when its
-// decoding is.
+// aggregator's own: nothing of a bucket before its gradients are final on the device (engine.h). An
+// exchange begins when its encoding is done, and a bucket has landed when its decoding is.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,6 @@ namespace gradwire {
 // kUnsupported for what has no way on a device yet, naming the parameter and what to write instead:
 // combine=sra and combine=oktopk, two levels, sharded forms.
 Status check_path_on_device(const Parameter& parameter, AggregateForm form);
-
-// Work on `stream` from now on runs when these gradients are final.
-Status await_gradients(const Members& members, const Stream& stream);
-Status await_gradients(const std::vector<CodedParameter>& coders, const Stream& stream);
 
 // As make_dense_exchange() and make_gather_round(), where context.lane is there. Rounds of payloads
 // whose lengths vary, or that are gathered and then reduced, are kUnsupported.

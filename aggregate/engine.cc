@@ -12,13 +12,8 @@
 namespace gradwire {
 namespace {
 
-// How long the thread sleeps in an exchange before it looks whether the aggregator ends.
-constexpr double kPatienceSeconds = 0.2;
-
 // After so many steps exchanges have all the memory that they will ever have.
 constexpr std::int64_t kStepsToGrow = 2;
-
-Status cancelled() { return {Code::kCancelled, "the aggregator ended in the middle of a step"}; }
 
 AggregateStats bytes_of_one_step(const ExchangeContext& context,
                                  std::span<const Parameter> parameters) {
@@ -41,7 +36,8 @@ AggregateStats bytes_of_one_step(const ExchangeContext& context,
 Engine::Engine(const ExchangeContext& context, const AggregatorOptions& options,
                std::vector<Bucket> buckets, std::span<const Parameter> parameters,
                std::uint64_t fingerprint)
-    : communicator_(context.communicator),
+    : context_(context),
+      communicator_(context.communicator),
       nodes_(context.nodes),
       options_(options),
       buckets_(std::move(buckets)),
@@ -68,6 +64,7 @@ Engine::~Engine() {
   }
   changed_.notify_all();
   thread_.join();
+  if (!context_.await_lane().ok()) give_up_memory();
 }
 
 Status Engine::check_index(int index) const {
@@ -229,22 +226,30 @@ Result<float> Engine::largest(float value) {
 }
 
 bool Engine::is_ready(int exchange) {
-  const std::lock_guard lock(mutex_);
-  return stopping_ || missing_[bucket_at_[static_cast<std::size_t>(exchange)]] == 0;
+  const std::size_t bucket = bucket_at_[static_cast<std::size_t>(exchange)];
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return true;
+    if (missing_[bucket] > 0) return false;
+  }
+  return final_on_device(bucket);
 }
 
 Status Engine::wait_ready(int exchange) {
   const std::size_t bucket = bucket_at_[static_cast<std::size_t>(exchange)];
-  std::unique_lock lock(mutex_);
-  // No deadline: how long backward takes is the caller's business, and its end is the engine's.
-  changed_.wait(lock,
-                [this, bucket] { return stopping_ || (!step_done_ && missing_[bucket] == 0); });
-  return stopping_ ? cancelled() : Status();
+  {
+    std::unique_lock lock(mutex_);
+    // No deadline: how long backward takes is the caller's business, and its end is the engine's.
+    changed_.wait(lock,
+                  [this, bucket] { return stopping_ || (!step_done_ && missing_[bucket] == 0); });
+    if (stopping_) return cancelled();
+  }
+  return await_device(bucket);
 }
 
 Status Engine::wait(Work& work) {
   while (true) {
-    const Status status = work.wait(deadline_in(kPatienceSeconds));
+    const Status status = work.wait(deadline_in(kPatience));
     if (work.done()) return status.code() == Code::kTimedOut ? work.wait() : status;
     const std::lock_guard lock(mutex_);
     if (stopping_) return cancelled();
@@ -304,9 +309,10 @@ Status Engine::run_one_step() {
 // Peers must not wait for an exchange that will never be issued here: they are told why.
 void Engine::fail(const Status& status) {
   if (communicator_.status().ok()) communicator_.abort(status.message());
+  const Status left = leave_device(status);
   {
     const std::lock_guard lock(mutex_);
-    status_ = status.with_context(format("aggregator, rank %d", communicator_.rank()));
+    status_ = left.with_context(format("aggregator, rank %d", communicator_.rank()));
   }
   changed_.notify_all();
   if (options_.arrival) options_.arrival(-1, status_);

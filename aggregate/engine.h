@@ -30,6 +30,10 @@ struct Bucket {
 // Owned and called by one thread (the caller); owns the other (the aggregator thread), which alone
 // touches coders and the communicator from the first ready() on. One mutex and one condition
 // variable between them.
+//
+// With gradients on a device a bucket is ready when the device has come to where they are final:
+// nothing is enqueued behind what others let run there. And whatever ends a step waits for what is
+// enqueued, so that gradients are the caller's again.
 class Engine final : private StepSource {
  public:
   // `parameters`, `context` and `options` outlive the engine. `fingerprint` are hashes of what all
@@ -37,7 +41,8 @@ class Engine final : private StepSource {
   Engine(const ExchangeContext& context, const AggregatorOptions& options,
          std::vector<Bucket> buckets, std::span<const Parameter> parameters,
          std::uint64_t fingerprint);
-  // Ends the thread; in the middle of a step this finishes the communicator.
+  // Ends the thread; in the middle of a step this finishes the communicator. Memory of exchanges
+  // that a device does not leave alone by the operations' deadline is given up.
   ~Engine() override;
 
   Status ready(int index);
@@ -56,6 +61,9 @@ class Engine final : private StepSource {
   bool between_steps() const;
 
  private:
+  // How long the thread sleeps in an exchange before it looks whether the aggregator ends, seconds.
+  static constexpr double kPatience = 0.2;
+
   void run();
   bool wait_for_step();  // false when there will be none: the engine ends
   Status run_one_step();
@@ -63,6 +71,12 @@ class Engine final : private StepSource {
   Status check_agreement();
   void fail(const Status& status);
   Status missing_gradients() const;  // with mutex_ held
+
+  // engine_device.cc
+  bool final_on_device(std::size_t bucket) const;
+  Status await_device(std::size_t bucket);
+  Status leave_device(Status status) const;
+  void give_up_memory();
 
   // Of a step's exchanges, in order.
   int bucket_of(int exchange) const override {
@@ -74,8 +88,12 @@ class Engine final : private StepSource {
   void landed(int exchange) override;
   void told(const AggregateSpan& span) override;
   Status check_index(int index) const;
+  static Status cancelled() {
+    return {Code::kCancelled, "the aggregator ended in the middle of a step"};
+  }
   bool will_land(std::size_t bucket) const;  // with mutex_ held: without gradients that are missing
 
+  const ExchangeContext& context_;
   Communicator& communicator_;
   const NodeGroups* nodes_;
   const AggregatorOptions& options_;

@@ -46,9 +46,12 @@ struct ExchangeContext {
   bool lean = false;                  // AggregatorOptions::lean
   std::int64_t strip_bytes = 0;  // of gradient, about, in one strip of a parameter; 0: no strips
   std::shared_ptr<const CopyLane> lane = nullptr;  // where gradients are on a device
+  double lane_seconds = 0;                         // how long what is enqueued there may take
 
   // Where coders' work is enqueued.
   Stream stream() const { return lane == nullptr ? Stream{} : lane->to_device(); }
+  // Waits until it has run. kTimedOut names the device.
+  Status await_lane() const { return lane == nullptr ? Status() : lane->finish(lane_seconds); }
 };
 
 // `parameters` are lent; the exchange keeps pointers to them. kInvalidArgument or kUnsupported as

@@ -68,7 +68,8 @@ struct Parameter {
   // everything.
   int owners = 0;
   int owner = -1;
-  // Of a gradient on a device: where it is final in this step. Recorded by the caller of ready().
+  // Of a gradient on a device: where it is final in this step. Recorded by the caller of ready(),
+  // and then followed by the aggregator's thread.
   std::shared_ptr<DevicePoint> ready = nullptr;
 };
 

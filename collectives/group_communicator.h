@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/bounded.h"
 #include "collectives/executor.h"
 #include "collectives/operation.h"
 #include "collectives/pair_ledger.h"
@@ -18,7 +19,7 @@
 
 namespace gradwire {
 
-class GroupCommunicator final : public Communicator {
+class GroupCommunicator final : public Communicator, public Bounded {
  public:
   // Claims nothing: `id` is the group's already, on every member's engine, and released by the
   // destructor. group: job ranks by group rank; group[rank] is this one.
@@ -33,6 +34,7 @@ class GroupCommunicator final : public Communicator {
   TransportStats transport_stats() const override { return engine_->stats(); }
   std::uint64_t bytes_sent() const override { return bytes_sent_->load(std::memory_order_relaxed); }
   std::string describe() const override;
+  double deadline_seconds() const override { return options_.deadline_seconds; }
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
                                          std::string_view wanted) override {
     return planner_.algorithm_for(kind, bytes, wanted);

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "collectives/arguments.h"
+#include "collectives/bounded.h"
 #include "collectives/group_communicator.h"
 #include "collectives/nccl_factory.h"
 #include "collectives/nccl_plan.h"
@@ -36,7 +37,7 @@
 
 namespace gradwire {
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public Communicator, public Bounded {
  public:
   // spare: some bytes of the device.
   NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
@@ -52,6 +53,7 @@ class NcclCommunicator final : public Communicator {
   TransportStats transport_stats() const override { return group_->transport_stats(); }
   std::uint64_t bytes_sent() const override;
   std::string describe() const override;
+  double deadline_seconds() const override { return group_->deadline_seconds(); }
   std::vector<int> nodes() const override { return group_->nodes(); }
   LinkModel links() const override { return group_->links(); }
   void use_links(const LinkModel& links) override { group_->use_links(links); }

@@ -29,11 +29,14 @@ void fuse_on_device(PlannedOperation& planned, const OpCall& call, double factor
   };
 }
 
+// Of a fill, however busy the device is.
+constexpr double kFillSeconds = 10;
+
 // What is filled when the messages are done is filled on the device then.
 void fill_on_device(PlannedOperation& planned, TensorView out) {
   planned.after = [lane = planned.operands.staging->lane, op = planned.operands.op, out] {
     GW_TRY(fill_neutral(op, out, lane->copies().to_device()));
-    return lane->copies().finish();
+    return lane->copies().finish(kFillSeconds);
   };
 }
 

@@ -10,13 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/bounded.h"
 #include "collectives/group_communicator.h"
 #include "collectives/shm_setup.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
 
-class SharingCommunicator : public Communicator {
+class SharingCommunicator : public Communicator, public Bounded {
  public:
   int rank() const final { return group_->rank(); }
   int size() const final { return group_->size(); }
@@ -24,6 +25,7 @@ class SharingCommunicator : public Communicator {
   Status status() const final { return group_->status(); }
   TransportStats transport_stats() const final;
   std::uint64_t bytes_sent() const final;
+  double deadline_seconds() const final { return group_->deadline_seconds(); }
   std::vector<int> nodes() const final { return group_->nodes(); }
   LinkModel links() const final { return group_->links(); }
   void use_links(const LinkModel& links) override { group_->use_links(links); }

@@ -22,6 +22,9 @@ class DevicePoint {
   virtual Result<bool> passed() const = 0;
 };
 
+// Sleeps until the point is passed: true; or until `until`: false. Errors as passed().
+Result<bool> await(const DevicePoint& point, Deadline until);
+
 // Two streams of a device of their own, one for each direction, since devices copy both ways at
 // once. They wait for no other stream, CUDA's default stream included, and none waits for them: who
 // orders work between them and others goes by points. Any thread.
@@ -34,8 +37,9 @@ class CopyLane {
   virtual Stream to_host() const = 0;
   virtual Stream to_device() const = 0;
   virtual Result<std::unique_ptr<DevicePoint>> make_point() const = 0;
-  // Waits until all that to_device() has been given has run.
-  virtual Status finish() const = 0;
+  // Waits until all that to_device() has been given has run. kTimedOut, naming the device, where it
+  // has not within so many seconds.
+  Status finish(double seconds) const;
 };
 
 }  // namespace gradwire

@@ -14,6 +14,9 @@
 namespace gradwire::ucx {
 namespace {
 
+// Of one copy, however busy the device is: whoever waits here drives all operations.
+constexpr double kCopySeconds = 10;
+
 bool on_cuda(gradwire::Device device) { return device.space == MemorySpace::kCuda; }
 
 // Zero where the context does not say.
@@ -81,7 +84,7 @@ Status DeviceCopies::copy(ConstByteSpan from, gradwire::Device from_device, Byte
     lane = lanes_.end() - 1;
   }
   GW_TRY(copy_bytes(from, from_device, to, to_device, lane->copies->to_device()));
-  return lane->copies->finish();
+  return lane->copies->finish(kCopySeconds);
 }
 
 }  // namespace gradwire::ucx

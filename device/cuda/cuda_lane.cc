@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "device/cuda/memory_calls.h"
 #include "device/cuda/stream.h"
 
 namespace gradwire::cuda {
@@ -29,7 +28,6 @@ class CudaLane final : public CopyLane {
     GW_ASSIGN(Event event, Event::create(to_host().device));
     return std::unique_ptr<DevicePoint>(std::make_unique<CudaPoint>(std::move(event)));
   }
-  Status finish() const override { return synchronize(to_device()); }
 
  private:
   OwnedStream to_host_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/cuda/cuda_status.h"
+#include "device/cuda/stream.h"
 
 namespace gradwire::cuda {
 namespace {
@@ -37,13 +38,16 @@ Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device) {
   if (device.space == MemorySpace::kPinnedHost) return allocate_pinned(room);
   const OnDevice here(device);
   GW_TRY(here.status());
+  // Any stream may use it when the call returns. The default stream, waited for, would make that
+  // the end of all work on streams that wait for it, of whatever length.
+  GW_ASSIGN(const OwnedStream apart, OwnedStream::create_apart(device));
+  const cudaStream_t stream = native(apart.stream());
   void* data = nullptr;
-  GW_CUDA(cudaMallocAsync(&data, room, nullptr));
-  Status zeroed = status_of(cudaMemsetAsync(data, 0, room, nullptr), "cudaMemsetAsync");
-  // Streams that do not wait for the default stream may use it from now on, too.
-  if (zeroed.ok()) zeroed = status_of(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  GW_CUDA(cudaMallocAsync(&data, room, stream));
+  Status zeroed = status_of(cudaMemsetAsync(data, 0, room, stream), "cudaMemsetAsync");
+  if (zeroed.ok()) zeroed = status_of(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   if (!zeroed.ok()) {
-    static_cast<void>(cudaFreeAsync(data, nullptr));
+    static_cast<void>(cudaFreeAsync(data, stream));
     return zeroed;
   }
   return static_cast<std::byte*>(data);

@@ -1,4 +1,4 @@
-// The aggregator over gradients on the device that the host plays: means have the host's bits.
+// The aggregator over gradients on a device: means have the host's bits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,12 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/philox.h"
-#include "device/cuda/stream.h"
-#include "device/ops.h"
 #include "gradwire/aggregator.h"
-#include "gradwire/buffer.h"
-#include "tests/emulation/emulated_device.h"
+#include "tests/gpu/messages/gradients_at.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
@@ -19,75 +15,27 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr Device kDevice{MemorySpace::kCuda, 0};
 constexpr int kSteps = 3;
 
 // A matrix that is compressed, a large and a small one beside it in its bucket, and a vector that
 // travels dense.
-const std::vector<Shape> kShapes = {Shape::matrix(70, 61), Shape::vector(77),
-                                    Shape::matrix(300, 1001), Shape::matrix(40, 41)};
-
-std::vector<float> gradient_of(std::size_t tensor, int rank, int step) {
-  const auto elems = static_cast<std::size_t>(kShapes[tensor].elems());
-  const RandomStream draws(7, RandomUse::kTest, tensor, rank, 0, static_cast<std::uint64_t>(step));
-  std::vector<float> values(elems);
-  for (std::size_t i = 0; i < elems; ++i) values[i] = draws.uniform(i) - 0.5f;
-  return values;
+const std::vector<Shape>& shapes() {
+  static const auto* const kShapes = new std::vector<Shape>{
+      Shape::matrix(70, 61), Shape::vector(77), Shape::matrix(101, 701), Shape::matrix(40, 41)};
+  return *kShapes;
 }
 
 using Means = std::vector<std::vector<float>>;  // by step and tensor
 
-// One rank's gradients and its stream. On the host neither is used.
-class Place {
- public:
-  static Result<std::unique_ptr<Place>> make(Device device) {
-    GW_ASSIGN(auto stream, cuda::OwnedStream::create(kDevice));
-    auto place = std::make_unique<Place>(device, std::move(stream));
-    for (const Shape& shape : kShapes) {
-      const auto bytes = static_cast<std::size_t>(shape.elems()) * sizeof(float);
-      GW_ASSIGN(Buffer buffer, Buffer::allocate(bytes, device));
-      place->buffers_.push_back(std::move(buffer));
-    }
-    return place;
-  }
-  Place(Device device, cuda::OwnedStream stream) : device_(device), stream_(std::move(stream)) {}
-
-  TensorView tensor(std::size_t t) const { return buffers_[t].tensor(kShapes[t], DType::kF32); }
-  Stream stream() const {
-    return device_.space == MemorySpace::kCuda ? stream_.stream() : Stream{};
-  }
-  // Enqueued: `values` live until finish().
-  Status write(std::size_t t, const std::vector<float>& values) const {
-    return copy_bytes(std::as_bytes(std::span(values)), {}, tensor(t).bytes(), device_, stream());
-  }
-  std::vector<float> read(std::size_t t) const {
-    const auto* first = reinterpret_cast<const float*>(buffers_[t].bytes().data());
-    return {first, first + kShapes[t].elems()};
-  }
-
- private:
-  Device device_;
-  cuda::OwnedStream stream_;
-  std::vector<Buffer> buffers_;
-};
-
 Status average(Communicator& world, const AggregatorOptions& options, Device device, Means& means) {
-  GW_ASSIGN(const std::unique_ptr<Place> place, Place::make(device));
+  GW_ASSIGN(const auto here, GradientsAt::make(device, shapes()));
   GW_ASSIGN(const auto aggregator, Aggregator::create(world, Registry::builtin(), options));
-  for (std::size_t t = 0; t < kShapes.size(); ++t) {
-    GW_TRY(aggregator->add("tensor" + std::to_string(t), place->tensor(t)));
-  }
+  GW_TRY(here->add_to(*aggregator));
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::vector<float>> gradients;
-    for (std::size_t t = 0; t < kShapes.size(); ++t) {
-      gradients.push_back(gradient_of(t, world.rank(), step));
+    GW_TRY(here->average(*aggregator, world.rank(), step));
+    for (std::size_t t = 0; t < here->count(); ++t) {
+      GW_ASSIGN(means.emplace_back(), here->read(t));
     }
-    for (std::size_t t = kShapes.size(); t-- > 0;) {
-      GW_TRY(place->write(t, gradients[t]));
-      GW_TRY(aggregator->ready(static_cast<int>(t), place->stream()));
-    }
-    GW_TRY(aggregator->finish(place->stream()));
-    for (std::size_t t = 0; t < kShapes.size(); ++t) means.push_back(place->read(t));
   }
   return {};
 }
@@ -99,7 +47,6 @@ struct Outcome {
 };
 
 Outcome average_on(int ranks, const AggregatorOptions& options, Device device) {
-  emulation::run_later();
   Outcome outcome;
   outcome.means.resize(static_cast<std::size_t>(ranks));
   auto made = make_inproc_communicators(ranks);
@@ -121,12 +68,12 @@ class AggregateOnDevice : public testing::TestWithParam<DeviceCase> {};
 TEST_P(AggregateOnDevice, MeansHaveTheHostsBits) {
   const AggregatorOptions options{.compressor = GetParam().spec, .seed = 3, .allow_unsafe = true};
   const Outcome here = average_on(GetParam().ranks, options, {});
-  const Outcome there = average_on(GetParam().ranks, options, kDevice);
+  const Outcome there = average_on(GetParam().ranks, options, kFirstDevice);
   EXPECT_THAT(here.faults, testing::Each(""));
   EXPECT_THAT(there.faults, testing::Each(""));
   ASSERT_EQ(here.means.size(), there.means.size());
   for (std::size_t r = 0; r < here.means.size(); ++r) {
-    ASSERT_EQ(there.means[r].size(), kSteps * kShapes.size()) << "rank " << r;
+    ASSERT_EQ(there.means[r].size(), kSteps * shapes().size()) << "rank " << r;
     EXPECT_TRUE(here.means[r] == there.means[r]) << "rank " << r;
   }
 }
@@ -156,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, AggregateOnDevice, testing::ValuesIn(device_case
                          });
 
 std::string refusal(const AggregatorOptions& options) {
-  const Outcome outcome = average_on(1, options, kDevice);
+  const Outcome outcome = average_on(1, options, kFirstDevice);
   return outcome.faults.front();
 }
 
@@ -170,27 +117,25 @@ TEST(AggregateOnDevice, WhatHasNoWayThereIsRefused) {
 }
 
 TEST(AggregateOnDevice, StateOnADeviceDoesNotFollowTheHost) {
-  emulation::run_later();
   auto made = make_inproc_communicators(1);
-  auto place = Place::make(kDevice);
-  ASSERT_TRUE(made.has_value() && place.has_value());
+  auto here = GradientsAt::make(kFirstDevice, shapes());
+  ASSERT_TRUE(made.has_value() && here.has_value());
   auto aggregator = Aggregator::create(*made.value().front(), Registry::builtin(),
                                        {.compressor = "signsgd:ef=ef14,combine=gather"});
   ASSERT_TRUE(aggregator.has_value());
-  ASSERT_TRUE(aggregator.value()->add("matrix", place.value()->tensor(0)).ok());
+  ASSERT_TRUE(aggregator.value()->add("matrix", here.value()->tensor(0)).ok());
   EXPECT_THAT(std::string(aggregator.value()->set_loss_scale(2).message()),
               HasSubstr("loss scale: state 'matrix.error' is on CUDA device 0"));
 }
 
 TEST(AggregateOnDevice, GradientsAreOfOnePlace) {
   auto made = make_inproc_communicators(1);
-  ASSERT_TRUE(made.has_value());
-  auto place = Place::make(kDevice);
+  auto there = GradientsAt::make(kFirstDevice, shapes());
   auto host = Buffer::allocate(1000 * sizeof(float));
-  ASSERT_TRUE(place.has_value() && host.has_value());
+  ASSERT_TRUE(made.has_value() && there.has_value() && host.has_value());
   auto aggregator = Aggregator::create(*made.value().front(), Registry::builtin(), {});
   ASSERT_TRUE(aggregator.has_value());
-  EXPECT_TRUE(aggregator.value()->add("there", place.value()->tensor(0)).ok());
+  EXPECT_TRUE(aggregator.value()->add("there", there.value()->tensor(0)).ok());
   const TensorView here = host.value().tensor(Shape::vector(1000), DType::kF32);
   EXPECT_THAT(std::string(aggregator.value()->add("here", here).message()),
               HasSubstr("gradient 'here' is on the host (CUDA device 0, as the others, wanted)"));

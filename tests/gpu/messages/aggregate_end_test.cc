@@ -1,0 +1,163 @@
+// An aggregator that fails, or ends within a step, over a device that is late: what it waits for,
+// what it says, and what becomes of its memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gradwire/aggregator.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/gpu/messages/gradients_at.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using Kind = AggregateSpan::Kind;
+
+constexpr double kAmpleSeconds = 30;
+
+std::vector<std::unique_ptr<Communicator>> worlds(int ranks, double deadline_seconds) {
+  auto made = make_inproc_communicators(ranks, {.deadline_seconds = deadline_seconds});
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+std::unique_ptr<Aggregator> make(Communicator& world, const AggregatorOptions& options,
+                                 const GradientsAt& gradients) {
+  auto aggregator = Aggregator::create(world, Registry::builtin(), options);
+  EXPECT_TRUE(aggregator.has_value());
+  EXPECT_TRUE(gradients.add_to(*aggregator.value()).ok());
+  return std::move(aggregator).value();
+}
+
+std::string text(const Status& status) { return std::string(status.message()); }
+
+// Until `condition` holds; false when it does not in ample time.
+bool eventually(const std::function<bool()>& condition) {
+  const Deadline until = deadline_in(kAmpleSeconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+// Rank 0's stream never comes to where its gradients are final.
+std::string finish_behind_a_held_stream(Communicator& world) {
+  const std::vector<Shape> shapes = {Shape::vector(100), Shape::vector(200)};
+  auto gradients = GradientsAt::make(kFirstDevice, shapes);
+  if (!gradients.has_value()) return text(gradients.error());
+  const GradientsAt& there = *gradients.value();
+  const auto aggregator = make(world, {}, there);
+  void* const stream = there.stream().native;
+  if (world.rank() == 0) emulation::hold(stream);
+  std::vector<std::vector<float>> values;
+  for (std::size_t t = 0; t < shapes.size(); ++t) {
+    values.push_back(gradient_of(t, shapes[t].elems(), world.rank(), 0));
+    const Status wrote = there.write(t, values.back());
+    const Status told = wrote.ok() ? aggregator->ready(static_cast<int>(t), there.stream()) : wrote;
+    if (!told.ok()) return text(told);
+  }
+  const Status ended = aggregator->finish();
+  emulation::release(stream);
+  // What the stream had to do comes last: nobody else has written there.
+  for (std::size_t t = 0; t < shapes.size(); ++t) {
+    const auto now = there.read(t);
+    if (!now.has_value() || now.value() != values[t]) return "a gradient has changed";
+  }
+  return text(ended);
+}
+
+TEST(AggregateEnd, GradientsThatAreNeverFinalEndAtTheDeadlineAndAreNamed) {
+  for (const int ranks : {1, 2}) {
+    const auto made = worlds(ranks, 0.3);
+    const auto outcomes = on_threads<std::string>(ranks, [&](int rank) {
+      return finish_behind_a_held_stream(*made[static_cast<std::size_t>(rank)]);
+    });
+    EXPECT_THAT(outcomes[0], HasSubstr("step 0, bucket 0, gradient 'tensor0': CUDA device 0 has "
+                                       "not come within 0.3 s to where ready() said"));
+    if (ranks == 1) continue;
+    EXPECT_THAT(outcomes[1], AnyOf(HasSubstr("rank 0"), HasSubstr("timed out")));
+  }
+}
+
+TEST(AggregateEnd, ADeviceThatDoesNotEndABucketIsNamedWithIt) {
+  AggregatorOptions options;
+  options.on_span = [](const AggregateSpan& span) {
+    if (span.kind == Kind::kExchange) emulation::hold_apart(true);  // before decoding
+  };
+  const auto made = worlds(1, 0.3);
+  auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(100)});
+  ASSERT_TRUE(gradients.has_value());
+  const auto aggregator = make(*made.front(), options, *gradients.value());
+  const Status ended = gradients.value()->average(*aggregator, 0, 0);
+  emulation::hold_apart(false);
+  EXPECT_EQ(ended.code(), Code::kTimedOut);
+  EXPECT_THAT(text(ended), HasSubstr("step 0, bucket 0, phase 0: CUDA device 0 has not run within "
+                                     "0.3 s what it was given; gradients are not to be freed yet"));
+}
+
+// Hands gradients over and ends with what was encoded of them still to be run; `late` is called
+// when the aggregator has failed over that.
+void end_within_a_step(double deadline_seconds, const GradientsAt& gradients,
+                       const std::function<void()>& late) {
+  AggregatorOptions options{.compressor = "cast:fp16,combine=gather,min_elems=0,dense_1d=false"};
+  std::atomic<bool> encoded = false;
+  std::thread later;
+  options.on_span = [&](const AggregateSpan& span) {
+    if (span.kind != Kind::kEncode) return;
+    emulation::hold_apart(true);
+    encoded = true;
+  };
+  options.arrival = [&](int index, const Status& outcome) {
+    if (index >= 0) return;
+    EXPECT_THAT(text(outcome), HasSubstr("gradients are not to be freed yet"));
+    later = std::thread(late);
+  };
+  const auto made = worlds(1, deadline_seconds);
+  auto aggregator = make(*made.front(), options, gradients);
+  const std::vector<float> values = gradient_of(0, 1000, 0, 0);
+  ASSERT_TRUE(gradients.write(0, values).ok());
+  ASSERT_TRUE(aggregator->ready(0, gradients.stream()).ok());
+  EXPECT_TRUE(eventually([&] { return encoded.load(); }));
+  aggregator.reset();
+  later.join();
+}
+
+TEST(AggregateEnd, WithinAStepItWaitsForItsDeviceBeforeItFreesMemory) {
+  const auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(1000)});
+  ASSERT_TRUE(gradients.has_value());
+  const std::size_t before = emulation::allocations();
+  const std::size_t careless = emulation::frees_before_their_time();
+  end_within_a_step(kAmpleSeconds, *gradients.value(), [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    emulation::hold_apart(false);
+  });
+  EXPECT_EQ(emulation::frees_before_their_time(), careless);
+  EXPECT_TRUE(eventually([&] { return emulation::allocations() == before; }));
+}
+
+TEST(AggregateEnd, MemoryOfADeviceThatIsTooLateIsFreedWhenItIsThrough) {
+  const auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(1000)});
+  ASSERT_TRUE(gradients.has_value());
+  const std::size_t before = emulation::allocations();
+  const std::size_t careless = emulation::frees_before_their_time();
+  end_within_a_step(0.3, *gradients.value(), [] {});
+  EXPECT_GT(emulation::allocations(), before);
+  emulation::hold_apart(false);
+  EXPECT_TRUE(eventually([&] { return emulation::allocations() == before; }));
+  EXPECT_EQ(emulation::frees_before_their_time(), careless);
+}
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,10 @@
+// Runs tests on the device that the host plays, which runs what it is given when it comes to it.
+#include <gtest/gtest.h>
+
+#include "tests/emulation/emulated_device.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  gradwire::emulation::run_later();
+  return RUN_ALL_TESTS();
+}
