@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 #include "compress/powersgd/powersgd_kernels.h"
 #include "compress/powersgd/thin_loops.h"
@@ -37,7 +39,14 @@ template <typename T>
 void transposed_times(std::span<const T> m, std::span<const T> pt, const ThinShape& shape,
                       std::span<T> qt) {
   std::fill(qt.begin(), qt.end(), T{0});
-  ThinLoops<T>::kTransposedTimes(m, pt, shape, 0, shape.a, qt.data());
+  ThinLoops<T>::kTransposedTimes(m, pt, shape, 0, std::min(kRowBlock, shape.a), qt.data());
+  std::vector<T> block(shape.a > kRowBlock ? qt.size() : 0);
+  for (std::size_t first = kRowBlock; first < shape.a; first += kRowBlock) {
+    const std::size_t last = std::min(first + kRowBlock, shape.a);
+    std::fill(block.begin(), block.end(), T{0});
+    ThinLoops<T>::kTransposedTimes(m, pt, shape, first, last, block.data());
+    std::transform(qt.begin(), qt.end(), block.begin(), qt.begin(), std::plus<T>());
+  }
 }
 
 template <typename T>

@@ -2,8 +2,10 @@
 // gives the bits that plain:: gives.
 //
 // A dot product runs in kDotLanes sums, element j into sum j % kDotLanes, for kDotBlock elements at
-// a time; the sums are then folded in halves and added to what the blocks before gave. Everything
-// else is one sum per result, in order. fp32 multiplies and adds with one rounding, fp64 with two.
+// a time; the sums are then folded in halves and added to what the blocks before gave. P^T M is
+// added up along kRowBlock rows at a time, one sum per result; the blocks' sums are then added in
+// order, so that many threads may make them. Everything else is one sum per result, in order. fp32
+// multiplies and adds with one rounding, fp64 with two.
 #pragma once
 
 #include <cmath>
@@ -17,6 +19,7 @@ namespace gradwire::cpu {
 
 inline constexpr std::size_t kDotLanes = 16;
 inline constexpr std::size_t kDotBlock = 4096;
+inline constexpr std::size_t kRowBlock = 256;
 
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }
 inline double multiply_add(double a, double b, double c) { return a * b + c; }
@@ -44,7 +47,7 @@ T thin_element(const Corrected<T>& m, const ThinSum<T>* sum, const ThinShape& sh
 }
 
 // Rows `first` to `last` of the contracts in powersgd_kernels.h, M's elements being those of a
-// Corrected.
+// Corrected. transposed_times() adds its rows to qt.
 namespace plain {
 
 template <typename T>
