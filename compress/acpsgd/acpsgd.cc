@@ -5,9 +5,11 @@
 
 #include "base/text.h"
 #include "compress/acpsgd/acpsgd_coder.h"
+#include "compress/acpsgd/acpsgd_device.h"
 #include "compress/contract.h"
 #include "compress/powersgd/powersgd_coder.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -30,7 +32,8 @@ class AcpSgd final : public Compressor {
     return {.exchange = Exchange::kAllReduceSum,
             .payload_dtype = DType::kF32,
             .fixed_payload = false,
-            .stateful = true};
+            .stateful = true,
+            .bitwise_on_all_devices = true};
   }
 
   ErrorBound bound(const Shape& shape) const override {
@@ -46,6 +49,11 @@ class AcpSgd final : public Compressor {
   }
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_acpsgd_coder(shape, options_, where);
+      }
+    }
     GW_TRY(check_placement("acpsgd", where));
     return make_acpsgd_coder(shape, options_, where);
   }

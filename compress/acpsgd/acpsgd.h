@@ -26,11 +26,11 @@
 // random directions, as powersgd's. At rank min(a, c) every other step gives the exact mean, and
 // both do for square matrices (which travel dense unless min_rate=0).
 //
-// Non-finite elements: they reach the sum, and every rank's absorb() refuses a sum that is not
-// finite (kCorruptPayload, dense ones too); P and Q stay as they were.
-// State: "p", (r, a), row k is column k of P, and "q", (r, c) likewise.
-// Source: Zhang, Zhang, Shi, Chu, Li, "Evaluation and optimization of gradient compression for
-// distributed deep learning", ICDCS 2023, algorithm 2.
+// Non-finite elements: they reach the sum, and every rank's absorb(), on a device finish(), refuses
+// a sum that is not finite (kCorruptPayload, dense ones too); P and Q stay as they were. State:
+// "p", (r, a), row k is column k of P, and "q", (r, c) likewise. Source: Zhang, Zhang, Shi, Chu,
+// Li, "Evaluation and optimization of gradient compression for distributed deep learning", ICDCS
+// 2023, algorithm 2.
 #pragma once
 
 #include "gradwire/registry.h"

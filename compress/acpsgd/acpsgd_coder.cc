@@ -19,6 +19,10 @@ constexpr int kStartP = 2;
 constexpr int kStartQ = 3;
 constexpr int kFresh = 4;
 
+RandomStream random_of(const Compressor::Placement& where, int stage, std::uint64_t step) {
+  return {where.seed, RandomUse::kPowerSgdStart, where.tensor, kSharedRank, stage, step};
+}
+
 template <typename T>
 class AcpSgdCoder final : public Coder {
  public:
@@ -28,24 +32,24 @@ class AcpSgdCoder final : public Coder {
         where_(where),
         p_(thin_.r * thin_.a),
         q_(thin_.r * thin_.c) {
-    draw(kStartP, p_);
-    draw(kStartQ, q_);
+    draw_acpsgd_start<T>(where_, p_, q_);
   }
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
     GW_TRY(check_tensor("acpsgd: grad", grad, elems_, DTypeOf<T>::kValue));
     grad_ = grad.empty() ? std::span<const T>() : elements<T>(grad);
-    step_ = step;
     left_ = step % 2 == 0;
     basis_ = left_ ? q_ : p_;
     own_.resize(left_ ? p_.size() : q_.size());
-    if (!dense()) cpu::orthonormalise<T>(basis_, thin_.r, random(kFresh), scratch_);
+    if (!dense()) {
+      cpu::orthonormalise<T>(basis_, thin_.r, acpsgd_fresh(where_, step), scratch_);
+    }
     turn_ = Turn::kEncode;
     return {};
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
-    GW_TRY(check_turn("encode", turn_ != Turn::kBegin && round == 0));
+    GW_TRY(check_acpsgd_turn("encode", turn_ != Turn::kBegin && round == 0));
     if (dense()) return write(grad_, payload);
     if (left_) {
       cpu::times<T>(Corrected<T>(grad_), basis_, thin_, own_, nullptr);
@@ -56,7 +60,7 @@ class AcpSgdCoder final : public Coder {
   }
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
-    GW_TRY(check_turn("absorb", turn_ != Turn::kBegin && round == 0));
+    GW_TRY(check_acpsgd_turn("absorb", turn_ != Turn::kBegin && round == 0));
     if (payloads.size() != 1) return {Code::kInvalidArgument, "acpsgd: one summed payload wanted"};
     mean_.resize(dense() ? static_cast<std::size_t>(elems_) : left_ ? p_.size() : q_.size());
     GW_TRY(read(payloads[0]));
@@ -67,7 +71,7 @@ class AcpSgdCoder final : public Coder {
   }
 
   Status finish(TensorView mean, TensorView own, const Stream&) override {
-    GW_TRY(check_turn("finish", turn_ == Turn::kFinish));
+    GW_TRY(check_acpsgd_turn("finish", turn_ == Turn::kFinish));
     GW_TRY(check_tensor("acpsgd: mean", mean, elems_, DTypeOf<T>::kValue));
     if (!own.empty()) GW_TRY(check_tensor("acpsgd: own", own, elems_, DTypeOf<T>::kValue));
     turn_ = Turn::kBegin;
@@ -93,14 +97,6 @@ class AcpSgdCoder final : public Coder {
 
   bool dense() const { return thin_.r == 0; }
 
-  RandomStream random(int stage) const {
-    return {where_.seed, RandomUse::kPowerSgdStart, where_.tensor, kSharedRank, stage, step_};
-  }
-  void draw(int stage, std::vector<T>& values) {
-    const RandomStream stream = random(stage);  // of step 0
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(stream.normal(i));
-  }
-
   // out = the matrix of this step's factor and basis.
   void multiply(std::span<const T> moved, std::span<T> out) const {
     if (left_) {
@@ -114,13 +110,6 @@ class AcpSgdCoder final : public Coder {
     return {reinterpret_cast<std::byte*>(values.data()),
             Shape::matrix(static_cast<std::int64_t>(thin_.r), static_cast<std::int64_t>(length)),
             DTypeOf<T>::kValue};
-  }
-
-  static Status check_turn(const char* call, bool in_turn) {
-    if (in_turn) return {};
-    return {Code::kInvalidArgument,
-            format("acpsgd: %s() out of turn (begin, encode and absorb of round 0, then finish)",
-                   call)};
   }
 
   static Result<std::size_t> write(std::span<const T> values, ByteSpan payload) {
@@ -149,7 +138,6 @@ class AcpSgdCoder final : public Coder {
   std::vector<T> p_;  // P^T
   std::vector<T> q_;  // Q^T
   std::span<const T> grad_;
-  std::uint64_t step_ = 0;
   bool left_ = true;  // this step finds P
   Turn turn_ = Turn::kBegin;
   std::vector<T> basis_;  // the other factor, orthonormal
@@ -159,6 +147,27 @@ class AcpSgdCoder final : public Coder {
 };
 
 }  // namespace
+
+template <typename T>
+void draw_acpsgd_start(const Compressor::Placement& where, std::span<T> p, std::span<T> q) {
+  const RandomStream of_p = random_of(where, kStartP, 0);
+  const RandomStream of_q = random_of(where, kStartQ, 0);
+  for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<T>(of_p.normal(i));
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<T>(of_q.normal(i));
+}
+template void draw_acpsgd_start(const Compressor::Placement&, std::span<float>, std::span<float>);
+template void draw_acpsgd_start(const Compressor::Placement&, std::span<double>, std::span<double>);
+
+RandomStream acpsgd_fresh(const Compressor::Placement& where, std::uint64_t step) {
+  return random_of(where, kFresh, step);
+}
+
+Status check_acpsgd_turn(const char* call, bool in_turn) {
+  if (in_turn) return {};
+  return {
+      Code::kInvalidArgument,
+      format("acpsgd: %s() out of turn (begin, encode and absorb of round 0, then finish)", call)};
+}
 
 cpu::ThinShape acpsgd_shape(const Shape& shape, const AcpSgdOptions& options) {
   return thin_shape(shape, options.rank, options.min_rate, 0.5);

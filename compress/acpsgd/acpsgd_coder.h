@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
+#include "base/philox.h"
 #include "compress/powersgd/powersgd_kernels.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
@@ -17,6 +19,14 @@ struct AcpSgdOptions {
 
 // The matrix of a tensor, as powersgd's: one factor travels at a step.
 cpu::ThinShape acpsgd_shape(const Shape& shape, const AcpSgdOptions& options);
+
+// What coders of acpsgd draw: the first P^T and Q^T, and directions in place of vanished ones.
+template <typename T>
+void draw_acpsgd_start(const Compressor::Placement& where, std::span<T> p, std::span<T> q);
+RandomStream acpsgd_fresh(const Compressor::Placement& where, std::uint64_t step);
+
+// kInvalidArgument, naming the call, unless `in_turn`.
+Status check_acpsgd_turn(const char* call, bool in_turn);
 
 // `where` is checked. Layout, state and errors: acpsgd.h.
 std::unique_ptr<Coder> make_acpsgd_coder(const Shape& shape, const AcpSgdOptions& options,

@@ -14,11 +14,6 @@
 namespace gradwire::cpu {
 namespace {
 
-// Pivots: of rows of length 1, what is left of one's square beside the rows before it. A round errs
-// by about 1e-16 / pivot.
-constexpr double kLeastPivot = 1e-9;  // that a second round corrects to the last digits
-constexpr double kOneRound = 1e-6;    // that fp32 does not show
-
 // Scales rows by powers of two so that squares neither vanish nor overflow; only fp64 needs it.
 void scale_rows(std::vector<double>& rows, std::size_t count) {
   const std::size_t length = rows.size() / count;

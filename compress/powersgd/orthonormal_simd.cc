@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kSums = 8;
-constexpr std::size_t kBlock = 512;
+constexpr std::size_t kSums = kGramSums;
+constexpr std::size_t kBlock = kGramBlock;
 
 double fold_sums(double* sums) {
   for (std::size_t half = kSums / 2; half > 0; half /= 2) {

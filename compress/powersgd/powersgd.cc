@@ -5,7 +5,9 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/powersgd/powersgd_coder.h"
+#include "compress/powersgd/powersgd_device.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -31,7 +33,8 @@ class PowerSgd final : public Compressor {
     return {.exchange = Exchange::kAllReduceSum,
             .rounds = 2,
             .payload_dtype = DType::kF32,
-            .stateful = options_.warm};
+            .stateful = options_.warm,
+            .bitwise_on_all_devices = true};
   }
 
   ErrorBound bound(const Shape& shape) const override {
@@ -45,6 +48,11 @@ class PowerSgd final : public Compressor {
   }
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_powersgd_coder(shape, options_, where);
+      }
+    }
     GW_TRY(check_placement("powersgd", where));
     return make_powersgd_coder(shape, options_, where);
   }

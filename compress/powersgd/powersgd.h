@@ -33,7 +33,7 @@
 // Q.
 //
 // Non-finite elements: they reach the sums, and every rank's absorb() refuses a sum that is not
-// finite (kCorruptPayload, dense ones too); Q stays as it was.
+// finite (kCorruptPayload, dense ones too), on a device finish() that of Q; Q stays as it was.
 // State (warm only): "q", (r, c), row k is column k of Q; it may be written between steps.
 // Source: Vogels, Karimireddy, Jaggi, "PowerSGD", NeurIPS 2019, algorithm 1. Deviations: residuals
 // under error feedback are of own, not of mean (both keep the sum of residuals), and the above.

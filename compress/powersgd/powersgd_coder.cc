@@ -21,6 +21,10 @@ constexpr int kRounds = 2;
 constexpr int kStart = 0;
 constexpr int kFresh = 1;
 
+RandomStream random_of(const Compressor::Placement& where, int stage, std::uint64_t step) {
+  return {where.seed, RandomUse::kPowerSgdStart, where.tensor, kSharedRank, stage, step};
+}
+
 template <typename T>
 class PowerSgdCoder final : public OwingCoder {
  public:
@@ -34,7 +38,7 @@ class PowerSgdCoder final : public OwingCoder {
         own_q_(q_.size()),
         mean_q_(q_.size()),
         p_(dense() ? static_cast<std::size_t>(elems_) : thin_.r * thin_.a) {
-    if (warm_) draw_start(0);
+    if (warm_) draw_powersgd_start<T>(where_, 0, q_);
   }
 
   Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
@@ -44,7 +48,7 @@ class PowerSgdCoder final : public OwingCoder {
     matrix_ = grad_;
     feedback_.reset();
     absorbed_ = 0;
-    if (!warm_) draw_start(step);
+    if (!warm_) draw_powersgd_start<T>(where_, step, q_);
     return {};
   }
 
@@ -77,7 +81,9 @@ class PowerSgdCoder final : public OwingCoder {
     }
     if (round == 0) {
       GW_TRY(read(payloads[0], "P", p_));
-      if (!dense()) cpu::orthonormalise<T>(p_, thin_.r, random(kFresh, step_), scratch_);
+      if (!dense()) {
+        cpu::orthonormalise<T>(p_, thin_.r, powersgd_fresh(where_, step_), scratch_);
+      }
     } else {
       GW_TRY(read(payloads[0], "Q", mean_q_));
       divide(mean_q_);
@@ -164,14 +170,6 @@ class PowerSgdCoder final : public OwingCoder {
 
   bool dense() const { return thin_.r == 0; }
 
-  RandomStream random(int stage, std::uint64_t step) const {
-    return {where_.seed, RandomUse::kPowerSgdStart, where_.tensor, kSharedRank, stage, step};
-  }
-  void draw_start(std::uint64_t step) {
-    const RandomStream stream = random(kStart, step);
-    for (std::size_t i = 0; i < q_.size(); ++i) q_[i] = static_cast<T>(stream.normal(i));
-  }
-
   // As none divides, so that 1-d tensors come out alike.
   void divide(std::vector<T>& values) const {
     const T factor = static_cast<T>(1.0 / where_.size);
@@ -239,6 +237,26 @@ cpu::ThinShape thin_shape(const Shape& shape, std::int64_t rank, double min_rate
   const double sent = share * static_cast<double>(r) * static_cast<double>(a + c);
   if (sent * min_rate >= static_cast<double>(shape.elems())) return {};
   return {static_cast<std::size_t>(a), static_cast<std::size_t>(c), static_cast<std::size_t>(r)};
+}
+
+template <typename T>
+void draw_powersgd_start(const Compressor::Placement& where, std::uint64_t step, std::span<T> q) {
+  const RandomStream stream = random_of(where, kStart, step);
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<T>(stream.normal(i));
+}
+template void draw_powersgd_start(const Compressor::Placement&, std::uint64_t, std::span<float>);
+template void draw_powersgd_start(const Compressor::Placement&, std::uint64_t, std::span<double>);
+
+RandomStream powersgd_fresh(const Compressor::Placement& where, std::uint64_t step) {
+  return random_of(where, kFresh, step);
+}
+
+Status check_powersgd_turn(const char* call, int round, int absorbed) {
+  if (round == absorbed) return {};
+  return {Code::kInvalidArgument,
+          format("powersgd: %s() of round %d out of turn (begin, then encode and absorb of rounds "
+                 "0 and 1, then finish)",
+                 call, round)};
 }
 
 std::unique_ptr<Coder> make_powersgd_coder(const Shape& shape, const PowerSgdOptions& options,

@@ -2,6 +2,7 @@
 // clang-format off
 #include "tests/emulation/emulated_launch.h"
 
+#include "compress/acpsgd/acpsgd_cuda.cu"
 #include "compress/cast/cast_cuda.cu"
 #include "compress/error_feedback/feedback_cuda.cu"
 #include "compress/error_feedback/loco_cuda.cu"
@@ -10,6 +11,8 @@
 #include "compress/mx/mx_cuda.cu"
 #include "compress/natural/natural_cuda.cu"
 #include "compress/onebit/onebit_cuda.cu"
+#include "compress/powersgd/powersgd_cuda.cu"
+#include "compress/powersgd/thin_cuda.cu"
 #include "compress/qsgd/qsgd_cuda.cu"
 #include "compress/randomk/randomk_cuda.cu"
 #include "compress/signsgd/signs_cuda.cu"

@@ -28,7 +28,15 @@ const char* const kSpecs[] = {"qsgd:bits=8",
                               "topk:k=40|qsgd:bits=4",
                               "randomk:ratio=0.2",
                               "randomk:ratio=0.5|cast:bf16",
-                              "threshold:tau=0.01"};
+                              "threshold:tau=0.01",
+                              "powersgd:rank=2",
+                              "acpsgd:rank=1"};
+
+// Factors are of matrices.
+Shape shape_of(const std::string& spec, std::int64_t elems) {
+  if (spec.find("powersgd") != 0 && spec.find("acpsgd") != 0) return Shape::vector(elems);
+  return Shape::matrix(20, elems / 20);
+}
 
 std::vector<FeedbackOptions> kinds() {
   using Kind = FeedbackKind;
@@ -55,7 +63,7 @@ struct Pairs {
   Result<CoderRanks<float>> there;
 };
 Pairs open_pairs(const std::string& spec, const FeedbackOptions& options, double scale,
-                 std::int64_t elems) {
+                 const Shape& shape) {
   auto method = made(spec);
   std::unique_ptr<Compressor> hosted = std::make_unique<HostedMethod>(
       made(spec), [options, scale](std::unique_ptr<Coder> inner, const Shape& shape,
@@ -66,7 +74,6 @@ Pairs open_pairs(const std::string& spec, const FeedbackOptions& options, double
                                      const Compressor::Placement& where) {
     return std::move(make_feedback(std::move(inner), shape, where, options, scale)).value();
   };
-  const Shape shape = Shape::vector(elems);
   auto here = CoderRanks<float>::open(*method, shape, kRanks, 1, 77, wrap);
   auto there = CoderRanks<float>::open(*hosted, shape, kRanks);
   return {std::move(method), std::move(hosted), std::move(here), std::move(there)};
@@ -96,8 +103,9 @@ TEST(DeviceFeedback, KeepsWhatTheHostKeeps) {
       for (const double scale : {1.0, 0.375}) {
         SCOPED_TRACE(spec + ", " + std::string(to_string(options.kind)) + " by " +
                      std::to_string(scale));
-        const std::size_t elems = scale == 1.0 ? 1000 : 257;
-        Pairs pairs = open_pairs(spec, options, scale, static_cast<std::int64_t>(elems));
+        const Shape shape = shape_of(spec, scale == 1.0 ? 1000 : 257);
+        const auto elems = static_cast<std::size_t>(shape.elems());
+        Pairs pairs = open_pairs(spec, options, scale, shape);
         ASSERT_TRUE(pairs.here.has_value());
         ASSERT_TRUE(pairs.there.has_value()) << pairs.there.error().message();
         for (std::uint64_t step = 0; step < 4; ++step) {
@@ -120,10 +128,10 @@ TEST(DeviceFeedback, KeepsWhatTheHostKeeps) {
 
 // A step that fails leaves the state, and the next goes on from it.
 TEST(DeviceFeedback, ANaNIsRefusedAndForgotten) {
-  for (const std::string spec : {"qsgd:bits=8", "topk:k=40|qsgd:bits=4"}) {
+  for (const std::string spec : {"qsgd:bits=8", "topk:k=40|qsgd:bits=4", "powersgd:rank=2"}) {
     for (const FeedbackOptions& options : kinds()) {
       SCOPED_TRACE(spec + ", " + std::string(to_string(options.kind)));
-      Pairs pairs = open_pairs(spec, options, 1, 300);
+      Pairs pairs = open_pairs(spec, options, 1, shape_of(spec, 300));
       const auto good = gradients(300, 1);
       ASSERT_TRUE(pairs.here.value().step(good, 0).status.ok());
       ASSERT_TRUE(pairs.there.value().step(good, 0).status.ok());

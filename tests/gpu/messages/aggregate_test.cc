@@ -87,7 +87,8 @@ std::vector<DeviceCase> device_cases() {
           "signsgd:combine=gather", "signsgd:vote=majority,combine=gather",
           "signsgd:ef=ef14,combine=gather", "qsgd:bits=2,ef=ef14,combine=gather",
           "minmax:bits=2,ef=loco,combine=gather", "topk:ratio=0.05,ef=ef14",
-          "randomk:ratio=0.1,ef=ef14"}) {
+          "randomk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14", "powersgd:rank=9,warm=false",
+          "acpsgd:rank=3,ef=ef14"}) {
       cases.push_back({spec, ranks});
     }
   }
