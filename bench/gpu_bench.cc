@@ -3,8 +3,10 @@
 // Prints JSON lines. Time is that of the host around work that it waits for, the median of R rounds
 // after two that do not count. `moved_bytes` are those that any implementation has to move once:
 // a copy reads and writes; encode reads the gradient and writes the payload, with error feedback it
-// also reads a residual and writes one; decode reads the payload and writes the gradient's size.
-// `share` is moved bytes a second over those of the copy. Exit status 77: no device.
+// also reads a residual and writes one; decode reads the payload and writes the gradient's size. A
+// method of several rounds reads the gradient, or what error feedback makes of it, in each.
+// Gradients are matrices of 4096 columns where N allows it. `share` is moved bytes a second over
+// those of the copy. Exit status 77: no device.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -30,6 +32,7 @@ namespace {
 constexpr Device kDevice{MemorySpace::kCuda, 0};
 constexpr Stream kStream{kDevice, nullptr};
 constexpr int kUntimed = 2;
+constexpr std::int64_t kColumns = 4096;
 
 struct GpuBenchOptions {
   std::int64_t elements = 64 << 20;  // fp32
@@ -53,7 +56,11 @@ struct GpuBenchOptions {
                                     "topk:ratio=0.1",
                                     "topk:ratio=0.04,index=bitmap",
                                     "threshold:tau=0.495",
-                                    "randomk:ratio=0.01"};
+                                    "randomk:ratio=0.01",
+                                    "powersgd:rank=1",
+                                    "powersgd:rank=4",
+                                    "powersgd:rank=8",
+                                    "acpsgd:rank=4"};
 };
 
 // Seconds until the device has done what `work` enqueues.
@@ -103,6 +110,8 @@ class DeviceSteps {
     }
     return steps;
   }
+
+  double rounds() const { return static_cast<double>(rooms_.size()); }
 
   // Payload bytes of the step. Its times are added to `encode` and `decode`.
   Result<std::size_t> step(ConstTensorView gradient, TensorView mean, std::vector<double>& encode,
@@ -190,7 +199,9 @@ class GpuBench {
   double gradient_bytes() const { return static_cast<double>(options_.elements) * 4; }
 
   Status run(const std::string& spec, bool feedback, const std::string& name) {
-    const Shape shape = Shape::vector(options_.elements);
+    const Shape shape = options_.elements % kColumns == 0
+                            ? Shape::matrix(options_.elements / kColumns, kColumns)
+                            : Shape::vector(options_.elements);
     GW_ASSIGN(DeviceSteps steps, DeviceSteps::open(spec, shape, feedback));
     std::vector<double> encode;
     std::vector<double> decode;
@@ -205,7 +216,7 @@ class GpuBench {
     const auto wire = static_cast<double>(payload);
     const double residuals = feedback ? 2 * gradient_bytes() : 0;
     print(name + ", \"stage\": \"encode\"", options_, median(encode),
-          gradient_bytes() + wire + residuals, copy_rate_);
+          steps.rounds() * gradient_bytes() + wire + residuals, copy_rate_);
     print(name + ", \"stage\": \"decode\"", options_, median(decode), wire + gradient_bytes(),
           copy_rate_);
     return {};
