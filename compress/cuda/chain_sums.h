@@ -8,7 +8,7 @@
 // head. Only of the others, some in a thousand, the chains are walked.
 //
 // What a method is to these kernels is a value Means, whose functions are constexpr:
-//   std::int64_t bucket                       elements, > 0
+//   BucketPlaces places                       of at least one element
 //   Sums                                      trivially copyable; a default one is of nothing
 //     void see(float p)                       adds an element
 //     void join(const Sums&)                  adds the sums of other elements
@@ -22,6 +22,7 @@
 
 #include <algorithm>
 
+#include "compress/cuda/bucket_places.h"
 #include "compress/cuda/lanes.h"
 #include "compress/cuda/slices.h"
 
@@ -52,9 +53,11 @@ struct ChainChunk {
     }
   }
   // Whether floats of every bucket begin at 16 bytes.
-  static bool packed(const Source& source, std::int64_t bucket) {
-    return (source.count <= bucket || bucket % 4 == 0) && starts_at(source.grad, 16) &&
-           starts_at(source.residual, 16) && starts_at(source.next, 16);
+  static bool packed(const Source& source, const BucketPlaces& places) {
+    const bool whole = places.rest() == 0 || !places.digits || places.rest() % 4 == 0;
+    return (source.count <= places.bucket || places.bucket % 4 == 0) && whole &&
+           starts_at(source.grad, 16) && starts_at(source.residual, 16) &&
+           starts_at(source.next, 16);
   }
 };
 
@@ -64,7 +67,7 @@ GW_DEVICE void put_head(Block& block, const Means& means, const typename Means::
                         std::int64_t b, std::byte* wire, std::uint64_t* verdict) {
   means.store(head, wire, b);
   if (means.finite(head)) return;
-  block.least(verdict, word_of(static_cast<std::uint64_t>(b * means.bucket), kChainNotFinite));
+  block.least(verdict, word_of(static_cast<std::uint64_t>(means.places.begin(b)), kChainNotFinite));
 }
 
 // Heads by the chains themselves: a block for each bucket, whose first warp adds up one chunk while
@@ -89,9 +92,8 @@ struct ChainHeads {
   GW_DEVICE void run(Block& block, Shared& shared) const {
     const std::int64_t b = block.block();
     if (unsure != nullptr && unsure[b] == 0) return;
-    const std::int64_t begin = b * means.bucket;
-    const std::int64_t count =
-        source.count - begin < means.bucket ? source.count - begin : means.bucket;
+    const std::int64_t begin = means.places.begin(b);
+    const std::int64_t count = means.places.begin(b + 1) - begin;
     const std::int64_t chunks = (count + kChainChunk - 1) / kChainChunk;
     const unsigned thread = block.thread();
     const auto length = [&](std::int64_t c) {
@@ -140,9 +142,8 @@ struct PieceSums {
   template <class Block>
   GW_DEVICE void run(Block& block, Shared& shared) const {
     const std::int64_t b = block.block() / pieces;
-    const std::int64_t begin = b * means.bucket + block.block() % pieces * kChainPiece;
-    std::int64_t end =
-        (b + 1) * means.bucket < source.count ? (b + 1) * means.bucket : source.count;
+    const std::int64_t begin = means.places.begin(b) + block.block() % pieces * kChainPiece;
+    std::int64_t end = means.places.begin(b + 1);
     end = begin + kChainPiece < end ? begin + kChainPiece : end;
     Sums mine = {};
     const std::int64_t fours = packed && end > begin ? (end - begin) / 4 : 0;
@@ -174,7 +175,6 @@ struct PieceHeads {
   using Sums = typename Means::Sums;
 
   Means means;
-  std::int64_t elems;
   std::int64_t pieces;
   const Sums* sums;
   std::uint32_t* unsure;
@@ -188,8 +188,7 @@ struct PieceHeads {
     for (std::int64_t k = block.lane(); k < pieces; k += 32) all.join(sums[b * pieces + k]);
     all = of_all_lanes(block, all);
     if (block.lane() != 0) return;
-    const std::int64_t rest = elems - b * means.bucket;
-    const std::int64_t count = rest < means.bucket ? rest : means.bucket;
+    const std::int64_t count = means.places.count(b);
     // No element goes through more additions than that, there and here.
     const auto additions = static_cast<double>(
         count / kChains + kChainPiece / PieceSums<Means>::kThreads + pieces / 32 + 64);
@@ -209,13 +208,13 @@ template <class Means>
 Status put_chain_heads(const char* name, const Source& source, const Means& means, std::byte* wire,
                        std::uint64_t* verdict, const Stream& stream) {
   using Sums = typename Means::Sums;
-  const std::int64_t buckets = blocks_for(source.count, means.bucket);
-  const bool packed = ChainChunk::packed(source, means.bucket);
-  if (means.bucket <= kChainChunk) {
+  const std::int64_t buckets = means.places.number();
+  const bool packed = ChainChunk::packed(source, means.places);
+  if (means.places.bucket <= kChainChunk) {
     return launch(name, ChainHeads<Means>{source, means, nullptr, wire, verdict, packed}, buckets,
                   stream);
   }
-  const std::int64_t pieces = blocks_for(std::min(means.bucket, source.count), kChainPiece);
+  const std::int64_t pieces = blocks_for(std::min(means.places.bucket, source.count), kChainPiece);
   const std::size_t room = static_cast<std::size_t>(buckets * pieces) * sizeof(Sums);
   GW_ASSIGN(const Scratch scratch,
             Scratch::allocate(room + static_cast<std::size_t>(buckets) * 4, stream));
@@ -223,7 +222,7 @@ Status put_chain_heads(const char* name, const Source& source, const Means& mean
   auto* const unsure = scratch.template as<std::uint32_t>(room);
   GW_TRY(launch(name, PieceSums<Means>{source, means, pieces, sums, packed}, buckets * pieces,
                 stream));
-  const PieceHeads<Means> heads{means, source.count, pieces, sums, unsure, wire, verdict};
+  const PieceHeads<Means> heads{means, pieces, sums, unsure, wire, verdict};
   GW_TRY(launch(name, heads, buckets, stream));
   return launch(name, ChainHeads<Means>{source, means, unsure, wire, verdict, packed}, buckets,
                 stream);

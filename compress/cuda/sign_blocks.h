@@ -29,11 +29,10 @@ struct SignBlocks {
 
   template <class Block>
   GW_DEVICE void run(Block& block, Shared& shared) const {
-    const std::int64_t buckets = (source.count + means.bucket - 1) / means.bucket;
+    const std::int64_t buckets = means.places.number();
     for (std::int64_t b = block.block(); b < buckets; b += block.blocks()) {
-      const std::int64_t begin = b * means.bucket;
-      const std::int64_t rest = source.count - begin;
-      const auto count = static_cast<int>(rest < means.bucket ? rest : means.bucket);
+      const std::int64_t begin = means.places.begin(b);
+      const auto count = static_cast<int>(means.places.begin(b + 1) - begin);
       ChainChunk::read(source, begin, count, floats_packed, block.thread(), kThreads, shared.p);
       block.barrier();
       if (block.thread() < kChains) {

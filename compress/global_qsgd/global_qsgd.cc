@@ -8,8 +8,10 @@
 #include "base/text.h"
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/shared_scale/shared_scale_coder.h"
+#include "compress/shared_scale/shared_scale_device.h"
 #include "compress/shared_scale/uniform_levels.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -81,6 +83,16 @@ class GlobalQsgd final : public Compressor {
     return shared_scale_bytes(grid_, static_cast<std::size_t>(shape.elems()), round, size);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        const auto scale = grid_.l2 ? cuda::ScaleOf::kNormOrLargest : cuda::ScaleOf::kLargest;
+        return cuda::make_shared_scale_coder({.name = NormGrid::kName,
+                                              .bucket = static_cast<std::int64_t>(grid_.bucket),
+                                              .most = grid_.most(),
+                                              .scale = scale},
+                                             shape, where);
+      }
+    }
     return make_shared_scale_coder(grid_, shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {

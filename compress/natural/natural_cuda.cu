@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "compress/cuda/bucket_grid.h"
 #include "compress/cuda/device_format.h"
+#include "compress/cuda/eight.h"
 #include "compress/natural/natural_arithmetic.h"
 #include "compress/natural/natural_device.h"
 
@@ -12,7 +13,6 @@ namespace gradwire::cuda {
 namespace {
 
 enum NaturalFinding : unsigned { kNaturalNotFinite = 1, kNaturalFreeBits = 2 };
-constexpr std::int64_t kNaturalEach = 8;
 
 // Eight codes a thread. `Window`: bits=8, whose codes hold the sign; else signs travel apart.
 // Memory: 4 bytes an element in and one and a bit out; with feedback 8 in, and 4 more out.
@@ -20,7 +20,6 @@ template <bool Window>
 struct NaturalCodes {
   static constexpr unsigned kThreads = 256;
   using Shared = NothingShared;
-  using Four = Pack<float, 4>;
 
   Source source;
   RandomStream draws;
@@ -33,18 +32,16 @@ struct NaturalCodes {
 
   template <class Block>
   GW_DEVICE void run(Block& block, Shared&) const {
-    const std::int64_t begin = kNaturalEach * (block.block() * kThreads + block.thread());
+    const std::int64_t begin = kEight * (block.block() * kThreads + block.thread());
     if (begin >= source.count) return;
-    const int count = source.count - begin < kNaturalEach ? static_cast<int>(source.count - begin)
-                                                          : static_cast<int>(kNaturalEach);
-    const bool whole = packed && count == kNaturalEach;
-    float p[kNaturalEach] = {};
-    read(begin, count, whole, p);
+    const int count = eight_or(begin, source.count);
+    float p[kEight];
+    Eight::read(source, begin, count, packed, p);
     std::uint64_t all = 0;
     std::uint64_t negative = 0;
     const std::uint64_t e = first + static_cast<std::uint64_t>(begin);
     const auto words = draws.block(e / 8);
-    for (int j = 0; j < kNaturalEach; ++j) {
+    for (int j = 0; j < kEight; ++j) {
       const unsigned draw = e % 8 == 0 ? half_word(words, static_cast<unsigned>(j))
                                        : dither_of(draws, e + static_cast<std::uint64_t>(j));
       const auto bits = std::bit_cast<std::uint32_t>(p[j]);
@@ -60,26 +57,12 @@ struct NaturalCodes {
         block.least(verdict, word_of(static_cast<std::uint64_t>(begin + j), kNaturalNotFinite));
       }
     }
-    write(begin, count, whole, all, negative, p);
+    write(begin, count, all, negative, p);
   }
 
-  GW_DEVICE void read(std::int64_t begin, int count, bool whole, float* p) const {
-    if (!whole) {
-      for (int j = 0; j < kNaturalEach; ++j) p[j] = j < count ? source.at(begin + j) : 0;
-      return;
-    }
-    for (int q = 0; q < 2; ++q) {
-      Four x = reinterpret_cast<const Four*>(source.grad + begin)[q];
-      if (source.residual != nullptr) {
-        const Four e = reinterpret_cast<const Four*>(source.residual + begin)[q];
-        for (int j = 0; j < 4; ++j) x.at[j] += e.at[j];
-      }
-      for (int j = 0; j < 4; ++j) p[4 * q + j] = x.at[j];
-    }
-  }
-  GW_DEVICE void write(std::int64_t begin, int count, bool whole, std::uint64_t all,
-                       std::uint64_t negative, const float* left) const {
-    if (in_words && count == kNaturalEach) {
+  GW_DEVICE void write(std::int64_t begin, int count, std::uint64_t all, std::uint64_t negative,
+                       const float* left) const {
+    if (in_words && count == kEight) {
       auto* const to = reinterpret_cast<std::uint32_t*>(codes + begin);
       to[0] = static_cast<std::uint32_t>(all);
       to[1] = static_cast<std::uint32_t>(all >> 32);
@@ -88,15 +71,7 @@ struct NaturalCodes {
     }
     if (!Window) store_bytes(signs + begin / 8, negative, 1);
     if (source.next == nullptr) return;
-    if (whole) {
-      auto* const to = reinterpret_cast<Four*>(source.next + begin);
-      to[0] = {left[0], left[1], left[2], left[3]};
-      to[1] = {left[4], left[5], left[6], left[7]};
-      return;
-    }
-    for (int j = 0; j < kNaturalEach; ++j) {
-      if (j < count) source.next[begin + j] = left[j];
-    }
+    Eight::write(source.next + begin, count, packed, left);
   }
 };
 
@@ -105,7 +80,6 @@ template <bool Window>
 struct NaturalValues {
   static constexpr unsigned kThreads = 256;
   using Shared = NothingShared;
-  using Four = Pack<float, 4>;
 
   const std::byte* signs;
   const std::byte* codes;
@@ -118,11 +92,10 @@ struct NaturalValues {
 
   template <class Block>
   GW_DEVICE void run(Block& block, Shared&) const {
-    const std::int64_t begin = kNaturalEach * (block.block() * kThreads + block.thread());
+    const std::int64_t begin = kEight * (block.block() * kThreads + block.thread());
     if (begin >= elems) return;
-    const int count = elems - begin < kNaturalEach ? static_cast<int>(elems - begin)
-                                                   : static_cast<int>(kNaturalEach);
-    const bool whole = count == kNaturalEach;
+    const int count = eight_or(begin, elems);
+    const bool whole = count == kEight;
     std::uint64_t all = 0;
     if (in_words && whole) {
       const auto* const from = reinterpret_cast<const std::uint32_t*>(codes + begin);
@@ -135,29 +108,13 @@ struct NaturalValues {
     if (!Window && !whole && negative >> count != 0) {
       block.least(verdict, word_of(static_cast<std::uint64_t>(begin), kNaturalFreeBits));
     }
-    float value[kNaturalEach];
-    for (int j = 0; j < kNaturalEach; ++j) {
+    float value[kEight];
+    for (int j = 0; j < kEight; ++j) {
       const auto code = static_cast<std::uint32_t>(all >> (8 * j) & 0xffu);
       value[j] =
           Window ? cpu::natural_window_value(code) : cpu::natural_value(code, negative >> j & 1u);
     }
-    put(begin, count, packed && whole, value);
-  }
-
-  GW_DEVICE void put(std::int64_t begin, int count, bool whole, const float* value) const {
-    if (!whole) {
-      for (int j = 0; j < kNaturalEach; ++j) {
-        if (j < count) dst[begin + j] = add ? dst[begin + j] + value[j] : value[j];
-      }
-      return;
-    }
-    for (int q = 0; q < 2; ++q) {
-      Four* const to = reinterpret_cast<Four*>(dst + begin) + q;
-      Four x = {};
-      if (add) x = *to;
-      for (int j = 0; j < 4; ++j) x.at[j] = add ? x.at[j] + value[4 * q + j] : value[4 * q + j];
-      *to = x;
-    }
+    Eight::put(dst + begin, count, packed, add, value);
   }
 };
 
@@ -202,7 +159,7 @@ struct NaturalOnDevice {
     return launch("natural: decode", kernel, blocks_of(count), stream);
   }
   static std::int64_t blocks_of(std::int64_t elems) {
-    return blocks_for(elems, kNaturalEach * NaturalCodes<Window>::kThreads);
+    return blocks_for(elems, kEight * NaturalCodes<Window>::kThreads);
   }
 
   Status refused(Finding finding) const {

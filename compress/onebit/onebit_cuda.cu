@@ -71,7 +71,7 @@ struct OnebitMeans {
     }
   };
 
-  std::int64_t bucket;
+  BucketPlaces places;
 
   static constexpr Sums fold(const Sums (&chains)[kChains]) {
     Sums all = {};
@@ -91,10 +91,10 @@ struct OnebitMeans {
     return is_finite(head.plus) && is_finite(head.minus);
   }
   constexpr std::byte* group(std::byte* wire, std::int64_t b) const {
-    return wire + b * bucket_bytes(OnebitBuckets{bucket});
+    return wire + b * bucket_bytes(OnebitBuckets{places.bucket});
   }
   constexpr void store(const Head& head, std::byte* wire, std::int64_t b) const {
-    OnebitBuckets{bucket}.store(head, group(wire, b));
+    OnebitBuckets{places.bucket}.store(head, group(wire, b));
   }
   constexpr std::byte* signs(std::byte* wire, std::int64_t b) const {
     return group(wire, b) + OnebitBuckets::kHeadBytes;
@@ -124,13 +124,13 @@ struct OnebitOnDevice {
   Status encode(const SliceKey& key, const Source& source, std::byte* wire, std::uint64_t* verdict,
                 const Stream& stream) const {
     const auto groups = buckets(source.count);
-    const OnebitMeans means{groups.grid.bucket};
-    if (means.bucket <= kChainChunk) {
-      const std::int64_t count = blocks_for(source.count, means.bucket);
+    const OnebitMeans means{{source.count, groups.grid.bucket}};
+    if (groups.grid.bucket <= kChainChunk) {
+      const std::int64_t count = means.places.number();
       const bool in_words =
           starts_at(wire, 4) && (count == 1 || bucket_bytes(groups.grid) % 4 == 0);
       const SignBlocks<OnebitMeans> blocks{
-          source, means, wire, verdict, ChainChunk::packed(source, means.bucket), in_words};
+          source, means, wire, verdict, ChainChunk::packed(source, means.places), in_words};
       return launch("onebit: encode", blocks, std::min(count, kMostBlocks), stream);
     }
     GW_TRY(put_chain_heads("onebit: means", source, means, wire, verdict, stream));

@@ -62,7 +62,7 @@ class SharedScaleCoder final : public Coder {
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
-    GW_TRY(check_turn("encode", round));
+    GW_TRY(check_shared_turn(Grid::kName, "encode", round, absorbed_));
     const std::size_t bytes = shared_scale_bytes(grid_, elems_, round, where_.size);
     GW_TRY(check_room(what("payload"), payload.size(), bytes));
     if (round == 0) {
@@ -78,7 +78,7 @@ class SharedScaleCoder final : public Coder {
   }
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
-    GW_TRY(check_turn("absorb", round));
+    GW_TRY(check_shared_turn(Grid::kName, "absorb", round, absorbed_));
     if (payloads.size() != 1) {
       return {Code::kInvalidArgument, what("one reduced payload wanted")};
     }
@@ -94,7 +94,7 @@ class SharedScaleCoder final : public Coder {
   }
 
   Status finish(TensorView mean, TensorView own, const Stream&) override {
-    GW_TRY(check_turn("finish", 2));
+    GW_TRY(check_shared_turn(Grid::kName, "finish", 2, absorbed_));
     GW_TRY(check_tensor(what("mean"), mean, shape_.elems(), where_.dtype));
     if (!own.empty()) GW_TRY(check_tensor(what("own"), own, shape_.elems(), where_.dtype));
     absorbed_ = -1;
@@ -203,14 +203,6 @@ class SharedScaleCoder final : public Coder {
       std::memcpy(lines.room(), block.data() + first, some * sizeof(T));
       lines.commit(some * sizeof(T));
     });
-  }
-
-  Status check_turn(const char* call, int round) const {
-    if (round == absorbed_) return {};
-    return {Code::kInvalidArgument,
-            what(format("%s of round %d out of turn (begin, then encode and absorb of rounds 0 and "
-                        "1, then finish)",
-                        call, round))};
   }
 
   Status read_scales(ConstByteSpan payload) {
@@ -331,11 +323,7 @@ template <typename Grid>
 Result<std::unique_ptr<Coder>> make_shared_scale_coder(const Grid& grid, const Shape& shape,
                                                        const Compressor::Placement& where) {
   GW_TRY(check_placement(Grid::kName, where));
-  if (!LaneWords(grid.most(), where.size).fits()) {
-    return Status(Code::kUnsupported,
-                  format("%s: sums of %d ranks' codes of up to %d fit no 32-bit word", Grid::kName,
-                         where.size, grid.most()));
-  }
+  GW_TRY(check_shared_lanes(Grid::kName, grid.most(), where.size));
   if (where.dtype == DType::kF64) {
     return std::unique_ptr<Coder>(
         std::make_unique<SharedScaleCoder<double, Grid>>(grid, shape, where));

@@ -10,35 +10,10 @@
 #include <span>
 
 #include "compress/little_endian.h"
+#include "compress/shared_scale/level_arithmetic.h"
 #include "compress/value_range.h"
 
 namespace gradwire {
-
-// What makes levels of magnitudes: min(min(|x|, clip) * before * by, most).
-template <typename T>
-struct LevelPlace {
-  T clip;
-  T before;
-  T by;
-  T most;
-};
-
-// What makes places on a table's grid of elements: x * before * by + half, cut to [0, grid].
-template <typename T>
-struct CellPlace {
-  T before;
-  T by;
-  T half;
-  T grid;
-};
-
-// A table of numbers on a grid of at most 31 cells: by cell the number below it, and one over the
-// gap to the next.
-struct CellTable {
-  std::array<float, 32> below{};
-  std::array<float, 32> gap{};
-  bool uniform = false;  // below[i] = i, gap[i] = 1
-};
 
 // Where the lanes of some words go: element e of as many words as there are vector lanes is in
 // word[e] of them, shift[e] bits up.
@@ -61,42 +36,29 @@ struct LaneFaults {
 namespace cpu {
 namespace plain {
 
-// codes[i] = s + sign(x) (floor(a) + [u < a - floor(a)]) with u = (h + 1/2) / 2^16, h the draw: two
-// bytes an element.
+// codes[i] = level_code() of x[i]; draws: two bytes an element.
 template <typename T>
 void code_levels(const LevelPlace<T>& place, std::span<const T> x, const std::byte* draws,
                  std::uint8_t* codes) {
-  const auto s = static_cast<int>(place.most);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const T magnitude = std::min(std::abs(x[i]), place.clip);
-    const T a = std::min(magnitude * place.before * place.by, place.most);
-    const int whole = static_cast<int>(a);
-    const T u = (static_cast<T>(load_le<std::uint16_t>(draws, i)) + T{0.5}) * T{0x1p-16};
-    const int level = whole + (u < a - static_cast<T>(whole) ? 1 : 0);
-    codes[i] = static_cast<std::uint8_t>(s + (x[i] < 0 ? -level : level));
+    codes[i] = level_code(place, x[i], load_le<std::uint16_t>(draws, i));
   }
 }
 
-// codes[i] = the number below x's place, or the one above: drawn.
+// codes[i] = cell_code() of x[i].
 template <typename T>
 void code_cells(const CellPlace<T>& place, const CellTable& table, std::span<const T> x,
                 const std::byte* draws, std::uint8_t* codes) {
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const T at = std::clamp(x[i] * place.before * place.by + place.half, T{0}, place.grid);
-    const auto cell =
-        static_cast<std::size_t>(std::min(static_cast<T>(std::trunc(at)), place.grid - 1));
-    const auto low = static_cast<T>(table.below[cell]);
-    const auto gap = static_cast<T>(table.gap[cell]);
-    const T u = (static_cast<T>(load_le<std::uint16_t>(draws, i)) + T{0.5}) * T{0x1p-16};
-    codes[i] = static_cast<std::uint8_t>(low + (u * gap < at - low ? gap : T{0}));
+    codes[i] = cell_code(place, table, x[i], load_le<std::uint16_t>(draws, i));
   }
 }
 
-// out[i] = (2 sum - zero) * factor; sums are below 2^32.
+// out[i] = value_of_sum() of sums[i].
 template <typename T, typename Sum>
 void values_of(const Sum* sums, std::int64_t zero, T factor, std::span<T> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<T>(2 * static_cast<std::int64_t>(sums[i]) - zero) * factor;
+    out[i] = value_of_sum<T>(static_cast<std::int64_t>(sums[i]), zero, factor);
   }
 }
 

@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
+#include "base/text.h"
 #include "compress/shared_scale/lane_words.h"
 #include "gradwire/compressor.h"
 
@@ -49,6 +51,24 @@ template <typename Grid>
 std::size_t shared_scale_bytes(const Grid& grid, std::size_t elems, int round, int size) {
   if (round == 0) return scale_count(grid, elems) * sizeof(float);
   return LaneWords(grid.most(), size).bytes(elems);
+}
+
+// kInvalidArgument unless `call` is the one whose turn it is after `absorbed` rounds of a step; -1:
+// no step is under way.
+inline Status check_shared_turn(const std::string& method, const char* call, int round,
+                                int absorbed) {
+  if (round == absorbed) return {};
+  return {Code::kInvalidArgument,
+          method + format(": %s of round %d out of turn (begin, then encode and absorb of rounds 0 "
+                          "and 1, then finish)",
+                          call, round)};
+}
+
+// kUnsupported when sums of so many ranks' codes fit no 32-bit word.
+inline Status check_shared_lanes(const char* method, int most, int ranks) {
+  if (LaneWords(most, ranks).fits()) return {};
+  return {Code::kUnsupported, format("%s: sums of %d ranks' codes of up to %d fit no 32-bit word",
+                                     method, ranks, most)};
 }
 
 }  // namespace gradwire

@@ -163,6 +163,8 @@ struct VoteValues {
   }
 };
 
+inline constexpr std::int64_t kVoteBlock = 256;  // elements
+
 // dst = the sign of the sum of some ranks' signs, or the sum itself, exact in fp32: eight elements
 // a thread. As many ranks as a launch takes by value; further ones add to what is there.
 struct VoteCount {
@@ -174,6 +176,9 @@ struct VoteCount {
   int number;
   int first;  // rank
   bool last;  // the signs of the sums are wanted
+  // Of bits in front of the signs, one for each block of kVoteBlock elements that has no vote; 0:
+  // all have.
+  std::int64_t zero_bytes;
   float* dst;
   std::int64_t count;
   std::uint64_t* verdict;
@@ -185,19 +190,32 @@ struct VoteCount {
     if (begin >= count) return;
     const int some = count - begin < 8 ? static_cast<int>(count - begin) : 8;
     int minus[8] = {};
+    int voters = 0;
     for (int r = 0; r < number; ++r) {
-      const auto signs = static_cast<unsigned>(payloads[r][byte]);
-      for (int j = 0; j < 8; ++j) minus[j] += static_cast<int>(signs >> j & 1u);
-      if (signs >> some != 0) {
+      const auto signs = static_cast<unsigned>(payloads[r][zero_bytes + byte]);
+      if (signs >> some != 0 || (byte == 0 && !zeros_end_clear(payloads[r]))) {
         block.least(verdict, word_of(static_cast<std::uint64_t>(first + r), kSignFreeBits));
       }
+      const std::int64_t b = begin / kVoteBlock;
+      if (zero_bytes > 0 && (static_cast<unsigned>(payloads[r][b / 8]) >> (b % 8) & 1u) != 0) {
+        continue;
+      }
+      ++voters;
+      for (int j = 0; j < 8; ++j) minus[j] += static_cast<int>(signs >> j & 1u);
     }
     for (int j = 0; j < 8; ++j) {
       if (j >= some) continue;
       const float before = first == 0 ? 0.0f : dst[begin + j];
-      const float sum = before + static_cast<float>(number - 2 * minus[j]);
+      const float sum = before + static_cast<float>(voters - 2 * minus[j]);
       dst[begin + j] = !last ? sum : sum > 0 ? 1.0f : sum < 0 ? -1.0f : 0.0f;
     }
+  }
+
+  // Whether the bits behind those of blocks are 0.
+  GW_DEVICE bool zeros_end_clear(const std::byte* payload) const {
+    const std::int64_t blocks = (count + kVoteBlock - 1) / kVoteBlock;
+    return zero_bytes == 0 || blocks % 8 == 0 ||
+           static_cast<unsigned>(payload[zero_bytes - 1]) >> (blocks % 8) == 0;
   }
 };
 

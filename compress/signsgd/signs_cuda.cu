@@ -7,6 +7,7 @@
 #include "compress/cuda/sign_blocks.h"
 #include "compress/signsgd/sign_thread_kernels.h"
 #include "compress/signsgd/signs_device.h"
+#include "compress/signsgd/vote_count.h"
 
 namespace gradwire::cuda {
 namespace {
@@ -49,7 +50,7 @@ struct SignMeans {
     constexpr void widen(double by) { all *= by; }
   };
 
-  std::int64_t bucket;
+  BucketPlaces places;
   std::int64_t scale_bytes;
 
   static constexpr Sums fold(const Sums (&chains)[kChains]) {
@@ -68,7 +69,7 @@ struct SignMeans {
     store_float(wire, b, scale);
   }
   constexpr std::byte* signs(std::byte* wire, std::int64_t b) const {
-    return wire + scale_bytes + b * bucket / 8;
+    return wire + scale_bytes + b * places.bucket / 8;
   }
   static constexpr float value(Head scale, bool minus) { return minus ? -scale : scale; }
 };
@@ -95,12 +96,13 @@ struct SignsOnDevice {
     const std::int64_t size = bucket_of(source.count);
     const std::int64_t buckets = blocks_for(source.count, size);
     const SignMeans means{
-        size, static_cast<std::int64_t>(scale_bytes(static_cast<std::size_t>(source.count)))};
+        {source.count, size},
+        static_cast<std::int64_t>(scale_bytes(static_cast<std::size_t>(source.count)))};
     std::byte* const bits = means.signs(wire, 0);
     if (size <= kChainChunk && (size % 8 == 0 || buckets == 1)) {
       const bool in_words = starts_at(bits, 4) && (size % 32 == 0 || buckets == 1);
       const SignBlocks<SignMeans> kernel{
-          source, means, wire, verdict, ChainChunk::packed(source, size), in_words};
+          source, means, wire, verdict, ChainChunk::packed(source, means.places), in_words};
       return launch("signsgd: encode", kernel, std::min(buckets, kMostBlocks), stream);
     }
     GW_TRY(put_chain_heads("signsgd: scales", source, means, wire, verdict, stream));
@@ -175,19 +177,7 @@ class VoteDeviceFormat final : public DeviceFormat<VotesOnDevice, VotingFormat> 
     const OnDevice here(device());
     GW_TRY(here.status());
     GW_TRY(verdict().clear(stream));
-    constexpr std::size_t kMost = VoteCount::kMostPayloads;
-    for (std::size_t first = 0; first < payloads.size(); first += kMost) {
-      const auto some = payloads.subspan(first, std::min(kMost, payloads.size() - first));
-      VoteCount kernel{.payloads = {},
-                       .number = static_cast<int>(some.size()),
-                       .first = static_cast<int>(first),
-                       .last = first + some.size() == payloads.size(),
-                       .dst = elements<float>(mean).data(),
-                       .count = mean.elems(),
-                       .verdict = verdict().word()};
-      for (std::size_t r = 0; r < some.size(); ++r) kernel.payloads[r] = some[r].data();
-      GW_TRY(launch_each("signsgd: count", kernel, blocks_for(mean.elems(), 8), stream));
-    }
+    GW_TRY(count_votes("signsgd: count", payloads, 0, mean, verdict().word(), stream));
     GW_ASSIGN(const Finding finding, verdict().read(stream));
     if (finding.kind == 0) return {};
     return {Code::kCorruptPayload,

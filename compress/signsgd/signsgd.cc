@@ -56,7 +56,6 @@ class SignSgd final : public Compressor {
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
     if (kind_ == SignKind::kVote && zeros_) {
-      GW_TRY(check_placement("signsgd", where));
       return make_signum_coder("signsgd", 0, shape, where);
     }
     if (kind_ == SignKind::kVote) {
@@ -83,7 +82,7 @@ class SignSgd final : public Compressor {
     if (zeros_) return make_zero_sign_format(dtype);
     return make_vote_format(dtype);
   }
-  // Blocks of zeros are marked on the host alone.
+  // Slices with marked blocks of zeros are the host's alone.
   Result<std::unique_ptr<WireFormat>> open_format(const Placement& where) const {
     if constexpr (kHaveCuda) {
       if (where.device.space == MemorySpace::kCuda && kind_ == SignKind::kScaled) {

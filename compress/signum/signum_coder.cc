@@ -9,7 +9,9 @@
 #include "compress/contract.h"
 #include "compress/finite.h"
 #include "compress/signsgd/signsgd_kernels.h"
+#include "compress/signum/signum_device.h"
 #include "compress/signum/signum_kernels.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -109,11 +111,16 @@ class SignumCoder final : public Coder {
 Result<std::unique_ptr<Coder>> make_signum_coder(const std::string& name, double beta,
                                                  const Shape& shape,
                                                  const Compressor::Placement& where) {
-  GW_TRY(check_placement(name, where));
   if (where.size > kMostVoters) {
     return Status(Code::kUnsupported,
                   name + format(": a vote of %d ranks (at most %d)", where.size, kMostVoters));
   }
+  if constexpr (kHaveCuda) {
+    if (where.device.space == MemorySpace::kCuda) {
+      return cuda::make_signum_coder(name, beta, shape, where);
+    }
+  }
+  GW_TRY(check_placement(name, where));
   if (where.dtype == DType::kF64) {
     return std::unique_ptr<Coder>(std::make_unique<SignumCoder<double>>(name, beta, shape, where));
   }

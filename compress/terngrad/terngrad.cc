@@ -7,9 +7,12 @@
 #include "base/text.h"
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/shared_scale/shared_scale_coder.h"
+#include "compress/shared_scale/shared_scale_device.h"
 #include "compress/shared_scale/uniform_levels.h"
 #include "compress/spec_reader.h"
+#include "compress/terngrad/trit_device.h"
 #include "compress/terngrad/trit_kernel.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -84,12 +87,29 @@ class TernGrad final : public Compressor {
     return elems == 0 ? 0 : TritKernel{grid_.clip}.bytes(elems, size_of(dtype));
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (shared_ && where.device.space == MemorySpace::kCuda) {
+        const auto scale = grid_.clip == 0 ? cuda::ScaleOf::kLargest : cuda::ScaleOf::kClipped;
+        return cuda::make_shared_scale_coder({.name = TernGrid::kName,
+                                              .bucket = 0,
+                                              .most = grid_.most(),
+                                              .scale = scale,
+                                              .clip = grid_.clip,
+                                              .clips_to_own = true},
+                                             shape, where);
+      }
+    }
     if (shared_) return make_shared_scale_coder(grid_, shape, where);
     GW_ASSIGN(auto slices, open_slices(shape, where));
     return make_slice_coder(std::move(slices), shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (!shared_ && where.device.space == MemorySpace::kCuda) {
+        return cuda::make_trit_format({grid_.clip}, where);
+      }
+    }
     if (!shared_) return make_kernel_format("terngrad", TritKernel{grid_.clip}, where);
     return Status(Code::kUnsupported,
                   "terngrad: a shared scale belongs to a whole tensor; write combine=sum, or "

@@ -40,6 +40,11 @@ const std::vector<CompressorCase> kCases = {
     {"signsgd:scale=none"},
     {"signsgd:vote=majority"},
     {"onebit", 4096},
+    {"signum"},
+    {"terngrad"},
+    {"terngrad:clip=0,shared=false", 0},
+    {"global_qsgd:bits=4"},
+    {"global_qsgd:levels=5,norm=l2,bucket=100"},
     {"onebit:bucket=100", 100},
 };
 

@@ -48,6 +48,8 @@ constexpr Case kCases[] = {
     {"onebit:bucket=13"},
     {"onebit:bucket=5000"},
     {"onebit:bucket=tensor"},
+    {"terngrad:shared=false"},
+    {"terngrad:clip=0,shared=false"},
     {"minmax:bits=8"},
     {"minmax:bits=4"},
     {"minmax:bits=3,bucket=1000"},
