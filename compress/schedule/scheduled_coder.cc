@@ -3,17 +3,18 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "device/ops.h"
 
 namespace gradwire {
 
 Status ScheduledCoder::begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) {
-  GW_TRY(change_to(step));
+  GW_TRY(change_to(step, stream));
   return coder_->begin(grad, step, stream);
 }
 
 Status ScheduledCoder::begin_with_feedback(ConstTensorView grad, const Feedback& feedback,
                                            std::uint64_t step, const Stream& stream) {
-  GW_TRY(change_to(step));
+  GW_TRY(change_to(step, stream));
   return coder_->begin_with_feedback(grad, feedback, step, stream);
 }
 
@@ -22,7 +23,7 @@ Status ScheduledCoder::finish(TensorView mean, TensorView own, const Stream& str
   return coder_->finish(mean, own, stream);
 }
 
-Status ScheduledCoder::change_to(std::uint64_t step) {
+Status ScheduledCoder::change_to(std::uint64_t step, const Stream& stream) {
   const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), step);
   const auto stage = static_cast<std::size_t>(after - firsts_.begin()) - 1;
   if (stage == stage_) return {};
@@ -35,8 +36,8 @@ Status ScheduledCoder::change_to(std::uint64_t step) {
                    wanted.size(), static_cast<unsigned long long>(step))};
   }
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    std::copy(kept[i].tensor.bytes().begin(), kept[i].tensor.bytes().end(),
-              wanted[i].tensor.bytes().begin());
+    GW_TRY(copy_bytes(kept[i].tensor.bytes(), kept[i].tensor.device(), wanted[i].tensor.bytes(),
+                      wanted[i].tensor.device(), stream));
   }
   last_ = std::exchange(coder_, std::move(next));
   stage_ = stage;

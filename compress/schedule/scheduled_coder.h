@@ -35,7 +35,7 @@ class ScheduledCoder final : public Coder {
 
  private:
   // Makes coder_ that of `step`, with what the last one kept.
-  Status change_to(std::uint64_t step);
+  Status change_to(std::uint64_t step, const Stream& stream);
 
   std::vector<std::uint64_t> firsts_;
   Open open_;
