@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "compress/block_sparse/block_coder.h"
+#include "compress/block_sparse/block_device.h"
 #include "compress/contract.h"
 #include "compress/sparse/chosen_count.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -47,8 +49,13 @@ class BlockSparse final : public Compressor {
     return most_block_bytes(options_, shape.elems(), dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
-    GW_TRY(check_placement("block_sparse", where));
     GW_TRY(check_index_range("block_sparse", shape, (kMostSparseElems - 1) * options_.block));
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_block_coder(options_, shape, where);
+      }
+    }
+    GW_TRY(check_placement("block_sparse", where));
     return make_block_coder(options_, shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "compress/cltk/cltk_device.h"
 #include "compress/contract.h"
 #include "compress/little_endian.h"
 #include "compress/sparse/chosen_count.h"
@@ -13,6 +14,7 @@
 #include "compress/sparse/sparse_coding.h"
 #include "compress/spec_reader.h"
 #include "compress/topk/topk_kernels.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -150,6 +152,14 @@ class Cltk final : public Compressor {
     return most_choice_bytes(options_.index, k, static_cast<std::size_t>(shape.elems()));
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        const std::size_t k = count_.of(shape.elems());
+        GW_ASSIGN(auto inner, values_.open(k, where));
+        return cuda::make_cltk_coder({k, options_.index, values_.exact()}, std::move(inner), shape,
+                                     where);
+      }
+    }
     GW_TRY(check_placement("cltk", where));
     GW_TRY(check_index_range("cltk", shape, kMostSparseElems - 1));  // so that k has 32 bits
     return where.dtype == DType::kF64 ? open_typed<double>(shape, where)

@@ -8,9 +8,11 @@
 #include "base/text.h"
 #include "compress/contract.h"
 #include "compress/dgc/dgc_coder.h"
+#include "compress/dgc/dgc_device.h"
 #include "compress/sparse/chosen_count.h"
 #include "compress/sparse/pair_payloads.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -52,8 +54,13 @@ class Dgc final : public Compressor {
                                  dtype);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
-    GW_TRY(check_placement("dgc", where));
     GW_TRY(check_index_range("dgc", shape, kMostElems));
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_dgc_coder(options_, shape, where);
+      }
+    }
+    GW_TRY(check_placement("dgc", where));
     return make_dgc_coder(options_, shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {

@@ -21,12 +21,6 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kLeastSample = 1024;
-constexpr double kFewest = 0.8;  // of k, below which the threshold is lowered
-constexpr double kLower = 0.8;   // to this share of itself
-constexpr int kMostRounds = 10;  // so often
-constexpr int kSampleStage = 1;  // of the draws
-
 template <typename T>
 class DgcCoder final : public Coder {
  public:
@@ -117,35 +111,28 @@ class DgcCoder final : public Coder {
     const MomentumStep<T> step{
         grad, u_, v_, factor, static_cast<T>(options_.momentum), options_.nesterov};
     const std::size_t k = share_of(options_.ratio, shape_.elems());
-    const auto part =
-        static_cast<std::size_t>(std::ceil(options_.sample * static_cast<double>(grad.size())));
-    const std::size_t samples = std::max(part, kLeastSample);
+    const std::size_t samples = dgc_samples(options_.sample, grad.size());
     if (2 * samples > grad.size()) {
       if (!cpu::accumulate<T>(step, next_u_, next_v_)) return name_not_finite(grad);
       take_largest(next_v_, k);
       return {};
     }
     const RandomStream draws(where_.seed, RandomUse::kPlaces, where_.tensor, where_.rank,
-                             kSampleStage, step_);
+                             kDgcSampleStage, step_);
     TopkKey<T> low = cpu::sampled_threshold<T>(step, options_.ratio, samples, draws, found_.keys);
     std::size_t count = 0;
     if (!cpu::accumulate_and_collect<T>(step, low, next_u_, next_v_, found_, count)) {
       return name_not_finite(grad);
     }
-    const double fewest = kFewest * static_cast<double>(k);
-    for (int round = 0; static_cast<double>(count) < fewest && round < kMostRounds; ++round) {
+    const double fewest = kDgcFewest * static_cast<double>(k);
+    for (int round = 0; static_cast<double>(count) < fewest && round < kDgcMostRounds; ++round) {
       if (low == 1) break;  // all that are not zero
-      low = lower(low);
+      low = lower_key<T>(low);
       count = cpu::topk_collect<T>(Corrected<T>(std::span<const T>(next_v_)), low, found_, nullptr,
                                    T{1});
     }
     take_found(count, k);
     return {};
-  }
-
-  static TopkKey<T> lower(TopkKey<T> low) {
-    const T magnitude = std::bit_cast<T>(low) * static_cast<T>(kLower);
-    return std::clamp<TopkKey<T>>(topk_key(magnitude), 1, low - 1);
   }
 
   // All `count` candidates, or the k largest of them.

@@ -76,9 +76,7 @@ TopkKey<T> sampled_threshold(const MomentumStep<T>& step, double ratio, std::siz
       keys[first + s] = topk_key(step.next_v(place(s)));
     }
   }
-  const auto wanted = static_cast<std::size_t>(std::ceil(ratio * static_cast<double>(samples)));
-  const auto nth =
-      keys.begin() + static_cast<std::ptrdiff_t>(std::clamp<std::size_t>(wanted, 1, samples) - 1);
+  const auto nth = keys.begin() + static_cast<std::ptrdiff_t>(dgc_rank(ratio, samples) - 1);
   std::nth_element(keys.begin(), nth, keys.end(), std::greater<>());
   return std::max<TopkKey<T>>(*nth, 1);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "compress/dgc/dgc_arithmetic.h"
 #include "compress/topk/topk_kernels.h"
 
 namespace gradwire {
@@ -37,9 +38,7 @@ struct MomentumStep {
   }
   // The new v of element i, rounded as accumulate() does.
   T next_v(std::size_t i) const {
-    const T g = grad[i] * factor;
-    if (nesterov) return (v[i] + momentum * (u[i] + g)) + g;
-    return v[i] + (momentum * u[i] + g);
+    return next_momenta(grad[i] * factor, u[i], v[i], momentum, nesterov).v;
   }
 };
 

@@ -15,14 +15,10 @@ template <typename T>
 bool accumulate(const MomentumStep<T>& step, T* next_u, T* next_v) {
   bool finite = true;
   for (std::size_t i = 0; i < step.grad.size(); ++i) {
-    const T g = step.grad[i] * step.factor;
-    if (step.nesterov) {
-      next_u[i] = step.momentum * (step.u[i] + g);
-      next_v[i] = (step.v[i] + next_u[i]) + g;
-    } else {
-      next_u[i] = step.momentum * step.u[i] + g;
-      next_v[i] = step.v[i] + next_u[i];
-    }
+    const Momenta<T> next = next_momenta(step.grad[i] * step.factor, step.u[i], step.v[i],
+                                         step.momentum, step.nesterov);
+    next_u[i] = next.u;
+    next_v[i] = next.v;
     finite &= std::abs(next_u[i]) <= std::numeric_limits<T>::max() &&
               std::abs(next_v[i]) <= std::numeric_limits<T>::max();
   }

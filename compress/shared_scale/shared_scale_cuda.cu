@@ -6,7 +6,9 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/contract.h"
+#include "compress/cuda/hadamard_kernels.h"
 #include "compress/cuda/placed_coder.h"
+#include "compress/cuda/rest_of_own.h"
 #include "compress/cuda/scale_means.h"
 #include "compress/shared_scale/lane_words.h"
 #include "compress/shared_scale/shared_scale_device.h"
@@ -24,13 +26,16 @@ struct SharedScaleRooms {
   Buffer own_scales;
   Buffer buckets;
   Buffer own_words;  // this rank's codes
+  Buffer work;       // transformed elements; of a method without a transform, none
 
-  static Result<SharedScaleRooms> open(std::int64_t buckets, std::size_t words, Device device) {
+  static Result<SharedScaleRooms> open(std::int64_t buckets, std::size_t words, std::size_t work,
+                                       Device device) {
     const auto number = static_cast<std::size_t>(buckets);
     SharedScaleRooms rooms;
     GW_ASSIGN(rooms.own_scales, Buffer::allocate(number * sizeof(float), device));
     GW_ASSIGN(rooms.buckets, Buffer::allocate(number * sizeof(SharedBucket), device));
     GW_ASSIGN(rooms.own_words, Buffer::allocate(words, device));
+    GW_ASSIGN(rooms.work, Buffer::allocate(work, device));
     return Result<SharedScaleRooms>(std::move(rooms));
   }
 };
@@ -112,27 +117,47 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
 
   Status write_scales(ByteSpan payload, const Stream& stream) {
     const bool feeds = feedback_.has_value();
-    const ScaleMeans means{places_, grid_.scale, grid_.clip, feeds};
+    const ScaleMeans means{places_, grid_.scale, grid_.clip, feeds && !grid_.hadamard};
     const ByteSpan scales = rooms_.own_scales.bytes().first(payload.size());
     if (feeds) GW_TRY(verdict_.clear(stream));
-    GW_TRY(put_scales(grid_.name, source_of(grad_, feedback_), means, scales.data(),
-                      verdict_.word(), stream));
+    Source source = source_of(grad_, feedback_);
+    if (grid_.hadamard) {
+      if (feeds) {
+        const SharedFinite finite{source, all_packed(source), verdict_.word()};
+        GW_TRY(launch(grid_.name, finite, eights(), stream));
+      }
+      GW_TRY(put_hadamard(grid_.name, source, work(), transform(), false, AllCoded{}, stream));
+      source = transformed();
+    }
+    GW_TRY(put_scales(grid_.name, source, means, scales.data(), verdict_.word(), stream));
     GW_TRY(copy_bytes(scales, device_, payload, device_, stream));
     if (!feeds) return {};
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
     return {Code::kInvalidArgument,
-            method_ + format(": an element of the bucket at %llu is not finite (finite numbers "
-                             "wanted)",
+            method_ + format(": an element from %llu on, in its bucket, is not finite (finite "
+                             "numbers wanted)",
                              static_cast<unsigned long long>(finding.place))};
+  }
+
+  std::int64_t eights() const { return blocks_for(elems_, kEight * SharedFinite::kThreads); }
+  static bool all_packed(const Source& source) {
+    return starts_at(source.grad, 16) && starts_at(source.residual, 16) &&
+           starts_at(source.next, 16);
+  }
+  float* work() const { return reinterpret_cast<float*>(rooms_.work.bytes().data()); }
+  Source transformed() const { return {.grad = work(), .count = elems_}; }
+  HadamardPlaces transform() const {
+    return HadamardPlaces::of(elems_, places_.bucket, where_.seed, where_.tensor, 0, step_, 0);
   }
 
   Status read_scales(ConstByteSpan scales, const Stream& stream) {
     const OnDevice here(device_);
     GW_TRY(here.status());
     GW_TRY(verdict_.clear(stream));
-    const SharedBuckets kernel{scales.data(), places_,        grid_.most, where_.size, 0,
-                               buckets(),     verdict_.word()};
+    const SharedBuckets kernel{
+        scales.data(), places_,        grid_.most, where_.size, grid_.hadamard ? grid_.clip : 0,
+        buckets(),     verdict_.word()};
     GW_TRY(
         launch(grid_.name, kernel, blocks_for(places_.number(), SharedBuckets::kThreads), stream));
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
@@ -144,15 +169,29 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
   }
 
   Status write_codes(std::byte* payload, const Stream& stream) {
-    if (feedback_.has_value()) GW_TRY(left_.clear(stream));
     const Source source = source_of(grad_, feedback_);
-    const LevelCoding levels{static_cast<float>(grid_.most / 2), grid_.clips_to_own};
-    const bool packed =
-        starts_at(source.grad, 16) && starts_at(source.residual, 16) && starts_at(source.next, 16);
-    const SharedCodes<LevelCoding> kernel{
+    if (feedback_.has_value()) GW_TRY(left_.clear(stream));
+    if (!grid_.hadamard) {
+      const LevelCoding levels{static_cast<float>(grid_.most / 2), grid_.clips_to_own};
+      return code(levels, source, payload, stream);
+    }
+    const CellCoding cells{static_cast<float>(0.5 * grid_.most), static_cast<float>(grid_.most),
+                           grid_.cells};
+    GW_TRY(code(cells, transformed(), payload, stream));
+    if (!feedback_.has_value()) return {};
+    const TensorView own(rooms_.work.bytes().data(), Shape::vector(elems_), DType::kF32, device_);
+    GW_TRY(decode(rooms_.own_words.bytes(), false, own, stream));
+    const RestOfOwn rest{source, work(), all_packed(source), kSharedLeft, left_.word()};
+    return launch(grid_.name, rest, eights(), stream);
+  }
+
+  template <class Coding>
+  Status code(const Coding& coding, const Source& source, std::byte* payload,
+              const Stream& stream) {
+    const SharedCodes<Coding> kernel{
         source,
         places_,
-        levels,
+        coding,
         grid_.most,
         lanes(),
         buckets(),
@@ -160,7 +199,7 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
         {where_.seed, RandomUse::kDither, where_.tensor, where_.rank, 0, step_},
         payload,
         reinterpret_cast<std::uint32_t*>(rooms_.own_words.bytes().data()),
-        packed,
+        all_packed(source),
         starts_at(payload, 4),
         left_.word()};
     return launch(grid_.name, kernel, std::min(kernel.tiles(), kMostBlocks), stream);
@@ -187,7 +226,11 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
                               elements<float>(dst).data(),
                               starts_at(dst.data(), 16),
                               verdict_.word()};
-    return launch(grid_.name, kernel, blocks_for(elems_, kEight * SharedValues::kThreads), stream);
+    GW_TRY(launch(grid_.name, kernel, blocks_for(elems_, kEight * SharedValues::kThreads), stream));
+    if (!grid_.hadamard) return {};
+    auto* const values = reinterpret_cast<float*>(dst.data());
+    return put_hadamard(grid_.name, {.grad = values, .count = elems_}, values, transform(), true,
+                        CodedBlocks{buckets(), places_}, stream);
   }
 
   SharedScaleGrid grid_;
@@ -212,7 +255,9 @@ Result<std::unique_ptr<Coder>> make_shared_scale_coder(const SharedScaleGrid& gr
   const std::int64_t bucket = grid.bucket == 0 ? std::max<std::int64_t>(elems, 1) : grid.bucket;
   const BucketPlaces places{elems, bucket, grid.hadamard};
   const std::size_t words = LaneWords(grid.most, where.size).bytes(static_cast<std::size_t>(elems));
-  GW_ASSIGN(SharedScaleRooms rooms, SharedScaleRooms::open(places.number(), words, where.device));
+  const std::size_t work = grid.hadamard ? static_cast<std::size_t>(elems) * sizeof(float) : 0;
+  GW_ASSIGN(SharedScaleRooms rooms,
+            SharedScaleRooms::open(places.number(), words, work, where.device));
   GW_ASSIGN(Verdict verdict, Verdict::open(where.device));
   GW_ASSIGN(Verdict left, Verdict::open(where.device));
   return std::unique_ptr<Coder>(std::make_unique<SharedScaleDeviceCoder>(

@@ -247,4 +247,34 @@ struct SharedValues {
   }
 };
 
+// Whether a block of a transform has codes.
+struct CodedBlocks {
+  const SharedBucket* buckets;
+  BucketPlaces places;
+  constexpr bool operator()(std::int64_t i) const { return buckets[places.of(i)].coded(); }
+};
+
+// Looks whether all elements are finite: eight a thread.
+struct SharedFinite {
+  static constexpr unsigned kThreads = 256;
+  using Shared = NothingShared;
+
+  Source source;
+  bool packed;
+  std::uint64_t* verdict;
+
+  template <class Block>
+  GW_DEVICE void run(Block& block, Shared&) const {
+    const std::int64_t begin = kEight * (block.block() * kThreads + block.thread());
+    const int count = eight_or(begin, source.count);
+    if (count == 0) return;
+    float p[kEight];
+    Eight::read(source, begin, count, packed, p);
+    for (int j = 0; j < kEight; ++j) {
+      if (j >= count || is_finite(p[j])) continue;
+      block.least(verdict, word_of(static_cast<std::uint64_t>(begin + j), kSharedLeft));
+    }
+  }
+};
+
 }  // namespace gradwire::cuda

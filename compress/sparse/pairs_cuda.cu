@@ -14,19 +14,19 @@ namespace {
 
 std::int64_t tiles_of(std::int64_t elems) { return blocks_for(elems, kSelectTile); }
 
+}  // namespace
+
 // The codings whose length is known before, and which threads can write side by side.
-Status check_index_coding(const std::string& method, IndexCoding coding) {
+Status check_device_coding(const std::string& method, IndexCoding coding) {
   if (coding == IndexCoding::kU32 || coding == IndexCoding::kBitmap) return {};
   return {Code::kUnsupported, method + ": index=" + std::string(to_string(coding)) +
                                   " on a CUDA device (index=u32 or index=bitmap wanted there)"};
 }
 
-}  // namespace
-
 Result<PairsOnDevice> PairsOnDevice::open(std::string method, const SparseOptions& options,
                                           std::size_t most, bool counted, std::int64_t elems,
                                           const Compressor::Placement& where) {
-  GW_TRY(check_index_coding(method, options.index));
+  GW_TRY(check_device_coding(method, options.index));
   std::unique_ptr<WireFormat> format;
   if (options.values != nullptr) {
     const Shape shape = Shape::vector(static_cast<std::int64_t>(most));
@@ -111,6 +111,7 @@ Status PairsOnDevice::absorb(std::span<const ConstByteSpan> payloads, std::uint6
     const Status status = absorb_one(r, counts[r], payloads[r], step, stream);
     if (!status.ok()) return status.with_context(method_ + format(": payload of rank %zu", r));
   }
+  own_pairs_ = counts[static_cast<std::size_t>(where_.rank)];
   absorbed_ = true;
   return {};
 }

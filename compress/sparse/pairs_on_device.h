@@ -15,6 +15,9 @@
 
 namespace gradwire::cuda {
 
+// kUnsupported, by name, for codings of indices whose length hangs on them (gaps, auto).
+Status check_device_coding(const std::string& method, IndexCoding coding);
+
 // Of one tensor of kF32. Not thread-safe.
 class PairsOnDevice {
  public:
@@ -43,6 +46,12 @@ class PairsOnDevice {
   // As Coder::finish(), enqueued.
   Status finish(TensorView mean, TensorView own, const Stream& stream);
   void forget();
+
+  // What this rank's own payload came back as: its pairs, whose words begin at 4 bytes if
+  // in_words(). Lent until forget() or the next absorb().
+  std::size_t own_pairs() const { return own_pairs_; }
+  const PairList& own() const { return lists_[static_cast<std::size_t>(where_.rank)]; }
+  bool in_words() const { return in_words_; }
 
  private:
   PairsOnDevice(std::string method, std::unique_ptr<WireFormat> format, Verdict verdict,
@@ -79,6 +88,7 @@ class PairsOnDevice {
   Buffer starts_;               // of each rank's tiles, and the end
   std::vector<Scratch> rooms_;  // of each rank, what was decoded: indices of bitmaps, values
   std::vector<PairList> lists_;
+  std::size_t own_pairs_ = 0;
   bool in_words_ = true;
   bool absorbed_ = false;
 };

@@ -10,8 +10,10 @@
 #include "compress/hadamard.h"
 #include "compress/shared_scale/magnitudes.h"
 #include "compress/shared_scale/shared_scale_coder.h"
+#include "compress/shared_scale/shared_scale_device.h"
 #include "compress/shared_scale/shared_scale_loops.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -115,6 +117,18 @@ class Thc final : public Compressor {
     return shared_scale_bytes(grid_, static_cast<std::size_t>(shape.elems()), round, size);
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_shared_scale_coder({.name = ThcGrid::kName,
+                                              .bucket = static_cast<std::int64_t>(grid_.block),
+                                              .most = grid_.grid,
+                                              .scale = cuda::ScaleOf::kNorm,
+                                              .clip = grid_.clip,
+                                              .hadamard = true,
+                                              .cells = grid_.cells.by_cell},
+                                             shape, where);
+      }
+    }
     return make_shared_scale_coder(grid_, shape, where);
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {

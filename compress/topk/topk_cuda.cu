@@ -1,60 +1,21 @@
-// topk on a device: through candidates, or over all elements.
-#include <algorithm>
-#include <cmath>
+// topk on a device.
 #include <utility>
 
-#include "base/text.h"
 #include "compress/sparse/chosen_count.h"
 #include "compress/sparse/pair_device_coder.h"
-#include "compress/topk/topk_candidates.h"
 #include "compress/topk/topk_device.h"
+#include "compress/topk/topk_selection.h"
 
 namespace gradwire::cuda {
 namespace {
 
-constexpr double kTopkSigmas = 4;  // how far the bound stands below the sample's estimate
-constexpr std::int64_t kTopkTallyBlocks = 1024;
-constexpr std::int64_t kTopkTileBlocks = 2048;
-
-// How a sample is used for k of so many elements.
-struct TopkPlan {
-  std::uint32_t rank = 0;  // of the bound among the samples; 0: there is no use for one
-  std::uint32_t room = 0;  // for candidates
-
-  static TopkPlan of(std::size_t k, std::int64_t elems) {
-    constexpr auto kSamples = static_cast<double>(TopkSample::kSamples);
-    if (elems < 4 * TopkSample::kSamples) return {};
-    const double share = kSamples / static_cast<double>(elems);
-    const double rank = static_cast<double>(k) * share;
-    const double margin = kTopkSigmas * std::sqrt(rank) + 1;
-    if (rank + margin + 1 >= kSamples / 2) return {};
-    const double most = std::ceil((rank + 3 * margin) / share);
-    return {static_cast<std::uint32_t>(rank + margin) + 1,
-            static_cast<std::uint32_t>(std::min(most, static_cast<double>(elems)))};
-  }
-};
-
-// Memory of one selection.
-struct TopkRoom {
-  std::size_t tiles;
-  std::size_t candidates;
-  std::size_t bytes() const {
-    return sizeof(SelectState) + (4 * tiles + 2 * candidates) * sizeof(std::uint32_t);
-  }
-  // The words behind the state, `skip` of them left out.
-  static std::uint32_t* words(const Scratch& scratch, std::size_t skip) {
-    return scratch.as<std::uint32_t>(sizeof(SelectState)) + skip;
-  }
-};
-
 class TopkDeviceCoder final : public PairDeviceCoder {
  public:
   TopkDeviceCoder(std::size_t k, std::int64_t elems, Device device, PairsOnDevice payloads,
-                  Verdict verdict, TopkWay way)
+                  TopkSelection selection)
       : PairDeviceCoder("topk", elems, device, std::move(payloads)),
-        k_(static_cast<std::uint32_t>(k)),
-        verdict_(std::move(verdict)),
-        plan_(way == TopkWay::kSampled ? TopkPlan::of(k, elems) : TopkPlan{}) {}
+        k_(k),
+        selection_(std::move(selection)) {}
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round(method_, round, 1));
@@ -63,85 +24,14 @@ class TopkDeviceCoder final : public PairDeviceCoder {
     const OnDevice here(device_);
     GW_TRY(here.status());
     GW_ASSIGN(const Scratch values, Scratch::allocate(payloads_.value_room(k_), stream));
-    GW_TRY(select(payloads_.target(k_, payload, values), stream));
+    GW_TRY(selection_.select(source(), payloads_.target(k_, payload, values), stream));
     GW_TRY(payloads_.complete(k_, values, step_, payload, stream));
     return payloads_.bytes(k_);
   }
 
  private:
-  std::int64_t tiles() const { return blocks_for(elems_, kSelectTile); }
-
-  Status select(const PairTarget& to, const Stream& stream) {
-    const TopkRoom room{static_cast<std::size_t>(tiles()), plan_.room};
-    GW_ASSIGN(const Scratch scratch, Scratch::allocate(room.bytes(), stream));
-    Finding finding{.kind = kSelectMisled};
-    if (plan_.rank > 0) {
-      GW_TRY(through_candidates(scratch, to, stream));
-      GW_ASSIGN(finding, verdict_.read(stream));
-    }
-    if (finding.kind == kSelectMisled) {
-      GW_TRY(clear(scratch, stream));
-      GW_TRY(choose(WholeItems{source()}, tiles(), scratch, to, stream));
-      if (source().next == nullptr) return {};
-      GW_ASSIGN(finding, verdict_.read(stream));
-    }
-    if (finding.kind != kSelectNotFinite || source().next == nullptr) return {};
-    return {Code::kInvalidArgument,
-            format("topk: element %llu of gradient + residual is not finite",
-                   static_cast<unsigned long long>(finding.place))};
-  }
-
-  Status clear(const Scratch& scratch, const Stream& stream) {
-    GW_TRY(verdict_.clear(stream));
-    return status_of(
-        cudaMemsetAsync(scratch.as<std::byte>(), 0, sizeof(SelectState), native(stream)),
-        "topk: clear");
-  }
-
-  Status through_candidates(const Scratch& scratch, const PairTarget& to, const Stream& stream) {
-    GW_TRY(clear(scratch, stream));
-    auto* const state = scratch.as<SelectState>();
-    const Source from = source();
-    const auto count = static_cast<std::size_t>(tiles());
-    std::uint32_t* const tile_first = TopkRoom::words(scratch, 2 * count);
-    std::uint32_t* const indices = TopkRoom::words(scratch, 4 * count);
-    auto* const values = reinterpret_cast<float*>(indices + plan_.room);
-    const bool packed =
-        starts_at(from.grad, 16) && starts_at(from.residual, 16) && starts_at(from.next, 16);
-    GW_TRY(launch("topk: sample", TopkSample{from, plan_.rank, state}, 1, stream));
-    const TopkCollect collect{
-        from, state, tiles(), plan_.room, indices, values, tile_first, tile_first + count, packed};
-    GW_TRY(launch("topk: candidates", collect, std::min(tiles(), kMostBlocks), stream));
-    const CandidateItems items{state,  k_,         plan_.room,         indices,
-                               values, tile_first, tile_first + count, from.next};
-    return choose(items, blocks_for(plan_.room, kSelectTile), scratch, to, stream);
-  }
-
-  // `tally_blocks`: as many tiles as items fill.
-  template <class Items>
-  Status choose(const Items& items, std::int64_t tally_blocks, const Scratch& scratch,
-                const PairTarget& to, const Stream& stream) {
-    auto* const state = scratch.as<SelectState>();
-    const auto count = static_cast<std::size_t>(tiles());
-    std::uint32_t* const above = TopkRoom::words(scratch, 0);
-    std::uint32_t* const ties = TopkRoom::words(scratch, count);
-    for (int level = 0; level < kSelectLevels; ++level) {
-      GW_TRY(launch("topk: tally", SelectTally<Items>{items, k_, level, state},
-                    std::min(tally_blocks, kTopkTallyBlocks), stream));
-    }
-    const std::int64_t blocks = std::min(tiles(), kTopkTileBlocks);
-    GW_TRY(launch("topk: counts", SelectCounts<Items>{items, k_, tiles(), state, above, ties},
-                  blocks, stream));
-    GW_TRY(launch("topk: offsets",
-                  SelectOffsets<Items>{items, tiles(), state, above, ties, verdict_.word()}, 1,
-                  stream));
-    const SelectPairs<Items> pairs{items, tiles(), elems_, state, above, ties, to, verdict_.word()};
-    return launch("topk: pairs", pairs, blocks, stream);
-  }
-
-  std::uint32_t k_;
-  Verdict verdict_;
-  TopkPlan plan_;
+  std::size_t k_;
+  TopkSelection selection_;
 };
 
 }  // namespace
@@ -152,9 +42,9 @@ Result<std::unique_ptr<Coder>> make_topk_coder(const SparseOptions& options, std
   GW_TRY(check_device_placement("topk", where));
   GW_TRY(check_index_range("topk", shape, kMostSparseElems - 1));  // counts have 32 bits
   GW_ASSIGN(auto payloads, PairsOnDevice::open("topk", options, k, false, shape.elems(), where));
-  GW_ASSIGN(Verdict verdict, Verdict::open(where.device));
+  GW_ASSIGN(auto selection, TopkSelection::open("topk", k, shape.elems(), where.device, way));
   return std::unique_ptr<Coder>(std::make_unique<TopkDeviceCoder>(
-      k, shape.elems(), where.device, std::move(payloads), std::move(verdict), way));
+      k, shape.elems(), where.device, std::move(payloads), std::move(selection)));
 }
 
 }  // namespace gradwire::cuda

@@ -85,11 +85,9 @@ class Uniform final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&,
                                                   const Placement& where) const override {
-    const UniformGrid& grid = kernel_.grid;
-    const bool plain = !grid.spikes && !grid.hadamard;  // of which devices have kernels
     if constexpr (kHaveCuda) {
-      if (where.device.space == MemorySpace::kCuda && plain) {
-        return cuda::make_uniform_format(name_, grid, where);
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_uniform_format(name_, kernel_.grid, where);
       }
     }
     return make_kernel_format(name_, kernel_, where);

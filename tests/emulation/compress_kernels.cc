@@ -4,6 +4,9 @@
 
 #include "compress/acpsgd/acpsgd_cuda.cu"
 #include "compress/cast/cast_cuda.cu"
+#include "compress/block_sparse/block_cuda.cu"
+#include "compress/cltk/cltk_cuda.cu"
+#include "compress/dgc/dgc_cuda.cu"
 #include "compress/error_feedback/feedback_cuda.cu"
 #include "compress/error_feedback/loco_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
@@ -18,6 +21,7 @@
 #include "compress/shared_scale/shared_scale_cuda.cu"
 #include "compress/signsgd/signs_cuda.cu"
 #include "compress/signum/signum_cuda.cu"
+#include "compress/sparse/choice_cuda.cu"
 #include "compress/sparse/pairs_cuda.cu"
 #include "compress/terngrad/trit_cuda.cu"
 #include "compress/threshold/threshold_cuda.cu"

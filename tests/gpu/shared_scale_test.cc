@@ -24,7 +24,10 @@ const char* const kSpecs[] = {"terngrad",
                               "global_qsgd:bits=4",
                               "global_qsgd:bits=8,bucket=100",
                               "global_qsgd:bits=2,norm=l2",
-                              "global_qsgd:levels=5,bucket=tensor"};
+                              "global_qsgd:levels=5,bucket=tensor",
+                              "thc",
+                              "thc:grid=31,block=64",
+                              "thc:block=8192"};
 
 using Bytes = std::vector<std::byte>;
 

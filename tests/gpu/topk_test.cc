@@ -185,8 +185,6 @@ TEST(DeviceTopk, CodingsThatItDoesNotWriteAreRefusedByName) {
     EXPECT_EQ(coder.error().code(), Code::kUnsupported);
     EXPECT_NE(coder.error().message().find("index=" + coding), std::string_view::npos);
   }
-  const auto method = Registry::builtin().make("topk:k=3|minmax:spikes=1");
-  EXPECT_EQ(method.value()->open(Shape::vector(9), on_device()).error().code(), Code::kUnsupported);
 }
 
 }  // namespace
