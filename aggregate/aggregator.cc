@@ -192,7 +192,6 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
                                           "gradients; tell the aggregator of the gradients alone"};
     }
     GW_TRY(between_steps(what));
-    GW_TRY(check_state_is_here(what));
     return engine_->follow(kind, value);
   }
 

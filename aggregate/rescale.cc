@@ -63,6 +63,17 @@ Status multiply(const NamedTensor& entry, double factor, bool write) {
   return {};
 }
 
+// What changes state does so on the host.
+Status check_is_here(const NamedTensor& entry, ScaleKind kind) {
+  const Device device = entry.tensor.device();
+  if (device.space != MemorySpace::kCuda) return {};
+  return {
+      Code::kUnsupported,
+      format("aggregator: %s: state '%s' is on CUDA device %d (gradients in host memory wanted)",
+             kind == ScaleKind::kLossScale ? "loss scale" : "learning rate", entry.name.c_str(),
+             device.ordinal)};
+}
+
 Status multiply_any(const NamedTensor& entry, double factor, bool write) {
   switch (entry.tensor.dtype()) {
     case DType::kF32: return multiply<float>(entry, factor, write);
@@ -80,6 +91,7 @@ Status rescale_state(std::span<const NamedTensor> state, std::span<const Paramet
   for (const bool write : {false, true}) {
     for (const NamedTensor& entry : state) {
       if (!concerns(entry.name, parameters, kind)) continue;
+      GW_TRY(check_is_here(entry, kind));
       GW_TRY(multiply_any(entry, factor, write));
     }
   }

@@ -125,7 +125,10 @@ TEST(AggregateOnDevice, StateOnADeviceDoesNotFollowTheHost) {
                                        {.compressor = "signsgd:ef=ef14,combine=gather"});
   ASSERT_TRUE(aggregator.has_value());
   ASSERT_TRUE(aggregator.value()->add("matrix", here.value()->tensor(0)).ok());
-  EXPECT_THAT(std::string(aggregator.value()->set_loss_scale(2).message()),
+  EXPECT_TRUE(aggregator.value()->set_loss_scale(2).ok());  // nothing to change yet
+  EXPECT_TRUE(aggregator.value()->set_learning_rate(0.1).ok());
+  EXPECT_TRUE(aggregator.value()->set_learning_rate(0.2).ok());  // which no residual follows
+  EXPECT_THAT(std::string(aggregator.value()->set_loss_scale(4).message()),
               HasSubstr("loss scale: state 'matrix.error' is on CUDA device 0"));
 }
 
