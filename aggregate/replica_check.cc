@@ -5,6 +5,7 @@
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 namespace {
@@ -61,7 +62,8 @@ Status check_replicas(Communicator& communicator, std::span<const NamedTensor> t
                       const std::string& when) {
   std::vector<NamedHash> hashes;
   for (const NamedTensor& entry : tensors) {
-    hashes.push_back({entry.name, hash_bytes(entry.tensor.bytes())});
+    GW_ASSIGN(const HostCopy copy, HostCopy::of(entry.tensor));
+    hashes.push_back({entry.name, hash_bytes(copy.bytes())});
   }
   return check_equal(communicator, hashes, "replicas " + when);
 }

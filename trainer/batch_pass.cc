@@ -17,10 +17,11 @@ constexpr std::int64_t kEvaluationRows = 128;
 
 Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
                                                     std::int64_t max_rows,
-                                                    const std::string& recompute) {
+                                                    const std::string& recompute,
+                                                    MemorySpace where) {
   GW_ASSIGN(std::vector<Segment> segments, recompute_segments(recompute, model));
   const std::int64_t rows = std::max(max_rows, kEvaluationRows);
-  return Activations<float>::elems(model.activation_sizes(rows, std::move(segments)), rows);
+  return Activations<float>::elems(model.activation_sizes(rows, std::move(segments), where), rows);
 }
 
 std::int64_t BatchPass::passes_of(std::int64_t samples) {
@@ -43,13 +44,22 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));
   pass.walk_.emplace(model, segments);
   const std::int64_t rows = std::max(max_rows, kEvaluationRows);
-  GW_ASSIGN(pass.activations_, Activations<float>::create(model.activation_sizes(rows, segments),
-                                                          rows, DeltaRoom::kTurns, options.memory));
+  const MemorySpace where = options.memory.device().space;
+  if (where == MemorySpace::kCuda) {
+    GW_ASSIGN(pass.there_,
+              DeviceBatch::create(model, rows, data.labels_per_sample(), options.memory));
+  }
+  GW_ASSIGN(pass.activations_,
+            Activations<float>::create(model.activation_sizes(rows, segments, where), rows,
+                                       DeltaRoom::kTurns, options.memory));
   pass.labels_.reserve(
       static_cast<std::size_t>(pass.activations_.max_rows() * data.labels_per_sample()));
   const auto values = static_cast<std::size_t>(parameter_elems(model.buffers()));
   if (values > 0) {
-    GW_ASSIGN(pass.buffers_, options.memory.allocate(MemoryClass::kOther, values * sizeof(float)));
+    const std::size_t bytes = values * sizeof(float);
+    GW_ASSIGN(pass.buffers_, pass.there_ != nullptr
+                                 ? Buffer::allocate(bytes)
+                                 : options.memory.allocate(MemoryClass::kOther, bytes));
   }
   init_parameters<float>(model.buffers(), 0, pass.buffer_values());
   pass.statistics_.assign(static_cast<std::size_t>(model.statistics_elems()), 0);
@@ -72,12 +82,65 @@ void BatchPass::commit(int ranks) {
   discard_statistics();
 }
 
-ModelPass<float> BatchPass::load(std::span<const float> params, const Samples& from,
-                                 std::span<const std::uint32_t> samples) {
+void BatchPass::discard_statistics() {
+  std::fill(statistics_.begin(), statistics_.end(), 0.0);
+  if (there_ != nullptr && !statistics_.empty()) there_->clear_statistics();
+}
+
+Status BatchPass::take_statistics() {
+  return there_ == nullptr ? Status() : there_->take_statistics(statistics_);
+}
+
+Result<ModelPass<float>> BatchPass::load(std::span<const float> params, const Samples& from,
+                                         std::span<const std::uint32_t> samples) {
   const auto rows = static_cast<std::int64_t>(samples.size());
+  if (there_ != nullptr) {
+    data_->take(from, samples, there_->samples(rows), there_->labels(rows));
+    GW_TRY(there_->load(rows, activations_.values(0, rows)));
+    return ModelPass<float>{params,
+                            rows,
+                            &activations_,
+                            {},
+                            there_->buffers(),
+                            there_->statistics(),
+                            nullptr,
+                            &there_->kernels()};
+  }
   labels_.resize(samples.size() * static_cast<std::size_t>(data_->labels_per_sample()));
   data_->take(from, samples, activations_.values(0, rows), labels_);
-  return {params, rows, &activations_, {}, buffer_values(), statistics_};
+  return ModelPass<float>{params, rows, &activations_, {}, buffer_values(), statistics_};
+}
+
+// The micro-batch's mean loss, and its derivative where the way back begins. On a device it is
+// known when found() returns.
+Result<double> BatchPass::loss_of(const ModelPass<float>& pass, double loss_scale) {
+  const std::span<const float> outputs = activations_.values(model_->last_level(), pass.rows);
+  const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
+  if (there_ != nullptr) {
+    there_->judge(model_->loss(), pass.rows, outputs, by_outputs);
+    if (loss_scale != 1) there_->kernels().scale(by_outputs, loss_scale);
+    return 0.0;
+  }
+  const double loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
+  if (loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), loss_scale, {}));
+  return loss;
+}
+
+// Of the outputs that are there.
+Status BatchPass::add_judgement(std::int64_t rows, Judgement& sum) {
+  const std::span<const float> outputs = activations_.values(model_->last_level(), rows);
+  const std::int64_t labels = rows * data_->labels_per_sample();
+  sum.labels += labels;
+  if (there_ != nullptr) {
+    there_->judge(model_->loss(), rows, outputs, {});
+    GW_ASSIGN(const DeviceBatch::Found found, there_->found());
+    sum.correct += static_cast<std::int64_t>(found.correct);
+    sum.loss += found.loss * static_cast<double>(labels);
+    return {};
+  }
+  sum.correct += count_correct<float>(outputs, labels_);
+  sum.loss += mean_loss<float>(model_->loss(), outputs, labels_, {}) * static_cast<double>(labels);
+  return {};
 }
 
 Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& batch,
@@ -86,39 +149,34 @@ Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& b
   ModelPass<float> pass;
   {
     const TimedSpan span(told_, TrainerSpan::Kind::kLoad, step);
-    pass = load(params, data_->train(), batch.samples);
+    GW_ASSIGN(pass, load(params, data_->train(), batch.samples));
   }
   pass.context = batch.context;
   pass.told = told_;
   GW_TRY(walk_->forward(pass, gate));
-  const std::span<const float> outputs = activations_.values(model_->last_level(), pass.rows);
-  const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
   double loss = 0;
   {
     const TimedSpan span(told_, TrainerSpan::Kind::kLoss, step);
-    loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
-    if (batch.loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), batch.loss_scale, {}));
+    GW_ASSIGN(loss, loss_of(pass, batch.loss_scale));
   }
   GW_TRY(walk_->backward(pass, grads, ready, gate));
-  return loss;
+  if (there_ == nullptr) return loss;
+  GW_ASSIGN(const DeviceBatch::Found found, there_->found());
+  return found.loss;
 }
 
 Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t begin,
                                    std::int64_t end, LayerGate* gate, std::int64_t passes) {
   Judgement sum;
+  if (there_ != nullptr) GW_TRY(there_->set_buffers(buffer_values()));
   for (std::int64_t at = begin; at < end; at += kEvaluationRows, --passes) {
     const std::int64_t rows = std::min(kEvaluationRows, end - at);
     const auto samples =
         data_->evaluation().subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(rows));
-    ModelPass<float> pass = load(params, data_->test(), samples);
+    GW_ASSIGN(ModelPass<float> pass, load(params, data_->test(), samples));
     pass.context.mode = PassMode::kEvaluate;
     GW_TRY(walk_->forward(pass, gate));
-    const std::span<const float> outputs = activations_.values(model_->last_level(), rows);
-    const auto labels = static_cast<std::int64_t>(labels_.size());
-    sum.labels += labels;
-    sum.correct += count_correct<float>(outputs, labels_);
-    sum.loss +=
-        mean_loss<float>(model_->loss(), outputs, labels_, {}) * static_cast<double>(labels);
+    GW_TRY(add_judgement(rows, sum));
   }
   // Layers are opened by all ranks together: whoever has no samples left opens them all the same.
   for (; gate != nullptr && passes > 0; --passes) {

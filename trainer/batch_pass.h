@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "gradwire/tensor.h"
 #include "trainer/activations.h"
 #include "trainer/data/data_set.h"
+#include "trainer/device_batch.h"
 #include "trainer/layer_gate.h"
 #include "trainer/layer_walk.h"
 #include "trainer/memory/memory_arena.h"
@@ -31,7 +33,7 @@ struct MicroBatch {
 // How a pass uses memory.
 struct PassOptions {
   std::string recompute = "none";  // as recompute_segments() says
-  MemoryArena memory = {};         // where activations lie
+  MemoryArena memory = {};         // where activations lie, and layers compute
 };
 
 // How well parameters do on some samples.
@@ -51,7 +53,8 @@ class BatchPass {
                                   std::int64_t max_rows, const PassOptions& options = {});
   // Of a pass over micro-batches of `max_rows`: what create() would allocate for activations.
   static Result<ActivationElems> activation_elems(const Model<float>& model, std::int64_t max_rows,
-                                                  const std::string& recompute);
+                                                  const std::string& recompute,
+                                                  MemorySpace where = MemorySpace::kHost);
 
   BatchPass() = default;
 
@@ -62,8 +65,9 @@ class BatchPass {
   // to the first; its error ends the pass.
   using Ready = Model<float>::Ready;
   // Forward, loss and backward. params and grads have parameter_elems(model().parameters())
-  // elements; grads is overwritten with the derivative of loss_scale times the mean loss, which is
-  // returned. With a gate `params` need to be there while a layer is open.
+  // elements where PassOptions::memory is; grads is overwritten with the derivative of loss_scale
+  // times the mean loss, which is returned. With a gate `params` need to be there while a layer is
+  // open.
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
                      const Ready& ready, LayerGate* gate = nullptr);
 
@@ -81,6 +85,8 @@ class BatchPass {
   std::vector<NamedTensor> buffers();
   // All of them, one after another.
   std::span<float> buffer_values();
+  // On a device run() collects sums there, which statistics() has after this call. Waits.
+  Status take_statistics();
   // Sums that run() collected since the last commit(), to be averaged over ranks. Empty for models
   // without buffers.
   std::span<double> statistics() { return statistics_; }
@@ -90,21 +96,25 @@ class BatchPass {
   // Told of what run() does, for this object's life; null: nobody is.
   void tell(const OnTrainerSpan* told) { told_ = told; }
   // After a step that is left out: forgets what it collected.
-  void discard_statistics() { std::fill(statistics_.begin(), statistics_.end(), 0.0); }
+  void discard_statistics();
 
  private:
   BatchPass(const Model<float>& model, const DataSet& data) : model_(&model), data_(&data) {}
-  // Loads samples; the activations' input and labels_ are theirs.
-  ModelPass<float> load(std::span<const float> params, const Samples& from,
-                        std::span<const std::uint32_t> samples);
+  // Loads samples; the activations' input and the labels are theirs.
+  Result<ModelPass<float>> load(std::span<const float> params, const Samples& from,
+                                std::span<const std::uint32_t> samples);
 
   const Model<float>* model_ = nullptr;
   const DataSet* data_ = nullptr;
   std::optional<LayerWalk> walk_;
   Activations<float> activations_;
   std::vector<std::uint32_t> labels_;
-  Buffer buffers_;
+  std::unique_ptr<DeviceBatch> there_;  // null on the host
+  Buffer buffers_;                      // of the host, always
   std::vector<double> statistics_;
+  Result<double> loss_of(const ModelPass<float>& pass, double loss_scale);
+  Status add_judgement(std::int64_t rows, Judgement& sum);
+
   const OnTrainerSpan* told_ = nullptr;
 };
 

@@ -1,11 +1,13 @@
 #include "trainer/gradient_fold.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/elements.h"
 #include "device/ops.h"
 #include "trainer/clipping.h"
+#include "trainer/cuda/make_kernels.h"
 #include "trainer/sgd.h"
 
 namespace gradwire {
@@ -37,6 +39,11 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   const auto elems = static_cast<std::size_t>(parameter_elems(table));
   const std::size_t bytes = elems * sizeof(float);
   const MemoryArena& device = options.places.device;
+  fold.stream_ = device.stream();
+  GW_ASSIGN(fold.there_, make_step_kernels(device.stream()));
+  if (fold.there_ != nullptr) {
+    GW_ASSIGN(fold.numbers_, ReadBack::create(device, sizeof(double)));
+  }
   const bool narrow = options.precision != Precision::kF32;
   fold.keeps_sums_ = options.main_gradients || !narrow;
   const MemoryClass sums = narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
@@ -91,21 +98,34 @@ void GradientFold::keep_stored(std::span<float> values, Range range) {
   load(precision_, stored, values);
 }
 
+TensorView GradientFold::view(std::span<float> values) const {
+  return {reinterpret_cast<std::byte*>(values.data()),
+          Shape::vector(static_cast<std::int64_t>(values.size())), DType::kF32, stream_.device};
+}
+
+// Both become momentum u + own.
+Status GradientFold::take_momentum(std::span<float> u, std::span<float> own) {
+  const auto momentum = static_cast<float>(momentum_at_worker_);
+  if (there_ != nullptr) return there_->take_momentum(momentum, u, own);
+  add_momentum(u, own, momentum);
+  std::copy(u.begin(), u.end(), own.begin());
+  return {};
+}
+
 // Momentum of that worker, and the fold over the rank's micro-batches.
 Status GradientFold::combine(int micro, Range range) {
   const std::span<float> own = fresh(micro, range);
   if (!momentum_.empty()) {
     const std::span<float> u =
         floats(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
-    add_momentum(u, own, static_cast<float>(momentum_at_worker_));
-    std::copy(u.begin(), u.end(), own.begin());
+    GW_TRY(take_momentum(u, own));
   }
   const std::span<float> sum = fresh(0, range);
   if (micro > 0) {
-    GW_TRY(reduce(ReduceOp::kSum, view_of<float>(own), view_of<float>(sum), {}));
+    GW_TRY(reduce(ReduceOp::kSum, view(own), view(sum), stream_));
   }
   if (micro + 1 < accumulate_ || accumulate_ == 1) return {};
-  return scale(view_of<float>(sum), 1.0 / accumulate_, {});
+  return scale(view(sum), 1.0 / accumulate_, stream_);
 }
 
 // One micro-batch's, stored, joins the others', which are.
@@ -140,8 +160,31 @@ void GradientFold::put_away(int index) {
   grads_.drop(index);
 }
 
-bool GradientFold::finite() {
+Result<bool> GradientFold::finite() {
+  if (there_ != nullptr) {
+    GW_TRY(there_->find_not_finite(gradients(), numbers_.there<std::uint32_t>().first(1)));
+    GW_ASSIGN(const std::span<const std::uint32_t> bad, numbers_.read<std::uint32_t>());
+    return bad[0] == 0;
+  }
   return keeps_sums_ ? all_finite(gradients()) : stored_gradients_.finite();
+}
+
+Result<double> GradientFold::clip_there(double most) {
+  GW_TRY(there_->sum_of_squares(gradients(), numbers_.there<double>()));
+  GW_TRY(there_->clip(numbers_.there<double>(), most, gradients()));
+  GW_ASSIGN(const std::span<const double> square, numbers_.read<double>());
+  return std::sqrt(square[0]);
+}
+
+// A worker's own gradient, before anybody else sees it.
+Status GradientFold::clip_worker(std::span<float> own) {
+  if (clip_worker_ == 0) return {};
+  if (there_ != nullptr) {
+    GW_TRY(there_->sum_of_squares(own, numbers_.there<double>()));
+    return there_->clip(numbers_.there<double>(), clip_worker_, own);
+  }
+  clip_to(own, norm(own), clip_worker_);
+  return {};
 }
 
 Status GradientFold::ready(int index, int micro) {
@@ -156,15 +199,15 @@ Status GradientFold::ready(int index, int micro) {
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {
   if (!needs_whole_ || !keeps_sums_) return {};
   const std::span<float> own = fresh(micro);
-  if (loss_scale != 1) GW_TRY(scale(view_of<float>(own), 1 / loss_scale, {}));
-  if (clip_worker_ > 0) clip_to(own, norm(own), clip_worker_);
+  if (loss_scale != 1) GW_TRY(scale(view(own), 1 / loss_scale, stream_));
+  GW_TRY(clip_worker(own));
   return combine(micro, {0, own.size()});
 }
 
 std::vector<NamedTensor> GradientFold::state() {
   std::vector<NamedTensor> tensors;
   for (std::size_t micro = 0; micro < momentum_.size(); ++micro) {
-    for (NamedTensor& named : named_tensors(*table_, floats(momentum_[micro]))) {
+    for (NamedTensor& named : named_tensors(*table_, floats(momentum_[micro]), stream_.device)) {
       named.name = "worker" + std::to_string(micro) + "." + named.name + ".momentum";
       tensors.push_back(std::move(named));
     }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "gradwire/tensor.h"
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/parameters.h"
+#include "trainer/read_back.h"
+#include "trainer/step_kernels.h"
 #include "trainer/stored_gradients.h"
 #include "trainer/training_options.h"
 
@@ -55,8 +58,10 @@ class GradientFold {
   void put_away(int index);
   const StoredGradients& stored() const { return stored_gradients_; }
   StoredGradients& stored() { return stored_gradients_; }
-  // Of the whole gradient, in the form that it is kept in.
-  bool finite();
+  // Of the whole gradient, in the form that it is kept in. Waits for the device where it is there.
+  Result<bool> finite();
+  // Where gradients() lie on a device: as GradientHook::clip_gradients(). Waits.
+  Result<double> clip_there(double most);
 
   // "worker<i>.<parameter>.momentum", of micro-batch i; empty without momentum at the worker.
   std::vector<NamedTensor> state();
@@ -70,9 +75,15 @@ class GradientFold {
   std::span<float> fresh(int micro, Range range);
   void keep_stored(std::span<float> values, Range range);
   Status combine(int micro, Range range);
+  Status take_momentum(std::span<float> u, std::span<float> own);
+  Status clip_worker(std::span<float> own);
+  TensorView view(std::span<float> values) const;
   Status combine_stored(int index, int micro);
 
   const ParameterTable* table_ = nullptr;
+  Stream stream_;
+  std::unique_ptr<StepKernels> there_;  // null on the host
+  ReadBack numbers_;                    // likewise empty
   int accumulate_ = 1;
   double momentum_at_worker_ = 0;
   double clip_worker_ = 0;

@@ -31,9 +31,9 @@ class GradientHook {
 
   // The gradient of parameter `index` (order of registration) is final for this step. Called once
   // per parameter and step, during backward or after it, from the last parameter down to the first.
-  // `grad` is the same memory at every step; it is lent until before_optimizer_step() returns, or
-  // until arrived() has said yes of it, and the hook may change it. From then on parameters may
-  // change.
+  // `grad` is the same memory at every step, on a device final when `stream` has run what it has;
+  // it is lent until before_optimizer_step() returns, or until arrived() has said yes of it, and
+  // the hook may change it. From then on parameters may change.
   virtual Status on_gradient(int /*index*/, TensorView /*grad*/, const Stream& /*stream*/) {
     return {};
   }
@@ -51,7 +51,7 @@ class GradientHook {
 
   // Where gradients are to be clipped, after before_optimizer_step(): those that the optimizer will
   // use become `most` long where they are longer, all tensors together. Returns their length
-  // before.
+  // before. Of gradients on the host: on a device the trainer does it.
   virtual Result<double> clip_gradients(std::span<float> gradients, double most);
 
   // What makes the step from the gradients, in place of the trainer's own optimizer (which is the

@@ -53,15 +53,15 @@ SampleShape Model<T>::output() const {
 }
 
 template <typename T>
-ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows,
-                                           std::vector<Segment> segments) const {
+ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows, std::vector<Segment> segments,
+                                           MemorySpace where) const {
   ActivationSizes sizes;
   sizes.widths.push_back(input_.elems());
   for (const Stage& stage : stages_) {
     sizes.widths.push_back(stage.layer->output().elems());
     sizes.saved.push_back(stage.layer->saved_elems(max_rows));
     sizes.stash.push_back(stage.layer->stash_elems(max_rows));
-    sizes.scratch = std::max(sizes.scratch, stage.layer->scratch_elems(max_rows));
+    sizes.scratch = std::max(sizes.scratch, stage.layer->scratch_elems(max_rows, where));
   }
   sizes.segments = std::move(segments);
   return sizes;
@@ -85,7 +85,8 @@ LayerPass<T> Model<T>::layer_pass(const ModelPass<T>& pass, std::size_t level) c
           memory.stash(level),
           stage.buffers.of(pass.buffers),
           stage.statistics.of(pass.statistics),
-          pass.context};
+          pass.context,
+          pass.device};
 }
 
 template <typename T>
@@ -116,6 +117,7 @@ Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::spa
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
     stage.layer->backward_params(layer_pass(pass, level), dy, stage.params.of(grads));
   }
+  if (pass.device != nullptr) GW_TRY(pass.device->status());
   for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
   return {};
 }

@@ -30,6 +30,7 @@ struct ModelPass {
   std::span<const T> buffers = {};      // of the whole model; may be empty but for kEvaluate
   std::span<double> statistics = {};    // statistics_elems() sums, added to in kTrain; may be empty
   const OnTrainerSpan* told = nullptr;  // of every layer's work
+  LayerKernels<T>* device = nullptr;    // not null: all of it lies there, as LayerPass says
 };
 
 // Immutable once built: it holds shapes, not values, so threads may share it.
@@ -56,8 +57,9 @@ class Model {
   std::int64_t statistics_elems() const { return statistics_; }
   Result<Activations<T>> make_activations(std::int64_t max_rows,
                                           DeltaRoom room = DeltaRoom::kTurns) const;
-  // What Activations want to know; `segments` as there.
-  ActivationSizes activation_sizes(std::int64_t max_rows, std::vector<Segment> segments = {}) const;
+  // What Activations want to know; `segments` as there. `where` passes compute.
+  ActivationSizes activation_sizes(std::int64_t max_rows, std::vector<Segment> segments = {},
+                                   MemorySpace where = MemorySpace::kHost) const;
 
   std::size_t layers() const { return stages_.size(); }
   LayerRange all() const { return {0, stages_.size()}; }

@@ -52,13 +52,14 @@ std::int64_t append_table(ParameterTable& table, std::string_view prefix,
   return offset;
 }
 
-std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat) {
+std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat,
+                                       Device device) {
   GW_CHECK(static_cast<std::int64_t>(flat.size()) == parameter_elems(table));
   std::vector<NamedTensor> tensors;
   tensors.reserve(table.size());
   for (const ParameterInfo& info : table) {
     auto* data = reinterpret_cast<std::byte*>(flat.data() + info.offset);
-    tensors.push_back({info.name, TensorView(data, info.shape, DType::kF32)});
+    tensors.push_back({info.name, TensorView(data, info.shape, DType::kF32, device)});
   }
   return tensors;
 }

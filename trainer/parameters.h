@@ -42,8 +42,9 @@ std::int64_t parameter_elems(const ParameterTable& table);
 std::int64_t append_table(ParameterTable& table, std::string_view prefix,
                           const ParameterTable& local);
 
-// One view per parameter into `flat`, which has parameter_elems(table) elements.
-std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat);
+// One view per parameter into `flat`, which has parameter_elems(table) elements of `device`.
+std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat,
+                                       Device device = {});
 
 // Every element as its tensor's Init says, a pure function of (seed, name, element): the same for
 // any number of ranks and any order of initialisation. Weights and biases alike.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "device/host_copy.h"
 #include "trainer/safetensors_header.h"
 
 namespace gradwire {
@@ -108,7 +109,8 @@ Status load(const std::string& path, std::span<const NamedTensor> tensors) {
   GW_TRY(check_match(entries, tensors));
   for (const NamedTensor& named : tensors) {
     const char* data = bytes.data() + sizeof(length) + length + entries.at(named.name).begin;
-    std::memcpy(named.tensor.data(), data, named.tensor.bytes().size());
+    const auto* first = reinterpret_cast<const std::byte*>(data);
+    GW_TRY(write_from_host({first, named.tensor.bytes().size()}, named.tensor));
   }
   return {};
 }
@@ -159,7 +161,12 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
   std::ofstream file(place.written, std::ios::binary | std::ios::trunc);
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   for (const NamedTensor& named : tensors) {
-    const ByteSpan bytes = named.tensor.bytes();
+    const Result<HostCopy> copy = HostCopy::of(named.tensor);
+    if (!copy.has_value()) {
+      discard(place);
+      return copy.error();
+    }
+    const ConstByteSpan bytes = copy.value().bytes();
     file.write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
   }

@@ -8,6 +8,7 @@
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 namespace {
@@ -40,8 +41,28 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
                               {options.recompute, options.places.device}));
   GW_ASSIGN(trainer.scaler_, LossScaler::create(options.loss_scale));
   GW_TRY(trainer.allocate());
-  init_parameters<float>(model.parameters(), options.seed, trainer.master());
+  GW_TRY(trainer.draw_parameters());
   return trainer;
+}
+
+// Drawn on the host, wherever they are to lie.
+Status Trainer::draw_parameters() {
+  const ParameterTable& table = model_->parameters();
+  if (!there()) {
+    init_parameters<float>(table, options_.seed, master());
+    return {};
+  }
+  std::vector<float> drawn(master().size());
+  init_parameters<float>(table, options_.seed, drawn);
+  return write_from_host(std::as_bytes(std::span(drawn)), whole_master());
+}
+
+// All parameters as one tensor.
+TensorView Trainer::whole_master() const {
+  const std::span<float> all = params_.all();
+  return {reinterpret_cast<std::byte*>(all.data()),
+          Shape::vector(static_cast<std::int64_t>(all.size())), DType::kF32,
+          options_.places.device.device()};
 }
 
 // All memory of a run: the loop allocates nothing.
@@ -101,10 +122,13 @@ std::vector<NamedTensor> Trainer::parameters() {
 }
 
 std::vector<NamedTensor> Trainer::gradients() {
-  return named_tensors(model_->parameters(), fold_.gradients());
+  return named_tensors(model_->parameters(), fold_.gradients(), options_.places.device.device());
 }
 
-std::uint64_t Trainer::parameter_hash() const { return hash_bytes(std::as_bytes(params_.all())); }
+Result<std::uint64_t> Trainer::parameter_hash() const {
+  GW_ASSIGN(const HostCopy all, HostCopy::of(whole_master()));
+  return hash_bytes(all.bytes());
+}
 
 // What layers compute with has the parameters' last values from now on.
 void Trainer::refresh() {

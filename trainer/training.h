@@ -62,7 +62,7 @@ class Trainer {
   // What was held since run() began, in both places, and copied between them since ever.
   const MemoryPlaces& places() const { return options_.places; }
   // Of all parameters' bytes in order of registration.
-  std::uint64_t parameter_hash() const;
+  Result<std::uint64_t> parameter_hash() const;
 
   std::int64_t steps() const { return total_steps_; }
   std::int64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -98,6 +98,10 @@ class Trainer {
   Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options);
 
   Status allocate();
+  Status draw_parameters();
+  TensorView whole_master() const;
+  Stream stream() const { return options_.places.device.stream(); }
+  bool there() const { return stream().device.space == MemorySpace::kCuda; }
   Result<StepReport> step(GradientHook& hook);
   Result<double> micro_step(const MicroBatch& batch, int micro, GradientHook& hook,
                             double& hook_seconds);

@@ -87,6 +87,28 @@ Status check_stored_gradients(const TrainingOptions& options) {
   return {};
 }
 
+// What training on a device does not do.
+Status check_device(const TrainingOptions& options) {
+  if (options.places.device.device().space != MemorySpace::kCuda) return {};
+  const auto refuse = [](const std::string& seen, const std::string& wanted) {
+    return Status(Code::kUnsupported, "training on a CUDA device with " + seen +
+                                          " is not served yet (wanted: " + wanted + ")");
+  };
+  if (options.precision != Precision::kF32) {
+    return refuse("precision " + std::string(to_string(options.precision)), "fp32");
+  }
+  if (options.offload != Offload::kNone) {
+    return refuse("offload " + std::string(to_string(options.offload)), "none");
+  }
+  if (options.gated_parameters || options.passing_gradients) {
+    return refuse("sharded parameters or gradients", "whole ones");
+  }
+  if (options.optimizer.name == "hook") {
+    return refuse("an optimizer that the hook brings", "sgd, nesterov, adamw or lamb");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_training_options(const TrainingOptions& options, const DataSet& data) {
@@ -107,6 +129,7 @@ Status check_training_options(const TrainingOptions& options, const DataSet& dat
   }
   GW_TRY(check_gradients(options));
   GW_TRY(check_stored_gradients(options));
+  GW_TRY(check_device(options));
   if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
     return Status(Code::kInvalidArgument,
                   "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted");

@@ -20,8 +20,8 @@ Status Trainer::give(int index, GradientHook& hook, double& hook_seconds) {
   const auto start = Clock::now();
   const ParameterInfo& info = model_->parameters()[static_cast<std::size_t>(index)];
   const TensorView view(reinterpret_cast<std::byte*>(fold_.gradient(index).data()), info.shape,
-                        DType::kF32);
-  const Status given = hook.on_gradient(index, view, {});
+                        DType::kF32, stream().device);
+  const Status given = hook.on_gradient(index, view, stream());
   hook_seconds += seconds_since(start);
   if (!given.ok() || (fold_.keeps_sums() && !early_)) return given;
   in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
@@ -65,7 +65,7 @@ Status Trainer::take_all(GradientHook& hook) {
     take_next();
     release();
   }
-  GW_TRY(hook.before_optimizer_step({}));
+  GW_TRY(hook.before_optimizer_step(stream()));
   while (in_flight_ > 0) take_next();
   return {};
 }
@@ -129,7 +129,8 @@ Result<double> Trainer::micro_step(const MicroBatch& batch, int micro, GradientH
 Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
   if (options_.loss_scale.active()) {
     const auto start = Clock::now();
-    GW_ASSIGN(const bool skip, hook.skip_step(!fold_.finite()));
+    GW_ASSIGN(const bool finite, fold_.finite());
+    GW_ASSIGN(const bool skip, hook.skip_step(!finite));
     report.hook_seconds += seconds_since(start);
     scaler_.update(skip);
     if (skip) return true;
@@ -171,6 +172,7 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
 
 // What is stored in 16 bits is shortened where it is read.
 Result<double> Trainer::clip(GradientHook& hook) {
+  if (there()) return fold_.clip_there(options_.clip);
   if (fold_.keeps_sums()) return hook.clip_gradients(fold_.gradients(), options_.clip);
   const double length = fold_.stored().norm();
   fold_.stored().shorten(length, options_.clip);
@@ -248,6 +250,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
 Status Trainer::commit_statistics(GradientHook& hook, bool skipped) {
   if (skipped) pass_.discard_statistics();
   if (skipped || pass_.statistics().empty()) return {};
+  GW_TRY(pass_.take_statistics());
   GW_TRY(hook.average(pass_.statistics()));
   pass_.commit(options_.ranks);
   return {};

@@ -7,6 +7,7 @@
 #include "adapters/trainer/agreement.h"
 #include "base/elements.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 namespace {
@@ -161,16 +162,18 @@ Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
     const int worker = communicator_.rank() * options_.accumulate + micro;
     return reader.read(worker_name(worker, own.name), own.tensor);
   }
-  const std::span<float> mean = elements<float>(own.tensor);
+  GW_ASSIGN(const Buffer memory, Buffer::allocate(own.tensor.bytes().size()));
+  const TensorView one = memory.tensor(own.tensor.shape(), own.tensor.dtype());
+  const std::span<float> mean = elements<float>(one);
   std::vector<double> sum(mean.size());
   for (int worker = 0; worker < old_workers; ++worker) {
-    GW_TRY(reader.read(worker_name(worker, own.name), own.tensor));
+    GW_TRY(reader.read(worker_name(worker, own.name), one));
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(mean[i]);
   }
   for (std::size_t i = 0; i < sum.size(); ++i) {
     mean[i] = static_cast<float>(sum[i] / old_workers);
   }
-  return {};
+  return write_from_host(one.bytes(), own.tensor);
 }
 
 Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {

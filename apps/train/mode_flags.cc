@@ -44,6 +44,7 @@ const std::vector<Belonging>& belongings() {
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
       {"accumulate", {"sync"}, "a larger --batch has the same gradients"},
       {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes descend, with --momentum"},
+      {"device", {"sync"}, "the other modes compute on the host"},
       {"zero", {"sync"}, "servers shard the model over themselves: --servers"},
       {"recompute", {"sync"}, "the other modes keep what backward needs"},
       {"offload", {"sync"}, "the other modes have one place for memory"},

@@ -57,6 +57,9 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
     t.passing_gradients = o.zero >= 2;
   }
   t.recompute = o.recompute;
+  GW_ASSIGN(const Device device, parse_device(o.device));
+  // CUDA's default stream, for which all of gradwire's wait; null on the host.
+  t.places.device = MemoryArena(Stream{device, nullptr});
   GW_ASSIGN(t.offload, parse_offload(o.offload));
   t.offload_chunk = o.offload_chunk;
   t.offload_overlap = o.offload_overlap == "on";
@@ -374,7 +377,7 @@ Status RankRun::finish(double accuracy) {
   facts.seed = options_.seed;
   facts.accuracy = accuracy;
   facts.test_loss = trainer_.test_loss();
-  facts.params_hash = trainer_.parameter_hash();
+  GW_ASSIGN(facts.params_hash, trainer_.parameter_hash());
   facts.memory = std::move(memory);
   return report_->finish(facts);
 }

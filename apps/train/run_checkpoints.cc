@@ -45,6 +45,7 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
              {"clip", shortest(o.clip)},
              {"clip-worker", shortest(o.clip_worker)},
              {"loss-scale", o.loss_scale},
+             {"device", o.device},
              {"dropout", shortest(o.dropout)},
              {"lr", shortest(o.lr)},
              {"main-grads", o.no_main_grads ? "no" : "yes"},

@@ -1,6 +1,7 @@
 #include "apps/train/train_options.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
@@ -96,6 +97,19 @@ void add_memory_flags(Flags& flags, TrainOptions& o) {
   flags.choice("offload-overlap", o.offload_overlap, {"on", "off"},
                "whether they are while the rest of the gradient is on its way; the same bits");
   flags.toggle("memory", o.memory, "print what was held by class, beside what was to be expected");
+}
+
+void add_device_flags(Flags& flags, TrainOptions& o) {
+  flags.group("Device");
+  flags.custom(
+      "device", "DEVICE", "cpu",
+      [&o](const std::string& text) {
+        GW_TRY(parse_device(text).error());
+        o.device = text;
+        return Status();
+      },
+      "what computes, and where parameters, activations and gradients lie: cpu, cuda, or cuda:N "
+      "for CUDA's device N; every rank takes the one that is named");
 }
 
 void add_gradient_flags(Flags& flags, TrainOptions& o) {
@@ -228,6 +242,32 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   return {};
 }
 
+// What training on a device does not serve yet.
+Status check_device_flags(const TrainOptions& options) {
+  GW_ASSIGN(const Device device, parse_device(options.device));
+  if (device.space != MemorySpace::kCuda) return {};
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(options.optimizer));
+  struct Unserved {
+    bool asked;
+    std::string seen;
+    const char* wanted;
+  };
+  const std::vector<Unserved> all{
+      {options.zero > 0, "--zero " + std::to_string(options.zero), "0"},
+      {options.offload != "none", "--offload " + options.offload, "none"},
+      {options.precision != "fp32", "--precision " + options.precision, "fp32"},
+      {choice.method.has_value(), "--optimizer " + options.optimizer,
+       "sgd, nesterov, adamw or lamb"},
+      {options.measure_every > 0, "--measure-every " + std::to_string(options.measure_every), "0"},
+      {options.memory, "--memory", "a run without it"}};
+  for (const auto& [asked, seen, wanted] : all) {
+    if (!asked) continue;
+    return {Code::kInvalidArgument, "train: --device " + options.device + " with " + seen +
+                                        " is not served yet (wanted: " + wanted + ")"};
+  }
+  return {};
+}
+
 // A flag of a model that is not trained would change nothing.
 Status check_model_flags(const Flags& flags, const TrainOptions& options) {
   struct Belongs {
@@ -256,11 +296,27 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
   add_problem_flags(flags, options);
   add_optimizer_flags(flags, options);
   add_gradient_flags(flags, options);
+  add_device_flags(flags, options);
   add_memory_flags(flags, options);
   add_mode_flags(flags, options.mode);
   add_communication_flags(flags, options);
   add_checkpoint_flags(flags, options);
   add_report_flags(flags, options);
+}
+
+Result<Device> parse_device(const std::string& text) {
+  constexpr std::string_view kCuda = "cuda";
+  constexpr std::int64_t kMostDevices = 1024;
+  if (text == "cpu") return Device{};
+  if (text == kCuda) return Device{MemorySpace::kCuda, 0};
+  if (text.starts_with("cuda:")) {
+    const auto number = to_int(std::string_view(text).substr(kCuda.size() + 1));
+    if (number && *number >= 0 && *number < kMostDevices) {
+      return Device{MemorySpace::kCuda, static_cast<int>(*number)};
+    }
+  }
+  return Status(Code::kInvalidArgument,
+                "device '" + text + "'; cpu, cuda or cuda:N, N from 0 on, wanted");
 }
 
 std::string dense_algorithm(const TrainOptions& options) {
@@ -280,6 +336,7 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (options.momentum >= 1)
     return refuse("--momentum remembers for ever (1 seen; below 1 wanted)");
   GW_TRY(check_optimizer(flags, options));
+  GW_TRY(check_device_flags(options));
   std::int64_t parts = options.accumulate;
   if (options.inproc > 0) {
     GW_ASSIGN(parts, workers_among(options, static_cast<int>(options.inproc)));

@@ -8,6 +8,7 @@
 #include "apps/flags.h"
 #include "apps/train/mode_flags.h"
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 #include "trainer/loss_scale.h"
 #include "trainer/lr_schedule.h"
 
@@ -40,6 +41,7 @@ struct TrainOptions {
   std::string momentum_at = "server";
   std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
   std::string optimizer_compressor;  // "": the optimizer's own
+  std::string device = "cpu";        // as parse_device() says
   std::int64_t zero = 0;             // stage of ZeRO, 0 to 3
   std::string parameter_compressor = "none";
   std::string recompute = "none";        // as recompute_segments() says
@@ -85,6 +87,9 @@ struct TrainOptions {
   bool quiet = false;
   std::string log_level;  // "" asks GRADWIRE_LOG
 };
+
+// "cpu", "cuda" (the first device) or "cuda:N". kInvalidArgument for another word.
+Result<Device> parse_device(const std::string& text);
 
 // Declares every flag of `train` but --config; `options` holds the defaults and outlives the flags.
 void add_train_flags(Flags& flags, TrainOptions& options);

@@ -101,7 +101,7 @@ TEST(MeasuredGradients, TrainingComputesTheSameBits) {
         return Status();
       }));
       (void)accuracy;
-      hashes[rank] = trainer.parameter_hash();
+      hashes[rank] = trainer.parameter_hash().value();
       return {};
     });
     for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();

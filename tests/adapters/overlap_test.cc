@@ -282,7 +282,7 @@ Status train_offloaded(Communicator& communicator, const std::string& compressor
   GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(), parallel,
                                                 trainer.parameters(), gradients));
   GW_TRY(trainer.run(*hook, nullptr).error());
-  into.parameters = trainer.parameter_hash();
+  into.parameters = trainer.parameter_hash().value();
   return {};
 }
 

@@ -172,5 +172,25 @@ TEST_F(Train, BadRequestsSayWhatIsWrong) {
               testing::HasSubstr("missing"));
 }
 
+TEST_F(Train, WhatNoDeviceServesIsRefusedByName) {
+  const std::vector<std::pair<Words, std::string>> all{
+      {{"--zero", "3"}, "train: --device cuda:1 with --zero 3 is not served yet (wanted: 0)"},
+      {{"--offload", "optimizer"}, "with --offload optimizer is not served yet (wanted: none)"},
+      {{"--precision", "bf16"}, "with --precision bf16 is not served yet (wanted: fp32)"},
+      {{"--optimizer", "demo"}, "(wanted: sgd, nesterov, adamw or lamb)"},
+      {{"--measure-every", "5"}, "with --measure-every 5 is not served yet (wanted: 0)"},
+      {{"--memory"}, "with --memory is not served yet (wanted: a run without it)"},
+      {{"--mode", "easgd"}, "--device"}};
+  for (const auto& [flags, message] : all) {
+    Words words{"--device", "cuda:1"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    EXPECT_THAT(train(words), testing::HasSubstr(message));
+  }
+  EXPECT_THAT(train({"--device", "gpu"}),
+              testing::HasSubstr("device 'gpu'; cpu, cuda or cuda:N, N from 0 on, wanted"));
+  EXPECT_THAT(train({"--device", "cuda:-1"}), testing::HasSubstr("device 'cuda:-1'"));
+  EXPECT_EQ(train({"--device", "cpu", "--steps", "1"}), "ok");
+}
+
 }  // namespace
 }  // namespace gradwire

@@ -29,7 +29,7 @@ struct LayerRun {
         x(std::move(input)),
         params(std::move(parameters)),
         y(size(rows * of.output().elems()), T(777)),
-        scratch(size(of.scratch_elems(rows)), T(777)),
+        scratch(size(of.scratch_elems(rows, MemorySpace::kHost)), T(777)),
         saved(size(of.saved_elems(rows)), T(777)),
         stash(size(of.stash_elems(rows)), T(777)),
         buffers(size(parameter_elems(of.buffers()))),

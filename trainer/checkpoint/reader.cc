@@ -1,10 +1,10 @@
 #include "trainer/checkpoint/reader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/text.h"
+#include "device/host_copy.h"
 #include "trainer/checkpoint/disk.h"
 
 namespace gradwire {
@@ -74,8 +74,12 @@ Status CheckpointReader::read(const std::string& tensor, const Shape& shape, std
     if (from >= to) continue;
     GW_ASSIGN(const TensorFile* source, file(slice.file));
     GW_TRY(source->read(slice, saved->dtype, bytes));
-    std::memcpy(out.data() + (from - begin) * width, bytes.data() + (from - slice.begin) * width,
-                static_cast<std::size_t>((to - from) * width));
+    const TensorView part(out.data() + (from - begin) * width, Shape::vector(to - from),
+                          out.dtype(), out.device());
+    GW_TRY(write_from_host(
+        ConstByteSpan(bytes).subspan(static_cast<std::size_t>((from - slice.begin) * width),
+                                     part.bytes().size()),
+        part));
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "device/host_copy.h"
 #include "trainer/checkpoint/checksum.h"
 
 namespace gradwire {
@@ -41,10 +42,13 @@ Result<PartList> write_tensor_file(const std::string& folder, const std::string&
                                    const WriteObserver& observer) {
   PartList written;
   std::vector<SafetensorsEntry> entries;
+  std::vector<HostCopy> values;
   std::uint64_t offset = 0;
   for (const TensorPart& part : parts) {
     GW_TRY(check_part(part));
-    const ConstByteSpan bytes = part.values.bytes();
+    GW_ASSIGN(HostCopy copy, HostCopy::of(part.values));
+    values.push_back(std::move(copy));
+    const ConstByteSpan bytes = values.back().bytes();
     const std::int64_t end = part.begin + part.values.elems();
     const bool whole = part.values.elems() == part.shape.elems();
     const Shape shape = whole ? part.shape : Shape::vector(part.values.elems());
@@ -63,7 +67,7 @@ Result<PartList> write_tensor_file(const std::string& folder, const std::string&
   GW_TRY(file.write(header));
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i == parts.size() / 2) tell(observer, "file half written");
-    GW_TRY(file.write(parts[i].values.bytes()));
+    GW_TRY(file.write(values[i].bytes()));
   }
   tell(observer, "file written");
   GW_TRY(file.finish());

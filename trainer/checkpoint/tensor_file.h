@@ -20,7 +20,8 @@
 namespace gradwire {
 
 // What a rank has of a tensor: elements [begin, begin + values.elems()) of the row of all its
-// elements. Views are read during the call that they are given to.
+// elements. Views, wherever they lie, are read during
+// the call that they are given to.
 struct TensorPart {
   std::string tensor;  // the name that the whole job knows it by
   Shape shape;         // of the whole tensor

@@ -23,7 +23,17 @@ void AvgPool2d<T>::for_each_line(std::int64_t rows, Visit visit) const {
 }
 
 template <typename T>
+PoolShape AvgPool2d<T>::on_device(std::int64_t rows) const {
+  const SampleShape out = output();
+  return {rows * in_.channels, in_.height, in_.width, out.height, out.width,
+          window_h_,           window_w_,  window_h_, window_w_};
+}
+
+template <typename T>
 void AvgPool2d<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) {
+    return pass.device->avg_pool(on_device(pass.rows), pass.x, pass.y);
+  }
   std::fill(pass.y.begin(), pass.y.end(), T(0));
   for_each_line(pass.rows, [&](std::int64_t out, std::int64_t line) {
     pass.y.data()[out] += fixed_sum(pass.x.data() + line, window_w_);
@@ -35,6 +45,9 @@ void AvgPool2d<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void AvgPool2d<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                   std::span<T> dx) const {
+  if (pass.device != nullptr) {
+    return pass.device->avg_pool_back(on_device(pass.rows), dy, dx);
+  }
   std::fill(dx.begin(), dx.end(), T(0));
   const T share = T(1) / static_cast<T>(window_h_ * window_w_);
   for_each_line(pass.rows, [&](std::int64_t out, std::int64_t line) {

@@ -23,6 +23,7 @@ class AvgPool2d final : public Layer<T> {
                       std::span<T> dx) const override;
 
  private:
+  PoolShape on_device(std::int64_t rows) const;
   AvgPool2d(SampleShape in, std::int64_t window_h, std::int64_t window_w)
       : in_(in), window_h_(window_h), window_w_(window_w) {}
   // Calls visit(output index, input index of a line's first value) for every line of every window.

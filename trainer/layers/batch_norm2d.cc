@@ -57,7 +57,21 @@ void BatchNorm2d<T>::measure(const LayerPass<T>& pass) const {
 }
 
 template <typename T>
+void BatchNorm2d<T>::forward_there(const LayerPass<T>& pass) const {
+  const ChannelShape shape{pass.rows, shape_.channels, plane()};
+  const bool running = pass.context.mode == PassMode::kEvaluate;
+  if (!running) {
+    const bool collects = pass.context.mode == PassMode::kTrain;
+    pass.device->batch_measure(shape, pass.x, pass.saved,
+                               collects ? pass.statistics : std::span<double>());
+  }
+  pass.device->batch_norm(shape, pass.params, running ? pass.buffers : pass.saved, running, pass.x,
+                          pass.y);
+}
+
+template <typename T>
 void BatchNorm2d<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) return forward_there(pass);
   const std::int64_t channels = shape_.channels;
   const bool running = pass.context.mode == PassMode::kEvaluate;
   if (!running) measure(pass);
@@ -93,6 +107,10 @@ auto BatchNorm2d<T>::gradient_sums(const LayerPass<T>& pass, std::span<const T> 
 template <typename T>
 void BatchNorm2d<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                      std::span<T> grads) const {
+  if (pass.device != nullptr) {
+    return pass.device->batch_norm_params({pass.rows, shape_.channels, plane()}, pass.saved, pass.x,
+                                          dy, grads);
+  }
   for (std::int64_t c = 0; c < shape_.channels; ++c) {
     const Sums sums = gradient_sums(pass, dy, c);
     grads.data()[c] = static_cast<T>(sums.dy_z);
@@ -103,6 +121,10 @@ void BatchNorm2d<T>::backward_params(const LayerPass<T>& pass, std::span<const T
 template <typename T>
 void BatchNorm2d<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                     std::span<T> dx) const {
+  if (pass.device != nullptr) {
+    return pass.device->batch_norm_back({pass.rows, shape_.channels, plane()}, pass.params,
+                                        pass.saved, pass.x, dy, dx);
+  }
   const auto count = static_cast<double>(pass.rows * plane());
   for (std::int64_t c = 0; c < shape_.channels; ++c) {
     const Sums sums = gradient_sums(pass, dy, c);

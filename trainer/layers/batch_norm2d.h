@@ -49,6 +49,7 @@ class BatchNorm2d final : public Layer<T> {
   template <typename Term>
   double channel_sum(std::int64_t rows, std::int64_t channel, Term term) const;
   void measure(const LayerPass<T>& pass) const;
+  void forward_there(const LayerPass<T>& pass) const;
   Sums gradient_sums(const LayerPass<T>& pass, std::span<const T> dy, std::int64_t channel) const;
 
   SampleShape shape_;

@@ -49,6 +49,10 @@ CausalAttention<T>::CausalAttention(std::int64_t positions, std::int64_t width, 
 
 template <typename T>
 void CausalAttention<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) {
+    return pass.device->attention({pass.rows, positions_, width_, heads_}, pass.x, pass.scratch,
+                                  pass.saved, pass.y);
+  }
   const std::int64_t n = positions_;
   const std::int64_t size = width_ / heads_;
   const T factor = T(1) / std::sqrt(static_cast<T>(size));
@@ -77,6 +81,10 @@ void CausalAttention<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void CausalAttention<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                         std::span<T> dx) const {
+  if (pass.device != nullptr) {
+    return pass.device->attention_back({pass.rows, positions_, width_, heads_}, pass.x, pass.saved,
+                                       dy, pass.scratch, dx);
+  }
   const std::int64_t n = positions_;
   const std::int64_t size = width_ / heads_;
   const std::int64_t stride = 3 * width_;

@@ -25,8 +25,10 @@ class CausalAttention final : public Layer<T> {
   CausalAttention(std::int64_t positions, std::int64_t width, std::int64_t heads);
 
   SampleShape output() const override { return {positions_, 1, width_}; }
-  std::int64_t scratch_elems(std::int64_t /*rows*/) const override {
-    return 2 * positions_ * positions_;
+  // The host goes from head to head; a device has all of them in memory at a time.
+  std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override {
+    const std::int64_t heads = where == MemorySpace::kCuda ? rows * heads_ : 1;
+    return 2 * heads * positions_ * positions_;
   }
   std::int64_t saved_elems(std::int64_t rows) const override {
     return 2 * rows * heads_ * positions_;

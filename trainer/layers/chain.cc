@@ -37,9 +37,11 @@ auto Chain<T>::place(std::size_t at, std::int64_t rows) const -> Place {
 }
 
 template <typename T>
-std::int64_t Chain<T>::scratch_elems(std::int64_t rows) const {
+std::int64_t Chain<T>::scratch_elems(std::int64_t rows, MemorySpace where) const {
   std::int64_t most = 0;
-  for (const Link& link : links_) most = std::max(most, link.layer->scratch_elems(rows));
+  for (const Link& link : links_) {
+    most = std::max(most, link.layer->scratch_elems(rows, where));
+  }
   return most;
 }
 

@@ -25,7 +25,7 @@ class Chain final : public Layer<T> {
   ParameterTable parameters() const override { return params_; }
   ParameterTable buffers() const override { return buffers_; }
   std::int64_t statistics_elems() const override { return statistics_; }
-  std::int64_t scratch_elems(std::int64_t rows) const override;
+  std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
   std::int64_t saved_elems(std::int64_t rows) const override;
   std::int64_t stash_elems(std::int64_t rows) const override;
   LayerCost cost() const override;

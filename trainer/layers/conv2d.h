@@ -20,7 +20,8 @@ struct ConvOptions {
 //   dW = sum over samples of dy C^T    db = sum of dy over samples and positions
 //   dx = col2im(W^T dy)
 //
-// C is built anew in backward: one sample's columns stay in the cache, a batch's would not.
+// C is built anew in backward: one sample's columns stay in the cache, a batch's would not. A
+// device has the windows of several samples as the rows of one matrix: y = C^T W^T.
 template <typename T>
 class Conv2d final : public Layer<T> {
  public:
@@ -32,7 +33,7 @@ class Conv2d final : public Layer<T> {
 
   SampleShape output() const override { return output_; }
   ParameterTable parameters() const override;
-  std::int64_t scratch_elems(std::int64_t /*rows*/) const override { return depth() * plane(); }
+  std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
   LayerCost cost() const override {
     const std::int64_t macs = output_.elems() * depth();
     return {macs, macs, macs};
@@ -50,6 +51,17 @@ class Conv2d final : public Layer<T> {
     return in_channels() * options_.kernel * options_.kernel;
   }
   std::int64_t plane() const { return output_.height * output_.width; }  // columns of C
+  ConvolutionShape on_device() const;
+  // Samples whose windows a device has in memory at a time.
+  std::int64_t samples_at_once(std::int64_t rows) const;
+  // What a device does with samples [begin, begin + rows) of a pass and one group.
+  struct Part;
+  template <typename Visit>
+  void for_each_part(const LayerPass<T>& pass, Visit visit) const;
+  void forward_there(const LayerPass<T>& pass) const;
+  void backward_params_there(const LayerPass<T>& pass, std::span<const T> dy,
+                             std::span<T> grads) const;
+  void backward_input_there(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx) const;
   // `image`: the channels of one group.
   void im2col(const T* image, T* columns) const;
   void col2im(const T* columns, T* image) const;

@@ -21,6 +21,7 @@ Dropout<T>::Dropout(SampleShape shape, double p, std::string_view name)
 template <typename T>
 void Dropout<T>::apply(const LayerPass<T>& pass, std::span<const T> from, std::span<T> to) const {
   if (pass.context.mode == PassMode::kEvaluate || dropped_ == 0) {
+    if (pass.device != nullptr) return pass.device->copy(from, to);
     std::copy(from.begin(), from.end(), to.begin());
     return;
   }
@@ -28,6 +29,9 @@ void Dropout<T>::apply(const LayerPass<T>& pass, std::span<const T> from, std::s
   const RandomStream draws(pass.context.seed, RandomUse::kDither, name_, kSharedRank, 0,
                            pass.context.step);
   const auto first = static_cast<std::uint64_t>(pass.context.first_sample * shape_.elems());
+  if (pass.device != nullptr) {
+    return pass.device->dropout({draws, first, dropped_, static_cast<float>(scale_)}, from, to);
+  }
   std::array<std::uint32_t, 256> words{};
   for (std::size_t done = 0; done < from.size();) {
     const std::size_t count = std::min(words.size(), from.size() - done);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/layers/block_part.h"
 #include "trainer/layers/matrix_map.h"
 
 namespace gradwire {
@@ -16,6 +17,12 @@ ParameterTable Embedding<T>::parameters() const {
 
 template <typename T>
 void Embedding<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) {
+    const std::int64_t words = shape_.vocabulary * shape_.width;
+    return pass.device->embed(pass.x, shape_.positions, shape_.width,
+                              part_of(pass.params, 0, words),
+                              part_of(pass.params, words, shape_.positions * shape_.width), pass.y);
+  }
   const auto [vocabulary, positions, width] = shape_;
   for (std::int64_t i = 0; i < pass.rows * positions; ++i) {
     const T* token = pass.params.data() + static_cast<std::int64_t>(pass.x.data()[i]) * width;
@@ -28,6 +35,11 @@ void Embedding<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void Embedding<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                    std::span<T> grads) const {
+  if (pass.device != nullptr) {
+    const std::int64_t words = shape_.vocabulary * shape_.width;
+    return pass.device->embed_params(pass.x, shape_.width, dy, tied_, part_of(grads, 0, words),
+                                     part_of(grads, words, shape_.positions * shape_.width));
+  }
   const auto [vocabulary, positions, width] = shape_;
   const std::int64_t kept = tied_ ? vocabulary * width : 0;
   std::fill(grads.begin() + kept, grads.end(), T(0));
@@ -43,14 +55,19 @@ void Embedding<T>::backward_params(const LayerPass<T>& pass, std::span<const T> 
 }
 
 template <typename T>
-void Embedding<T>::backward_input(const LayerPass<T>& /*pass*/, std::span<const T> /*dy*/,
+void Embedding<T>::backward_input(const LayerPass<T>& pass, std::span<const T> /*dy*/,
                                   std::span<T> dx) const {
+  if (pass.device != nullptr) return pass.device->fill_zeros(dx);
   std::fill(dx.begin(), dx.end(), T(0));
 }
 
 template <typename T>
 void TiedHead<T>::forward(const LayerPass<T>& pass) const {
   const auto [vocabulary, positions, width] = shape_;
+  if (pass.device != nullptr) {
+    return pass.device->product({pass.x.data(), pass.rows * positions, width},
+                                {pass.params.data(), vocabulary, width, true}, pass.y.data());
+  }
   const auto x = matrix(pass.x.data(), pass.rows * positions, width);
   const auto token = matrix(pass.params.data(), vocabulary, width);
   matrix(pass.y.data(), pass.rows * positions, vocabulary).noalias() = x * token.transpose();
@@ -60,6 +77,10 @@ template <typename T>
 void TiedHead<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                   std::span<T> grads) const {
   const auto [vocabulary, positions, width] = shape_;
+  if (pass.device != nullptr) {
+    return pass.device->product({dy.data(), pass.rows * positions, vocabulary, true},
+                                {pass.x.data(), pass.rows * positions, width}, grads.data());
+  }
   const auto x = matrix(pass.x.data(), pass.rows * positions, width);
   const auto d = matrix(dy.data(), pass.rows * positions, vocabulary);
   matrix(grads.data(), vocabulary, width).noalias() = d.transpose() * x;
@@ -69,6 +90,10 @@ template <typename T>
 void TiedHead<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                  std::span<T> dx) const {
   const auto [vocabulary, positions, width] = shape_;
+  if (pass.device != nullptr) {
+    return pass.device->product({dy.data(), pass.rows * positions, vocabulary},
+                                {pass.params.data(), vocabulary, width}, dx.data());
+  }
   const auto d = matrix(dy.data(), pass.rows * positions, vocabulary);
   const auto token = matrix(pass.params.data(), vocabulary, width);
   matrix(dx.data(), pass.rows * positions, width).noalias() = d * token;

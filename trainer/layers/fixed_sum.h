@@ -12,7 +12,7 @@ namespace gradwire {
 // to lane i % 16), then the lanes from first to last. Lanes, and so the result, are the same with
 // any vector width.
 template <typename Sum, typename Term>
-Sum fixed_sum_of(std::int64_t count, Term term) {
+constexpr Sum fixed_sum_of(std::int64_t count, Term term) {
   constexpr std::int64_t kLanes = 16;
   std::array<Sum, kLanes> lane{};
   std::int64_t i = 0;
@@ -26,7 +26,7 @@ Sum fixed_sum_of(std::int64_t count, Term term) {
 }
 
 template <typename T>
-T fixed_sum(const T* values, std::int64_t count) {
+constexpr T fixed_sum(const T* values, std::int64_t count) {
   return fixed_sum_of<T>(count, [values](std::int64_t i) { return values[i]; });
 }
 

@@ -6,12 +6,14 @@ namespace gradwire {
 
 template <typename T>
 void Flatten<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) return pass.device->copy(pass.x, pass.y);
   std::copy(pass.x.begin(), pass.x.end(), pass.y.begin());
 }
 
 template <typename T>
-void Flatten<T>::backward_input(const LayerPass<T>& /*pass*/, std::span<const T> dy,
+void Flatten<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                 std::span<T> dx) const {
+  if (pass.device != nullptr) return pass.device->copy(dy, dx);
   std::copy(dy.begin(), dy.end(), dx.begin());
 }
 

@@ -16,12 +16,14 @@ T phi_below(T x) {
 
 template <typename T>
 void Gelu<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) return pass.device->gelu(pass.x, pass.y);
   for (std::size_t i = 0; i < pass.x.size(); ++i) pass.y[i] = pass.x[i] * phi_below(pass.x[i]);
 }
 
 template <typename T>
 void Gelu<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                              std::span<T> dx) const {
+  if (pass.device != nullptr) return pass.device->gelu_back(pass.x, dy, dx);
   constexpr T kPeak = std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>;
   for (std::size_t i = 0; i < dy.size(); ++i) {
     const T x = pass.x[i];

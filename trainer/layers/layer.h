@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/layers/layer_kernels.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -42,12 +43,15 @@ struct LayerPass {
   std::span<const T> params;  // this layer's, in the order of parameters()
   std::span<const T> x;       // (rows, input)
   std::span<T> y;             // (rows, output): written by forward, not read by backward
-  std::span<T> scratch;       // scratch_elems(rows) values, contents undefined between calls
+  std::span<T> scratch;       // scratch_elems(rows, where) values, undefined between calls
   std::span<T> saved = {};    // saved_elems(rows) values: forward writes, backward reads
   std::span<T> stash = {};    // stash_elems(rows): backward_input writes, backward_params reads
   std::span<const T> buffers = {};    // this layer's, in the order of buffers(); for kEvaluate
   std::span<double> statistics = {};  // added to in kTrain; empty: nothing is collected
   PassContext context = {};
+  // Not null: all spans are of this device's memory, and calls enqueue their work there; an error
+  // is the kernels' status().
+  LayerKernels<T>* device = nullptr;
 };
 
 // Multiplications with their additions that one sample costs, without what is not a product.
@@ -77,7 +81,10 @@ class Layer {
   virtual ParameterTable buffers() const { return {}; }
   // Sums over samples that forward collects for commit().
   virtual std::int64_t statistics_elems() const { return 0; }
-  virtual std::int64_t scratch_elems(std::int64_t /*rows*/) const { return 0; }
+  // Where it computes decides how: kHost or kCuda.
+  virtual std::int64_t scratch_elems(std::int64_t /*rows*/, MemorySpace /*where*/) const {
+    return 0;
+  }
   virtual std::int64_t saved_elems(std::int64_t /*rows*/) const { return 0; }
   // More than 0: backward_params() wants backward_input() of the same pass before it. Otherwise the
   // two may come in any order, and either without the other.

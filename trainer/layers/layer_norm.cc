@@ -16,6 +16,9 @@ ParameterTable LayerNorm<T>::parameters() const {
 
 template <typename T>
 void LayerNorm<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) {
+    return pass.device->layer_norm(shape_.width, pass.params, pass.x, pass.saved, pass.y);
+  }
   const std::int64_t n = shape_.width;
   const T* weight = pass.params.data();
   const T* bias = weight + n;
@@ -41,6 +44,9 @@ void LayerNorm<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void LayerNorm<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                    std::span<T> grads) const {
+  if (pass.device != nullptr) {
+    return pass.device->layer_norm_params(shape_.width, pass.saved, pass.x, dy, grads);
+  }
   const std::int64_t n = shape_.width;
   std::fill(grads.begin(), grads.end(), T(0));
   T* weight = grads.data();
@@ -60,6 +66,9 @@ void LayerNorm<T>::backward_params(const LayerPass<T>& pass, std::span<const T> 
 template <typename T>
 void LayerNorm<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                   std::span<T> dx) const {
+  if (pass.device != nullptr) {
+    return pass.device->layer_norm_back(shape_.width, pass.params, pass.saved, pass.x, dy, dx);
+  }
   const std::int64_t n = shape_.width;
   const T* weight = pass.params.data();
   for (std::int64_t p = 0; p < pass.rows * positions(); ++p) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/layers/block_part.h"
 #include "trainer/layers/few_rows.h"
 #include "trainer/layers/matrix_map.h"
 
@@ -15,7 +16,24 @@ ParameterTable Linear<T>::parameters() const {
 }
 
 template <typename T>
+void Linear<T>::forward_there(const LayerPass<T>& pass) const {
+  const std::int64_t rows = pass.rows * options_.positions;
+  pass.device->product({pass.x.data(), rows, in_}, {pass.params.data(), out_, in_, true},
+                       pass.y.data());
+  if (options_.bias) pass.device->add_row(part_of(pass.params, out_ * in_, out_), pass.y);
+}
+
+template <typename T>
+void Linear<T>::backward_params_there(const LayerPass<T>& pass, std::span<const T> dy,
+                                      std::span<T> grads) const {
+  const std::int64_t rows = pass.rows * options_.positions;
+  pass.device->product({dy.data(), rows, out_, true}, {pass.x.data(), rows, in_}, grads.data());
+  if (options_.bias) pass.device->sum_rows(dy, part_of(grads, out_ * in_, out_));
+}
+
+template <typename T>
 void Linear<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) return forward_there(pass);
   const std::int64_t rows = pass.rows * options_.positions;
   const LinearSize size{rows, in_, out_};
   if (has_few_rows(size)) {
@@ -36,6 +54,7 @@ void Linear<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                 std::span<T> grads) const {
+  if (pass.device != nullptr) return backward_params_there(pass, dy, grads);
   const std::int64_t rows = pass.rows * options_.positions;
   const LinearSize size{rows, in_, out_};
   if (has_few_rows(size)) {
@@ -57,6 +76,10 @@ template <typename T>
 void Linear<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                std::span<T> dx) const {
   const std::int64_t rows = pass.rows * options_.positions;
+  if (pass.device != nullptr) {
+    return pass.device->product({dy.data(), rows, out_}, {pass.params.data(), out_, in_},
+                                dx.data());
+  }
   const LinearSize size{rows, in_, out_};
   if (has_few_rows(size)) {
     rows_backward_input(size, dy.data(), pass.params.data(), dx.data());

@@ -34,6 +34,10 @@ class Linear final : public Layer<T> {
                       std::span<T> dx) const override;
 
  private:
+  void forward_there(const LayerPass<T>& pass) const;
+  void backward_params_there(const LayerPass<T>& pass, std::span<const T> dy,
+                             std::span<T> grads) const;
+
   std::int64_t in_;
   std::int64_t out_;
   LinearOptions options_;

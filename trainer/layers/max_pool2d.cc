@@ -29,7 +29,24 @@ void MaxPool2d<T>::for_each_window(std::int64_t rows, const T* x, Visit visit) c
 }
 
 template <typename T>
+PoolShape MaxPool2d<T>::on_device(std::int64_t rows) const {
+  const SampleShape out = output();
+  return {rows * in_.channels,
+          in_.height,
+          in_.width,
+          out.height,
+          out.width,
+          window_,
+          window_,
+          stride_,
+          stride_};
+}
+
+template <typename T>
 void MaxPool2d<T>::forward(const LayerPass<T>& pass) const {
+  if (pass.device != nullptr) {
+    return pass.device->max_pool(on_device(pass.rows), pass.x, pass.y);
+  }
   for_each_window(pass.rows, pass.x.data(), [&](std::int64_t out, std::int64_t from) {
     pass.y.data()[out] = pass.x.data()[from];
   });
@@ -38,6 +55,9 @@ void MaxPool2d<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void MaxPool2d<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                   std::span<T> dx) const {
+  if (pass.device != nullptr) {
+    return pass.device->max_pool_back(on_device(pass.rows), pass.x, dy, dx);
+  }
   std::fill(dx.begin(), dx.end(), T(0));
   if (stride_ >= window_) {  // copied, not added: -0 stays -0
     for_each_window(pass.rows, pass.x.data(),

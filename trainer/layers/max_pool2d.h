@@ -24,6 +24,7 @@ class MaxPool2d final : public Layer<T> {
                       std::span<T> dx) const override;
 
  private:
+  PoolShape on_device(std::int64_t rows) const;
   template <typename Visit>
   void for_each_window(std::int64_t rows, const T* x, Visit visit) const;
 

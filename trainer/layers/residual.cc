@@ -15,7 +15,8 @@ ParameterTable joined(ParameterTable branch, const ParameterTable& shortcut) {
 }
 
 template <typename T>
-void add_to(std::span<T> sum, std::span<const T> values) {
+void add_to(LayerKernels<T>* device, std::span<T> sum, std::span<const T> values) {
+  if (device != nullptr) return device->add(values, sum);
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
 }
 
@@ -48,15 +49,15 @@ std::int64_t Residual<T>::statistics_elems() const {
 }
 
 template <typename T>
-std::int64_t Residual<T>::inner_scratch(std::int64_t rows) const {
-  const std::int64_t other = shortcut_ ? shortcut_->scratch_elems(rows) : 0;
-  return whole_lines<T>(std::max(branch_->scratch_elems(rows), other));
+std::int64_t Residual<T>::inner_scratch(std::int64_t rows, MemorySpace where) const {
+  const std::int64_t other = shortcut_ ? shortcut_->scratch_elems(rows, where) : 0;
+  return whole_lines<T>(std::max(branch_->scratch_elems(rows, where), other));
 }
 
 template <typename T>
-std::int64_t Residual<T>::scratch_elems(std::int64_t rows) const {
-  if (!shortcut_) return inner_scratch(rows);
-  return inner_scratch(rows) + rows * std::max(in_.elems(), output().elems());
+std::int64_t Residual<T>::scratch_elems(std::int64_t rows, MemorySpace where) const {
+  if (!shortcut_) return inner_scratch(rows, where);
+  return inner_scratch(rows, where) + rows * std::max(in_.elems(), output().elems());
 }
 
 template <typename T>
@@ -105,27 +106,28 @@ LayerPass<T> Residual<T>::of_shortcut(const LayerPass<T>& pass) const {
 
 template <typename T>
 std::span<T> Residual<T>::addend(const LayerPass<T>& pass, std::int64_t elems) const {
-  return part_of(pass.scratch, inner_scratch(pass.rows), elems);
+  const MemorySpace where = pass.device != nullptr ? MemorySpace::kCuda : MemorySpace::kHost;
+  return part_of(pass.scratch, inner_scratch(pass.rows, where), elems);
 }
 
 template <typename T>
 void Residual<T>::forward(const LayerPass<T>& pass) const {
   branch_->forward(of_branch(pass));
-  if (!shortcut_) return add_to<T>(pass.y, pass.x);
+  if (!shortcut_) return add_to<T>(pass.device, pass.y, pass.x);
   LayerPass<T> own = of_shortcut(pass);
   own.y = addend(pass, static_cast<std::int64_t>(pass.y.size()));
   shortcut_->forward(own);
-  add_to<T>(pass.y, own.y);
+  add_to<T>(pass.device, pass.y, own.y);
 }
 
 template <typename T>
 void Residual<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                  std::span<T> dx) const {
   branch_->backward_input(of_branch(pass), dy, dx);
-  if (!shortcut_) return add_to<T>(dx, dy);
+  if (!shortcut_) return add_to<T>(pass.device, dx, dy);
   const std::span<T> other = addend(pass, static_cast<std::int64_t>(dx.size()));
   shortcut_->backward_input(of_shortcut(pass), dy, other);
-  add_to<T>(dx, other);
+  add_to<T>(pass.device, dx, other);
 }
 
 template <typename T>

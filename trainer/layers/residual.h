@@ -21,7 +21,7 @@ class Residual final : public Layer<T> {
   ParameterTable parameters() const override;
   ParameterTable buffers() const override;
   std::int64_t statistics_elems() const override;
-  std::int64_t scratch_elems(std::int64_t rows) const override;
+  std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
   std::int64_t saved_elems(std::int64_t rows) const override;
   std::int64_t stash_elems(std::int64_t rows) const override;
   LayerCost cost() const override;
@@ -33,7 +33,7 @@ class Residual final : public Layer<T> {
   void commit(std::span<const double> statistics, std::span<T> buffers) const override;
 
  private:
-  std::int64_t inner_scratch(std::int64_t rows) const;
+  std::int64_t inner_scratch(std::int64_t rows, MemorySpace where) const;
   LayerPass<T> of_branch(const LayerPass<T>& pass) const;
   LayerPass<T> of_shortcut(const LayerPass<T>& pass) const;
   // Room for what the shortcut adds, behind the scratch of both.

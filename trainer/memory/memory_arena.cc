@@ -41,14 +41,14 @@ void MemoryArena::Ledger::hold(MemoryClass what, std::int64_t bytes) {
 }
 
 Result<Buffer> MemoryArena::allocate(MemoryClass what, std::size_t bytes) const {
-  GW_ASSIGN(Buffer memory, Buffer::allocate(bytes));
+  GW_ASSIGN(Buffer memory, Buffer::allocate(bytes, device()));
   auto charge = std::make_shared<Charge>(std::move(memory), ledger_, what);
   const ByteSpan all = charge->memory.bytes();
-  return Buffer::adopt(all, {}, std::move(charge));
+  return Buffer::adopt(all, device(), std::move(charge));
 }
 
 Result<Buffer> MemoryArena::reserve(std::size_t bytes) const {
-  if (bytes == 0) return Buffer::allocate(0);
+  if (bytes == 0 || device().space != MemorySpace::kHost) return Buffer::allocate(bytes, device());
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {

@@ -11,6 +11,7 @@
 
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 
 namespace gradwire {
 
@@ -47,12 +48,19 @@ struct MemoryUse {
 // Copies are the same arena. Thread-safe.
 class MemoryArena {
  public:
-  MemoryArena() : ledger_(std::make_shared<Ledger>()) {}
+  // Of the host, or of the stream's device: whoever computes with this memory enqueues its work
+  // there. The stream is borrowed for as long as memory of the arena lives; it waits for CUDA's
+  // default stream.
+  explicit MemoryArena(Stream stream) : stream_(stream), ledger_(std::make_shared<Ledger>()) {}
+  MemoryArena() : MemoryArena(Stream()) {}
+
+  Stream stream() const { return stream_; }
+  Device device() const { return stream_.device; }
 
   // Zeroed memory, counted until it goes. Errors as Buffer::allocate().
   Result<Buffer> allocate(MemoryClass what, std::size_t bytes) const;
-  // Zeroed address space on a page boundary that takes memory only where it is written; what of it
-  // counts is told by hold(). kOutOfMemory when the system has none.
+  // Zeroed address space on a page boundary that takes memory only where it is written (on a
+  // device: memory); what of it counts is told by hold(). kOutOfMemory when the system has none.
   Result<Buffer> reserve(std::size_t bytes) const;
   // So many bytes more, or less where negative, are in use.
   void hold(MemoryClass what, std::int64_t bytes) const { ledger_->hold(what, bytes); }
@@ -68,6 +76,7 @@ class MemoryArena {
     void hold(MemoryClass what, std::int64_t bytes);
   };
   struct Charge;  // a buffer and its count, which go together
+  Stream stream_;
   std::shared_ptr<Ledger> ledger_;
 };
 

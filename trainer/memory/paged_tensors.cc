@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "device/pages.h"
 
 namespace gradwire {
@@ -42,7 +43,7 @@ std::span<float> PagedTensors::tensor(int index) const {
 }
 
 std::vector<NamedTensor> PagedTensors::named() const {
-  return named_tensors(memory_->table, all());
+  return named_tensors(memory_->table, all(), memory_->arena.device());
 }
 
 int PagedTensors::size() const {
@@ -61,6 +62,7 @@ void PagedTensors::take_all() const {
 
 void PagedTensors::drop(int index) const {
   if (!held(index)) return;
+  GW_CHECK(memory_->arena.device().space == MemorySpace::kHost);
   memory_->held[static_cast<std::size_t>(index)] = false;
   (void)drop_pages(std::as_writable_bytes(tensor(index)));
   memory_->arena.hold(memory_->what, -memory_->bytes(index));

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "trainer/cuda/make_kernels.h"
+#include "trainer/layers/block_part.h"
 #include "trainer/optimizers/flat_state.h"
 
 namespace gradwire {
@@ -10,14 +12,17 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(const OptimizerOptions& options, SliceTable slices, FlatState state)
+  AdamW(const OptimizerOptions& options, SliceTable slices, FlatState state,
+        std::unique_ptr<StepKernels> there)
       : options_(options),
         factors_(options, 0),
         slices_(std::move(slices)),
-        state_(std::move(state)) {}
+        state_(std::move(state)),
+        there_(std::move(there)) {}
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
     GW_TRY(begin_step(lr));
+    if (there_ != nullptr) return step_there(x, g);
     step_part(x, g, 0);
     return {};
   }
@@ -33,7 +38,7 @@ class AdamW final : public Optimizer {
     const auto begin = static_cast<std::size_t>(first);
     visit_slices(
         slices_, first, end, [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
-          const double decay = slice.decays ? lr_ * options_.weight_decay : 0;
+          const double decay = decay_of(slice.decays);
           step_slice(factors_, x.subspan(from - begin, count), g.subspan(from - begin, count),
                      state_[0].subspan(from, count), state_[1].subspan(from, count),
                      static_cast<float>(lr_), static_cast<float>(decay));
@@ -43,6 +48,17 @@ class AdamW final : public Optimizer {
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
+  double decay_of(bool decays) const { return decays ? lr_ * options_.weight_decay : 0; }
+
+  Status step_there(std::span<float> x, std::span<const float> g) {
+    for (const auto& [name, begin, elems, offset, decays] : slices_) {
+      GW_TRY(there_->adamw(factors_, static_cast<float>(lr_), static_cast<float>(decay_of(decays)),
+                           part_of(x, offset, elems), part_of(state_[0], offset, elems),
+                           part_of(state_[1], offset, elems), part_of(g, offset, elems)));
+    }
+    return {};
+  }
+
   static void step_slice(const AdamFactors& f, std::span<float> x, std::span<const float> g,
                          std::span<float> m, std::span<float> v, float rate, float decay) {
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -57,6 +73,7 @@ class AdamW final : public Optimizer {
   double lr_ = 0;
   SliceTable slices_;
   FlatState state_;
+  std::unique_ptr<StepKernels> there_;  // null on the host
 };
 
 }  // namespace
@@ -75,8 +92,9 @@ AdamFactors::AdamFactors(const OptimizerOptions& options, std::int64_t done)
 Result<std::unique_ptr<Optimizer>> make_adamw(const OptimizerOptions& options, SliceTable slices,
                                               const MemoryArena& arena) {
   GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}, arena));
+  GW_ASSIGN(auto there, make_step_kernels(arena.stream()));
   return std::unique_ptr<Optimizer>(
-      std::make_unique<AdamW>(options, std::move(slices), std::move(state)));
+      std::make_unique<AdamW>(options, std::move(slices), std::move(state), std::move(there)));
 }
 
 }  // namespace gradwire

@@ -32,7 +32,7 @@ struct AdamFactors {
 };
 
 // m and v of one element take `g` in.
-inline void adam_moments(const AdamFactors& f, float g, float& m, float& v) {
+constexpr void adam_moments(const AdamFactors& f, float g, float& m, float& v) {
   m = f.beta1 * m + f.rest1 * g;
   v = f.beta2 * v + f.rest2 * (g * g);
 }

@@ -26,9 +26,10 @@ std::vector<NamedTensor> FlatState::named(const SliceTable& slices) {
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
     auto* data = reinterpret_cast<std::byte*>((*this)[kind].data());
     for (const TensorSlice& slice : slices) {
-      tensors.push_back({slice.name + "." + kinds_[kind],
-                         TensorView(data + static_cast<std::size_t>(slice.offset) * sizeof(float),
-                                    Shape::vector(slice.elems), DType::kF32)});
+      tensors.push_back(
+          {slice.name + "." + kinds_[kind],
+           TensorView(data + static_cast<std::size_t>(slice.offset) * sizeof(float),
+                      Shape::vector(slice.elems), DType::kF32, memory_[kind].device())});
     }
   }
   return tensors;

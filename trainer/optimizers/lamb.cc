@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/clipping.h"
+#include "trainer/cuda/make_kernels.h"
 #include "trainer/optimizers/adamw.h"
 #include "trainer/optimizers/flat_state.h"
 
@@ -12,17 +13,25 @@ namespace {
 
 class Lamb final : public Optimizer {
  public:
+  // What a device computes by, and its sums of squares; nothing of it on the host.
+  struct There {
+    std::unique_ptr<StepKernels> kernels;
+    Buffer sums;
+  };
+
   Lamb(const OptimizerOptions& options, SliceTable slices, SumOverShards sum, FlatState state,
-       FlatState direction)
+       FlatState direction, There there)
       : options_(options),
         slices_(std::move(slices)),
         sum_(std::move(sum)),
         state_(std::move(state)),
         direction_(std::move(direction)),
-        sums_(2 * slices_.size()) {}
+        sums_(2 * slices_.size()),
+        there_(std::move(there)) {}
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
     const AdamFactors factors(options_, steps_++);
+    if (there_.kernels != nullptr) return step_there(factors, x, g, lr);
     for (std::size_t t = 0; t < slices_.size(); ++t) {
       const std::span<float> u = of(direction_[0], t);
       direct(factors, of(x, t), of(g, t), t, u);
@@ -43,6 +52,24 @@ class Lamb final : public Optimizer {
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
+  // The host hears nothing of lengths: a tensor's step reads its two sums on the device.
+  Status step_there(const AdamFactors& factors, std::span<float> x, std::span<const float> g,
+                    double lr) {
+    const std::span<double> sums(reinterpret_cast<double*>(there_.sums.bytes().data()),
+                                 2 * slices_.size());
+    for (std::size_t t = 0; t < slices_.size(); ++t) {
+      if (slices_[t].elems == 0) continue;
+      const std::span<float> u = of(direction_[0], t);
+      const float decay = slices_[t].decays ? static_cast<float>(options_.weight_decay) : 0.0F;
+      GW_TRY(there_.kernels->lamb_direction(factors, decay, of(x, t), of(state_[0], t),
+                                            of(state_[1], t), of(g, t), u));
+      GW_TRY(there_.kernels->sum_of_squares(of(x, t), sums.subspan(2 * t, 1)));
+      GW_TRY(there_.kernels->sum_of_squares(u, sums.subspan(2 * t + 1, 1)));
+      GW_TRY(there_.kernels->lamb_step(lr, sums.subspan(2 * t, 2), u, of(x, t)));
+    }
+    return {};
+  }
+
   template <typename T>
   std::span<T> of(std::span<T> all, std::size_t t) const {
     return all.subspan(static_cast<std::size_t>(slices_[t].offset),
@@ -68,6 +95,7 @@ class Lamb final : public Optimizer {
   FlatState state_;
   FlatState direction_;  // between the two passes of one step
   std::vector<double> sums_;
+  There there_;
 };
 
 }  // namespace
@@ -76,8 +104,16 @@ Result<std::unique_ptr<Optimizer>> make_lamb(const OptimizerOptions& options, Sl
                                              SumOverShards sum, const MemoryArena& arena) {
   GW_ASSIGN(FlatState state, FlatState::allocate(slices, {"exp_avg", "exp_avg_sq"}, arena));
   GW_ASSIGN(FlatState direction, FlatState::allocate(slices, {"direction"}, arena));
-  return std::unique_ptr<Optimizer>(std::make_unique<Lamb>(
-      options, std::move(slices), std::move(sum), std::move(state), std::move(direction)));
+  Lamb::There there;
+  GW_ASSIGN(there.kernels, make_step_kernels(arena.stream()));
+  if (there.kernels != nullptr) {
+    if (sum) return Status(Code::kUnsupported, "lamb on shards in a device's memory");
+    GW_ASSIGN(there.sums,
+              arena.allocate(MemoryClass::kWorkspace, 2 * slices.size() * sizeof(double)));
+  }
+  return std::unique_ptr<Optimizer>(std::make_unique<Lamb>(options, std::move(slices),
+                                                           std::move(sum), std::move(state),
+                                                           std::move(direction), std::move(there)));
 }
 
 }  // namespace gradwire

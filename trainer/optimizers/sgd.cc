@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "trainer/cuda/make_kernels.h"
+#include "trainer/layers/block_part.h"
 #include "trainer/optimizers/flat_state.h"
 #include "trainer/sgd.h"
 
@@ -10,15 +12,18 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const OptimizerOptions& options, SliceTable slices, FlatState state, bool nesterov)
+  Sgd(const OptimizerOptions& options, SliceTable slices, FlatState state, bool nesterov,
+      std::unique_ptr<StepKernels> there)
       : momentum_(static_cast<float>(options.momentum)),
         decay_(static_cast<float>(options.weight_decay)),
         nesterov_(nesterov),
         slices_(std::move(slices)),
-        state_(std::move(state)) {}
+        state_(std::move(state)),
+        there_(std::move(there)) {}
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
     GW_TRY(begin_step(lr));
+    if (there_ != nullptr) return step_there(x, g);
     step_part(x, g, 0);
     return {};
   }
@@ -44,6 +49,18 @@ class Sgd final : public Optimizer {
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
+  // On the device where they lie: all of them, or tensor by tensor where some decay.
+  Status step_there(std::span<float> x, std::span<const float> g) {
+    const std::span<float> m = momentum_ > 0 ? state_[0] : std::span<float>();
+    if (decay_ == 0) return there_->sgd({rate_, momentum_, 0, nesterov_}, x, m, g);
+    for (const auto& [name, begin, elems, offset, decays] : slices_) {
+      GW_TRY(there_->sgd({rate_, momentum_, decays ? decay_ : 0.0F, nesterov_},
+                         part_of(x, offset, elems), part_of(m, offset, elems),
+                         part_of(g, offset, elems)));
+    }
+    return {};
+  }
+
   // x and g are elements of the spans from `first` on.
   void step_range(std::span<float> x, std::span<const float> g, float decay, std::size_t first) {
     const std::size_t count = x.size();
@@ -68,6 +85,7 @@ class Sgd final : public Optimizer {
   bool nesterov_;
   SliceTable slices_;
   FlatState state_;
+  std::unique_ptr<StepKernels> there_;  // null on the host
 };
 
 Result<std::unique_ptr<Optimizer>> make(const OptimizerOptions& options, SliceTable slices,
@@ -75,8 +93,9 @@ Result<std::unique_ptr<Optimizer>> make(const OptimizerOptions& options, SliceTa
   std::vector<std::string> kinds;
   if (options.momentum > 0) kinds.emplace_back("momentum");
   GW_ASSIGN(FlatState state, FlatState::allocate(slices, std::move(kinds), arena));
-  return std::unique_ptr<Optimizer>(
-      std::make_unique<Sgd>(options, std::move(slices), std::move(state), nesterov));
+  GW_ASSIGN(auto there, make_step_kernels(arena.stream()));
+  return std::unique_ptr<Optimizer>(std::make_unique<Sgd>(
+      options, std::move(slices), std::move(state), nesterov, std::move(there)));
 }
 
 }  // namespace

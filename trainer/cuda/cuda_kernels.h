@@ -1,0 +1,15 @@
+// The kernels of device/cuda's kind that the trainer has: declared in every build, defined where
+// kHaveCuda holds.
+#pragma once
+
+#include <memory>
+
+#include "trainer/layers/layer_kernels.h"
+#include "trainer/step_kernels.h"
+
+namespace gradwire::cuda {
+
+std::unique_ptr<LayerKernels<float>> make_layers(const Stream& stream);
+std::unique_ptr<StepKernels> make_steps(const Stream& stream);
+
+}  // namespace gradwire::cuda

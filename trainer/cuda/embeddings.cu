@@ -1,0 +1,91 @@
+// Tokens and their places as vectors.
+#include "trainer/cuda/cuda_layer_kernels.h"
+#include "trainer/cuda/each.h"
+
+namespace gradwire::cuda {
+namespace {
+
+struct EmbedTokens {
+  const float* tokens;
+  std::int64_t positions;
+  std::int64_t width;
+  const float* token;
+  const float* position;
+  float* y;
+  GW_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t at = i / width;
+    const std::int64_t k = i % width;
+    const auto number = static_cast<std::int64_t>(tokens[at]);
+    y[i] = token[number * width + k] + position[at % positions * width + k];
+  }
+};
+
+// A block to each word of the vocabulary: it looks for its places, 128 at a time, and each thread
+// adds up one feature after another of what comes back there, in the order of places as the host
+// does.
+struct TokenSums {
+  static constexpr unsigned kThreads = 128;
+  struct Shared {
+    bool here[kThreads];
+  };
+
+  const float* tokens;
+  std::int64_t places;
+  std::int64_t width;
+  const float* dy;
+  bool add;
+  float* token;
+
+  template <class Block>
+  GW_DEVICE void run(Block& block, Shared& shared) const {
+    const auto word = static_cast<float>(block.block());
+    for (std::int64_t first = 0; first < width; first += kThreads) {
+      const std::int64_t k = first + block.thread();
+      float* to = token + block.block() * width + k;
+      float sum = add && k < width ? *to : 0;
+      for (std::int64_t from = 0; from < places; from += kThreads) {
+        const std::int64_t own = from + block.thread();
+        shared.here[block.thread()] = own < places && tokens[own] == word;
+        block.barrier();
+        for (unsigned i = 0; i < kThreads; ++i) {
+          if (shared.here[i] && k < width) sum += dy[(from + i) * width + k];
+        }
+        block.barrier();
+      }
+      if (k < width) *to = sum;
+    }
+  }
+};
+
+struct PositionSums {
+  std::int64_t rows;
+  std::int64_t elems;  // positions * width
+  const float* dy;
+  float* position;
+  GW_DEVICE void operator()(std::int64_t i) const {
+    float sum = 0;
+    for (std::int64_t r = 0; r < rows; ++r) sum += dy[r * elems + i];
+    position[i] = sum;
+  }
+};
+
+}  // namespace
+
+void CudaLayerKernels::embed(In tokens, std::int64_t positions, std::int64_t width, In token,
+                             In position, Out y) {
+  const EmbedTokens each{tokens.data(), positions, width, token.data(), position.data(), y.data()};
+  enqueue([&] { return for_each("embed", count_of(y), each, stream_); });
+}
+
+void CudaLayerKernels::embed_params(In tokens, std::int64_t width, In dy, bool add, Out token,
+                                    Out position) {
+  const TokenSums words{tokens.data(), count_of(tokens), width, dy.data(), add, token.data()};
+  const std::int64_t elems = count_of(position);
+  const PositionSums each{count_of(dy) / elems, elems, dy.data(), position.data()};
+  enqueue([&] {
+    GW_TRY(launch("embed_tokens", words, count_of(token) / width, stream_));
+    return for_each("embed_positions", elems, each, stream_);
+  });
+}
+
+}  // namespace gradwire::cuda

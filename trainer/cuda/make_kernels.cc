@@ -1,0 +1,27 @@
+#include "trainer/cuda/make_kernels.h"
+
+#include "device/cuda/have_cuda.h"
+#include "trainer/cuda/cuda_kernels.h"
+
+namespace gradwire {
+namespace {
+
+Status no_device_kernels() {
+  return {Code::kUnsupported, "this build trains on the host only (one with CUDA wanted)"};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LayerKernels<float>>> make_layer_kernels(const Stream& stream) {
+  if (stream.device.space != MemorySpace::kCuda) return std::unique_ptr<LayerKernels<float>>();
+  if constexpr (kHaveCuda) return cuda::make_layers(stream);
+  return no_device_kernels();
+}
+
+Result<std::unique_ptr<StepKernels>> make_step_kernels(const Stream& stream) {
+  if (stream.device.space != MemorySpace::kCuda) return std::unique_ptr<StepKernels>();
+  if constexpr (kHaveCuda) return cuda::make_steps(stream);
+  return no_device_kernels();
+}
+
+}  // namespace gradwire

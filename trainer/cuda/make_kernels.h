@@ -1,0 +1,17 @@
+// Where a device's arithmetic comes from.
+#pragma once
+
+#include <memory>
+
+#include "trainer/layers/layer_kernels.h"
+#include "trainer/step_kernels.h"
+
+namespace gradwire {
+
+// What layers compute by on the stream's device; null for the host, which computes by itself. The
+// stream is borrowed. kUnsupported in a build without CUDA.
+Result<std::unique_ptr<LayerKernels<float>>> make_layer_kernels(const Stream& stream);
+// Likewise what the trainer's step is made by.
+Result<std::unique_ptr<StepKernels>> make_step_kernels(const Stream& stream);
+
+}  // namespace gradwire
