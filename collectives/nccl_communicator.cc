@@ -10,6 +10,7 @@
 #include "collectives/nccl_execution.h"
 #include "comm/nccl/nccl_calls.h"
 #include "comm/shm/bell.h"
+#include "device/cuda/capture.h"
 #include "device/cuda/memory.h"
 #include "device/ops.h"
 
@@ -168,6 +169,8 @@ Result<Work> NcclCommunicator::start_all(std::span<const OpCall> calls, const Op
 // whose fault that is, and aborts.
 Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const OpOptions& options) {
   GW_TRY(group_->status());
+  GW_ASSIGN(const bool captured, cuda::is_capturing({comm_->device(), options.stream.native}));
+  if (captured) return capture(calls, options);
   const Checked& first = calls.front();
   const auto collective =
       std::ranges::find_if(calls, [](const Checked& one) { return !is_pair(one.call); });
@@ -197,7 +200,7 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
   std::erase_if(open_, [](const auto& one) { return one->done(); });
   open_.push_back(work);
   std::uint64_t bytes = 0;
-  auto point = enqueue(calls, options, deadline + std::chrono::seconds(1), bytes);
+  auto point = enqueue_to_point(calls, options, deadline + std::chrono::seconds(1), bytes);
   if (point.has_value()) {
     flight->enqueued(std::move(point).value(), bytes);
     return Work(std::move(work));
@@ -208,9 +211,8 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
 }
 
 // What NCCL is asked for all of them, in one group, on the stream.
-Result<cuda::Event> NcclCommunicator::enqueue(const std::vector<Checked>& calls,
-                                              const OpOptions& options, Deadline deadline,
-                                              std::uint64_t& bytes) const {
+Status NcclCommunicator::enqueue(const std::vector<Checked>& calls, const OpOptions& options,
+                                 Deadline deadline, std::uint64_t& bytes) const {
   const Device device = comm_->device();
   const Stream stream{device, options.stream.native};
   const cuda::OnDevice here(device);
@@ -235,10 +237,29 @@ Result<cuda::Event> NcclCommunicator::enqueue(const std::vector<Checked>& calls,
     append(steps, plan.steps);
     bytes += plan.bytes;
   }
-  GW_TRY(comm_->launch(steps, stream, deadline));
-  GW_ASSIGN(cuda::Event point, cuda::Event::create(device));
-  GW_TRY(point.record(stream));
+  return comm_->launch(steps, stream, deadline);
+}
+
+Result<cuda::Event> NcclCommunicator::enqueue_to_point(const std::vector<Checked>& calls,
+                                                       const OpOptions& options, Deadline deadline,
+                                                       std::uint64_t& bytes) const {
+  GW_TRY(enqueue(calls, options, deadline, bytes));
+  const cuda::OnDevice here(comm_->device());
+  GW_TRY(here.status());
+  GW_ASSIGN(cuda::Event point, cuda::Event::create(comm_->device()));
+  GW_TRY(point.record({comm_->device(), options.stream.native}));
   return point;
+}
+
+// What the graph will do each time it is launched. Nobody hears of that here: such work has neither
+// a deadline nor a point that it has passed.
+Result<Work> NcclCommunicator::capture(const std::vector<Checked>& calls,
+                                       const OpOptions& options) {
+  std::uint64_t bytes = 0;
+  const Deadline deadline =
+      options.deadline.value_or(deadline_in(group_->options().deadline_seconds));
+  GW_TRY(enqueue(calls, options, deadline, bytes));
+  return Work(std::make_shared<WorkState>(group_->engine(), 0));
 }
 
 // Job ranks: of sends and receives alone their peers, else all others.

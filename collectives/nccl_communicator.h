@@ -8,6 +8,11 @@
 // a connection it waits for the peer. Tensors on the host go over messages, as if there were no
 // NCCL.
 //
+// Calls on a stream that is captured become part of its CUDA graph, on all ranks or on none; the
+// Work is done at once. What the graph does later has no deadline, is not counted by bytes_sent(),
+// and hangs where a rank does not launch it, until somebody calls abort(). The communicator, and
+// the tensors, outlive the graph.
+//
 // Differences to operations on the host: mean and pre_mul_sum are NCCL's own, which scale before
 // they add; NCCL fixes the order of a sum, the same on all ranks, but not alike for all sizes;
 // bytes_sent() counts what a rank has to send at least; sends and receives that wait for one
@@ -80,8 +85,11 @@ class NcclCommunicator final : public Communicator, public Bounded {
   bool on_device(const OpCall& call, const OpOptions& options) const;
   Result<Checked> check(const OpCall& call, const OpOptions& options) const;
   Result<Work> launch(const std::vector<Checked>& calls, const OpOptions& options);
-  Result<cuda::Event> enqueue(const std::vector<Checked>& calls, const OpOptions& options,
-                              Deadline deadline, std::uint64_t& bytes) const;
+  Result<Work> capture(const std::vector<Checked>& calls, const OpOptions& options);
+  Status enqueue(const std::vector<Checked>& calls, const OpOptions& options, Deadline deadline,
+                 std::uint64_t& bytes) const;
+  Result<cuda::Event> enqueue_to_point(const std::vector<Checked>& calls, const OpOptions& options,
+                                       Deadline deadline, std::uint64_t& bytes) const;
   std::vector<int> peers_of(const std::vector<Checked>& calls) const;
   Status await_all(Deadline deadline);
 

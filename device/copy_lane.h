@@ -13,7 +13,8 @@ namespace gradwire {
 class DevicePoint {
  public:
   virtual ~DevicePoint() = default;
-  // From now on the point after all that is enqueued on `stream` now.
+  // From now on the point after all that is enqueued on `stream` now. kUnsupported where that is
+  // captured as a CUDA graph.
   virtual Status record(const Stream& stream) = 0;
   // Work that is enqueued on `stream` from now on runs after it; the host does not wait.
   virtual Status before(const Stream& stream) const = 0;

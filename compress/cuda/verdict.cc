@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "device/cuda/capture.h"
 #include "device/ops.h"
 
 namespace gradwire::cuda {
@@ -15,6 +16,8 @@ Result<Verdict> Verdict::open(Device device) {
 }
 
 Status Verdict::clear(const Stream& stream) {
+  GW_TRY(refuse_capture("coding that tells its caller what it found",
+                        {there_.device(), stream.native}));
   return copy_bytes(here_.bytes().subspan(sizeof(std::uint64_t)), here_.device(), there_.bytes(),
                     there_.device(), stream);
 }

@@ -27,6 +27,7 @@ class Verdict {
  public:
   static Result<Verdict> open(Device device);
   // Enqueues that nothing is found yet; kernels that follow on `stream` may write word().
+  // kUnsupported on a stream that is captured: a graph has nobody whom it could tell.
   Status clear(const Stream& stream);
   std::uint64_t* word() const { return reinterpret_cast<std::uint64_t*>(there_.bytes().data()); }
   // Waits for `stream`, and says what its kernels found.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "device/cuda/capture.h"
 #include "device/cuda/stream.h"
 
 namespace gradwire::cuda {
@@ -10,7 +11,10 @@ namespace {
 class CudaPoint final : public DevicePoint {
  public:
   explicit CudaPoint(Event event) : event_(std::move(event)) {}
-  Status record(const Stream& stream) override { return event_.record(stream); }
+  Status record(const Stream& stream) override {
+    GW_TRY(refuse_capture("what the host has a part in", stream));
+    return event_.record(stream);
+  }
   Status before(const Stream& stream) const override { return event_.before(stream); }
   Result<bool> passed() const override { return event_.passed(); }
 

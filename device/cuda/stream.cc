@@ -49,7 +49,11 @@ Status Event::before(const Stream& stream) const {
 }
 
 Result<bool> Event::passed() const {
+  // Whoever captures a stream on another thread forbids such questions to all, but for this.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  GW_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
   const cudaError_t state = cudaEventQuery(event_.get());
+  GW_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
   if (state == cudaErrorNotReady) return false;
   GW_TRY(status_of(state, "cudaEventQuery"));
   return true;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/emulation/emulated_device.h"
+#include "tests/emulation/graphs.h"
 #include "tests/emulation/queues.h"
 
 namespace gradwire::emulation {
@@ -110,6 +111,10 @@ cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t) {
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   if (stream == nullptr && gradwire::emulation::pending_apart() > 0) ++early_frees;
+  if (stream != nullptr && stream->recording) {
+    stream->recording->memory.push_back(data);
+    return cudaSuccess;
+  }
   gradwire::emulation::enqueue(stream, [data] {
     std::free(data);
     --living_allocations;
@@ -147,10 +152,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::drain(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::wait_for(stream, event);
   return cudaSuccess;
 }
@@ -165,6 +172,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::record(event, stream);
   return cudaSuccess;
 }

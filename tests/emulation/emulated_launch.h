@@ -16,6 +16,9 @@
 
 namespace gradwire::emulation {
 
+// Whether `stream` is captured; then `work` is its graph's.
+bool captures(cudaStream_t stream, std::function<void()> work);
+
 // Runs thread(0) ... thread(threads - 1), each until it returns.
 class Turns {
  public:
@@ -125,9 +128,7 @@ class EmulatedBlock {
 namespace gradwire::cuda {
 
 template <class Kernel>
-cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
-  cudaStreamSynchronize(stream);  // what is before it on the stream
-  static_assert(Kernel::kThreads % emulation::kLanes == 0 && Kernel::kThreads <= 1024);
+void run_blocks(const Kernel& kernel, unsigned blocks) {
   for (unsigned b = 0; b < blocks; ++b) {
     typename Kernel::Shared shared;
     std::memset(static_cast<void*>(&shared), 0xa5, sizeof(shared));  // nothing is there before
@@ -138,6 +139,16 @@ cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
       kernel.run(block, shared);
     });
   }
+}
+
+template <class Kernel>
+cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
+  static_assert(Kernel::kThreads % emulation::kLanes == 0 && Kernel::kThreads <= 1024);
+  if (emulation::captures(stream, [kernel, blocks] { run_blocks(kernel, blocks); })) {
+    return cudaSuccess;
+  }
+  cudaStreamSynchronize(stream);  // what is before it on the stream
+  run_blocks(kernel, blocks);
   return cudaSuccess;
 }
 

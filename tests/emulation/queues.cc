@@ -172,6 +172,10 @@ void drain(CUstream_st* stream) {
 }
 
 void enqueue(CUstream_st* stream, std::function<void()> work) {
+  if (stream != nullptr && stream->recording) {
+    stream->recording->work.push_back(std::move(work));
+    return;
+  }
   if (later && stream != nullptr) {
     return Queues::all().push(stream->queue, [work = std::move(work)] {
       work();

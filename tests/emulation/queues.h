@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace gradwire::emulation {
 
@@ -33,10 +34,19 @@ struct Queue {
   std::deque<QueuedWork> work = {};
 };
 
+// What a captured stream was given.
+struct Recording {
+  std::vector<std::function<void()>> work = {};
+  std::vector<void*> memory = {};  // freed within it: goes with the last graph of it
+  bool failed = false;             // something that cannot be captured was asked for
+  ~Recording();
+};
+
 }  // namespace gradwire::emulation
 
 struct CUstream_st {
   std::shared_ptr<gradwire::emulation::Queue> queue;
+  std::shared_ptr<gradwire::emulation::Recording> recording = {};  // while it is captured
 };
 struct CUevent_st {
   std::shared_ptr<gradwire::emulation::Passing> passing =

@@ -44,7 +44,11 @@ State& state() {
 struct Pending {
   std::function<void()> post;  // what does not wait
   std::function<ncclResult_t()> finish;
+  void* stream = nullptr;
 };
+// Takes work for a stream instead of having it done at once, or says no.
+using Catcher = std::function<bool(void* stream, std::function<void()> work)>;
+Catcher catcher;
 thread_local std::vector<Pending> group;
 thread_local int depth = 0;
 
@@ -98,13 +102,25 @@ ncclResult_t enqueue(const Pending& pending) {
   return pending.finish();
 }
 
-ncclResult_t enqueue_call(ncclComm* comm, Call call) {
+ncclResult_t enqueue_call(ncclComm* comm, Call call, void* stream) {
   if (call.op >= ncclNumOps) {
     call.scale = comm->factors[static_cast<std::size_t>(call.op - ncclNumOps)];
     call.op = ncclSum;
   }
   comm->unsettled = 2;
-  return enqueue({.post = {}, .finish = [comm, call] { return run(comm, call); }});
+  return enqueue(
+      {.post = {}, .finish = [comm, call] { return run(comm, call); }, .stream = stream});
+}
+
+ncclResult_t run_all(const std::vector<Pending>& pending, ncclResult_t result) {
+  for (const Pending& one : pending) {
+    if (one.post) one.post();
+  }
+  for (const Pending& one : pending) {
+    if (result != ncclSuccess) return result;
+    result = one.finish();
+  }
+  return result;
 }
 
 std::string text_of(const ncclComm* comm, const Call& call, bool reduces, bool rooted) {
@@ -124,6 +140,7 @@ extern "C" {
 const char* fake_nccl_take_log();
 void fake_nccl_fail(const char* call, int result);
 int fake_nccl_living();
+void fake_nccl_catch(const Catcher* what);
 
 const char* fake_nccl_take_log() {
   const std::lock_guard lock(state().mutex);
@@ -142,6 +159,8 @@ int fake_nccl_living() {
   const std::lock_guard lock(state().mutex);
   return state().living;
 }
+
+void fake_nccl_catch(const Catcher* what) { catcher = what == nullptr ? Catcher() : *what; }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22105;
@@ -254,18 +273,16 @@ ncclResult_t ncclGroupEnd() {
   ncclResult_t result = begin("ncclGroupEnd", "");
   if (--depth > 0) return result;
   const std::vector<Pending> pending = std::exchange(group, {});
-  for (const Pending& one : pending) {
-    if (one.post) one.post();
+  if (catcher && !pending.empty() && result == ncclSuccess &&
+      catcher(pending.front().stream, [pending] { (void)run_all(pending, ncclSuccess); })) {
+    return ncclInProgress;
   }
-  for (const Pending& one : pending) {
-    if (result != ncclSuccess) return result;
-    result = one.finish();
-  }
+  result = run_all(pending, result);
   return result == ncclSuccess ? ncclInProgress : result;
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const Call call{.kind = Call::Kind::kAllReduce,
                   .in = bytes(in),
                   .out = bytes(out),
@@ -273,10 +290,10 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
                   .type = type,
                   .op = op};
   const ncclResult_t result = begin("ncclAllReduce", text_of(comm, call, true, false));
-  return result == ncclSuccess ? enqueue_call(comm, call) : result;
+  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
 }
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t) {
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   const Call call{.kind = Call::Kind::kReduce,
                   .in = bytes(in),
                   .out = bytes(out),
@@ -285,10 +302,10 @@ ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t 
                   .op = op,
                   .root = root};
   const ncclResult_t result = begin("ncclReduce", text_of(comm, call, true, true));
-  return result == ncclSuccess ? enqueue_call(comm, call) : result;
+  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t) {
+                           ncclComm_t comm, cudaStream_t stream) {
   const Call call{.kind = Call::Kind::kBroadcast,
                   .in = bytes(in),
                   .out = bytes(out),
@@ -296,10 +313,10 @@ ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType
                   .type = type,
                   .root = root};
   const ncclResult_t result = begin("ncclBroadcast", text_of(comm, call, false, true));
-  return result == ncclSuccess ? enqueue_call(comm, call) : result;
+  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t) {
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const Call call{.kind = Call::Kind::kReduceScatter,
                   .in = bytes(in),
                   .out = bytes(out),
@@ -307,20 +324,20 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
                   .type = type,
                   .op = op};
   const ncclResult_t result = begin("ncclReduceScatter", text_of(comm, call, true, false));
-  return result == ncclSuccess ? enqueue_call(comm, call) : result;
+  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
 }
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t) {
+                           ncclComm_t comm, cudaStream_t stream) {
   const Call call{.kind = Call::Kind::kAllGather,
                   .in = bytes(in),
                   .out = bytes(out),
                   .count = count,
                   .type = type};
   const ncclResult_t result = begin("ncclAllGather", text_of(comm, call, false, false));
-  return result == ncclSuccess ? enqueue_call(comm, call) : result;
+  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
 }
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t) {
+                      cudaStream_t stream) {
   const std::size_t size = count * fake::width_of(type);
   comm->unsettled = 2;
   const ncclResult_t result = begin(
@@ -328,20 +345,23 @@ ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int pee
       format("rank %d: count %zu type %d to %d", comm->rank, count, static_cast<int>(type), peer));
   if (result != ncclSuccess) return result;
   const auto post = [=] { comm->clique->send(comm->rank, peer, {bytes(in), bytes(in) + size}); };
-  return enqueue({.post = post, .finish = [] { return ncclSuccess; }});
+  return enqueue({.post = post, .finish = [] { return ncclSuccess; }, .stream = stream});
 }
 ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t) {
+                      cudaStream_t stream) {
   const std::size_t size = count * fake::width_of(type);
   comm->unsettled = 2;
   const ncclResult_t result =
       begin("ncclRecv", format("rank %d: count %zu type %d from %d", comm->rank, count,
                                static_cast<int>(type), peer));
   if (result != ncclSuccess) return result;
-  return enqueue({.post = {}, .finish = [=] {
-                    const bool came = comm->clique->receive(peer, comm->rank, bytes(out), size);
-                    return came ? ncclSuccess : ncclSystemError;
-                  }});
+  return enqueue({.post = {},
+                  .finish =
+                      [=] {
+                        const bool came = comm->clique->receive(peer, comm->rank, bytes(out), size);
+                        return came ? ncclSuccess : ncclSystemError;
+                      },
+                  .stream = stream});
 }
 
 }  // extern "C"

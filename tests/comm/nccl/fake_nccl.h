@@ -1,6 +1,7 @@
 // What tests ask of the library that plays NCCL (fake_nccl.cc), which is opened at run time.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -20,12 +21,18 @@ struct FakeNccl {
   // Communicators that live.
   int (*living)();
 
+  // From now on, null: no longer, what is enqueued on a stream for which `what` says yes is its to
+  // run, as often as it likes. While no rank calls anything.
+  using Catcher = std::function<bool(void* stream, std::function<void()> work)>;
+  void (*capture)(const Catcher* what);
+
   static Result<FakeNccl> open(const std::string& path) {
     GW_ASSIGN(const SharedLibrary library, SharedLibrary::open("the fake NCCL", {path}));
     FakeNccl fake{};
     GW_ASSIGN(fake.take_log, library.function<const char* (*)()>("fake_nccl_take_log"));
     GW_ASSIGN(fake.fail, library.function<void (*)(const char*, int)>("fake_nccl_fail"));
     GW_ASSIGN(fake.living, library.function<int (*)()>("fake_nccl_living"));
+    GW_ASSIGN(fake.capture, library.function<void (*)(const Catcher*)>("fake_nccl_catch"));
     return fake;
   }
 };

@@ -12,6 +12,7 @@
 #include "comm/nccl/have_nccl.h"
 #include "comm/nccl/nccl_calls.h"
 #include "gradwire/buffer.h"
+#include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/staged_communicator.h"
 #include "tests/support/process_ranks.h"
 
@@ -33,6 +34,22 @@ TEST_P(NcclLawsOnGpu, Hold) {
       },
       {}, "nccl:0");
   ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(ranks));
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
+    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
+  }
+}
+
+// CUDA graphs of exchanges.
+TEST_P(NcclLawsOnGpu, HoldWhereTheyAreCaptured) {
+  const auto outcomes = on_processes(
+      GetParam(), {.deadline_seconds = 60}, 240,
+      [](std::unique_ptr<Communicator> world) {
+        std::string faults = gpu::check_captured_sums(*world);
+        faults += gpu::check_captured_payloads(*world);
+        return faults + gpu::check_what_no_graph_takes(*world);
+      },
+      {}, "nccl:0");
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
     EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
     EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;

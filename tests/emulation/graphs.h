@@ -1,0 +1,13 @@
+// CUDA graphs of the device that the host plays: what a captured stream was given, done once more
+// at each launch. Of what CUDA captures this has kernels, copies and memory, not events.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace gradwire::emulation {
+
+// Whether the stream is captured, in which case the capture has failed from now on: what was asked
+// for cannot be part of one.
+bool spoils_capture(cudaStream_t stream);
+
+}  // namespace gradwire::emulation

@@ -1,0 +1,70 @@
+// CUDA graphs of exchanges, without a device: over the library that plays NCCL, whose work for a
+// captured stream is the graph's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/emulation/emulated_launch.h"
+#include "tests/gpu/nccl/capture.h"
+#include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/on_device.h"
+
+namespace gradwire {
+namespace {
+
+using nccl_test::FakeNccl;
+using testing::Each;
+using testing::HasSubstr;
+
+class Capture : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    auto fake = FakeNccl::open(GW_FAKE_NCCL);
+    ASSERT_TRUE(fake.has_value()) << fake.error().message();
+    fake_ = fake.value();
+    const FakeNccl::Catcher catcher = [](void* stream, std::function<void()> work) {
+      return emulation::captures(static_cast<cudaStream_t>(stream), std::move(work));
+    };
+    fake_.capture(&catcher);
+  }
+  void TearDown() override { fake_.capture(nullptr); }
+  static std::vector<std::string> on_ranks(std::string (*check)(Communicator&)) {
+    return gpu::on_nccl_threads(
+        GetParam(), {.deadline_seconds = 20}, {GW_FAKE_NCCL},
+        [check](std::unique_ptr<Communicator> world) { return check(*world); });
+  }
+  FakeNccl fake_{};
+};
+
+TEST_P(Capture, AGraphSumsWhatIsThereWhenItIsLaunched) {
+  EXPECT_THAT(on_ranks(gpu::check_captured_sums), Each(""));
+}
+TEST_P(Capture, AGraphExchangesPayloads) {
+  EXPECT_THAT(on_ranks(gpu::check_captured_payloads), Each(""));
+}
+TEST_P(Capture, WhatTellsItsCallerIsRefused) {
+  EXPECT_THAT(on_ranks(gpu::check_what_no_graph_takes), Each(""));
+}
+
+// The host has a part in every operation over messages.
+TEST_P(Capture, MessagesAreRefused) {
+  auto worlds = make_inproc_communicators(GetParam(), {.deadline_seconds = 20});
+  ASSERT_TRUE(worlds.has_value());
+  for (auto& world : worlds.value()) {
+    const gpu::OnDevice sum = gpu::uploaded(std::vector<float>{1, 2});
+    const gpu::CapturedWork captured([&](const Stream& stream) {
+      return world
+          ->all_reduce(sum.tensor<float>(), ReduceOp::kSum,
+                       {.deadline = std::nullopt, .stream = stream})
+          .error();
+    });
+    EXPECT_THAT(captured.error(), HasSubstr("captured as a CUDA graph"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Capture, testing::Values(1, 2, 4));
+
+}  // namespace
+}  // namespace gradwire
