@@ -122,26 +122,26 @@ void simd_lower_gram(const double* rows, std::size_t count, std::size_t length, 
   }
 }
 
-// Rows k ... k + kCount - 1 of columns j, j + 1, ... of t rows; rows above k are as they were.
-template <std::size_t kCount>
+// Rows k ... k + Count - 1 of columns j, j + 1, ... of t rows; rows above k are as they were.
+template <std::size_t Count>
 void multiply_tile(const double* t, std::size_t count, std::size_t length, std::size_t k,
                    std::size_t j, double* rows) {
   constexpr std::size_t kWide = 2;  // vectors
-  Doubles sum[kCount][kWide];
+  Doubles sum[Count][kWide];
   for (auto& row : sum) {
     for (Doubles& vector : row) vector = hn::Zero(kDoubles);
   }
-  for (std::size_t l = 0; l < k + kCount; ++l) {
+  for (std::size_t l = 0; l < k + Count; ++l) {
     Doubles x[kWide];
     for (std::size_t v = 0; v < kWide; ++v) {
       x[v] = hn::LoadU(kDoubles, rows + l * length + j + v * kLanes);
     }
-    for (std::size_t r = 0; r < kCount; ++r) {  // t is 0 above its diagonal
+    for (std::size_t r = 0; r < Count; ++r) {  // t is 0 above its diagonal
       const Doubles factor = hn::Set(kDoubles, t[(k + r) * count + l]);
       for (std::size_t v = 0; v < kWide; ++v) sum[r][v] = hn::MulAdd(factor, x[v], sum[r][v]);
     }
   }
-  for (std::size_t r = 0; r < kCount; ++r) {
+  for (std::size_t r = 0; r < Count; ++r) {
     for (std::size_t v = 0; v < kWide; ++v) {
       hn::StoreU(sum[r][v], kDoubles, rows + (k + r) * length + j + v * kLanes);
     }
