@@ -4,8 +4,10 @@
 
 #include "base/text.h"
 #include "compress/atomo/atomo_coder.h"
+#include "compress/atomo/atomo_device.h"
 #include "compress/contract.h"
 #include "compress/spec_reader.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -23,7 +25,8 @@ class Atomo final : public Compressor {
     return {.exchange = Exchange::kAllGather,
             .fixed_payload = false,
             .unbiased = true,
-            .needs_error_feedback = false};
+            .needs_error_feedback = false,
+            .bitwise_on_all_devices = true};
   }
 
   ErrorBound bound(const Shape& shape) const override {
@@ -39,6 +42,11 @@ class Atomo final : public Compressor {
   }
 
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_atomo_coder(shape, budget_, where);
+      }
+    }
     GW_TRY(check_placement("atomo", where));
     return make_atomo_coder(shape, budget_, where);
   }

@@ -16,8 +16,6 @@
 namespace gradwire {
 namespace {
 
-constexpr double kMostUnit = 1.001;  // of a unit vector's element, after rounding
-
 template <typename T>
 class AtomoCoder final : public Coder {
  public:
@@ -34,7 +32,7 @@ class AtomoCoder final : public Coder {
   }
 
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream&) override {
-    GW_TRY(check_turn("encode", turn_ != Turn::kBegin && round == 0));
+    GW_TRY(check_atomo_turn("encode", turn_ != Turn::kBegin && round == 0));
     GW_TRY(name_not_finite<T>("atomo", grad_));
     if (dense()) {
       GW_TRY(check_room("atomo: payload", payload.size(), grad_.size_bytes()));
@@ -45,7 +43,7 @@ class AtomoCoder final : public Coder {
   }
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
-    GW_TRY(check_turn("absorb", turn_ != Turn::kBegin && round == 0));
+    GW_TRY(check_atomo_turn("absorb", turn_ != Turn::kBegin && round == 0));
     if (payloads.size() != static_cast<std::size_t>(where_.size)) {
       return {Code::kInvalidArgument,
               format("atomo: %zu payloads (%d wanted)", payloads.size(), where_.size)};
@@ -59,7 +57,7 @@ class AtomoCoder final : public Coder {
   }
 
   Status finish(TensorView mean, TensorView own, const Stream&) override {
-    GW_TRY(check_turn("finish", turn_ == Turn::kFinish));
+    GW_TRY(check_atomo_turn("finish", turn_ == Turn::kFinish));
     GW_TRY(check_tensor("atomo: mean", mean, elems_, DTypeOf<T>::kValue));
     if (!own.empty()) GW_TRY(check_tensor("atomo: own", own, elems_, DTypeOf<T>::kValue));
     turn_ = Turn::kBegin;
@@ -141,7 +139,8 @@ class AtomoCoder final : public Coder {
     for (std::size_t i = 0; i < count * atoms_.values(); ++i) {
       const double value = static_cast<double>(value_at(payload, i, kAtomCountBytes));
       const bool weight = i % atoms_.values() == 0;
-      const bool sound = weight ? std::isfinite(value) && value >= 0 : std::abs(value) <= kMostUnit;
+      const bool sound =
+          weight ? std::isfinite(value) && value >= 0 : std::abs(value) <= kMostAtomUnit;
       if (!sound) return corrupt(weight ? "weight" : "element of a unit vector", i);
     }
     return {};
@@ -174,13 +173,6 @@ class AtomoCoder final : public Coder {
     }
   }
 
-  Status check_turn(const char* call, bool in_turn) const {
-    if (in_turn) return {};
-    return {
-        Code::kInvalidArgument,
-        format("atomo: %s() out of turn (begin, encode and absorb of round 0, then finish)", call)};
-  }
-
   std::int64_t elems_;
   AtomShape atoms_;
   double budget_;
@@ -192,6 +184,13 @@ class AtomoCoder final : public Coder {
 };
 
 }  // namespace
+
+Status check_atomo_turn(const char* call, bool in_turn) {
+  if (in_turn) return {};
+  return {
+      Code::kInvalidArgument,
+      format("atomo: %s() out of turn (begin, encode and absorb of round 0, then finish)", call)};
+}
 
 AtomShape atom_shape(const Shape& shape) {
   if (shape.rank < 2 || shape.elems() == 0) return {};

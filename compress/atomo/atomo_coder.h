@@ -10,6 +10,7 @@
 namespace gradwire {
 
 inline constexpr std::size_t kAtomCountBytes = 4;
+inline constexpr double kMostAtomUnit = 1.001;  // of a unit vector's element, after rounding
 
 // The matrix (a, c) that a shape stands for; r = min(a, c), 0 for tensors that travel dense.
 struct AtomShape {
@@ -19,6 +20,9 @@ struct AtomShape {
   std::size_t values() const { return a + c + 1; }  // of one atom on the wire
 };
 AtomShape atom_shape(const Shape& shape);
+
+// kInvalidArgument, naming the call, unless `in_turn`.
+Status check_atomo_turn(const char* call, bool in_turn);
 
 // `where` is checked, budget > 0. Layout and errors: atomo.h.
 std::unique_ptr<Coder> make_atomo_coder(const Shape& shape, double budget,

@@ -3,6 +3,7 @@
 #include "tests/emulation/emulated_launch.h"
 
 #include "compress/acpsgd/acpsgd_cuda.cu"
+#include "compress/atomo/atomo_cuda.cu"
 #include "compress/cast/cast_cuda.cu"
 #include "compress/block_sparse/block_cuda.cu"
 #include "compress/cltk/cltk_cuda.cu"

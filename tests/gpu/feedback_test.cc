@@ -37,12 +37,14 @@ const char* const kSpecs[] = {"qsgd:bits=8",
                               "cltk:ratio=0.1",
                               "cltk:k=40,index=bitmap|qsgd:bits=4",
                               "powersgd:rank=2",
-                              "acpsgd:rank=1"};
+                              "acpsgd:rank=1",
+                              "atomo"};
 
 // Factors are of matrices.
 Shape shape_of(const std::string& spec, std::int64_t elems) {
-  if (spec.find("powersgd") != 0 && spec.find("acpsgd") != 0) return Shape::vector(elems);
-  return Shape::matrix(20, elems / 20);
+  const bool factors =
+      spec.starts_with("powersgd") || spec.starts_with("acpsgd") || spec.starts_with("atomo");
+  return factors ? Shape::matrix(20, elems / 20) : Shape::vector(elems);
 }
 
 std::vector<FeedbackOptions> kinds() {

@@ -23,6 +23,7 @@ const std::vector<CompressorCase> kCases = {
     {"powersgd:rank=4,min_rate=0"},
     {"powersgd:rank=1,warm=false"},
     {"acpsgd:rank=2,min_rate=0"},
+    {"atomo:budget=1.5"},
     {"topk:ratio=0.01"},
     {"topk:ratio=0.3,index=bitmap"},
     {"topk:ratio=0.01|qsgd:bits=4"},

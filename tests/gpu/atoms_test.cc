@@ -1,0 +1,122 @@
+// atomo on a device: the host's atoms, their sums and judgements of what was received.
+#include <limits>
+
+#include "tests/gpu/hosted_method.h"
+#include "tests/gpu/sent_pair.h"
+#include "tests/support/coder_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using gpu::bits_of;
+using gpu::HostedMethod;
+using gpu::kOnHost;
+using gpu::kStream;
+using gpu::on_device;
+using gpu::OnDevice;
+using gpu::opened;
+using gpu::Sent;
+using testing::CoderRanks;
+using testing::make;
+using testing::normals;
+
+struct AtomCase {
+  const char* spec;
+  Shape shape;
+  int ranks;
+};
+
+// Wide and tall, fewer rows than a thread has, more ranks than one kernel adds up, atoms that all
+// travel, draws that are often empty, and what travels dense.
+const AtomCase kCases[] = {
+    {"atomo:budget=3", Shape::matrix(12, 40), 3},  {"atomo:budget=2", Shape::matrix(150, 9), 2},
+    {"atomo:budget=1", Shape::matrix(3, 300), 19}, {"atomo:budget=100", Shape::matrix(9, 7), 2},
+    {"atomo:budget=0.5", Shape::matrix(1, 5), 4},  {"atomo:budget=3", Shape::vector(700), 18}};
+
+TEST(DeviceAtoms, HaveTheHostsBits) {
+  for (const AtomCase& one : kCases) {
+    SCOPED_TRACE(std::string(one.spec) + " of " + to_string(one.shape));
+    const auto method = make(one.spec);
+    const HostedMethod hosted(make(one.spec));
+    auto here = CoderRanks<float>::open(*method, one.shape, one.ranks);
+    auto there = CoderRanks<float>::open(hosted, one.shape, one.ranks);
+    ASSERT_TRUE(here.has_value() && there.has_value());
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      std::vector<std::vector<float>> grads;
+      for (int r = 0; r < one.ranks; ++r) {
+        grads.push_back(normals<float>(static_cast<std::size_t>(one.shape.elems()),
+                                       100 * step + static_cast<std::uint64_t>(r)));
+      }
+      const auto sent = here.value().step(grads, step);
+      const auto sent_there = there.value().step(grads, step);
+      ASSERT_TRUE(sent.status.ok()) << sent.status.message();
+      ASSERT_TRUE(sent_there.status.ok()) << sent_there.status.message();
+      EXPECT_EQ(sent_there.bytes, sent.bytes) << "step " << step;
+      EXPECT_EQ(sent_there.own, sent.own) << "step " << step;
+      EXPECT_EQ(sent_there.mean, sent.mean) << "step " << step;
+    }
+  }
+}
+
+TEST(DeviceAtoms, AnElementThatIsNotFiniteIsRefused) {
+  for (const Shape& shape : {Shape::matrix(6, 10), Shape::vector(60)}) {
+    const auto method = make("atomo:budget=2");
+    const auto coder = opened(method->open(shape, on_device()));
+    std::vector<float> grad = normals<float>(60, 1);
+    grad[37] = std::numeric_limits<float>::infinity();
+    const OnDevice grad_there = gpu::uploaded(grad);
+    const OnDevice payload(method->max_payload_bytes(shape, DType::kF32, 0));
+    ASSERT_TRUE(coder->begin(grad_there.tensor<float>(), 0, kStream).ok());
+    const auto wrote = coder->encode(0, payload.bytes(), kStream);
+    ASSERT_FALSE(wrote.has_value());
+    EXPECT_EQ(wrote.error().code(), Code::kInvalidArgument);
+    EXPECT_NE(wrote.error().message().find("element 37"), std::string_view::npos)
+        << wrote.error().message();
+  }
+}
+
+// Every byte of a payload changed in turn, payloads that begin anywhere, and other lengths.
+TEST(DeviceAtoms, HostilePayloadsAreJudgedAsOnTheHost) {
+  for (const Shape& shape : {Shape::matrix(5, 6), Shape::vector(11)}) {
+    const auto method = make("atomo:budget=2");
+    Compressor::Placement where = kOnHost;
+    where.size = 2;
+    const auto here = opened(method->open(shape, where));
+    where.device = gpu::kFirst;
+    const auto there = opened(method->open(shape, where));
+    const auto elems = static_cast<std::size_t>(shape.elems());
+    const std::vector<float> grad = normals<float>(elems, 4);
+    const OnDevice grad_there = gpu::uploaded(grad);
+    const Sent sent =
+        gpu::sent_here(*here, grad, nullptr, method->max_payload_bytes(shape, DType::kF32, 0));
+    const std::vector<std::byte>& good = sent.payload;
+    const OnDevice good_there(good);
+    int refused = 0;
+    for (std::size_t at = 0; at < good.size() + 3; ++at) {
+      SCOPED_TRACE(to_string(shape) + ", byte " + std::to_string(at));
+      std::vector<std::byte> hostile(good);
+      if (at < good.size()) hostile[at] ^= std::byte{0xc1};
+      if (at >= good.size())
+        hostile.resize(at == good.size() ? 3 : good.size() + 2 * (at - good.size()));
+      const OnDevice hostile_there(hostile, at % 4);
+      ASSERT_TRUE(here->begin(const_view_of<float>(grad), 3, {}).ok());
+      ASSERT_TRUE(there->begin(grad_there.tensor<float>(), 3, kStream).ok());
+      const std::vector<ConstByteSpan> payloads{good, hostile};
+      const std::vector<ConstByteSpan> payloads_there{good_there.bytes(), hostile_there.bytes()};
+      const Status judged = here->absorb(0, payloads, {});
+      const Status judged_there = there->absorb(0, payloads_there, kStream);
+      ASSERT_EQ(judged_there.code(), judged.code()) << judged_there.message();
+      refused += judged.ok() ? 0 : 1;
+      if (!judged.ok()) continue;
+      std::vector<float> mean(elems);
+      const OnDevice mean_there(elems * sizeof(float));
+      ASSERT_TRUE(here->finish(view_of<float>(mean), {}, {}).ok());
+      ASSERT_TRUE(there->finish(mean_there.tensor<float>(), {}, kStream).ok());
+      EXPECT_EQ(bits_of(mean_there), bits_of(mean));
+    }
+    EXPECT_GT(refused, 0);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
