@@ -75,7 +75,7 @@ class GatherOnDevice final : public RoundExchange {
               context_.communicator.all_gather(
                   own_.tensor(Shape::vector(block), DType::kU8),
                   all_.tensor(Shape::vector(block * context_.communicator.size()), DType::kU8),
-                  {.algorithm = "auto", .deadline = std::nullopt, .stream = context_.stream()}));
+                  context_.payload_options()));
     return std::optional<Work>(std::move(work));
   }
 
@@ -125,7 +125,7 @@ Status check_path_on_device(const Parameter& parameter, AggregateForm form) {
     return refuse("sharded forms (the form kAllReduce, or host memory, wanted)");
   }
   if (parameter.inner != nullptr) return refuse("two levels (no inner=, or host memory, wanted)");
-  if (parameter.path == Path::kSra || parameter.path == Path::kOkTopk) {
+  if (parameter.path == Path::kOkTopk) {
     return refuse("combine=" + std::string(to_string(parameter.path)) +
                   " (combine=gather, or host memory, wanted)");
   }

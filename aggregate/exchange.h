@@ -50,6 +50,10 @@ struct ExchangeContext {
 
   // Where coders' work is enqueued.
   Stream stream() const { return lane == nullptr ? Stream{} : lane->to_device(); }
+  // Of operations on payloads, which lie where the gradients do.
+  OpOptions payload_options() const {
+    return {.algorithm = "auto", .deadline = std::nullopt, .stream = stream()};
+  }
   // Waits until it has run. kTimedOut names the device.
   Status await_lane() const { return lane == nullptr ? Status() : lane->finish(lane_seconds); }
 };

@@ -17,11 +17,9 @@ PackedGather::PackedGather(const ExchangeContext& context, std::span<const Packe
       rank_(context.communicator.rank()),
       size_(context.communicator.size()) {
   for (int i = 0; i < strips; ++i) {
-    Lane lane{.strip = {i, strips}, .results = {}, .send = {}, .receive = {}};
+    Lane lane;
+    lane.strip = {i, strips};
     lane.results = ShardLayout::of(parts, size_, stage(), lane.strip, [](int r) { return r; });
-    lane.send.resize(
-        static_cast<std::size_t>(lane.results.rank_bytes[static_cast<std::size_t>(rank_)]));
-    lane.receive.resize(lane.results.total);
     lanes_.push_back(std::move(lane));
   }
 }
@@ -35,20 +33,27 @@ Result<std::unique_ptr<PackedGather>> PackedGather::open(const ExchangeContext& 
 }
 
 Status PackedGather::allocate() {
+  const Device device = stream().device;
+  for (Lane& lane : lanes_) {
+    const auto own = lane.results.rank_bytes[static_cast<std::size_t>(rank_)];
+    GW_ASSIGN(lane.send, Buffer::allocate(static_cast<std::size_t>(own), device));
+    GW_ASSIGN(lane.receive, Buffer::allocate(lane.results.total, device));
+  }
   for (const PackedPart& part : parts_) {
     const TensorView& grad = part.parameter->grad;
     Held held;
     if (part.runs()) {
-      GW_ASSIGN(held.mean_buffer, Buffer::allocate(grad.bytes().size()));
+      GW_ASSIGN(held.mean_buffer, Buffer::allocate(grad.bytes().size(), device));
       held.mean = held.mean_buffer.tensor(grad.shape(), grad.dtype());
     } else {
       const Shape own = Shape::vector(shard_of(*part.parameter, size_, rank_).size());
-      held.feedback =
-          make_slice_feedback(part.parameter->feedback, own, placement_of(context_, part), stage());
+      GW_ASSIGN(held.feedback,
+                make_slice_feedback(part.parameter->feedback, own, placement_of(context_, part),
+                                    stage(), stream()));
     }
     held_.push_back(std::move(held));
   }
-  GW_ASSIGN(decoded_, Buffer::allocate(largest_shard_bytes(parts_, size_)));
+  GW_ASSIGN(decoded_, Buffer::allocate(largest_shard_bytes(parts_, size_), device));
   return {};
 }
 
@@ -59,8 +64,8 @@ double PackedGather::share(const PackedPart& part) const {
 ByteSpan PackedGather::own_wire(std::size_t t, Lane& lane) const {
   const Range slot = lane.results.slot(rank_, t);
   const std::int64_t start = lane.results.slot(rank_, 0).begin;
-  return ByteSpan(lane.send).subspan(static_cast<std::size_t>(slot.begin - start),
-                                     static_cast<std::size_t>(slot.size()));
+  return lane.send.bytes().subspan(static_cast<std::size_t>(slot.begin - start),
+                                   static_cast<std::size_t>(slot.size()));
 }
 
 Status PackedGather::pack(std::size_t t, TensorView values, std::uint64_t step, int strip) {
@@ -85,8 +90,8 @@ Status PackedGather::pack_strip(std::size_t t, TensorView values, const Range& o
   const std::int64_t first = own.begin - shard_of(*part.parameter, size_, rank_).begin;
   const TensorView there = decoded_.tensor(Shape::vector(own.size()), values.dtype());
   if (part.runs()) {  // what the mean lacks
-    GW_TRY(scaled_copy(held.mean.slice(own.begin, own.size()), -1 / share(part), there, {}));
-    GW_TRY(reduce(ReduceOp::kSum, there, values, {}));
+    GW_TRY(scaled_copy(held.mean.slice(own.begin, own.size()), -1 / share(part), there, stream()));
+    GW_TRY(reduce(ReduceOp::kSum, there, values, stream()));
   }
   const bool at_once = held.feedback != nullptr && held.feedback->packs(*part.format);
   if (held.feedback != nullptr && !at_once) {
@@ -95,13 +100,13 @@ Status PackedGather::pack_strip(std::size_t t, TensorView values, const Range& o
   const Slice slice = part.slice(step_, rank_, stage(), own);
   const PackedPiece piece{values, first, slice, part.parameter->scale};
   GW_ASSIGN(const std::size_t wrote, at_once ? held.feedback->pack(*part.format, piece, wire)
-                                             : part.format->pack(values, slice, wire, {}));
+                                             : part.format->pack(values, slice, wire, stream()));
   if (wrote != wire.size()) {
     return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
   }
   if (held.feedback == nullptr || at_once) return {};
-  GW_TRY(part.format->unpack(wire, slice, there, {}));
-  if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));
+  GW_TRY(part.format->unpack(wire, slice, there, stream()));
+  if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, stream()));
   return held.feedback->settle(0, there);
 }
 
@@ -117,7 +122,7 @@ Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::u
   Lane& to = lane(strip);
   const Range own = strip_of(parts_[t], size_, rank_, to.strip);
   const Slice slice = part.slice(step, rank_, stage(), own);
-  const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), {});
+  const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), stream());
   if (wrote.has_value()) return {};
   return part.named(wrote.error().with_context("shards by rank"));
 }
@@ -125,7 +130,8 @@ Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::u
 Result<std::optional<Work>> PackedGather::issue(int strip) {
   Lane& own = lane(strip);
   GW_ASSIGN(Work work,
-            context_.communicator.all_gather_v(own.send, own.receive, own.results.rank_bytes));
+            context_.communicator.all_gather_v(bytes_of(own.send), bytes_of(own.receive),
+                                               own.results.rank_bytes, context_.payload_options()));
   return std::optional<Work>(std::move(work));
 }
 
@@ -145,19 +151,20 @@ Status PackedGather::unpack_part(std::size_t t, Lane& lane) {
     if (elems.size() == 0) continue;
     const TensorView result = grad.slice(elems.begin, elems.size());
     Status status = part.format->unpack(lane.results.at(lane.receive, r, t),
-                                        part.slice(step_, r, stage(), elems), result, {});
+                                        part.slice(step_, r, stage(), elems), result, stream());
     if (!status.ok()) return status.with_context(format("result of rank %d", r));
-    if (part.parameter->scale != 1) GW_TRY(scale(result, part.parameter->scale, {}));
-    if (share(part) != 1) GW_TRY(scale(result, share(part), {}));
+    if (part.parameter->scale != 1) GW_TRY(scale(result, part.parameter->scale, stream()));
+    if (share(part) != 1) GW_TRY(scale(result, share(part), stream()));
   }
   if (!part.runs()) return {};
-  GW_TRY(reduce(ReduceOp::kSum, grad, held_[t].mean, {}));
-  return copy_bytes(held_[t].mean.bytes(), {}, grad.bytes(), {}, {});
+  const TensorView& mean = held_[t].mean;
+  GW_TRY(reduce(ReduceOp::kSum, grad, mean, stream()));
+  return copy_bytes(mean.bytes(), mean.device(), grad.bytes(), grad.device(), stream());
 }
 
 std::size_t PackedGather::held_bytes() const {
   std::size_t bytes = decoded_.bytes().size();
-  for (const Lane& lane : lanes_) bytes += lane.send.size() + lane.receive.size();
+  for (const Lane& lane : lanes_) bytes += lane.send.bytes().size() + lane.receive.bytes().size();
   return bytes;
 }
 

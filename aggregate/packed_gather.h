@@ -21,7 +21,7 @@
 
 #include "aggregate/exchange.h"
 #include "aggregate/shards.h"
-#include "aggregate/slice_feedback.h"
+#include "compress/error_feedback/slice_feedback.h"
 #include "gradwire/buffer.h"
 
 namespace gradwire {
@@ -43,7 +43,7 @@ class PackedGather {
   bool folds(std::size_t t) const;
   Status fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step, int strip = 0);
   std::size_t packed_bytes(int strip = 0) const {
-    return lanes_[static_cast<std::size_t>(strip)].send.size();
+    return lanes_[static_cast<std::size_t>(strip)].send.bytes().size();
   }
   Result<std::optional<Work>> issue(int strip = 0);
   // The results become the parameters' gradients, on all ranks alike.
@@ -63,12 +63,13 @@ class PackedGather {
   struct Lane {
     Strip strip;
     ShardLayout results;
-    std::vector<std::byte> send, receive;
+    Buffer send, receive;
   };
 
   PackedGather(const ExchangeContext& context, std::span<const PackedPart> parts, Of of,
                std::string_view residual, int strips);
   Status allocate();
+  Stream stream() const { return context_.stream(); }
   int stage() const { return of_ == Of::kSum ? 1 : 0; }
   double share(const PackedPart& part) const;
   Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }

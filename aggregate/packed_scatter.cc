@@ -1,5 +1,6 @@
 #include "aggregate/packed_scatter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
@@ -16,21 +17,21 @@ PackedScatter::PackedScatter(const ExchangeContext& context, std::span<const Pac
   // Each rank gets its shards from here, and gives its part of this rank's shards.
   for (int i = 0; i < strips; ++i) {
     const Strip strip{i, strips};
-    Lane lane{.strip = strip, .sent = {}, .received = {}, .send = {}, .receive = {}};
+    Lane lane;
+    lane.strip = strip;
     lane.sent = ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : r; });
     lane.received =
         ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : rank_; });
-    lane.send.resize(lane.sent.total);
-    lane.receive.resize(lane.received.total);
     lanes_.push_back(std::move(lane));
   }
 }
 
 bool PackedScatter::goes_in_strips(const ExchangeContext& context, const PackedPart& part) {
   if (part.vote || part.format->seam(0) < 1 || part.format->seam(1) < 1) return false;
-  const auto feedback = make_slice_feedback(part.parameter->feedback, Shape::vector(1),
-                                            placement_of(context, part), 0);
-  return feedback == nullptr || feedback->packs(*part.format);
+  const auto made = make_slice_feedback(part.parameter->feedback, Shape::vector(1),
+                                        placement_of(context, part), 0, context.stream());
+  if (!made.has_value()) return false;
+  return made.value() == nullptr || made.value()->packs(*part.format);
 }
 
 Result<std::unique_ptr<PackedScatter>> PackedScatter::open(const ExchangeContext& context,
@@ -41,23 +42,34 @@ Result<std::unique_ptr<PackedScatter>> PackedScatter::open(const ExchangeContext
   return scatter;
 }
 
+Status PackedScatter::allocate(Lane& lane) const {
+  GW_ASSIGN(lane.send, Buffer::allocate(lane.sent.total, stream().device));
+  GW_ASSIGN(lane.receive, Buffer::allocate(lane.received.total, stream().device));
+  return {};
+}
+
 Status PackedScatter::allocate() {
+  const Device device = stream().device;
+  std::size_t vote = 0;
+  for (Lane& lane : lanes_) GW_TRY(allocate(lane));
   for (const PackedPart& part : parts_) {
     const TensorView& grad = part.parameter->grad;
     const Shape own = Shape::vector(shard_of(*part.parameter, size_, rank_).size());
     const std::size_t own_bytes = static_cast<std::size_t>(own.elems()) * size_of(grad.dtype());
     Held held;
-    held.feedback = make_slice_feedback(part.parameter->feedback, grad.shape(),
-                                        placement_of(context_, part), 0);
-    GW_ASSIGN(held.sum_buffer, Buffer::allocate(own_bytes));
+    GW_ASSIGN(held.feedback, make_slice_feedback(part.parameter->feedback, grad.shape(),
+                                                 placement_of(context_, part), 0, stream()));
+    GW_ASSIGN(held.sum_buffer, Buffer::allocate(own_bytes, device));
     held.sum = held.sum_buffer.tensor(own, grad.dtype());
     if (part.runs()) {
-      GW_ASSIGN(held.average_buffer, Buffer::allocate(own_bytes));
+      GW_ASSIGN(held.average_buffer, Buffer::allocate(own_bytes, device));
       held.average = held.average_buffer.tensor(own, grad.dtype());
     }
+    if (part.vote) vote = std::max(vote, part.format->bytes(own.elems(), 0));
     held_.push_back(std::move(held));
   }
-  GW_ASSIGN(decoded_, Buffer::allocate(largest_shard_bytes(parts_, size_)));
+  GW_ASSIGN(own_vote_, Buffer::allocate(vote, device));
+  GW_ASSIGN(decoded_, Buffer::allocate(largest_shard_bytes(parts_, size_), device));
   return {};
 }
 
@@ -73,8 +85,9 @@ Result<std::size_t> PackedScatter::encode(std::uint64_t step, int strip) {
 Result<std::optional<Work>> PackedScatter::issue(int strip) {
   if (size_ == 1) return std::optional<Work>();
   Lane& own = lane(strip);
-  GW_ASSIGN(Work work, context_.communicator.all_to_all_v(own.send, own.sent.rank_bytes,
-                                                          own.receive, own.received.rank_bytes));
+  GW_ASSIGN(Work work, context_.communicator.all_to_all_v(
+                           bytes_of(own.send), own.sent.rank_bytes, bytes_of(own.receive),
+                           own.received.rank_bytes, context_.payload_options()));
   return std::optional<Work>(std::move(work));
 }
 
@@ -117,14 +130,14 @@ Status PackedScatter::pack_shard(std::size_t t, int owner, Lane& lane) {
   const TensorView values = from.slice(elems.begin, elems.size());
   const PackedPiece piece{values, elems.begin, slice, part.parameter->scale};
   GW_ASSIGN(const std::size_t wrote, at_once ? held.feedback->pack(*part.format, piece, wire)
-                                             : part.format->pack(values, slice, wire, {}));
+                                             : part.format->pack(values, slice, wire, stream()));
   if (wrote != wire.size()) {
     return {Code::kInternal, format("packed %zu bytes (%zu claimed)", wrote, wire.size())};
   }
   if (held.feedback == nullptr || at_once) return {};
   const TensorView there = decoded_.tensor(Shape::vector(elems.size()), held.values.dtype());
-  GW_TRY(part.format->unpack(wire, slice, there, {}));
-  if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, {}));
+  GW_TRY(part.format->unpack(wire, slice, there, stream()));
+  if (part.parameter->scale != 1) GW_TRY(scale(there, part.parameter->scale, stream()));
   return held.feedback->settle(elems.begin, there);
 }
 
@@ -155,19 +168,18 @@ Result<TensorView> PackedScatter::sum(std::size_t t, int strip) {
   }
   const TensorView total = sum_of(t, own);
   if (held.feedback == nullptr) return total;
-  held.feedback->settle_exactly(own.begin, own.size());
-  if (!from.strip.last()) return total;
-  Status status = held.feedback->finish();
-  if (status.ok() && parts_[t].runs()) status = run_average(t);
+  Status status = held.feedback->settle_exactly(own.begin, own.size());
+  if (status.ok() && from.strip.last()) status = held.feedback->finish();
+  if (status.ok() && from.strip.last() && parts_[t].runs()) status = run_average(t);
   if (!status.ok()) return parts_[t].named(status);
   return total;
 }
 
 Status PackedScatter::run_average(std::size_t t) {
   const Held& held = held_[t];
-  GW_TRY(scale(held.sum, 1.0 / size_, {}));
-  GW_TRY(reduce(ReduceOp::kSum, held.sum, held.average, {}));
-  return scaled_copy(held.average, size_, held.sum, {});
+  GW_TRY(scale(held.sum, 1.0 / size_, stream()));
+  GW_TRY(reduce(ReduceOp::kSum, held.sum, held.average, stream()));
+  return scaled_copy(held.average, size_, held.sum, stream());
 }
 
 Status PackedScatter::add_own(std::size_t t, const Range& own, bool first) {
@@ -175,15 +187,15 @@ Status PackedScatter::add_own(std::size_t t, const Range& own, bool first) {
   const Held& held = held_[t];
   TensorView values = held.values.slice(own.begin, own.size());
   if (part.vote) {  // one's own voice weighs as much as any other
-    own_vote_.resize(part.format->bytes(own.size(), 0));
+    const ByteSpan room = own_vote_.bytes().first(part.format->bytes(own.size(), 0));
     const Slice slice = part.slice(step_, rank_, 0, own);
-    GW_ASSIGN(const std::size_t wrote, part.format->pack(values, slice, own_vote_, {}));
+    GW_ASSIGN(const std::size_t wrote, part.format->pack(values, slice, room, stream()));
     values = decoded_.tensor(Shape::vector(own.size()), values.dtype());
-    GW_TRY(part.format->unpack(ConstByteSpan(own_vote_).first(wrote), slice, values, {}));
+    GW_TRY(part.format->unpack(room.first(wrote), slice, values, stream()));
   }
   const TensorView total = sum_of(t, own);
-  if (first) return copy_bytes(values.bytes(), {}, total.bytes(), {}, {});
-  return reduce(ReduceOp::kSum, values, total, {});
+  if (!first) return reduce(ReduceOp::kSum, values, total, stream());
+  return copy_bytes(values.bytes(), values.device(), total.bytes(), total.device(), stream());
 }
 
 Status PackedScatter::add_received(std::size_t t, const Range& own, int r, Lane& lane) {
@@ -194,21 +206,21 @@ Status PackedScatter::add_received(std::size_t t, const Range& own, int r, Lane&
   const Slice slice = part.slice(step_, r, 0, own);
   Status status;
   if (r == 0 || factor == 1) {
-    status = r == 0 ? part.format->unpack(wire, slice, sum, {})
-                    : part.format->unpack_add(wire, slice, sum, {});
-    if (status.ok() && factor != 1) status = scale(sum, factor, {});
+    status = r == 0 ? part.format->unpack(wire, slice, sum, stream())
+                    : part.format->unpack_add(wire, slice, sum, stream());
+    if (status.ok() && factor != 1) status = scale(sum, factor, stream());
   } else {
     const TensorView values = decoded_.tensor(Shape::vector(own.size()), sum.dtype());
-    status = part.format->unpack(wire, slice, values, {});
-    if (status.ok()) status = scale(values, factor, {});
-    if (status.ok()) status = reduce(ReduceOp::kSum, values, sum, {});
+    status = part.format->unpack(wire, slice, values, stream());
+    if (status.ok()) status = scale(values, factor, stream());
+    if (status.ok()) status = reduce(ReduceOp::kSum, values, sum, stream());
   }
   return status.ok() ? status : status.with_context(format("shard from rank %d", r));
 }
 
 std::size_t PackedScatter::held_bytes() const {
-  std::size_t bytes = own_vote_.size() + decoded_.bytes().size();
-  for (const Lane& lane : lanes_) bytes += lane.send.size() + lane.receive.size();
+  std::size_t bytes = own_vote_.bytes().size() + decoded_.bytes().size();
+  for (const Lane& lane : lanes_) bytes += lane.send.bytes().size() + lane.receive.bytes().size();
   for (const Held& held : held_) bytes += held.sum_buffer.bytes().size();
   return bytes;
 }

@@ -20,7 +20,7 @@
 
 #include "aggregate/exchange.h"
 #include "aggregate/shards.h"
-#include "aggregate/slice_feedback.h"
+#include "compress/error_feedback/slice_feedback.h"
 #include "gradwire/buffer.h"
 
 namespace gradwire {
@@ -64,11 +64,13 @@ class PackedScatter {
   struct Lane {
     Strip strip;
     ShardLayout sent, received;
-    std::vector<std::byte> send, receive;
+    Buffer send, receive;
   };
 
   PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts, int strips);
   Status allocate();
+  Status allocate(Lane& lane) const;
+  Stream stream() const { return context_.stream(); }
   // Error feedback and packing, the own shard aside, are one pass over memory.
   bool packs_in_one_pass(std::size_t t) const;
   Lane& lane(int strip) { return lanes_[static_cast<std::size_t>(strip)]; }
@@ -86,7 +88,7 @@ class PackedScatter {
   std::vector<Held> held_;
   Buffer decoded_;  // one shard's values
   std::vector<Lane> lanes_;
-  std::vector<std::byte> own_vote_;
+  Buffer own_vote_;  // where a part votes
   std::uint64_t step_ = 0;
 };
 

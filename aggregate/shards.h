@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregate/exchange.h"
+#include "gradwire/buffer.h"
 #include "gradwire/schedule.h"
 #include "gradwire/wire_format.h"
 
@@ -55,6 +56,11 @@ struct Strip {
 // are empty.
 Range strip_of(const PackedPart& part, int size, int owner, const Strip& strip);
 
+// All of a buffer's bytes.
+inline TensorView bytes_of(const Buffer& buffer) {
+  return buffer.tensor(Shape::vector(static_cast<std::int64_t>(buffer.bytes().size())), DType::kU8);
+}
+
 // Bytes for the largest shard of any of the parts, unpacked.
 std::size_t largest_shard_bytes(std::span<const PackedPart> parts, int size);
 
@@ -89,10 +95,10 @@ struct ShardLayout {
   Range slot(int rank, std::size_t part) const {
     return slots[static_cast<std::size_t>(rank)][part];
   }
-  ByteSpan at(std::vector<std::byte>& buffer, int rank, std::size_t part) const {
+  ByteSpan at(const Buffer& buffer, int rank, std::size_t part) const {
     const Range where = slot(rank, part);
-    return ByteSpan(buffer).subspan(static_cast<std::size_t>(where.begin),
-                                    static_cast<std::size_t>(where.size()));
+    return buffer.bytes().subspan(static_cast<std::size_t>(where.begin),
+                                  static_cast<std::size_t>(where.size()));
   }
 };
 

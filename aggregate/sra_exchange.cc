@@ -35,14 +35,15 @@ constexpr int kMostStrips = 16;
 // What the strips of a bucket share.
 class Sra {
  public:
-  Sra(std::vector<PackedPart> parts, int strips) : parts_(std::move(parts)), strips_(strips) {
+  Sra(const ExchangeContext& context, std::vector<PackedPart> parts, int strips)
+      : context_(context), parts_(std::move(parts)), strips_(strips) {
     sums_.resize(parts_.size());
   }
 
-  Status open(const ExchangeContext& context) {
-    GW_ASSIGN(scatter_, PackedScatter::open(context, parts_, strips_));
+  Status open() {
+    GW_ASSIGN(scatter_, PackedScatter::open(context_, parts_, strips_));
     GW_ASSIGN(gather_,
-              PackedGather::open(context, parts_, PackedGather::Of::kSum, "error2", strips_));
+              PackedGather::open(context_, parts_, PackedGather::Of::kSum, "error2", strips_));
     return {};
   }
 
@@ -55,7 +56,10 @@ class Sra {
     return phase == 0 ? scatter_->issue(strip) : gather_->issue(strip);
   }
   Status absorb(int phase, int strip) {
-    if (phase == 1) return gather_->unpack(strip);
+    if (phase == 1) {
+      GW_TRY(gather_->unpack(strip));
+      return context_.await_lane();
+    }
     for (std::size_t t = 0; t < parts_.size(); ++t) {
       if (gather_->folds(t)) continue;
       GW_ASSIGN(const TensorView sum, scatter_->sum(t, strip));
@@ -82,6 +86,7 @@ class Sra {
     return gather_->pack(t, sums_[t][static_cast<std::size_t>(strip)], step, strip);
   }
 
+  const ExchangeContext& context_;
   std::vector<PackedPart> parts_;
   int strips_;
   std::vector<std::vector<TensorView>> sums_;  // of this step, by part and strip: the scatter's
@@ -123,8 +128,8 @@ int strips_of(const ExchangeContext& context, std::span<const PackedPart> parts)
 Result<Exchanges> make_sra_exchange(const ExchangeContext& context, Members members) {
   GW_ASSIGN(auto parts, open_packed(context, members));
   const int strips = strips_of(context, parts);
-  auto all = std::make_shared<Sra>(std::move(parts), strips);
-  GW_TRY(all->open(context));
+  auto all = std::make_shared<Sra>(context, std::move(parts), strips);
+  GW_TRY(all->open());
   Exchanges exchanges;
   for (int strip = 0; strip < strips; ++strip) {
     exchanges.push_back(std::make_unique<SraExchange>(all, strip));

@@ -10,7 +10,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/cuda/device_contract.h"
-#include "compress/error_feedback/feedback_kernels.h"
+#include "compress/error_feedback/finite_pass.h"
 #include "device/cuda/memory.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
@@ -24,14 +24,14 @@ struct DecoratedCoder {
   std::unique_ptr<Coder> inner;
   Shape shape;
   Device device;
-  Verdict verdict;
+  FinitePass passes;
 
   // check_device_placement().
   static Result<DecoratedCoder> open(std::unique_ptr<Coder> inner, const Shape& shape,
                                      const Compressor::Placement& where) {
     GW_TRY(check_device_placement("error feedback", where));
-    GW_ASSIGN(Verdict verdict, Verdict::open(where.device));
-    return DecoratedCoder{std::move(inner), shape, where.device, std::move(verdict)};
+    GW_ASSIGN(FinitePass passes, FinitePass::open(shape, where.device));
+    return DecoratedCoder{std::move(inner), shape, where.device, std::move(passes)};
   }
   // A tensor of zeros.
   Result<Buffer> room() const {
@@ -86,24 +86,10 @@ class DeviceDecorator : public Coder {
     return reinterpret_cast<const float*>(data.data());
   }
 
-  // Runs each(i) over all elements and waits for it: kInvalidArgument, naming the first element
-  // that is not finite, and `what` it is of.
+  // FinitePass::run() over all elements.
   template <class Each>
   Status pass(const char* what, const Each& each, const Stream& stream) {
-    if (elems() == 0) return {};
-    const OnDevice here(device());
-    GW_TRY(here.status());
-    GW_TRY(coder_.verdict.clear(stream));
-    using Kernel = FeedbackPass<Each>;
-    GW_TRY(launch("error feedback", Kernel{each, elems(), coder_.verdict.word()},
-                  blocks_for(elems(), Kernel::kEach * Kernel::kThreads), stream));
-    GW_ASSIGN(const Finding finding, coder_.verdict.read(stream));
-    if (finding.kind == 0) return {};
-    return {Code::kInvalidArgument,
-            format("error feedback: element %llu of %s, %s, is not finite (finite numbers wanted); "
-                   "the state is kept as it was",
-                   static_cast<unsigned long long>(finding.place), to_string(coder_.shape).c_str(),
-                   what)};
+    return coder_.passes.run(what, each, 0, elems(), stream);
   }
 
   // `own`, then the inner coder's entries.

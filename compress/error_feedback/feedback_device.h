@@ -1,10 +1,12 @@
-// Error feedback around coders on a CUDA device: what ef14.h and ef21.h say, in the host's bits.
+// Error feedback on a CUDA device, around coders and of slices: what ef14.h, ef21.h and
+// slice_feedback.h say, in the host's bits.
 #pragma once
 
 #include <memory>
 
 #include "compress/error_feedback/ef21.h"
 #include "compress/error_feedback/loco.h"
+#include "compress/error_feedback/slice_feedback.h"
 #include "gradwire/coder.h"
 #include "gradwire/compressor.h"
 
@@ -22,5 +24,10 @@ Result<std::unique_ptr<Coder>> make_ef21(std::unique_ptr<Coder> inner, const Sha
 Result<std::unique_ptr<Coder>> make_loco(std::unique_ptr<Coder> inner, const Shape& shape,
                                          const Compressor::Placement& where,
                                          const LocoOptions& options);
+// As slice_feedback.h has it.
+Result<std::unique_ptr<SliceFeedback>> make_slice_feedback(const FeedbackOptions& options,
+                                                           const Shape& shape,
+                                                           const Compressor::Placement& where,
+                                                           int stage, const Stream& stream);
 
 }  // namespace gradwire::cuda

@@ -4,60 +4,10 @@
 
 #include "compress/error_feedback/device_decorator.h"
 #include "compress/error_feedback/feedback_device.h"
-#include "compress/error_feedback/residual_kernels.h"
-#include "compress/error_feedback/stored_residual.h"
+#include "compress/error_feedback/resting_on_device.h"
 
 namespace gradwire::cuda {
 namespace {
-
-static_assert(StoreResidual::kBlock == kResidualBlock);
-
-class ResidualOnDevice {
- public:
-  static Result<ResidualOnDevice> open(const Shape& shape, ResidualStorage storage, Device device) {
-    const auto count = static_cast<std::size_t>(shape.elems());
-    ResidualOnDevice residual;
-    residual.shape_ = shape;
-    residual.storage_ = storage;
-    const std::size_t each = storage == ResidualStorage::kFull   ? 4
-                             : storage == ResidualStorage::kBf16 ? 2
-                                                                 : 1;
-    GW_ASSIGN(residual.elements_, Buffer::allocate(count * each, device));
-    const std::size_t blocks = (count + kResidualBlock - 1) / kResidualBlock;
-    GW_ASSIGN(residual.scales_, Buffer::allocate(blocks * sizeof(float), device));
-    return Result<ResidualOnDevice>(std::move(residual));
-  }
-
-  RestingResidual at_rest() const {
-    std::byte* const data = elements_.bytes().data();
-    switch (storage_) {
-      case ResidualStorage::kFull: return {.full = reinterpret_cast<float*>(data)};
-      case ResidualStorage::kBf16: return {.halves = reinterpret_cast<std::uint16_t*>(data)};
-      case ResidualStorage::kInt8: break;
-    }
-    return {.codes = reinterpret_cast<std::int8_t*>(data),
-            .scales = reinterpret_cast<float*>(scales_.bytes().data())};
-  }
-
-  std::vector<NamedTensor> state() const {
-    const DType type = storage_ == ResidualStorage::kFull   ? DType::kF32
-                       : storage_ == ResidualStorage::kBf16 ? DType::kBF16
-                                                            : DType::kI8;
-    std::vector<NamedTensor> all{{std::string(kResidualState),
-                                  {elements_.bytes().data(), shape_, type, elements_.device()}}};
-    if (storage_ != ResidualStorage::kInt8) return all;
-    const auto blocks = static_cast<std::int64_t>((shape_.elems() + 255) / 256);
-    all.push_back({std::string(kResidualScales),
-                   {scales_.bytes().data(), Shape::vector(blocks), DType::kF32, scales_.device()}});
-    return all;
-  }
-
- private:
-  Shape shape_;
-  ResidualStorage storage_ = ResidualStorage::kFull;
-  Buffer elements_;
-  Buffer scales_;  // of kInt8
-};
 
 class LocoOnDevice final : public DeviceDecorator {
  public:
@@ -72,11 +22,7 @@ class LocoOnDevice final : public DeviceDecorator {
 
  private:
   // What the step starts from.
-  RestingResidual residual() const {
-    const auto every = static_cast<std::uint64_t>(options_.reset);
-    if (every > 0 && step_ > 0 && step_ % every == 0) return {};
-    return residual_.at_rest();
-  }
+  RestingResidual residual() const { return residual_.at_step(step_, options_.reset); }
 
   Status correct(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
     step_ = step;
@@ -100,20 +46,10 @@ class LocoOnDevice final : public DeviceDecorator {
                            p_->as<float>()};
     GW_TRY(pass("the new residual", kernel, stream));
     if (!own.empty()) GW_TRY(copy_bytes(sent.bytes(), device(), own.bytes(), device(), stream));
-    GW_TRY(store(stream));
+    GW_TRY(residual_.store(p_->as<float>(), where_, 0, step_, stream));
     p_.reset();
     own_.reset();
     return by == 1 || mean.empty() ? Status() : scale(mean, options_.scale, stream);
-  }
-
-  Status store(const Stream& stream) {
-    const RandomStream draws(where_.seed, RandomUse::kResidualRounding, where_.tensor, where_.rank,
-                             0, step_);
-    const OnDevice here(device());
-    GW_TRY(here.status());
-    const StoreResidual kernel{p_->as<float>(), elems(), draws, residual_.at_rest()};
-    return launch("error feedback: store", kernel, blocks_for(elems(), 8 * StoreResidual::kBlock),
-                  stream);
   }
 
   LocoOptions options_;

@@ -1,4 +1,4 @@
-// A residual at rest on a device (stored_residual.h), and what loco computes with it.
+// A residual at rest on a device (stored_residual.h), and what is computed with it.
 #pragma once
 
 #include "base/philox.h"
@@ -47,6 +47,22 @@ struct BlendRest {
     float left = p[i] - own[i];
     if (beta > 0) left = beta * e.at(i) + (1 - beta) * left;
     p[i] = left;
+    return is_finite(left);
+  }
+};
+
+// p -= sent; then p = beta e + (1 - beta) p unless beta is 0. Of the elements from `first` on.
+struct SettleRest {
+  const float* sent;
+  RestingResidual e;
+  std::int64_t first;
+  float beta;
+  float* p;
+  constexpr bool operator()(std::int64_t i) const {
+    const std::int64_t at = first + i;
+    float left = p[at] - sent[i];
+    if (beta > 0) left = beta * e.at(at) + (1 - beta) * left;
+    p[at] = left;
     return is_finite(left);
   }
 };

@@ -10,6 +10,7 @@
 #include "compress/dgc/dgc_cuda.cu"
 #include "compress/error_feedback/feedback_cuda.cu"
 #include "compress/error_feedback/loco_cuda.cu"
+#include "compress/error_feedback/slice_feedback_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
 #include "compress/identity/identity_cuda.cu"
 #include "compress/mx/mx_cuda.cu"

@@ -88,7 +88,13 @@ std::vector<DeviceCase> device_cases() {
           "signsgd:ef=ef14,combine=gather", "qsgd:bits=2,ef=ef14,combine=gather",
           "minmax:bits=2,ef=loco,combine=gather", "topk:ratio=0.05,ef=ef14",
           "randomk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14", "powersgd:rank=9,warm=false",
-          "acpsgd:rank=3,ef=ef14"}) {
+          "acpsgd:rank=3,ef=ef14",
+          // sra
+          "qsgd:bits=4", "fp8:e5m2", "mx:e4m3", "natural", "minmax:bits=3", "absmax:bits=4,ef=ef14",
+          "qsgd:bits=2,ef=ef14", "qsgd:bits=4,ef=ef14,ef_storage=bf16", "cast:bf16,ef=ef14",
+          "minmax:bits=2,ef=loco", "minmax:bits=2,ef=loco,ef_storage=fp32",
+          "fp8:e4m3,ef=ef14,ef_storage=int8", "signsgd", "signsgd:ef=ef14", "minmax:bits=4,ef=ef21",
+          "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra"}) {
       cases.push_back({spec, ranks});
     }
   }
@@ -109,9 +115,9 @@ std::string refusal(const AggregatorOptions& options) {
 }
 
 TEST(AggregateOnDevice, WhatHasNoWayThereIsRefused) {
-  EXPECT_THAT(refusal({.compressor = "qsgd:bits=4"}),
-              HasSubstr("gradient 'tensor0' on a CUDA device: combine=sra (combine=gather, or host "
-                        "memory, wanted)"));
+  EXPECT_THAT(refusal({.compressor = "topk:ratio=0.05,combine=oktopk"}),
+              HasSubstr("gradient 'tensor0' on a CUDA device: combine=oktopk (combine=gather, or "
+                        "host memory, wanted)"));
   EXPECT_THAT(refusal({.compressor = "none", .form = AggregateForm::kReduceScatter}),
               HasSubstr("on a CUDA device: sharded forms"));
   EXPECT_THAT(refusal({.compressor = "threshold:0.1"}), HasSubstr("payloads whose lengths vary"));

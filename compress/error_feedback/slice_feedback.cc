@@ -1,4 +1,4 @@
-#include "aggregate/slice_feedback.h"
+#include "compress/error_feedback/slice_feedback.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,12 +6,14 @@
 #include <string>
 #include <utility>
 
-#include "aggregate/residual.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/error_feedback/decorator.h"
 #include "compress/error_feedback/ef21.h"
+#include "compress/error_feedback/feedback_device.h"
+#include "compress/error_feedback/residual.h"
 #include "compress/error_feedback/stored_residual.h"
+#include "device/cuda/have_cuda.h"
 
 namespace gradwire {
 namespace {
@@ -68,8 +70,9 @@ class Residual final : public SliceFeedback {
     return whole;
   }
 
-  void settle_exactly(std::int64_t first, std::int64_t count) override {
+  Status settle_exactly(std::int64_t first, std::int64_t count) override {
     std::fill_n((in_one_pass_ ? next_ : error_).begin() + first, count, T{0});
+    return {};
   }
   Status finish() override {
     if (std::exchange(in_one_pass_, false)) std::swap(error_, next_);
@@ -124,8 +127,9 @@ class ForgettingResidual final : public SliceFeedback {
     for (std::size_t i = 0; i < p.size(); ++i) p[i] = beta_ * old_[i] + (1 - beta_) * p[i];
     return {};
   }
-  void settle_exactly(std::int64_t first, std::int64_t count) override {
+  Status settle_exactly(std::int64_t first, std::int64_t count) override {
     std::fill_n(p_.begin() + first, count, T{0});
+    return {};
   }
   Status finish() override {
     GW_TRY(check_finite<T>("the new residual", p_));
@@ -180,10 +184,11 @@ class Differences final : public SliceFeedback {
     for (std::size_t i = 0; i < h.size(); ++i) h[i] += there[i];
     return check_finite<T>("the new h", h);
   }
-  void settle_exactly(std::int64_t first, std::int64_t count) override {
+  Status settle_exactly(std::int64_t first, std::int64_t count) override {
     for (std::int64_t i = first; i < first + count; ++i) {
       h_[static_cast<std::size_t>(i)] += d_[static_cast<std::size_t>(i)];
     }
+    return {};
   }
   Status finish() override { return {}; }
   std::vector<NamedTensor> state() override {
@@ -218,9 +223,16 @@ std::unique_ptr<SliceFeedback> make_typed(const FeedbackOptions& options, const 
 
 }  // namespace
 
-std::unique_ptr<SliceFeedback> make_slice_feedback(const FeedbackOptions& options,
-                                                   const Shape& shape,
-                                                   const Compressor::Placement& where, int stage) {
+Result<std::unique_ptr<SliceFeedback>> make_slice_feedback(const FeedbackOptions& options,
+                                                           const Shape& shape,
+                                                           const Compressor::Placement& where,
+                                                           int stage, const Stream& stream) {
+  if (options.kind == FeedbackKind::kNone) return std::unique_ptr<SliceFeedback>();
+  if constexpr (kHaveCuda) {
+    if (where.device.space == MemorySpace::kCuda) {
+      return cuda::make_slice_feedback(options, shape, where, stage, stream);
+    }
+  }
   return where.dtype == DType::kF64 ? make_typed<double>(options, shape, where, stage)
                                     : make_typed<float>(options, shape, where, stage);
 }

@@ -1,4 +1,4 @@
-#include "aggregate/residual.h"
+#include "compress/error_feedback/residual.h"
 
 #include <cmath>
 #include <limits>

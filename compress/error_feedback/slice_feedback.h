@@ -1,5 +1,5 @@
-// Error feedback where a tensor is packed slice by slice, and not by one coder. The kinds are those
-// of compress/error_feedback/, with the words of ef14.h, ef21.h and loco.h:
+// Error feedback where a tensor is packed slice by slice, and not by one coder, with the words of
+// ef14.h, ef21.h and loco.h:
 //
 //   ef14                   p = x + e          e <- p - sent
 //   loco, stored residual  p = x + e          e <- beta e + (1 - beta)(p - sent), stored
@@ -16,6 +16,7 @@
 #include "compress/error_feedback/feedback.h"
 #include "gradwire/compressor.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 #include "gradwire/tensor.h"
 #include "gradwire/wire_format.h"
 
@@ -38,7 +39,7 @@ class SliceFeedback {
   // Elements [first, first + sent.elems()) of it reach the others as `sent`, which has been
   // multiplied by the scale. Every element is settled once a step. kInvalidArgument as subtract().
   virtual Status settle(std::int64_t first, ConstTensorView sent) = 0;
-  virtual void settle_exactly(std::int64_t first, std::int64_t count) = 0;
+  virtual Status settle_exactly(std::int64_t first, std::int64_t count) = 0;
 
   // Whether the next two may be called instead of correct() and settle(): a slice is corrected,
   // packed and settled in one pass over memory, with the same bits.
@@ -62,9 +63,12 @@ class SliceFeedback {
 };
 
 // For tensors of `shape` and where.dtype. `stage` keeps the draws of a parameter's several
-// residuals apart. Null for kNone.
-std::unique_ptr<SliceFeedback> make_slice_feedback(const FeedbackOptions& options,
-                                                   const Shape& shape,
-                                                   const Compressor::Placement& where, int stage);
+// residuals apart. Null for kNone. On a CUDA device (kF32, else kUnsupported) tensors and state lie
+// there, and all calls enqueue on `stream`; those that look whether something is finite wait for
+// it, and name elements without their values.
+Result<std::unique_ptr<SliceFeedback>> make_slice_feedback(const FeedbackOptions& options,
+                                                           const Shape& shape,
+                                                           const Compressor::Placement& where,
+                                                           int stage, const Stream& stream = {});
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
 // Error feedback that a format does as it packs leaves the bits that separate passes leave.
-#include "aggregate/slice_feedback.h"
+#include "compress/error_feedback/slice_feedback.h"
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,9 @@ class Packer {
     format_ = std::move(format).value();
     FeedbackOptions options;
     options.kind = FeedbackKind::kEf14;
-    feedback_ = make_slice_feedback(options, Shape::vector(kElems), where, 0);
+    auto feedback = make_slice_feedback(options, Shape::vector(kElems), where, 0);
+    EXPECT_TRUE(feedback.has_value());
+    feedback_ = std::move(feedback).value();
   }
 
   bool packs() const { return feedback_->packs(*format_); }
@@ -67,7 +69,7 @@ class Packer {
         << "the own part waits for its turn";
     const auto* bytes = reinterpret_cast<const std::byte*>(kept.data());
     payloads_.insert(payloads_.end(), bytes, bytes + own_.bytes().size());
-    feedback_->settle_exactly(kOwnFirst, kOwnCount);
+    EXPECT_TRUE(feedback_->settle_exactly(kOwnFirst, kOwnCount).ok());
     EXPECT_TRUE(feedback_->finish().ok());
     return payloads_;
   }
@@ -148,7 +150,9 @@ TEST(SliceFeedback, ValuesThatAreNotFiniteAreNamed) {
   for (const bool own : {false, true}) {
     FeedbackOptions options;
     options.kind = FeedbackKind::kEf14;
-    const auto feedback = make_slice_feedback(options, Shape::vector(8), {}, 0);
+    const auto made = make_slice_feedback(options, Shape::vector(8), {}, 0);
+    ASSERT_TRUE(made.has_value());
+    const auto& feedback = made.value();
     std::vector<float> values(8, 1.0F);
     values[own ? 3 : 5] = std::numeric_limits<float>::quiet_NaN();
     const TensorView input = view_of<float>(std::span<float>(values));
@@ -169,7 +173,9 @@ TEST(SliceFeedback, KindsWithPassesOfTheirOwnSaySo) {
   for (const FeedbackKind kind : {FeedbackKind::kEf21, FeedbackKind::kLoco}) {
     FeedbackOptions options;
     options.kind = kind;
-    const auto feedback = make_slice_feedback(options, Shape::vector(8), {}, 0);
+    const auto made = make_slice_feedback(options, Shape::vector(8), {}, 0);
+    ASSERT_TRUE(made.has_value());
+    const auto& feedback = made.value();
     EXPECT_FALSE(feedback->packs(*format.value()));
     EXPECT_EQ(feedback->correct_part({}, 0).error().code(), Code::kUnsupported);
   }
