@@ -137,10 +137,10 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {
     GW_TRY(between_steps("load_state()"));
-    GW_TRY(check_state_is_here("load_state()"));
     GW_TRY(check_levels(by_old_rank));
-    return reshard_state(engine_->state(), by_old_rank, communicator_->rank(),
-                         communicator_->size(), *this);
+    return engine_->change_state([&](std::span<const NamedTensor> own) {
+      return reshard_state(own, by_old_rank, communicator_->rank(), communicator_->size(), *this);
+    });
   }
 
  private:
@@ -158,7 +158,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       return elsewhere(parameter.name, parameter.grad);
     }
     if (!there) return {};
-    GW_TRY(check_path_on_device(parameter, options_.form));
+    GW_TRY(check_path_on_device(parameter));
     if (context_.lane == nullptr) {
       GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
       GW_ASSIGN(parameter.ready, lane->make_point());
@@ -193,17 +193,6 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     }
     GW_TRY(between_steps(what));
     return engine_->follow(kind, value);
-  }
-
-  // What changes state does so on the host.
-  Status check_state_is_here(const char* call) {
-    for (const NamedTensor& entry : engine_->state()) {
-      if (entry.tensor.device().space != MemorySpace::kCuda) continue;
-      return {Code::kUnsupported, std::string("aggregator: ") + call + ": state '" + entry.name +
-                                      "' is on " + text_of(entry.tensor.device()) +
-                                      " (gradients in host memory wanted)"};
-    }
-    return {};
   }
 
   // What was left over between nodes has nowhere to go where there is nothing between them.

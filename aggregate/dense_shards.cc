@@ -30,9 +30,10 @@ class DenseShards final : public BucketExchange {
     if (members_.size() == 1) return {};  // its rows are this step's gradient
     const DType dtype = members_.front()->grad.dtype();
     const std::size_t bytes = static_cast<std::size_t>(total_) * size_of(dtype);
-    // What ranks share cannot be given back page by page.
-    GW_ASSIGN(buffer_,
-              context_.lean ? Buffer::allocate(bytes) : context_.communicator.allocate(bytes));
+    // What ranks share cannot be given back page by page, and what a device has at all.
+    const bool own = context_.lean || context_.lane != nullptr;
+    GW_ASSIGN(buffer_, own ? Buffer::allocate(bytes, stream().device)
+                           : context_.communicator.allocate(bytes));
     rows_ = buffer_.tensor(Shape::vector(total_), dtype);
     return {};
   }
@@ -48,27 +49,31 @@ class DenseShards final : public BucketExchange {
   Result<std::optional<Work>> issue(int) override {
     Communicator& communicator = context_.communicator;
     if (scatters()) {
-      GW_ASSIGN(Work work, communicator.reduce_scatter_v(
-                               rows_, own(), counts_, ReduceOp::kSum,
-                               {.algorithm = algorithm(), .deadline = std::nullopt, .stream = {}}));
+      GW_ASSIGN(Work work,
+                communicator.reduce_scatter_v(
+                    rows_, own(), counts_, ReduceOp::kSum,
+                    {.algorithm = algorithm(), .deadline = std::nullopt, .stream = stream()}));
       return std::optional<Work>(std::move(work));
     }
-    GW_ASSIGN(Work work, communicator.all_gather_v(own(), rows_, counts_));
+    GW_ASSIGN(Work work,
+              communicator.all_gather_v(own(), rows_, counts_, context_.payload_options()));
     return std::optional<Work>(std::move(work));
   }
 
   Status absorb(int, std::uint64_t) override {
-    if (scatters() && size_ > 1) GW_TRY(scale(own(), 1.0 / size_, {}));
+    if (scatters() && size_ > 1) GW_TRY(scale(own(), 1.0 / size_, stream()));
     GW_TRY(copy(false, scatters() ? rank_ : kAll));
-    if (context_.lean) (void)drop_pages(buffer_.bytes());
-    return {};
+    if (drops_pages()) (void)drop_pages(buffer_.bytes());
+    return context_.await_lane();
   }
 
-  std::size_t held_bytes() const override { return context_.lean ? 0 : buffer_.bytes().size(); }
+  std::size_t held_bytes() const override { return drops_pages() ? 0 : buffer_.bytes().size(); }
 
  private:
   static constexpr int kAll = -1;
 
+  Stream stream() const { return context_.stream(); }
+  bool drops_pages() const { return context_.lean && context_.lane == nullptr; }
   bool scatters() const { return context_.form == AggregateForm::kReduceScatter; }
   TensorView own() const { return rows_.slice(own_.begin, own_.size()); }
 
@@ -89,8 +94,9 @@ class DenseShards final : public BucketExchange {
         const TensorView grad = member->grad.slice(shard.begin, shard.size());
         begin += shard.size();
         if (rank != kAll && rank != r) continue;
-        GW_TRY(
-            copy_bytes((to_rows ? grad : row).bytes(), {}, (to_rows ? row : grad).bytes(), {}, {}));
+        const TensorView& from = to_rows ? grad : row;
+        const TensorView& to = to_rows ? row : grad;
+        GW_TRY(copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), stream()));
       }
     }
     return {};

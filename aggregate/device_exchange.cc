@@ -116,14 +116,11 @@ class GatherOnDevice final : public RoundExchange {
 
 }  // namespace
 
-Status check_path_on_device(const Parameter& parameter, AggregateForm form) {
+Status check_path_on_device(const Parameter& parameter) {
   const auto refuse = [&](const std::string& why) {
     return Status(Code::kUnsupported,
                   "aggregator: gradient '" + parameter.name + "' on a CUDA device: " + why);
   };
-  if (form != AggregateForm::kAllReduce) {
-    return refuse("sharded forms (the form kAllReduce, or host memory, wanted)");
-  }
   if (parameter.inner != nullptr) return refuse("two levels (no inner=, or host memory, wanted)");
   if (parameter.path == Path::kOkTopk) {
     return refuse("combine=" + std::string(to_string(parameter.path)) +

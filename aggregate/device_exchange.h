@@ -17,8 +17,8 @@
 namespace gradwire {
 
 // kUnsupported for what has no way on a device yet, naming the parameter and what to write instead:
-// combine=oktopk, two levels, sharded forms.
-Status check_path_on_device(const Parameter& parameter, AggregateForm form);
+// combine=oktopk, two levels.
+Status check_path_on_device(const Parameter& parameter);
 
 // As make_dense_exchange() and make_gather_round(), where context.lane is there. Rounds of payloads
 // whose lengths vary, or that are gathered and then reduced, are kUnsupported.

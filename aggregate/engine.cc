@@ -195,7 +195,8 @@ bool Engine::between_steps() const {
   return step_done_ || missing_total_ == static_cast<int>(parameters_.size());
 }
 
-std::vector<NamedTensor> Engine::state() {
+// Where it lies.
+std::vector<NamedTensor> Engine::live_state() {
   std::vector<NamedTensor> all;
   all.push_back({"aggregator.step",
                  TensorView(reinterpret_cast<std::byte*>(&step_), Shape::vector(1), DType::kI64)});
@@ -213,7 +214,10 @@ Status Engine::follow(ScaleKind kind, double value) {
   if (value == 0) return {};
   // Residuals stand for updates of the last rate; gradients come in units of the new loss scale.
   const double factor = kind == ScaleKind::kLearningRate ? last / value : value / last;
-  if (last != 0) GW_TRY(rescale_state(state(), parameters_, kind, factor));
+  if (last != 0 && factor != 1) {
+    GW_TRY(change(concerned(live_state(), parameters_, kind),
+                  [&](auto state) { return rescale_state(state, parameters_, kind, factor); }));
+  }
   last = value;
   return {};
 }

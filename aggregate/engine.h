@@ -16,6 +16,7 @@
 #include "aggregate/pipeline.h"
 #include "aggregate/plan.h"
 #include "aggregate/rescale.h"
+#include "aggregate/state_image.h"
 #include "gradwire/aggregator.h"
 
 namespace gradwire {
@@ -51,8 +52,13 @@ class Engine final : private StepSource {
   Status finish();
   Result<bool> arrived(int index, bool wait);
   AggregateStats stats() const;
-  // Between steps only.
+  // Between steps only, in host memory, as it is now: valid until the next call and the next step.
+  // Where a device does not give it, nothing, and the engine has failed.
   std::vector<NamedTensor> state();
+  // Between steps only: `change` is given all state in host memory, and leaves it as it is to be,
+  // or an error and nothing changed.
+  using StateChange = std::function<Status(std::span<const NamedTensor>)>;
+  Status change_state(const StateChange& change);
   // Between steps only. A rate or scale that is in force from now on, finite and >= 0; 0 is none.
   Status follow(ScaleKind kind, double value);
   // Between steps only, collective: the largest `value` of all ranks.
@@ -70,12 +76,14 @@ class Engine final : private StepSource {
   std::uint64_t held_bytes();
   Status check_agreement();
   void fail(const Status& status);
+  std::vector<NamedTensor> live_state();
   Status missing_gradients() const;  // with mutex_ held
 
   // engine_device.cc
   bool final_on_device(std::size_t bucket) const;
   Status await_device(std::size_t bucket);
   Status leave_device(Status status) const;
+  Status change(std::vector<NamedTensor> live, const StateChange& change);
   void give_up_memory();
 
   // Of a step's exchanges, in order.
@@ -103,6 +111,7 @@ class Engine final : private StepSource {
   std::vector<int> bucket_of_;      // by parameter
   std::int64_t step_ = 0;           // steps finished; part of state()
   std::array<double, 2> scales_{};  // by ScaleKind, the last value; 0: none. Part of state()
+  StateImage image_;                // of the last state()
   bool agreed_ = false;             // fingerprints have been compared
   // Of the step that runs; the aggregator thread's alone.
   std::vector<std::size_t> bucket_at_;  // by exchange

@@ -54,6 +54,28 @@ Status Engine::await_device(std::size_t bucket) {
   return {};
 }
 
+std::vector<NamedTensor> Engine::state() {
+  auto image = StateImage::take(context_, live_state());
+  if (!image.has_value()) {
+    fail(image.error());
+    return {};
+  }
+  image_ = std::move(image).value();
+  return image_.tensors();
+}
+
+Status Engine::change_state(const StateChange& change) {
+  return this->change(live_state(), change);
+}
+
+Status Engine::change(std::vector<NamedTensor> live, const StateChange& change) {
+  GW_ASSIGN(const StateImage image, StateImage::take(context_, std::move(live)));
+  GW_TRY(change(image.tensors()));
+  const Status back = image.put_back(context_);
+  if (!back.ok()) fail(back);  // some of it may be there
+  return back;
+}
+
 // What is enqueued may read and write gradients. `status`, with a word more where it goes on.
 Status Engine::leave_device(Status status) const {
   if (context_.lane == nullptr) return status;

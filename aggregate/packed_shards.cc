@@ -7,6 +7,7 @@
 // A vote's sum is packed and unpacked at home, so that its result is the sign and a tie 0, as under
 // sra. Under ef21 the all-gather sends what the others' copies lack of the owner's values: weights
 // as differences to what everybody has (as in Jia et al., "SDP4Bit", NeurIPS 2024).
+#include <algorithm>
 #include <utility>
 
 #include "aggregate/packed_gather.h"
@@ -23,6 +24,11 @@ class PackedReduceScatter final : public BucketExchange {
 
   Status open() {
     GW_ASSIGN(scatter_, PackedScatter::open(context_, parts_));
+    std::size_t vote = 0;
+    for (const PackedPart& part : parts_) {
+      if (part.vote) vote = std::max(vote, part.format->bytes(own_of(part).size(), 1));
+    }
+    GW_ASSIGN(vote_, Buffer::allocate(vote, context_.stream().device));
     return {};
   }
 
@@ -35,29 +41,31 @@ class PackedReduceScatter final : public BucketExchange {
       const Status status = conclude(parts_[t], sum, step);
       if (!status.ok()) return parts_[t].named(status);
     }
-    return {};
+    return context_.await_lane();
   }
   std::size_t held_bytes() const override { return scatter_->held_bytes(); }
   std::vector<NamedTensor> state() override { return scatter_->state(); }
 
  private:
+  Range own_of(const PackedPart& part) const {
+    return shard_of(*part.parameter, context_.communicator.size(), context_.communicator.rank());
+  }
   Status conclude(const PackedPart& part, TensorView sum, std::uint64_t step) {
     if (sum.elems() == 0) return {};
-    const int rank = context_.communicator.rank();
-    const int size = context_.communicator.size();
-    const Range own = shard_of(*part.parameter, size, rank);
+    const Stream stream = context_.stream();
+    const Range own = own_of(part);
     const TensorView result = part.parameter->grad.slice(own.begin, own.size());
-    if (!part.vote) return scaled_copy(sum, 1.0 / size, result, {});
-    const Slice slice = part.slice(step, rank, 1, own);
-    vote_.resize(part.format->bytes(own.size(), 1));
-    GW_ASSIGN(const std::size_t wrote, part.format->pack(sum, slice, vote_, {}));
-    return part.format->unpack(ConstByteSpan(vote_).first(wrote), slice, result, {});
+    if (!part.vote) return scaled_copy(sum, 1.0 / context_.communicator.size(), result, stream);
+    const Slice slice = part.slice(step, context_.communicator.rank(), 1, own);
+    const ByteSpan room = vote_.bytes().first(part.format->bytes(own.size(), 1));
+    GW_ASSIGN(const std::size_t wrote, part.format->pack(sum, slice, room, stream));
+    return part.format->unpack(room.first(wrote), slice, result, stream);
   }
 
   const ExchangeContext& context_;
   std::vector<PackedPart> parts_;
   std::unique_ptr<PackedScatter> scatter_;  // lent parts_
-  std::vector<std::byte> vote_;
+  Buffer vote_;                             // where a part votes
 };
 
 class PackedAllGather final : public BucketExchange {
@@ -81,7 +89,10 @@ class PackedAllGather final : public BucketExchange {
     return gather_->packed_bytes();
   }
   Result<std::optional<Work>> issue(int) override { return gather_->issue(); }
-  Status absorb(int, std::uint64_t) override { return gather_->unpack(); }
+  Status absorb(int, std::uint64_t) override {
+    GW_TRY(gather_->unpack());
+    return context_.await_lane();
+  }
   std::size_t held_bytes() const override { return gather_->held_bytes(); }
   std::vector<NamedTensor> state() override { return gather_->state(); }
 

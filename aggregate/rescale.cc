@@ -63,17 +63,6 @@ Status multiply(const NamedTensor& entry, double factor, bool write) {
   return {};
 }
 
-// What changes state does so on the host.
-Status check_is_here(const NamedTensor& entry, ScaleKind kind) {
-  const Device device = entry.tensor.device();
-  if (device.space != MemorySpace::kCuda) return {};
-  return {
-      Code::kUnsupported,
-      format("aggregator: %s: state '%s' is on CUDA device %d (gradients in host memory wanted)",
-             kind == ScaleKind::kLossScale ? "loss scale" : "learning rate", entry.name.c_str(),
-             device.ordinal)};
-}
-
 Status multiply_any(const NamedTensor& entry, double factor, bool write) {
   switch (entry.tensor.dtype()) {
     case DType::kF32: return multiply<float>(entry, factor, write);
@@ -85,13 +74,19 @@ Status multiply_any(const NamedTensor& entry, double factor, bool write) {
 
 }  // namespace
 
+std::vector<NamedTensor> concerned(std::vector<NamedTensor> state,
+                                   std::span<const Parameter> parameters, ScaleKind kind) {
+  std::erase_if(state,
+                [&](const NamedTensor& entry) { return !concerns(entry.name, parameters, kind); });
+  return state;
+}
+
 Status rescale_state(std::span<const NamedTensor> state, std::span<const Parameter> parameters,
                      ScaleKind kind, double factor) {
   if (factor == 1) return {};
   for (const bool write : {false, true}) {
     for (const NamedTensor& entry : state) {
       if (!concerns(entry.name, parameters, kind)) continue;
-      GW_TRY(check_is_here(entry, kind));
       GW_TRY(multiply_any(entry, factor, write));
     }
   }

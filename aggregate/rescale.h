@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "aggregate/plan.h"
 #include "gradwire/status.h"
@@ -13,6 +14,10 @@ enum class ScaleKind : std::uint8_t {
   kLearningRate,  // residuals, methods' "residual" too, of parameters with ef_rescale_lr
   kLossScale,     // whatever is in units of the gradient: residuals, ef21's, methods' "residual*"
 };
+
+// The entries that `kind` is about.
+std::vector<NamedTensor> concerned(std::vector<NamedTensor> state,
+                                   std::span<const Parameter> parameters, ScaleKind kind);
 
 // Multiplies the entries of `state` that `kind` is about by `factor`, which is above 0.
 // kInvalidArgument, naming the entry, when an element would not be finite; nothing has changed

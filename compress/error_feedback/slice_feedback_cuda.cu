@@ -19,7 +19,6 @@ class SlicesOnDevice : public SliceFeedback {
       : shape_(shape), stream_(stream), passes_(std::move(passes)) {}
 
  protected:
-  const Shape& shape() const { return shape_; }
   const Stream& stream() const { return stream_; }
   std::size_t bytes() const { return static_cast<std::size_t>(shape_.elems()) * sizeof(float); }
   Result<Buffer> room() const { return Buffer::allocate(bytes(), stream_.device); }

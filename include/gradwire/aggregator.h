@@ -178,10 +178,10 @@ class Aggregator {
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
   // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64; all in host
-  // memory, or all on one CUDA device, where the form is kAllReduce and specs are none or methods
-  // with kernels, under combine=sum or combine=gather (else kUnsupported, at the latest by the
-  // first ready()); state that lies on a device follows no rate, scale or load_state()
-  // (kUnsupported). Before the first ready() only.
+  // memory, or all on one CUDA device, where specs are none or methods with kernels whose payloads
+  // have fixed lengths, on one level, under any combine but oktopk (else kUnsupported, at the
+  // latest by the first ready()); docs/gpu.md says what is waited for.
+  // Before the first ready() only.
   virtual Status add(std::string name, TensorView grad) = 0;
   // Gradient `index` (order of add) is final for this step, on a device when `stream` has run what
   // it has been given; hands over and returns at once.
@@ -221,8 +221,8 @@ class Aggregator {
   // where it is stored as int8, "<parameter>.ef21.<name>",
   // "<parameter>.coder.<name>", "aggregator.step" (the number of finished steps, which keys the
   // random draws) and "aggregator.scales" (the last learning rate and loss scale, 0 where there was
-  // none). Between steps only (else empty); ends registration. Views are valid until the next
-  // step's finish(): ask again after it.
+  // none). Between steps only (else empty); ends registration. Host memory, of a device's state a
+  // copy, valid until the next step's finish() and the next call: ask again.
   virtual std::vector<NamedTensor> state() = 0;
   // From the state() of every old rank, in rank order, any number of them. As many as now: bit for
   // bit. Else residuals keep their average over ranks (each new rank gets the sum divided by the

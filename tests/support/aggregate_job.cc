@@ -13,10 +13,15 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "compress/error_feedback/stored_residual.h"
+#include "device/copy_lane.h"
+#include "device/ops.h"
+#include "gradwire/buffer.h"
 #include "gradwire/schedule.h"
 
 namespace gradwire::testing {
 namespace {
+
+constexpr double kDeviceSeconds = 30;  // of a copy
 
 using State = std::map<std::string, Flat>;
 
@@ -69,6 +74,7 @@ class JobRank {
   }
 
   Status run() {
+    GW_TRY(place());
     GW_TRY(build());
     if (!job_.start.empty() || !job_.start_saved.empty()) GW_TRY(load_start());
     for (int step = 0; step < job_.steps; ++step) {
@@ -94,9 +100,29 @@ class JobRank {
   std::vector<std::string> warnings;
 
  private:
+  bool on_device() const { return job_.device.space == MemorySpace::kCuda; }
+  ByteSpan bytes() { return std::as_writable_bytes(std::span(memory_)); }
   TensorView view(std::size_t i) {
-    return {reinterpret_cast<std::byte*>(memory_.data() + offsets_[i]), job_.tensors[i].shape,
-            DType::kF32};
+    std::byte* const first = on_device() ? there_.bytes().data() : bytes().data();
+    return {first + offsets_[i] * sizeof(float), job_.tensors[i].shape, DType::kF32, job_.device};
+  }
+  Stream stream() const { return on_device() ? lane_->to_device() : Stream{}; }
+
+  Status place() {
+    if (!on_device()) return {};
+    GW_ASSIGN(there_, Buffer::allocate(bytes().size(), job_.device));
+    GW_ASSIGN(lane_, CopyLane::create(job_.device));
+    return {};
+  }
+  // Enqueued: memory_ is not written before the aggregator has ended the step.
+  Status send() {
+    if (!on_device()) return {};
+    return copy_bytes(bytes(), {}, there_.bytes(), job_.device, stream());
+  }
+  Status fetch() {
+    if (!on_device()) return {};
+    GW_TRY(copy_bytes(there_.bytes(), job_.device, bytes(), {}, stream()));
+    return lane_->finish(kDeviceSeconds);
   }
 
   Status build() {
@@ -163,12 +189,14 @@ class JobRank {
   }
 
   Status one_step(int step) {
+    if (job_.learning_rate) GW_TRY(aggregator_->set_learning_rate(job_.learning_rate(step)));
     if (job_.loss_scale) GW_TRY(aggregator_->set_loss_scale(job_.loss_scale(step)));
     if (job_.overflow) {
       GW_ASSIGN(const bool left_out, aggregator_->skip_step(job_.overflow(rank_, step)));
       if (left_out) return {};
     }
     fill(step);
+    GW_TRY(send());
     std::vector<int> order(job_.tensors.size());
     std::iota(order.rbegin(), order.rend(), 0);
     if (job_.permute) {
@@ -177,8 +205,9 @@ class JobRank {
         std::swap(order[i - 1], order[random.word(i) % i]);
       }
     }
-    for (const int index : order) GW_TRY(aggregator_->ready(index));
+    for (const int index : order) GW_TRY(aggregator_->ready(index, stream()));
     GW_TRY(aggregator_->finish());
+    GW_TRY(fetch());
     means.emplace_back();
     for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
       const float* begin = memory_.data() + offsets_[i];
@@ -192,6 +221,8 @@ class JobRank {
   int rank_;
   std::vector<float> memory_;
   std::vector<std::size_t> offsets_;
+  Buffer there_;  // memory_ on the device
+  std::unique_ptr<CopyLane> lane_;
   std::unique_ptr<Aggregator> aggregator_;
 };
 

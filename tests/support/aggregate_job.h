@@ -48,6 +48,7 @@ struct Job {
   std::vector<int> node_of;  // by rank; empty: nobody knows
   bool permute = true;       // ready() in another order on every rank and step
   bool contiguous = false;   // gradients one after another in memory
+  Device device = {};        // where gradients lie, on every rank
   int restart_after = 0;     // so many steps, then everything is built anew from state(); 0: never
   std::uint64_t seed = 1;
   std::function<Registry(int rank)> registry;  // default: the built-in methods
@@ -56,6 +57,7 @@ struct Job {
   // Before a step: the loss scale that the aggregator is told, and whether this rank's gradients
   // overflowed, so that the step is left out and has no mean.
   std::function<double(int step)> loss_scale;
+  std::function<double(int step)> learning_rate;  // likewise
   std::function<bool(int rank, int step)> overflow;
   // State to start from, by old rank: of f32 entries, or whole.
   std::vector<std::map<std::string, std::vector<float>>> start;

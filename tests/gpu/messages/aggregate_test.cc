@@ -1,4 +1,4 @@
-// The aggregator over gradients on a device: means have the host's bits.
+// The aggregator over gradients on a device: means and state have the bits of a job on the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,139 +8,181 @@
 
 #include "gradwire/aggregator.h"
 #include "tests/gpu/messages/gradients_at.h"
-#include "tests/support/thread_ranks.h"
+#include "tests/support/aggregate_job.h"
 
-namespace gradwire {
+namespace gradwire::testing {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr int kSteps = 3;
-
-// A matrix that is compressed, a large and a small one beside it in its bucket, and a vector that
-// travels dense.
-const std::vector<Shape>& shapes() {
-  static const auto* const kShapes = new std::vector<Shape>{
-      Shape::matrix(70, 61), Shape::vector(77), Shape::matrix(101, 701), Shape::matrix(40, 41)};
-  return *kShapes;
+// A matrix that is compressed, a vector that travels dense, and a large and a small matrix beside
+// them, in several buckets; under sra the large one goes in strips.
+Job job_of(const std::string& spec, int ranks) {
+  Job job;
+  job.compressor = spec;
+  job.tensors = {{"first", Shape::matrix(70, 61)},
+                 {"bias", Shape::vector(77)},
+                 {"large", Shape::matrix(101, 701)},
+                 {"small", Shape::matrix(40, 41)}};
+  job.ranks = ranks;
+  job.steps = 3;
+  job.bucket_bytes = 64 << 10;
+  job.allow_unsafe = true;
+  return job;
 }
 
-using Means = std::vector<std::vector<float>>;  // by step and tensor
+Job there(Job job) {
+  job.device = kFirstDevice;
+  return job;
+}
 
-Status average(Communicator& world, const AggregatorOptions& options, Device device, Means& means) {
-  GW_ASSIGN(const auto here, GradientsAt::make(device, shapes()));
-  GW_ASSIGN(const auto aggregator, Aggregator::create(world, Registry::builtin(), options));
-  GW_TRY(here->add_to(*aggregator));
-  for (int step = 0; step < kSteps; ++step) {
-    GW_TRY(here->average(*aggregator, world.rank(), step));
-    for (std::size_t t = 0; t < here->count(); ++t) {
-      GW_ASSIGN(means.emplace_back(), here->read(t));
+void expect_equal(const Job& job) {
+  const JobOutcome here = run_job(job);
+  const JobOutcome device = run_job(there(job));
+  ASSERT_TRUE(here.status.ok()) << here.status.message();
+  ASSERT_TRUE(device.status.ok()) << device.status.message();
+  EXPECT_EQ(device.first_difference, -1);
+  ASSERT_EQ(device.means.size(), static_cast<std::size_t>(job.steps));
+  for (std::size_t step = 0; step < device.means.size(); ++step) {
+    EXPECT_TRUE(here.means[step] == device.means[step]) << "step " << step;
+  }
+  ASSERT_EQ(device.saved.size(), static_cast<std::size_t>(job.ranks));
+  for (std::size_t rank = 0; rank < device.saved.size(); ++rank) {
+    ASSERT_EQ(here.saved[rank].size(), device.saved[rank].size());
+    for (std::size_t i = 0; i < device.saved[rank].size(); ++i) {
+      EXPECT_TRUE(here.saved[rank][i] == device.saved[rank][i])
+          << "rank " << rank << ": " << here.saved[rank][i].name;
     }
   }
-  return {};
-}
-
-// By rank.
-struct Outcome {
-  std::vector<std::string> faults;
-  std::vector<Means> means;
-};
-
-Outcome average_on(int ranks, const AggregatorOptions& options, Device device) {
-  Outcome outcome;
-  outcome.means.resize(static_cast<std::size_t>(ranks));
-  auto made = make_inproc_communicators(ranks);
-  if (!made.has_value()) return {{std::string(made.error().message())}, {}};
-  outcome.faults = on_threads<std::string>(ranks, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    const Status status = average(*made.value()[at], options, device, outcome.means[at]);
-    return status.ok() ? std::string() : std::string(status.message());
-  });
-  return outcome;
 }
 
 struct DeviceCase {
   std::string spec;
   int ranks = 1;
 };
-class AggregateOnDevice : public testing::TestWithParam<DeviceCase> {};
 
-TEST_P(AggregateOnDevice, MeansHaveTheHostsBits) {
-  const AggregatorOptions options{.compressor = GetParam().spec, .seed = 3, .allow_unsafe = true};
-  const Outcome here = average_on(GetParam().ranks, options, {});
-  const Outcome there = average_on(GetParam().ranks, options, kFirstDevice);
-  EXPECT_THAT(here.faults, testing::Each(""));
-  EXPECT_THAT(there.faults, testing::Each(""));
-  ASSERT_EQ(here.means.size(), there.means.size());
-  for (std::size_t r = 0; r < here.means.size(); ++r) {
-    ASSERT_EQ(there.means[r].size(), kSteps * shapes().size()) << "rank " << r;
-    EXPECT_TRUE(here.means[r] == there.means[r]) << "rank " << r;
+std::string name_of(const ::testing::TestParamInfo<DeviceCase>& info) {
+  std::string name = std::to_string(info.param.ranks) + "_ranks_";
+  for (const char c : info.param.spec) {
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   }
+  return name;
 }
 
-std::vector<DeviceCase> device_cases() {
-  std::vector<DeviceCase> cases;
-  for (const int ranks : {1, 2, 3, 4}) {
-    for (const char* spec :
-         {"none", "cast:bf16", "cast:fp16,combine=gather", "qsgd:bits=4,combine=gather",
-          "fp8:e4m3,combine=gather", "minmax:bits=4,combine=gather", "absmax:bits=8,combine=gather",
-          "signsgd:combine=gather", "signsgd:vote=majority,combine=gather",
-          "signsgd:ef=ef14,combine=gather", "qsgd:bits=2,ef=ef14,combine=gather",
-          "minmax:bits=2,ef=loco,combine=gather", "topk:ratio=0.05,ef=ef14",
-          "randomk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14", "powersgd:rank=9,warm=false",
-          "acpsgd:rank=3,ef=ef14",
-          // sra
-          "qsgd:bits=4", "fp8:e5m2", "mx:e4m3", "natural", "minmax:bits=3", "absmax:bits=4,ef=ef14",
-          "qsgd:bits=2,ef=ef14", "qsgd:bits=4,ef=ef14,ef_storage=bf16", "cast:bf16,ef=ef14",
-          "minmax:bits=2,ef=loco", "minmax:bits=2,ef=loco,ef_storage=fp32",
-          "fp8:e4m3,ef=ef14,ef_storage=int8", "signsgd", "signsgd:ef=ef14", "minmax:bits=4,ef=ef21",
-          "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra"}) {
-      cases.push_back({spec, ranks});
-    }
+std::vector<DeviceCase> cases(const std::vector<std::string>& specs,
+                              const std::vector<int>& ranks) {
+  std::vector<DeviceCase> all;
+  for (const int count : ranks) {
+    for (const std::string& spec : specs) all.push_back({spec, count});
   }
-  return cases;
+  return all;
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, AggregateOnDevice, testing::ValuesIn(device_cases()),
-                         [](const auto& info) {
-                           std::string name = std::to_string(info.param.ranks) + "_ranks_";
-                           for (const char c : info.param.spec) {
-                             name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-                           }
-                           return name;
-                         });
 
-std::string refusal(const AggregatorOptions& options) {
-  const Outcome outcome = average_on(1, options, kFirstDevice);
-  return outcome.faults.front();
+class AggregateOnDevice : public ::testing::TestWithParam<DeviceCase> {};
+
+TEST_P(AggregateOnDevice, MeansAndStateHaveTheHostsBits) {
+  expect_equal(job_of(GetParam().spec, GetParam().ranks));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Together, AggregateOnDevice,
+    ::testing::ValuesIn(
+        cases({"none", "cast:bf16", "cast:fp16,combine=gather", "qsgd:bits=4,combine=gather",
+               "fp8:e4m3,combine=gather", "minmax:bits=4,combine=gather",
+               "absmax:bits=8,combine=gather", "signsgd:combine=gather",
+               "signsgd:vote=majority,combine=gather", "signsgd:ef=ef14,combine=gather",
+               "qsgd:bits=2,ef=ef14,combine=gather", "minmax:bits=2,ef=loco,combine=gather",
+               "topk:ratio=0.05,ef=ef14", "randomk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14",
+               "powersgd:rank=9,warm=false", "acpsgd:rank=3,ef=ef14"},
+              {1, 2, 3, 4})),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Sra, AggregateOnDevice,
+    ::testing::ValuesIn(cases(
+        {"qsgd:bits=4", "fp8:e5m2", "mx:e4m3", "natural", "minmax:bits=3", "signsgd",
+         "absmax:bits=4,ef=ef14", "qsgd:bits=2,ef=ef14", "signsgd:ef=ef14", "cast:bf16,ef=ef14",
+         "qsgd:bits=4,ef=ef14,ef_storage=bf16", "fp8:e4m3,ef=ef14,ef_storage=int8",
+         "minmax:bits=2,ef=loco", "minmax:bits=2,ef=loco,ef_storage=fp32", "minmax:bits=4,ef=ef21",
+         "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra"},
+        {1, 2, 3, 4})),
+    name_of);
+
+class ShardsOnDevice : public ::testing::TestWithParam<DeviceCase> {};
+
+TEST_P(ShardsOnDevice, HaveTheHostsBits) {
+  Job job = job_of(GetParam().spec, GetParam().ranks);
+  job.restart_after = 2;
+  for (const AggregateForm form : {AggregateForm::kReduceScatter, AggregateForm::kAllGather}) {
+    job.form = form;
+    // Parameters must arrive as large as they are.
+    const bool votes = job.compressor.find("vote") != std::string::npos;
+    if (!votes || form == AggregateForm::kReduceScatter) expect_equal(job);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, ShardsOnDevice,
+                         ::testing::ValuesIn(cases({"none", "qsgd:bits=4", "absmax:bits=4,ef=ef14",
+                                                    "minmax:bits=2,ef=loco", "fp8:e4m3,ef=ef21",
+                                                    "signsgd:vote=majority"},
+                                                   {1, 2, 3})),
+                         name_of);
+
+// Saved and loaded in the middle, by a job whose loss scale and learning rate change.
+class StateOnDevice : public ::testing::TestWithParam<DeviceCase> {};
+
+TEST_P(StateOnDevice, FollowsScalesAndGoesOnFromItsCheckpointAsTheHosts) {
+  Job job = job_of(GetParam().spec, GetParam().ranks);
+  job.steps = 4;
+  job.restart_after = 2;
+  job.loss_scale = [](int step) { return step < 1 ? 4.0 : 2.0; };
+  job.learning_rate = [](int step) { return step < 3 ? 0.1 : 0.05; };
+  expect_equal(job);
+}
+
+// On another number of ranks than the one that saved it.
+TEST_P(StateOnDevice, IsCarriedToOtherRanksAsTheHosts) {
+  const JobOutcome old = run_job(there(job_of(GetParam().spec, GetParam().ranks)));
+  ASSERT_TRUE(old.status.ok()) << old.status.message();
+  Job job = job_of(GetParam().spec, GetParam().ranks == 2 ? 3 : 2);
+  job.start_saved = old.saved;
+  job.steps = 2;
+  expect_equal(job);
+}
+const std::vector<std::string>& specs_with_state() {
+  static const auto* const kSpecs =
+      new std::vector<std::string>{"qsgd:bits=4,ef=ef14,ef_rescale_lr=true",
+                                   "signsgd:ef=ef14,combine=gather",
+                                   "absmax:bits=4,ef=ef14,ef_storage=bf16,ef_rescale_lr=true",
+                                   "minmax:bits=2,ef=loco",
+                                   "minmax:bits=4,ef=ef21",
+                                   "absmax:bits=4,ef=ef21_sgdm,combine=gather",
+                                   "topk:ratio=0.05,ef=ef14"};
+  return *kSpecs;
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, StateOnDevice,
+                         ::testing::ValuesIn(cases(specs_with_state(), {1, 2})), name_of);
+
+TEST(StateOnDevice, WhatWouldNotBeFiniteIsLeftAsItWas) {
+  Job job = job_of("signsgd:ef=ef14,combine=gather", 1);
+  job.loss_scale = [](int step) { return step < 2 ? 1e-300 : 1e300; };
+  const JobOutcome device = run_job(there(job));
+  EXPECT_THAT(std::string(device.status.message()),
+              HasSubstr("is not finite (finite numbers wanted); nothing was rescaled"));
+}
+
+std::string refusal(Job job) {
+  const JobOutcome outcome = run_job(there(std::move(job)));
+  return std::string(outcome.status.message());
 }
 
 TEST(AggregateOnDevice, WhatHasNoWayThereIsRefused) {
-  EXPECT_THAT(refusal({.compressor = "topk:ratio=0.05,combine=oktopk"}),
-              HasSubstr("gradient 'tensor0' on a CUDA device: combine=oktopk (combine=gather, or "
+  EXPECT_THAT(refusal(job_of("topk:ratio=0.05,combine=oktopk", 1)),
+              HasSubstr("gradient 'first' on a CUDA device: combine=oktopk (combine=gather, or "
                         "host memory, wanted)"));
-  EXPECT_THAT(refusal({.compressor = "none", .form = AggregateForm::kReduceScatter}),
-              HasSubstr("on a CUDA device: sharded forms"));
-  EXPECT_THAT(refusal({.compressor = "threshold:0.1"}), HasSubstr("payloads whose lengths vary"));
-}
-
-TEST(AggregateOnDevice, StateOnADeviceDoesNotFollowTheHost) {
-  auto made = make_inproc_communicators(1);
-  auto here = GradientsAt::make(kFirstDevice, shapes());
-  ASSERT_TRUE(made.has_value() && here.has_value());
-  auto aggregator = Aggregator::create(*made.value().front(), Registry::builtin(),
-                                       {.compressor = "signsgd:ef=ef14,combine=gather"});
-  ASSERT_TRUE(aggregator.has_value());
-  ASSERT_TRUE(aggregator.value()->add("matrix", here.value()->tensor(0)).ok());
-  EXPECT_TRUE(aggregator.value()->set_loss_scale(2).ok());  // nothing to change yet
-  EXPECT_TRUE(aggregator.value()->set_learning_rate(0.1).ok());
-  EXPECT_TRUE(aggregator.value()->set_learning_rate(0.2).ok());  // which no residual follows
-  EXPECT_THAT(std::string(aggregator.value()->set_loss_scale(4).message()),
-              HasSubstr("loss scale: state 'matrix.error' is on CUDA device 0"));
+  EXPECT_THAT(refusal(job_of("threshold:0.1", 1)), HasSubstr("payloads whose lengths vary"));
 }
 
 TEST(AggregateOnDevice, GradientsAreOfOnePlace) {
   auto made = make_inproc_communicators(1);
-  auto there = GradientsAt::make(kFirstDevice, shapes());
+  auto there = GradientsAt::make(kFirstDevice, {Shape::vector(10)});
   auto host = Buffer::allocate(1000 * sizeof(float));
   ASSERT_TRUE(made.has_value() && there.has_value() && host.has_value());
   auto aggregator = Aggregator::create(*made.value().front(), Registry::builtin(), {});
@@ -155,4 +197,4 @@ TEST(AggregateOnDevice, GradientsAreOfOnePlace) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::testing

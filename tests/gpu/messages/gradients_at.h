@@ -60,7 +60,7 @@ class GradientsAt {
   Status write(std::size_t t, const std::vector<float>& values) const {
     return copy_bytes(std::as_bytes(std::span(values)), {}, tensor(t).bytes(), device_, stream());
   }
-  // gradient_of() all of them, ready from the last to the first, and averaged.
+  // gradient_of() of all of them, ready from the last to the first, and averaged.
   Status average(Aggregator& aggregator, int rank, int step) const {
     std::vector<std::vector<float>> gradients;
     for (std::size_t t = 0; t < count(); ++t) {
