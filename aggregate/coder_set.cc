@@ -49,6 +49,19 @@ Status named(const CodedParameter& coded, const Status& status) {
   return status.ok() ? status : status.with_context("parameter '" + coded.parameter->name + "'");
 }
 
+// encode_all() where nothing is moved afterwards.
+Result<std::size_t> encode_in_turn(std::vector<CodedParameter>& coders, int round, ByteSpan room,
+                                   std::vector<std::size_t>& lengths, const Stream& stream) {
+  lengths.assign(coders.size(), 0);
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < coders.size(); ++i) {
+    if (round_of(coders[i], round) == nullptr) continue;
+    GW_ASSIGN(lengths[i], encode_round(coders[i], round, room.subspan(end), stream));
+    end += lengths[i];
+  }
+  return end;
+}
+
 }  // namespace
 
 Result<std::vector<CodedParameter>> open_coders(const ExchangeContext& context,
@@ -87,6 +100,9 @@ Result<std::size_t> encode_round(CodedParameter& coded, int round, ByteSpan room
 Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,
                                std::vector<std::size_t>& lengths, Workers* workers,
                                const Stream& stream) {
+  if (stream.device.space == MemorySpace::kCuda) {
+    return encode_in_turn(coders, round, room, lengths, stream);
+  }
   std::vector<std::size_t> places;
   std::size_t end = 0;
   for (const CodedParameter& coded : coders) {

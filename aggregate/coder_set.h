@@ -42,8 +42,7 @@ inline const CodedRound* round_of(const CodedParameter& coded, int round) {
 }
 
 // encode_round() of all that have this round, one after another at the front of `room`, which takes
-// the most that each may write; returns the bytes written, `lengths` those of each. On a device
-// payloads fill what they may. Here and below:
+// the most that each may write; returns the bytes written, `lengths` those of each. Here and below:
 // each coder on whichever of `workers` is free (null: on the caller's thread); the error is that of
 // the first coder that has one.
 Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, ByteSpan room,

@@ -20,8 +20,7 @@ namespace gradwire {
 // combine=oktopk, two levels.
 Status check_path_on_device(const Parameter& parameter);
 
-// As make_dense_exchange() and make_gather_round(), where context.lane is there. Rounds of payloads
-// whose lengths vary, or that are gathered and then reduced, are kUnsupported.
+// As make_dense_exchange() and make_gather_round(), where context.lane is there.
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange_on_device(
     const ExchangeContext& context, Members members);
 Result<std::unique_ptr<RoundExchange>> make_gather_round_on_device(

@@ -149,39 +149,10 @@ class GatherRound final : public RoundExchange {
     Coder& coder = *coders_[i].coder;
     const RoundKind& kind = round_of(coders_[i], round_)->kind;
     if (!kind.reduces()) return coder.absorb(round_, payloads_[i], {});
-    GW_TRY(reduce_payloads(payloads_[i], kind, sums_[i]));
+    // The sum stays until the coder has finished.
+    GW_TRY(reduce_payloads(payloads_[i], kind, {}, sums_[i], next_));
     const std::array<ConstByteSpan, 1> sum{sums_[i].bytes().first(payloads_[i][0].size())};
     return coder.absorb(round_, sum, {});
-  }
-
-  // In rank order: what an all-reduce would have done. The result stays until the coder has
-  // finished, the next payload is copied because it may stand unaligned.
-  Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKind& kind,
-                         Buffer& sum) {
-    const std::size_t count = payloads[0].size();
-    if (sum.bytes().size() < count) {
-      GW_ASSIGN(sum, Buffer::allocate(count));
-    }
-    if (next_.bytes().size() < count) {
-      GW_ASSIGN(next_, Buffer::allocate(count));
-    }
-    const Shape shape = Shape::vector(static_cast<std::int64_t>(count / size_of(kind.payload)));
-    const ReduceOp op = kind.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
-    for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
-      if (payloads[rank].size() != count || count % size_of(kind.payload) != 0) {
-        return {Code::kCorruptPayload,
-                format("rank %zu's payload has %zu bytes where rank 0's has %zu (equal lengths, "
-                       "whole elements of %s wanted)",
-                       rank, payloads[rank].size(), count,
-                       std::string(to_string(kind.payload)).c_str())};
-      }
-      if (count == 0) continue;
-      Buffer& into = rank == 0 ? sum : next_;
-      GW_TRY(copy_bytes(payloads[rank], {}, into.bytes().first(count), {}, {}));
-      if (rank == 0) continue;
-      GW_TRY(reduce(op, next_.tensor(shape, kind.payload), sum.tensor(shape, kind.payload), {}));
-    }
-    return {};
   }
 
   const ExchangeContext& context_;
@@ -200,6 +171,34 @@ class GatherRound final : public RoundExchange {
 };
 
 }  // namespace
+
+// The next payload is copied because it may stand unaligned.
+Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKind& kind,
+                       const Stream& stream, Buffer& sum, Buffer& next) {
+  const Device device = stream.device;
+  const std::size_t count = payloads[0].size();
+  for (Buffer* const room : {&sum, &next}) {
+    if (room->bytes().size() >= count) continue;
+    GW_ASSIGN(*room, Buffer::allocate(count, device));
+  }
+  const Shape shape = Shape::vector(static_cast<std::int64_t>(count / size_of(kind.payload)));
+  const ReduceOp op = kind.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
+  for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
+    if (payloads[rank].size() != count || count % size_of(kind.payload) != 0) {
+      return {
+          Code::kCorruptPayload,
+          format("rank %zu's payload has %zu bytes where rank 0's has %zu (equal lengths, "
+                 "whole elements of %s wanted)",
+                 rank, payloads[rank].size(), count, std::string(to_string(kind.payload)).c_str())};
+    }
+    if (count == 0) continue;
+    Buffer& into = rank == 0 ? sum : next;
+    GW_TRY(copy_bytes(payloads[rank], device, into.bytes().first(count), device, stream));
+    if (rank == 0) continue;
+    GW_TRY(reduce(op, next.tensor(shape, kind.payload), sum.tensor(shape, kind.payload), stream));
+  }
+  return {};
+}
 
 Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& context,
                                                          std::vector<CodedParameter>& coders,

@@ -8,7 +8,9 @@
 
 #include "aggregate/coder_set.h"
 #include "aggregate/exchange.h"
+#include "gradwire/buffer.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 #include "gradwire/work.h"
 
 namespace gradwire {
@@ -34,5 +36,12 @@ Result<std::unique_ptr<RoundExchange>> make_reduce_round(const ExchangeContext& 
 Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& context,
                                                          std::vector<CodedParameter>& coders,
                                                          int round);
+
+// For payloads that the method would have had reduced in the network, where they are gathered: sum
+// = what an all-reduce of them in rank order gives, with `next` as room. Both grow where they are
+// too small, on stream.device, where payloads lie; work is enqueued. kCorruptPayload unless
+// payloads are equally long.
+Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKind& kind,
+                       const Stream& stream, Buffer& sum, Buffer& next);
 
 }  // namespace gradwire

@@ -178,9 +178,9 @@ class Aggregator {
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
   // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64; all in host
-  // memory, or all on one CUDA device, where specs are none or methods with kernels whose payloads
-  // have fixed lengths, on one level, under any combine but oktopk (else kUnsupported, at the
-  // latest by the first ready()); docs/gpu.md says what is waited for.
+  // memory, or all on one CUDA device, where specs are none or methods with kernels, on one level,
+  // under any combine but oktopk (else kUnsupported, at the latest by the first ready()). What is
+  // waited for there, and for how long, is in docs/gpu.md.
   // Before the first ready() only.
   virtual Status add(std::string name, TensorView grad) = 0;
   // Gradient `index` (order of add) is final for this step, on a device when `stream` has run what

@@ -83,18 +83,30 @@ class AggregateOnDevice : public ::testing::TestWithParam<DeviceCase> {};
 TEST_P(AggregateOnDevice, MeansAndStateHaveTheHostsBits) {
   expect_equal(job_of(GetParam().spec, GetParam().ranks));
 }
-INSTANTIATE_TEST_SUITE_P(
-    Together, AggregateOnDevice,
-    ::testing::ValuesIn(
-        cases({"none", "cast:bf16", "cast:fp16,combine=gather", "qsgd:bits=4,combine=gather",
-               "fp8:e4m3,combine=gather", "minmax:bits=4,combine=gather",
-               "absmax:bits=8,combine=gather", "signsgd:combine=gather",
-               "signsgd:vote=majority,combine=gather", "signsgd:ef=ef14,combine=gather",
-               "qsgd:bits=2,ef=ef14,combine=gather", "minmax:bits=2,ef=loco,combine=gather",
-               "topk:ratio=0.05,ef=ef14", "randomk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14",
-               "powersgd:rank=9,warm=false", "acpsgd:rank=3,ef=ef14"},
-              {1, 2, 3, 4})),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Together, AggregateOnDevice,
+                         ::testing::ValuesIn(cases({"none",
+                                                    "cast:bf16",
+                                                    "cast:fp16,combine=gather",
+                                                    "qsgd:bits=4,combine=gather",
+                                                    "fp8:e4m3,combine=gather",
+                                                    "minmax:bits=4,combine=gather",
+                                                    "absmax:bits=8,combine=gather",
+                                                    "signsgd:combine=gather",
+                                                    "signsgd:vote=majority,combine=gather",
+                                                    "signsgd:ef=ef14,combine=gather",
+                                                    "qsgd:bits=2,ef=ef14,combine=gather",
+                                                    "minmax:bits=2,ef=loco,combine=gather",
+                                                    "topk:ratio=0.05,ef=ef14",
+                                                    "randomk:ratio=0.1,ef=ef14",
+                                                    "randomk:ratio=0.1,combine=gather",
+                                                    "threshold:0.4",
+                                                    "threshold:0.4,index=bitmap,ef=ef14",
+                                                    "threshold:0.9,ef=ef14",
+                                                    "powersgd:rank=2,ef=ef14",
+                                                    "powersgd:rank=9,warm=false",
+                                                    "acpsgd:rank=3,ef=ef14"},
+                                                   {1, 2, 3, 4})),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(
     Sra, AggregateOnDevice,
     ::testing::ValuesIn(cases(
@@ -177,7 +189,8 @@ TEST(AggregateOnDevice, WhatHasNoWayThereIsRefused) {
   EXPECT_THAT(refusal(job_of("topk:ratio=0.05,combine=oktopk", 1)),
               HasSubstr("gradient 'first' on a CUDA device: combine=oktopk (combine=gather, or "
                         "host memory, wanted)"));
-  EXPECT_THAT(refusal(job_of("threshold:0.1", 1)), HasSubstr("payloads whose lengths vary"));
+  EXPECT_THAT(refusal(job_of("lossless", 1)),
+              HasSubstr("parameter 'small': lossless: this build compresses"));
 }
 
 TEST(AggregateOnDevice, GradientsAreOfOnePlace) {
