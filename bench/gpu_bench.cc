@@ -38,6 +38,7 @@ struct GpuBenchOptions {
   std::int64_t elements = 64 << 20;  // fp32
   int rounds = 20;
   std::vector<std::string> specs = {"none",
+                                    "lossless",
                                     "cast:fp16",
                                     "cast:bf16",
                                     "fp8",

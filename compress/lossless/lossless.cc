@@ -11,7 +11,9 @@
 #include "compress/contract.h"
 #include "compress/corrected.h"
 #include "compress/finite.h"
+#include "compress/lossless/lossless_device.h"
 #include "compress/lossless/lossless_kernels.h"
+#include "device/cuda/have_cuda.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -129,6 +131,11 @@ class Lossless final : public Compressor {
     return lossless_most_bytes(static_cast<std::size_t>(shape.elems()), size_of(dtype));
   }
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    if constexpr (kHaveCuda) {
+      if (where.device.space == MemorySpace::kCuda) {
+        return cuda::make_lossless_coder(shape, where);
+      }
+    }
     GW_TRY(check_placement("lossless", where));
     if (where.dtype == DType::kF64) {
       return std::unique_ptr<Coder>(std::make_unique<LosslessCoder<double>>(shape, where));

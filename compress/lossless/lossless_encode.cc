@@ -8,55 +8,10 @@
 #include "compress/little_endian.h"
 #include "compress/lossless/lossless_layout.h"
 #include "compress/lossless/lossless_loops.h"
+#include "compress/lossless/lossless_plan.h"
 
 namespace gradwire::cpu {
 namespace {
-
-// What a block's codes will be like.
-struct Plan {
-  unsigned width = 0;
-  unsigned omitted = 0;
-  std::size_t escapes = 0;
-  std::size_t bytes = 0;  // of the whole block
-};
-
-// How many mantissa bytes (and then tops) are zero in the whole block.
-template <typename T>
-unsigned omitted_of(typename LosslessLayout<T>::Bits any) {
-  using Layout = LosslessLayout<T>;
-  unsigned omitted = 0;
-  while (omitted < Layout::kPlanes && (any >> (8 * omitted) & 0xff) == 0) ++omitted;
-  const bool tops = (any & ~(static_cast<typename Layout::Bits>(Layout::kExponents - 1)
-                             << Layout::kMantissa)) != 0;
-  return tops ? omitted : Layout::kPlanes + 1;
-}
-
-template <typename T>
-std::size_t tail_bytes(unsigned omitted, std::size_t count) {
-  using Layout = LosslessLayout<T>;
-  if (omitted > Layout::kPlanes) return 0;
-  return code_bytes(count, Layout::kTopBits) + (Layout::kPlanes - omitted) * count;
-}
-
-// The width that costs least: an element whose code would be 2^w - 1 or more becomes an exception.
-// escapes_of(w) says how many do.
-template <typename T, typename EscapesOf>
-Plan cheapest(std::size_t count, unsigned omitted, const EscapesOf& escapes_of) {
-  constexpr std::size_t kException = sizeof(typename LosslessLayout<T>::Exponent);
-  Plan best;
-  if (escapes_of(1) == 0) {  // all have one exponent
-    best.omitted = omitted;
-  } else {
-    for (unsigned width = 1; width <= kMostCodeBits; ++width) {
-      const std::size_t escapes = escapes_of(width);
-      const std::size_t bytes = code_bytes(count, static_cast<int>(width)) + escapes * kException;
-      if (best.width == 0 || bytes < best.bytes) best = {width, omitted, escapes, bytes};
-      if (escapes == 0) break;
-    }
-  }
-  best.bytes += kLosslessHead<T> + tail_bytes<T>(omitted, count);
-  return best;
-}
 
 // The block as it is, if that is shorter than planned.
 template <typename T>
@@ -66,7 +21,8 @@ std::byte* write_raw(std::span<const T> x, std::byte* to) {
   return to + 1 + x.size_bytes();
 }
 template <typename T>
-std::byte* write_head(const Plan& plan, typename LosslessLayout<T>::Exponent base, std::byte* to) {
+std::byte* write_head(const LosslessPlan& plan, typename LosslessLayout<T>::Exponent base,
+                      std::byte* to) {
   *to = static_cast<std::byte>(plan.width + 16 * plan.omitted);
   store_le(to + 1, base);
   store_le(to + 1 + sizeof base, static_cast<std::uint16_t>(plan.escapes));
@@ -74,8 +30,8 @@ std::byte* write_head(const Plan& plan, typename LosslessLayout<T>::Exponent bas
 }
 
 template <typename T>
-std::byte* write_codes_and_exceptions(LosslessParts<T>& parts, const Plan& plan, std::size_t count,
-                                      std::byte* to) {
+std::byte* write_codes_and_exceptions(LosslessParts<T>& parts, const LosslessPlan& plan,
+                                      std::size_t count, std::byte* to) {
   using Exponent = typename LosslessLayout<T>::Exponent;
   if (plan.width == 0) return to;
   const auto escape = static_cast<Exponent>((1u << plan.width) - 1);
@@ -137,9 +93,10 @@ std::byte* encode_block(std::span<const T> x, std::byte* to) {
   }
   std::fill(parts.distances.begin() + static_cast<std::ptrdiff_t>(x.size()), parts.distances.end(),
             typename Layout::Exponent{0});
-  const Plan plan = cheapest<T>(x.size(), omitted_of<T>(any), [&parts](unsigned width) {
-    return count_at_least(parts.distances.data(), (1u << width) - 1);
-  });
+  const LosslessPlan plan =
+      cheapest_plan<T>(x.size(), lossless_omitted<T>(any), [&parts](unsigned width) {
+        return count_at_least(parts.distances.data(), (1u << width) - 1);
+      });
   if (plan.bytes >= 1 + x.size_bytes()) return write_raw(x, to);
   to = write_head<T>(plan, base, to);
   to = write_codes_and_exceptions(parts, plan, x.size(), to);
@@ -150,8 +107,9 @@ std::byte* encode_block(std::span<const T> x, std::byte* to) {
 std::byte* encode_whole_block(std::span<const float> x, std::byte* to) {
   LosslessBytes bytes;
   lossless_split(x.data(), bytes);
-  const Plan plan = cheapest<float>(kLosslessBlock, omitted_of<float>(bytes.any),
-                                    [&bytes](unsigned width) { return bytes.escapes[width - 1]; });
+  const LosslessPlan plan =
+      cheapest_plan<float>(kLosslessBlock, lossless_omitted<float>(bytes.any),
+                           [&bytes](unsigned width) { return bytes.escapes[width - 1]; });
   if (plan.bytes >= 1 + x.size_bytes()) return write_raw(x, to);
   to = write_head<float>(plan, bytes.base, to);
   if (plan.width > 0) {

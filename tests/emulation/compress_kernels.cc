@@ -13,6 +13,7 @@
 #include "compress/error_feedback/slice_feedback_cuda.cu"
 #include "compress/fp8/fp8_cuda.cu"
 #include "compress/identity/identity_cuda.cu"
+#include "compress/lossless/lossless_cuda.cu"
 #include "compress/mx/mx_cuda.cu"
 #include "compress/natural/natural_cuda.cu"
 #include "compress/onebit/onebit_cuda.cu"

@@ -11,6 +11,7 @@ namespace {
 
 const std::vector<CompressorCase> kCases = {
     {"none"},
+    {"lossless"},
     {"cast:fp16"},
     {"cast:bf16"},
     {"fp8", 512},
