@@ -258,8 +258,11 @@ Result<Work> NcclCommunicator::capture(const std::vector<Checked>& calls,
   std::uint64_t bytes = 0;
   const Deadline deadline =
       options.deadline.value_or(deadline_in(group_->options().deadline_seconds));
-  GW_TRY(enqueue(calls, options, deadline, bytes));
-  return Work(std::make_shared<WorkState>(group_->engine(), 0));
+  const Status captured = enqueue(calls, options, deadline, bytes);
+  if (captured.ok()) return Work(std::make_shared<WorkState>(group_->engine(), 0));
+  // The others may have their part: none of them shall wait for this one.
+  group_->abort(captured.message());
+  return captured;
 }
 
 // Job ranks: of sends and receives alone their peers, else all others.

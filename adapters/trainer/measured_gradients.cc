@@ -76,6 +76,10 @@ Result<bool> MeasuredGradients::skip_step(bool overflow) {
 }
 
 Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& stream) {
+  if (grad.device().space == MemorySpace::kCuda) {
+    return Status(Code::kUnsupported,
+                  "measured averages of gradients on a device (on the host wanted)");
+  }
   if (measures()) {
     const auto start = Clock::now();
     const auto values = elements<float>(ConstTensorView(grad));
