@@ -104,7 +104,17 @@ INSTANTIATE_TEST_SUITE_P(Together, AggregateOnDevice,
                                                     "threshold:0.9,ef=ef14",
                                                     "powersgd:rank=2,ef=ef14",
                                                     "powersgd:rank=9,warm=false",
-                                                    "acpsgd:rank=3,ef=ef14"},
+                                                    "acpsgd:rank=3,ef=ef14",
+                                                    "atomo:budget=3",
+                                                    "lossless",
+                                                    "cltk:ratio=0.05,ef=ef14",
+                                                    "dgc:ratio=0.05",
+                                                    "block_sparse:block=16,ef=ef14",
+                                                    "onebit:ef=ef14",
+                                                    "terngrad",
+                                                    "signum",
+                                                    "thc",
+                                                    "global_qsgd:bits=4"},
                                                    {1, 2, 3, 4})),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(
@@ -189,8 +199,7 @@ TEST(AggregateOnDevice, WhatHasNoWayThereIsRefused) {
   EXPECT_THAT(refusal(job_of("topk:ratio=0.05,combine=oktopk", 1)),
               HasSubstr("gradient 'first' on a CUDA device: combine=oktopk (combine=gather, or "
                         "host memory, wanted)"));
-  EXPECT_THAT(refusal(job_of("lossless", 1)),
-              HasSubstr("parameter 'small': lossless: this build compresses"));
+  EXPECT_THAT(refusal(job_of("topk:ratio=0.05,index=gaps", 1)), HasSubstr("index=gaps"));
 }
 
 TEST(AggregateOnDevice, GradientsAreOfOnePlace) {

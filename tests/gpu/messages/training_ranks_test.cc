@@ -152,7 +152,7 @@ TEST(RanksThere, TrainAsOnTheHost) {
 // What is rounded may fall to the other side of a half: close, not equal.
 TEST(RanksThere, TrainCompressedAboutAsOnTheHost) {
   for (const std::string spec : {"qsgd:bits=4,combine=gather", "topk:ratio=0.05,ef=ef14",
-                                 "signsgd:ef=ef14,combine=gather", "cast:bf16"}) {
+                                 "signsgd:ef=ef14,combine=gather", "cast:bf16", "atomo:budget=2"}) {
     const RankJob job{.compressor = spec};
     const auto host = train_ranks(job, {});
     const auto there = train_ranks(job, kDevice);
@@ -166,7 +166,7 @@ TEST(RanksThere, TrainCompressedAboutAsOnTheHost) {
 }
 
 TEST(RanksThere, RefuseWhatTheAggregatorDoesNotServe) {
-  const auto there = train_ranks({.compressor = "atomo:budget=2"}, kDevice);
+  const auto there = train_ranks({.compressor = "topk:ratio=0.05,combine=oktopk"}, kDevice);
   for (const RankOutcome& rank : there) EXPECT_EQ(rank.code, Code::kUnsupported) << rank.fault;
 }
 
