@@ -48,6 +48,9 @@ Status check_options(const CollectiveBenchOptions& options, const BenchOperation
   if (!operation.kind && options.in_place.value_or(false)) {
     return refuse("in place (what is sent stays; out of place wanted)");
   }
+  if (options.shared_buffers && options.device.space != MemorySpace::kHost) {
+    return refuse("shared buffers on a device (private ones wanted)");
+  }
   if (options.compressor == "none") return {};
   if (operation.kind != OpKind::kAllReduce || options.dtype != DType::kF32) {
     return refuse("a compressor for " + std::string(to_string(options.dtype)) + " under " +
@@ -184,7 +187,7 @@ CollectiveRow labelled_row(const Communicator& communicator, const BenchOperatio
           .algorithm = {},
           .transport = options.transport,
           .compressor = options.compressor,
-          .buffers = options.shared_buffers ? "shared" : "private",
+          .buffers = buffers_of(options),
           .redop = operation.reduces ? std::string(to_string(options.op)) : "none",
           .root = operation.has_root ? options.root : -1,
           .in_place = options.in_place.value_or(operation.usually_in_place),
@@ -270,6 +273,13 @@ Result<CollectiveRow> bench_size(Communicator& communicator, const Registry& reg
 }
 
 }  // namespace
+
+std::string buffers_of(const CollectiveBenchOptions& options) {
+  if (options.device.space == MemorySpace::kCuda) {
+    return "cuda:" + std::to_string(options.device.ordinal);
+  }
+  return options.shared_buffers ? "shared" : "private";
+}
 
 Result<std::string> bare_spec(const std::string& spec) {
   GW_ASSIGN(SpecChain chain, parse_spec(spec));

@@ -37,6 +37,9 @@ struct CollectiveBenchOptions {
   // Whether tensors lie in memory of the communicator's (Communicator::allocate), which ranks of
   // one host read where it is, or in the caller's (new[]).
   bool shared_buffers = false;
+  // Where tensors lie: the host, or a CUDA device, from which and to which nothing is copied but to
+  // check results. Not with shared_buffers.
+  Device device = {};
   // Binds the calling thread to processor `rank` meanwhile, as mpirun does with its ranks, if there
   // is one for every rank.
   bool bind = true;
@@ -80,7 +83,7 @@ struct CollectiveRow {
   std::string algorithm;  // what "auto" stood for; as given for compressed runs
   std::string transport;
   std::string compressor;
-  std::string buffers;  // "private" or "shared"
+  std::string buffers;  // as buffers_of() says
   std::string redop;    // "none" where nothing is reduced
   int root = -1;        // -1 where there is none
   bool in_place = false;
@@ -107,6 +110,9 @@ struct CollectiveRow {
 
 // The operations that can be measured.
 std::vector<std::string> bench_operations();
+
+// Where tensors lie: "private", "shared", "cuda:0".
+std::string buffers_of(const CollectiveBenchOptions& options);
 
 // Collective. Calls `on_row` on rank 0 after each size, from this thread. kInvalidArgument for bad
 // options, else the communicator's or aggregator's errors.

@@ -22,19 +22,19 @@ class CompressedSubject final : public Subject {
                                                  const Registry& registry,
                                                  const CollectiveBenchOptions& options,
                                                  std::int64_t elems) {
-    auto subject = std::make_unique<CompressedSubject>(communicator);
-    GW_ASSIGN(subject->gradient_,
-              BenchMemory::create(communicator, elems, DType::kF32, options.shared_buffers));
+    auto subject = std::make_unique<CompressedSubject>(communicator, stream_of(options));
+    GW_ASSIGN(subject->gradient_, BenchMemory::create(communicator, elems, DType::kF32, options));
     subject->algorithm_ = options.algorithm;
     AggregatorOptions aggregator;
     GW_ASSIGN(aggregator.compressor, bare_spec(options.compressor));
     aggregator.algorithm = options.algorithm;
     GW_ASSIGN(subject->aggregator_, Aggregator::create(communicator, registry, aggregator));
     GW_TRY(subject->aggregator_->add("gradient", subject->gradient_.view(matrix_of(elems))));
-    subject->fill();
+    GW_TRY(subject->fill());
     return std::unique_ptr<Subject>(std::move(subject));
   }
-  explicit CompressedSubject(Communicator& communicator) : communicator_(communicator) {}
+  CompressedSubject(Communicator& communicator, const Stream& stream)
+      : communicator_(communicator), stream_(stream) {}
 
   std::uint64_t bytes_sent() const override { return aggregator_->stats().wire_bytes; }
   std::string algorithm() const override { return algorithm_; }
@@ -45,17 +45,19 @@ class CompressedSubject final : public Subject {
   double error_norm() const override { return error_norm_; }
 
   Status run() override {
-    GW_TRY(aggregator_->ready(0));
-    return aggregator_->finish();
+    GW_TRY(aggregator_->ready(0, stream_));
+    GW_TRY(aggregator_->finish(stream_));
+    return wait_for(stream_);
   }
 
   Result<std::int64_t> check() override {
-    fill();
-    const auto own = elements<float>(gradient_.view());
-    std::vector<double> exact(own.begin(), own.end());
+    GW_TRY(fill());
+    GW_ASSIGN(const std::vector<float> given, values());
+    std::vector<double> exact(given.begin(), given.end());
     GW_ASSIGN(Work average, communicator_.all_reduce(view_of(std::span(exact)), ReduceOp::kMean));
     GW_TRY(average.wait());
     GW_TRY(run());
+    GW_ASSIGN(const std::vector<float> own, values());
     note_error(own, exact);
     std::vector<float> first(own.begin(), own.end());
     GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span(first)), 0));
@@ -69,10 +71,19 @@ class CompressedSubject final : public Subject {
   }
 
  private:
-  void fill() {
+  Status fill() {
     const RandomStream draw(1, RandomUse::kTest, 0, communicator_.rank(), 0, 0);
-    const auto data = elements<float>(gradient_.view());
-    for (std::size_t i = 0; i < data.size(); ++i) data[i] = draw.uniform(i) - 0.5f;
+    return write_with(gradient_.view(), [&](TensorView here) {
+      const auto data = elements<float>(here);
+      for (std::size_t i = 0; i < data.size(); ++i) data[i] = draw.uniform(i) - 0.5f;
+    });
+  }
+
+  Result<std::vector<float>> values() {
+    GW_ASSIGN(const HostCopy copy, HostCopy::of(gradient_.view()));
+    std::vector<float> values(copy.bytes().size() / sizeof(float));
+    std::memcpy(values.data(), copy.bytes().data(), copy.bytes().size());
+    return values;
   }
 
   void note_error(std::span<const float> seen, const std::vector<double>& exact) {
@@ -87,6 +98,7 @@ class CompressedSubject final : public Subject {
   }
 
   Communicator& communicator_;
+  Stream stream_;
   std::string algorithm_;
   BenchMemory gradient_;
   std::unique_ptr<Aggregator> aggregator_;

@@ -111,6 +111,7 @@ class DenseSubject final : public Subject {
     call_.out = out_;
     call_.peer = operation_.has_root ? root_ : 0;
     if (operation_.collective) options_.algorithm = algorithm_;
+    options_.stream = stream_of(options);
     if (!options.persistent || !operation_.kind) return {};
     GW_ASSIGN(PersistentWork planned, communicator_.prepare(call_, options_));
     planned_.emplace(std::move(planned));
@@ -127,20 +128,28 @@ class DenseSubject final : public Subject {
   }
 
   Result<std::int64_t> check() override {
-    std::ranges::fill(out_.bytes(), std::byte{0});
-    data_.fill(in_, communicator_.rank(), 0);
+    GW_TRY(clear(out_));
+    GW_TRY(write_with(in_, [this](TensorView here) { data_.fill(here, communicator_.rank(), 0); }));
     GW_TRY(run());
-    const std::int64_t wrong = count_wrong();
-    std::ranges::fill(in_.bytes(), std::byte{0});
-    std::ranges::fill(out_.bytes(), std::byte{0});
+    GW_ASSIGN(const HostCopy result, HostCopy::of(out_));
+    // It is only read; its constness is set aside for the common type.
+    auto* const bytes = const_cast<std::byte*>(result.bytes().data());
+    const std::int64_t wrong = count_wrong({bytes, out_.shape(), out_.dtype()});
+    GW_TRY(clear(in_));
+    GW_TRY(clear(out_));
     return wrong;
   }
 
  private:
+  static Status clear(TensorView tensor) {
+    return write_with(tensor,
+                      [](TensorView here) { std::ranges::fill(here.bytes(), std::byte{0}); });
+  }
+
   Status allocate(const CollectiveBenchOptions& options) {
     const bool in_place = options.in_place.value_or(operation_.usually_in_place);
     const auto make = [&](std::int64_t elems) {
-      return BenchMemory::create(communicator_, elems, options.dtype, options.shared_buffers);
+      return BenchMemory::create(communicator_, elems, options.dtype, options);
     };
     if (!in_place) {
       GW_ASSIGN(first_, make(layout_.in));
@@ -169,28 +178,28 @@ class DenseSubject final : public Subject {
     return communicator_.start_all(pair, options_);
   }
 
-  std::int64_t count_wrong() const {
+  std::int64_t count_wrong(ConstTensorView out) const {
     const int p = communicator_.size();
     const int me = communicator_.rank();
-    if (!operation_.kind) return data_.count_wrong(out_, (me + p - 1) % p, 0);
+    if (!operation_.kind) return data_.count_wrong(out, (me + p - 1) % p, 0);
     switch (*operation_.kind) {
       case OpKind::kAllReduce:
-      case OpKind::kReduce: return data_.count_wrong_reduction(out_, 0);
-      case OpKind::kReduceScatter: return data_.count_wrong_reduction(out_, me * row_);
+      case OpKind::kReduce: return data_.count_wrong_reduction(out, 0);
+      case OpKind::kReduceScatter: return data_.count_wrong_reduction(out, me * row_);
       case OpKind::kAllGather:
-      case OpKind::kGather: return count_wrong_rows(0);
-      case OpKind::kAllToAll: return count_wrong_rows(me * row_);
-      case OpKind::kScatter: return data_.count_wrong(out_, root_, me * row_);
-      case OpKind::kBroadcast: return data_.count_wrong(out_, root_, 0);
+      case OpKind::kGather: return count_wrong_rows(out, 0);
+      case OpKind::kAllToAll: return count_wrong_rows(out, me * row_);
+      case OpKind::kScatter: return data_.count_wrong(out, root_, me * row_);
+      case OpKind::kBroadcast: return data_.count_wrong(out, root_, 0);
       default: return 0;
     }
   }
 
   // Row r of `out` should be rank r's elements from `first` on.
-  std::int64_t count_wrong_rows(std::int64_t first) const {
+  std::int64_t count_wrong_rows(ConstTensorView out, std::int64_t first) const {
     std::int64_t wrong = 0;
-    for (int r = 0; r < communicator_.size() && !out_.empty(); ++r) {
-      wrong += data_.count_wrong(out_.slice(r * row_, row_), r, first);
+    for (int r = 0; r < communicator_.size() && !out.empty(); ++r) {
+      wrong += data_.count_wrong(out.slice(r * row_, row_), r, first);
     }
     return wrong;
   }

@@ -11,6 +11,7 @@
 #include "apps/bench/collective_rows.h"
 #include "apps/bench/explain.h"
 #include "apps/bench/row_file.h"
+#include "apps/device_name.h"
 #include "apps/environment.h"
 #include "apps/flags.h"
 #include "apps/job.h"
@@ -29,6 +30,7 @@ struct CollectiveFlags {
   std::int64_t inproc = 0;  // ranks as threads
   double deadline = 15;
   std::string buffers = "private";
+  std::string device = "cpu";
   std::string transport;
   std::string dtype = "f32";
   std::string op = "sum";
@@ -99,6 +101,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
              "GRADWIRE_TRANSPORT, or auto");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
+  flags.text("device", f.device,
+             "where tensors lie: cpu, cuda, or cuda:N for CUDA's device N, on every rank");
   flags.choice("waiting", f.waiting, names_of(kWaitings),
                "what ranks do while they wait for others");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600},
@@ -134,6 +138,7 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
   if (f.in_place || f.out_of_place) f.bench.in_place = f.in_place;
   f.bench.check = !f.no_check;
   f.bench.shared_buffers = f.buffers == "shared";
+  GW_ASSIGN(f.bench.device, parse_device(f.device));
   if (!flags.given("deadline")) {
     GW_ASSIGN(f.deadline, deadline_from_environment(f.deadline));
   }
@@ -229,6 +234,7 @@ Status try_out(const CollectiveFlags& f) {
   once.min_operations = once.max_operations = 1;
   once.seconds_per_size = 0;
   once.bind = false;
+  once.device = {};  // which this process has no need to open
   GW_ASSIGN(const auto communicators,
             make_inproc_communicators(static_cast<int>(f.ranks), communicator_options(f)));
   return on_threads(communicators, [&](Communicator& communicator, bool) {

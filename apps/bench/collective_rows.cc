@@ -90,9 +90,8 @@ void print_heading(const bench::CollectiveBenchOptions& options, const BenchHead
   std::printf(
       "algorithm %s, compressor %s, %s buffers%s%s; %d warm-ups, then about %s s per size, "
       "deadline %s s; GB are 10^9 bytes\n",
-      options.algorithm.c_str(), options.compressor.c_str(),
-      options.shared_buffers ? "shared" : "private", options.persistent ? ", persistent" : "",
-      options.check ? "" : ", unchecked", bench::kWarmUps,
+      options.algorithm.c_str(), options.compressor.c_str(), bench::buffers_of(options).c_str(),
+      options.persistent ? ", persistent" : "", options.check ? "" : ", unchecked", bench::kWarmUps,
       shortest(options.seconds_per_size).c_str(), shortest(head.deadline).c_str());
   std::printf("%12s %-18s %10s %10s %10s %10s %10s %10s %12s %9s %6s", "bytes", "algorithm",
               "min us", "p50 us", "p99 us", "max us", "algbw GB/s", "busbw GB/s", "wire bytes",

@@ -6,6 +6,7 @@
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/sharded/sharded.h"
+#include "apps/device_name.h"
 #include "apps/job.h"
 #include "apps/train/memory_table.h"
 #include "base/text.h"

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "apps/device_name.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
 #include "trainer/data/catalog.h"
@@ -302,21 +303,6 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
   add_communication_flags(flags, options);
   add_checkpoint_flags(flags, options);
   add_report_flags(flags, options);
-}
-
-Result<Device> parse_device(const std::string& text) {
-  constexpr std::string_view kCuda = "cuda";
-  constexpr std::int64_t kMostDevices = 1024;
-  if (text == "cpu") return Device{};
-  if (text == kCuda) return Device{MemorySpace::kCuda, 0};
-  if (text.starts_with("cuda:")) {
-    const auto number = to_int(std::string_view(text).substr(kCuda.size() + 1));
-    if (number && *number >= 0 && *number < kMostDevices) {
-      return Device{MemorySpace::kCuda, static_cast<int>(*number)};
-    }
-  }
-  return Status(Code::kInvalidArgument,
-                "device '" + text + "'; cpu, cuda or cuda:N, N from 0 on, wanted");
 }
 
 std::string dense_algorithm(const TrainOptions& options) {

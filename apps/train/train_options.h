@@ -88,9 +88,6 @@ struct TrainOptions {
   std::string log_level;  // "" asks GRADWIRE_LOG
 };
 
-// "cpu", "cuda" (the first device) or "cuda:N". kInvalidArgument for another word.
-Result<Device> parse_device(const std::string& text);
-
 // Declares every flag of `train` but --config; `options` holds the defaults and outlives the flags.
 void add_train_flags(Flags& flags, TrainOptions& options);
 
