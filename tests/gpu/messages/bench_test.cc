@@ -2,31 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench/collective_bench.h"
+#include "tests/bench/bench_rows.h"
 #include "tests/gpu/on_device.h"
-#include "tests/support/thread_ranks.h"
 
 namespace gradwire::bench {
 namespace {
 
 constexpr int kRanks = 3;
-
-// The rows of rank 0, or the first error.
-Result<std::vector<CollectiveRow>> rows_of(const CollectiveBenchOptions& options) {
-  auto worlds = make_inproc_communicators(kRanks);
-  if (!worlds.has_value()) return worlds.error();
-  const Registry registry = Registry::builtin();
-  std::vector<CollectiveRow> rows;
-  const auto statuses = on_threads<Status>(kRanks, [&](int r) {
-    return bench_collective(*worlds.value()[static_cast<std::size_t>(r)], registry, options,
-                            [&](const CollectiveRow& row) {
-                              rows.push_back(row);
-                              return Status();
-                            });
-  });
-  for (const Status& status : statuses) GW_TRY(status);
-  return rows;
-}
 
 CollectiveBenchOptions on_device(const std::string& operation) {
   CollectiveBenchOptions options;
@@ -50,7 +32,7 @@ TEST_P(BenchOnDevice, EveryOperationIsRight) {
   for (const bool in_place : {false, true}) {
     if (in_place && GetParam() == "send_recv") continue;
     options.in_place = in_place;
-    const auto rows = rows_of(options);
+    const auto rows = rows_of(kRanks, options);
     ASSERT_TRUE(rows.has_value()) << rows.error().message();
     EXPECT_EQ(rows.value().size(), GetParam() == "barrier" ? 1u : 2u);
     for (const CollectiveRow& row : rows.value()) {
@@ -66,7 +48,7 @@ TEST(BenchOnDevice, CompressedAveragesAreAlikeOnAllRanks) {
   for (const std::string spec : {"qsgd:bits=8", "topk:ratio=0.1,ef=ef14", "powersgd:rank=2"}) {
     CollectiveBenchOptions options = on_device("all_reduce");
     options.compressor = spec;
-    const auto rows = rows_of(options);
+    const auto rows = rows_of(kRanks, options);
     ASSERT_TRUE(rows.has_value()) << spec << ": " << rows.error().message();
     for (const CollectiveRow& row : rows.value()) {
       EXPECT_EQ(row.wrong, 0) << spec;
@@ -81,7 +63,7 @@ TEST(BenchOnDevice, CompressedAveragesAreAlikeOnAllRanks) {
 TEST(BenchOnDevice, SharedBuffersAreTheHosts) {
   CollectiveBenchOptions options = on_device("all_reduce");
   options.shared_buffers = true;
-  const auto rows = rows_of(options);
+  const auto rows = rows_of(kRanks, options);
   ASSERT_FALSE(rows.has_value());
   EXPECT_THAT(std::string(rows.error().message()),
               testing::HasSubstr("shared buffers on a device"));
