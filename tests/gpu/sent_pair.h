@@ -92,4 +92,29 @@ inline void expect_sent_alike(Coder& coder, const std::vector<float>& grad,
   EXPECT_EQ(bits_of(next_there), bits_of(here.next));
 }
 
+// Both coders of two ranks are given a good payload and a hostile one, which begins `skip` bytes
+// behind a boundary on the device: they judge alike, and where they take it their means are the
+// same. Whether it was refused.
+inline bool refused_alike(Coder& here, Coder& there, const std::vector<float>& grad,
+                          const std::vector<std::byte>& good, const std::vector<std::byte>& hostile,
+                          std::size_t skip) {
+  const OnDevice grad_there = uploaded(grad);
+  const OnDevice good_there(good);
+  const OnDevice hostile_there(hostile, skip);
+  EXPECT_TRUE(here.begin(const_view_of<float>(grad), 3, {}).ok());
+  EXPECT_TRUE(there.begin(grad_there.tensor<float>(), 3, kStream).ok());
+  const std::vector<ConstByteSpan> payloads{good, hostile};
+  const std::vector<ConstByteSpan> payloads_there{good_there.bytes(), hostile_there.bytes()};
+  const Status judged = here.absorb(0, payloads, {});
+  const Status judged_there = there.absorb(0, payloads_there, kStream);
+  EXPECT_EQ(judged_there.code(), judged.code()) << judged_there.message();
+  if (!judged.ok() || !judged_there.ok()) return true;
+  std::vector<float> mean(grad.size());
+  const OnDevice mean_there(grad.size() * sizeof(float));
+  EXPECT_TRUE(here.finish(view_of<float>(mean), {}, {}).ok());
+  EXPECT_TRUE(there.finish(mean_there.tensor<float>(), {}, kStream).ok());
+  EXPECT_EQ(bits_of(mean_there), bits_of(mean));
+  return false;
+}
+
 }  // namespace gradwire::gpu
