@@ -33,6 +33,7 @@
 #include "collectives/arguments.h"
 #include "collectives/bounded.h"
 #include "collectives/group_communicator.h"
+#include "collectives/messages_below.h"
 #include "collectives/nccl_factory.h"
 #include "collectives/nccl_plan.h"
 #include "comm/nccl/nccl_comm.h"
@@ -42,7 +43,7 @@
 
 namespace gradwire {
 
-class NcclCommunicator final : public Communicator, public Bounded {
+class NcclCommunicator final : public Communicator, public Bounded, public MessagesBelow {
  public:
   // spare: some bytes of the device.
   NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
@@ -69,6 +70,9 @@ class NcclCommunicator final : public Communicator, public Bounded {
   void abort(std::string_view reason) override { group_->abort(reason); }
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
+  Result<std::unique_ptr<Communicator>> split_messages(int color, int key) override {
+    return group_->split(color, key);
+  }
   Result<int> probe(int peer, int tag, Deadline until) override {
     return group_->probe(peer, tag, until);
   }
