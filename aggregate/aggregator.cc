@@ -296,7 +296,8 @@ Result<Exchanges> make_exchanges(const ExchangeContext& context, Path path, Memb
     return alone(path == Path::kDense ? make_dense_shards(context, std::move(members))
                                       : make_packed_shards(context, members));
   }
-  if (path != Path::kDense && members.front()->inner != nullptr) {
+  const Parameter& first = *members.front();
+  if (first.inner != nullptr && (path != Path::kDense || first.dense_levels)) {
     return alone(make_two_level_exchange(context, path, members));
   }
   switch (path) {
@@ -322,9 +323,13 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicato
   GW_ASSIGN(Plan plan, read_plan(registry, options));
   GW_ASSIGN(auto own, communicator.split(0, communicator.rank()));
   std::unique_ptr<NodeGroups> nodes;
-  const auto on_two_levels = [](const Rule& rule) { return rule.inner != nullptr; };
-  if (std::any_of(plan.rules.begin(), plan.rules.end(), on_two_levels)) {
-    GW_ASSIGN(nodes, split_nodes(*own));
+  Joins joins;
+  for (const Rule& rule : plan.rules) {
+    if (rule.inner != nullptr) joins.note(rule.keys.between);
+  }
+  if (joins.messages || joins.nccl) {
+    GW_ASSIGN(nodes, split_nodes(*own, joins));
+    plan.nccl_inside = nodes->nccl;
     if (!nodes->known) {
       plan.warnings.push_back(
           "inner: nobody knows which ranks share a node, so that every rank counts as one and all "

@@ -202,7 +202,6 @@ Status check_path_on_device(const Parameter& parameter) {
     return Status(Code::kUnsupported,
                   "aggregator: gradient '" + parameter.name + "' on a CUDA device: " + why);
   };
-  if (parameter.inner != nullptr) return refuse("two levels (no inner=, or host memory, wanted)");
   if (parameter.path == Path::kOkTopk) {
     return refuse("combine=" + std::string(to_string(parameter.path)) +
                   " (combine=gather, or host memory, wanted)");

@@ -17,7 +17,7 @@
 namespace gradwire {
 
 // kUnsupported for what has no way on a device yet, naming the parameter and what to write instead:
-// combine=oktopk, two levels.
+// combine=oktopk.
 Status check_path_on_device(const Parameter& parameter);
 
 // As make_dense_exchange() and make_gather_round(), where context.lane is there.

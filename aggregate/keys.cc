@@ -11,9 +11,9 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array<std::string_view, 13> kKeys{
-    "ef",      "ef_scale", "ef_storage", "ef_eta",   "ef_beta",      "ef_reset", "ef_rescale_lr",
-    "combine", "inner",    "min_elems",  "dense_1d", "warmup_steps", "seed"};
+constexpr std::array<std::string_view, 14> kKeys{
+    "ef",      "ef_scale", "ef_storage", "ef_eta",    "ef_beta",  "ef_reset",     "ef_rescale_lr",
+    "combine", "inner",    "between",    "min_elems", "dense_1d", "warmup_steps", "seed"};
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Result<Combine> read_combine(const SpecReader& reader) {
@@ -92,6 +92,17 @@ Result<FeedbackOptions> read_feedback(const Spec& spec) {
   return feedback;
 }
 
+Result<Between> read_between(const SpecReader& reader, const std::string& inner) {
+  GW_ASSIGN(const std::string text, reader.choice("between", "messages", {"messages", "nccl"}));
+  if (inner.empty() && reader.has("between")) {
+    return Status(Code::kInvalidArgument,
+                  "key 'between' (value '" + text +
+                      "') is about the outer of two levels, and here is one; write inner=none "
+                      "beside it, or leave it out");
+  }
+  return text == "nccl" ? Between::kNccl : Between::kMessages;
+}
+
 Result<AggregatorKeys> read_keys(const Spec& spec) {
   const SpecReader reader(spec);
   AggregatorKeys keys;
@@ -103,6 +114,7 @@ Result<AggregatorKeys> read_keys(const Spec& spec) {
   for (const auto& [key, value] : spec.params) {
     if (key == "inner") keys.inner = value;
   }
+  GW_ASSIGN(keys.between, read_between(reader, keys.inner));
   GW_ASSIGN(keys.min_elems, reader.integer("min_elems", keys.min_elems, 0, kMost));
   GW_ASSIGN(keys.dense_1d, reader.boolean("dense_1d", keys.dense_1d));
   GW_ASSIGN(keys.warmup_steps, reader.integer("warmup_steps", keys.warmup_steps, 0, kMost));
@@ -134,9 +146,8 @@ bool is_aggregator_key(std::string_view key) {
 }
 
 std::string_view aggregator_key_list() {
-  return "ef, ef_scale, combine, inner, min_elems, dense_1d, warmup_steps, seed, ef_storage, "
-         "ef_eta, "
-         "ef_beta, ef_reset, ef_rescale_lr";
+  return "ef, ef_scale, combine, inner, between, min_elems, dense_1d, warmup_steps, seed, "
+         "ef_storage, ef_eta, ef_beta, ef_reset, ef_rescale_lr";
 }
 
 Result<SplitSpec> split_spec(const SpecChain& chain) {

@@ -16,6 +16,9 @@ namespace gradwire {
 enum class Combine : std::uint8_t { kAuto, kSum, kGather, kSra, kOkTopk };
 std::string_view to_string(Combine combine);  // "auto", "sum", "gather", "sra", "oktopk"
 
+// What carries gradients of a device between nodes, on the outer of two levels.
+enum class Between : std::uint8_t { kMessages, kNccl };
+
 // Meanings and defaults: aggregator.h.
 struct AggregatorKeys {
   bool error_feedback = false;  // feedback.kind is not kNone
@@ -23,6 +26,7 @@ struct AggregatorKeys {
   bool scale_feedback = true;   // ef_scale=auto
   Combine combine = Combine::kAuto;
   std::string inner = {};  // a spec; empty: one level
+  Between between = Between::kMessages;
   std::int64_t min_elems = 1024;
   bool dense_1d = true;
   std::int64_t warmup_steps = 0;

@@ -5,9 +5,17 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/messages_below.h"
+
 namespace gradwire {
 
-Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator) {
+Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator, const Joins& joins) {
+  MessagesBelow* const below = messages_below(communicator);
+  if (joins.nccl && below == nullptr) {
+    return Status(Code::kUnsupported,
+                  "aggregator: between=nccl over " + communicator.describe() +
+                      " (a communicator over NCCL, or between=messages, wanted)");
+  }
   auto groups = std::make_unique<NodeGroups>();
   const auto rank = static_cast<std::size_t>(communicator.rank());
   std::vector<int> node_of = communicator.nodes();
@@ -26,7 +34,15 @@ Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator) {
   }
   groups->owners = *std::min_element(ranks.begin(), ranks.end());
   GW_ASSIGN(groups->inner, communicator.split(groups->node, communicator.rank()));
-  GW_ASSIGN(groups->outer, communicator.split(place < groups->owners ? place : -1, groups->node));
+  const int color = place < groups->owners ? place : -1;
+  if (joins.nccl) {
+    GW_ASSIGN(groups->outer_nccl, communicator.split(color, groups->node));
+  }
+  if (joins.messages) {
+    GW_ASSIGN(groups->outer, below != nullptr ? below->split_messages(color, groups->node)
+                                              : communicator.split(color, groups->node));
+  }
+  groups->nccl = below != nullptr;
   return groups;
 }
 

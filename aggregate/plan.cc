@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "aggregate/plan_levels.h"
 #include "aggregate/traffic.h"
 #include "base/text.h"
 #include "compress/error_feedback/legality.h"
@@ -13,13 +14,7 @@
 namespace gradwire {
 namespace {
 
-// Stands for any tensor worth compressing where a rule is judged before its parameters are known.
-constexpr Shape kLargeMatrix = Shape::matrix(1024, 1024);
 constexpr int kMostThreads = 1024;
-
-Status refused(const Rule& rule, const std::string& why) {
-  return {Code::kInvalidArgument, "compressor '" + rule.text + "': " + why};
-}
 
 // Names the aggregator's keys beside the method's, which the registry alone could not.
 Status check_keys(const Registry& registry, const SpecChain& chain) {
@@ -133,38 +128,6 @@ Result<Path> sharded_path(const Rule& rule, const Traits& traits, AggregateForm 
                              "without ef_rescale_lr");
   }
   return Path::kSra;
-}
-
-// What travels inside a node, which must be as good as a sum: no residual sees it.
-Result<std::shared_ptr<const Compressor>> read_inner(const Registry& registry, const Rule& rule,
-                                                     AggregateForm form) {
-  if (form != AggregateForm::kAllReduce) {
-    return refused(rule,
-                   "inner is a level of a mean for all ranks, which sharded forms do not "
-                   "make; write it without inner");
-  }
-  if (rule.compressor->spec() == "none") {
-    return refused(rule,
-                   "inner stands beside what is compressed between nodes, and none is not; "
-                   "write it without inner");
-  }
-  auto made = registry.make(std::string_view(rule.keys.inner));
-  if (!made.has_value()) return made.error().with_context("inner=" + rule.keys.inner);
-  std::shared_ptr<const Compressor> inner = std::move(made).value();
-  if (inner->spec() == "none") return inner;
-  const Traits traits = inner->traits();
-  const bool sums = traits.elementwise && traits.mean_is_average_of_own &&
-                    inner->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
-  if (!sums) {
-    return refused(rule, "inner=" + rule.keys.inner +
-                             " does not work element by element, or forgets how large elements "
-                             "are; write inner=none, or a cast or quantiser");
-  }
-  if (rule.keys.error_feedback) {
-    return refused(rule, "error feedback cannot see what inner=" + rule.keys.inner +
-                             " rounds inside a node; write inner=none, or leave ef out");
-  }
-  return inner;
 }
 
 // What addition in a 16-bit payload rounds away reaches no residual.
@@ -321,7 +284,12 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
                       .feedback = {},
                       .scale = 1,
                       .inner = nullptr};
-  if (travels_dense(*rule, grad.shape())) return parameter;
+  parameter.between = rule->keys.between;
+  parameter.dense_levels = sums_on_two_levels(*rule, plan.nccl_inside, grad.device());
+  if (travels_dense(*rule, grad.shape())) {
+    if (parameter.dense_levels) parameter.inner = rule->inner;
+    return parameter;
+  }
   parameter.path = rule->path;
   parameter.inner = rule->inner;
   parameter.warmup_steps = rule->keys.warmup_steps;
@@ -347,7 +315,7 @@ std::vector<RoundKind> rounds_of(const Parameter& parameter, int size) {
 
 std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
                                      std::int64_t bucket_bytes, int size, int nodes) {
-  using Key = std::tuple<Path, std::string, std::int64_t, DType, std::vector<RoundKind>>;
+  using Key = std::tuple<Path, std::string, Between, std::int64_t, DType, std::vector<RoundKind>>;
   struct Open {
     Key key;
     BucketPlan bucket;
@@ -359,7 +327,10 @@ std::vector<BucketPlan> plan_buckets(std::span<const Parameter> parameters,
     const Parameter& parameter = parameters[static_cast<std::size_t>(i)];
     const bool adds_up = parameter.path == Path::kSum;
     const bool levels = parameter.inner != nullptr;
-    const Key key{parameter.path, levels ? parameter.inner->spec() : "", parameter.warmup_steps,
+    const Key key{parameter.path,
+                  levels ? parameter.inner->spec() : "",
+                  levels ? parameter.between : Between::kMessages,
+                  parameter.warmup_steps,
                   parameter.grad.dtype(),
                   adds_up ? rounds_of(parameter, levels ? nodes : size) : std::vector<RoundKind>()};
     auto place =

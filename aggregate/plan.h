@@ -44,6 +44,7 @@ struct Rule {
 struct Plan {
   std::vector<Rule> rules;
   std::vector<std::string> warnings;
+  bool nccl_inside = false;  // gradients of a device go by NCCL inside a node (node_groups.h)
 };
 
 // Reads options.compressor. kInvalidArgument for a bad spec, a bad key, an illegal pair, one known
@@ -64,6 +65,8 @@ struct Parameter {
   double scale = 1;  // what error feedback multiplies into each message: 1 or 1 / (1 + omega)
   std::shared_ptr<const Compressor> inner = nullptr;  // what travels inside a node, where the
                                                       // others speak of what travels between nodes
+  Between between = Between::kMessages;
+  bool dense_levels = false;  // steps that travel dense go on two levels, too
   // Who owns shards, in sharded exchanges: the first so many ranks (0: all), or one rank
   // everything.
   int owners = 0;

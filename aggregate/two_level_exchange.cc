@@ -12,6 +12,11 @@
 //   sum of means + average over nodes of (error joined + error2 / nodes) == sum of average
 //   gradients.
 // On one node nothing is compressed, for there is nothing between nodes.
+//
+// Gradients that are not compressed (Path::kDense) are cut into pieces, too, which travel as they
+// are. Of a device, inner exchanges go by NCCL where the communicator has it, in an order of sums
+// of its own; the outer one as the parameters' `between` says. All work is enqueued on the
+// aggregator's stream.
 // Source of the idea: BytePS (Jiang et al., "A unified architecture for accelerating distributed
 // DNN training", OSDI 2020), which compresses between machines alone.
 #include <algorithm>
@@ -29,21 +34,39 @@
 namespace gradwire {
 namespace {
 
-// The parameter inside a node: without error feedback.
-Parameter inside(const Parameter& parameter, const NodeGroups& nodes) {
+// The parameter inside a node: without error feedback. `path`: of what travels between nodes.
+Parameter inside(const Parameter& parameter, Path path, const NodeGroups& nodes) {
+  const bool dense = path == Path::kDense;
   Parameter inner = parameter;
   inner.inner = nullptr;
   inner.compressor = parameter.inner;
-  inner.path = parameter.inner->spec() == "none" ? Path::kDense : Path::kSra;
+  inner.path = dense || parameter.inner->spec() == "none" ? Path::kDense : Path::kSra;
   inner.error_feedback = false;
   inner.feedback = {};
   inner.scale = 1;
   inner.owners = nodes.owners;
-  if (!parameter.compressor->traits().elementwise) {
+  if (!dense && !parameter.compressor->traits().elementwise) {
     inner.owner =
         static_cast<int>(hash_name(parameter.name) % static_cast<std::uint64_t>(nodes.owners));
   }
   return inner;
+}
+
+// What `all` has for exchanges over other ranks.
+ExchangeContext level_context(const ExchangeContext& all, Communicator& ranks,
+                              std::string algorithm,
+                              AggregateForm form = AggregateForm::kAllReduce) {
+  return {.communicator = ranks,
+          .algorithm = std::move(algorithm),
+          .workers = all.workers,
+          .form = form,
+          .lane = all.lane,
+          .lane_seconds = all.lane_seconds};
+}
+// An algorithm's name is one of messages: NCCL has its own.
+ExchangeContext inner_context(const ExchangeContext& all, AggregateForm form) {
+  const bool nccl = all.nodes->nccl && all.lane != nullptr;
+  return level_context(all, *all.nodes->inner, nccl ? "auto" : all.algorithm, form);
 }
 
 TensorView part_of(const TensorView& tensor, const Range& range) {
@@ -56,16 +79,14 @@ class TwoLevelExchange final : public BucketExchange {
   TwoLevelExchange(const ExchangeContext& context, Path path, const Members& members)
       : nodes_(*context.nodes),
         members_(members),
-        scatter_context_{*nodes_.inner, context.algorithm, context.workers,
-                         AggregateForm::kReduceScatter},
-        gather_context_{*nodes_.inner, context.algorithm, context.workers,
-                        AggregateForm::kAllGather},
+        scatter_context_(inner_context(context, AggregateForm::kReduceScatter)),
+        gather_context_(inner_context(context, AggregateForm::kAllGather)),
         outer_phases_(phases_of(path, members)) {
     const int rank = nodes_.inner->rank();
     const int size = nodes_.inner->size();
     factor_ = static_cast<double>(size) * nodes_.nodes / context.communicator.size();
     for (const Parameter* member : members) {
-      gathered_.push_back(inside(*member, nodes_));
+      gathered_.push_back(inside(*member, path, nodes_));
       scattered_.push_back(gathered_.back());
       // Draws of different nodes are summed and must be independent; all nodes gather alike.
       scattered_.back().seed = mix64(member->seed ^ mix64(static_cast<std::uint64_t>(nodes_.node)));
@@ -84,7 +105,8 @@ class TwoLevelExchange final : public BucketExchange {
     GW_ASSIGN(scatter_, make_exchange(scatter_context_, scattered_.front().path, of(scattered_)));
     GW_ASSIGN(gather_, make_exchange(gather_context_, gathered_.front().path, of(gathered_)));
     if (nodes_.nodes == 1 || outer_.empty()) return {};
-    outer_context_.reset(new ExchangeContext{*nodes_.outer, context.algorithm, context.workers});
+    outer_context_ = std::make_unique<ExchangeContext>(
+        level_context(context, nodes_.between(members_.front()->between), context.algorithm));
     GW_ASSIGN(between_, make_exchange(*outer_context_, path, of(outer_)));
     return {};
   }
@@ -106,7 +128,7 @@ class TwoLevelExchange final : public BucketExchange {
     if (exchange == nullptr) return {};
     GW_TRY(exchange->absorb(within(phase), step));
     if (phase > 0 || factor_ == 1) return {};
-    for (const TensorView& own : own_) GW_TRY(scale(own, factor_, {}));
+    for (const TensorView& own : own_) GW_TRY(scale(own, factor_, scatter_context_.stream()));
     return {};
   }
 

@@ -65,10 +65,10 @@ enum class AggregateForm : std::uint8_t {
 //                        running mean) where sums are encoded again. oktopk, for
 //                        sparse methods: pairs are added up by owners of regions, who keep as many
 //                        sums of a tensor as the rank that chose most of it did
-//   inner=SPEC           two levels: the spec is of what travels between nodes
-//                        (CommunicatorOptions::node_of), SPEC of what travels inside one: none
-//                        (exact), or an elementwise method that "name:value" can say (cast:bf16),
-//                        without error feedback
+//   inner=SPEC           two levels: the spec is of what travels between nodes (options' node_of),
+//                        SPEC of what travels inside one: none (exact), or an elementwise method
+//                        that "name:value" can say (cast:bf16), without error feedback
+//   between=messages|nccl  what joins nodes inside which a device's gradients go by NCCL
 //   min_elems=1024       smaller tensors travel dense
 //   dense_1d=true        1-d tensors travel dense. Methods that keep momentum by themselves (dgc)
 //                        have min_elems=0 and dense_1d=false, and take no warmup_steps

@@ -80,6 +80,14 @@ TEST(TwoLevel, OneNodeIsExact) {
   EXPECT_TRUE(kept(outcome, "w.outer.error").empty());
 }
 
+// Pieces of what is not compressed: sums inside nodes, of those sums, and all of them everywhere.
+TEST(TwoLevel, NoneAddsUpNodesAndThenTheirSums) {
+  const JobOutcome outcome = average("none:inner=none", kFour, {0, 0, 1, 1});
+  EXPECT_THAT(outcome.means[0], ElementsAre(3, 1, 1.5F, -1));
+  const JobOutcome uneven = average("none:inner=none", kFour, {0, 1, 1, 1});
+  EXPECT_THAT(uneven.means[0], ElementsAre(FloatEq(3), FloatEq(1), FloatEq(1.5F), FloatEq(-1)));
+}
+
 TEST(TwoLevel, UnknownNodesAreRanksAndAWarning) {
   const JobOutcome outcome = average("topk:k=1,min_elems=0,inner=none", kFour, {});
   EXPECT_THAT(outcome.means[0], ElementsAre(2, 1, 0, -2));
@@ -105,17 +113,23 @@ TEST(TwoLevel, BytesAreTheClosedForm) {
 }
 
 TEST(TwoLevel, RefusesWhatItCannotServe) {
-  const auto refusal = [](const std::string& spec, AggregateForm form = AggregateForm::kAllReduce) {
+  const auto refusal = [](const std::string& spec, AggregateForm form = AggregateForm::kAllReduce,
+                          Code code = Code::kInvalidArgument) {
     Job job;
     job.compressor = spec;
     job.form = form;
     job.tensors = {{"w", Shape::matrix(64, 64)}};
     job.ranks = 2;
     const JobOutcome outcome = run_job(job);
-    EXPECT_EQ(outcome.status.code(), Code::kInvalidArgument) << spec;
+    EXPECT_EQ(outcome.status.code(), code) << spec;
     return std::string(outcome.status.message());
   };
-  EXPECT_THAT(refusal("none:inner=none"), HasSubstr("write it without inner"));
+  EXPECT_THAT(refusal("none:inner=cast:bf16"), HasSubstr("write inner=none"));
+  EXPECT_THAT(refusal("topk:k=3,between=nccl"), HasSubstr("write inner=none beside it"));
+  EXPECT_THAT(refusal("topk:k=3,inner=none,between=ucx"), HasSubstr("messages"));
+  EXPECT_THAT(
+      refusal("topk:k=3,inner=none,between=nccl", AggregateForm::kAllReduce, Code::kUnsupported),
+      HasSubstr("a communicator over NCCL, or between=messages, wanted"));
   EXPECT_THAT(refusal("topk:k=3,inner=topk"), HasSubstr("inner=topk"));
   EXPECT_THAT(refusal("topk:k=3,inner=lossless"), HasSubstr("write inner=none"));
   EXPECT_THAT(refusal("topk:k=3,inner=cast:bf16,ef=ef14"), HasSubstr("write inner=none"));

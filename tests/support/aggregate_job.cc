@@ -22,7 +22,6 @@ namespace gradwire::testing {
 namespace {
 
 constexpr double kDeviceSeconds = 30;  // of a copy
-
 using State = std::map<std::string, Flat>;
 
 std::int64_t elems_of(const Job& job) {
@@ -352,12 +351,16 @@ JobOutcome run_job(const Job& job) {
   std::vector<std::unique_ptr<JobRank>> ranks(static_cast<std::size_t>(job.ranks));
   const RankBody body = [&](std::unique_ptr<Communicator>& communicator) {
     auto& rank = ranks[static_cast<std::size_t>(communicator->rank())];
+    if (job.over) {
+      GW_ASSIGN(communicator, job.over(std::move(communicator)));
+    }
     rank = std::make_unique<JobRank>(job, *communicator);
     const Status status = rank->run();
     rank->end();
     return status;
   };
-  outcome.statuses = on_ranks(job.ranks, body, {.node_of = job.node_of});
+  outcome.statuses =
+      on_ranks(job.ranks, body, {.deadline_seconds = job.deadline_seconds, .node_of = job.node_of});
   for (const Status& status : outcome.statuses) {
     if (outcome.status.ok()) outcome.status = status;
   }

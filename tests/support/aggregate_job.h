@@ -45,11 +45,12 @@ struct Job {
   bool allow_unsafe = false;
   int threads = 1;
   AggregateForm form = AggregateForm::kAllReduce;
-  std::vector<int> node_of;  // by rank; empty: nobody knows
-  bool permute = true;       // ready() in another order on every rank and step
-  bool contiguous = false;   // gradients one after another in memory
-  Device device = {};        // where gradients lie, on every rank
-  int restart_after = 0;     // so many steps, then everything is built anew from state(); 0: never
+  std::vector<int> node_of;      // by rank; empty: nobody knows
+  double deadline_seconds = 15;  // of the ranks' operations
+  bool permute = true;           // ready() in another order on every rank and step
+  bool contiguous = false;       // gradients one after another in memory
+  Device device = {};            // where gradients lie, on every rank
+  int restart_after = 0;  // so many steps, then everything is built anew from state(); 0: never
   std::uint64_t seed = 1;
   std::function<Registry(int rank)> registry;  // default: the built-in methods
   // Element `e` of `tensor` on `rank` at `step`; default: see default_gradient().
@@ -59,6 +60,9 @@ struct Job {
   std::function<double(int step)> loss_scale;
   std::function<double(int step)> learning_rate;  // likewise
   std::function<bool(int rank, int step)> overflow;
+  // Makes the communicator that the aggregator is given of the rank's own, over messages; default:
+  // that one.
+  std::function<Result<std::unique_ptr<Communicator>>(std::unique_ptr<Communicator>)> over;
   // State to start from, by old rank: of f32 entries, or whole.
   std::vector<std::map<std::string, std::vector<float>>> start;
   std::vector<Saved> start_saved;

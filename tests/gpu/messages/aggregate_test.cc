@@ -7,54 +7,12 @@
 #include <vector>
 
 #include "gradwire/aggregator.h"
-#include "tests/gpu/messages/gradients_at.h"
-#include "tests/support/aggregate_job.h"
+#include "tests/gpu/messages/device_job.h"
 
 namespace gradwire::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A matrix that is compressed, a vector that travels dense, and a large and a small matrix beside
-// them, in several buckets; under sra the large one goes in strips.
-Job job_of(const std::string& spec, int ranks) {
-  Job job;
-  job.compressor = spec;
-  job.tensors = {{"first", Shape::matrix(70, 61)},
-                 {"bias", Shape::vector(77)},
-                 {"large", Shape::matrix(101, 701)},
-                 {"small", Shape::matrix(40, 41)}};
-  job.ranks = ranks;
-  job.steps = 3;
-  job.bucket_bytes = 64 << 10;
-  job.allow_unsafe = true;
-  return job;
-}
-
-Job there(Job job) {
-  job.device = kFirstDevice;
-  return job;
-}
-
-void expect_equal(const Job& job) {
-  const JobOutcome here = run_job(job);
-  const JobOutcome device = run_job(there(job));
-  ASSERT_TRUE(here.status.ok()) << here.status.message();
-  ASSERT_TRUE(device.status.ok()) << device.status.message();
-  EXPECT_EQ(device.first_difference, -1);
-  ASSERT_EQ(device.means.size(), static_cast<std::size_t>(job.steps));
-  for (std::size_t step = 0; step < device.means.size(); ++step) {
-    EXPECT_TRUE(here.means[step] == device.means[step]) << "step " << step;
-  }
-  ASSERT_EQ(device.saved.size(), static_cast<std::size_t>(job.ranks));
-  for (std::size_t rank = 0; rank < device.saved.size(); ++rank) {
-    ASSERT_EQ(here.saved[rank].size(), device.saved[rank].size());
-    for (std::size_t i = 0; i < device.saved[rank].size(); ++i) {
-      EXPECT_TRUE(here.saved[rank][i] == device.saved[rank][i])
-          << "rank " << rank << ": " << here.saved[rank][i].name;
-    }
-  }
-}
 
 struct DeviceCase {
   std::string spec;
@@ -127,6 +85,46 @@ INSTANTIATE_TEST_SUITE_P(
          "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra"},
         {1, 2, 3, 4})),
     name_of);
+
+struct LevelCase {
+  std::string spec;
+  std::vector<int> node_of;
+};
+
+std::string name_of_levels(const ::testing::TestParamInfo<LevelCase>& info) {
+  std::string name = "nodes_";
+  for (const int node : info.param.node_of) name += std::to_string(node);
+  return name + name_of({{info.param.spec, static_cast<int>(info.param.node_of.size())}, 0});
+}
+
+class TwoLevelsOnDevice : public ::testing::TestWithParam<LevelCase> {};
+
+TEST_P(TwoLevelsOnDevice, HaveTheHostsBits) {
+  Job job = job_of(GetParam().spec, static_cast<int>(GetParam().node_of.size()));
+  job.node_of = GetParam().node_of;
+  job.restart_after = 2;
+  expect_equal(job);
+}
+std::vector<LevelCase> level_cases(const std::vector<std::string>& specs) {
+  std::vector<LevelCase> all;
+  for (const std::string& spec : specs) {
+    for (const std::vector<int>& node_of :
+         {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 1}}) {
+      all.push_back({spec, node_of});
+    }
+  }
+  all.push_back({specs.front(), {0, 0}});
+  all.push_back({specs.front(), {0, 1}});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(
+    Nodes, TwoLevelsOnDevice,
+    ::testing::ValuesIn(level_cases(
+        {"topk:ratio=0.05,ef=ef14,inner=none", "none:inner=none", "cast:bf16,inner=none",
+         "qsgd:bits=4,inner=none", "qsgd:bits=4,inner=cast:bf16", "qsgd:bits=2,ef=ef14,inner=none",
+         "minmax:bits=4,ef=ef21,inner=none", "signsgd:ef=ef14,combine=gather,inner=none",
+         "threshold:0.4,ef=ef14,inner=none,warmup_steps=1", "powersgd:rank=2,ef=ef14,inner=none"})),
+    name_of_levels);
 
 class ShardsOnDevice : public ::testing::TestWithParam<DeviceCase> {};
 

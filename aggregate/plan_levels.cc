@@ -1,0 +1,45 @@
+#include "aggregate/plan_levels.h"
+
+#include <utility>
+
+namespace gradwire {
+
+Result<std::shared_ptr<const Compressor>> read_inner(const Registry& registry, const Rule& rule,
+                                                     AggregateForm form) {
+  if (form != AggregateForm::kAllReduce) {
+    return refused(rule,
+                   "inner is a level of a mean for all ranks, which sharded forms do not "
+                   "make; write it without inner");
+  }
+  auto made = registry.make(std::string_view(rule.keys.inner));
+  if (!made.has_value()) return made.error().with_context("inner=" + rule.keys.inner);
+  std::shared_ptr<const Compressor> inner = std::move(made).value();
+  if (inner->spec() == "none") return inner;
+  if (rule.compressor->spec() == "none") {
+    return refused(rule, "inner=" + rule.keys.inner +
+                             " would round where links are fast, and none does not where they are "
+                             "slow; write inner=none");
+  }
+  const Traits traits = inner->traits();
+  const bool sums = traits.elementwise && traits.mean_is_average_of_own &&
+                    inner->bound(kLargeMatrix).kind != ErrorBound::Kind::kNone;
+  if (!sums) {
+    return refused(rule, "inner=" + rule.keys.inner +
+                             " does not work element by element, or forgets how large elements "
+                             "are; write inner=none, or a cast or quantiser");
+  }
+  if (rule.keys.error_feedback) {
+    return refused(rule, "error feedback cannot see what inner=" + rule.keys.inner +
+                             " rounds inside a node; write inner=none, or leave ef out");
+  }
+  return inner;
+}
+
+bool sums_on_two_levels(const Rule& rule, bool nccl_inside, Device place) {
+  if (rule.inner == nullptr) return false;
+  if (rule.compressor->spec() == "none") return true;
+  return nccl_inside && place.space == MemorySpace::kCuda &&
+         rule.keys.between == Between::kMessages;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,178 @@
+// Aggregators on two levels over NCCL: what goes by it, what by messages, and how they end. Over
+// the library that plays NCCL, on the device that the host plays.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gradwire/rendezvous.h"
+#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/gpu/messages/device_job.h"
+#include "tests/gpu/nccl/nccl_threads.h"
+
+namespace {
+std::atomic<bool> device_hangs{false};
+}  // namespace
+
+// The emulated runtime's cudaEventQuery, and what the linker puts in its place (--wrap).
+int real_query(void* event) asm("__real__Z14cudaEventQueryP10CUevent_st");
+int query(void* event) asm("__wrap__Z14cudaEventQueryP10CUevent_st");
+int query(void* event) {
+  constexpr int kNotReady = 600;
+  return device_hangs ? kNotReady : real_query(event);
+}
+
+namespace gradwire::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The job over NCCL, its gradients on the device.
+Job over_nccl(Job job) {
+  job = there(std::move(job));
+  const auto store = make_inproc_store();
+  job.over = [store](std::unique_ptr<Communicator> host) {
+    auto* const group = static_cast<GroupCommunicator*>(host.release());
+    const Rendezvous meeting{.rank = group->rank(), .size = group->size(), .store = store};
+    return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), {GW_FAKE_NCCL},
+                                  kFirstDevice, meeting);
+  };
+  return job;
+}
+
+// Sums are of two ranks, or of two nodes, so that they have the same bits in whatever order. Rules
+// of a device over NCCL have vectors that are not compressed go on two levels, too; the host's are
+// told to.
+Job host_job(const std::string& spec, const std::vector<int>& node_of) {
+  Job job = job_of("bias=none:inner=none;*=" + spec, static_cast<int>(node_of.size()));
+  job.node_of = node_of;
+  job.algorithm = "auto";
+  return job;
+}
+
+class NcclLevels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
+    ASSERT_TRUE(fake.has_value()) << fake.error().message();
+    fake_ = fake.value();
+    fake_.take_log();
+  }
+  void TearDown() override { EXPECT_EQ(fake_.living(), 0); }
+  // The job's log: what NCCL was called for.
+  std::string expect_host_bits(const std::string& spec, const std::vector<int>& node_of) {
+    const Job here = host_job(spec, node_of);
+    Job device = over_nccl(here);
+    device.compressor = spec;
+    expect_equal(here, device);
+    return fake_.take_log();
+  }
+  nccl_test::FakeNccl fake_{};
+};
+
+class NcclLevelsOf : public NcclLevels, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(NcclLevelsOf, HaveTheHostsBits) {
+  const std::string log = expect_host_bits(GetParam() + ",inner=none", {0, 0, 1, 1});
+  EXPECT_THAT(log, AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclBroadcast ")));
+}
+TEST_P(NcclLevelsOf, OfUnequalNodesHaveTheHostsBits) {
+  (void)expect_host_bits(GetParam() + ",inner=none", {0, 1, 1});
+}
+TEST_P(NcclLevelsOf, JoinedByNcclHaveTheHostsBits) {
+  const Job here = host_job(GetParam() + ",inner=none", {0, 0, 1, 1});
+  Job device = over_nccl(here);
+  device.compressor =
+      "bias=none:inner=none,between=nccl;*=" + GetParam() + ",inner=none,between=nccl";
+  expect_equal(here, device);
+}
+INSTANTIATE_TEST_SUITE_P(Specs, NcclLevelsOf,
+                         ::testing::Values("none:min_elems=0", "cast:bf16", "qsgd:bits=4",
+                                           "qsgd:bits=2,ef=ef14", "topk:ratio=0.05,ef=ef14",
+                                           "threshold:0.4,ef=ef14", "powersgd:rank=2,ef=ef14"));
+
+// Shards of sra are sent to their owners, which inside a node nothing is.
+TEST_F(NcclLevels, NodesAreJoinedByMessagesUnlessNcclIsAskedFor) {
+  const auto log_of = [&](const std::string& between) {
+    Job job = over_nccl(host_job("qsgd:bits=4,inner=none", {0, 0, 1, 1}));
+    job.compressor = "qsgd:bits=4,inner=none" + between;
+    const JobOutcome outcome = run_job(job);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+    return std::string(fake_.take_log());
+  };
+  EXPECT_THAT(log_of(""), AllOf(HasSubstr("ncclReduce "), Not(HasSubstr("ncclSend "))));
+  EXPECT_THAT(log_of(",between=nccl"), AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclSend ")));
+}
+
+// Before: over one level, by NCCL between nodes.
+TEST_F(NcclLevels, WhatIsNotCompressedIsJoinedByMessagesToo) {
+  Job job = over_nccl(host_job("topk:ratio=0.05,inner=none", {0, 1}));
+  job.compressor = "topk:ratio=0.05,inner=none,warmup_steps=1";
+  const JobOutcome outcome = run_job(job);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+  // Nodes of one rank: whatever NCCL is called for is among one rank.
+  EXPECT_THAT(std::string(fake_.take_log()), Not(HasSubstr("rank 1: count")));
+}
+
+// Every rank has its gradients, and has enqueued what comes before NCCL, when the device hangs.
+TEST_F(NcclLevels, ADeviceThatHangsInsideANodeEndsAllRanksAtTheDeadline) {
+  constexpr int kRanks = 4;
+  std::atomic<int> encoded = 0;
+  const CommunicatorOptions options{.deadline_seconds = 0.5, .node_of = {0, 0, 1, 1}};
+  const auto texts = gpu::on_nccl_threads(
+      kRanks, options, {GW_FAKE_NCCL}, [&](std::unique_ptr<Communicator> world) -> std::string {
+        auto gradients = GradientsAt::make(kFirstDevice, {Shape::matrix(50, 50)});
+        if (!gradients.has_value()) return std::string(gradients.error().message());
+        AggregatorOptions own{.compressor = "qsgd:bits=4,inner=none"};
+        own.on_span = [&](const AggregateSpan& span) {
+          if (span.kind != AggregateSpan::Kind::kEncode || span.phase > 0) return;
+          ++encoded;
+          const Deadline until = deadline_in(10);
+          while (encoded < kRanks && std::chrono::steady_clock::now() < until) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          device_hangs = true;
+        };
+        auto aggregator = Aggregator::create(*world, Registry::builtin(), own);
+        if (!aggregator.has_value()) return std::string(aggregator.error().message());
+        GradientsAt& mine = *gradients.value();
+        if (!mine.add_to(*aggregator.value()).ok()) return "not added";
+        const Status ended = mine.average(*aggregator.value(), world->rank(), 0);
+        return std::string(ended.message());
+      });
+  device_hangs = false;
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("step 0, bucket 0, phase 0: "),
+                                HasSubstr("in reduce_scatter_v (operation "),
+                                HasSubstr("(deadline 0.5 s)"))));
+}
+
+// Found between nodes, by the owner of the shard: the first rank of the first node.
+TEST_F(NcclLevels, ARankThatFailsBetweenNodesEndsAllAndIsNamed) {
+  Job job = over_nccl(host_job("qsgd:bits=2,ef=ef14,inner=none", {0, 0, 1, 1}));
+  job.compressor = "qsgd:bits=2,ef=ef14,inner=none";
+  job.tensors = {{"large", Shape::matrix(101, 701)}};
+  job.bucket_bytes = 1 << 20;
+  job.gradient = [](const std::string&, int rank, int step, std::int64_t e) {
+    return rank == 1 && step == 1 && e == 0 ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
+  };
+  const JobOutcome outcome = run_job(job);
+  for (std::size_t rank = 0; rank < outcome.statuses.size(); ++rank) {
+    const std::string text(outcome.statuses[rank].message());
+    EXPECT_THAT(text, AllOf(HasSubstr("step 1, bucket 0, phase "), HasSubstr("not finite"),
+                            HasSubstr("parameter 'large.outer'")));
+    EXPECT_EQ(rank > 0, text.find("rank 0 gave up in ") != std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing
