@@ -26,6 +26,7 @@
 #include "compress/signum/signum_cuda.cu"
 #include "compress/sparse/choice_cuda.cu"
 #include "compress/sparse/pairs_cuda.cu"
+#include "compress/sparse/pairs_of_device_cuda.cu"
 #include "compress/terngrad/trit_cuda.cu"
 #include "compress/threshold/threshold_cuda.cu"
 #include "compress/topk/topk_cuda.cu"

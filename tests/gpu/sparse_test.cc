@@ -1,4 +1,7 @@
 // threshold, randomk and block_sparse on a device: the host's payloads, residuals and judgements.
+#include <limits>
+
+#include "compress/sparse/pairs_of_device.h"
 #include "tests/gpu/sent_pair.h"
 
 namespace gradwire {
@@ -142,6 +145,64 @@ TEST(DeviceSparse, HostileCountsAreJudgedAsOnTheHost) {
       refused += gpu::refused_alike(*here, *there, grad, good, hostile, 1) ? 1 : 0;
     }
     EXPECT_GT(refused, 0);
+  }
+}
+
+// Numbers of a tensor that has few, many, or none that are not 0, the smallest that there is and a
+// zero with a sign among them.
+std::vector<float> sparse_values(std::size_t count, std::size_t every) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i % every == 0) values[i] = 0.5F - static_cast<float>(i % 7);
+  }
+  if (count > 2) {
+    values[1] = -0.0F;
+    values[2] = -std::numeric_limits<float>::denorm_min();
+    values[count - 1] = 3;
+  }
+  return values;
+}
+
+TEST(DevicePairs, AreTheElementsOtherThanZeroAndBecomeTheTensorAgain) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{31}, std::size_t{4096},
+                                  std::size_t{4097}, std::size_t{70001}}) {
+    auto made = make_pairs_of_device(static_cast<std::int64_t>(count), gpu::kFirst);
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    for (const std::size_t every : {std::size_t{1}, std::size_t{13}, std::size_t{100000}}) {
+      for (const std::size_t skip : {std::size_t{0}, std::size_t{4}}) {
+        SCOPED_TRACE(std::to_string(count) + " elements, every " + std::to_string(every));
+        const std::vector<float> values = sparse_values(count, every);
+        std::vector<std::uint32_t> index{7};
+        std::vector<float> sent;
+        const OnDevice tensor = gpu::uploaded(values, skip);
+        ASSERT_TRUE(made.value()->fetch(tensor.tensor<float>(), index, sent, kStream).ok());
+        std::vector<std::uint32_t> places;
+        std::vector<float> expected;
+        std::vector<float> halves(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          if (values[i] == 0) continue;
+          places.push_back(static_cast<std::uint32_t>(i));
+          expected.push_back(values[i]);
+          halves[i] = values[i] * 0.5F;
+        }
+        EXPECT_EQ(index, places);
+        EXPECT_EQ(bits_of(sent), bits_of(expected));
+        const OnDevice result = gpu::uploaded(std::vector<float>(count, 9), skip);
+        ASSERT_TRUE(made.value()->put(index, sent, 0.5F, result.tensor<float>(), kStream).ok());
+        EXPECT_EQ(bits_of(result.values<float>()), bits_of(halves));
+      }
+    }
+  }
+}
+
+TEST(DevicePairs, OfNothingAreATensorOfZeros) {
+  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{5000}}) {
+    auto made = make_pairs_of_device(count, gpu::kFirst);
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+    const std::vector<float> nines(static_cast<std::size_t>(count), 9);
+    const OnDevice result = gpu::uploaded(nines);
+    ASSERT_TRUE(made.value()->put({}, {}, 2, result.tensor<float>(), kStream).ok());
+    EXPECT_EQ(result.values<float>(), std::vector<float>(nines.size()));
   }
 }
 
