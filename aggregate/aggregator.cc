@@ -5,7 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "aggregate/device_exchange.h"
 #include "aggregate/engine.h"
 #include "aggregate/exchange.h"
 #include "aggregate/node_groups.h"
@@ -158,7 +157,6 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       return elsewhere(parameter.name, parameter.grad);
     }
     if (!there) return {};
-    GW_TRY(check_path_on_device(parameter));
     if (context_.lane == nullptr) {
       GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
       GW_ASSIGN(parameter.ready, lane->make_point());

@@ -197,18 +197,6 @@ class GatherOnDevice final : public RoundExchange {
 
 }  // namespace
 
-Status check_path_on_device(const Parameter& parameter) {
-  const auto refuse = [&](const std::string& why) {
-    return Status(Code::kUnsupported,
-                  "aggregator: gradient '" + parameter.name + "' on a CUDA device: " + why);
-  };
-  if (parameter.path == Path::kOkTopk) {
-    return refuse("combine=" + std::string(to_string(parameter.path)) +
-                  " (combine=gather, or host memory, wanted)");
-  }
-  return {};
-}
-
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange_on_device(
     const ExchangeContext& context, Members members) {
   return std::unique_ptr<BucketExchange>(

@@ -9,16 +9,10 @@
 
 #include "aggregate/coder_set.h"
 #include "aggregate/exchange.h"
-#include "aggregate/plan.h"
 #include "aggregate/round_exchange.h"
 #include "gradwire/status.h"
-#include "gradwire/stream.h"
 
 namespace gradwire {
-
-// kUnsupported for what has no way on a device yet, naming the parameter and what to write instead:
-// combine=oktopk.
-Status check_path_on_device(const Parameter& parameter);
 
 // As make_dense_exchange() and make_gather_round(), where context.lane is there.
 Result<std::unique_ptr<BucketExchange>> make_dense_exchange_on_device(

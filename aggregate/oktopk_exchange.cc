@@ -19,6 +19,9 @@
 // 32 t words, and a word or two for every tensor or pair of ranks in 0, 1 and 6.
 // Source: Li, Hoefler, "Near-optimal sparse allreduce for distributed deep learning", PPoPP 2022.
 // There thresholds are estimated and reused; here they are found anew, by counts, at every step.
+//
+// Of tensors on a device the choice, error feedback and the means are made there; pairs and sums
+// are the host's, and travel as messages.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -38,7 +41,8 @@ template <typename T>
 class OkTopkExchange final : public BucketExchange {
  public:
   OkTopkExchange(const ExchangeContext& context, std::vector<OkTopkTensor<T>> tensors)
-      : communicator_(context.communicator),
+      : context_(context),
+        communicator_(context.communicator),
         workers_(context.workers),
         rank_(static_cast<std::size_t>(communicator_.rank())),
         size_(static_cast<std::size_t>(communicator_.size())),
@@ -87,7 +91,10 @@ class OkTopkExchange final : public BucketExchange {
       case 2: return reduce_.add();
       case 6: return take_kept();
       case 7: return {};
-      case 8: GW_TRY(take_result()); return finish();
+      case 8:
+        GW_TRY(take_result());
+        GW_TRY(finish());
+        return context_.await_lane();
       default: advance(); return {};
     }
   }
@@ -113,14 +120,16 @@ class OkTopkExchange final : public BucketExchange {
   Status choose(std::uint64_t step) {
     GW_TRY(all_on_workers(workers_, tensors_.size(), [&](std::size_t t) {
       const OkTopkTensor<T>& tensor = tensors_[t];
-      return tensor.named(tensor.coder->begin(tensor.parameter->grad, step, {}));
+      return tensor.named(tensor.coder->begin(tensor.parameter->grad, step, context_.stream()));
     }));
     std::vector<Pair<T>>& chosen = reduce_.chosen();
     chosen.clear();
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       const OkTopkTensor<T>& tensor = tensors_[t];
-      for (const std::uint32_t i : tensor.pairs->index()) {
-        chosen.push_back({static_cast<std::uint32_t>(tensor.begin + i), tensor.pairs->own()[i]});
+      const std::span<const std::uint32_t> index = tensor.pairs->index();
+      for (std::size_t k = 0; k < index.size(); ++k) {
+        chosen.push_back(
+            {static_cast<std::uint32_t>(tensor.begin + index[k]), tensor.pairs->values()[k]});
       }
       most_[t] = static_cast<std::int64_t>(tensor.pairs->index().size());
     }
@@ -307,10 +316,11 @@ class OkTopkExchange final : public BucketExchange {
       } else {
         tensor.pairs->keep(tensor.kept, tensor.sums);
       }
-      return tensor.named(tensor.coder->finish(tensor.parameter->grad, {}, {}));
+      return tensor.named(tensor.coder->finish(tensor.parameter->grad, {}, context_.stream()));
     });
   }
 
+  const ExchangeContext& context_;
   Communicator& communicator_;
   Workers* workers_;
   std::size_t rank_;

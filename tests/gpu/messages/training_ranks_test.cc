@@ -166,7 +166,7 @@ TEST(RanksThere, TrainCompressedAboutAsOnTheHost) {
 }
 
 TEST(RanksThere, RefuseWhatTheAggregatorDoesNotServe) {
-  const auto there = train_ranks({.compressor = "topk:ratio=0.05,combine=oktopk"}, kDevice);
+  const auto there = train_ranks({.compressor = "topk:ratio=0.05,index=gaps"}, kDevice);
   for (const RankOutcome& rank : there) EXPECT_EQ(rank.code, Code::kUnsupported) << rank.fault;
 }
 

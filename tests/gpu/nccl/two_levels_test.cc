@@ -99,7 +99,8 @@ TEST_P(NcclLevelsOf, JoinedByNcclHaveTheHostsBits) {
 INSTANTIATE_TEST_SUITE_P(Specs, NcclLevelsOf,
                          ::testing::Values("none:min_elems=0", "cast:bf16", "qsgd:bits=4",
                                            "qsgd:bits=2,ef=ef14", "topk:ratio=0.05,ef=ef14",
-                                           "threshold:0.4,ef=ef14", "powersgd:rank=2,ef=ef14"));
+                                           "threshold:0.4,ef=ef14", "powersgd:rank=2,ef=ef14",
+                                           "topk:ratio=0.05,combine=oktopk,ef=ef14"));
 
 // Shards of sra are sent to their owners, which inside a node nothing is.
 TEST_F(NcclLevels, NodesAreJoinedByMessagesUnlessNcclIsAskedFor) {
@@ -112,6 +113,13 @@ TEST_F(NcclLevels, NodesAreJoinedByMessagesUnlessNcclIsAskedFor) {
   };
   EXPECT_THAT(log_of(""), AllOf(HasSubstr("ncclReduce "), Not(HasSubstr("ncclSend "))));
   EXPECT_THAT(log_of(",between=nccl"), AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclSend ")));
+}
+
+// On one level, too: what is chosen lies on the device, its pairs on the host.
+TEST_F(NcclLevels, PairsOfOkTopkTravelAsMessages) {
+  const Job here = job_of("topk:ratio=0.05,combine=oktopk,ef=ef14,min_elems=0,dense_1d=false", 3);
+  expect_equal(here, over_nccl(here));
+  EXPECT_THAT(std::string(fake_.take_log()), Not(HasSubstr(": count")));
 }
 
 // Before: over one level, by NCCL between nodes.
