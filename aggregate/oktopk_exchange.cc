@@ -161,17 +161,15 @@ class OkTopkExchange final : public BucketExchange {
       if (part.size() > 0) visit(tensor, part);
     }
   }
-  // visit(tensor, element of the bucket, key) for this rank's sums of tensors that are not full, in
-  // ascending order.
+  // visit(tensor, pair, key) for this rank's sums of tensors that are not full, in ascending order.
   template <typename Visit>
   void each_sum(Visit visit) {
-    each_tensor_of(rank_, [&](OkTopkTensor<T>& tensor, const Range& part) {
-      if (tensor.full) return;
-      for (std::int64_t e = part.begin; e < part.end; ++e) {
-        if (!reduce_.touched(e)) continue;
-        visit(tensor, e, SharedSelection::key(static_cast<double>(reduce_.sum(e))));
-      }
-    });
+    std::size_t at = 0;  // the tensor that pairs have come to
+    for (const Pair<T>& pair : reduce_.sums()) {
+      while (pair.index >= tensors_[at].end) ++at;
+      if (tensors_[at].full) continue;
+      visit(tensors_[at], pair, SharedSelection::key(static_cast<double>(pair.value)));
+    }
   }
 
   std::span<std::int32_t> bins_of(const OkTopkTensor<T>& tensor) {
@@ -179,7 +177,7 @@ class OkTopkExchange final : public BucketExchange {
   }
   void count_magnitudes() {
     bins_.assign(slots_ * SharedSelection::kBins, 0);
-    each_sum([this](const OkTopkTensor<T>& tensor, std::int64_t, std::uint32_t key) {
+    each_sum([this](const OkTopkTensor<T>& tensor, const Pair<T>&, std::uint32_t key) {
       tensor.selection.count(key, bins_of(tensor));
     });
   }
@@ -193,7 +191,7 @@ class OkTopkExchange final : public BucketExchange {
   void count_kept() {
     own_kept_.assign(1 + slots_, 0);
     all_kept_.assign(own_kept_.size() * size_, 0);
-    each_sum([this](const OkTopkTensor<T>& tensor, std::int64_t, std::uint32_t key) {
+    each_sum([this](const OkTopkTensor<T>& tensor, const Pair<T>&, std::uint32_t key) {
       if (tensor.selection.above(key)) ++own_kept_[0];
       if (tensor.selection.at_edge(key)) ++own_kept_[1 + tensor.slot];
     });
@@ -216,10 +214,10 @@ class OkTopkExchange final : public BucketExchange {
       }
     }
     pairs_.clear();
-    each_sum([this](OkTopkTensor<T>& tensor, std::int64_t e, std::uint32_t key) {
+    each_sum([this](OkTopkTensor<T>& tensor, const Pair<T>& sum, std::uint32_t key) {
       const bool edge = tensor.selection.at_edge(key) && tensor.room-- > 0;
       if (!edge && !tensor.selection.above(key)) return;
-      put_pair<T>(pairs_, {static_cast<std::uint32_t>(e), reduce_.sum(e)});
+      put_pair(pairs_, sum);
     });
     return balance_pairs();
   }
@@ -255,8 +253,12 @@ class OkTopkExchange final : public BucketExchange {
     send_.clear();
     each_tensor_of(rank_, [this](const OkTopkTensor<T>& tensor, const Range& part) {
       if (!tensor.full) return;
-      const auto* begin = reinterpret_cast<const std::byte*>(&reduce_.sum(part.begin));
-      send_.insert(send_.end(), begin, begin + bytes_of(part));
+      const std::size_t begin = send_.size();
+      send_.resize(begin + bytes_of(part));
+      for (const Pair<T>& sum : reduce_.sums_of(part)) {
+        const auto at = static_cast<std::size_t>(sum.index - part.begin);
+        std::memcpy(send_.data() + begin + at * sizeof(T), &sum.value, sizeof(T));
+      }
     });
     const std::vector<std::byte>& pairs = moves_ ? moved_ : pairs_;
     send_.insert(send_.end(), pairs.begin(), pairs.end());

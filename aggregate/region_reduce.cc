@@ -11,6 +11,9 @@ namespace gradwire {
 namespace {
 
 constexpr std::uint64_t kRefreshSteps = 64;
+// A region with fewer pairs than an element in so many has them merged: memory of its size would
+// take longer to clear and to look through.
+constexpr std::int64_t kSparse = 16;
 
 }  // namespace
 
@@ -142,51 +145,120 @@ Result<Work> RegionReduce<T>::issue_pairs() {
 // In rank order, so that sums do not depend on who owns them.
 template <typename T>
 Status RegionReduce<T>::add() {
-  sum_.assign(static_cast<std::size_t>(own().size()), T{0});
-  touched_.assign(sum_.size(), false);
+  sums_.clear();
+  std::int64_t pairs = 0;
+  bool whole = false;
+  for (std::size_t r = 0; r < size_; ++r) {
+    pairs += from_[r];
+    whole = whole || (r != rank_ && as_it_is(rank_, from_[r]));
+  }
+  return whole || pairs * kSparse > own().size() ? add_in_place() : merge_pairs();
+}
+
+template <typename T>
+ConstByteSpan RegionReduce<T>::take_from(std::size_t r, ConstByteSpan& rest) const {
+  const auto count = r == rank_ ? 0 : static_cast<std::size_t>(receive_bytes_[r]);
+  const ConstByteSpan bytes = rest.first(count);
+  rest = rest.subspan(count);
+  return bytes;
+}
+
+template <typename T>
+template <typename Visit>
+Status RegionReduce<T>::each_pair_from(std::size_t r, ConstByteSpan bytes, Visit visit) const {
+  const auto count = r == rank_ ? first_[r + 1] - first_[r] : static_cast<std::size_t>(from_[r]);
+  std::int64_t least = own().begin;
+  for (std::size_t k = 0; k < count; ++k) {
+    const Pair<T> pair = r == rank_ ? chosen_[first_[r] + k] : pair_at<T>(bytes, k);
+    const std::int64_t e = pair.index;
+    if (e < least || e >= own().end) {
+      return {Code::kCorruptPayload,
+              format("rank %zu sent element %lld (%lld to below %lld wanted)", r,
+                     static_cast<long long>(e), static_cast<long long>(least),
+                     static_cast<long long>(own().end))};
+    }
+    visit(pair);
+    least = e + 1;
+  }
+  return {};
+}
+
+// Ranks' runs of pairs, two neighbours at a time: of equal elements the lower rank's is in front.
+template <typename T>
+Status RegionReduce<T>::merge_pairs() {
+  runs_.clear();
+  ends_.assign(1, 0);
   ConstByteSpan rest = receive_;
   for (std::size_t r = 0; r < size_; ++r) {
-    if (r == rank_) {
-      for (std::size_t k = first_[r]; k < first_[r + 1]; ++k) GW_TRY(add_pair(chosen_[k], r));
+    GW_TRY(each_pair_from(r, take_from(r, rest),
+                          [this](const Pair<T>& pair) { runs_.push_back(pair); }));
+    ends_.push_back(runs_.size());
+  }
+  const auto before = [](const Pair<T>& a, const Pair<T>& b) { return a.index < b.index; };
+  while (ends_.size() > 2) {
+    merged_.resize(runs_.size());
+    std::vector<std::size_t> ends{0};
+    for (std::size_t i = 0; i + 1 < ends_.size(); i += 2) {
+      const auto at = [&](std::size_t run) {
+        const std::size_t end = ends_[std::min(run, ends_.size() - 1)];
+        return runs_.begin() + static_cast<std::ptrdiff_t>(end);
+      };
+      std::merge(at(i), at(i + 1), at(i + 1), at(i + 2),
+                 merged_.begin() + static_cast<std::ptrdiff_t>(ends_[i]), before);
+      ends.push_back(ends_[std::min(i + 2, ends_.size() - 1)]);
+    }
+    std::swap(runs_, merged_);
+    ends_ = std::move(ends);
+  }
+  for (const Pair<T>& pair : runs_) {
+    if (sums_.empty() || sums_.back().index != pair.index) {
+      sums_.push_back(pair);
+    } else {
+      sums_.back().value += pair.value;
+    }
+  }
+  return {};
+}
+
+template <typename T>
+Status RegionReduce<T>::add_in_place() {
+  sum_.assign(static_cast<std::size_t>(own().size()), T{0});
+  touched_.assign(sum_.size(), false);
+  const auto add = [this](std::size_t at, T value) {
+    sum_[at] += value;
+    touched_[at] = true;
+  };
+  ConstByteSpan rest = receive_;
+  for (std::size_t r = 0; r < size_; ++r) {
+    const ConstByteSpan bytes = take_from(r, rest);
+    if (r == rank_ || !as_it_is(rank_, from_[r])) {
+      GW_TRY(each_pair_from(r, bytes, [&](const Pair<T>& pair) {
+        add(static_cast<std::size_t>(pair.index - own().begin), pair.value);
+      }));
       continue;
     }
-    const auto count = static_cast<std::size_t>(receive_bytes_[r]);
-    GW_TRY(add_from(r, rest.first(count)));
-    rest = rest.subspan(count);
-  }
-  return {};
-}
-
-template <typename T>
-Status RegionReduce<T>::add_from(std::size_t r, ConstByteSpan bytes) {
-  if (!as_it_is(rank_, from_[r])) {
-    for (std::int32_t k = 0; k < from_[r]; ++k) {
-      GW_TRY(add_pair(pair_at<T>(bytes, static_cast<std::size_t>(k)), r));
+    for (std::size_t i = 0; i < sum_.size(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+      if (value != T{0}) add(i, value);  // as pairs: only what is something counts as sent
     }
-    return {};
   }
   for (std::size_t i = 0; i < sum_.size(); ++i) {
-    T value;
-    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    if (value == T{0}) continue;  // as pairs: only what is something counts as sent
-    sum_[i] += value;
-    touched_[i] = true;
+    if (!touched_[i]) continue;
+    sums_.push_back(
+        {static_cast<std::uint32_t>(own().begin + static_cast<std::int64_t>(i)), sum_[i]});
   }
   return {};
 }
 
 template <typename T>
-Status RegionReduce<T>::add_pair(const Pair<T>& pair, std::size_t r) {
-  const std::int64_t e = pair.index;
-  if (e < own().begin || e >= own().end) {
-    return {Code::kCorruptPayload,
-            format("rank %zu sent element %lld (%lld to below %lld wanted)", r,
-                   static_cast<long long>(e), static_cast<long long>(own().begin),
-                   static_cast<long long>(own().end))};
-  }
-  sum_[place_of(e)] += pair.value;
-  touched_[place_of(e)] = true;
-  return {};
+std::span<const Pair<T>> RegionReduce<T>::sums_of(const Range& part) const {
+  const auto at = [this](std::int64_t e) {
+    return std::lower_bound(
+        sums_.begin(), sums_.end(), e,
+        [](const Pair<T>& pair, std::int64_t least) { return pair.index < least; });
+  };
+  return {at(part.begin), at(part.end)};
 }
 
 template class RegionReduce<float>;

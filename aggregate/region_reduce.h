@@ -70,18 +70,19 @@ class RegionReduce {
   // Returns the bytes written.
   std::size_t pack();
   Result<Work> issue_pairs();
-  // kCorruptPayload, naming the rank, for an element outside of the region.
+  // kCorruptPayload, naming the rank, for an element outside of the region, or not behind the one
+  // before it.
   Status add();
 
   // Elements of rank r's region.
   Range region(std::size_t r) const { return {regions_[r], regions_[r + 1]}; }
   Range own() const { return region(rank_); }
-  // Of element e of the own region: whether any rank sent something, and the sum.
-  bool touched(std::int64_t e) const { return touched_[place_of(e)]; }
-  const T& sum(std::int64_t e) const { return sum_[place_of(e)]; }
+  // Elements of the own region of which any rank sent something, ascending, and their sums.
+  std::span<const Pair<T>> sums() const { return sums_; }
+  // Those within `part`.
+  std::span<const Pair<T>> sums_of(const Range& part) const;
 
  private:
-  std::size_t place_of(std::int64_t e) const { return static_cast<std::size_t>(e - own().begin); }
   std::int64_t dense_bytes(std::size_t r) const {
     return region(r).size() * static_cast<std::int64_t>(sizeof(T));
   }
@@ -89,8 +90,12 @@ class RegionReduce {
   bool as_it_is(std::size_t r, std::int64_t pairs) const {
     return pairs * kPairBytes<T> > dense_bytes(r);
   }
-  Status add_from(std::size_t r, ConstByteSpan bytes);
-  Status add_pair(const Pair<T>& pair, std::size_t r);
+  // What rank r sent in `bytes`, or keeps of its own: visit(pair), in order.
+  template <typename Visit>
+  Status each_pair_from(std::size_t r, ConstByteSpan bytes, Visit visit) const;
+  ConstByteSpan take_from(std::size_t r, ConstByteSpan& rest) const;
+  Status merge_pairs();
+  Status add_in_place();
 
   Communicator& communicator_;
   std::size_t rank_;
@@ -104,7 +109,12 @@ class RegionReduce {
   std::vector<std::int32_t> to_, from_;  // pairs, by rank
   std::vector<std::int64_t> send_bytes_, receive_bytes_;
   std::vector<std::byte> send_, receive_;
-  std::vector<T> sum_;  // of the own region
+  std::vector<Pair<T>> sums_;
+  // Of merge_pairs().
+  std::vector<Pair<T>> runs_, merged_;
+  std::vector<std::size_t> ends_;
+  // Of add_in_place(), by element of the own region.
+  std::vector<T> sum_;
   std::vector<bool> touched_;
 };
 extern template class RegionReduce<float>;

@@ -101,6 +101,20 @@ TEST(OkTopk, IsTheTopkOfTheSumOfTopks) {
   }
 }
 
+// Far fewer pairs than elements, most of them every rank's: sums that depend on their order.
+TEST(OkTopk, FewPairsAreAddedUpInRankOrder) {
+  for (const int ranks : {2, 3, 5, 6}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    Job job = job_of({ranks, {6000, 900}, 12}, 2);
+    job.gradient = [](const std::string& tensor, int rank, int step, std::int64_t e) {
+      const float x = default_gradient(tensor, rank, step, e);
+      if (e % 500 != 3) return x / 1024;
+      return rank % 3 == 0 ? 1e8F + 64 * x : rank % 3 == 1 ? 7 + x : -1e8F;
+    };
+    expect_reference(job, 12);
+  }
+}
+
 // Regions stay for 64 steps: gradients that gather in one of them fill it up, and its owner gives
 // pairs away.
 TEST(OkTopk, CopesWithGradientsThatMoveIntoOneRegion) {
