@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/graphs.h"
 #include "tests/emulation/queues.h"
@@ -61,6 +62,15 @@ PinnedMemory& pinned() {
   static auto* const memory = new PinnedMemory;
   return *memory;
 }
+
+// Fresh memory is no zeros, and its end is the heap's, where a sanitizer sees what goes beyond.
+cudaError_t allocate(void** data, std::size_t bytes) {
+  if (!take_one(allocations_left)) return cudaErrorMemoryAllocation;
+  if (::posix_memalign(data, 256, bytes) != 0) return cudaErrorMemoryAllocation;
+  std::memset(*data, 0xa5, bytes);
+  ++living_allocations;
+  return cudaSuccess;
+}
 }  // namespace
 
 std::size_t allocations() { return living_allocations; }
@@ -74,7 +84,7 @@ void refuse_copies_after(std::size_t count) { copies_left = count; }
 
 }  // namespace gradwire::emulation
 
-using gradwire::emulation::allocations_left;
+using gradwire::emulation::allocate;
 using gradwire::emulation::copies_left;
 using gradwire::emulation::early_frees;
 using gradwire::emulation::events_left;
@@ -85,6 +95,8 @@ const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     default: return "cudaErrorOfTheEmulation";
   }
@@ -93,36 +105,29 @@ const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
 }
 
-cudaError_t cudaGetDevice(int* ordinal) {
-  *ordinal = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int ordinal) {
-  return ordinal == 0 ? cudaSuccess : cudaErrorInvalidDevice;
-}
-
-// Fresh memory is no zeros, and its end is the heap's, where a sanitizer sees what goes beyond.
-cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t) {
-  if (!take_one(allocations_left)) return cudaErrorMemoryAllocation;
-  if (::posix_memalign(data, 256, bytes) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xa5, bytes);
-  ++living_allocations;
+cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
+  const cudaError_t error = allocate(data, bytes);
+  if (error != cudaSuccess) return error;
+  gradwire::emulation::note_memory(*data, bytes, gradwire::emulation::device_of_stream(stream));
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  const cudaError_t error = gradwire::emulation::check_stream(stream, {data});
+  if (error != cudaSuccess) return error;
   if (stream == nullptr && gradwire::emulation::pending_apart() > 0) ++early_frees;
   if (stream != nullptr && stream->recording) {
     stream->recording->memory.push_back(data);
     return cudaSuccess;
   }
   gradwire::emulation::enqueue(stream, [data] {
+    gradwire::emulation::forget_memory(data);
     std::free(data);
     --living_allocations;
   });
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
-  const cudaError_t error = cudaMallocAsync(data, bytes, nullptr);
+  const cudaError_t error = allocate(data, bytes);
   if (error == cudaSuccess) gradwire::emulation::note_pinned(*data, bytes);
   return error;
 }
@@ -135,10 +140,14 @@ cudaError_t cudaFreeHost(void* data) {
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (!take_one(copies_left)) return cudaErrorInvalidValue;
+  const cudaError_t error = gradwire::emulation::check_stream(stream, {dst, src});
+  if (error != cudaSuccess) return error;
   gradwire::emulation::enqueue(stream, [=] { std::memcpy(dst, src, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  const cudaError_t error = gradwire::emulation::check_stream(stream, {data});
+  if (error != cudaSuccess) return error;
   gradwire::emulation::enqueue(stream, [=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }
@@ -164,7 +173,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   if (!take_one(events_left)) return cudaErrorMemoryAllocation;
-  *event = new CUevent_st();
+  *event = new CUevent_st{.device = gradwire::emulation::current_device()};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -173,6 +182,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  const cudaError_t error = gradwire::emulation::check_event(event, stream);
+  if (error != cudaSuccess) return error;
   gradwire::emulation::record(event, stream);
   return cudaSuccess;
 }

@@ -1,10 +1,18 @@
-// A CUDA device that is the host, for tests: what can be set and asked of it.
+// CUDA devices that are the host, for tests: what can be set and asked of them.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 
 namespace gradwire::emulation {
+
+// How many there are from now on; none is as where there is no driver. Else one.
+void play_devices(int count);
+// How many kernels have been launched on a device, and how many bytes of memory it has given.
+std::size_t launches_on(int ordinal);
+std::size_t bytes_given_by(int ordinal);
+// How many calls were refused because their memory, stream and thread were not of one device.
+std::size_t calls_on_a_wrong_device();
 
 // How many allocations live.
 std::size_t allocations();

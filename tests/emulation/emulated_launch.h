@@ -16,6 +16,8 @@
 
 namespace gradwire::emulation {
 
+// As a launch on `stream` begins: it must be one of the thread's device, which counts it.
+cudaError_t begin_launch(cudaStream_t stream);
 // Whether `stream` is captured; then `work` is its graph's.
 bool captures(cudaStream_t stream, std::function<void()> work);
 
@@ -144,6 +146,7 @@ void run_blocks(const Kernel& kernel, unsigned blocks) {
 template <class Kernel>
 cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
   static_assert(Kernel::kThreads % emulation::kLanes == 0 && Kernel::kThreads <= 1024);
+  if (const cudaError_t error = emulation::begin_launch(stream); error != cudaSuccess) return error;
   if (emulation::captures(stream, [kernel, blocks] { run_blocks(kernel, blocks); })) {
     return cudaSuccess;
   }

@@ -5,11 +5,13 @@
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/memory.h"
+#include "tests/emulation/emulated_launch.h"
 
 namespace gradwire::cuda {
 
 Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,
             const Stream& stream) {
+  GW_CUDA(emulation::begin_launch(native(stream)));
   GW_CUDA(cudaStreamSynchronize(native(stream)));
   cpu::gemm(a, b, c, options);
   return {};

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_device.h"
 
 namespace gradwire::emulation {
@@ -84,11 +85,11 @@ class Queues {
     std::unique_lock lock(mutex_);
     await_through(lock, *queue);
   }
-  void drain_all_that_wait_for_the_default_stream() {
+  void drain_all_that_wait_for_the_default_stream(int device) {
     std::unique_lock lock(mutex_);
     const std::vector<std::shared_ptr<Queue>> now = queues_;
     for (const auto& queue : now) {
-      if (!queue->apart) await_through(lock, *queue);
+      if (!queue->apart && queue->device == device) await_through(lock, *queue);
     }
   }
 
@@ -155,6 +156,7 @@ void tarry(std::chrono::milliseconds before_each) { Queues::all().tarry(before_e
 
 CUstream_st* make_stream(bool apart) {
   auto* const stream = new CUstream_st{std::make_shared<Queue>()};
+  stream->queue->device = current_device();
   stream->queue->apart = apart;
   Queues::all().add(stream->queue);
   return stream;
@@ -168,7 +170,7 @@ void destroy_stream(CUstream_st* stream) {
 void drain(CUstream_st* stream) {
   if (!later) return;
   if (stream != nullptr) return Queues::all().drain(stream->queue);
-  Queues::all().drain_all_that_wait_for_the_default_stream();
+  Queues::all().drain_all_that_wait_for_the_default_stream(current_device());
 }
 
 void enqueue(CUstream_st* stream, std::function<void()> work) {

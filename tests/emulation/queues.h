@@ -26,6 +26,7 @@ struct Passing {
 using QueuedWork = std::function<bool()>;
 
 struct Queue {
+  int device = 0;
   bool apart = false;  // from the default stream
   bool held = false;
   bool waits = false;  // its next work did not get done, and no event has passed since
@@ -49,6 +50,7 @@ struct CUstream_st {
   std::shared_ptr<gradwire::emulation::Recording> recording = {};  // while it is captured
 };
 struct CUevent_st {
+  int device = 0;
   std::shared_ptr<gradwire::emulation::Passing> passing =
       std::make_shared<gradwire::emulation::Passing>();
 };

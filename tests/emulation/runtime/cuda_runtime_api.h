@@ -1,7 +1,7 @@
-// The part of CUDA's runtime that gradwire calls, for one device that is the host itself: memory is
-// the heap's, and work has run when the call that enqueues it returns, unless a test has it run
-// later (queues.h). For tests of everything around kernels, and of kernels' own indexing, where no
-// GPU is. Names, values and signatures are CUDA's.
+// The part of CUDA's runtime that gradwire calls, for devices that are the host itself, one unless
+// a test asks for more: memory is the heap's, and work has run when the call that enqueues it
+// returns, unless a test has it run later (queues.h). For tests of everything around kernels, and
+// of kernels' own indexing, where no GPU is. Names, values and signatures are CUDA's.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorStreamCaptureUnsupported = 900,
 };
@@ -38,6 +39,7 @@ inline constexpr unsigned cudaEventBlockingSync = 1;
 
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* ordinal);
 cudaError_t cudaSetDevice(int ordinal);
 cudaError_t cudaMallocHost(void** data, std::size_t bytes);

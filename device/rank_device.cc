@@ -1,0 +1,22 @@
+#include "device/rank_device.h"
+
+#include "base/text.h"
+#include "device/cuda/devices.h"
+#include "device/cuda/have_cuda.h"
+
+namespace gradwire {
+
+Result<Device> device_of_rank(std::optional<int> ordinal, int local_rank) {
+  if constexpr (kHaveCuda) {
+    GW_ASSIGN(const int count, cuda::count_devices());
+    const int taken = ordinal.value_or(local_rank % count);
+    if (taken >= 0 && taken < count) return Device{MemorySpace::kCuda, taken};
+    return Status(Code::kInvalidArgument,
+                  count == 1 ? format("CUDA device %d (the only one here is 0)", taken)
+                             : format("CUDA device %d (0 to %d wanted: %d are here)", taken,
+                                      count - 1, count));
+  }
+  return Status(Code::kUnsupported, "no CUDA in this build, so no device");
+}
+
+}  // namespace gradwire

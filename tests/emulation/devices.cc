@@ -1,0 +1,131 @@
+#include "tests/emulation/devices.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "tests/emulation/emulated_device.h"
+#include "tests/emulation/emulated_launch.h"
+#include "tests/emulation/queues.h"
+
+namespace gradwire::emulation {
+namespace {
+
+constexpr int kNobodys = -1;
+
+std::atomic<int> count = 1;
+std::atomic<std::size_t> refused = 0;
+thread_local int current = 0;
+
+cudaError_t refuse(cudaError_t error) {
+  ++refused;
+  return error;
+}
+
+class Devices {
+ public:
+  // Left to the end of the process, as memory that is freed there.
+  static Devices& all() {
+    static auto* const devices = new Devices;
+    return *devices;
+  }
+  void note(const void* data, std::size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    blocks_[address_of(data)] = {bytes, device};
+    given_[device] += bytes;
+  }
+  void forget(const void* data) {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(address_of(data));
+  }
+  int of(const void* data) {
+    const std::lock_guard lock(mutex_);
+    auto next = blocks_.upper_bound(address_of(data));
+    if (next == blocks_.begin()) return kNobodys;
+    const auto& [begin, block] = *--next;
+    return address_of(data) - begin < block.bytes ? block.device : kNobodys;
+  }
+  void note_launch(int device) {
+    const std::lock_guard lock(mutex_);
+    ++launches_[device];
+  }
+  std::size_t launches(int device) {
+    const std::lock_guard lock(mutex_);
+    return launches_[device];
+  }
+  std::size_t given(int device) {
+    const std::lock_guard lock(mutex_);
+    return given_[device];
+  }
+
+ private:
+  struct Block {
+    std::size_t bytes = 0;
+    int device = 0;
+  };
+  static std::uintptr_t address_of(const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data);
+  }
+  std::mutex mutex_;
+  std::map<std::uintptr_t, Block> blocks_;
+  std::map<int, std::size_t> given_;
+  std::map<int, std::size_t> launches_;
+};
+
+}  // namespace
+
+void play_devices(int how_many) { count = how_many; }
+std::size_t launches_on(int ordinal) { return Devices::all().launches(ordinal); }
+std::size_t bytes_given_by(int ordinal) { return Devices::all().given(ordinal); }
+std::size_t calls_on_a_wrong_device() { return refused; }
+
+int current_device() { return current; }
+int device_of_stream(const CUstream_st* stream) {
+  return stream == nullptr ? current : stream->queue->device;
+}
+
+void note_memory(void* data, std::size_t bytes, int device) {
+  Devices::all().note(data, bytes, device);
+}
+void forget_memory(void* data) { Devices::all().forget(data); }
+
+cudaError_t check_stream(const CUstream_st* stream, std::initializer_list<const void*> addresses) {
+  bool anybodys = false;
+  for (const void* const address : addresses) {
+    const int device = Devices::all().of(address);
+    if (device == device_of_stream(stream)) return cudaSuccess;
+    anybodys = anybodys || device != kNobodys;
+  }
+  return anybodys ? refuse(cudaErrorInvalidValue) : cudaSuccess;
+}
+
+cudaError_t check_event(const CUevent_st* event, const CUstream_st* stream) {
+  const bool fits = event->device == device_of_stream(stream);
+  return fits ? cudaSuccess : refuse(cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t begin_launch(cudaStream_t stream) {
+  if (device_of_stream(stream) != current) return refuse(cudaErrorInvalidResourceHandle);
+  Devices::all().note_launch(current);
+  return cudaSuccess;
+}
+
+}  // namespace gradwire::emulation
+
+cudaError_t cudaGetDeviceCount(int* how_many) {
+  *how_many = gradwire::emulation::count;
+  return *how_many == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* ordinal) {
+  *ordinal = gradwire::emulation::current;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int ordinal) {
+  const int there = gradwire::emulation::count;
+  if (there == 0) return cudaErrorNoDevice;
+  if (ordinal < 0 || ordinal >= there) return cudaErrorInvalidDevice;
+  gradwire::emulation::current = ordinal;
+  return cudaSuccess;
+}

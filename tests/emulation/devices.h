@@ -1,0 +1,25 @@
+// The devices that the host plays: which one is a thread's, and whose memory is whose. What would
+// run on another device than its memory, or be given to another's stream, is refused.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <initializer_list>
+
+namespace gradwire::emulation {
+
+// The device of the calling thread.
+int current_device();
+// A stream's; of the default stream the thread's.
+int device_of_stream(const CUstream_st* stream);
+
+void note_memory(void* data, std::size_t bytes, int device);
+void forget_memory(void* data);
+// cudaSuccess where none of the addresses is in a device's memory, or one is in that of the
+// stream's device.
+cudaError_t check_stream(const CUstream_st* stream, std::initializer_list<const void*> addresses);
+// cudaSuccess where the event is of the stream's device.
+cudaError_t check_event(const CUevent_st* event, const CUstream_st* stream);
+
+}  // namespace gradwire::emulation
