@@ -3,14 +3,12 @@
 #include <string>
 #include <utility>
 
-#include "base/text.h"
 #include "collectives/group_communicator.h"
 #include "collectives/nccl_factory.h"
 #include "collectives/shm_setup.h"
 #include "comm/checked/checked_transport.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
-#include "comm/nccl/have_nccl.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/nodes.h"
 #include "comm/shm/host.h"
@@ -66,31 +64,6 @@ Result<std::unique_ptr<Transport>> make_transport(std::string_view backend,
   return make_ucx_transport(rendezvous, ucx);
 }
 
-// "nccl" is device 0, "nccl:3" device 3; nullopt: another backend, or none.
-std::optional<Device> device_of_nccl(std::string_view backend) {
-  if (backend == "nccl") return Device{MemorySpace::kCuda, 0};
-  constexpr std::string_view kPrefix = "nccl:";
-  if (!backend.starts_with(kPrefix)) return std::nullopt;
-  const auto ordinal = to_int(backend.substr(kPrefix.size()));
-  if (!ordinal || *ordinal < 0 || *ordinal > 65535) return std::nullopt;
-  return Device{MemorySpace::kCuda, static_cast<int>(*ordinal)};
-}
-
-Result<std::unique_ptr<Communicator>> make_over_nccl(Device device, const Rendezvous& rendezvous,
-                                                     const CommunicatorOptions& options) {
-  if constexpr (kHaveNccl) {
-    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
-    GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous,
-                                             comm::liveness_for(options.deadline_seconds)));
-    GW_TRY(check(transport.get(), known));
-    return make_nccl_communicator(world_over(std::move(transport), known), nccl_places(), device,
-                                  rendezvous);
-  }
-  return Status(Code::kUnsupported,
-                "make_communicator: no NCCL in this build (CUDA, nccl.h and libnccl.so.2 wanted, "
-                "and -Dnccl=enabled, which says what it misses)");
-}
-
 }  // namespace
 
 Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
@@ -144,11 +117,16 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
     GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
     return make_sharing_communicator(std::move(transport), known);
   }
-  if (const auto device = device_of_nccl(backend)) {
-    return make_over_nccl(*device, rendezvous, options);
+  if (is_nccl(backend)) {
+    GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(backend));
+    GW_TRY(check_have_nccl());
+    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
+    GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
+    GW_ASSIGN(auto messages, make_communicator(std::move(transport), known));
+    return with_nccl(std::move(messages), ordinal, rendezvous);
   }
   return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
-                                        "' (auto, ucx, tcp, nccl or nccl:DEVICE wanted; ranks as "
+                                        "' (auto, ucx, tcp, nccl or nccl:N wanted; ranks as "
                                         "threads come from make_inproc_communicators)");
 }
 

@@ -13,6 +13,7 @@
 #include "device/cuda/capture.h"
 #include "device/cuda/memory.h"
 #include "device/ops.h"
+#include "device/rank_device.h"
 
 namespace gradwire {
 namespace {
@@ -64,6 +65,14 @@ void append(std::vector<NcclStep>& to, const std::vector<NcclStep>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
+// How many ranks of the same node come before this one. Where nobody knows of nodes it is one.
+int place_in_node(const Communicator& group) {
+  const std::vector<int> nodes = group.nodes();
+  if (nodes.empty()) return group.rank();
+  const auto self = nodes.begin() + group.rank();
+  return static_cast<int>(std::count(nodes.begin(), self, *self));
+}
+
 bool is_pair(const OpCall& call) {
   return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
 }
@@ -72,9 +81,10 @@ bool is_pair(const OpCall& call) {
 
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(
     std::unique_ptr<GroupCommunicator> group, const std::vector<std::string>& libraries,
-    Device device, const Rendezvous& rendezvous) {
+    std::optional<int> ordinal, const Rendezvous& rendezvous) {
   const auto opened = nccl::open_calls(libraries);
-  auto spare = Buffer::allocate(1, device);
+  const auto device = device_of_rank(ordinal, place_in_node(*group));
+  auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
   const bool able = opened.has_value() && spare.has_value();
   const Status agreed = agree_on_version(*group, able ? opened.value()->version : 0);
   if (!opened.has_value()) return opened.error();
@@ -84,26 +94,31 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(
   const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
   GW_ASSIGN(const nccl::UniqueId id, nccl::trade_id(*calls, rendezvous, "nccl/id", deadline));
   const NcclComm::Place place{
-      .id = id, .rank = group->rank(), .size = group->size(), .device = device};
+      .id = id, .rank = group->rank(), .size = group->size(), .device = device.value()};
   GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(calls, place, deadline));
   look_often(*group);
-  return std::unique_ptr<Communicator>(
-      std::make_unique<NcclCommunicator>(std::move(group), calls, std::move(comm),
-                                         std::make_shared<Buffer>(std::move(spare).value())));
+  return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(
+      std::move(group), std::move(comm),
+      NcclCommunicator::Job{.calls = calls,
+                            .spare = std::make_shared<Buffer>(std::move(spare).value())}));
 }
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
-                                   std::shared_ptr<const nccl::Calls> calls,
-                                   std::shared_ptr<NcclComm> comm, std::shared_ptr<Buffer> spare)
+                                   std::shared_ptr<NcclComm> comm, Job job)
     : group_(std::move(group)),
-      calls_(std::move(calls)),
       comm_(std::move(comm)),
-      spare_(std::move(spare)),
+      job_(std::move(job)),
       bytes_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
 
 // After a failure the others may be gone: nobody waits for them.
 NcclCommunicator::~NcclCommunicator() {
   if (!group_->status().ok()) (void)comm_->abort(kNcclAbortSeconds);
+}
+
+TransportStats NcclCommunicator::transport_stats() const {
+  TransportStats stats = group_->transport_stats();
+  stats.bytes_sent += job_.bytes->load(std::memory_order_relaxed);
+  return stats;
 }
 
 std::uint64_t NcclCommunicator::bytes_sent() const {
@@ -112,8 +127,8 @@ std::uint64_t NcclCommunicator::bytes_sent() const {
 
 std::string NcclCommunicator::describe() const {
   return group_->describe() + format("; CUDA device %d: NCCL %s (%s)", comm_->device().ordinal,
-                                     nccl::version_text(calls_->version).c_str(),
-                                     calls_->library.c_str());
+                                     nccl::version_text(job_.calls->version).c_str(),
+                                     job_.calls->library.c_str());
 }
 
 Result<std::string_view> NcclCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
@@ -202,6 +217,7 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
   std::uint64_t bytes = 0;
   auto point = enqueue_to_point(calls, options, deadline + std::chrono::seconds(1), bytes);
   if (point.has_value()) {
+    job_.bytes->fetch_add(bytes, std::memory_order_relaxed);
     flight->enqueued(std::move(point).value(), bytes);
     return Work(std::move(work));
   }
@@ -230,7 +246,7 @@ Status NcclCommunicator::enqueue(const std::vector<Checked>& calls, const OpOpti
       scratch.push_back(std::move(copy));
     }
     const NcclPlan plan = plan_nccl(one.call, one.extent, options.factor, rank(), size(), from,
-                                    spare_->bytes().data());
+                                    job_.spare->bytes().data());
     for (const NcclPlan::Copy& copy : plan.copies) {
       GW_TRY(copy_bytes({copy.from, copy.bytes}, device, {copy.to, copy.bytes}, device, stream));
     }
@@ -331,8 +347,8 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::split(int color, int key
                   format("split: NCCL says rank %d of %d (%d of %d wanted)", comm.value()->rank(),
                          comm.value()->size(), group->rank(), group->size()));
   }
-  return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(
-      std::move(group), calls_, std::move(comm).value(), spare_));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<NcclCommunicator>(std::move(group), std::move(comm).value(), job_));
 }
 
 // The survivors meet over messages, and make a new NCCL communicator.
@@ -342,12 +358,12 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::shrink(std::optional<Dea
   std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(left.release()));
   look_often(*group);
   const Deadline until = deadline_in(group->options().deadline_seconds);
-  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*calls_, *group, until));
+  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*job_.calls, *group, until));
   const NcclComm::Place place{
       .id = id, .rank = group->rank(), .size = group->size(), .device = comm_->device()};
-  GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(calls_, place, until));
+  GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(job_.calls, place, until));
   return std::unique_ptr<Communicator>(
-      std::make_unique<NcclCommunicator>(std::move(group), calls_, std::move(comm), spare_));
+      std::make_unique<NcclCommunicator>(std::move(group), std::move(comm), job_));
 }
 
 }  // namespace gradwire

@@ -45,18 +45,24 @@ namespace gradwire {
 
 class NcclCommunicator final : public Communicator, public Bounded, public MessagesBelow {
  public:
-  // spare: some bytes of the device.
-  NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
-                   std::shared_ptr<const nccl::Calls> calls, std::shared_ptr<NcclComm> comm,
-                   std::shared_ptr<Buffer> spare);
+  // What the communicators of a rank's job have in common.
+  struct Job {
+    std::shared_ptr<const nccl::Calls> calls;
+    std::shared_ptr<Buffer> spare;  // some bytes of the device
+    std::shared_ptr<std::atomic<std::uint64_t>> bytes =
+        std::make_shared<std::atomic<std::uint64_t>>(0);  // that NCCL was given to send
+  };
+  NcclCommunicator(std::unique_ptr<GroupCommunicator> group, std::shared_ptr<NcclComm> comm,
+                   Job job);
   ~NcclCommunicator() override;
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   int job_rank(int r) const override { return group_->job_rank(r); }
   Status status() const override { return group_->status(); }
-  // Messages alone.
-  TransportStats transport_stats() const override { return group_->transport_stats(); }
+  // Messages', but for bytes_sent, to which come those that NCCL has to send at least, for all of
+  // the job's communicators.
+  TransportStats transport_stats() const override;
   std::uint64_t bytes_sent() const override;
   std::string describe() const override;
   double deadline_seconds() const override { return group_->deadline_seconds(); }
@@ -98,9 +104,8 @@ class NcclCommunicator final : public Communicator, public Bounded, public Messa
   Status await_all(Deadline deadline);
 
   std::unique_ptr<GroupCommunicator> group_;
-  std::shared_ptr<const nccl::Calls> calls_;
   std::shared_ptr<NcclComm> comm_;
-  std::shared_ptr<Buffer> spare_;
+  Job job_;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_;
   std::vector<std::shared_ptr<WorkState>> open_;  // of operations that may be under way
   std::uint64_t next_pair_ = 0;

@@ -1,24 +1,40 @@
-// Communicators for tensors on CUDA devices: declared in every build, defined where kHaveNccl
-// holds.
+// Communicators for tensors on CUDA devices: NCCL for what is there, over a communicator over
+// messages of the same ranks.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/group_communicator.h"
 #include "gradwire/communicator.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
-#include "gradwire/tensor.h"
 
 namespace gradwire {
 
-// Collective over `group`, which is a whole job: each rank brings a device of its own, or from NCCL
-// 2.30 on, where the job's environment allows it, one that several share. libraries: where NCCL is
-// looked for. kUnsupported where there is none, or no device; else errors of NcclComm::create.
+// Whether a backend, or a transport, of that name is NCCL: "nccl", or "nccl:" and anything.
+bool is_nccl(std::string_view name);
+// Of such a name: N of "nccl:N"; nullopt for "nccl". kInvalidArgument where no number follows.
+Result<std::optional<int>> nccl_ordinal(std::string_view name);
+// kUnsupported in a build without NCCL.
+Status check_have_nccl();
+
+// Collective over `messages`, which is a whole job of this process's make_communicator(transport)
+// or make_inproc_communicators(): each rank brings CUDA device `ordinal`, or, without one, that of
+// its place among the ranks of its node (device_of_rank). kUnsupported where a rank has no NCCL, or
+// no device: it says what is missing, the others which rank it is.
+Result<std::unique_ptr<Communicator>> with_nccl(std::unique_ptr<Communicator> messages,
+                                                std::optional<int> ordinal,
+                                                const Rendezvous& rendezvous);
+
+// The same in a build with NCCL, which is looked for in `libraries`. Each rank brings a device of
+// its own, or from NCCL 2.30 on, where the job's environment allows it, one that several share;
+// else errors of NcclComm::create.
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(
     std::unique_ptr<GroupCommunicator> group, const std::vector<std::string>& libraries,
-    Device device, const Rendezvous& rendezvous);
+    std::optional<int> ordinal, const Rendezvous& rendezvous);
 
 }  // namespace gradwire

@@ -306,9 +306,9 @@ Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& s
 Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
                                        const CommunicatorOptions& options);
 
-// By backend name: "ucx" or "tcp" for messages alone; "auto" for shared memory inside hosts, beside
-// messages over UCX, or over TCP in a build without it. Collective. kUnsupported names the backends
-// of this build.
+// By backend name: "ucx" or "tcp": messages alone; "auto": shared memory inside hosts beside those
+// of UCX, or of TCP in a build without it; "nccl", "nccl:N": NCCL on the CUDA device of the rank's
+// place in its host, or N, beside them. Collective. kUnsupported names the backends of this build.
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options = {});

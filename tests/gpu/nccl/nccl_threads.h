@@ -26,8 +26,8 @@ inline std::vector<std::string> on_nccl_threads(int ranks, const CommunicatorOpt
   return on_threads<std::string>(ranks, [&](int rank) -> std::string {
     Communicator* const host = hosts.value()[static_cast<std::size_t>(rank)].release();
     auto world = make_nccl_communicator(
-        std::unique_ptr<GroupCommunicator>(static_cast<GroupCommunicator*>(host)), libraries,
-        {MemorySpace::kCuda, 0}, {.rank = rank, .size = ranks, .store = store});
+        std::unique_ptr<GroupCommunicator>(static_cast<GroupCommunicator*>(host)), libraries, 0,
+        {.rank = rank, .size = ranks, .store = store});
     return world.has_value() ? program(std::move(world).value())
                              : std::string(world.error().message());
   });

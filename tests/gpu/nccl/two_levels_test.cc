@@ -44,8 +44,8 @@ Job over_nccl(Job job) {
   job.over = [store](std::unique_ptr<Communicator> host) {
     auto* const group = static_cast<GroupCommunicator*>(host.release());
     const Rendezvous meeting{.rank = group->rank(), .size = group->size(), .store = store};
-    return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), {GW_FAKE_NCCL},
-                                  kFirstDevice, meeting);
+    return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), {GW_FAKE_NCCL}, 0,
+                                  meeting);
   };
   return job;
 }
