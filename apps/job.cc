@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
 #include "base/text.h"
+#include "collectives/nccl_factory.h"
 
 namespace gradwire {
 namespace {
@@ -25,15 +27,40 @@ Status check_settings(const std::string& transport) {
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log, LinksFrom links) {
   GW_TRY(check_settings(transport));
+  GW_ASSIGN(const launch::RankPlace place, launch::place_rank({}, transport, launch.local_rank));
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, launch::meet(launch, environment, log));
   CommunicatorOptions recorded = options;
   recorded.flight_folder = flight_folder(options.flight_folder);
   GW_ASSIGN(job.communicator,
-            launch::connect(job.rendezvous, transport, recorded, environment, log, links));
+            launch::connect(job.rendezvous, place.transport, recorded, environment, log, links));
   job.launcher =
       LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
   return job;
+}
+
+Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& device,
+                                                     const std::string& transport, int ranks) {
+  std::vector<launch::RankPlace> places;
+  for (int rank = 0; rank < ranks; ++rank) {
+    GW_ASSIGN(launch::RankPlace place, launch::place_rank(device, transport, rank));
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+Result<std::unique_ptr<Communicator>> join_threads(std::unique_ptr<Communicator> messages,
+                                                   const launch::RankPlace& place,
+                                                   const std::shared_ptr<KeyValueStore>& store) {
+  if (!is_nccl(place.transport)) return messages;
+  GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(place.transport));
+  const Rendezvous met{.rank = messages->rank(), .size = messages->size(), .store = store};
+  return with_nccl(std::move(messages), ordinal, met);
+}
+
+void log_place(const Log& log, const launch::RankPlace& place) {
+  if (place.device.space == MemorySpace::kHost) return;
+  log(LogLevel::kInfo, "takes " + launch::to_string(place.device));
 }
 
 std::string transport_from_environment() {

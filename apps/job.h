@@ -4,8 +4,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "adapters/launch/launch.h"
+#include "adapters/launch/rank_place.h"
 #include "adapters/links.h"
 #include "apps/launcher_watch.h"
 #include "base/log.h"
@@ -25,10 +27,23 @@ struct JoinedJob {
 
 // Collective over the job's processes: launch::meet() and launch::connect() with this process's
 // environment, which say what each variable does. Flight records go where `options` or
-// GRADWIRE_FLIGHT say.
+// GRADWIRE_FLIGHT say. "nccl" without a number takes the device of the launcher's local rank.
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log,
                            LinksFrom links = LinksFrom::kDefaults);
+
+// Where the ranks are that are threads of this process: rank r counts as local rank r. As
+// launch::place_rank().
+Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& device,
+                                                     const std::string& transport, int ranks);
+// Collective over threads, each of which plays a rank: `messages`, in process, or NCCL beside them
+// where the rank's transport says so. `store` is the same one for all.
+Result<std::unique_ptr<Communicator>> join_threads(std::unique_ptr<Communicator> messages,
+                                                   const launch::RankPlace& place,
+                                                   const std::shared_ptr<KeyValueStore>& store);
+
+// Tells of the device that a rank took.
+void log_place(const Log& log, const launch::RankPlace& place);
 
 // What each rank's join_job(transport) would refuse without having met the others: as
 // launch::check_settings(), and GRADWIRE_FLIGHT.

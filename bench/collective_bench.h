@@ -16,7 +16,7 @@ namespace gradwire::bench {
 // Timed operations that come before the measured ones at each size, and do not count.
 constexpr int kWarmUps = 3;
 
-// Equal on all ranks.
+// Equal on all ranks, but for the number of `device`.
 struct CollectiveBenchOptions {
   // all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all,
   // barrier; send_recv: to the next rank and from the one before, at the same time.

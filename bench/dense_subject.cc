@@ -95,8 +95,7 @@ class DenseSubject final : public Subject {
   Status prepare(const CollectiveBenchOptions& options) {
     if (operation_.collective) {
       const std::int64_t bytes = elems_ * static_cast<std::int64_t>(size_of(options.dtype));
-      GW_ASSIGN(algorithm_,
-                communicator_.algorithm_for(*operation_.kind, bytes, options.algorithm));
+      GW_ASSIGN(algorithm_, algorithm_of(bytes, options));
     } else if (options.algorithm != "auto") {
       return {Code::kInvalidArgument,
               "bench: algorithm '" + options.algorithm + "' for send_recv (auto wanted)"};
@@ -116,6 +115,17 @@ class DenseSubject final : public Subject {
     GW_ASSIGN(PersistentWork planned, communicator_.prepare(call_, options_));
     planned_.emplace(std::move(planned));
     return {};
+  }
+
+  // What runs where tensors are on a device, and the communicator has NCCL for those, is NCCL.
+  Result<std::string_view> algorithm_of(std::int64_t bytes,
+                                        const CollectiveBenchOptions& options) const {
+    const OpKind kind = *operation_.kind;
+    if (options.device.space == MemorySpace::kCuda && options.algorithm == "auto") {
+      const auto nccl = communicator_.algorithm_for(kind, bytes, "nccl");
+      if (nccl.has_value()) return nccl;
+    }
+    return communicator_.algorithm_for(kind, bytes, options.algorithm);
   }
 
   std::uint64_t bytes_sent() const override { return communicator_.bytes_sent(); }

@@ -5,6 +5,7 @@
 
 #include "adapters/c/join.h"
 #include "adapters/c/outcome.h"
+#include "adapters/launch/connect.h"
 #include "adapters/launch/variables.h"
 #include "comm/tcp/interfaces.h"
 
@@ -94,7 +95,7 @@ Status read_transport(const gw_comm_options& options, Settings& settings) {
   settings.transport = given_or(options.transport, "GRADWIRE_TRANSPORT", "auto");
   GW_TRY(launch::check_transport(settings.transport));
   settings.interface = given_or(options.interface_name, "GRADWIRE_IFNAME", "");
-  if (settings.transport != "tcp") return {};
+  if (launch::messages_of(settings.transport) != "tcp") return {};
   GW_ASSIGN(settings.congestion, launch::congestion(environment));
   GW_ASSIGN(settings.link_rate, launch::tcp_rate(environment));
   return {};

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "adapters/launch/connect.h"
 #include "adapters/links.h"
 #include "base/log.h"
 #include "gradwire/communicator.h"
@@ -23,23 +24,22 @@ namespace gradwire::launch {
 Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log& log,
                         double timeout_seconds = 60);
 
-// "host:port" of rank 0's store; "" where there is none, or one without an address.
-std::string root_of(const Rendezvous& job);
-
 // What each rank's connect(transport) would refuse without having met the others: the transport's
-// name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, and for tcp GRADWIRE_TCP_CONGESTION and
+// name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, and for messages over tcp GRADWIRE_TCP_CONGESTION and
 // GRADWIRE_TCP_RATE. For who starts the ranks, to say it once.
 Status check_settings(std::string_view transport, const EnvLookup& env);
 
 // Collective over the ranks of `rendezvous`, which met as above or in any other way (a store of the
 // caller's own): connects them over `transport`: "ucx" or "tcp"; "auto", which is the first of
 // these that the build has, and shared memory where all are on one host; "shm", which is that or an
-// error. tcp: GRADWIRE_IFNAME says which interface or address others should use (of several, the
-// first that is up), GRADWIRE_TCP_CONGESTION which congestion control, GRADWIRE_TCP_RATE how many
-// bytes a second a slow link carries. ucx: GRADWIRE_IFNAME says which interfaces to use, all of
-// several. GRADWIRE_NODE names this rank's node where that is not its host: ranks that say the same
-// are on one. GRADWIRE_CHECKSUM=1 gives every message a checksum (shared memory needs none);
-// kRankMismatch where ranks differ in that. links: equal on all ranks, which kRankMismatch says.
+// error; "nccl" or "nccl:N", which is NCCL for tensors on CUDA devices beside messages as "auto"
+// has them, with this rank's device, or device N. tcp: GRADWIRE_IFNAME says which interface or
+// address others should use (of several, the first that is up), GRADWIRE_TCP_CONGESTION which
+// congestion control, GRADWIRE_TCP_RATE how many bytes a second a slow link carries. ucx:
+// GRADWIRE_IFNAME says which interfaces to use, all of several. GRADWIRE_NODE names this rank's
+// node where that is not its host: ranks that say the same are on one. GRADWIRE_CHECKSUM=1 gives
+// every message a checksum (shared memory and NCCL have none); kRankMismatch where ranks differ in
+// that. links: equal on all ranks, which kRankMismatch says.
 Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
                                               const std::string& transport,
                                               const CommunicatorOptions& options,
@@ -50,15 +50,5 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
 // this host (UCX, which believes whoever connects, should then listen to no other); else "". As
 // UcxOptions::interfaces.
 std::string ucx_interfaces(bool loopback, const EnvLookup& env);
-
-// What carries the messages of such a job: "ucx" or "tcp", as given or for "auto" and "shm".
-std::string messages_of(std::string_view transport);
-
-// What carries a communicator's bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of
-// 4 over ucx 1.13.1: ...".
-std::string transport_of(const Communicator& communicator);
-
-// How that text ends where ranks share memory.
-inline constexpr std::string_view kSharedMemory = "; collectives in shared memory";
 
 }  // namespace gradwire::launch

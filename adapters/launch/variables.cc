@@ -6,7 +6,9 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "collectives/nccl_factory.h"
 #include "comm/tcp/sockets.h"
+#include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::launch {
 namespace {
@@ -53,10 +55,18 @@ Result<std::string> congestion(const EnvLookup& env) {
 }
 
 Status check_transport(std::string_view transport) {
+  if (is_nccl(transport)) {
+    GW_TRY(nccl_ordinal(transport).error().with_context("transport"));
+    return check_have_nccl().with_context("transport nccl");
+  }
   constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
-  if (std::ranges::find(kTransports, transport) != kTransports.end()) return {};
-  return {Code::kInvalidArgument, "no transport '" + std::string(transport) +
-                                      "' between processes (auto, shm, ucx or tcp wanted)"};
+  if (std::ranges::find(kTransports, transport) == kTransports.end()) {
+    return {Code::kInvalidArgument,
+            "no transport '" + std::string(transport) +
+                "' between processes (auto, shm, ucx, tcp, nccl or nccl:N wanted)"};
+  }
+  if (transport != "ucx" || kHaveUcx) return {};
+  return {Code::kUnsupported, "transport ucx: this build has none (auto or tcp wanted)"};
 }
 
 }  // namespace gradwire::launch

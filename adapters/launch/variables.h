@@ -23,7 +23,8 @@ Result<double> tcp_rate(const EnvLookup& env);
 // GRADWIRE_TCP_CONGESTION, which the kernel must have; "" when it is not set.
 Result<std::string> congestion(const EnvLookup& env);
 
-// "auto", "shm", "ucx" or "tcp": what connects processes.
+// "auto", "shm", "ucx", "tcp", "nccl" or "nccl:N": what connects processes. kUnsupported for what
+// this build has not.
 Status check_transport(std::string_view transport);
 
 }  // namespace gradwire::launch

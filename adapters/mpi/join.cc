@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/launch/connect.h"
 #include "adapters/links.h"
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
@@ -15,9 +16,6 @@
 #include "comm/liveness.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/shm/host.h"
-#include "comm/tcp/interfaces.h"
-#include "comm/tcp/tcp_transport.h"
-#include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::mpi {
 namespace {
@@ -90,20 +88,13 @@ Result<std::vector<int>> nodes(const Talk& talk) {
 
 Result<std::unique_ptr<Transport>> open_transport(const Settings& settings, bool one_host,
                                                   const Rendezvous& rendezvous) {
-  const double liveness = comm::liveness_for(settings.deadline_seconds);
-  const std::string interface = environment("GRADWIRE_IFNAME").value_or("");
-  const bool over_tcp =
-      settings.transport == Kind::kTcp || (settings.transport != Kind::kUcx && !kHaveUcx);
-  if (over_tcp) {
-    TcpOptions options;
-    options.liveness_seconds = liveness;
-    options.interface = interface;
-    return make_tcp_transport(rendezvous, options);
-  }
-  UcxOptions options;
-  options.liveness_seconds = liveness;
-  options.interfaces = interface.empty() && one_host ? tcp::loopback_name() : interface;
-  return make_ucx_transport(rendezvous, options);
+  const launch::MessageOptions options{
+      .carrier = launch::messages_of(settings.transport == Kind::kTcp   ? "tcp"
+                                     : settings.transport == Kind::kUcx ? "ucx"
+                                                                        : "auto"),
+      .interface = environment("GRADWIRE_IFNAME").value_or(""),
+      .liveness_seconds = comm::liveness_for(settings.deadline_seconds)};
+  return launch::open_messages(options, one_host, rendezvous);
 }
 
 Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector<int> nodes,

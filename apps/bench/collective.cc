@@ -11,7 +11,6 @@
 #include "apps/bench/collective_rows.h"
 #include "apps/bench/explain.h"
 #include "apps/bench/row_file.h"
-#include "apps/device_name.h"
 #include "apps/environment.h"
 #include "apps/flags.h"
 #include "apps/job.h"
@@ -19,6 +18,7 @@
 #include "apps/machine.h"
 #include "apps/run/run.h"
 #include "bench/collective_bench.h"
+#include "collectives/nccl_factory.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -31,6 +31,7 @@ struct CollectiveFlags {
   double deadline = 15;
   std::string buffers = "private";
   std::string device = "cpu";
+  launch::DeviceName place;  // which that is
   std::string transport;
   std::string dtype = "f32";
   std::string op = "sum";
@@ -97,12 +98,14 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.text("algorithm", f.bench.algorithm, "auto, ring, canonical, ...");
   flags.text("transport", f.transport,
              "between processes: ucx or tcp; shm, for ranks of one host; auto, the best of these; "
-             "inproc: ranks as threads",
+             "nccl, beside them, for tensors on CUDA devices, or nccl:N on device N, also between "
+             "threads; inproc: ranks as threads",
              "GRADWIRE_TRANSPORT, or auto");
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in the caller's memory, or in gradwire's own");
   flags.text("device", f.device,
-             "where tensors lie: cpu, cuda, or cuda:N for CUDA's device N, on every rank");
+             "where tensors lie: cpu; cuda, the CUDA device of the rank's number on its host "
+             "(modulo the devices that it sees); or cuda:N, device N on every rank");
   flags.choice("waiting", f.waiting, names_of(kWaitings),
                "what ranks do while they wait for others");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600},
@@ -138,7 +141,7 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
   if (f.in_place || f.out_of_place) f.bench.in_place = f.in_place;
   f.bench.check = !f.no_check;
   f.bench.shared_buffers = f.buffers == "shared";
-  GW_ASSIGN(f.bench.device, parse_device(f.device));
+  GW_ASSIGN(f.place, launch::parse_device(f.device));
   if (!flags.given("deadline")) {
     GW_ASSIGN(f.deadline, deadline_from_environment(f.deadline));
   }
@@ -174,13 +177,12 @@ CommunicatorOptions communicator_options(const CollectiveFlags& f) {
 }
 
 // Each rank's part on a thread of its own; the first rank's error of several.
-Status on_threads(const std::vector<std::unique_ptr<Communicator>>& communicators,
-                  const std::function<Status(Communicator&, bool first)>& part) {
-  std::vector<Status> outcomes(communicators.size());
+Status on_threads(int ranks, const std::function<Status(std::size_t rank)>& part) {
+  std::vector<Status> outcomes(static_cast<std::size_t>(ranks));
   {
     std::vector<std::jthread> threads;
-    for (std::size_t r = 0; r < communicators.size(); ++r) {
-      threads.emplace_back([&, r] { outcomes[r] = part(*communicators[r], r == 0); });
+    for (std::size_t r = 0; r < outcomes.size(); ++r) {
+      threads.emplace_back([&, r] { outcomes[r] = part(r); });
     }
   }
   for (const Status& status : outcomes) GW_TRY(status);
@@ -189,22 +191,37 @@ Status on_threads(const std::vector<std::unique_ptr<Communicator>>& communicator
 
 Result<int> bench_threads(CollectiveFlags f) {
   GW_ASSIGN(RowFile rows, RowFile::create(f.json, f.csv));
-  f.bench.transport = "inproc";
+  const int ranks = static_cast<int>(std::max<std::int64_t>(f.inproc, 1));
+  GW_ASSIGN(const auto places, place_threads(f.place, f.transport, ranks));
+  f.bench.transport = is_nccl(f.transport) ? "nccl" : "inproc";
   f.bench.one_process = true;
   f.launcher = "this process, as threads";
-  const int ranks = static_cast<int>(std::max<std::int64_t>(f.inproc, 1));
-  GW_ASSIGN(const auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
+  GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
   LinksFrom links = f.links.explain ? LinksFrom::kCache : LinksFrom::kDefaults;
   if (f.links.measure) links = LinksFrom::kMeasurement;
-  GW_TRY(on_threads(communicators, [&](Communicator& communicator, bool first) {
-    GW_TRY(take_links(communicator, links, links_file(environment)));
-    return bench_rank(f, communicator, first ? &rows : nullptr);
+  const auto store = make_inproc_store();
+  GW_TRY(on_threads(ranks, [&](std::size_t r) -> Status {
+    GW_ASSIGN(const Log log, make_log(f.log_level, static_cast<int>(r)));
+    log_place(log, places[r]);
+    GW_ASSIGN(communicators[r], join_threads(std::move(communicators[r]), places[r], store));
+    GW_TRY(take_links(*communicators[r], links, links_file(environment)));
+    CollectiveFlags mine = f;
+    mine.bench.device = places[r].device;
+    return bench_rank(mine, *communicators[r], r == 0 ? &rows : nullptr);
   }));
   return 0;
 }
 
 std::string wanted_transport(const CollectiveFlags& f) {
   return f.transport.empty() ? transport_from_environment() : f.transport;
+}
+
+// "ucx", "tcp", "shm", "shm+ucx", ...
+std::string label_of(const Communicator& communicator) {
+  const std::string taken = transport_of(communicator);
+  if (taken.ends_with(kSharedMemory)) return "shm";
+  const bool both = taken.find(kSharedInside) != std::string::npos;
+  return (both ? "shm+" : "") + taken.substr(0, taken.find_first_of(" :"));
 }
 
 Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log& log) {
@@ -215,13 +232,13 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   if (!f.links.measure) {
     GW_ASSIGN(links, links_from_environment(environment, LinksFrom::kCache));
   }
+  GW_ASSIGN(const launch::RankPlace place,
+            launch::place_rank(f.place, wanted_transport(f), launch.local_rank));
+  log_place(log, place);
+  f.bench.device = place.device;
   GW_ASSIGN(const JoinedJob job,
-            join_job(launch, wanted_transport(f), communicator_options(f), log, links));
-  const std::string taken = transport_of(*job.communicator);
-  const bool shared = taken.ends_with(kSharedMemory);
-  const bool both = taken.find(kSharedInside) != std::string::npos;
-  f.bench.transport =
-      shared ? "shm" : (both ? "shm+" : "") + taken.substr(0, taken.find_first_of(" :"));
+            join_job(launch, place.transport, communicator_options(f), log, links));
+  f.bench.transport = is_nccl(place.transport) ? "nccl" : label_of(*job.communicator);
   const Status status = bench_rank(f, *job.communicator, first ? &rows : nullptr);
   if (!status.ok()) return fail_promptly(status);
   return 0;
@@ -234,11 +251,10 @@ Status try_out(const CollectiveFlags& f) {
   once.min_operations = once.max_operations = 1;
   once.seconds_per_size = 0;
   once.bind = false;
-  once.device = {};  // which this process has no need to open
-  GW_ASSIGN(const auto communicators,
-            make_inproc_communicators(static_cast<int>(f.ranks), communicator_options(f)));
-  return on_threads(communicators, [&](Communicator& communicator, bool) {
-    return bench::bench_collective(communicator, Registry::builtin(), once,
+  const int ranks = static_cast<int>(f.ranks);
+  GW_ASSIGN(const auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
+  return on_threads(ranks, [&](std::size_t r) {  // on the host: this process needs no device
+    return bench::bench_collective(*communicators[r], Registry::builtin(), once,
                                    [](const bench::CollectiveRow&) { return Status(); });
   });
 }

@@ -12,6 +12,7 @@
 #include "apps/job.h"
 #include "apps/machine.h"
 #include "base/text.h"
+#include "comm/nccl/have_nccl.h"
 #include "comm/tcp/interfaces.h"
 #include "comm/ucx/inspection.h"
 
@@ -37,6 +38,7 @@ Json build_facts() {
   const Machine here = machine();
   Json backends = {"inproc", "tcp"};
   if (here.ucx != "none") backends.push_back("ucx");
+  if (kHaveNccl) backends.push_back("nccl");
   return {{"version", here.gradwire},
           {"commit", here.commit},
           {"compiler", here.compiler},

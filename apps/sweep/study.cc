@@ -138,9 +138,9 @@ Status complete(Study& study, const std::string& transport) {
 }
 
 Status check_place(const StudyCase& one) {
-  static const std::set<std::string> known{"inproc", "ucx", "tcp", "shm", "auto"};
+  static const std::set<std::string> known{"inproc", "ucx", "tcp", "shm", "auto", "nccl"};
   if (known.count(one.transport) == 0)
-    return refuse("transport '" + one.transport + "' (inproc, ucx, tcp, shm, auto wanted)");
+    return refuse("transport '" + one.transport + "' (inproc, ucx, tcp, shm, auto, nccl wanted)");
   if (!one.lab.empty() && one.transport == "inproc")
     return refuse("threads of one process have no links (lab " + one.lab +
                   " with transport inproc; ucx or tcp wanted)");

@@ -48,9 +48,10 @@ struct Study {
   std::string expected;  // in prose: what should come out, and why
   std::vector<std::uint64_t> seeds;
   int ranks = 4;
-  std::string transport;  // inproc (threads of one process), ucx, tcp, shm, auto; "": the caller's
-  std::string lab;        // hosts and rate, "4x1gbit": shaped links; "": none
-  TrainFlags train;       // of every row
+  // inproc (threads of one process), ucx, tcp, shm, auto, nccl; "": the caller's
+  std::string transport;
+  std::string lab;   // hosts and rate, "4x1gbit": shaped links; "": none
+  TrainFlags train;  // of every row
   std::vector<StudyAxis> grid;
   std::vector<StudyRow> rows;
   std::string baseline;  // a row's name; differences and ratios refer to it, in each setting

@@ -6,7 +6,6 @@
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/sharded/sharded.h"
-#include "apps/device_name.h"
 #include "apps/job.h"
 #include "apps/train/memory_table.h"
 #include "base/text.h"
@@ -58,9 +57,8 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
     t.passing_gradients = o.zero >= 2;
   }
   t.recompute = o.recompute;
-  GW_ASSIGN(const Device device, parse_device(o.device));
   // CUDA's default stream, for which all of gradwire's wait; null on the host.
-  t.places.device = MemoryArena(Stream{device, nullptr});
+  t.places.device = MemoryArena(Stream{o.place, nullptr});
   GW_ASSIGN(t.offload, parse_offload(o.offload));
   t.offload_chunk = o.offload_chunk;
   t.offload_overlap = o.offload_overlap == "on";
@@ -248,12 +246,15 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
 }
 
 std::string RankRun::headline() {
+  const bool there = options_.place.space == MemorySpace::kCuda;
+  const std::string where =
+      there ? ", this one on " + launch::to_string(options_.place) + "," : std::string();
   return format(
-      "train %s on %s: %lld parameters, %d rank(s) over %s, %s, %lld step(s) of %lld samples, "
+      "train %s on %s: %lld parameters, %d rank(s)%s over %s, %s, %lld step(s) of %lld samples, "
       "seed %llu",
       options_.model.c_str(), options_.data.c_str(),
       static_cast<long long>(parameter_elems(problem_.model.parameters())), communicator_.size(),
-      transport_of(communicator_).c_str(), options_.compressor.c_str(),
+      where.c_str(), transport_of(communicator_).c_str(), options_.compressor.c_str(),
       static_cast<long long>(trainer_.steps()), static_cast<long long>(options_.batch),
       static_cast<unsigned long long>(options_.seed));
 }

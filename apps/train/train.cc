@@ -37,6 +37,12 @@ Status train_rank(const TrainOptions& options, const Problem& problem, Communica
   return run->run();
 }
 
+TrainOptions on_rank(TrainOptions options, const launch::RankPlace& place) {
+  options.place = place.device;
+  options.transport = place.transport;
+  return options;
+}
+
 // A rank that ends because another one did says less than the one that caused it.
 bool is_consequence(const Status& status) {
   return status.code() == Code::kPeerLost || status.code() == Code::kCancelled;
@@ -50,23 +56,29 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
     GW_TRY(run_hogwild_threads(options, problem, ranks, report));
     return 0;
   }
+  GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
+  GW_ASSIGN(const auto places, place_threads(device, options.transport, ranks));
   GW_ASSIGN(auto communicators,
             make_inproc_communicators(ranks, communicator_options(options, log)));
+  const auto store = make_inproc_store();
   std::mutex mutex;
   Status first;
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back(
-        [&, communicator = std::move(communicators[static_cast<std::size_t>(rank)])]() mutable {
-          const Status status = train_rank(options, problem, *communicator,
-                                           communicator->rank() == 0 ? &report : nullptr);
-          {  // before the communicator goes: what its end does to others is not the first error
-            const std::lock_guard lock(mutex);
-            if (first.ok() || (is_consequence(first) && !status.ok() && !is_consequence(status)))
-              first = status;
-          }
-          communicator.reset();
-        });
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    threads.emplace_back([&, rank, messages = std::move(communicators[rank])]() mutable {
+      if (const auto own = make_log(options.log_level, static_cast<int>(rank)); own.has_value()) {
+        log_place(own.value(), places[rank]);
+      }
+      auto joined = join_threads(std::move(messages), places[rank], store);
+      const Status status = joined.has_value()
+                                ? train_rank(on_rank(options, places[rank]), problem,
+                                             *joined.value(), rank == 0 ? &report : nullptr)
+                                : joined.error();
+      // Before the communicator goes: what its end does to others is not the first error.
+      const std::lock_guard lock(mutex);
+      if (first.ok() || (is_consequence(first) && !status.ok() && !is_consequence(status)))
+        first = status;
+    });
   }
   threads.clear();
   if (!first.ok()) return first;
@@ -82,11 +94,17 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   }
   // Runs of a study are to differ in their compressors alone, on every machine.
   GW_ASSIGN(const LinksFrom links, links_from_environment(environment, LinksFrom::kDefaults));
+  GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
+  const std::string transport =
+      options.transport.empty() ? environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto"))
+                                : options.transport;
+  GW_ASSIGN(const launch::RankPlace place,
+            launch::place_rank(device, transport, launch.local_rank));
+  log_place(log, place);
   GW_ASSIGN(JoinedJob job,
-            join_job(launch, environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto")),
-                     communicator_options(options, log), log, links));
+            join_job(launch, place.transport, communicator_options(options, log), log, links));
   RunReport* mine = report ? &*report : nullptr;
-  const Status status = train_rank(options, problem, *job.communicator, mine);
+  const Status status = train_rank(on_rank(options, place), problem, *job.communicator, mine);
   if (!status.ok()) return fail_promptly(status);
   return 0;
 }

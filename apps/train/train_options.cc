@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <string_view>
 
+#include "adapters/launch/rank_place.h"
+#include "adapters/launch/variables.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
-#include "apps/device_name.h"
 #include "base/text.h"
+#include "collectives/nccl_factory.h"
 #include "gradwire/registry.h"
 #include "trainer/data/catalog.h"
 #include "trainer/layer_walk.h"
@@ -105,12 +107,13 @@ void add_device_flags(Flags& flags, TrainOptions& o) {
   flags.custom(
       "device", "DEVICE", "cpu",
       [&o](const std::string& text) {
-        GW_TRY(parse_device(text).error());
+        GW_TRY(launch::parse_device(text).error());
         o.device = text;
         return Status();
       },
-      "what computes, and where parameters, activations and gradients lie: cpu, cuda, or cuda:N "
-      "for CUDA's device N; every rank takes the one that is named");
+      "what computes, and where parameters, activations and gradients lie: cpu; cuda, the CUDA "
+      "device of the rank's number on its host (modulo the devices that it sees); or cuda:N, "
+      "device N on every rank");
 }
 
 void add_gradient_flags(Flags& flags, TrainOptions& o) {
@@ -165,6 +168,15 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       "see gradwire inspect compressors");
   flags.choice("algorithm", o.algorithm, {"auto", "ring", "canonical"},
                "all-reduce of dense gradients; canonical adds in rank order, auto is ring");
+  flags.custom(
+      "transport", "NAME", "GRADWIRE_TRANSPORT, else ucx, or tcp in a build without it",
+      [&o](const std::string& text) {
+        GW_TRY(launch::check_transport(text));
+        o.transport = text;
+        return Status();
+      },
+      "between processes: ucx or tcp; shm, for ranks of one host; auto, the best of these; nccl, "
+      "beside them, for --device cuda, or nccl:N on device N, also between threads");
   flags.integer("inproc", o.inproc, {1, 64}, "so many ranks as threads of this process",
                 "as the launcher says, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "gradient bytes that travel together");
@@ -245,7 +257,7 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
 
 // What training on a device does not serve yet.
 Status check_device_flags(const TrainOptions& options) {
-  GW_ASSIGN(const Device device, parse_device(options.device));
+  GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
   if (device.space != MemorySpace::kCuda) return {};
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(options.optimizer));
   struct Unserved {
@@ -306,7 +318,9 @@ void add_train_flags(Flags& flags, TrainOptions& options) {
 }
 
 std::string dense_algorithm(const TrainOptions& options) {
-  return options.algorithm == "auto" ? "ring" : options.algorithm;
+  if (options.algorithm != "auto") return options.algorithm;
+  const bool there = options.place.space == MemorySpace::kCuda;
+  return there && is_nccl(options.transport) ? "auto" : "ring";
 }
 
 Status check_train_options(const Flags& flags, const TrainOptions& options) {
@@ -315,6 +329,10 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   };
   if (flags.given("steps") && options.epochs > 0) {
     return refuse("--steps and --epochs exclude one another (both seen; one wanted)");
+  }
+  if (options.inproc > 0 && !options.transport.empty() && !is_nccl(options.transport)) {
+    return refuse("--transport " + options.transport +
+                  " with --inproc, whose ranks are threads (nccl, or no --transport, wanted)");
   }
   if (options.inproc > 0 && options.accumulate > 1) {
     return refuse("--inproc and --accumulate exclude one another (both seen; one wanted)");

@@ -41,7 +41,8 @@ struct TrainOptions {
   std::string momentum_at = "server";
   std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
   std::string optimizer_compressor;  // "": the optimizer's own
-  std::string device = "cpu";        // as parse_device() says
+  std::string device = "cpu";        // as launch::parse_device() says
+  Device place = {};                 // what that is on this rank, once the rank knows
   std::int64_t zero = 0;             // stage of ZeRO, 0 to 3
   std::string parameter_compressor = "none";
   std::string recompute = "none";        // as recompute_segments() says
@@ -60,6 +61,7 @@ struct TrainOptions {
 
   std::string compressor = "none";
   std::string algorithm = "auto";
+  std::string transport;  // "": GRADWIRE_TRANSPORT, else messages alone
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t threads = 1;
   bool allow_unsafe = false;
@@ -92,7 +94,8 @@ struct TrainOptions {
 void add_train_flags(Flags& flags, TrainOptions& options);
 
 // What --algorithm says of dense gradients: "auto" is the ring, which sends least, so that runs of
-// one study differ in their compressors alone, whatever a tensor's size.
+// one study differ in their compressors alone, whatever a tensor's size; on a device that has NCCL
+// it is NCCL's.
 std::string dense_algorithm(const TrainOptions& options);
 
 // What single flags cannot tell: pairs that exclude one another, batches that do not divide.

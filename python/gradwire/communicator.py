@@ -293,8 +293,8 @@ def init(*, rank: int | None = None, size: int | None = None, rendezvous: str | 
     rank, size: both, instead of what a launcher says; rendezvous: where to meet, "host:port" of rank 0 or "file://" and a folder that
     all ranks see (None: GRADWIRE_RENDEZVOUS, else the launcher's).
     liveness: seconds within which a dead or stopped rank is noticed (0: GRADWIRE_DEADLINE, else 15). timeout: seconds that an
-    operation may take whose ranks all live (0: 300). transport: "auto", "shm", "ucx" or "tcp" (None: GRADWIRE_TRANSPORT, else
-    "auto"). log: called with a level and a line. Raises Unsupported, naming the library, where UCX is wanted and missing.
+    operation may take whose ranks all live (0: 300). transport: "auto", "shm", "ucx", "tcp", "nccl" or "nccl:N" (None: GRADWIRE_TRANSPORT,
+    else "auto"). log: called with a level and a line. Raises Unsupported, naming the library, where UCX is wanted and missing.
     """
     options, keep = _options(liveness, timeout, rendezvous_timeout, transport, interface, algorithm, job, checksums, log, log_level)
     if rank is not None and size is not None:

@@ -24,7 +24,7 @@ class Options(extension.Options):
         same order on every rank. For hooks that are chains of operations. Default: GRADWIRE_BLOCKING=1 or not.
     liveness: seconds within which a rank that died or was stopped is noticed. Default: GRADWIRE_DEADLINE, else 15.
     rendezvous: seconds to wait for the slowest rank. Default: the group's timeout.
-    transport: "auto", "shm", "ucx" or "tcp"; interface_name: the network's; algorithm: of reductions; links: what "auto" chooses
+    transport: "auto", "shm", "ucx", "tcp" or "nccl"; interface_name: the network's; algorithm: of reductions; links: what "auto" chooses
         by. Defaults: GRADWIRE_TRANSPORT, GRADWIRE_IFNAME, "auto", GRADWIRE_LINKS.
     Equal on all ranks.
     """

@@ -52,6 +52,8 @@ static void bad_options_are_refused(void) {
   options.struct_size = sizeof options;
   options.transport = "pigeons";
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "no transport 'pigeons'");
+  options.transport = "nccl:first";
+  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "transport: 'nccl:first'");
   options.transport = "tcp";
   options.liveness_seconds = 0.1;
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "liveness_seconds");

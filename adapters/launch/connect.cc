@@ -1,0 +1,100 @@
+#include "adapters/launch/connect.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "adapters/launch/variables.h"
+#include "collectives/nccl_factory.h"
+#include "comm/rendezvous/agree.h"
+#include "comm/rendezvous/socket.h"
+#include "comm/rendezvous/tcp_place.h"
+#include "comm/tcp/interfaces.h"
+#include "comm/tcp/tcp_transport.h"
+#include "comm/ucx/ucx_transport.h"
+
+namespace gradwire::launch {
+namespace {
+
+// Rank 0 serves where only its own host can come: so all are there.
+bool on_loopback(const std::string& place) {
+  const auto where = rendezvous::parse_host_port(place);
+  if (!where.has_value()) return false;
+  const std::string& host = where.value().host;
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// What ranks agree on: which device each brings is its own business.
+std::string_view kind_of(std::string_view transport) {
+  return is_nccl(transport) ? transport.substr(0, transport.find(':')) : transport;
+}
+
+Result<std::unique_ptr<Communicator>> over(std::unique_ptr<Transport> messages,
+                                           const std::string& transport,
+                                           const CommunicatorOptions& options,
+                                           const Rendezvous& rendezvous) {
+  if (transport == "auto" || transport == "shm") {
+    return make_sharing_communicator(std::move(messages), options);
+  }
+  GW_ASSIGN(auto communicator, make_communicator(std::move(messages), options));
+  if (!is_nccl(transport)) return communicator;
+  GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(transport));
+  return with_nccl(std::move(communicator), ordinal, rendezvous);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_messages(const MessageOptions& options, bool one_host,
+                                                 const Rendezvous& rendezvous) {
+  if (options.carrier == "tcp") {
+    return make_tcp_transport(rendezvous, {.heartbeat_seconds = options.heartbeat_seconds,
+                                           .liveness_seconds = options.liveness_seconds,
+                                           .interface = options.interface,
+                                           .congestion = options.congestion,
+                                           .link_rate = options.link_rate,
+                                           .log = options.log});
+  }
+  UcxOptions ucx;
+  ucx.heartbeat_seconds = options.heartbeat_seconds;
+  ucx.liveness_seconds = options.liveness_seconds;
+  ucx.interfaces = options.interface.empty() && one_host ? tcp::loopback_name() : options.interface;
+  ucx.log = options.log;
+  return make_ucx_transport(rendezvous, ucx);
+}
+
+Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
+                                              const ConnectOptions& options,
+                                              const CommunicatorOptions& communicator) {
+  GW_TRY(check_transport(options.transport));
+  // Ranks that take different ones would wait for one another until the rendezvous gives up.
+  GW_TRY(rendezvous::agree_together(rendezvous, "transport", kind_of(options.transport)));
+  GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_CHECKSUM", communicator.checksums ? "1" : "0"));
+  GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_LINKS", to_string(options.links)));
+  GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, communicator));
+  const bool one_host =
+      on_loopback(root_of(rendezvous)) || std::ranges::count(known.node_of, 0) == rendezvous.size;
+  MessageOptions carried = options.messages;
+  carried.carrier = messages_of(options.transport);
+  GW_ASSIGN(auto messages, open_messages(carried, one_host, rendezvous));
+  GW_ASSIGN(auto made, over(std::move(messages), options.transport, known, rendezvous));
+  const std::string taken = transport_of(*made);
+  if (options.transport == "shm" && rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
+    return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
+  }
+  GW_TRY(take_links(*made, options.links, options.links_file));
+  return made;
+}
+
+std::string messages_of(std::string_view transport) {
+  if (transport == "ucx" || transport == "tcp") return std::string(transport);
+  return kHaveUcx ? "ucx" : "tcp";
+}
+
+std::string transport_of(const Communicator& communicator) {
+  const std::string text = communicator.describe();
+  const std::size_t over = text.find(" over ");
+  return over == std::string::npos ? text : text.substr(over + 6);
+}
+
+std::string root_of(const Rendezvous& job) { return rendezvous::place_of(job.store.get()); }
+
+}  // namespace gradwire::launch
