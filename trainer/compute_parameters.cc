@@ -37,7 +37,7 @@ class ComputeParameters::Gate final : public LayerGate {
     const auto [first, end] = of_.model_->parameters_read_by(layer);
     for (int index = first; index < end; ++index) {
       of_.paged_.take(index);
-      fill(of_.paged_.tensor(index));
+      GW_TRY(fill(of_.paged_.tensor(index)));
     }
     return {};
   }
@@ -48,16 +48,18 @@ class ComputeParameters::Gate final : public LayerGate {
   }
 
  private:
-  void fill(std::span<float> to) const {
+  Status fill(std::span<float> to) const {
     const auto first = static_cast<std::size_t>(to.data() - of_.paged_.all().data());
     if (of_.narrow()) {
-      load(of_.precision_, of_.stored().subspan(first, to.size()), to);
+      GW_TRY(load(of_.precision_, of_.stored().subspan(first, to.size()), to,
+                  of_.places_.device.stream()));
     } else {
       std::ranges::copy(master_.subspan(first, to.size()), to.begin());
     }
-    if (of_.offload_ != Offload::kParameters) return;
+    if (of_.offload_ != Offload::kParameters) return {};
     const std::size_t width = of_.narrow() ? sizeof(std::uint16_t) : sizeof(float);
     of_.places_.link->bytes_in += static_cast<std::int64_t>(to.size() * width);
+    return {};
   }
 
   const ComputeParameters& of_;
@@ -92,17 +94,19 @@ std::span<std::uint16_t> ComputeParameters::stored() const {
   return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
 }
 
-void ComputeParameters::store(std::span<const float> part, std::size_t first) {
+Status ComputeParameters::store(std::span<const float> part, std::size_t first) {
   std::size_t width = 0;
   if (narrow()) {
-    gradwire::store(precision_, part, stored().subspan(first, part.size()));
+    GW_TRY(gradwire::store(precision_, part, stored().subspan(first, part.size()),
+                           places_.device.stream()));
     width = sizeof(std::uint16_t);
   } else if (offload_ == Offload::kOptimizer) {
     std::ranges::copy(part, floats(copy_).subspan(first, part.size()).begin());
     width = sizeof(float);
   }
-  if (offload_ != Offload::kOptimizer) return;
+  if (offload_ != Offload::kOptimizer) return {};
   places_.link->bytes_in += static_cast<std::int64_t>(part.size() * width);
+  return {};
 }
 
 std::span<const float> ComputeParameters::values(std::span<const float> master) const {

@@ -43,8 +43,9 @@ class ComputeParameters {
                                           Offload offload, const MemoryPlaces& places);
   ComputeParameters() = default;
 
-  // The copy of elements [first, first + part.size()) becomes these.
-  void store(std::span<const float> part, std::size_t first);
+  // The copy of elements [first, first + part.size()) becomes these; where they lie on a device,
+  // when its stream has come there.
+  Status store(std::span<const float> part, std::size_t first);
   // What passes read, with the gate where there is one.
   std::span<const float> values(std::span<const float> master) const;
   // null: values() hold everything all the time. The master outlives it, unchanged.

@@ -89,13 +89,13 @@ std::span<float> GradientFold::fresh(int micro, Range range) {
 }
 
 // The values become what their storage keeps of them.
-void GradientFold::keep_stored(std::span<float> values, Range range) {
-  if (precision_ == Precision::kF32) return;
+Status GradientFold::keep_stored(std::span<float> values, Range range) {
+  if (precision_ == Precision::kF32) return {};
   const std::span<std::uint16_t> stored(
       reinterpret_cast<std::uint16_t*>(stored_.bytes().data()) + (keeps_stored_ ? range.first : 0),
       range.count);
-  store(precision_, values, stored);
-  load(precision_, stored, values);
+  GW_TRY(store(precision_, values, stored, stream_));
+  return load(precision_, stored, values, stream_);
 }
 
 TensorView GradientFold::view(std::span<float> values) const {
@@ -132,41 +132,36 @@ Status GradientFold::combine(int micro, Range range) {
 Status GradientFold::combine_stored(int index, int micro) {
   const std::span<float> own = grads_.tensor(index);
   const std::size_t first = range(index).first;
-  if (micro == 0) {
-    stored_gradients_.keep_scaled(own, first);
-  } else {
-    round_to(precision_, own);
-    stored_gradients_.add_scaled(first, own);
-    stored_gradients_.keep_scaled(own, first);
-  }
+  GW_TRY(micro == 0 ? stored_gradients_.keep_scaled(own, first)
+                    : stored_gradients_.add_scaled(own, first));
   if (micro + 1 < accumulate_ || needs_whole_) {
     grads_.drop(index);
     return {};
   }
-  bring(index);
+  return bring(index);
+}
+
+Status GradientFold::bring(int index) {
+  grads_.take(index);
+  const std::span<float> own = grads_.tensor(index);
+  GW_TRY(stored_gradients_.read(range(index).first, own));
+  return accumulate_ == 1 ? Status() : scale(view(own), 1.0 / accumulate_, stream_);
+}
+
+Status GradientFold::put_away(int index) {
+  GW_TRY(stored_gradients_.keep(grads_.tensor(index), range(index).first));
+  grads_.drop(index);
   return {};
 }
 
-void GradientFold::bring(int index) {
-  grads_.take(index);
-  const std::span<float> own = grads_.tensor(index);
-  stored_gradients_.read(range(index).first, own);
-  if (accumulate_ == 1) return;
-  for (float& value : own) value *= 1.0F / static_cast<float>(accumulate_);
-}
-
-void GradientFold::put_away(int index) {
-  stored_gradients_.keep(grads_.tensor(index), range(index).first);
-  grads_.drop(index);
-}
-
 Result<bool> GradientFold::finite() {
+  if (!keeps_sums_) return stored_gradients_.finite();
   if (there_ != nullptr) {
     GW_TRY(there_->find_not_finite(gradients(), numbers_.there<std::uint32_t>().first(1)));
     GW_ASSIGN(const std::span<const std::uint32_t> bad, numbers_.read<std::uint32_t>());
     return bad[0] == 0;
   }
-  return keeps_sums_ ? all_finite(gradients()) : stored_gradients_.finite();
+  return all_finite(gradients());
 }
 
 Result<double> GradientFold::clip_there(double most) {
@@ -191,7 +186,7 @@ Status GradientFold::ready(int index, int micro) {
   grads_.take(index);
   if (!keeps_sums_) return combine_stored(index, micro);
   if (micro > 0) micro_grads_.take(index);
-  keep_stored(fresh(micro, range(index)), range(index));
+  GW_TRY(keep_stored(fresh(micro, range(index)), range(index)));
   if (needs_whole_) return {};
   return combine(micro, range(index));
 }

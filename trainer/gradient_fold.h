@@ -53,9 +53,9 @@ class GradientFold {
   Status micro_batch_done(int micro, double loss_scale);
 
   // Without main gradients, where the step needed whole ones: gradient `index` is in fp32 again.
-  void bring(int index);
+  Status bring(int index);
   // Likewise, after the hook: it is not.
-  void put_away(int index);
+  Status put_away(int index);
   const StoredGradients& stored() const { return stored_gradients_; }
   StoredGradients& stored() { return stored_gradients_; }
   // Of the whole gradient, in the form that it is kept in. Waits for the device where it is there.
@@ -73,7 +73,7 @@ class GradientFold {
   };
   Range range(int index) const;
   std::span<float> fresh(int micro, Range range);
-  void keep_stored(std::span<float> values, Range range);
+  Status keep_stored(std::span<float> values, Range range);
   Status combine(int micro, Range range);
   Status take_momentum(std::span<float> u, std::span<float> own);
   Status clip_worker(std::span<float> own);

@@ -62,8 +62,10 @@ class Optimizer {
   // parts that together are everything, each the elements from `first` on of the spans of step().
   // kUnsupported from begin_step() of a method that looks at whole tensors.
   virtual Status begin_step(double lr);
-  virtual void step_part(std::span<float> /*parameters*/, std::span<const float> /*gradients*/,
-                         std::int64_t /*first*/) {}
+  virtual Status step_part(std::span<float> /*parameters*/, std::span<const float> /*gradients*/,
+                           std::int64_t /*first*/) {
+    return {};
+  }
 
   // Collective where ranks make steps of their own between exchanges: after the last step, so that
   // all hold the same parameters.

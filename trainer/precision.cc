@@ -6,8 +6,17 @@
 #include "base/check.h"
 #include "base/small_floats.h"
 #include "base/text.h"
+#include "device/ops.h"
 
 namespace gradwire {
+namespace {
+
+TensorView vector_at(const void* first, std::size_t elems, DType dtype, Device device) {
+  return {const_cast<std::byte*>(static_cast<const std::byte*>(first)),
+          Shape::vector(static_cast<std::int64_t>(elems)), dtype, device};
+}
+
+}  // namespace
 
 std::string_view to_string(Precision precision) {
   switch (precision) {
@@ -24,6 +33,14 @@ Result<Precision> parse_precision(std::string_view text) {
   }
   return Status(Code::kInvalidArgument, format("precision '%.*s'; fp32, bf16 or fp16 wanted",
                                                static_cast<int>(text.size()), text.data()));
+}
+
+DType dtype_of(Precision precision) {
+  switch (precision) {
+    case Precision::kBF16: return DType::kBF16;
+    case Precision::kF16: return DType::kF16;
+    default: return DType::kF32;
+  }
 }
 
 void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to) {
@@ -52,6 +69,26 @@ void round_to(Precision precision, std::span<float> values) {
     load(precision, std::span(stored).first(part.size()), part);
     values = values.subspan(part.size());
   }
+}
+
+Status store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to,
+             const Stream& stream) {
+  if (stream.device.space != MemorySpace::kCuda) {
+    store(precision, from, to);
+    return {};
+  }
+  return cast(vector_at(from.data(), from.size(), DType::kF32, stream.device),
+              vector_at(to.data(), to.size(), dtype_of(precision), stream.device), stream);
+}
+
+Status load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to,
+            const Stream& stream) {
+  if (stream.device.space != MemorySpace::kCuda) {
+    load(precision, from, to);
+    return {};
+  }
+  return cast(vector_at(from.data(), from.size(), dtype_of(precision), stream.device),
+              vector_at(to.data(), to.size(), DType::kF32, stream.device), stream);
 }
 
 }  // namespace gradwire

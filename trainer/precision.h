@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
 
 namespace gradwire {
 
@@ -16,6 +18,8 @@ enum class Precision : std::uint8_t { kF32, kBF16, kF16 };
 // "fp32", "bf16", "fp16".
 std::string_view to_string(Precision precision);
 Result<Precision> parse_precision(std::string_view text);
+// Of what is stored.
+DType dtype_of(Precision precision);
 
 // to = from in 16 bits, rounded to nearest even; what is too large becomes infinity. Not for kF32.
 void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to);
@@ -23,5 +27,11 @@ void store(Precision precision, std::span<const float> from, std::span<std::uint
 void round_to(Precision precision, std::span<float> values);
 // to = from, exactly.
 void load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to);
+
+// store() and load() of memory of the stream's device, enqueued there; on the host done on return.
+Status store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to,
+             const Stream& stream);
+Status load(Precision precision, std::span<const std::uint16_t> from, std::span<float> to,
+            const Stream& stream);
 
 }  // namespace gradwire

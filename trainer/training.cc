@@ -131,14 +131,15 @@ Result<std::uint64_t> Trainer::parameter_hash() const {
 }
 
 // What layers compute with has the parameters' last values from now on.
-void Trainer::refresh() {
+Status Trainer::refresh() {
   if (options_.gated_parameters) {
     computed_ = master();
-    return;
+    return {};
   }
-  if (!fresh_) compute_.store(master(), 0);
+  if (!fresh_) GW_TRY(compute_.store(master(), 0));
   fresh_ = true;
   computed_ = compute_.values(master());
+  return {};
 }
 
 // What stands between passes and parameters; null: the hook's own, or nothing.
@@ -229,7 +230,7 @@ Result<double> Trainer::evaluate(GradientHook& hook) {
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
   const std::int64_t begin = samples * options_.rank / options_.ranks;
   const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;
-  refresh();
+  GW_TRY(refresh());
   const std::unique_ptr<LayerGate> own = own_gate(hook);
   const std::int64_t most = (samples + options_.ranks - 1) / options_.ranks;
   GW_ASSIGN(const Judgement mine, pass_.judge(computed_, begin, end, own ? own.get() : hook.gate(),

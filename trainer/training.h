@@ -110,7 +110,7 @@ class Trainer {
   Result<bool> has_arrived(GradientHook& hook, double& hook_seconds);
   Status take_arrived(GradientHook& hook, double& hook_seconds);
   Status take_all(GradientHook& hook);
-  void take_next();
+  Status take_next();
   Result<bool> give_whole(GradientHook& hook, StepReport& report);
   bool overlaps(GradientHook& hook) const;
   Status before_step(GradientHook& hook, StepReport& report);
@@ -122,7 +122,7 @@ class Trainer {
   ChunkedStep::Source gradient_source();
   ChunkedStep::Updated updated_parameters();
   std::span<float> master() { return params_.all(); }
-  void refresh();
+  Status refresh();
   std::unique_ptr<LayerGate> own_gate(GradientHook& hook);
   std::vector<LayerTensors> openings(Way way) const;
 

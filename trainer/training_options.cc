@@ -94,9 +94,6 @@ Status check_device(const TrainingOptions& options) {
     return Status(Code::kUnsupported, "training on a CUDA device with " + seen +
                                           " is not served yet (wanted: " + wanted + ")");
   };
-  if (options.precision != Precision::kF32) {
-    return refuse("precision " + std::string(to_string(options.precision)), "fp32");
-  }
   if (options.offload != Offload::kNone) {
     return refuse("offload " + std::string(to_string(options.offload)), "none");
   }

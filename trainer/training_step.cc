@@ -50,7 +50,7 @@ Status Trainer::take_arrived(GradientHook& hook, double& hook_seconds) {
       return early_ ? there.error() : Status();
     }
     if (!there.value()) break;
-    take_next();
+    GW_TRY(take_next());
   }
   release();
   return {};
@@ -62,18 +62,19 @@ Status Trainer::take_all(GradientHook& hook) {
   while (early_ && in_flight_ > 0) {
     GW_ASSIGN(const bool there, hook.arrived(next_arrival_, true));
     if (!there) break;
-    take_next();
+    GW_TRY(take_next());
     release();
   }
   GW_TRY(hook.before_optimizer_step(stream()));
-  while (in_flight_ > 0) take_next();
+  while (in_flight_ > 0) GW_TRY(take_next());
   return {};
 }
 
-void Trainer::take_next() {
+Status Trainer::take_next() {
   in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_arrival_).size_bytes());
-  if (!fold_.keeps_sums()) fold_.put_away(next_arrival_);
+  if (!fold_.keeps_sums()) GW_TRY(fold_.put_away(next_arrival_));
   --next_arrival_;
+  return {};
 }
 
 // Parameters whose gradient has arrived, and which no layer reads any more, are the lane's.
@@ -138,7 +139,7 @@ Result<bool> Trainer::give_whole(GradientHook& hook, StepReport& report) {
   GW_TRY(before_step(hook, report));
   last_read_ = 0;
   for (auto index = static_cast<int>(model_->parameters().size()); index-- > 0;) {
-    if (!fold_.keeps_sums()) fold_.bring(index);
+    if (!fold_.keeps_sums()) GW_TRY(fold_.bring(index));
     GW_TRY(give(index, hook, report.hook_seconds));
   }
   return false;
@@ -172,23 +173,25 @@ Status Trainer::update(GradientHook& hook, StepReport& report) {
 
 // What is stored in 16 bits is shortened where it is read.
 Result<double> Trainer::clip(GradientHook& hook) {
-  if (there()) return fold_.clip_there(options_.clip);
-  if (fold_.keeps_sums()) return hook.clip_gradients(fold_.gradients(), options_.clip);
-  const double length = fold_.stored().norm();
+  if (fold_.keeps_sums()) {
+    if (there() && !options_.hook_clips) return fold_.clip_there(options_.clip);
+    return hook.clip_gradients(fold_.gradients(), options_.clip);
+  }
+  GW_ASSIGN(const double length, fold_.stored().norm());
   fold_.stored().shorten(length, options_.clip);
   return length;
 }
 
 ChunkedStep::Source Trainer::gradient_source() {
   if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients());
-  return {[this](std::size_t first, std::span<float> part) { fold_.stored().read(first, part); },
-          sizeof(std::uint16_t)};
+  return {
+      [this](std::size_t first, std::span<float> part) { return fold_.stored().read(first, part); },
+      sizeof(std::uint16_t)};
 }
 
 ChunkedStep::Updated Trainer::updated_parameters() {
   return [this](std::size_t first, std::span<const float> part) {
-    compute_.store(part, first);
-    return Status();
+    return compute_.store(part, first);
   };
 }
 
@@ -232,7 +235,7 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   report.epoch = report.step / steps_per_epoch_;
   report.lr = options_.schedule.at(options_.lr, position_.updates, total_steps_);
   if (options_.loss_scale.active()) report.loss_scale = scaler_.scale();
-  refresh();
+  GW_TRY(refresh());
   const Status made = compute_and_update(hook, report);
   if (!made.ok()) {
     if (lane_) lane_->stop();

@@ -268,7 +268,6 @@ Status check_device_flags(const TrainOptions& options) {
   const std::vector<Unserved> all{
       {options.zero > 0, "--zero " + std::to_string(options.zero), "0"},
       {options.offload != "none", "--offload " + options.offload, "none"},
-      {options.precision != "fp32", "--precision " + options.precision, "fp32"},
       {choice.method.has_value(), "--optimizer " + options.optimizer,
        "sgd, nesterov, adamw or lamb"},
       {options.measure_every > 0, "--measure-every " + std::to_string(options.measure_every), "0"},

@@ -10,3 +10,4 @@
 #include "trainer/cuda/norms.cu"
 #include "trainer/cuda/pools.cu"
 #include "trainer/cuda/steps.cu"
+#include "trainer/cuda/stored.cu"

@@ -5,11 +5,14 @@
 #include <memory>
 
 #include "trainer/layers/layer_kernels.h"
+#include "trainer/precision.h"
 #include "trainer/step_kernels.h"
+#include "trainer/stored_kernels.h"
 
 namespace gradwire::cuda {
 
 std::unique_ptr<LayerKernels<float>> make_layers(const Stream& stream);
 std::unique_ptr<StepKernels> make_steps(const Stream& stream);
+std::unique_ptr<StoredKernels> make_stored(Precision precision, const Stream& stream);
 
 }  // namespace gradwire::cuda

@@ -24,4 +24,11 @@ Result<std::unique_ptr<StepKernels>> make_step_kernels(const Stream& stream) {
   return no_device_kernels();
 }
 
+Result<std::unique_ptr<StoredKernels>> make_stored_kernels(Precision precision,
+                                                           const Stream& stream) {
+  if (stream.device.space != MemorySpace::kCuda) return std::unique_ptr<StoredKernels>();
+  if constexpr (kHaveCuda) return cuda::make_stored(precision, stream);
+  return no_device_kernels();
+}
+
 }  // namespace gradwire

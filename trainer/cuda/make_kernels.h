@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "trainer/layers/layer_kernels.h"
+#include "trainer/precision.h"
 #include "trainer/step_kernels.h"
+#include "trainer/stored_kernels.h"
 
 namespace gradwire {
 
@@ -13,5 +15,8 @@ namespace gradwire {
 Result<std::unique_ptr<LayerKernels<float>>> make_layer_kernels(const Stream& stream);
 // Likewise what the trainer's step is made by.
 Result<std::unique_ptr<StepKernels>> make_step_kernels(const Stream& stream);
+// Likewise what keeps numbers in 16 bits: bf16 or fp16.
+Result<std::unique_ptr<StoredKernels>> make_stored_kernels(Precision precision,
+                                                           const Stream& stream);
 
 }  // namespace gradwire

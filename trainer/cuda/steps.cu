@@ -1,10 +1,9 @@
 // Optimizers, lengths of gradients and what is not finite among them.
-#include <bit>
 #include <cmath>
 
 #include "trainer/cuda/cuda_kernels.h"
 #include "trainer/cuda/each.h"
-#include "trainer/cuda/ordered_sums.h"
+#include "trainer/cuda/value_scans.h"
 
 namespace gradwire::cuda {
 namespace {
@@ -87,52 +86,6 @@ struct LambElements {
   }
 };
 
-// Every block adds up the squares of its part to parts[block].
-struct SquaresOfParts {
-  static constexpr unsigned kThreads = 256;
-  static constexpr std::int64_t kEach = 64 * kThreads;  // values of a part
-  static constexpr std::int64_t kMostParts = 1024;
-  struct Shared {
-    double sums[kThreads];
-  };
-
-  const float* values;
-  std::int64_t count;
-  double* parts;
-
-  template <class Block>
-  GW_DEVICE void run(Block& block, Shared& shared) const {
-    const std::int64_t stride = block.blocks() * kThreads;
-    double mine = 0;
-    for (std::int64_t i = block.block() * kThreads + block.thread(); i < count; i += stride) {
-      const auto value = static_cast<double>(values[i]);
-      mine += value * value;
-    }
-    const double sum = sum_of_block<kThreads>(block, shared.sums, mine);
-    if (block.thread() == 0) parts[block.block()] = sum;
-  }
-};
-
-// One block.
-struct SumOfParts {
-  static constexpr unsigned kThreads = 256;
-  struct Shared {
-    double sums[kThreads];
-  };
-
-  const double* parts;
-  std::int64_t count;
-  double* sum;
-
-  template <class Block>
-  GW_DEVICE void run(Block& block, Shared& shared) const {
-    double mine = 0;
-    for (std::int64_t i = block.thread(); i < count; i += kThreads) mine += parts[i];
-    const double total = sum_of_block<kThreads>(block, shared.sums, mine);
-    if (block.thread() == 0) *sum = total;
-  }
-};
-
 struct ClipElements {
   const double* square;
   double most;
@@ -142,31 +95,6 @@ struct ClipElements {
     if (!(length > most) || std::isinf(length)) return;
     values[i] *= static_cast<float>(most / length);
   }
-};
-
-struct NotFinite {
-  static constexpr unsigned kThreads = 256;
-  using Shared = NothingShared;
-
-  const float* values;
-  std::int64_t count;
-  std::uint32_t* bad;
-
-  template <class Block>
-  GW_DEVICE void run(Block& block, Shared&) const {
-    constexpr std::uint32_t kExponent = 0x7f800000U;
-    const std::int64_t stride = block.blocks() * kThreads;
-    bool mine = false;
-    for (std::int64_t i = block.block() * kThreads + block.thread(); i < count; i += stride) {
-      mine = mine || (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent;
-    }
-    if (block.any(mine) && block.lane() == 0) block.most(bad, 1U);
-  }
-};
-
-struct ClearWord {
-  std::uint32_t* word;
-  GW_DEVICE void operator()(std::int64_t) const { *word = 0; }
 };
 
 class CudaStepKernels final : public StepKernels {
@@ -194,29 +122,15 @@ class CudaStepKernels final : public StepKernels {
     return each("lamb_step", x, LambElements{lr, squares.data(), direction.data(), x.data()});
   }
   Status sum_of_squares(In values, std::span<double> sum) override {
-    const OnDevice here(stream_.device);
-    GW_TRY(here.status());
-    const auto count = static_cast<std::int64_t>(values.size());
-    const std::int64_t wanted = blocks_for(count, SquaresOfParts::kEach);
-    const std::int64_t parts =
-        wanted < SquaresOfParts::kMostParts ? wanted : SquaresOfParts::kMostParts;
-    GW_ASSIGN(const Scratch sums,
-              Scratch::allocate(static_cast<std::size_t>(parts) * sizeof(double), stream_));
-    GW_TRY(
-        launch("squares", SquaresOfParts{values.data(), count, sums.as<double>()}, parts, stream_));
-    return launch("sum_of_squares", SumOfParts{sums.as<double>(), parts, sum.data()}, 1, stream_);
+    return sum_squares(values.data(), static_cast<std::int64_t>(values.size()), sum.data(),
+                       stream_);
   }
   Status clip(std::span<const double> square, double most, Out values) override {
     return each("clip", values, ClipElements{square.data(), most, values.data()});
   }
   Status find_not_finite(In values, std::span<std::uint32_t> bad) override {
-    const OnDevice here(stream_.device);
-    GW_TRY(here.status());
-    GW_TRY(for_each("clear", 1, ClearWord{bad.data()}, stream_));
-    const auto count = static_cast<std::int64_t>(values.size());
-    const std::int64_t blocks = blocks_for(count, NotFinite::kThreads);
-    return launch("find_not_finite", NotFinite{values.data(), count, bad.data()},
-                  blocks < kMostBlocks ? blocks : kMostBlocks, stream_);
+    return look_for_not_finite(values.data(), static_cast<std::int64_t>(values.size()), bad.data(),
+                               stream_);
   }
 
  private:

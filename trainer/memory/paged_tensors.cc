@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/check.h"
 #include "device/pages.h"
 
 namespace gradwire {
@@ -61,8 +60,7 @@ void PagedTensors::take_all() const {
 }
 
 void PagedTensors::drop(int index) const {
-  if (!held(index)) return;
-  GW_CHECK(memory_->arena.device().space == MemorySpace::kHost);
+  if (!held(index) || memory_->arena.device().space != MemorySpace::kHost) return;
   memory_->held[static_cast<std::size_t>(index)] = false;
   (void)drop_pages(std::as_writable_bytes(tensor(index)));
   memory_->arena.hold(memory_->what, -memory_->bytes(index));

@@ -31,7 +31,8 @@ class PagedTensors {
   // Counts tensor `index` from now on, if it is not yet.
   void take(int index) const;
   void take_all() const;
-  // Gives its memory back: it reads as zeros where its pages went. Of the host's arenas alone.
+  // Gives its memory back: it reads as zeros where its pages went. On a device it stays, and is
+  // counted on.
   void drop(int index) const;
   bool held(int index) const;
 

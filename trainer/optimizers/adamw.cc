@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "trainer/cuda/make_kernels.h"
-#include "trainer/layers/block_part.h"
 #include "trainer/optimizers/flat_state.h"
 
 namespace gradwire {
@@ -22,9 +21,7 @@ class AdamW final : public Optimizer {
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
     GW_TRY(begin_step(lr));
-    if (there_ != nullptr) return step_there(x, g);
-    step_part(x, g, 0);
-    return {};
+    return step_part(x, g, 0);
   }
 
   Status begin_step(double lr) override {
@@ -33,39 +30,32 @@ class AdamW final : public Optimizer {
     return {};
   }
 
-  void step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
+  Status step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
     const auto end = first + static_cast<std::int64_t>(x.size());
     const auto begin = static_cast<std::size_t>(first);
-    visit_slices(
+    return visit_slices(
         slices_, first, end, [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
-          const double decay = decay_of(slice.decays);
-          step_slice(factors_, x.subspan(from - begin, count), g.subspan(from - begin, count),
-                     state_[0].subspan(from, count), state_[1].subspan(from, count),
-                     static_cast<float>(lr_), static_cast<float>(decay));
+          return step_slice(slice.decays, x.subspan(from - begin, count),
+                            g.subspan(from - begin, count), state_[0].subspan(from, count),
+                            state_[1].subspan(from, count));
         });
   }
 
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
-  double decay_of(bool decays) const { return decays ? lr_ * options_.weight_decay : 0; }
-
-  Status step_there(std::span<float> x, std::span<const float> g) {
-    for (const auto& [name, begin, elems, offset, decays] : slices_) {
-      GW_TRY(there_->adamw(factors_, static_cast<float>(lr_), static_cast<float>(decay_of(decays)),
-                           part_of(x, offset, elems), part_of(state_[0], offset, elems),
-                           part_of(state_[1], offset, elems), part_of(g, offset, elems)));
-    }
-    return {};
-  }
-
-  static void step_slice(const AdamFactors& f, std::span<float> x, std::span<const float> g,
-                         std::span<float> m, std::span<float> v, float rate, float decay) {
+  Status step_slice(bool decays, std::span<float> x, std::span<const float> g, std::span<float> m,
+                    std::span<float> v) {
+    const AdamFactors& f = factors_;
+    const auto rate = static_cast<float>(lr_);
+    const auto decay = static_cast<float>(decays ? lr_ * options_.weight_decay : 0);
+    if (there_ != nullptr) return there_->adamw(f, rate, decay, x, m, v, g);
     for (std::size_t i = 0; i < x.size(); ++i) {
       adam_moments(f, g[i], m[i], v[i]);
       const float direction = m[i] * f.correct1 / (std::sqrt(v[i] * f.correct2) + f.epsilon);
       x[i] -= rate * direction + decay * x[i];
     }
+    return {};
   }
 
   OptimizerOptions options_;

@@ -24,6 +24,7 @@ Result<ChunkedStep> ChunkedStep::create(const MemoryArena& arena, MemoryClass wh
 ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients) {
   return {[gradients](std::size_t first, std::span<float> part) {
             std::ranges::copy(gradients.subspan(first, part.size()), part.begin());
+            return Status();
           },
           sizeof(float)};
 }
@@ -31,10 +32,10 @@ ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients) {
 Status ChunkedStep::part(Optimizer& optimizer, std::span<float> master, const Source& gradients,
                          std::size_t first, std::size_t count, const Updated& updated) {
   const std::span<float> arrived(reinterpret_cast<float*>(arrived_.bytes().data()), count);
-  gradients.read(first, arrived);
+  GW_TRY(gradients.read(first, arrived));
   if (link_) link_->bytes_out += static_cast<std::int64_t>(count * gradients.width);
   const std::span<float> part = master.subspan(first, count);
-  optimizer.step_part(part, arrived, static_cast<std::int64_t>(first));
+  GW_TRY(optimizer.step_part(part, arrived, static_cast<std::int64_t>(first)));
   return updated(first, part);
 }
 

@@ -31,7 +31,7 @@ class ChunkedStep {
   // Where a gradient comes from: `read` writes its elements [first, first + part.size()), which
   // take `width` bytes each where they lie.
   struct Source {
-    std::function<void(std::size_t first, std::span<float> part)> read;
+    std::function<Status(std::size_t first, std::span<float> part)> read;
     std::size_t width = sizeof(float);
   };
   // Borrowed, as they are.

@@ -33,14 +33,15 @@ class FlatState {
 // Calls visit(slice, from, count) for what each slice has of elements [first, end) of the spans,
 // where it has any.
 template <typename Visit>
-void visit_slices(const SliceTable& slices, std::int64_t first, std::int64_t end, Visit visit) {
+Status visit_slices(const SliceTable& slices, std::int64_t first, std::int64_t end, Visit visit) {
   for (const TensorSlice& slice : slices) {
     const std::int64_t from = std::max(first, slice.offset);
     const std::int64_t to = std::min(end, slice.offset + slice.elems);
     if (from < to) {
-      visit(slice, static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+      GW_TRY(visit(slice, static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)));
     }
   }
+  return {};
 }
 
 }  // namespace gradwire

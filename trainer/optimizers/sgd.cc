@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "trainer/cuda/make_kernels.h"
-#include "trainer/layers/block_part.h"
 #include "trainer/optimizers/flat_state.h"
 #include "trainer/sgd.h"
 
@@ -23,9 +22,7 @@ class Sgd final : public Optimizer {
 
   Status step(std::span<float> x, std::span<const float> g, double lr) override {
     GW_TRY(begin_step(lr));
-    if (there_ != nullptr) return step_there(x, g);
-    step_part(x, g, 0);
-    return {};
+    return step_part(x, g, 0);
   }
 
   Status begin_step(double lr) override {
@@ -34,41 +31,39 @@ class Sgd final : public Optimizer {
     return {};
   }
 
-  void step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
+  Status step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
     const auto begin = static_cast<std::size_t>(first);
     const auto end = first + static_cast<std::int64_t>(x.size());
     // Nothing that tells the tensors apart: one pass over all of them.
     if (decay_ == 0) return step_range(x, g, 0, begin);
-    visit_slices(slices_, first, end,
-                 [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
-                   step_range(x.subspan(from - begin, count), g.subspan(from - begin, count),
-                              slice.decays ? decay_ : 0.0F, from);
-                 });
+    return visit_slices(
+        slices_, first, end, [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
+          return step_range(x.subspan(from - begin, count), g.subspan(from - begin, count),
+                            slice.decays ? decay_ : 0.0F, from);
+        });
   }
 
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
-  // On the device where they lie: all of them, or tensor by tensor where some decay.
-  Status step_there(std::span<float> x, std::span<const float> g) {
-    const std::span<float> m = momentum_ > 0 ? state_[0] : std::span<float>();
-    if (decay_ == 0) return there_->sgd({rate_, momentum_, 0, nesterov_}, x, m, g);
-    for (const auto& [name, begin, elems, offset, decays] : slices_) {
-      GW_TRY(there_->sgd({rate_, momentum_, decays ? decay_ : 0.0F, nesterov_},
-                         part_of(x, offset, elems), part_of(m, offset, elems),
-                         part_of(g, offset, elems)));
+  // x and g are elements of the spans from `first` on.
+  Status step_range(std::span<float> x, std::span<const float> g, float decay, std::size_t first) {
+    const std::span<float> m =
+        momentum_ > 0 ? state_[0].subspan(first, x.size()) : std::span<float>();
+    if (there_ != nullptr) return there_->sgd({rate_, momentum_, decay, nesterov_}, x, m, g);
+    if (nesterov_ || decay != 0) {
+      step_here(x, m, g, decay);
+    } else if (m.empty()) {
+      descend(x, g, rate_);
+    } else {
+      descend_with_momentum(x, m, g, rate_, momentum_);
     }
     return {};
   }
 
-  // x and g are elements of the spans from `first` on.
-  void step_range(std::span<float> x, std::span<const float> g, float decay, std::size_t first) {
-    const std::size_t count = x.size();
-    const std::span<float> m = momentum_ > 0 ? state_[0].subspan(first, count) : std::span<float>();
-    if (!nesterov_ && decay == 0) {
-      return m.empty() ? descend(x, g, rate_) : descend_with_momentum(x, m, g, rate_, momentum_);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
+  void step_here(std::span<float> x, std::span<float> m, std::span<const float> g,
+                 float decay) const {
+    for (std::size_t i = 0; i < x.size(); ++i) {
       const float full = decay == 0 ? g[i] : g[i] + decay * x[i];
       float direction = full;
       if (!m.empty()) {
