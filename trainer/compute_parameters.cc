@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "trainer/cuda/make_kernels.h"
 
 namespace gradwire {
 namespace {
@@ -119,13 +120,28 @@ std::unique_ptr<LayerGate> ComputeParameters::gate(std::span<const float> master
   return std::make_unique<Gate>(*this, master);
 }
 
+Result<std::unique_ptr<RoundedGate>> RoundedGate::create(LayerGate& inner,
+                                                         const Model<float>& model,
+                                                         Precision precision,
+                                                         std::span<float> parameters,
+                                                         const Stream& stream) {
+  std::unique_ptr<RoundedGate> made(new RoundedGate(inner, model, precision, parameters));
+  GW_ASSIGN(made->there_, make_stored_kernels(precision, stream));
+  return made;
+}
+
 Status RoundedGate::open(std::size_t layer, Way way) {
   GW_TRY(inner_.open(layer, way));
   const auto [first, end] = model_.parameters_read_by(layer);
   for (int index = first; index < end; ++index) {
     const ParameterInfo& info = model_.parameters()[static_cast<std::size_t>(index)];
-    round_to(precision_, parameters_.subspan(static_cast<std::size_t>(info.offset),
-                                             static_cast<std::size_t>(info.shape.elems())));
+    const std::span<float> own = parameters_.subspan(static_cast<std::size_t>(info.offset),
+                                                     static_cast<std::size_t>(info.shape.elems()));
+    if (there_ != nullptr) {
+      GW_TRY(there_->round(own));
+    } else {
+      round_to(precision_, own);
+    }
   }
   return {};
 }

@@ -14,6 +14,7 @@
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/model.h"
 #include "trainer/precision.h"
+#include "trainer/stored_kernels.h"
 
 namespace gradwire {
 
@@ -68,18 +69,24 @@ class ComputeParameters {
 // Behind another gate: what it brings is rounded to what `precision` keeps of it, in place.
 class RoundedGate final : public LayerGate {
  public:
-  // All are borrowed.
-  RoundedGate(LayerGate& inner, const Model<float>& model, Precision precision,
-              std::span<float> parameters)
-      : inner_(inner), model_(model), precision_(precision), parameters_(parameters) {}
+  // All are borrowed; parameters are of the stream's device.
+  static Result<std::unique_ptr<RoundedGate>> create(LayerGate& inner, const Model<float>& model,
+                                                     Precision precision,
+                                                     std::span<float> parameters,
+                                                     const Stream& stream);
   Status open(std::size_t layer, Way way) override;
   Status close(std::size_t layer, Way way) override { return inner_.close(layer, way); }
 
  private:
+  RoundedGate(LayerGate& inner, const Model<float>& model, Precision precision,
+              std::span<float> parameters)
+      : inner_(inner), model_(model), precision_(precision), parameters_(parameters) {}
+
   LayerGate& inner_;
   const Model<float>& model_;
   Precision precision_;
   std::span<float> parameters_;
+  std::unique_ptr<StoredKernels> there_;  // null on the host
 };
 
 }  // namespace gradwire

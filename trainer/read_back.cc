@@ -18,4 +18,9 @@ Status ReadBack::fetch() const {
   return wait_for(stream_);
 }
 
+Status ReadBack::send(ConstByteSpan bytes) const {
+  GW_TRY(copy_bytes(bytes, Device{}, there_.bytes(), there_.device(), stream_));
+  return wait_for(stream_);
+}
+
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-// Numbers that a device computes for the host.
+// Numbers that a device computes for the host, and their way back.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,15 @@ class ReadBack {
     return std::span<const T>(reinterpret_cast<const T*>(here_.bytes().data()),
                               here_.bytes().size() / sizeof(T));
   }
+  // What is there becomes `values`, as many as it has room for. Waits.
+  template <typename T>
+  Status write(std::span<const T> values) const {
+    return send(std::as_bytes(values));
+  }
 
  private:
   Status fetch() const;
+  Status send(ConstByteSpan bytes) const;
 
   Stream stream_;
   Buffer there_;

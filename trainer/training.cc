@@ -143,10 +143,14 @@ Status Trainer::refresh() {
 }
 
 // What stands between passes and parameters; null: the hook's own, or nothing.
-std::unique_ptr<LayerGate> Trainer::own_gate(GradientHook& hook) {
+Result<std::unique_ptr<LayerGate>> Trainer::own_gate(GradientHook& hook) {
   if (!options_.gated_parameters) return compute_.gate(master());
-  if (options_.precision == Precision::kF32 || hook.gate() == nullptr) return nullptr;
-  return std::make_unique<RoundedGate>(*hook.gate(), *model_, options_.precision, master());
+  if (options_.precision == Precision::kF32 || hook.gate() == nullptr) {
+    return std::unique_ptr<LayerGate>();
+  }
+  GW_ASSIGN(auto gate,
+            RoundedGate::create(*hook.gate(), *model_, options_.precision, master(), stream()));
+  return std::unique_ptr<LayerGate>(std::move(gate));
 }
 
 std::vector<NamedTensor> Trainer::state() {
@@ -199,7 +203,7 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
   fresh_ = false;
   options_.places.device.restart_peaks();
   options_.places.host.restart_peaks();
-  own_gate_ = own_gate(hook);
+  GW_ASSIGN(own_gate_, own_gate(hook));
   gate_ = own_gate_ ? own_gate_.get() : hook.gate();
   std::optional<double> accuracy;
   while (position_.steps < total_steps_) {
@@ -231,7 +235,7 @@ Result<double> Trainer::evaluate(GradientHook& hook) {
   const std::int64_t begin = samples * options_.rank / options_.ranks;
   const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;
   GW_TRY(refresh());
-  const std::unique_ptr<LayerGate> own = own_gate(hook);
+  GW_ASSIGN(const std::unique_ptr<LayerGate> own, own_gate(hook));
   const std::int64_t most = (samples + options_.ranks - 1) / options_.ranks;
   GW_ASSIGN(const Judgement mine, pass_.judge(computed_, begin, end, own ? own.get() : hook.gate(),
                                               BatchPass::passes_of(most)));

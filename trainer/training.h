@@ -123,7 +123,7 @@ class Trainer {
   ChunkedStep::Updated updated_parameters();
   std::span<float> master() { return params_.all(); }
   Status refresh();
-  std::unique_ptr<LayerGate> own_gate(GradientHook& hook);
+  Result<std::unique_ptr<LayerGate>> own_gate(GradientHook& hook);
   std::vector<LayerTensors> openings(Way way) const;
 
   // What of a run is a number.

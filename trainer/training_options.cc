@@ -97,12 +97,6 @@ Status check_device(const TrainingOptions& options) {
   if (options.offload != Offload::kNone) {
     return refuse("offload " + std::string(to_string(options.offload)), "none");
   }
-  if (options.gated_parameters || options.passing_gradients) {
-    return refuse("sharded parameters or gradients", "whole ones");
-  }
-  if (options.optimizer.name == "hook") {
-    return refuse("an optimizer that the hook brings", "sgd, nesterov, adamw or lamb");
-  }
   return {};
 }
 

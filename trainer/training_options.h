@@ -58,7 +58,7 @@ struct TrainingOptions {
   std::string recompute = "none";
   // Where memory is counted. With an offload what belongs to the host lies in places.host. Where
   // places.device is of a CUDA device, all of the trainer's tensors are there, and so is its work:
-  // without an offload, with whole parameters and gradients and the trainer's optimizer.
+  // without an offload.
   MemoryPlaces places = {};
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk =

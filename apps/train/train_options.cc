@@ -266,7 +266,6 @@ Status check_device_flags(const TrainOptions& options) {
     const char* wanted;
   };
   const std::vector<Unserved> all{
-      {options.zero > 0, "--zero " + std::to_string(options.zero), "0"},
       {options.offload != "none", "--offload " + options.offload, "none"},
       {choice.method.has_value(), "--optimizer " + options.optimizer,
        "sgd, nesterov, adamw or lamb"},

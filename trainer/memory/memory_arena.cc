@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "device/ops.h"
 
 namespace gradwire {
 
@@ -56,6 +57,10 @@ Result<Buffer> MemoryArena::reserve(std::size_t bytes) const {
   }
   const std::shared_ptr<void> owner(at, [bytes](void* start) { (void)::munmap(start, bytes); });
   return Buffer::adopt({static_cast<std::byte*>(at), bytes}, {}, owner);
+}
+
+Status MemoryArena::copy(std::span<const float> from, std::span<float> to) const {
+  return copy_bytes(std::as_bytes(from), device(), std::as_writable_bytes(to), device(), stream());
 }
 
 MemoryUse MemoryArena::use() const {

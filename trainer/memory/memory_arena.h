@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -62,6 +63,8 @@ class MemoryArena {
   // Zeroed address space on a page boundary that takes memory only where it is written (on a
   // device: memory); what of it counts is told by hold(). kOutOfMemory when the system has none.
   Result<Buffer> reserve(std::size_t bytes) const;
+  // to = from, both of this place: on a device enqueued on stream().
+  Status copy(std::span<const float> from, std::span<float> to) const;
   // So many bytes more, or less where negative, are in use.
   void hold(MemoryClass what, std::int64_t bytes) const { ledger_->hold(what, bytes); }
 

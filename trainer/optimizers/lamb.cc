@@ -1,5 +1,6 @@
 #include "trainer/optimizers/lamb.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "trainer/cuda/make_kernels.h"
 #include "trainer/optimizers/adamw.h"
 #include "trainer/optimizers/flat_state.h"
+#include "trainer/read_back.h"
 
 namespace gradwire {
 namespace {
@@ -16,7 +18,7 @@ class Lamb final : public Optimizer {
   // What a device computes by, and its sums of squares; nothing of it on the host.
   struct There {
     std::unique_ptr<StepKernels> kernels;
-    Buffer sums;
+    ReadBack sums;
   };
 
   Lamb(const OptimizerOptions& options, SliceTable slices, SumOverShards sum, FlatState state,
@@ -52,11 +54,11 @@ class Lamb final : public Optimizer {
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
-  // The host hears nothing of lengths: a tensor's step reads its two sums on the device.
+  // The host hears nothing of lengths, but for shards', which it adds up over ranks: a tensor's
+  // step reads its two sums on the device.
   Status step_there(const AdamFactors& factors, std::span<float> x, std::span<const float> g,
                     double lr) {
-    const std::span<double> sums(reinterpret_cast<double*>(there_.sums.bytes().data()),
-                                 2 * slices_.size());
+    const std::span<double> sums = there_.sums.there<double>();
     for (std::size_t t = 0; t < slices_.size(); ++t) {
       if (slices_[t].elems == 0) continue;
       const std::span<float> u = of(direction_[0], t);
@@ -65,9 +67,24 @@ class Lamb final : public Optimizer {
                                             of(state_[1], t), of(g, t), u));
       GW_TRY(there_.kernels->sum_of_squares(of(x, t), sums.subspan(2 * t, 1)));
       GW_TRY(there_.kernels->sum_of_squares(u, sums.subspan(2 * t + 1, 1)));
-      GW_TRY(there_.kernels->lamb_step(lr, sums.subspan(2 * t, 2), u, of(x, t)));
+    }
+    if (sum_) GW_TRY(sum_there());
+    for (std::size_t t = 0; t < slices_.size(); ++t) {
+      if (slices_[t].elems == 0) continue;
+      GW_TRY(there_.kernels->lamb_step(lr, sums.subspan(2 * t, 2), of(direction_[0], t), of(x, t)));
     }
     return {};
+  }
+
+  // Of tensors that this rank holds nothing of, its own sums are 0, whatever was written there.
+  Status sum_there() {
+    GW_ASSIGN(const std::span<const double> own, there_.sums.read<double>());
+    std::ranges::copy(own, sums_.begin());
+    for (std::size_t t = 0; t < slices_.size(); ++t) {
+      if (slices_[t].elems == 0) sums_[2 * t] = sums_[2 * t + 1] = 0;
+    }
+    GW_TRY(sum_(sums_));
+    return there_.sums.write(std::span<const double>(sums_));
   }
 
   template <typename T>
@@ -107,9 +124,7 @@ Result<std::unique_ptr<Optimizer>> make_lamb(const OptimizerOptions& options, Sl
   Lamb::There there;
   GW_ASSIGN(there.kernels, make_step_kernels(arena.stream()));
   if (there.kernels != nullptr) {
-    if (sum) return Status(Code::kUnsupported, "lamb on shards in a device's memory");
-    GW_ASSIGN(there.sums,
-              arena.allocate(MemoryClass::kWorkspace, 2 * slices.size() * sizeof(double)));
+    GW_ASSIGN(there.sums, ReadBack::create(arena, 2 * slices.size() * sizeof(double)));
   }
   return std::unique_ptr<Optimizer>(std::make_unique<Lamb>(options, std::move(slices),
                                                            std::move(sum), std::move(state),

@@ -212,6 +212,10 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
                                             std::vector<NamedTensor> parameters,
                                             const std::vector<NamedTensor>& gradients) {
   GW_TRY(check(options));
+  if (!gradients.empty() && gradients[0].tensor.device().space == MemorySpace::kCuda) {
+    return Status(Code::kUnsupported, "optimizer " + options.name +
+                                          " with gradients on a CUDA device (on the host wanted)");
+  }
   DataParallelOptions exact = options.parallel;
   exact.aggregator.compressor = "none";
   Method::Parts parts{&communicator, options, whole_slices(table), gradients, nullptr};

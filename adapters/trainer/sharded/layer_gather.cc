@@ -64,9 +64,9 @@ Status LayerGather::ask(Lane& lane) {
     for (int index = opening.first; index < opening.end; ++index) {
       ++users_[static_cast<std::size_t>(index)];
       memory_.parameters.take(index);
-      prepare_(index);
+      GW_TRY(prepare_(index));
       const int entry = lane.entry[lane.asked] + index - opening.first;
-      GW_TRY(lane.gather->ready(lane.entries - 1 - entry));
+      GW_TRY(lane.gather->ready(lane.entries - 1 - entry, stream()));
     }
   }
   return {};
@@ -111,7 +111,7 @@ Status LayerGather::close(std::size_t layer, Way way) {
 
 Status LayerGather::end_pass(Lane& lane) {
   lane.next = lane.asked = lane.closed = 0;
-  return lane.entries > 0 ? lane.gather->finish() : Status();
+  return lane.entries > 0 ? lane.gather->finish(stream()) : Status();
 }
 
 Status LayerGather::gather_all() {
@@ -122,10 +122,10 @@ Status LayerGather::gather_all() {
   return end_pass(forward_);
 }
 
-Status LayerGather::visit(const std::function<void(int index)>& visit) {
+Status LayerGather::visit(const std::function<Status(int index)>& visit) {
   for (const LayerTensors& opening : forward_.openings) {
     GW_TRY(open(opening.layer, Way::kForward));
-    for (int index = opening.first; index < opening.end; ++index) visit(index);
+    for (int index = opening.first; index < opening.end; ++index) GW_TRY(visit(index));
     GW_TRY(close(opening.layer, Way::kForward));
   }
   return {};

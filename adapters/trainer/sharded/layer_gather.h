@@ -25,8 +25,9 @@ namespace gradwire {
 
 class LayerGather final : public LayerGate {
  public:
-  // Writes this rank's part of tensor `index` to its place in the whole.
-  using Prepare = std::function<void(int index)>;
+  // Writes this rank's part of tensor `index` to its place in the whole; on a device it enqueues
+  // that on the arena's stream.
+  using Prepare = std::function<Status(int index)>;
   // Collective; communicator and memory are lent for its life. `options`: compressor and the like;
   // form, traffic and buckets are its own (a tensor travels alone, in place). The compressor keeps
   // nothing between steps.
@@ -40,7 +41,7 @@ class LayerGather final : public LayerGate {
   // Collective, between passes: every tensor whole on all ranks, until passes give them back.
   Status gather_all();
   // Collective, between passes: visit(index) for every tensor, in some order, while it is whole.
-  Status visit(const std::function<void(int index)>& visit);
+  Status visit(const std::function<Status(int index)>& visit);
 
   AggregateStats stats() const;
   std::vector<std::string> warnings() const { return forward_.gather->warnings(); }
@@ -59,6 +60,7 @@ class LayerGather final : public LayerGate {
   LayerGather(const TrainerMemory& memory, Prepare prepare);
   Result<Lane> make_lane(Communicator& communicator, const Registry& registry,
                          const AggregatorOptions& options, std::vector<LayerTensors> openings);
+  Stream stream() const { return memory_.places.device.stream(); }
   Lane& lane(Way way) { return way == Way::kForward ? forward_ : back_; }
   Status ask(Lane& lane);
   Status await(Lane& lane, std::size_t opening);

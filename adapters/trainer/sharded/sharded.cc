@@ -6,7 +6,9 @@
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 #include "trainer/clipping.h"
+#include "trainer/cuda/make_kernels.h"
 
 namespace gradwire {
 namespace {
@@ -85,7 +87,7 @@ Status ShardedHook::open_exchanges(Communicator& communicator, const Registry& r
   gather.compressor = options_.parameters;
   if (gathers_layers()) {
     GW_ASSIGN(layers_, LayerGather::create(communicator, registry, gather, memory_,
-                                           [this](int index) { to_whole(index); }));
+                                           [this](int index) { return to_whole(index); }));
     return {};
   }
   gather.form = AggregateForm::kAllGather;
@@ -103,14 +105,12 @@ Status ShardedHook::open() {
   const MemoryPlaces& places = memory_.places;
   const bool away = options_.offload != Offload::kNone;
   const MemoryArena& where = away ? places.host : places.device;
-  // Squares of norms: a few numbers, which all ranks must have alike.
-  const auto over_shards = [this](std::span<double> sums) -> Status {
-    GW_ASSIGN(Work work, replicas_.communicator().all_reduce(
-                             view_of(sums), ReduceOp::kSum,
-                             {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
-    return work.wait();
-  };
+  const auto over_shards = [this](std::span<double> sums) { return sum_over_ranks(sums); };
   GW_ASSIGN(inner_, make_optimizer(options_.optimizer, layout_.slices(), over_shards, where));
+  GW_ASSIGN(there_, make_step_kernels(device().stream()));
+  if (there_ != nullptr) {
+    GW_ASSIGN(square_, ReadBack::create(device(), sizeof(double)));
+  }
   const auto bytes = static_cast<std::size_t>(layout_.elems()) * sizeof(float);
   const bool alone = gathers_layers() && !away;  // of these parameters there are no others
   GW_ASSIGN(shard_, where.allocate(alone ? MemoryClass::kParameters : MemoryClass::kMaster, bytes));
@@ -134,8 +134,8 @@ Status ShardedHook::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));
   for (int index = 0; index < layout_.tensors(); ++index) {
     if (!loaded_) {
-      std::ranges::copy(layout_.in_whole(memory_.parameters.all(), index),
-                        layout_.in_shard(shard(), index).begin());
+      GW_TRY(device().copy(layout_.in_whole(memory_.parameters.all(), index),
+                           layout_.in_shard(shard(), index)));
     }
     if (options_.stage >= 2) memory_.gradients.drop(index);
     if (gathers_layers()) memory_.parameters.drop(index);
@@ -160,6 +160,11 @@ AggregateStats ShardedHook::stats() const {
 
 std::vector<std::string> ShardedHook::warnings() const {
   std::vector<std::string> all = reduce_->warnings();
+  if (there_ != nullptr && options_.stage > 1) {
+    all.push_back(format("sharded training: stage %d on a device keeps the memory of whole %s",
+                         options_.stage,
+                         options_.stage == 2 ? "gradients" : "gradients and parameters"));
+  }
   for (std::string& warning : gather_ ? gather_->warnings() : layers_->warnings()) {
     all.push_back("parameters: " + warning);
   }
@@ -183,8 +188,8 @@ Status ShardedHook::on_gradient(int index, TensorView, const Stream& stream) {
 
 // The own part of a gradient that has arrived; its memory goes where the stage says so.
 Status ShardedHook::take(int index) {
-  std::ranges::copy(layout_.in_whole(memory_.gradients.all(), index),
-                    layout_.in_shard(shard_gradients(), index).begin());
+  GW_TRY(device().copy(layout_.in_whole(memory_.gradients.all(), index),
+                       layout_.in_shard(shard_gradients(), index)));
   if (options_.stage < 2) return {};
   outstanding_ -= static_cast<std::int64_t>(memory_.gradients.tensor(index).size_bytes());
   memory_.gradients.drop(index);
@@ -212,23 +217,40 @@ Status ShardedHook::before_optimizer_step(const Stream& stream) {
   return replicas_.count_step();
 }
 
+// A few numbers, which all ranks must have alike.
+Status ShardedHook::sum_over_ranks(std::span<double> sums) {
+  GW_ASSIGN(Work work, replicas_.communicator().all_reduce(
+                           view_of(sums), ReduceOp::kSum,
+                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
+  return work.wait();
+}
+
 Result<double> ShardedHook::clip_gradients(std::span<float>, double most) {
+  if (there_ != nullptr) return clip_there(most);
   const double own = norm(shard_gradients());
   double squares = own * own;
-  GW_ASSIGN(Work work, replicas_.communicator().all_reduce(
-                           view_of(std::span(&squares, 1)), ReduceOp::kSum,
-                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
-  GW_TRY(work.wait());
+  GW_TRY(sum_over_ranks(std::span(&squares, 1)));
   const double all = std::sqrt(squares);
   clip_to(shard_gradients(), all, most);
   return all;
 }
 
+Result<double> ShardedHook::clip_there(double most) {
+  const std::span<double> square = square_.there<double>();
+  GW_TRY(there_->sum_of_squares(shard_gradients(), square));
+  GW_ASSIGN(const std::span<const double> own, square_.read<double>());
+  double squares = own[0];
+  GW_TRY(sum_over_ranks(std::span(&squares, 1)));
+  GW_TRY(square_.write(std::span<const double>(&squares, 1)));
+  GW_TRY(there_->clip(square, most, shard_gradients()));
+  return std::sqrt(squares);
+}
+
 // The own part of a tensor goes where it travels from.
-void ShardedHook::to_whole(int index) {
+Status ShardedHook::to_whole(int index) {
   const std::span<const float> own = layout_.in_shard(shard(), index);
-  std::ranges::copy(own, layout_.in_whole(memory_.parameters.all(), index).begin());
   if (offloaded_) memory_.places.link->bytes_in += static_cast<std::int64_t>(own.size_bytes());
+  return device().copy(own, layout_.in_whole(memory_.parameters.all(), index));
 }
 
 Status ShardedHook::step_shard(double lr) {
@@ -242,10 +264,10 @@ Status ShardedHook::step(std::span<float>, std::span<const float>, double lr) {
   steps_ = inner_->steps();
   if (gathers_layers()) return {};
   for (int index = layout_.tensors(); index-- > 0;) {
-    to_whole(index);
-    GW_TRY(gather_->ready(index));
+    GW_TRY(to_whole(index));
+    GW_TRY(gather_->ready(index, device().stream()));
   }
-  return gather_->finish();
+  return gather_->finish(device().stream());
 }
 
 }  // namespace gradwire

@@ -35,6 +35,8 @@
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/optimizer.h"
 #include "trainer/optimizers/chunked_step.h"
+#include "trainer/read_back.h"
+#include "trainer/step_kernels.h"
 
 namespace gradwire {
 
@@ -101,9 +103,13 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   Status take(int index);
   Status take_arrived();
   Status step_shard(double lr);
-  void to_whole(int index);
+  Status to_whole(int index);
   bool gathers_layers() const { return options_.stage == 3; }
   std::vector<NamedTensor> own_slices();
+  const MemoryArena& device() const { return memory_.places.device; }
+  TensorView view(std::span<float> of_shard) const;
+  Result<double> clip_there(double most);
+  Status sum_over_ranks(std::span<double> sums);
   std::span<float> shard() { return floats(shard_); }
   std::span<float> shard_gradients() { return floats(shard_grads_); }
   static std::span<float> floats(Buffer& buffer);
@@ -117,12 +123,14 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   std::unique_ptr<LayerGather> layers_;  // stage 3
   std::unique_ptr<Optimizer> inner_;
   std::optional<ChunkedStep> offloaded_;
-  Buffer shard_;                  // parameters in fp32
-  Buffer shard_grads_;            // their gradients
-  Buffer travelled_;              // what own_parameters() shows where that is not shard_
-  bool loaded_ = false;           // shards are those of a checkpoint, not of start()
-  bool whole_ = true;             // the trainer holds all parameters
-  std::int64_t saved_steps_ = 0;  // the optimizer's, as state() shows them
+  Buffer shard_;                        // parameters in fp32
+  Buffer shard_grads_;                  // their gradients
+  std::unique_ptr<StepKernels> there_;  // null on the host
+  ReadBack square_;                     // of a norm on a device
+  Buffer travelled_;                    // what own_parameters() shows where that is not shard_
+  bool loaded_ = false;                 // shards are those of a checkpoint, not of start()
+  bool whole_ = true;                   // the trainer holds all parameters
+  std::int64_t saved_steps_ = 0;        // the optimizer's, as state() shows them
   std::array<double, 2> no_scales_{};
   std::deque<int> to_take_;       // handed over and not yet copied, oldest first
   std::int64_t outstanding_ = 0;  // bytes of them

@@ -6,6 +6,7 @@
 #include "adapters/trainer/sharded/sharded.h"
 #include "base/elements.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 namespace {
@@ -36,8 +37,7 @@ Status too_few(const NamedTensor& own, std::int64_t seen) {
 Status copy_whole(const NamedTensor& own, const std::vector<NamedTensor>& old) {
   GW_ASSIGN(const ConstTensorView from, find(old, own));
   if (from.elems() != own.tensor.elems()) return too_few(own, from.elems());
-  std::ranges::copy(from.bytes(), own.tensor.bytes().begin());
-  return {};
+  return write_from_host(from.bytes(), own.tensor);
 }
 
 // The old ranks' slices, one after another, are the tensor; a new rank's is its piece of it.
@@ -54,10 +54,9 @@ Status join_slices(const NamedTensor& own, States old, int rank, int size) {
   const Range mine = piece(static_cast<std::int64_t>(all.size()) / width, size, rank);
   if (mine.size() != own.tensor.elems()) return too_few(own, mine.size());
   const std::span<const std::byte> bytes(all);
-  std::ranges::copy(bytes.subspan(static_cast<std::size_t>(mine.begin * width),
-                                  static_cast<std::size_t>(mine.size() * width)),
-                    own.tensor.bytes().begin());
-  return {};
+  return write_from_host(bytes.subspan(static_cast<std::size_t>(mine.begin * width),
+                                       static_cast<std::size_t>(mine.size() * width)),
+                         own.tensor);
 }
 
 // The entries whose names begin with `prefix`, without it.
@@ -75,11 +74,17 @@ std::vector<std::vector<NamedTensor>> behind(const std::string& prefix, States s
 
 }  // namespace
 
+// Elements of a shard as a tensor.
+TensorView ShardedHook::view(std::span<float> of_shard) const {
+  const TensorView here = view_of(of_shard);
+  return {here.data(), here.shape(), here.dtype(), shard_.device()};
+}
+
 std::vector<NamedTensor> ShardedHook::own_slices() {
   std::vector<NamedTensor> all;
   for (int index = 0; index < layout_.tensors(); ++index) {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
-    all.push_back({slice.name + ".shard", view_of(layout_.in_shard(shard(), index))});
+    all.push_back({slice.name + ".shard", view(layout_.in_shard(shard(), index))});
   }
   for (NamedTensor& named : inner_->state()) all.push_back(std::move(named));
   return all;
@@ -109,8 +114,8 @@ Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
     GW_ASSIGN(travelled_, memory_.places.device.allocate(MemoryClass::kOther, own.size_bytes()));
     own = floats(travelled_);
     GW_TRY(layers_->visit([&](int index) {
-      std::ranges::copy(layout_.in_whole(memory_.parameters.all(), index),
-                        layout_.in_shard(own, index).begin());
+      return device().copy(layout_.in_whole(memory_.parameters.all(), index),
+                           layout_.in_shard(own, index));
     }));
   }
   parts.emplace();
@@ -118,7 +123,7 @@ Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
     if (slice.elems == 0) continue;
     parts->push_back({slice.name, memory_.table[static_cast<std::size_t>(index)].shape, slice.begin,
-                      ConstTensorView(view_of(layout_.in_shard(own, index)))});
+                      ConstTensorView(view(layout_.in_shard(own, index)))});
   }
   return parts;
 }

@@ -4,143 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "adapters/trainer/data_parallel.h"
-#include "adapters/trainer/training_checkpoint.h"
-#include "device/cuda/stream.h"
-#include "tests/emulation/emulated_device.h"
-#include "tests/gpu/small_problems.h"
+#include "tests/gpu/messages/rank_training.h"
 #include "tests/support/temporary_folder.h"
-#include "tests/support/thread_ranks.h"
 
 namespace gradwire {
 namespace {
 
-constexpr Device kDevice{MemorySpace::kCuda, 0};
-constexpr std::int64_t kSteps = 8;
-constexpr std::int64_t kHalf = 4;
-
-struct RankJob {
-  std::size_t family = 0;
-  std::string compressor = "none";
-  int ranks = 2;
-  std::string optimizer = "sgd";
-  Precision precision = Precision::kF32;
-  bool main_gradients = true;
-  std::string resume_from = {};
-  std::string save_to = {};
-};
-
-struct RankOutcome {
-  std::string fault;
-  Code code = Code::kOk;
-  std::vector<double> losses;
-  std::vector<std::vector<float>> parameters;
-  std::vector<std::vector<float>> buffers;
-};
-
-TrainingCheckpointOptions files_in(const std::string& folder) {
-  TrainingCheckpointOptions options;
-  options.files.folder = folder;
-  options.files.seconds = 30;
-  options.batch = 8;
-  options.seed = 3;
-  return options;
-}
-
-Status train_rank(Communicator& world, const gpu::SmallProblem& problem, const RankJob& job,
-                  Device device, RankOutcome& outcome) {
-  GW_ASSIGN(const cuda::OwnedStream stream, cuda::OwnedStream::create(kDevice));
-  TrainingOptions options;
-  options.batch = 8;
-  options.rank = world.rank();
-  options.ranks = world.size();
-  options.steps = kSteps;
-  options.lr = 0.02;
-  options.seed = 3;
-  options.optimizer.name = job.optimizer;
-  options.precision = job.precision;
-  options.main_gradients = job.main_gradients;
-  if (job.precision == Precision::kF16) {
-    GW_ASSIGN(options.loss_scale, LossScaleOptions::parse("dynamic"));
-    options.loss_scale.initial = 0x1p22;  // some steps overflow
-  }
-  if (device.space == MemorySpace::kCuda) options.places.device = MemoryArena(stream.stream());
-  GW_ASSIGN(Trainer trainer, Trainer::create(problem.model, problem.data, options));
-  DataParallelOptions parallel;
-  parallel.aggregator.compressor = job.compressor;
-  parallel.aggregator.algorithm = "canonical";
-  parallel.aggregator.seed = 3;
-  parallel.check_every = 1;
-  const std::vector<NamedTensor> gradients = trainer.gradients();
-  GW_ASSIGN(const auto hook, DataParallelHook::create(world, Registry::builtin(), parallel,
-                                                      trainer.parameters(), gradients));
-  if (!job.resume_from.empty()) {
-    TrainingCheckpoint old(world, trainer, *hook, files_in(job.resume_from));
-    GW_ASSIGN(const auto from, old.resume());
-    EXPECT_TRUE(from.has_value() && from->step == kHalf);
-  }
-  GW_TRY(hook->start(ReplicaStart::kCompare));
-  TrainingCheckpoint checkpoint(world, trainer, *hook, files_in(job.save_to));
-  GW_TRY(trainer
-             .run(*hook,
-                  [&](const StepReport& report) {
-                    outcome.losses.push_back(report.loss);
-                    const bool saves = !job.save_to.empty() && report.step + 1 == kHalf;
-                    return saves ? checkpoint.save(report.lr, 1) : Status();
-                  })
-             .error());
-  GW_TRY(hook->check_replicas("at the end"));
-  outcome.parameters = gpu::contents(trainer.parameters());
-  outcome.buffers = gpu::contents(trainer.buffers());
-  return {};
-}
-
-std::vector<RankOutcome> train_ranks(const RankJob& job, Device device) {
-  emulation::run_later();
-  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(job.ranks));
-  const gpu::SmallProblem problem = gpu::small_problem(gpu::families()[job.family]);
-  auto made = make_inproc_communicators(job.ranks);
-  EXPECT_TRUE(made.has_value());
-  if (!made.has_value()) return outcomes;
-  on_threads<int>(job.ranks, [&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    const Status status = train_rank(*made.value()[at], problem, job, device, outcomes[at]);
-    if (!status.ok()) outcomes[at].fault = std::string(status.message());
-    outcomes[at].code = status.code();
-    return 0;
-  });
-  return outcomes;
-}
-
-double distance(const std::vector<std::vector<float>>& a,
-                const std::vector<std::vector<float>>& b) {
-  double off = 0;
-  double whole = 0;
-  for (std::size_t t = 0; t < a.size(); ++t) {
-    for (std::size_t i = 0; i < a[t].size(); ++i) {
-      off = std::hypot(off, static_cast<double>(a[t][i]) - static_cast<double>(b[t][i]));
-      whole = std::hypot(whole, static_cast<double>(a[t][i]));
-    }
-  }
-  return off / whole;
-}
-
-void expect_equal_replicas(const std::vector<RankOutcome>& ranks) {
-  for (const RankOutcome& rank : ranks) {
-    ASSERT_EQ(rank.fault, "");
-    EXPECT_EQ(rank.losses, ranks[0].losses);
-    EXPECT_EQ(rank.parameters, ranks[0].parameters);
-    EXPECT_EQ(rank.buffers, ranks[0].buffers);
-  }
-}
-
-constexpr std::size_t kMlp = 0;
-constexpr std::size_t kResnet8 = 4;
+using gpu::distance;
+using gpu::expect_equal_replicas;
+using gpu::kDevice;
+using gpu::kHalf;
+using gpu::kMlp;
+using gpu::kResnet8;
+using gpu::kSteps;
+using gpu::RankJob;
+using gpu::RankOutcome;
+using gpu::train_ranks;
 
 TEST(RanksThere, TrainAsOnTheHost) {
   for (const std::size_t family : {kMlp, kResnet8}) {

@@ -1,0 +1,174 @@
+// Ranks as threads that train on the device that the host plays, or on the host, whole or sharded.
+// Streams run later than they are told.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/sharded/sharded.h"
+#include "adapters/trainer/training_checkpoint.h"
+#include "device/cuda/stream.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/gpu/small_problems.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire::gpu {
+
+inline constexpr Device kDevice{MemorySpace::kCuda, 0};
+inline constexpr std::int64_t kSteps = 8;
+inline constexpr std::int64_t kHalf = 4;
+
+struct RankJob {
+  std::size_t family = 0;
+  std::string compressor = "none";
+  int ranks = 2;
+  std::string optimizer = "sgd";
+  Precision precision = Precision::kF32;
+  bool main_gradients = true;
+  int stage = 0;  // of sharding
+  std::string parameters = "none";
+  double clip = 0;
+  std::string resume_from = {};
+  std::string save_to = {};
+};
+
+struct RankOutcome {
+  std::string fault;
+  Code code = Code::kOk;
+  std::vector<double> losses;
+  std::vector<std::vector<float>> parameters;
+  std::vector<std::vector<float>> buffers;
+};
+
+inline TrainingCheckpointOptions files_in(const std::string& folder) {
+  TrainingCheckpointOptions options;
+  options.files.folder = folder;
+  options.files.seconds = 30;
+  options.batch = 8;
+  options.seed = 3;
+  return options;
+}
+
+// What exchanges gradients: whole ones, or shards.
+inline Result<std::unique_ptr<ReplicaHook>> hook_of(Communicator& world, const RankJob& job,
+                                                    Trainer& trainer) {
+  ShardedOptions options;
+  options.parallel.aggregator.compressor = job.compressor;
+  options.parallel.aggregator.algorithm = "canonical";
+  options.parallel.aggregator.seed = 3;
+  options.parallel.aggregator.bucket_bytes = 4000;  // several of them
+  options.parallel.check_every = 1;
+  if (job.stage == 0) {
+    const std::vector<NamedTensor> gradients = trainer.gradients();
+    GW_ASSIGN(auto whole, DataParallelHook::create(world, Registry::builtin(), options.parallel,
+                                                   trainer.parameters(), gradients));
+    return std::unique_ptr<ReplicaHook>(std::move(whole));
+  }
+  options.stage = job.stage;
+  options.parameters = job.parameters;
+  options.optimizer.name = job.optimizer;
+  GW_ASSIGN(auto shards,
+            ShardedHook::create(world, Registry::builtin(), options, trainer.memory()));
+  return std::unique_ptr<ReplicaHook>(std::move(shards));
+}
+
+inline Status train_rank(Communicator& world, const SmallProblem& problem, const RankJob& job,
+                         Device device, RankOutcome& outcome) {
+  GW_ASSIGN(const cuda::OwnedStream stream, cuda::OwnedStream::create(kDevice));
+  TrainingOptions options;
+  options.batch = 8;
+  options.rank = world.rank();
+  options.ranks = world.size();
+  options.steps = kSteps;
+  options.lr = 0.02;
+  options.seed = 3;
+  options.optimizer.name = job.optimizer;
+  options.precision = job.precision;
+  options.main_gradients = job.main_gradients;
+  if (job.precision == Precision::kF16) {
+    GW_ASSIGN(options.loss_scale, LossScaleOptions::parse("dynamic"));
+    options.loss_scale.initial = 0x1p22;  // some steps overflow
+  }
+  options.clip = job.clip;
+  if (job.stage > 0) {
+    options.optimizer.name = "hook";
+    options.hook_clips = true;
+    options.gated_parameters = job.stage == 3;
+    options.passing_gradients = job.stage >= 2;
+  }
+  if (device.space == MemorySpace::kCuda) options.places.device = MemoryArena(stream.stream());
+  GW_ASSIGN(Trainer trainer, Trainer::create(problem.model, problem.data, options));
+  GW_ASSIGN(const auto hook, hook_of(world, job, trainer));
+  if (!job.resume_from.empty()) {
+    TrainingCheckpoint old(world, trainer, *hook, files_in(job.resume_from));
+    GW_ASSIGN(const auto from, old.resume());
+    EXPECT_TRUE(from.has_value() && from->step == kHalf);
+  }
+  GW_TRY(hook->start(ReplicaStart::kCompare));
+  TrainingCheckpoint checkpoint(world, trainer, *hook, files_in(job.save_to));
+  GW_TRY(trainer
+             .run(*hook,
+                  [&](const StepReport& report) {
+                    outcome.losses.push_back(report.loss);
+                    const bool saves = !job.save_to.empty() && report.step + 1 == kHalf;
+                    return saves ? checkpoint.save(report.lr, 1) : Status();
+                  })
+             .error());
+  GW_TRY(hook->gather_parameters());
+  GW_TRY(hook->check_replicas("at the end"));
+  outcome.parameters = contents(trainer.parameters());
+  outcome.buffers = contents(trainer.buffers());
+  return {};
+}
+
+inline std::vector<RankOutcome> train_ranks(const RankJob& job, Device device) {
+  emulation::run_later();
+  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(job.ranks));
+  const SmallProblem problem = small_problem(families()[job.family]);
+  auto made = make_inproc_communicators(job.ranks);
+  EXPECT_TRUE(made.has_value());
+  if (!made.has_value()) return outcomes;
+  on_threads<int>(job.ranks, [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const Status status = train_rank(*made.value()[at], problem, job, device, outcomes[at]);
+    if (!status.ok()) outcomes[at].fault = std::string(status.message());
+    outcomes[at].code = status.code();
+    return 0;
+  });
+  return outcomes;
+}
+
+inline double distance(const std::vector<std::vector<float>>& a,
+                       const std::vector<std::vector<float>>& b) {
+  double off = 0;
+  double whole = 0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    for (std::size_t i = 0; i < a[t].size(); ++i) {
+      off = std::hypot(off, static_cast<double>(a[t][i]) - static_cast<double>(b[t][i]));
+      whole = std::hypot(whole, static_cast<double>(a[t][i]));
+    }
+  }
+  return off / whole;
+}
+
+inline void expect_equal_replicas(const std::vector<RankOutcome>& ranks) {
+  for (const RankOutcome& rank : ranks) {
+    ASSERT_EQ(rank.fault, "");
+    EXPECT_EQ(rank.losses, ranks[0].losses);
+    EXPECT_EQ(rank.parameters, ranks[0].parameters);
+    EXPECT_EQ(rank.buffers, ranks[0].buffers);
+  }
+}
+
+// Of families().
+inline constexpr std::size_t kMlp = 0;
+inline constexpr std::size_t kCnn = 3;
+inline constexpr std::size_t kResnet8 = 4;
+
+}  // namespace gradwire::gpu
