@@ -8,6 +8,7 @@
 #include "aggregate/replica_check.h"
 #include "base/elements.h"
 #include "base/text.h"
+#include "device/patience.h"
 
 namespace gradwire {
 namespace {
@@ -330,6 +331,8 @@ bool Engine::wait_for_step() {
 }
 
 void Engine::run() {
+  const DevicePatience patience(context_.lane == nullptr ? DevicePatience::kAmple
+                                                         : context_.lane_seconds);
   while (wait_for_step()) {
     const Status status = run_one_step();
     if (!status.ok()) return fail(status);

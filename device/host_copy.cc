@@ -21,12 +21,15 @@ Result<HostCopy> HostCopy::of(ConstTensorView tensor) {
     return made;
   }
   made.there_.resize(tensor.bytes().size());
+  // A copy to memory that is not pinned waits by itself, and as long as it takes.
+  GW_TRY(wait_for({device, nullptr}));
   GW_TRY(copy_bytes(tensor.bytes(), device, made.there_, Device{}, {device, nullptr}));
   GW_TRY(wait_for({device, nullptr}));
   return made;
 }
 
 Status write_from_host(ConstByteSpan from, TensorView to) {
+  GW_TRY(wait_for({to.device(), nullptr}));
   GW_TRY(copy_bytes(from, Device{}, to.bytes(), to.device(), {to.device(), nullptr}));
   return wait_for({to.device(), nullptr});
 }

@@ -21,8 +21,8 @@ class HostCopy {
   std::vector<std::byte> there_;
 };
 
-// Waits until all that the stream was given has run; an error of that work is this call's. On the
-// host there is nothing to wait for.
+// Waits until all that the stream was given has run; an error of that work is this call's.
+// kTimedOut by the thread's DevicePatience. On the host there is nothing to wait for.
 Status wait_for(const Stream& stream);
 
 // The tensor's bytes become `from`, as many as it has, wherever it lies; done when it returns.

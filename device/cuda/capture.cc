@@ -29,4 +29,15 @@ Status refuse_capture(const char* what, const Stream& stream) {
           std::string(what) + " on a stream that is captured as a CUDA graph (not served)"};
 }
 
+// Fails only where there is no device at all, as what it surrounds does.
+BesideCaptures::BesideCaptures() : before_(cudaStreamCaptureModeGlobal) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  if (cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess) before_ = mode;
+}
+
+BesideCaptures::~BesideCaptures() {
+  auto mode = static_cast<cudaStreamCaptureMode>(before_);
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
+}
+
 }  // namespace gradwire::cuda

@@ -13,4 +13,18 @@ Result<bool> is_capturing(const Stream& stream);
 // kUnsupported, naming `what`, where it is.
 Status refuse_capture(const char* what, const Stream& stream);
 
+// Whoever captures a stream, globally as CUDA calls it, forbids all threads what might have to wait
+// for that: questions whether work is done, pinned memory. Of another stream's work they are
+// harmless, and allowed to this thread while this lives.
+class BesideCaptures {
+ public:
+  BesideCaptures();
+  ~BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  int before_;  // a cudaStreamCaptureMode
+};
+
 }  // namespace gradwire::cuda

@@ -3,8 +3,11 @@
 #include <cstring>
 #include <utility>
 
+#include "device/cuda/capture.h"
 #include "device/cuda/cuda_status.h"
+#include "device/cuda/late_work.h"
 #include "device/cuda/stream.h"
+#include "device/patience.h"
 
 namespace gradwire::cuda {
 namespace {
@@ -13,6 +16,7 @@ bool on_device(Device device) { return device.space == MemorySpace::kCuda; }
 
 Result<std::byte*> allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
+  const BesideCaptures beside;
   GW_CUDA(cudaMallocHost(&data, bytes));
   std::memset(data, 0, bytes);
   return static_cast<std::byte*>(data);
@@ -45,7 +49,7 @@ Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device) {
   void* data = nullptr;
   GW_CUDA(cudaMallocAsync(&data, room, stream));
   Status zeroed = status_of(cudaMemsetAsync(data, 0, room, stream), "cudaMemsetAsync");
-  if (zeroed.ok()) zeroed = status_of(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  if (zeroed.ok()) zeroed = synchronize(apart.stream());
   if (!zeroed.ok()) {
     static_cast<void>(cudaFreeAsync(data, stream));
     return zeroed;
@@ -56,7 +60,7 @@ Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device) {
 void release(std::byte* data, Device device) noexcept {
   // Errors here are those of earlier work, which whoever waits for that work is told.
   if (device.space == MemorySpace::kPinnedHost) {
-    static_cast<void>(cudaFreeHost(data));
+    free_pinned(data);
     return;
   }
   const OnDevice here(device);
@@ -78,10 +82,14 @@ Status copy(const std::byte* src, Device src_device, std::byte* dst, Device dst_
 }
 
 Status synchronize(const Stream& stream) {
-  const OnDevice here(stream.device);
-  GW_TRY(here.status());
-  GW_CUDA(cudaStreamSynchronize(native(stream)));
-  return {};
+  GW_TRY(refuse_capture("waiting for a device", stream));
+  GW_ASSIGN(Event end, Event::create(stream.device));
+  GW_TRY(end.record(stream));
+  const double seconds = DevicePatience::seconds();
+  GW_ASSIGN(const bool passed, poll_until([&] { return end.passed(); }, deadline_in(seconds)));
+  if (passed) return {};
+  give_up_on(std::move(end));
+  return device_is_late(stream.device, seconds);
 }
 
 Result<Scratch> Scratch::allocate(std::size_t bytes, const Stream& stream) {

@@ -13,8 +13,8 @@ namespace gradwire::cuda {
 // At least one byte, of device memory or (kPinnedHost) host memory that devices reach; 64-byte
 // aligned and zeroed when the call returns. Free it with release().
 Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device);
-// In the order of the default stream: work that was enqueued before on streams that wait for it, as
-// all of gradwire's do, still has the memory. For others the caller waits first.
+// Of a device in the order of the default stream: work that was enqueued before on streams that
+// wait for it, as all of gradwire's do, still has the memory. For others the caller waits first.
 void release(std::byte* data, Device device) noexcept;
 
 // Enqueues dst = src; the places may be any. Both live until the stream has run it. With both on
@@ -22,7 +22,9 @@ void release(std::byte* data, Device device) noexcept;
 Status copy(const std::byte* src, Device src_device, std::byte* dst, Device dst_device,
             std::size_t bytes, const Stream& stream);
 
-// Waits until all work of `stream` has run; an error of that work is this call's.
+// Waits until all work of `stream` has run, as long as this thread's DevicePatience says
+// (kTimedOut, naming the device; pinned memory that is freed after that lives on until the work has
+// run); an error of that work is this call's. kUnsupported where the stream is captured.
 Status synchronize(const Stream& stream);
 
 // Makes `device` the calling thread's while it lives; then the one before is again. Of the host:

@@ -1,5 +1,6 @@
 #include "device/cuda/stream.h"
 
+#include "device/cuda/capture.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/memory.h"
 
@@ -49,19 +50,11 @@ Status Event::before(const Stream& stream) const {
 }
 
 Result<bool> Event::passed() const {
-  // Whoever captures a stream on another thread forbids such questions to all, but for this.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  GW_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+  const BesideCaptures beside;
   const cudaError_t state = cudaEventQuery(event_.get());
-  GW_CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
   if (state == cudaErrorNotReady) return false;
   GW_TRY(status_of(state, "cudaEventQuery"));
   return true;
-}
-
-Status Event::synchronize() const {
-  GW_CUDA(cudaEventSynchronize(event_.get()));
-  return {};
 }
 
 Result<double> Event::milliseconds_since(const Event& since) const {

@@ -43,8 +43,6 @@ class Event {
   Status before(const Stream& stream) const;
   // Whether the point was passed. An error of the work before it is this call's.
   Result<bool> passed() const;
-  // Sleeps until the point is passed.
-  Status synchronize() const;
   // From the point of `since` to this one; both have been passed.
   Result<double> milliseconds_since(const Event& since) const;
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_device.h"
@@ -127,11 +126,13 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = allocate(data, bytes);
   if (error == cudaSuccess) gradwire::emulation::note_pinned(*data, bytes);
   return error;
 }
 cudaError_t cudaFreeHost(void* data) {
+  if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::forget_pinned(data);
   std::free(data);
   --living_allocations;
@@ -162,6 +163,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::drain(stream);
   return cudaSuccess;
 }
@@ -188,11 +190,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   return gradwire::emulation::has_passed(event) ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  while (!gradwire::emulation::has_passed(event)) std::this_thread::yield();
-  return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   const auto between = to->passing->at - from->passing->at;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/cuda/launch.h"
+#include "tests/emulation/queues.h"
 
 namespace gradwire::emulation {
 
@@ -150,7 +151,7 @@ cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
   if (emulation::captures(stream, [kernel, blocks] { run_blocks(kernel, blocks); })) {
     return cudaSuccess;
   }
-  cudaStreamSynchronize(stream);  // what is before it on the stream
+  emulation::drain(stream);  // what is before it there
   run_blocks(kernel, blocks);
   return cudaSuccess;
 }

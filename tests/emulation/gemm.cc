@@ -6,13 +6,14 @@
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/memory.h"
 #include "tests/emulation/emulated_launch.h"
+#include "tests/emulation/queues.h"
 
 namespace gradwire::cuda {
 
 Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,
             const Stream& stream) {
   GW_CUDA(emulation::begin_launch(native(stream)));
-  GW_CUDA(cudaStreamSynchronize(native(stream)));
+  emulation::drain(native(stream));
   cpu::gemm(a, b, c, options);
   return {};
 }

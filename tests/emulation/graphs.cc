@@ -2,7 +2,10 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/emulation/emulated_launch.h"
 #include "tests/emulation/queues.h"
@@ -15,6 +18,28 @@ struct CUgraphExec_st {
 };
 
 namespace gradwire::emulation {
+namespace {
+
+struct Capture {
+  std::shared_ptr<Recording> recording;
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;
+};
+struct Captures {
+  std::mutex mutex;
+  std::vector<Capture> under_way;
+};
+Captures& captures_now() {
+  static auto& captures = *new Captures();
+  return captures;
+}
+
+cudaStreamCaptureMode& mode_of_thread() {
+  thread_local cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  return mode;
+}
+
+}  // namespace
 
 Recording::~Recording() {
   for (void* const data : memory) cudaFreeAsync(data, nullptr);
@@ -32,11 +57,27 @@ bool spoils_capture(cudaStream_t stream) {
   return true;
 }
 
+bool spoils_captures_beside() {
+  const cudaStreamCaptureMode own = mode_of_thread();
+  if (own == cudaStreamCaptureModeRelaxed) return false;
+  const auto here = std::this_thread::get_id();
+  bool forbidden = false;
+  const std::lock_guard lock(captures_now().mutex);
+  for (const Capture& capture : captures_now().under_way) {
+    const bool mine = capture.thread == here && capture.mode != cudaStreamCaptureModeRelaxed;
+    const bool anyones =
+        own == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
+    if (!mine && !anyones) continue;
+    capture.recording->failed = true;
+    forbidden = true;
+  }
+  return forbidden;
+}
+
 }  // namespace gradwire::emulation
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode own = cudaStreamCaptureModeGlobal;
-  std::swap(own, *mode);
+  std::swap(gradwire::emulation::mode_of_thread(), *mode);
   return cudaSuccess;
 }
 
@@ -48,15 +89,21 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream == nullptr || stream->recording) return cudaErrorStreamCaptureUnsupported;
   stream->recording = std::make_shared<gradwire::emulation::Recording>();
+  auto& captures = gradwire::emulation::captures_now();
+  const std::lock_guard lock(captures.mutex);
+  captures.under_way.push_back({stream->recording, mode, std::this_thread::get_id()});
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (stream == nullptr || !stream->recording) return cudaErrorInvalidValue;
   const auto recording = std::exchange(stream->recording, nullptr);
+  auto& captures = gradwire::emulation::captures_now();
+  const std::lock_guard lock(captures.mutex);
+  std::erase_if(captures.under_way, [&](const auto& one) { return one.recording == recording; });
   *graph = recording->failed ? nullptr : new CUgraph_st{recording};
   return recording->failed ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }

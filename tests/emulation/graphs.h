@@ -9,5 +9,8 @@ namespace gradwire::emulation {
 // Whether the stream is captured, in which case the capture has failed from now on: what was asked
 // for cannot be part of one.
 bool spoils_capture(cudaStream_t stream);
+// What might have to wait for a capture that goes on somewhere, if this thread's mode does not say
+// that it knows better: all captures that forbid it have failed from now on.
+bool spoils_captures_beside();
 
 }  // namespace gradwire::emulation

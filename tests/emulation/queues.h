@@ -7,6 +7,7 @@
 // at once.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -38,8 +39,8 @@ struct Queue {
 // What a captured stream was given.
 struct Recording {
   std::vector<std::function<void()>> work = {};
-  std::vector<void*> memory = {};  // freed within it: goes with the last graph of it
-  bool failed = false;             // something that cannot be captured was asked for
+  std::vector<void*> memory = {};    // freed within it: goes with the last graph of it
+  std::atomic<bool> failed = false;  // something that cannot be captured was asked for
   ~Recording();
 };
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/patience.h"
 #include "gradwire/aggregator.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/gpu/messages/gradients_at.h"
@@ -125,6 +126,18 @@ TEST(AggregateEnd, ADeviceThatDoesNotEndABucketIsNamedWithIt) {
   EXPECT_EQ(ended.code(), Code::kTimedOut);
   EXPECT_THAT(text(ended), HasSubstr("step 0, bucket 0, phase 0: CUDA device 0 has not run within "
                                      "0.3 s what it was given; gradients are not to be freed yet"));
+}
+
+TEST(AggregateEnd, WaitsOfItsThreadForADeviceHaveTheOperationsDeadline) {
+  std::atomic<double> patience = 0;
+  AggregatorOptions options;
+  options.on_span = [&](const AggregateSpan&) { patience = DevicePatience::seconds(); };
+  const auto made = worlds(1, 12.5);
+  const auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(100)});
+  ASSERT_TRUE(gradients.has_value());
+  const auto aggregator = make(*made.front(), options, *gradients.value());
+  ASSERT_TRUE(gradients.value()->average(*aggregator, 0, 0).ok());
+  EXPECT_EQ(patience, 12.5);
 }
 
 // Hands gradients over and ends with what was encoded of them still to be run; `late` is called

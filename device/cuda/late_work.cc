@@ -1,0 +1,49 @@
+#include "device/cuda/late_work.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "device/cuda/capture.h"
+
+namespace gradwire::cuda {
+namespace {
+
+struct LateWork {
+  std::mutex mutex;
+  std::vector<Event> points;
+  std::vector<std::byte*> memory;
+};
+
+// Never destroyed: memory may be freed by what is.
+LateWork& late_work() {
+  static auto& late = *new LateWork();
+  return late;
+}
+
+// An error is that of the work before the point, which has ended then.
+bool is_over(const Event& point) {
+  const Result<bool> passed = point.passed();
+  return !passed.has_value() || passed.value();
+}
+
+}  // namespace
+
+void give_up_on(Event point) {
+  LateWork& late = late_work();
+  const std::lock_guard lock(late.mutex);
+  late.points.push_back(std::move(point));
+}
+
+void free_pinned(std::byte* data) noexcept {
+  const BesideCaptures beside;
+  LateWork& late = late_work();
+  const std::lock_guard lock(late.mutex);
+  late.memory.push_back(data);
+  std::erase_if(late.points, is_over);
+  if (!late.points.empty()) return;
+  for (std::byte* const each : std::exchange(late.memory, {}))
+    static_cast<void>(cudaFreeHost(each));
+}
+
+}  // namespace gradwire::cuda

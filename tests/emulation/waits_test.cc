@@ -1,0 +1,139 @@
+// How the host waits for a device: never for ever, and beside what others capture.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "compress/cuda/verdict.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
+#include "device/ops.h"
+#include "device/patience.h"
+#include "gradwire/buffer.h"
+#include "tests/emulation/emulated_device.h"
+
+namespace gradwire {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Device kDevice{MemorySpace::kCuda, 0};
+constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
+
+cuda::OwnedStream make_stream() {
+  auto made = cuda::OwnedStream::create(kDevice);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+Buffer make_buffer(Device device) {
+  auto made = Buffer::allocate(64, device);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+TEST(Waits, PatienceIsTheThreadsAndNests) {
+  EXPECT_EQ(DevicePatience::seconds(), DevicePatience::kAmple);
+  const DevicePatience outer(5);
+  {
+    const DevicePatience inner(0.5);
+    EXPECT_EQ(DevicePatience::seconds(), 0.5);
+    double others = 0;
+    std::thread([&] { others = DevicePatience::seconds(); }).join();
+    EXPECT_EQ(others, DevicePatience::kAmple);
+  }
+  EXPECT_EQ(DevicePatience::seconds(), 5);
+}
+
+TEST(Waits, AStreamThatIsHeldUpEndsTheWaitForIt) {
+  const cuda::OwnedStream stream = make_stream();
+  emulation::hold(stream.stream().native);
+  const DevicePatience patience(0.1);
+  const Status late = cuda::synchronize(stream.stream());
+  emulation::release(stream.stream().native);
+  EXPECT_EQ(late.code(), Code::kTimedOut);
+  EXPECT_THAT(std::string(late.message()),
+              HasSubstr("CUDA device 0 has not run within 0.1 s what it was given"));
+  EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+}
+
+TEST(Waits, ACodersLookAtWhatKernelsFoundEnds) {
+  const cuda::OwnedStream stream = make_stream();
+  auto verdict = cuda::Verdict::open(kDevice);
+  ASSERT_TRUE(verdict.has_value());
+  ASSERT_TRUE(verdict.value().clear(stream.stream()).ok());
+  emulation::hold(stream.stream().native);
+  const DevicePatience patience(0.1);
+  const auto found = verdict.value().read(stream.stream());
+  emulation::release(stream.stream().native);
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code(), Code::kTimedOut);
+}
+
+TEST(Waits, PinnedMemoryOutlivesACopyThatCameTooLate) {
+  { const Buffer any = make_buffer(kPinned); }  // frees what is kept from before
+  const std::size_t before = emulation::allocations();
+  const cuda::OwnedStream stream = make_stream();
+  const Buffer there = make_buffer(kDevice);
+  {
+    const Buffer here = make_buffer(kPinned);
+    emulation::hold(stream.stream().native);
+    const DevicePatience patience(0.05);
+    ASSERT_TRUE(copy_bytes(there.bytes(), kDevice, here.bytes(), kPinned, stream.stream()).ok());
+    EXPECT_EQ(cuda::synchronize(stream.stream()).code(), Code::kTimedOut);
+  }
+  EXPECT_EQ(emulation::allocations(), before + 2);
+  emulation::release(stream.stream().native);
+  ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
+  { const Buffer next = make_buffer(kPinned); }  // frees what waited, too
+  EXPECT_EQ(emulation::allocations(), before + 1);
+}
+
+// A stream that this thread captures, as CUDA does unless it is told otherwise.
+class GlobalCapture {
+ public:
+  GlobalCapture() : stream_(make_stream()) {
+    EXPECT_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  }
+  // Whether nothing has spoiled it.
+  bool ends_well() {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(native(), &graph);
+    if (graph != nullptr) {
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    return ended == cudaSuccess;
+  }
+
+ private:
+  cudaStream_t native() const { return cuda::native(stream_.stream()); }
+  cuda::OwnedStream stream_;
+};
+
+TEST(Waits, WhatIsDoneBesideACaptureSpoilsNone) {
+  GlobalCapture capture;
+  std::thread([] {
+    const cuda::OwnedStream stream = make_stream();
+    const Buffer there = make_buffer(kDevice);
+    const Buffer here = make_buffer(kPinned);
+    EXPECT_TRUE(copy_bytes(there.bytes(), kDevice, here.bytes(), kPinned, stream.stream()).ok());
+    EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+  }).join();
+  EXPECT_TRUE(capture.ends_well());
+}
+
+// As on a card, where whoever is not told forbids and is forbidden.
+TEST(Waits, QuestionsOfOthersSpoilACaptureOnThePlayedDevice) {
+  GlobalCapture capture;
+  std::thread([] {
+    cudaEvent_t event = nullptr;
+    ASSERT_EQ(cudaEventCreateWithFlags(&event, 0), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(event), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  }).join();
+  EXPECT_FALSE(capture.ends_well());
+}
+
+}  // namespace
+}  // namespace gradwire
