@@ -6,8 +6,10 @@
 
 #include "base/text.h"
 #include "collectives/arguments.h"
+#include "collectives/device_fill.h"
 #include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
+#include "collectives/staged_execution.h"
 
 namespace gradwire {
 namespace {
@@ -215,10 +217,18 @@ std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation plan
       };
     }
   }
-  Route route = route_of(planned, operation->number);
+  const Route route = route_of(planned, operation->number);
   const Segmentation segmentation = segmentation_of(planned);
   operation->execution = std::make_unique<Execution>(std::move(planned.schedule), planned.operands,
-                                                     std::move(route), segmentation);
+                                                     route, segmentation);
+  if (planned.fill.empty()) return operation;
+  StagedExecution::Stages stages;
+  stages.push_back(std::move(operation->execution));
+  stages.push_back(std::make_unique<DeviceFill>(route, planned.operands.staging->lane,
+                                                planned.operands.op, planned.fill));
+  std::vector<StagedExecution::Stages> piece;
+  piece.push_back(std::move(stages));
+  operation->execution = std::make_unique<StagedExecution>(route, std::move(piece), 1);
   return operation;
 }
 

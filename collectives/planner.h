@@ -37,6 +37,8 @@ struct PlannedOperation {
   std::function<Status()> before = {};  // may be empty, as `after`
   std::function<Status()> after = {};
   std::shared_ptr<std::byte> own = {};
+  // Of an operation on a device: gets neutral elements of operands.op when all messages are done.
+  TensorView fill = {};
 };
 
 // What a rank does about tensors on devices.

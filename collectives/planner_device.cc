@@ -29,17 +29,6 @@ void fuse_on_device(PlannedOperation& planned, const OpCall& call, double factor
   };
 }
 
-// Of a fill, however busy the device is.
-constexpr double kFillSeconds = 10;
-
-// What is filled when the messages are done is filled on the device then.
-void fill_on_device(PlannedOperation& planned, TensorView out) {
-  planned.after = [lane = planned.operands.staging->lane, op = planned.operands.op, out] {
-    GW_TRY(fill_neutral(op, out, lane->copies().to_device()));
-    return lane->copies().finish(kFillSeconds);
-  };
-}
-
 void use_there(Operands& operands, Device in, Device out, const StagingLane& lane) {
   operands.in_device = on_cuda(in) ? in : Device{};
   operands.out_device = on_cuda(out) ? out : Device{};
@@ -68,7 +57,8 @@ Status Planner::place_on(Device device, PlannedOperation& planned, const OpCall&
   const Device in = extent.in > 0 ? call.in.device() : Device{};
   const Device out = extent.out > 0 ? call.out.device() : Device{};
   if (call.kind == OpKind::kExclusiveScan && planned.after && on_cuda(out)) {
-    fill_on_device(planned, call.out);
+    planned.after = {};
+    planned.fill = call.out;
   }
   if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, factor);
   if (devices_.transport_takes_it && planned.reduce.empty()) {

@@ -97,6 +97,10 @@ bool StagedExecution::listens() const {
   return any_stage([](const Runnable& stage) { return stage.listens(); });
 }
 
+bool StagedExecution::waits_for_device() const {
+  return any_stage([](const Runnable& stage) { return stage.waits_for_device(); });
+}
+
 bool StagedExecution::ready() const {
   return any_stage([](const Runnable& stage) { return stage.polls() && stage.ready(); });
 }

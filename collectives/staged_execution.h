@@ -35,6 +35,7 @@ class StagedExecution final : public Runnable {
   int deserter() const override;
   bool polls() const override;
   bool listens() const override;
+  bool waits_for_device() const override;
   bool ready() const override;
 
  private:

@@ -169,6 +169,24 @@ TEST(Staging, ADeadlinePassesThoughTheDeviceIsBusy) {
               Each(testing::AnyOf(HasSubstr("timed out"), HasSubstr("peer lost"))));
 }
 
+// What the device has to do last is waited for as all else is: nobody else's deadline suffers.
+TEST(Staging, AFillThatTheDeviceDoesNotDoEndsAtTheDeadline) {
+  const CommunicatorOptions soon{.deadline_seconds = 0.3};
+  const auto faults = on_ranks(
+      1,
+      [](Communicator& world) -> std::string {
+        const Place place = Place::make(1000);
+        emulation::hold_apart(true);
+        auto work =
+            world.exclusive_scan(place.tensor(), place.tensor(), ReduceOp::kMax, place.options());
+        const Status ended = work.has_value() ? work.value().wait() : work.error();
+        emulation::hold_apart(false);
+        return text(ended);
+      },
+      soon);
+  EXPECT_THAT(faults, Each(HasSubstr("waiting for its device")));
+}
+
 // The device may keep whoever asks it for memory waiting until it is through.
 TEST(Staging, TakesNoMemoryBeforeTheStreamHasComeThere) {
   constexpr std::int64_t kElems = 1000;
