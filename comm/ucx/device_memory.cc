@@ -14,8 +14,10 @@
 namespace gradwire::ucx {
 namespace {
 
-// Of one copy, however busy the device is: whoever waits here drives all operations.
-constexpr double kCopySeconds = 10;
+// Of pinned memory for one copy: many are of a descriptor, or shorter.
+constexpr std::size_t kLeastPinned = 64;
+// Copies of which the memory is kept: those under way at a time are few.
+constexpr std::size_t kMostSpare = 8;
 
 bool on_cuda(gradwire::Device device) { return device.space == MemorySpace::kCuda; }
 
@@ -69,22 +71,79 @@ ucs_memory_type_t memory_type(gradwire::Device device) {
   return on_cuda(device) ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
 }
 
-Status DeviceCopies::copy(ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
-                          gradwire::Device to_device) {
-  if (from.empty()) return {};
-  if (!on_cuda(from_device) && !on_cuda(to_device)) {
-    std::memcpy(to.data(), from.data(), from.size());
-    return {};
-  }
-  const gradwire::Device device = on_cuda(to_device) ? to_device : from_device;
+Result<bool> DeviceCopy::passed() {
+  if (point_ == nullptr) return true;
+  GW_ASSIGN(const bool over, point_->passed());
+  if (!over) return false;
+  point_.reset();
+  if (!to_host_.empty()) std::memcpy(to_host_.data(), here_.bytes().data(), to_host_.size());
+  return true;
+}
+
+Result<const CopyLane*> DeviceCopies::lane_of(gradwire::Device device) {
   auto lane = std::ranges::find(lanes_, device, &Lane::device);
   if (lane == lanes_.end()) {
     GW_ASSIGN(std::unique_ptr<CopyLane> copies, CopyLane::create(device));
     lanes_.push_back({device, std::move(copies)});
     lane = lanes_.end() - 1;
   }
-  GW_TRY(copy_bytes(from, from_device, to, to_device, lane->copies->to_device()));
-  return lane->copies->finish(kCopySeconds);
+  return static_cast<const CopyLane*>(lane->copies.get());
 }
+
+Result<Buffer> DeviceCopies::pinned(std::size_t bytes) {
+  const auto fits = [bytes](const Buffer& buffer) { return buffer.bytes().size() >= bytes; };
+  const auto found = std::ranges::find_if(spare_, fits);
+  if (found == spare_.end()) {
+    return Buffer::allocate(std::max(bytes, kLeastPinned), {MemorySpace::kPinnedHost, 0});
+  }
+  Buffer buffer = std::move(*found);
+  spare_.erase(found);
+  return buffer;
+}
+
+Status DeviceCopies::enqueue(ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
+                             gradwire::Device to_device, const Stream& stream, DevicePoint& point) {
+  GW_TRY(copy_bytes(from, from_device, to, to_device, stream));
+  return point.record(stream);
+}
+
+Result<DeviceCopy> DeviceCopies::begin(ConstByteSpan from, gradwire::Device from_device,
+                                       ByteSpan to, gradwire::Device to_device) {
+  DeviceCopy copy;
+  if (from.empty()) return copy;
+  if (!on_cuda(from_device) && !on_cuda(to_device)) {
+    std::memcpy(to.data(), from.data(), from.size());
+    return copy;
+  }
+  GW_ASSIGN(const CopyLane* const lane, lane_of(on_cuda(to_device) ? to_device : from_device));
+  GW_ASSIGN(auto point, lane->make_point());
+  if (on_cuda(from_device) != on_cuda(to_device)) {
+    GW_ASSIGN(copy.here_, pinned(from.size()));
+    const ByteSpan here = copy.here_.bytes().first(from.size());
+    if (on_cuda(to_device)) {
+      std::memcpy(here.data(), from.data(), from.size());
+      from = here;
+      from_device = copy.here_.device();
+    } else {
+      copy.to_host_ = to;
+      to = here;
+      to_device = copy.here_.device();
+    }
+  }
+  const Status begun = enqueue(from, from_device, to, to_device, lane->to_device(), *point);
+  copy.point_ = std::move(point);
+  if (begun.ok()) return copy;
+  give_up(std::move(copy));  // some of it may be under way
+  return begun;
+}
+
+void DeviceCopies::take_back(DeviceCopy over) {
+  if (!over.here_.bytes().empty() && spare_.size() < kMostSpare) {
+    spare_.push_back(std::move(over.here_));
+  }
+}
+
+// Nobody looks any more whether it is over: the memory goes with the process.
+void DeviceCopies::give_up(DeviceCopy copy) { static_cast<void>(new DeviceCopy(std::move(copy))); }
 
 }  // namespace gradwire::ucx

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "comm/shm/peer_memory.h"
 
 namespace gradwire::ucx {
 namespace {
@@ -13,10 +12,6 @@ namespace {
 using State = comm::Membership::State;
 
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
-constexpr std::uint64_t kMagic = 0x6772616477697265;
-// Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
-// and for others' turns.
-constexpr std::size_t kReadPiece = 512 << 10;
 
 }  // namespace
 
@@ -110,10 +105,9 @@ void Tickets::start_self(Op& op) {
   if (from.data.size() > to.data.size()) {
     too_long(to, from.data.size());
   } else {
-    const Status copied =
-        copies_.copy(from.data, from.device, to.data.first(from.data.size()), to.device);
-    if (!copied.ok()) to.batch->status = copied;
     to.arrived = from.data.size();
+    begin_copy({.op = &to, .of = Copy::Of::kSelf, .sender = &from}, from.data, from.device,
+               to.data.first(from.data.size()), to.device);
   }
   release(from, kSelf);
   release(to, kSelf);
@@ -124,7 +118,7 @@ void Tickets::start_send(Op& op) {
   const bool lends = op.data.size() > options_.single_copy_bytes && peers_.reads_us(op.peer) &&
                      op.device.space != MemorySpace::kCuda;
   if (!lends) return send_bytes(op, op.data, op.device, tag);
-  op.descriptor = {kMagic, next_loan_++, reinterpret_cast<std::uintptr_t>(op.data.data()),
+  op.descriptor = {kLentMagic, next_loan_++, reinterpret_cast<std::uintptr_t>(op.data.data()),
                    op.data.size()};
   loans_.emplace(op.descriptor.id, &op);
   hold(op, kLoan);
@@ -204,11 +198,18 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     membership_.heard(op.peer);
     ++stats_.messages_received;
     if ((info.sender_tag & kLent) != 0 && info.length == sizeof op.descriptor) {
-      begin_read(op, small ? Status() : take_descriptor(op));
+      const auto here = std::as_writable_bytes(std::span(&op.descriptor, 1));
+      if (small) {
+        begin_read(op, {});
+      } else {
+        begin_copy({.op = &op, .of = Copy::Of::kDescriptor}, op.data.first(here.size()), op.device,
+                   here, {});
+      }
     } else if (info.length > op.data.size()) {
       too_long(op, info.length);
     } else {
-      if (small) put(op, std::as_bytes(std::span(&op.descriptor, 1)).first(info.length), 0);
+      const auto here = std::as_bytes(std::span(&op.descriptor, 1));
+      if (small) begin_copy({.op = &op}, here.first(info.length), {}, op.data, op.device);
       op.arrived = info.length;
       stats_.bytes_received += info.length;
     }
@@ -222,43 +223,6 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
   release(op, kRequest);
 }
 
-// Into the receive's memory, wherever that is.
-void Tickets::put(Op& op, ConstByteSpan from, std::size_t at) {
-  const Status copied = copies_.copy(from, {}, op.data.subspan(at, from.size()), op.device);
-  if (!copied.ok() && op.batch->status.ok()) op.batch->status = copied;
-}
-
-Status Tickets::take_descriptor(Op& op) {
-  const auto here = std::as_writable_bytes(std::span(&op.descriptor, 1));
-  return copies_.copy(op.data.first(here.size()), op.device, here, {});
-}
-
-// Of what was lent, where it is known by now what that is. Else the receive ends with why, and so
-// its operation, of whose end the lender hears.
-void Tickets::begin_read(Op& op, const Status& known) {
-  if (known.ok()) {
-    hold(op, kRead);
-    reads_.push_back(&op);
-  } else if (op.batch->status.ok()) {
-    op.batch->status = known.with_context(format("what rank %d lends, tag 0x%010llx", op.peer,
-                                                 static_cast<unsigned long long>(op.tag)));
-  }
-}
-
-// Of what was lent: to a device by way of memory of this rank.
-Status Tickets::read_piece(Op& op, std::size_t bytes) {
-  const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
-  const std::uint64_t from = op.descriptor.address + op.arrived;
-  if (op.device.space != MemorySpace::kCuda) {
-    return shm::read_process(pid, from, op.data.subspan(op.arrived, bytes));
-  }
-  bounce_.resize(std::max(bounce_.size(), bytes));
-  const ByteSpan piece = std::span(bounce_).first(bytes);
-  GW_TRY(shm::read_process(pid, from, piece));
-  put(op, piece, op.arrived);
-  return {};
-}
-
 void Tickets::too_long(Op& op, std::size_t bytes) {
   if (!op.batch->status.ok()) return;
   op.batch->status =
@@ -268,42 +232,11 @@ void Tickets::too_long(Op& op, std::size_t bytes) {
 }
 
 bool Tickets::progress() {
-  const bool busy = !reads_.empty();
+  const bool copied = end_copies();
+  const bool busy = reading();
   if (busy) read_lent();
   if (!failing_.empty()) abandon(std::chrono::steady_clock::now());
-  return busy;
-}
-
-// One piece of the oldest message that was lent to this rank.
-void Tickets::read_lent() {
-  Op& op = *reads_.front();
-  const Descriptor& lent = op.descriptor;
-  const bool withdrawn = withdrawn_.erase({op.peer, lent.id}) > 0;  // every rank counts its own
-  bool over = true;
-  if (lent.magic != kMagic || withdrawn) {
-    if (op.batch->status.ok()) {
-      op.batch->status =
-          withdrawn ? Status(Code::kCancelled, format("rank %d withdrew its message", op.peer))
-                    : Status(Code::kCorruptPayload, format("rank %d sent no descriptor", op.peer));
-    }
-  } else if (lent.bytes > op.data.size()) {
-    too_long(op, lent.bytes);
-  } else {
-    const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
-    const Status outcome = read_piece(op, piece);
-    if (!outcome.ok()) {
-      peers_.suspect(op.peer, std::string(outcome.message()));
-      hold(op, kReason);
-    } else {
-      op.arrived += piece;
-      stats_.bytes_received += piece;
-      over = op.arrived == lent.bytes;
-    }
-  }
-  if (!over) return;
-  reads_.pop_front();
-  peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = lent.id});
-  release(op, kRead);
+  return busy || copied;
 }
 
 void Tickets::on_message(const Control& message) {

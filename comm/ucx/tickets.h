@@ -30,6 +30,8 @@
 
 namespace gradwire::ucx {
 
+inline constexpr std::uint64_t kLentMagic = 0x6772616477697265;  // of a descriptor
+
 struct TicketsOptions {
   int rank = 0;
   std::uint8_t epoch = 0;  // 7 bits
@@ -40,6 +42,7 @@ struct TicketsOptions {
 class Tickets {
  public:
   Tickets(Worker& worker, Peers& peers, TicketsOptions options);
+  ~Tickets() { give_up_copies(); }
   Tickets(const Tickets&) = delete;
   Tickets& operator=(const Tickets&) = delete;
 
@@ -63,7 +66,9 @@ class Tickets {
 
   int take_settled() { return std::exchange(settled_, 0); }
   bool any_settled() const { return settled_ > 0; }
-  bool reading() const { return !reads_.empty(); }
+  bool reading() const { return !reads_.empty() && (reads_.front()->holds & kCopy) == 0; }
+  // For devices, of whose end nobody is told.
+  bool copying() const { return !copies_.empty(); }
   int sending() const { return sending_; }
   const TransportStats& stats() const { return stats_; }
 
@@ -79,6 +84,7 @@ class Tickets {
     kRead = 4,     // this rank is copying it
     kReason = 8,   // failed; Peers will say whether that was a loss or a goodbye
     kSelf = 16,    // waits for its partner in this rank
+    kCopy = 32,    // a device, which copies for this rank
   };
   struct Op {
     Batch* batch = nullptr;
@@ -92,6 +98,20 @@ class Tickets {
     std::size_t arrived = 0;
     void* request = nullptr;
     Descriptor descriptor{};  // sent, or received
+  };
+  // What a device copies for this rank, and what follows.
+  struct Copy {
+    enum class Of : std::uint8_t {
+      kMessage,     // of a receive
+      kSelf,        // to a receive of this rank, from `sender`
+      kDescriptor,  // of what was lent
+      kPiece,       // of what was lent, so many bytes
+    };
+    Op* op = nullptr;
+    Of of = Of::kMessage;
+    Op* sender = nullptr;
+    std::size_t bytes = 0;
+    DeviceCopy copy = {};
   };
   struct Batch {
     std::vector<Op> ops;  // never resized: UCX and the queues point into it
@@ -115,10 +135,16 @@ class Tickets {
   void withdraw(Op& op);
   void arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info);
   void sent(Op& op, ucs_status_t status);
-  void put(Op& op, ConstByteSpan from, std::size_t at);
-  Status take_descriptor(Op& op);
+  void begin_copy(Copy what, ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
+                  gradwire::Device to_device);
+  void end_copy(Copy& what, const Status& outcome);
+  bool end_copies();
+  void settle_copies();
+  void give_up_copies();
   void begin_read(Op& op, const Status& known);
   Status read_piece(Op& op, std::size_t bytes);
+  void took_piece(Op& op, std::size_t bytes);
+  void end_read(Op& op);
   void too_long(Op& op, std::size_t bytes);
   void read_lent();
   void abandon(Deadline now);
@@ -144,7 +170,8 @@ class Tickets {
   std::vector<Batch*> failing_;
   std::vector<std::unique_ptr<Batch>> graveyard_;  // UCX never let go of them
   TransportStats stats_;
-  DeviceCopies copies_;
+  DeviceCopies device_;
+  std::deque<Copy> copies_;
   std::vector<std::byte> bounce_;  // for what was lent to a device
 };
 

@@ -73,7 +73,7 @@ void Tickets::abandon(Deadline now) {
     if (now < *batch->abandon_at) return false;
     for (const Op& op : batch->ops) {
       const bool live = op.peer == options_.rank || membership_.live(op.peer);
-      const bool written = op.kind == Transfer::Kind::kRecv && (op.holds & kRequest) != 0;
+      const bool written = op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy)) != 0;
       if (op.holds != 0 && (live || written)) return false;
     }
     batch->abandoned = true;
@@ -86,6 +86,7 @@ void Tickets::sever() {
   severed_ = true;
   cancel_all();
   peers_.drop_data();
+  settle_copies();
   // Nothing is done by UCX from now on, and it calls nobody back.
   for (auto& [ticket, batch] : batches_) {
     if (batch->open == 0) continue;

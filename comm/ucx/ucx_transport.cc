@@ -27,6 +27,8 @@ using ucx::Control;
 // A goodbye waits so long for peers that do not answer.
 constexpr double kLeaveSeconds = 0.5;
 constexpr double kSettleSeconds = 0.3;
+// Whether a device has copied is looked at this often.
+constexpr std::chrono::microseconds kLook{200};
 
 class UcxTransport final : public Transport {
  public:
@@ -316,6 +318,7 @@ Status UcxTransport::wait(Deadline until) {
   if (tickets_->any_settled() || tickets_->reading() || peers_->membership().has_notes()) {
     return {};
   }
+  if (tickets_->copying()) until = std::min(until, std::chrono::steady_clock::now() + kLook);
   GW_TRY(worker_->sleep(until, tickets_->sending() + peers_->sending() > 0));
   (void)advance();
   return {};
