@@ -29,9 +29,11 @@ struct TopkPlan {
     const double rank = static_cast<double>(k) * share;
     const double margin = kTopkSigmas * std::sqrt(rank) + 1;
     if (rank + margin + 1 >= kSamples / 2) return {};
-    const double most = std::ceil((rank + 3 * margin) / share);
-    return {static_cast<std::uint32_t>(rank + margin) + 1,
-            static_cast<std::uint32_t>(std::min(most, static_cast<double>(elems)))};
+    const auto bound = static_cast<std::uint32_t>(rank + margin) + 1;
+    // So many samples' worth of elements may lie above the bound-th: seldom more, for few too.
+    const double above = bound + 5 * std::sqrt(bound) + 5;
+    const double most = std::min(std::ceil(above / share), static_cast<double>(elems));
+    return {bound, static_cast<std::uint32_t>(most)};
   }
 };
 
