@@ -19,7 +19,9 @@
 //   static constexpr bool kGuards        whether some such grids send zeros instead of codes that
 //                                        would be further from the elements; those that do have
 //   bool guard; double excess(const Meaning&, float x, unsigned code) const, squared error less
-//   square; bool surely(const Meaning&, std::int64_t count, double squares) const, no need to look.
+//   square; bool surely(const Meaning&, std::int64_t count, double squares) const, no need to look;
+//   float unit(const Meaning&) const; bool plainly(const Meaning&, std::int64_t count, float
+//   squares) const, no need to ask surely(), by squares of elements times the unit, to 1 in 10^4.
 //   A default Head then stands for zeros. Squares and excesses are added up in kGuardSums chains.
 #pragma once
 

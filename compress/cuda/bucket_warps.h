@@ -70,16 +70,30 @@ struct BucketWarps {
     if (count > 0) write(block, head, begin, count, to + Grid::kHeadBytes, p);
   }
 
-  // Sixteen lanes walk the chains, from `own` memory of the warp. All lanes get the answer.
+  // Of all lanes' elements times `unit`, in an order that is not the chains': the same for all
+  // lanes, since a sum of two is the same either way round.
+  template <class Block>
+  GW_DEVICE static float rough_squares(Block& block, float unit, const float* p) {
+    float sum = 0;
+    for (int j = 0; j < kSixteen; ++j) sum += p[j] * unit * (p[j] * unit);
+    for (unsigned step = 16; step > 0; step /= 2) {
+      sum += from_lane(block, sum, block.lane() ^ step);
+    }
+    return sum;
+  }
+
+  // Most buckets are far from that, which a rough sum shows; else sixteen lanes walk the chains,
+  // from `own` memory of the warp. All lanes get the answer.
   template <class Block, class Head>
   GW_DEVICE bool zeros_are_closer(Block& block, const Head& head, std::int64_t size, int count,
                                   const float* p, float* own) const {
+    const auto meaning = grid.meaning_of(head);
+    if (grid.plainly(meaning, size, rough_squares(block, grid.unit(meaning), p))) return false;
     for (int j = 0; j < kSixteen; ++j) {
       if (j < count) own[kSixteen * block.lane() + j] = p[j];
     }
     block.warp_barrier();
     const auto coding = grid.coding_of(head);
-    const auto meaning = grid.meaning_of(head);
     double squares = 0;
     double excess = 0;
     if (block.lane() < kGuardSums) {

@@ -65,4 +65,14 @@ constexpr bool surely_better_than_zeros(const UniformMeaning<T>& meaning, std::s
   return static_cast<double>(count) * half * half * kRounding <= squares;
 }
 
+// The same of a sum in units of the scale's square that may be off by 1 in 10^4, in any order:
+// where this holds, so does that.
+template <typename T>
+constexpr bool plainly_better_than_zeros(const UniformMeaning<T>& meaning, std::size_t count,
+                                         float squares) {
+  const float half = 0.5f / static_cast<float>(meaning.per_scale);
+  constexpr float kRounding = 1.002f;
+  return static_cast<float>(count) * half * half * kRounding <= squares;
+}
+
 }  // namespace gradwire

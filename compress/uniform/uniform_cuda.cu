@@ -86,6 +86,13 @@ struct UniformBuckets {
   constexpr double excess(const Meaning& by, float x, unsigned code) const {
     return excess_of(by, x, static_cast<std::int32_t>(code));
   }
+  // 1 / scale; 0, which shows nothing, where that is not a float like others.
+  constexpr float unit(const Meaning& by) const {
+    return by.scale > 0x1p-100f && by.scale < 0x1p100f ? 1.0f / by.scale : 0.0f;
+  }
+  constexpr bool plainly(const Meaning& by, std::int64_t count, float squares) const {
+    return plainly_better_than_zeros(by, static_cast<std::size_t>(count), squares);
+  }
   constexpr bool surely(const Meaning& by, std::int64_t count, double squares) const {
     return surely_better_than_zeros(by, static_cast<std::size_t>(count), squares);
   }
