@@ -55,6 +55,16 @@ class NcclCommunicatorTest : public testing::Test {
   nccl_test::FakeNccl fake_{};
 };
 
+// Every rank has what it needs of the device: memory is there when it has been filled.
+void hang_when_all_are(std::atomic<int>& there, int ranks) {
+  ++there;
+  const Deadline until = deadline_in(10);
+  while (there < ranks && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  device_hangs = true;
+}
+
 Status wait_for(Result<Work> work) { return work.has_value() ? work.value().wait() : work.error(); }
 
 TEST_F(NcclCommunicatorTest, TensorsOnTheHostGoOverMessages) {
@@ -103,11 +113,12 @@ TEST_F(NcclCommunicatorTest, ALibraryThatIsMissingIsNamedOnAllRanks) {
 }
 
 TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
-  device_hangs = true;
+  std::atomic<int> there = 0;
   const auto texts = on_ranks(
       2,
-      [](std::unique_ptr<Communicator> world) -> std::string {
+      [&there](std::unique_ptr<Communicator> world) -> std::string {
         const OnDevice byte(1);
+        hang_when_all_are(there, 2);
         const TensorView tensor = byte.tensor<std::uint8_t>();
         const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMax));
         const Status after = world->all_reduce(tensor, ReduceOp::kMax).error();
@@ -122,9 +133,10 @@ TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
 }
 
 TEST_F(NcclCommunicatorTest, WhatNcclFindsLaterEndsTheOperation) {
-  device_hangs = true;
+  std::atomic<int> there = 0;
   const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) {
     const OnDevice byte(1);
+    hang_when_all_are(there, 1);
     auto work = world->all_reduce(byte.tensor<std::uint8_t>(), ReduceOp::kMax);
     constexpr int kSystemError = 2;
     fake_.fail("", kSystemError);
