@@ -132,6 +132,14 @@ class TwoLevelExchange final : public BucketExchange {
     return {};
   }
 
+  std::size_t held_bytes() const override {
+    std::size_t bytes = 0;
+    for (const BucketExchange* const level : {scatter_.get(), between_.get(), gather_.get()}) {
+      if (level != nullptr) bytes += level->held_bytes();
+    }
+    return bytes;
+  }
+
   // "<parameter>.outer.<what between_ says>"; "<parameter>.outer.range": the elements begin to end
   // that this rank owns, the number of nodes, and which one this is.
   std::vector<NamedTensor> state() override {

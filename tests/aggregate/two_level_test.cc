@@ -110,6 +110,8 @@ TEST(TwoLevel, BytesAreTheClosedForm) {
   for (const AggregateStats& stats : outcome.stats_of_last_step) {
     EXPECT_EQ(stats.wire_bytes, inside + between);
   }
+  // Packed: what is sent, twice, and received, and the shard that is summed and decoded.
+  for (const AggregateStats& stats : outcome.stats) EXPECT_GE(stats.held_bytes, 2 * between);
 }
 
 TEST(TwoLevel, RefusesWhatItCannotServe) {

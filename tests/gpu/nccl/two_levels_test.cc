@@ -14,7 +14,7 @@
 
 #include "gradwire/rendezvous.h"
 #include "tests/comm/nccl/fake_nccl.h"
-#include "tests/gpu/messages/device_job.h"
+#include "tests/gpu/nccl/level_jobs.h"
 #include "tests/gpu/nccl/nccl_threads.h"
 
 namespace {
@@ -47,16 +47,6 @@ Job over_nccl(Job job) {
     return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), {GW_FAKE_NCCL}, 0,
                                   meeting);
   };
-  return job;
-}
-
-// Sums are of two ranks, or of two nodes, so that they have the same bits in whatever order. Rules
-// of a device over NCCL have vectors that are not compressed go on two levels, too; the host's are
-// told to.
-Job host_job(const std::string& spec, const std::vector<int>& node_of) {
-  Job job = job_of("bias=none:inner=none;*=" + spec, static_cast<int>(node_of.size()));
-  job.node_of = node_of;
-  job.algorithm = "auto";
   return job;
 }
 
