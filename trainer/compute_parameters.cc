@@ -4,6 +4,8 @@
 #include <array>
 
 #include "base/text.h"
+#include "device/host_copy.h"
+#include "device/ops.h"
 #include "trainer/cuda/make_kernels.h"
 
 namespace gradwire {
@@ -15,6 +17,13 @@ std::span<float> floats(const Buffer& buffer) {
   const ByteSpan bytes = buffer.bytes();
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
+
+std::span<std::uint16_t> halves(const Buffer& buffer) {
+  const ByteSpan bytes = buffer.bytes();
+  return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
+}
+
+constexpr std::size_t kPart = 1 << 16;  // elements that are rounded and sent together
 
 }  // namespace
 
@@ -38,7 +47,9 @@ class ComputeParameters::Gate final : public LayerGate {
     const auto [first, end] = of_.model_->parameters_read_by(layer);
     for (int index = first; index < end; ++index) {
       of_.paged_.take(index);
-      GW_TRY(fill(of_.paged_.tensor(index)));
+      const std::span<float> to = of_.paged_.tensor(index);
+      const auto begin = static_cast<std::size_t>(to.data() - of_.paged_.all().data());
+      GW_TRY(of_.fill(to, master_.subspan(begin, to.size()), begin));
     }
     return {};
   }
@@ -49,20 +60,6 @@ class ComputeParameters::Gate final : public LayerGate {
   }
 
  private:
-  Status fill(std::span<float> to) const {
-    const auto first = static_cast<std::size_t>(to.data() - of_.paged_.all().data());
-    if (of_.narrow()) {
-      GW_TRY(load(of_.precision_, of_.stored().subspan(first, to.size()), to,
-                  of_.places_.device.stream()));
-    } else {
-      std::ranges::copy(master_.subspan(first, to.size()), to.begin());
-    }
-    if (of_.offload_ != Offload::kParameters) return {};
-    const std::size_t width = of_.narrow() ? sizeof(std::uint16_t) : sizeof(float);
-    of_.places_.link->bytes_in += static_cast<std::int64_t>(to.size() * width);
-    return {};
-  }
-
   const ComputeParameters& of_;
   std::span<const float> master_;
 };
@@ -87,22 +84,65 @@ Result<ComputeParameters> ComputeParameters::create(const Model<float>& model, P
     GW_ASSIGN(made.paged_,
               PagedTensors::create(model.parameters(), places.device, MemoryClass::kGathered));
   }
+  if (made.narrow() && made.there() && offload != Offload::kNone) {
+    // Of a part on its way there; or, there, of a layer's tensor that has come.
+    const std::size_t room =
+        away ? static_cast<std::size_t>(made.paged_.most_elems()) : std::min(kPart, elems);
+    GW_ASSIGN(made.on_its_way_, (away ? places.device : places.host)
+                                    .allocate(MemoryClass::kOther, room * sizeof(std::uint16_t)));
+  }
   return made;
 }
 
-std::span<std::uint16_t> ComputeParameters::stored() const {
-  const ByteSpan bytes = stored_.bytes();
-  return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
+std::span<std::uint16_t> ComputeParameters::stored() const { return halves(stored_); }
+
+// A tensor of the copy, for a layer's turn.
+Status ComputeParameters::fill(std::span<float> to, std::span<const float> from,
+                               std::size_t first) const {
+  const Stream stream = places_.device.stream();
+  const bool away = offload_ == Offload::kParameters;
+  if (!narrow()) {
+    GW_TRY(copy_between(from, places_.host, to, places_.device));
+  } else if (!there() || !away) {
+    GW_TRY(load(precision_, stored().subspan(first, to.size()), to, stream));
+  } else {
+    const std::span<std::uint16_t> come = halves(on_its_way_).first(to.size());
+    GW_TRY(copy_bytes(std::as_bytes(stored().subspan(first, to.size())), places_.host.device(),
+                      std::as_writable_bytes(come), stream.device, stream));
+    GW_TRY(load(precision_, come, to, stream));
+  }
+  if (!away) return {};
+  const std::size_t width = narrow() ? sizeof(std::uint16_t) : sizeof(float);
+  places_.link->bytes_in += static_cast<std::int64_t>(to.size() * width);
+  return {};
+}
+
+// Rounded here, stored there: a part at a time, each of which waits for the one before.
+Status ComputeParameters::store_away(std::span<const float> part, std::size_t first) {
+  const Stream stream = places_.device.stream();
+  for (std::size_t at = 0; at < part.size(); at += kPart) {
+    const std::size_t count = std::min(kPart, part.size() - at);
+    const std::span<std::uint16_t> going = halves(on_its_way_).first(count);
+    gradwire::store(precision_, part.subspan(at, count), going);
+    GW_TRY(copy_bytes(std::as_bytes(going), places_.host.device(),
+                      std::as_writable_bytes(stored().subspan(first + at, count)), stream.device,
+                      stream));
+    GW_TRY(wait_for(stream));
+  }
+  return {};
 }
 
 Status ComputeParameters::store(std::span<const float> part, std::size_t first) {
   std::size_t width = 0;
   if (narrow()) {
-    GW_TRY(gradwire::store(precision_, part, stored().subspan(first, part.size()),
-                           places_.device.stream()));
+    const bool goes = there() && offload_ == Offload::kOptimizer;
+    GW_TRY(goes ? store_away(part, first)
+                : gradwire::store(precision_, part, stored().subspan(first, part.size()),
+                                  stored_stream()));
     width = sizeof(std::uint16_t);
   } else if (offload_ == Offload::kOptimizer) {
-    std::ranges::copy(part, floats(copy_).subspan(first, part.size()).begin());
+    GW_TRY(copy_between(part, places_.host, floats(copy_).subspan(first, part.size()),
+                        places_.device));
     width = sizeof(float);
   }
   if (offload_ != Offload::kOptimizer) return {};

@@ -54,8 +54,15 @@ class ComputeParameters {
 
  private:
   class Gate;
+  Status store_away(std::span<const float> part, std::size_t first);
+  Status fill(std::span<float> to, std::span<const float> from, std::size_t first) const;
   bool narrow() const { return precision_ != Precision::kF32; }
+  bool there() const { return places_.device.device().space == MemorySpace::kCuda; }
   std::span<std::uint16_t> stored() const;
+  // Where stored() lies.
+  Stream stored_stream() const {
+    return offload_ == Offload::kParameters ? places_.host.stream() : places_.device.stream();
+  }
 
   const Model<float>* model_ = nullptr;
   Precision precision_ = Precision::kF32;
@@ -63,6 +70,7 @@ class ComputeParameters {
   MemoryPlaces places_;
   Buffer stored_;       // 16 bits
   Buffer copy_;         // fp32
+  Buffer on_its_way_;   // 16 bits: a part or a tensor of them, between the host and a device
   PagedTensors paged_;  // fp32, of layers that compute
 };
 

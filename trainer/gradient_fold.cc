@@ -18,12 +18,6 @@ std::span<float> floats(const Buffer& buffer) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-std::size_t largest_tensor(const ParameterTable& table) {
-  std::int64_t most = 0;
-  for (const ParameterInfo& info : table) most = std::max(most, info.shape.elems());
-  return static_cast<std::size_t>(most);
-}
-
 constexpr std::size_t kNarrow = sizeof(std::uint16_t);
 
 }  // namespace
@@ -61,7 +55,8 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
     GW_ASSIGN(fold.stored_,
               fold.keeps_stored_
                   ? device.allocate(MemoryClass::kGradients, kNarrow * elems)
-                  : device.allocate(MemoryClass::kWorkspace, kNarrow * largest_tensor(table)));
+                  : device.allocate(MemoryClass::kWorkspace,
+                                    kNarrow * static_cast<std::size_t>(fold.grads_.most_elems())));
   }
   if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
   for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {

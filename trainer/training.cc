@@ -48,7 +48,7 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
 // Drawn on the host, wherever they are to lie.
 Status Trainer::draw_parameters() {
   const ParameterTable& table = model_->parameters();
-  if (!there()) {
+  if (params_.device().space != MemorySpace::kCuda) {
     init_parameters<float>(table, options_.seed, master());
     return {};
   }
@@ -61,8 +61,7 @@ Status Trainer::draw_parameters() {
 TensorView Trainer::whole_master() const {
   const std::span<float> all = params_.all();
   return {reinterpret_cast<std::byte*>(all.data()),
-          Shape::vector(static_cast<std::int64_t>(all.size())), DType::kF32,
-          options_.places.device.device()};
+          Shape::vector(static_cast<std::int64_t>(all.size())), DType::kF32, params_.device()};
 }
 
 // All memory of a run: the loop allocates nothing.

@@ -94,8 +94,9 @@ Status check_device(const TrainingOptions& options) {
     return Status(Code::kUnsupported, "training on a CUDA device with " + seen +
                                           " is not served yet (wanted: " + wanted + ")");
   };
-  if (options.offload != Offload::kNone) {
-    return refuse("offload " + std::string(to_string(options.offload)), "none");
+  if (options.offload != Offload::kNone && !options.main_gradients) {
+    return refuse("offload " + std::string(to_string(options.offload)) + " and no main gradients",
+                  "main gradients");
   }
   return {};
 }

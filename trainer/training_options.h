@@ -56,9 +56,9 @@ struct TrainingOptions {
   Shuffle shuffle = Shuffle::kEpoch;
   // What backward computes again instead of keeping it, as recompute_segments() says.
   std::string recompute = "none";
-  // Where memory is counted. With an offload what belongs to the host lies in places.host. Where
-  // places.device is of a CUDA device, all of the trainer's tensors are there, and so is its work:
-  // without an offload.
+  // Where memory is counted. With an offload what belongs to the host lies in places.host, of the
+  // host or of pinned memory. Where places.device is of a CUDA device, all else of the trainer's
+  // tensors is there, and so is its work.
   MemoryPlaces places = {};
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk =

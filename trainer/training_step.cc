@@ -183,7 +183,7 @@ Result<double> Trainer::clip(GradientHook& hook) {
 }
 
 ChunkedStep::Source Trainer::gradient_source() {
-  if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients());
+  if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients(), options_.places.device);
   return {
       [this](std::size_t first, std::span<float> part) { return fold_.stored().read(first, part); },
       sizeof(std::uint16_t)};

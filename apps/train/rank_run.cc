@@ -60,6 +60,9 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   // CUDA's default stream, for which all of gradwire's wait; null on the host.
   t.places.device = MemoryArena(Stream{o.place, nullptr});
   GW_ASSIGN(t.offload, parse_offload(o.offload));
+  if (o.place.space == MemorySpace::kCuda && t.offload != Offload::kNone) {
+    t.places.host = MemoryArena(Stream{{MemorySpace::kPinnedHost, 0}, nullptr});
+  }
   t.offload_chunk = o.offload_chunk;
   t.offload_overlap = o.offload_overlap == "on";
   t.momentum = o.momentum;

@@ -266,7 +266,8 @@ Status check_device_flags(const TrainOptions& options) {
     const char* wanted;
   };
   const std::vector<Unserved> all{
-      {options.offload != "none", "--offload " + options.offload, "none"},
+      {options.offload != "none" && options.no_main_grads, "--offload and --no-main-grads",
+       "one of them"},
       {choice.method.has_value(), "--optimizer " + options.optimizer,
        "sgd, nesterov, adamw or lamb"},
       {options.measure_every > 0, "--measure-every " + std::to_string(options.measure_every), "0"},

@@ -174,8 +174,9 @@ TEST_F(Train, BadRequestsSayWhatIsWrong) {
 
 TEST_F(Train, WhatNoDeviceServesIsRefusedByName) {
   const std::vector<std::pair<Words, std::string>> all{
-      {{"--offload", "optimizer"},
-       "train: --device cuda:1 with --offload optimizer is not served yet (wanted: none)"},
+      {{"--offload", "optimizer", "--precision", "bf16", "--no-main-grads"},
+       "train: --device cuda:1 with --offload and --no-main-grads is not served yet (wanted: one "
+       "of them)"},
       {{"--optimizer", "demo"}, "(wanted: sgd, nesterov, adamw or lamb)"},
       {{"--measure-every", "5"}, "with --measure-every 5 is not served yet (wanted: 0)"},
       {{"--memory"}, "with --memory is not served yet (wanted: a run without it)"},

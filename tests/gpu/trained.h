@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,9 +68,12 @@ struct Trained {
   Tensors parameters;
   Tensors buffers;
   Tensors state;
+  MemoryLink link;  // what was copied
+  MemoryUse device;
 };
 
 inline Trained train(const SmallProblem& problem, TrainingOptions options, bool there) {
+  options.places.link = std::make_shared<MemoryLink>();
   if (there) options.places.device = MemoryArena(kStream);
   auto made = Trainer::create(problem.model, problem.data, options);
   EXPECT_TRUE(made.has_value()) << made.error().message();
@@ -92,6 +96,8 @@ inline Trained train(const SmallProblem& problem, TrainingOptions options, bool 
   std::erase_if(state,
                 [](const NamedTensor& named) { return named.tensor.dtype() != DType::kF32; });
   trained.state = contents(state);
+  trained.link = *options.places.link;
+  trained.device = options.places.device.use();
   return trained;
 }
 

@@ -176,8 +176,13 @@ TEST(TrainingThere, RefusesByName) {
     return made.has_value() ? std::string() : std::string(made.error().message());
   };
   using O = TrainingOptions;
-  EXPECT_THAT(refused([](O& o) { o.offload = Offload::kOptimizer; }),
-              HasSubstr("with offload optimizer is not served yet (wanted: none)"));
+  EXPECT_THAT(refused([](O& o) {
+                o.offload = Offload::kOptimizer;
+                o.precision = Precision::kBF16;
+                o.main_gradients = false;
+              }),
+              HasSubstr("with offload optimizer and no main gradients is not served yet (wanted: "
+                        "main gradients)"));
 }
 
 }  // namespace

@@ -60,7 +60,14 @@ Result<Buffer> MemoryArena::reserve(std::size_t bytes) const {
 }
 
 Status MemoryArena::copy(std::span<const float> from, std::span<float> to) const {
-  return copy_bytes(std::as_bytes(from), device(), std::as_writable_bytes(to), device(), stream());
+  return copy_between(from, *this, to, *this);
+}
+
+Status copy_between(std::span<const float> from, const MemoryArena& here, std::span<float> to,
+                    const MemoryArena& there) {
+  const bool first = here.device().space == MemorySpace::kCuda;
+  return copy_bytes(std::as_bytes(from), here.device(), std::as_writable_bytes(to), there.device(),
+                    first ? here.stream() : there.stream());
 }
 
 MemoryUse MemoryArena::use() const {

@@ -89,6 +89,10 @@ struct MemoryLink {
   std::int64_t bytes_in = 0;   // host to device
 };
 
+// to = from, each of its arena: enqueued on the stream of the one that is a device's, else done.
+Status copy_between(std::span<const float> from, const MemoryArena& here, std::span<float> to,
+                    const MemoryArena& there);
+
 // The two arenas of a rank, and what was copied between them. Copies are the same places.
 struct MemoryPlaces {
   MemoryArena device;

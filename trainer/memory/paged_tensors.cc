@@ -1,5 +1,6 @@
 #include "trainer/memory/paged_tensors.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "device/pages.h"
@@ -43,6 +44,12 @@ std::span<float> PagedTensors::tensor(int index) const {
 
 std::vector<NamedTensor> PagedTensors::named() const {
   return named_tensors(memory_->table, all(), memory_->arena.device());
+}
+
+std::int64_t PagedTensors::most_elems() const {
+  std::int64_t most = 0;
+  for (const ParameterInfo& info : memory_->table) most = std::max(most, info.shape.elems());
+  return most;
 }
 
 int PagedTensors::size() const {

@@ -26,7 +26,9 @@ class PagedTensors {
   std::span<float> all() const;
   std::span<float> tensor(int index) const;
   std::vector<NamedTensor> named() const;
-  int size() const;  // 0 where nothing was created
+  Device device() const { return memory_->arena.device(); }
+  std::int64_t most_elems() const;  // of a tensor
+  int size() const;                 // 0 where nothing was created
 
   // Counts tensor `index` from now on, if it is not yet.
   void take(int index) const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 
@@ -21,10 +22,10 @@ Result<ChunkedStep> ChunkedStep::create(const MemoryArena& arena, MemoryClass wh
   return made;
 }
 
-ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients) {
-  return {[gradients](std::size_t first, std::span<float> part) {
-            std::ranges::copy(gradients.subspan(first, part.size()), part.begin());
-            return Status();
+ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients, const MemoryArena& arena) {
+  return {[gradients, arena](std::size_t first, std::span<float> part) -> Status {
+            GW_TRY(copy_between(gradients.subspan(first, part.size()), arena, part, {}));
+            return wait_for(arena.stream());
           },
           sizeof(float)};
 }

@@ -34,8 +34,9 @@ class ChunkedStep {
     std::function<Status(std::size_t first, std::span<float> part)> read;
     std::size_t width = sizeof(float);
   };
-  // Borrowed, as they are.
-  static Source from(std::span<const float> gradients);
+  // Borrowed, as they are, and where they are: from a device they come when its stream has come
+  // there, for which `read` waits.
+  static Source from(std::span<const float> gradients, const MemoryArena& arena = {});
 
   // Elements [first, first + part.size()) of the master have these values now.
   using Updated = std::function<Status(std::size_t first, std::span<const float> part)>;

@@ -104,7 +104,7 @@ Status ShardedHook::open_exchanges(Communicator& communicator, const Registry& r
 Status ShardedHook::open() {
   const MemoryPlaces& places = memory_.places;
   const bool away = options_.offload != Offload::kNone;
-  const MemoryArena& where = away ? places.host : places.device;
+  const MemoryArena& where = shard_arena();
   const auto over_shards = [this](std::span<double> sums) { return sum_over_ranks(sums); };
   GW_ASSIGN(inner_, make_optimizer(options_.optimizer, layout_.slices(), over_shards, where));
   GW_ASSIGN(there_, make_step_kernels(device().stream()));
@@ -134,14 +134,14 @@ Status ShardedHook::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));
   for (int index = 0; index < layout_.tensors(); ++index) {
     if (!loaded_) {
-      GW_TRY(device().copy(layout_.in_whole(memory_.parameters.all(), index),
-                           layout_.in_shard(shard(), index)));
+      GW_TRY(copy_between(layout_.in_whole(memory_.parameters.all(), index), device(),
+                          layout_.in_shard(shard(), index), shard_arena()));
     }
     if (options_.stage >= 2) memory_.gradients.drop(index);
     if (gathers_layers()) memory_.parameters.drop(index);
   }
   whole_ = !gathers_layers();
-  return {};
+  return wait_for(device().stream());
 }
 
 Status ShardedHook::check_replicas(const std::string& when) {
@@ -250,12 +250,13 @@ Result<double> ShardedHook::clip_there(double most) {
 Status ShardedHook::to_whole(int index) {
   const std::span<const float> own = layout_.in_shard(shard(), index);
   if (offloaded_) memory_.places.link->bytes_in += static_cast<std::int64_t>(own.size_bytes());
-  return device().copy(own, layout_.in_whole(memory_.parameters.all(), index));
+  return copy_between(own, shard_arena(), layout_.in_whole(memory_.parameters.all(), index),
+                      device());
 }
 
 Status ShardedHook::step_shard(double lr) {
   if (!offloaded_) return inner_->step(shard(), shard_gradients(), lr);
-  return offloaded_->run(*inner_, shard(), ChunkedStep::from(shard_gradients()), lr,
+  return offloaded_->run(*inner_, shard(), ChunkedStep::from(shard_gradients(), device()), lr,
                          [](std::size_t, std::span<const float>) { return Status(); });
 }
 

@@ -107,7 +107,11 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   bool gathers_layers() const { return options_.stage == 3; }
   std::vector<NamedTensor> own_slices();
   const MemoryArena& device() const { return memory_.places.device; }
-  TensorView view(std::span<float> of_shard) const;
+  // Where shard() lies.
+  const MemoryArena& shard_arena() const {
+    return options_.offload != Offload::kNone ? memory_.places.host : device();
+  }
+  static TensorView view(std::span<float> of_shard, Device device);
   Result<double> clip_there(double most);
   Status sum_over_ranks(std::span<double> sums);
   std::span<float> shard() { return floats(shard_); }

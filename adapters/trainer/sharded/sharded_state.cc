@@ -75,16 +75,16 @@ std::vector<std::vector<NamedTensor>> behind(const std::string& prefix, States s
 }  // namespace
 
 // Elements of a shard as a tensor.
-TensorView ShardedHook::view(std::span<float> of_shard) const {
+TensorView ShardedHook::view(std::span<float> of_shard, Device device) {
   const TensorView here = view_of(of_shard);
-  return {here.data(), here.shape(), here.dtype(), shard_.device()};
+  return {here.data(), here.shape(), here.dtype(), device};
 }
 
 std::vector<NamedTensor> ShardedHook::own_slices() {
   std::vector<NamedTensor> all;
   for (int index = 0; index < layout_.tensors(); ++index) {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
-    all.push_back({slice.name + ".shard", view(layout_.in_shard(shard(), index))});
+    all.push_back({slice.name + ".shard", view(layout_.in_shard(shard(), index), shard_.device())});
   }
   for (NamedTensor& named : inner_->state()) all.push_back(std::move(named));
   return all;
@@ -110,9 +110,11 @@ Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
   std::optional<std::vector<TensorPart>> parts;
   if (!gathers_layers()) return parts;
   std::span<float> own = shard();
+  Device lies = shard_.device();
   if (options_.parameters != "none") {
     GW_ASSIGN(travelled_, memory_.places.device.allocate(MemoryClass::kOther, own.size_bytes()));
     own = floats(travelled_);
+    lies = travelled_.device();
     GW_TRY(layers_->visit([&](int index) {
       return device().copy(layout_.in_whole(memory_.parameters.all(), index),
                            layout_.in_shard(own, index));
@@ -123,7 +125,7 @@ Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
     if (slice.elems == 0) continue;
     parts->push_back({slice.name, memory_.table[static_cast<std::size_t>(index)].shape, slice.begin,
-                      ConstTensorView(view(layout_.in_shard(own, index)))});
+                      ConstTensorView(view(layout_.in_shard(own, index), lies))});
   }
   return parts;
 }

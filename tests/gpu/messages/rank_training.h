@@ -34,6 +34,7 @@ struct RankJob {
   int stage = 0;  // of sharding
   std::string parameters = "none";
   double clip = 0;
+  Offload offload = Offload::kNone;
   std::string resume_from = {};
   std::string save_to = {};
 };
@@ -73,6 +74,8 @@ inline Result<std::unique_ptr<ReplicaHook>> hook_of(Communicator& world, const R
   options.stage = job.stage;
   options.parameters = job.parameters;
   options.optimizer.name = job.optimizer;
+  options.offload = job.offload;
+  options.offload_chunk = 777;
   GW_ASSIGN(auto shards,
             ShardedHook::create(world, Registry::builtin(), options, trainer.memory()));
   return std::unique_ptr<ReplicaHook>(std::move(shards));
@@ -96,6 +99,8 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
     options.loss_scale.initial = 0x1p22;  // some steps overflow
   }
   options.clip = job.clip;
+  options.offload = job.offload;
+  options.offload_chunk = 777;
   if (job.stage > 0) {
     options.optimizer.name = "hook";
     options.hook_clips = true;

@@ -64,6 +64,24 @@ TEST(ShardsThere, HaveTheNormsOfTheWhole) {
   }
 }
 
+// The host's steps have the device's bits, and so have whole tensors' and shards'.
+TEST(ShardsThere, HaveTheSameBitsOffloaded) {
+  for (RankJob job : {RankJob{.optimizer = "adamw"},
+                      RankJob{.optimizer = "nesterov", .precision = Precision::kBF16}}) {
+    const auto resident = train_ranks(job, kDevice);
+    expect_equal_replicas(resident);
+    if (HasFatalFailure()) return;
+    for (const int stage : {0, 1, 2, 3}) {
+      job.stage = stage;
+      job.offload = stage == 3 ? Offload::kParameters : Offload::kOptimizer;
+      const auto away = train_ranks(job, kDevice);
+      expect_equal_replicas(away);
+      if (HasFatalFailure()) return;
+      EXPECT_EQ(away[0].parameters, resident[0].parameters) << "stage " << stage;
+    }
+  }
+}
+
 // What is rounded may fall to the other side of a half: close, not equal.
 TEST(ShardsThere, TrainCompressedAboutAsOnTheHost) {
   for (const int stage : kStages) {
