@@ -24,10 +24,17 @@ Status check_settings(const std::string& transport) {
   return check_flight_folder(flight_folder(""));
 }
 
+Result<launch::RankPlace> place_process(const LaunchInfo& launch, const launch::DeviceName& device,
+                                        std::string_view transport, const Log& log) {
+  auto place = launch::place_rank(device, transport, launch.local_rank);
+  if (!place.has_value()) launch::tell_absence(launch, environment, log, place.error());
+  return place;
+}
+
 Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transport,
                            const CommunicatorOptions& options, const Log& log, LinksFrom links) {
   GW_TRY(check_settings(transport));
-  GW_ASSIGN(const launch::RankPlace place, launch::place_rank({}, transport, launch.local_rank));
+  GW_ASSIGN(const launch::RankPlace place, place_process(launch, {}, transport, log));
   JoinedJob job;
   GW_ASSIGN(job.rendezvous, launch::meet(launch, environment, log));
   CommunicatorOptions recorded = options;

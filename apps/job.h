@@ -25,6 +25,11 @@ struct JoinedJob {
   std::unique_ptr<LauncherWatch> launcher = {};  // under gradwire run
 };
 
+// launch::place_rank() of this process; where that fails the job's other processes hear of it
+// (launch::tell_absence()).
+Result<launch::RankPlace> place_process(const LaunchInfo& launch, const launch::DeviceName& device,
+                                        std::string_view transport, const Log& log);
+
 // Collective over the job's processes: launch::meet() and launch::connect() with this process's
 // environment, which say what each variable does. Flight records go where `options` or
 // GRADWIRE_FLIGHT say. "nccl" without a number takes the device of the launcher's local rank.

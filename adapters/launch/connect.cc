@@ -66,7 +66,7 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
                                               const CommunicatorOptions& communicator) {
   GW_TRY(check_transport(options.transport));
   // Ranks that take different ones would wait for one another until the rendezvous gives up.
-  GW_TRY(rendezvous::agree_together(rendezvous, "transport", kind_of(options.transport)));
+  GW_TRY(rendezvous::agree_together(rendezvous, kTransportAgreement, kind_of(options.transport)));
   GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_CHECKSUM", communicator.checksums ? "1" : "0"));
   GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_LINKS", to_string(options.links)));
   GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, communicator));

@@ -47,6 +47,9 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
                                               const ConnectOptions& options,
                                               const CommunicatorOptions& communicator);
 
+// What ranks agree on first.
+inline constexpr std::string_view kTransportAgreement = "transport";
+
 // What carries the messages of such a job: "ucx" or "tcp", as given or as the build has it.
 std::string messages_of(std::string_view transport);
 

@@ -2,6 +2,7 @@
 
 #include "adapters/launch/variables.h"
 #include "comm/liveness.h"
+#include "comm/rendezvous/agree.h"
 #include "comm/tcp/interfaces.h"
 
 namespace gradwire::launch {
@@ -12,6 +13,15 @@ Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log&
   log(LogLevel::kDebug,
       "launched by " + info.source + " (" + info.reason + "), rendezvous " + info.rendezvous);
   return open_rendezvous(info, known, timeout_seconds);
+}
+
+void tell_absence(const LaunchInfo& info, const EnvLookup& env, const Log& log, const Status& why) {
+  constexpr double kPatience = 10;
+  if (info.size <= 1) return;
+  const auto met = meet(info, env, log, kPatience);
+  if (!met.has_value()) return;  // nobody is there to be told
+  const std::string reason = "none: " + std::string(why.message());
+  static_cast<void>(rendezvous::agree_together(met.value(), kTransportAgreement, reason));
 }
 
 Status check_settings(std::string_view transport, const EnvLookup& env) {

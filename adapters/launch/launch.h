@@ -24,6 +24,11 @@ namespace gradwire::launch {
 Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log& log,
                         double timeout_seconds = 60);
 
+// For a rank that knows before it has met the others that it cannot take part, say for want of a
+// device: their connect() says which rank that is, and `why`, instead of waiting for it. Waits 10 s
+// for them, at most.
+void tell_absence(const LaunchInfo& info, const EnvLookup& env, const Log& log, const Status& why);
+
 // What each rank's connect(transport) would refuse without having met the others: the transport's
 // name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, and for messages over tcp GRADWIRE_TCP_CONGESTION and
 // GRADWIRE_TCP_RATE. For who starts the ranks, to say it once.

@@ -233,7 +233,7 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
     GW_ASSIGN(links, links_from_environment(environment, LinksFrom::kCache));
   }
   GW_ASSIGN(const launch::RankPlace place,
-            launch::place_rank(f.place, wanted_transport(f), launch.local_rank));
+            place_process(launch, f.place, wanted_transport(f), log));
   log_place(log, place);
   f.bench.device = place.device;
   GW_ASSIGN(const JoinedJob job,

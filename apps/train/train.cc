@@ -98,8 +98,7 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   const std::string transport =
       options.transport.empty() ? environment("GRADWIRE_TRANSPORT").value_or(messages_of("auto"))
                                 : options.transport;
-  GW_ASSIGN(const launch::RankPlace place,
-            launch::place_rank(device, transport, launch.local_rank));
+  GW_ASSIGN(const launch::RankPlace place, place_process(launch, device, transport, log));
   log_place(log, place);
   GW_ASSIGN(JoinedJob job,
             join_job(launch, place.transport, communicator_options(options, log), log, links));
@@ -110,6 +109,11 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
 }
 
 Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
+  if (options.mode.name == "hogwild" && !options.transport.empty()) {
+    return {Code::kInvalidArgument, "train: --transport " + options.transport +
+                                        " with --mode hogwild (no --transport wanted: its threads "
+                                        "share parameters and send nothing)"};
+  }
   if (options.mode.name == "hogwild" && launch.size > 1) {
     return {Code::kInvalidArgument,
             "train: --mode hogwild in a job of " + std::to_string(launch.size) +

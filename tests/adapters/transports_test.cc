@@ -7,6 +7,7 @@
 
 #include "adapters/launch/launch.h"
 #include "comm/nccl/have_nccl.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::launch {
@@ -72,6 +73,30 @@ TEST(Transports, RanksThatDifferAreAllTold) {
   EXPECT_THAT(told({"tcp", "auto", "tcp"}), Each(AllOf(HasSubstr("'tcp'"), HasSubstr("'auto'"))));
   if constexpr (kHaveNccl) {
     EXPECT_THAT(told({"nccl:1", "tcp"}), Each(AllOf(HasSubstr("'nccl'"), HasSubstr("'tcp'"))));
+  }
+}
+
+// Whoever it is, all others hear of it, and why.
+TEST(Transports, ARankWithoutADeviceIsNamedToTheOthers) {
+  constexpr int kRanks = 3;
+  for (const int absent : {0, 2}) {
+    const TemporaryFolder folder;
+    const auto texts = on_threads<std::string>(kRanks, [&](int rank) -> std::string {
+      LaunchInfo info;
+      info.rank = rank;
+      info.size = kRanks;
+      info.rendezvous = "file://" + folder.path();
+      info.job = "job";
+      if (rank == absent) {
+        tell_absence(info, kNothing, Log(), {Code::kUnsupported, "device cuda: no device"});
+        return "none: device cuda: no device";
+      }
+      const auto met = meet(info, kNothing, Log(), 20);
+      if (!met.has_value()) return std::string(met.error().message());
+      const auto made = connect(met.value(), "tcp", {}, kNothing, Log());
+      return made.has_value() ? "connected" : std::string(made.error().message());
+    });
+    EXPECT_THAT(texts, Each(HasSubstr("none: device cuda: no device"))) << absent;
   }
 }
 

@@ -213,6 +213,9 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
               HasSubstr("fedavg has --local-steps"));
   EXPECT_THAT(refusal({"--mode", "hogwild", "--compressor", "topk:ratio=0.1"}),
               HasSubstr("hogwild's threads send nothing"));
+  EXPECT_THAT(
+      refusal({"--mode", "hogwild", "--inproc", "2", "--transport", "nccl"}),
+      testing::AnyOf(HasSubstr("no --transport wanted"), HasSubstr("no NCCL in this build")));
   EXPECT_THAT(refusal({"--mode", "easgd", "--inproc", "2", "--compressor", "cast:bf16"}),
               HasSubstr("sync-easgd compresses"));
   EXPECT_THAT(refusal({"--mode", "sync-easgd", "--momentum", "0.9"}),
