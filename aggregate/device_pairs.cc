@@ -6,6 +6,7 @@
 
 #include "aggregate/chosen_pairs.h"
 #include "compress/sparse/pairs_of_device.h"
+#include "device/host_copy.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
 
@@ -38,6 +39,7 @@ class DevicePairs final : public ChosenPairs<float> {
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
     if (shape_.elems() == 0) return {};
     if (all_) {
+      GW_TRY(wait_for(stream));  // a copy of memory that is not pinned waits as long as it takes
       GW_TRY(copy_bytes(std::as_bytes(sums_), {}, mean.bytes(), mean.device(), stream));
       GW_TRY(scale(mean, share_, stream));
       return own.empty() ? Status() : pairs_->put(index_, values_, 1, own, stream);

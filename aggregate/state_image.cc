@@ -15,6 +15,8 @@ bool on_device(const NamedTensor& entry) {
 
 Result<StateImage> StateImage::take(const ExchangeContext& context,
                                     std::vector<NamedTensor> state) {
+  // A copy to or from memory that is not pinned waits by itself, and as long as it takes.
+  GW_TRY(context.await_lane());
   StateImage image;
   image.there_ = std::move(state);
   for (const NamedTensor& entry : image.there_) {
@@ -32,6 +34,7 @@ Result<StateImage> StateImage::take(const ExchangeContext& context,
 }
 
 Status StateImage::put_back(const ExchangeContext& context) const {
+  GW_TRY(context.await_lane());
   for (std::size_t i = 0; i < there_.size(); ++i) {
     if (!on_device(there_[i])) continue;
     const TensorView& there = there_[i].tensor;

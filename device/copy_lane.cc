@@ -20,7 +20,9 @@ Status CopyLane::finish(double seconds) const {
   GW_ASSIGN(const std::unique_ptr<DevicePoint> point, make_point());
   GW_TRY(point->record(stream));
   GW_ASSIGN(const bool passed, await(*point, deadline_in(seconds)));
-  return passed ? Status() : device_is_late(stream.device, seconds);
+  if (passed) return {};
+  point->give_up();
+  return device_is_late(stream.device, seconds);
 }
 
 Result<std::unique_ptr<CopyLane>> CopyLane::create(Device device) {

@@ -21,6 +21,9 @@ class DevicePoint {
   // Whether it was passed; true of one that was never recorded. An error of the work before it is
   // this call's.
   virtual Result<bool> passed() const = 0;
+  // Nobody waits for it any more, nor uses it: pinned memory that is freed from now on lives on
+  // until it is passed.
+  virtual void give_up() = 0;
 };
 
 // Sleeps until the point is passed: true; or until `until`: false. Errors as passed().

@@ -72,6 +72,7 @@ ucs_memory_type_t memory_type(gradwire::Device device) {
 }
 
 Result<bool> DeviceCopy::passed() {
+  if (!adrift_.ok()) return false;
   if (point_ == nullptr) return true;
   GW_ASSIGN(const bool over, point_->passed());
   if (!over) return false;
@@ -101,12 +102,6 @@ Result<Buffer> DeviceCopies::pinned(std::size_t bytes) {
   return buffer;
 }
 
-Status DeviceCopies::enqueue(ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
-                             gradwire::Device to_device, const Stream& stream, DevicePoint& point) {
-  GW_TRY(copy_bytes(from, from_device, to, to_device, stream));
-  return point.record(stream);
-}
-
 Result<DeviceCopy> DeviceCopies::begin(ConstByteSpan from, gradwire::Device from_device,
                                        ByteSpan to, gradwire::Device to_device) {
   DeviceCopy copy;
@@ -130,11 +125,10 @@ Result<DeviceCopy> DeviceCopies::begin(ConstByteSpan from, gradwire::Device from
       to_device = copy.here_.device();
     }
   }
-  const Status begun = enqueue(from, from_device, to, to_device, lane->to_device(), *point);
+  GW_TRY(copy_bytes(from, from_device, to, to_device, lane->to_device()));
+  copy.adrift_ = point->record(lane->to_device());
   copy.point_ = std::move(point);
-  if (begun.ok()) return copy;
-  give_up(std::move(copy));  // some of it may be under way
-  return begun;
+  return copy;
 }
 
 void DeviceCopies::take_back(DeviceCopy over) {
@@ -143,7 +137,13 @@ void DeviceCopies::take_back(DeviceCopy over) {
   }
 }
 
-// Nobody looks any more whether it is over: the memory goes with the process.
-void DeviceCopies::give_up(DeviceCopy copy) { static_cast<void>(new DeviceCopy(std::move(copy))); }
+// What cannot be followed keeps its memory to the process's end.
+void DeviceCopies::give_up(DeviceCopy copy) {
+  if (!copy.adrift_.ok()) {
+    static_cast<void>(new DeviceCopy(std::move(copy)));
+  } else if (copy.point_ != nullptr) {
+    copy.point_->give_up();
+  }
+}
 
 }  // namespace gradwire::ucx

@@ -34,14 +34,18 @@ ucs_memory_type_t memory_type(gradwire::Device device);
 // memory alone, which it may go on using when nobody waits any more.
 class DeviceCopy {
  public:
-  // Whether it is over, `to` being written. An error of the device ends it.
+  // Whether it is over, `to` being written. An error of the device ends it; one that cannot be
+  // followed is never over.
   Result<bool> passed();
+  // Why it cannot be followed.
+  const Status& adrift() const { return adrift_; }
 
  private:
   friend class DeviceCopies;
   std::unique_ptr<DevicePoint> point_;  // null: over
   Buffer here_;                         // what stands for memory of the host
   ByteSpan to_host_;                    // gets what is there
+  Status adrift_;
 };
 
 // Copies between any two places, beside a device's other work. Used by one thread.
@@ -58,8 +62,6 @@ class DeviceCopies {
  private:
   Result<const CopyLane*> lane_of(gradwire::Device device);
   Result<Buffer> pinned(std::size_t bytes);
-  static Status enqueue(ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
-                        gradwire::Device to_device, const Stream& stream, DevicePoint& point);
 
   struct Lane {
     gradwire::Device device;

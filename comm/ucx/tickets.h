@@ -66,7 +66,7 @@ class Tickets {
 
   int take_settled() { return std::exchange(settled_, 0); }
   bool any_settled() const { return settled_ > 0; }
-  bool reading() const { return !reads_.empty() && (reads_.front()->holds & kCopy) == 0; }
+  bool reading() const;
   // For devices, of whose end nobody is told.
   bool copying() const { return !copies_.empty(); }
   int sending() const { return sending_; }
@@ -142,6 +142,7 @@ class Tickets {
   void settle_copies();
   void give_up_copies();
   void begin_read(Op& op, const Status& known);
+  static bool may_read(const Op* op) { return (op->holds & kCopy) == 0; }
   Status read_piece(Op& op, std::size_t bytes);
   void took_piece(Op& op, std::size_t bytes);
   void end_read(Op& op);

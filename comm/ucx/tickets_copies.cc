@@ -27,6 +27,9 @@ void Tickets::begin_copy(Copy what, ConstByteSpan from, gradwire::Device from_de
   auto begun = device_.begin(from, from_device, to, to_device);
   if (!begun.has_value()) return end_copy(what, begun.error());
   what.copy = std::move(begun).value();
+  if (!what.copy.adrift().ok() && what.op->batch->status.ok()) {
+    what.op->batch->status = what.copy.adrift();
+  }
   const auto over = what.copy.passed();
   if (!over.has_value() || over.value()) {
     return end_copy(what, over.has_value() ? Status() : over.error());
@@ -37,8 +40,11 @@ void Tickets::begin_copy(Copy what, ConstByteSpan from, gradwire::Device from_de
 void Tickets::end_copy(Copy& what, const Status& outcome) {
   device_.take_back(std::move(what.copy));
   Op& op = *what.op;
-  if (what.of == Copy::Of::kDescriptor) {
+  if (what.of == Copy::Of::kDescriptor && op.batch->status.ok()) {
     begin_read(op, outcome);
+  } else if (what.of == Copy::Of::kDescriptor && outcome.ok()) {
+    // Withdrawn before anybody knew what is lent: it is not taken.
+    peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
   } else if (!outcome.ok() && op.batch->status.ok()) {
     op.batch->status = outcome;
   }
@@ -122,9 +128,11 @@ void Tickets::end_read(Op& op) {
   release(op, kRead);
 }
 
-// One piece of the oldest message that was lent to this rank.
+bool Tickets::reading() const { return std::ranges::any_of(reads_, may_read); }
+
+// One piece of the oldest message that was lent to this rank, and for which no device copies now.
 void Tickets::read_lent() {
-  Op& op = *reads_.front();
+  Op& op = **std::ranges::find_if(reads_, may_read);
   const Descriptor& lent = op.descriptor;
   const bool withdrawn = withdrawn_.erase({op.peer, lent.id}) > 0;  // every rank counts its own
   if (lent.magic != kLentMagic || withdrawn) {

@@ -73,7 +73,8 @@ void Tickets::abandon(Deadline now) {
     if (now < *batch->abandon_at) return false;
     for (const Op& op : batch->ops) {
       const bool live = op.peer == options_.rank || membership_.live(op.peer);
-      const bool written = op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy)) != 0;
+      const bool written =
+          op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead)) != 0;
       if (op.holds != 0 && (live || written)) return false;
     }
     batch->abandoned = true;

@@ -64,6 +64,8 @@ class PairsOfOneTensor final : public PairsOfDevice {
     GW_ASSIGN(const Scratch there, Scratch::allocate(2 * half, stream));
     PairList list{};
     if (half > 0) {
+      // A copy of memory that is not pinned waits as long as it takes.
+      GW_TRY(synchronize({device_, stream.native}));
       std::byte* const at = there.as<std::byte>();
       for (std::size_t i = 0; i < 2; ++i) {
         GW_TRY(copy_bytes(sources[i], {}, {at + i * half, half}, device_, stream));

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "device/cuda/capture.h"
+#include "device/cuda/late_work.h"
 #include "device/cuda/stream.h"
 
 namespace gradwire::cuda {
@@ -17,6 +18,7 @@ class CudaPoint final : public DevicePoint {
   }
   Status before(const Stream& stream) const override { return event_.before(stream); }
   Result<bool> passed() const override { return event_.passed(); }
+  void give_up() override { give_up_on(std::move(event_)); }
 
  private:
   Event event_;

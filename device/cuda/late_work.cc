@@ -37,13 +37,16 @@ void give_up_on(Event point) {
 
 void free_pinned(std::byte* data) noexcept {
   const BesideCaptures beside;
-  LateWork& late = late_work();
-  const std::lock_guard lock(late.mutex);
-  late.memory.push_back(data);
-  std::erase_if(late.points, is_over);
-  if (!late.points.empty()) return;
-  for (std::byte* const each : std::exchange(late.memory, {}))
-    static_cast<void>(cudaFreeHost(each));
+  std::vector<std::byte*> free;
+  {
+    LateWork& late = late_work();
+    const std::lock_guard lock(late.mutex);
+    late.memory.push_back(data);
+    std::erase_if(late.points, is_over);
+    if (late.points.empty()) free.swap(late.memory);
+  }
+  // CUDA may wait for a device here.
+  for (std::byte* const each : free) static_cast<void>(cudaFreeHost(each));
 }
 
 }  // namespace gradwire::cuda
