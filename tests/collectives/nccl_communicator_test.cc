@@ -11,24 +11,15 @@
 
 #include "base/elements.h"
 #include "tests/comm/nccl/fake_nccl.h"
+#include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/nccl_threads.h"
 #include "tests/gpu/on_device.h"
-
-namespace {
-std::atomic<bool> device_hangs{false};
-}  // namespace
-
-// The emulated runtime's cudaEventQuery, and what the linker puts in its place (--wrap).
-int real_query(void* event) asm("__real__Z14cudaEventQueryP10CUevent_st");
-int query(void* event) asm("__wrap__Z14cudaEventQueryP10CUevent_st");
-int query(void* event) {
-  constexpr int kNotReady = 600;
-  return device_hangs ? kNotReady : real_query(event);
-}
 
 namespace gradwire {
 namespace {
 
+using gpu::device_hangs;
+using gpu::hang_when_all_are;
 using gpu::on_nccl_threads;
 using gpu::OnDevice;
 using testing::AllOf;
@@ -54,16 +45,6 @@ class NcclCommunicatorTest : public testing::Test {
   }
   nccl_test::FakeNccl fake_{};
 };
-
-// Every rank has what it needs of the device: memory is there when it has been filled.
-void hang_when_all_are(std::atomic<int>& there, int ranks) {
-  ++there;
-  const Deadline until = deadline_in(10);
-  while (there < ranks && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  device_hangs = true;
-}
 
 Status wait_for(Result<Work> work) { return work.has_value() ? work.value().wait() : work.error(); }
 

@@ -4,30 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gradwire/rendezvous.h"
 #include "tests/comm/nccl/fake_nccl.h"
+#include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/level_jobs.h"
 #include "tests/gpu/nccl/nccl_threads.h"
-
-namespace {
-std::atomic<bool> device_hangs{false};
-}  // namespace
-
-// The emulated runtime's cudaEventQuery, and what the linker puts in its place (--wrap).
-int real_query(void* event) asm("__real__Z14cudaEventQueryP10CUevent_st");
-int query(void* event) asm("__wrap__Z14cudaEventQueryP10CUevent_st");
-int query(void* event) {
-  constexpr int kNotReady = 600;
-  return device_hangs ? kNotReady : real_query(event);
-}
 
 namespace gradwire::testing {
 namespace {
@@ -134,12 +121,7 @@ TEST_F(NcclLevels, ADeviceThatHangsInsideANodeEndsAllRanksAtTheDeadline) {
         AggregatorOptions own{.compressor = "qsgd:bits=4,inner=none"};
         own.on_span = [&](const AggregateSpan& span) {
           if (span.kind != AggregateSpan::Kind::kEncode || span.phase > 0) return;
-          ++encoded;
-          const Deadline until = deadline_in(10);
-          while (encoded < kRanks && std::chrono::steady_clock::now() < until) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          }
-          device_hangs = true;
+          gpu::hang_when_all_are(encoded, kRanks);
         };
         auto aggregator = Aggregator::create(*world, Registry::builtin(), own);
         if (!aggregator.has_value()) return std::string(aggregator.error().message());
@@ -148,7 +130,7 @@ TEST_F(NcclLevels, ADeviceThatHangsInsideANodeEndsAllRanksAtTheDeadline) {
         const Status ended = mine.average(*aggregator.value(), world->rank(), 0);
         return std::string(ended.message());
       });
-  device_hangs = false;
+  gpu::device_hangs = false;
   EXPECT_THAT(texts, Each(AllOf(HasSubstr("step 0, bucket 0, phase 0: "),
                                 HasSubstr("in reduce_scatter_v (operation "),
                                 HasSubstr("(deadline 0.5 s)"))));
