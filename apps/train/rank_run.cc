@@ -8,6 +8,7 @@
 #include "adapters/trainer/sharded/sharded.h"
 #include "apps/job.h"
 #include "apps/train/memory_table.h"
+#include "apps/train/run_options.h"
 #include "base/text.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/data/catalog.h"
@@ -16,90 +17,6 @@
 
 namespace gradwire {
 namespace {
-
-// Of gradients that wait for their average: one that fills, one that travels, one that has come.
-constexpr std::int64_t kBucketsInFlight = 3;
-
-Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
-                                         const Communicator& communicator) {
-  TrainingOptions t;
-  t.batch = o.batch;
-  t.rank = communicator.rank();
-  t.ranks = communicator.size();
-  t.accumulate = static_cast<int>(o.accumulate);
-  if (o.epochs > 0) {
-    t.epochs = o.epochs;
-  } else {
-    t.steps = o.steps;
-  }
-  t.lr = o.lr;
-  t.clip = o.clip;
-  t.clip_worker = o.clip_worker;
-  GW_ASSIGN(t.precision, parse_precision(o.precision));
-  t.main_gradients = !o.no_main_grads;
-  t.gradients_in_flight = kBucketsInFlight * o.bucket_bytes;
-  if (o.no_main_grads && o.measure_every > 0) {
-    return Status(Code::kInvalidArgument,
-                  "train: --no-main-grads with --measure-every, which compares whole averages; one "
-                  "of them wanted");
-  }
-  const bool narrow = t.precision == Precision::kF16;
-  GW_ASSIGN(t.loss_scale, LossScaleOptions::parse(!o.loss_scale.empty() ? o.loss_scale
-                                                  : narrow              ? "dynamic"
-                                                                        : "none"));
-  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
-  t.optimizer = choice.optimizer;
-  t.optimizer.weight_decay = o.weight_decay;
-  if (o.zero > 0) {
-    t.optimizer.name = "hook";
-    t.hook_clips = true;
-    t.gated_parameters = o.zero == 3;
-    t.passing_gradients = o.zero >= 2;
-  }
-  t.recompute = o.recompute;
-  // CUDA's default stream, for which all of gradwire's wait; null on the host.
-  t.places.device = MemoryArena(Stream{o.place, nullptr});
-  GW_ASSIGN(t.offload, parse_offload(o.offload));
-  if (o.place.space == MemorySpace::kCuda && t.offload != Offload::kNone) {
-    t.places.host = MemoryArena(Stream{{MemorySpace::kPinnedHost, 0}, nullptr});
-  }
-  t.offload_chunk = o.offload_chunk;
-  t.offload_overlap = o.offload_overlap == "on";
-  t.momentum = o.momentum;
-  t.momentum_at = o.momentum_at == "worker" ? MomentumAt::kWorker : MomentumAt::kServer;
-  t.schedule = o.lr_schedule;
-  t.seed = o.seed;
-  t.shuffle = shuffle_of(o, data);
-  t.eval_every = o.eval_every;
-  return t;
-}
-
-DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace) {
-  DataParallelOptions p;
-  p.aggregator.compressor = o.compressor;
-  p.aggregator.bucket_bytes = o.bucket_bytes;
-  p.aggregator.threads = static_cast<int>(o.threads);
-  p.aggregator.seed = o.seed;
-  p.aggregator.algorithm = dense_algorithm(o);
-  p.aggregator.allow_unsafe = o.allow_unsafe;
-  p.check_every = o.check_every;
-  if (trace != nullptr) p.aggregator.on_span = trace->of_aggregator();
-  return p;
-}
-
-Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer,
-                                       RankTrace* trace) {
-  ShardedOptions s;
-  GW_ASSIGN(s.offload, parse_offload(o.offload));
-  s.offload_chunk = o.offload_chunk;
-  s.stage = static_cast<int>(o.zero);
-  s.parallel = parallel_options(o, trace);
-  s.parameters = o.parameter_compressor;
-  s.optimizer = std::move(optimizer);
-  s.optimizer.weight_decay = o.weight_decay;
-  s.optimizer.momentum = o.momentum_at == "worker" ? 0 : o.momentum;
-  return s;
-}
 
 // The hook that --optimizer, --zero and --compressor ask for.
 Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Problem& problem,

@@ -1,0 +1,20 @@
+// What `gradwire train`'s flags say to the trainer and to its hooks.
+#pragma once
+
+#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/sharded/sharded.h"
+#include "apps/train/rank_run.h"
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// Of this rank of `communicator`. kInvalidArgument for flags that exclude one another.
+Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
+                                         const Communicator& communicator);
+// trace: gets the aggregator's spans; may be null, else lent for as long as the hook lives.
+DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace);
+Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer,
+                                       RankTrace* trace);
+
+}  // namespace gradwire
