@@ -29,7 +29,7 @@ THIRD_PARTY = {
     r"^hwy/": ["compress/", "tests/support/"],
     r"^xxhash\.h$": ["comm/checked/", "trainer/checkpoint/"],
     r"^zlib\.h$": ["trainer/"],
-    r"^nlohmann/": ["apps/", "trainer/", "tests/"],
+    r"^nlohmann/": ["apps/", "bench/gpu_bench.cc", "trainer/", "tests/"],
     r"^CLI/|^toml\+\+|^toml\.h|^spdlog/|^fmt/|^curl/": ["apps/"],
     r"^mpi\.h$": ["adapters/mpi/", "bench/peers/", "tests/adapters/mpi/"],
     r"^gloo/": ["bench/peers/"],
