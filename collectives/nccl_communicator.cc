@@ -11,7 +11,6 @@
 #include "comm/nccl/nccl_calls.h"
 #include "comm/shm/bell.h"
 #include "device/cuda/capture.h"
-#include "device/cuda/memory.h"
 #include "device/ops.h"
 #include "device/rank_device.h"
 
@@ -185,6 +184,8 @@ Result<Work> NcclCommunicator::start_all(std::span<const OpCall> calls, const Op
 Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const OpOptions& options) {
   GW_TRY(group_->status());
   GW_ASSIGN(const bool captured, cuda::is_capturing({comm_->device(), options.stream.native}));
+  const cuda::OnDevice here(comm_->device());
+  GW_TRY(here.status());
   if (captured) return capture(calls, options);
   const Checked& first = calls.front();
   const auto collective =
@@ -214,11 +215,11 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
   GW_TRY(group_->engine()->submit(std::move(operation)));
   std::erase_if(open_, [](const auto& one) { return one->done(); });
   open_.push_back(work);
-  std::uint64_t bytes = 0;
-  auto point = enqueue_to_point(calls, options, deadline + std::chrono::seconds(1), bytes);
+  Enqueued made;  // until NCCL is through with it where it failed, too
+  auto point = enqueue_to_point(calls, options, deadline + std::chrono::seconds(1), made);
   if (point.has_value()) {
-    job_.bytes->fetch_add(bytes, std::memory_order_relaxed);
-    flight->enqueued(std::move(point).value(), bytes);
+    job_.bytes->fetch_add(made.bytes, std::memory_order_relaxed);
+    flight->enqueued(std::move(point).value(), made.bytes);
     return Work(std::move(work));
   }
   flight->failed(point.error());
@@ -226,14 +227,11 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
   return work->done() ? work->status() : point.error();
 }
 
-// What NCCL is asked for all of them, in one group, on the stream.
+// What NCCL is asked for all of them, in one group, on the stream. The device is the thread's.
 Status NcclCommunicator::enqueue(const std::vector<Checked>& calls, const OpOptions& options,
-                                 Deadline deadline, std::uint64_t& bytes) const {
+                                 Deadline deadline, Enqueued& made) const {
   const Device device = comm_->device();
   const Stream stream{device, options.stream.native};
-  const cuda::OnDevice here(device);
-  GW_TRY(here.status());
-  std::vector<cuda::Scratch> scratch;  // freed in the stream's order
   std::vector<NcclStep> steps;
   for (const Checked& one : calls) {
     const ConstByteSpan in = one.call.in.bytes();
@@ -243,7 +241,7 @@ Status NcclCommunicator::enqueue(const std::vector<Checked>& calls, const OpOpti
       const ByteSpan to(copy.as<std::byte>(), in.size());
       GW_TRY(copy_bytes(in, device, to, device, stream));
       from = to.data();
-      scratch.push_back(std::move(copy));
+      made.copies.push_back(std::move(copy));
     }
     const NcclPlan plan = plan_nccl(one.call, one.extent, options.factor, rank(), size(), from,
                                     job_.spare->bytes().data());
@@ -251,17 +249,18 @@ Status NcclCommunicator::enqueue(const std::vector<Checked>& calls, const OpOpti
       GW_TRY(copy_bytes({copy.from, copy.bytes}, device, {copy.to, copy.bytes}, device, stream));
     }
     append(steps, plan.steps);
-    bytes += plan.bytes;
+    made.bytes += plan.bytes;
   }
-  return comm_->launch(steps, stream, deadline);
+  GW_ASSIGN(OrderedReductions ordered, OrderedReductions::prepare(steps, rank(), size(), stream));
+  made.ordered.emplace(std::move(ordered));
+  GW_TRY(comm_->launch(steps, stream, deadline));
+  return made.ordered->finish(stream);
 }
 
 Result<cuda::Event> NcclCommunicator::enqueue_to_point(const std::vector<Checked>& calls,
                                                        const OpOptions& options, Deadline deadline,
-                                                       std::uint64_t& bytes) const {
-  GW_TRY(enqueue(calls, options, deadline, bytes));
-  const cuda::OnDevice here(comm_->device());
-  GW_TRY(here.status());
+                                                       Enqueued& made) const {
+  GW_TRY(enqueue(calls, options, deadline, made));
   GW_ASSIGN(cuda::Event point, cuda::Event::create(comm_->device()));
   GW_TRY(point.record({comm_->device(), options.stream.native}));
   return point;
@@ -271,10 +270,10 @@ Result<cuda::Event> NcclCommunicator::enqueue_to_point(const std::vector<Checked
 // a deadline nor a point that it has passed.
 Result<Work> NcclCommunicator::capture(const std::vector<Checked>& calls,
                                        const OpOptions& options) {
-  std::uint64_t bytes = 0;
+  Enqueued made;
   const Deadline deadline =
       options.deadline.value_or(deadline_in(group_->options().deadline_seconds));
-  const Status captured = enqueue(calls, options, deadline, bytes);
+  const Status captured = enqueue(calls, options, deadline, made);
   if (captured.ok()) return Work(std::make_shared<WorkState>(group_->engine(), 0));
   // The others may have their part: none of them shall wait for this one.
   group_->abort(captured.message());

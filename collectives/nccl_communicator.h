@@ -14,7 +14,8 @@
 // the tensors, outlive the graph.
 //
 // Differences to operations on the host: mean and pre_mul_sum are NCCL's own, which scale before
-// they add; NCCL fixes the order of a sum, the same on all ranks, but not alike for all sizes;
+// they add; maxima and minima of floating numbers are NCCL's of integers (nccl_ordered.h); NCCL
+// fixes the order of a sum, the same on all ranks, but not alike for all sizes;
 // bytes_sent() counts what a rank has to send at least; sends and receives that wait for one
 // another must be one batch (start_all), and no two may differ in their order; ranks whose calls
 // differ are not told so but when they are late. Not served (kUnsupported): exclusive_scan, tags,
@@ -35,8 +36,10 @@
 #include "collectives/group_communicator.h"
 #include "collectives/messages_below.h"
 #include "collectives/nccl_factory.h"
+#include "collectives/nccl_ordered.h"
 #include "collectives/nccl_plan.h"
 #include "comm/nccl/nccl_comm.h"
+#include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
@@ -96,10 +99,17 @@ class NcclCommunicator final : public Communicator, public Bounded, public Messa
   Result<Checked> check(const OpCall& call, const OpOptions& options) const;
   Result<Work> launch(const std::vector<Checked>& calls, const OpOptions& options);
   Result<Work> capture(const std::vector<Checked>& calls, const OpOptions& options);
+  // What an operation has of the device beside its tensors, and how much it sends.
+  struct Enqueued {
+    std::vector<cuda::Scratch>
+        copies;  // freed in the stream's order, its device being the thread's
+    std::optional<OrderedReductions> ordered;
+    std::uint64_t bytes = 0;
+  };
   Status enqueue(const std::vector<Checked>& calls, const OpOptions& options, Deadline deadline,
-                 std::uint64_t& bytes) const;
+                 Enqueued& made) const;
   Result<cuda::Event> enqueue_to_point(const std::vector<Checked>& calls, const OpOptions& options,
-                                       Deadline deadline, std::uint64_t& bytes) const;
+                                       Deadline deadline, Enqueued& made) const;
   std::vector<int> peers_of(const std::vector<Checked>& calls) const;
   Status await_all(Deadline deadline);
 

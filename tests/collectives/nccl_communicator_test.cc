@@ -74,6 +74,44 @@ TEST_F(NcclCommunicatorTest, TensorsOnTheDeviceGoOverNccl) {
               HasSubstr("ncclAllReduce rank 0: count 2 type 7 op 4 in place\n"));
 }
 
+// ncclMax and ncclMin prefer numbers to NaN: they get integers, of 8 bytes (type 4) or 4 (type 2).
+TEST_F(NcclCommunicatorTest, MaximaOfFloatsAreNcclsOfIntegers) {
+  const auto texts = on_ranks(2, [&](std::unique_ptr<Communicator> world) -> std::string {
+    const std::vector<float> zeros{-0.0F, 0.0F};
+    const OnDevice whole = gpu::uploaded(zeros);
+    const OnDevice wide = gpu::uploaded(std::vector<double>{1, 2});
+    const OnDevice narrow = gpu::uploaded(std::vector<std::uint16_t>{0x7c01, 0xbc00});
+    const OnDevice count = gpu::uploaded(std::vector<std::int8_t>{3, 4});
+    for (const TensorView& tensor :
+         {whole.tensor<float>(), wide.tensor<double>(), narrow.tensor<std::uint16_t>(DType::kF16),
+          count.tensor<std::int8_t>()}) {
+      const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMin));
+      if (!status.ok()) return std::string(status.message());
+    }
+    if (narrow.values<std::uint16_t>() != std::vector<std::uint16_t>{0x7e00, 0xbc00}) return "f16";
+    return whole.read() == gpu::uploaded(zeros).read() ? "" : "f32";
+  });
+  EXPECT_THAT(texts, Each(""));
+  const std::string log = fake_.take_log();
+  for (const char* type : {"2", "4", "0"}) {
+    EXPECT_THAT(log, HasSubstr("ncclAllReduce rank 1: count 2 type " + std::string(type) +
+                               " op 3 in place\n"));
+  }
+  EXPECT_THAT(log, Not(HasSubstr("type 7")));
+}
+
+// A rank alone has nothing to reduce, and its bits stay as they are.
+TEST_F(NcclCommunicatorTest, MaximaOfOneRankKeepTheirBits) {
+  const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) -> std::string {
+    const OnDevice odd = gpu::uploaded(std::vector<std::uint32_t>{0xff800001});
+    const Status status =
+        wait_for(world->all_reduce(odd.tensor<std::uint32_t>(DType::kF32), ReduceOp::kMax));
+    if (!status.ok()) return std::string(status.message());
+    return odd.values<std::uint32_t>()[0] == 0xff800001 ? "" : "other bits";
+  });
+  EXPECT_THAT(texts, Each(""));
+}
+
 TEST_F(NcclCommunicatorTest, ABatchIsOnOnePlace) {
   const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) {
     const OnDevice there = gpu::uploaded(std::vector<float>{1});

@@ -3,4 +3,5 @@
 #include "tests/emulation/emulated_launch.h"
 
 #include "device/cuda/elementwise.cu"
+#include "device/cuda/ordered.cu"
 #include "device/cuda/reductions.cu"

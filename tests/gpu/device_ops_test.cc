@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "device/cuda/ordered.h"
 #include "tests/gpu/on_device.h"
 
 namespace gradwire {
@@ -98,6 +99,54 @@ TEST(DeviceOps, ScalesCastsAndNeutralElementsGiveTheHostsBits) {
       const TensorView into{there.bytes().data(), Shape::vector(37), dtype, kFirst};
       ASSERT_TRUE(fill_neutral(op, into, kStream).ok());
       EXPECT_EQ(there.read(), here) << to_string(dtype) << " " << to_string(op);
+    }
+  }
+}
+
+// Of the type, whatever it may hold: each infinity and zero, NaNs of every kind, any bits.
+std::vector<std::byte> patterns(DType dtype, std::int64_t count, std::uint64_t seed) {
+  const RandomStream draws(seed, RandomUse::kTest, 1, 0, 0, 0);
+  std::vector<std::byte> out = numbers(dtype, count, seed);
+  const std::size_t width = size_of(dtype);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    std::byte* const at = out.data() + i * width;
+    for (std::size_t b = 0; b < width && i % 3 == 0; ++b) {
+      at[b] = static_cast<std::byte>(draws.word(i * width + b));
+    }
+    // Exponents of ones: infinities and NaNs.
+    if (i % 12 == 0) at[width - 1] |= std::byte{0x7f};
+    if (i % 12 == 0) at[width - 2] |= std::byte{0xf0};
+  }
+  return out;
+}
+
+TEST(DeviceOps, OrderedIntegersHaveTheExtremesThatNumbersHave) {
+  for (const DType dtype : kFloating) {
+    const DType ordered = cuda::ordered_type(dtype);
+    for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+      for (const std::int64_t count : {std::int64_t{1}, std::int64_t{5}, std::int64_t{70001}}) {
+        for (const std::size_t skip : {std::size_t{0}, size_of(dtype)}) {
+          std::vector<std::byte> acc = patterns(dtype, count, 1);
+          std::vector<std::byte> src = patterns(dtype, count, 2);
+          const OnDevice result(acc, skip);
+          const OnDevice other(src, skip);
+          const OnDevice integers[] = {
+              OnDevice(static_cast<std::size_t>(count) * size_of(ordered)),
+              OnDevice(static_cast<std::size_t>(count) * size_of(ordered))};
+          const auto view = [count](const OnDevice& memory, DType type) {
+            return TensorView{memory.bytes().data(), Shape::vector(count), type, kFirst};
+          };
+          const TensorView a = view(integers[0], ordered);
+          const TensorView b = view(integers[1], ordered);
+          ASSERT_TRUE(cuda::to_ordered(op, view(result, dtype), a, kStream).ok());
+          ASSERT_TRUE(cuda::to_ordered(op, view(other, dtype), b, kStream).ok());
+          ASSERT_TRUE(reduce(op, b, a, kStream).ok());
+          ASSERT_TRUE(cuda::from_ordered(a, view(result, dtype), kStream).ok());
+          ASSERT_TRUE(reduce(op, host_tensor(src, dtype), host_tensor(acc, dtype), {}).ok());
+          EXPECT_TRUE(result.read() == acc)
+              << to_string(op) << " of " << count << " " << to_string(dtype);
+        }
+      }
     }
   }
 }

@@ -36,6 +36,7 @@ class CommunicatorLaws : public testing::TestWithParam<int> {
 };
 
 TEST_P(CommunicatorLaws, ReduceEverything) { run(reduce_everything); }
+TEST_P(CommunicatorLaws, KeepNans) { run(keep_nans); }
 TEST_P(CommunicatorLaws, ReduceLarge) { run(reduce_large); }
 TEST_P(CommunicatorLaws, MoveEverything) { run(move_everything); }
 TEST_P(CommunicatorLaws, MoveLarge) { run(move_large); }

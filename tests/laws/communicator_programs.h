@@ -21,6 +21,8 @@ struct Sizes {
 // Data whose reductions are exact, so that every algorithm has one right answer, bit for bit.
 std::string reduce_exactly(Communicator& world, const Sizes& sizes);
 std::string move_exactly(Communicator& world, const Sizes& sizes);
+// Maxima and minima of NaNs, zeros of both signs and infinities.
+std::string keep_nans(Communicator& world);
 // Tensors of many segments, against the same reference.
 std::string reduce_large(Communicator& world);
 // all_gather, all_gather_v, all_gather_unsized, all_to_all(_v), broadcast from every root, send and

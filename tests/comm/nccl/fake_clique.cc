@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -53,10 +54,21 @@ void store(ncclDataType_t type, double value, std::byte* at) {
 double combine(int op, double a, double b) {
   switch (op) {
     case ncclProd: return a * b;
-    case ncclMax: return std::max(a, b);
-    case ncclMin: return std::min(a, b);
     default: return a + b;
   }
+}
+
+// The larger or smaller one as NCCL's kernels find it: of floats with fmax and fmin, which take the
+// number where the other is a NaN, and either of two zeros.
+const std::byte* extreme(ncclDataType_t type, int op, const std::byte* a, const std::byte* b) {
+  const bool larger = op == ncclMax;
+  if (type == ncclInt64) {
+    return (read<std::int64_t>(a) < read<std::int64_t>(b)) == larger ? b : a;
+  }
+  const double x = load(type, a);
+  const double y = load(type, b);
+  if (std::isnan(x) || std::isnan(y)) return std::isnan(x) ? b : a;
+  return (x < y) == larger ? b : a;
 }
 
 // As gradwire's own means are: one multiplication, in the type of the arithmetic. (NCCL multiplies
@@ -72,10 +84,18 @@ std::vector<std::byte> reduced(const std::vector<Call>& calls, std::size_t first
   const ncclDataType_t type = calls[0].type;
   const std::size_t width = width_of(type);
   std::vector<std::byte> out(count * width);
+  const bool is_extreme = calls[0].op == ncclMax || calls[0].op == ncclMin;
   for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = (first + i) * width;
+    if (is_extreme) {
+      const std::byte* found = calls[0].in + at;
+      for (const Call& call : calls) found = extreme(type, call.op, found, call.in + at);
+      std::memcpy(out.data() + i * width, found, width);
+      continue;
+    }
     double sum = 0;
     for (std::size_t r = 0; r < calls.size(); ++r) {
-      const double own = calls[r].scale * load(type, calls[r].in + (first + i) * width);
+      const double own = calls[r].scale * load(type, calls[r].in + at);
       sum = r == 0 ? own : combine(calls[0].op, sum, own);
     }
     if (calls[0].op == ncclAvg) sum = mean_of(type, sum, 1.0 / static_cast<double>(calls.size()));

@@ -66,7 +66,8 @@ TEST_P(DeviceLaws, Reductions) { run(GetParam(), {reduce_everything, reduce_larg
 TEST_P(DeviceLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
 TEST_P(DeviceLaws, Product) { run(GetParam(), {sample_the_product}); }
 TEST_P(DeviceLaws, Forms) {
-  run(GetParam(), {work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
+  run(GetParam(),
+      {keep_nans, work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }
 TEST_P(DeviceLaws, Groups) { run(GetParam(), {split_and_split_again, many_outstanding}); }
 

@@ -1,5 +1,8 @@
 #include "tests/gpu/nccl/capture.h"
 
+#include <cmath>
+#include <limits>
+
 #include "base/text.h"
 #include "device/ops.h"
 #include "gradwire/registry.h"
@@ -104,6 +107,30 @@ std::string check_captured_sums(Communicator& world) {
   CapturedWork captured([&](const Stream& stream) { return call(sum, stream); });
   return compare(world.rank(), captured, sum, sum, plain, plain,
                  [&] { return call(plain, kStream); });
+}
+
+// Rank 0 has a NaN, which a graph's maxima keep.
+std::string check_captured_maxima(Communicator& world) {
+  std::vector<float> values = gradient_of(world.rank(), 0);
+  if (world.rank() == 0) values[3] = std::numeric_limits<float>::quiet_NaN();
+  const OnDevice in = uploaded(values);
+  const OnDevice out = uploaded(std::vector<float>(kElems));
+  CapturedWork captured([&](const Stream& stream) {
+    return end_of(world.all_reduce(in.tensor<float>(), out.tensor<float>(), ReduceOp::kMax,
+                                   {.deadline = std::nullopt, .stream = stream}));
+  });
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    captured.run();
+    if (!captured.error().empty()) return captured.error();
+    const std::vector<float> found = out.values<float>();
+    const std::vector<float> most = gradient_of(world.size() - 1, 0);
+    for (std::size_t i = 0; i < kElems; ++i) {
+      if (i == 3 ? !std::isnan(found[i]) : found[i] != most[i]) {
+        return format("launch %d, element %zu: %g", launch, i, static_cast<double>(found[i]));
+      }
+    }
+  }
+  return {};
 }
 
 std::string check_captured_payloads(Communicator& world) {

@@ -51,6 +51,7 @@ class CapturedWork {
 
 // Of every rank of `world`: empty where all holds, else what does not.
 std::string check_captured_sums(Communicator& world);
+std::string check_captured_maxima(Communicator& world);
 std::string check_captured_payloads(Communicator& world);
 std::string check_what_no_graph_takes(Communicator& world);
 

@@ -41,6 +41,9 @@ class Capture : public testing::TestWithParam<int> {
 TEST_P(Capture, AGraphSumsWhatIsThereWhenItIsLaunched) {
   EXPECT_THAT(on_ranks(gpu::check_captured_sums), Each(""));
 }
+TEST_P(Capture, AGraphsMaximaKeepNans) {
+  EXPECT_THAT(on_ranks(gpu::check_captured_maxima), Each(""));
+}
 TEST_P(Capture, AGraphExchangesPayloads) {
   EXPECT_THAT(on_ranks(gpu::check_captured_payloads), Each(""));
 }

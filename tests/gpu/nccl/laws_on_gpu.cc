@@ -46,6 +46,7 @@ TEST_P(NcclLawsOnGpu, HoldWhereTheyAreCaptured) {
       GetParam(), {.deadline_seconds = 60}, 240,
       [](std::unique_ptr<Communicator> world) {
         std::string faults = gpu::check_captured_sums(*world);
+        faults += gpu::check_captured_maxima(*world);
         faults += gpu::check_captured_payloads(*world);
         return faults + gpu::check_what_no_graph_takes(*world);
       },

@@ -180,7 +180,8 @@ std::string run_device_laws(Communicator& staged_world) {
   const Sizes sizes{.elems = {1, staged_world.size() + 1, 997, 65537}, .stride = 13};
   if (std::string fault = reduce_exactly(staged_world, sizes); !fault.empty()) return fault;
   if (std::string fault = move_exactly(staged_world, sizes); !fault.empty()) return fault;
-  for (const auto program : {work_in_place_and_apart, split_and_split_again, run_again_and_again}) {
+  for (const auto program :
+       {keep_nans, work_in_place_and_apart, split_and_split_again, run_again_and_again}) {
     if (std::string fault = program(staged_world); !fault.empty()) return fault;
   }
   return staged_world.status().ok() ? "" : std::string(staged_world.status().message());

@@ -1,9 +1,11 @@
-// Aggregators on two levels over NCCL: what goes by it, what by messages, and how they end. Over
-// the library that plays NCCL, on the device that the host plays.
+// Aggregators over NCCL, on two levels above all: what goes by it, what by messages, and how they
+// end. Over the library that plays NCCL, on the device that the host plays.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -98,6 +100,59 @@ TEST_F(NcclLevels, PairsOfOkTopkTravelAsMessages) {
   expect_equal(here, over_nccl(here));
   EXPECT_THAT(std::string(fake_.take_log()), Not(HasSubstr(": count")));
 }
+
+struct SharedScales {
+  std::string spec;
+  std::ptrdiff_t scaled_together;  // elements from the first on that have the first one's scale
+};
+
+// Scales of ranks are shared as a maximum: a rank's NaN is everybody's, and so are the elements
+// that were scaled by it, as docs/wire_formats.md says.
+class NcclSharedScales : public NcclLevels, public ::testing::WithParamInterface<SharedScales> {};
+
+// Of rank 1 in the second step.
+Job job_with_a_nan(const std::string& spec) {
+  Job made = job_of(spec, 2);
+  made.tensors = {{"first", Shape::matrix(70, 61)}};
+  made.steps = 2;
+  made.algorithm = "auto";
+  made.gradient = [](const std::string& tensor, int rank, int step, std::int64_t e) {
+    const bool bad = rank == 1 && step == 1 && e == 3;
+    return bad ? std::numeric_limits<float>::quiet_NaN() : default_gradient(tensor, rank, step, e);
+  };
+  return made;
+}
+
+TEST_P(NcclSharedScales, ANanOfOneRankIsInAllRanksMeans) {
+  const Job here = job_with_a_nan(GetParam().spec);
+  const JobOutcome messages = run_job(here);
+  const JobOutcome outcome = run_job(over_nccl(here));
+  ASSERT_TRUE(messages.status.ok()) << messages.status.message();
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_THAT(std::string(fake_.take_log()), HasSubstr(" type 2 op 2 in place"));
+  EXPECT_EQ(outcome.first_difference, -1);
+  ASSERT_EQ(outcome.means.size(), 2U);
+  EXPECT_TRUE(outcome.means[0] == messages.means[0]);
+  const auto is_nan = [](float x) { return std::isnan(x); };
+  const Flat& means = outcome.means[1];
+  const auto first_number = std::ranges::find_if_not(means, is_nan);
+  EXPECT_EQ(first_number - means.begin(), GetParam().scaled_together);
+  EXPECT_TRUE(std::none_of(first_number, means.end(), is_nan));
+  EXPECT_TRUE(std::equal(first_number, means.end(),
+                         messages.means[1].begin() + GetParam().scaled_together));
+}
+TEST_F(NcclLevels, ANanOfOneRankIsAnErrorWhereResidualsAreKept) {
+  const JobOutcome outcome = run_job(over_nccl(job_with_a_nan("terngrad:ef=ef14")));
+  ASSERT_EQ(outcome.statuses.size(), 2U);
+  for (const Status& status : outcome.statuses) {
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("step 1, bucket 0, phase 0: "), HasSubstr("not finite")));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Specs, NcclSharedScales,
+                         ::testing::Values(SharedScales{"terngrad", 70 * 61},
+                                           SharedScales{"global_qsgd:bits=4,bucket=128", 128},
+                                           SharedScales{"thc:block=64", 64}));
 
 // Before: over one level, by NCCL between nodes.
 TEST_F(NcclLevels, WhatIsNotCompressedIsJoinedByMessagesToo) {
