@@ -116,7 +116,9 @@ class Run:
 
     def measure_all(self):
         program = str(self.build.folder / PROGRAM)
-        specs = self.options.specs or gpu_build.output_of(program, "--list").split("\n")
+        specs = self.options.specs or gpu_build.output_of(program, "--list").split()
+        if not specs:
+            self.rows.add_failed("gpu_bench", {"bench": "codec"}, f"{program} --list says nothing")
         for spec in specs:
             if self.no_device:
                 return

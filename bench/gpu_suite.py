@@ -13,6 +13,7 @@ LEAST_SECONDS = 5  # that are worth beginning a test
 LONG = {"gpu_laws": "-*ErrorIsWithinItsBound*:*UnbiasedIfClaimed*"}
 SANITIZER_SECONDS = 240
 ERRORS_FOUND = 9
+MOST_SAID = 2000  # characters of a message that a row keeps
 # Tool, test, and its cases: racecheck is slow, so it is given one or two of each kind of kernel with shared memory.
 CHECKED = (
     ("memcheck", "gpu_device_ops", "*"),
@@ -103,19 +104,21 @@ def judge(run, name, row, outcome, cut_short):
     elif outcome.timed_out and cut_short:
         run.rows.add_left_out(name, row, f"{outcome.why()}, of --seconds {run.clock.seconds:g}")
     else:
-        say("\n".join(outcome.lines))
-        run.rows.add_failed(name, {**row, "outcome": "failed"}, outcome.why())
+        said = "\n".join(outcome.lines)
+        say(said)
+        run.rows.add_failed(name, {**row, "outcome": "failed", "output": said[-4 * MOST_SAID:]}, outcome.why())
 
 
 def cases_in(report):
-    """How many cases ran, and which failed, as GoogleTest wrote it; empty where it did not come to that."""
+    """How many cases ran, and which failed and what they said first, as GoogleTest wrote it; empty where it did not come to that."""
     try:
         with open(report, encoding="utf-8") as file:
             suites = json.load(file)["testsuites"]
     except (OSError, ValueError, KeyError):
         return {}
     cases = [(f"{suite['name']}.{case['name']}", case) for suite in suites for case in suite["testsuite"] if case["status"] == "RUN"]
-    return {"cases": len(cases), "failed_cases": [name for name, case in cases if "failures" in case]}
+    failed = {name: case["failures"][0].get("failure", "")[:MOST_SAID] for name, case in cases if "failures" in case}
+    return {"cases": len(cases), "failed_cases": failed}
 
 
 def sanitizer_program():
