@@ -222,8 +222,9 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
     flight->enqueued(std::move(point).value(), made.bytes);
     return Work(std::move(work));
   }
-  flight->failed(point.error());
+  flight->failed(point.error(), {comm_->device(), options.stream.native});
   (void)group_->engine()->wait(*work, deadline_in(kGrace));
+  flight->forget_stream();
   return work->done() ? work->status() : point.error();
 }
 

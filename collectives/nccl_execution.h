@@ -3,9 +3,9 @@
 // a rank is lost.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +15,7 @@
 #include "comm/nccl/nccl_comm.h"
 #include "device/cuda/stream.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 
 namespace gradwire {
 
@@ -22,31 +23,25 @@ namespace gradwire {
 class NcclFlight {
  public:
   // All is enqueued before this point, and sends so many bytes.
-  void enqueued(cuda::Event point, std::uint64_t bytes) {
-    point_ = std::move(point);
-    bytes_ = bytes;
-    state_.store(State::kEnqueued, std::memory_order_release);
-  }
-  void failed(Status why) {
-    why_ = std::move(why);
-    state_.store(State::kFailed, std::memory_order_release);
-  }
+  void enqueued(cuda::Event point, std::uint64_t bytes);
+  // Some of it may be on `stream`, which is the caller's until forget_stream() returns.
+  void failed(Status why, const Stream& stream);
+  void forget_stream();
   // True when it has run.
-  Result<bool> passed() const {
-    switch (state_.load(std::memory_order_acquire)) {
-      case State::kEnqueueing: return false;
-      case State::kEnqueued: return point_->passed();
-      case State::kFailed: return why_;
-    }
-    return false;
-  }
+  Result<bool> passed() const;
+  // Of an operation that was given up, once NCCL has come back from its abort: whether the device
+  // is through with it, or has failed. (NCCL itself waits for kernels in the abort of the last of a
+  // process's ranks alone: those of the others, which are told to end, may be on their way out.)
+  bool left();
   // Requires that it has passed.
   std::uint64_t bytes() const { return bytes_; }
 
  private:
   enum class State : std::uint8_t { kEnqueueing, kEnqueued, kFailed };
-  std::atomic<State> state_{State::kEnqueueing};
+  mutable std::mutex mutex_;
+  State state_ = State::kEnqueueing;
   std::optional<cuda::Event> point_;
+  std::optional<Stream> stream_;  // that has no point yet
   std::uint64_t bytes_ = 0;
   Status why_;
 };
@@ -54,8 +49,8 @@ class NcclFlight {
 class NcclExecution final : public Runnable {
  public:
   // peers: job ranks without which it cannot end, ascending.
-  NcclExecution(std::shared_ptr<NcclComm> comm, std::shared_ptr<const NcclFlight> flight,
-                Route route, std::vector<int> peers)
+  NcclExecution(std::shared_ptr<NcclComm> comm, std::shared_ptr<NcclFlight> flight, Route route,
+                std::vector<int> peers)
       : comm_(std::move(comm)),
         flight_(std::move(flight)),
         route_(std::move(route)),
@@ -65,7 +60,9 @@ class NcclExecution final : public Runnable {
   bool done() const override { return done_; }
   void cancel(Transport&) override { (void)comm_->abort(0); }
   // Kernels of an aborted communicator have left.
-  bool settled(Transport&) override { return comm_->abort(0).code() != Code::kTimedOut; }
+  bool settled(Transport&) override {
+    return comm_->abort(0).code() != Code::kTimedOut && flight_->left();
+  }
   void release(ScratchPool&) override {}
   // NCCL does not say for whom.
   std::vector<int> waiting_for(const Transport&) const override { return peers_; }
@@ -78,7 +75,7 @@ class NcclExecution final : public Runnable {
 
  private:
   std::shared_ptr<NcclComm> comm_;
-  std::shared_ptr<const NcclFlight> flight_;
+  std::shared_ptr<NcclFlight> flight_;
   Route route_;
   std::vector<int> peers_;
   Status trouble_;

@@ -98,6 +98,8 @@ Result<std::unique_ptr<NcclComm>> NcclComm::create(std::shared_ptr<const nccl::C
 
 NcclComm::~NcclComm() {
   if (comm_ == nullptr) return;
+  // NCCL puts the thread's device back: another one would get a context of this process for that.
+  const cuda::OnDevice here(device_);
   if (!finalize().ok()) {
     (void)abort(kNcclAbortSeconds);
     return;
@@ -257,23 +259,30 @@ Result<std::unique_ptr<NcclComm>> NcclComm::split(int color, int key, Deadline d
   return ready;
 }
 
-// On a thread of its own, which is left behind if NCCL does not come back.
-Status NcclComm::abort(double seconds) {
+// NCCL's, once, on a thread of its own, which is left behind if NCCL does not come back; its device
+// is the communicator's, as in the destructor. None where all has ended in order.
+std::shared_future<int> NcclComm::begin_abort() {
   const std::lock_guard one(abort_mutex_);
-  if (!aborted_.valid()) {
-    std::unique_lock lock(mutex_, std::defer_lock);
-    (void)lock.try_lock_for(kCallTime);  // a call that hangs is what may have to be aborted
-    ncclComm_t const comm = comm_.exchange(nullptr);
-    if (comm == nullptr) return {};
-    std::packaged_task<int()> task(
-        [calls = calls_, comm] { return static_cast<int>(calls->abort(comm)); });
-    aborted_ = task.get_future().share();
-    std::thread(std::move(task)).detach();
-  }
+  if (aborted_.valid()) return aborted_;
+  std::unique_lock lock(mutex_, std::defer_lock);
+  (void)lock.try_lock_for(kCallTime);  // a call that hangs is what may have to be aborted
+  ncclComm_t const comm = comm_.exchange(nullptr);
+  if (comm == nullptr) return {};
+  std::packaged_task<int()> task([calls = calls_, comm, device = device_] {
+    const cuda::OnDevice here(device);
+    return static_cast<int>(calls->abort(comm));
+  });
+  aborted_ = task.get_future().share();
+  std::thread(std::move(task)).detach();
+  return aborted_;
+}
+
+Status NcclComm::abort(double seconds) {
+  const std::shared_future<int> ended = begin_abort();
+  if (!ended.valid()) return {};
   const std::chrono::duration<double> patience(seconds);
-  if (aborted_.wait_for(patience) != std::future_status::ready) return late("ncclCommAbort");
-  return nccl::status_of(*calls_, static_cast<ncclResult_t>(aborted_.get()), "ncclCommAbort",
-                         nullptr);
+  if (ended.wait_for(patience) != std::future_status::ready) return late("ncclCommAbort");
+  return nccl::status_of(*calls_, static_cast<ncclResult_t>(ended.get()), "ncclCommAbort", nullptr);
 }
 
 }  // namespace gradwire

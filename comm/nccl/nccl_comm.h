@@ -105,6 +105,7 @@ class NcclComm {
   Status settle(const char* call, Deadline deadline);
   Status look(const char* call, bool& in_progress);
   Status finalize();
+  std::shared_future<int> begin_abort();
 
   std::shared_ptr<const nccl::Calls> calls_;
   std::timed_mutex mutex_;       // of calls about comm_

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "collectives/nccl_execution.h"
+#include "comm/inproc/inproc_transport.h"
+#include "comm/nccl/nccl_calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/nccl_threads.h"
@@ -165,6 +168,71 @@ TEST_F(NcclCommunicatorTest, WhatNcclFindsLaterEndsTheOperation) {
   });
   device_hangs = false;
   EXPECT_THAT(texts[0], HasSubstr("result 2 from work that was enqueued"));
+}
+
+// One operation, without the engine that drives it.
+class NcclFlightTest : public NcclCommunicatorTest {
+ protected:
+  void SetUp() override {
+    NcclCommunicatorTest::SetUp();
+    const auto calls = nccl::open_calls({GW_FAKE_NCCL});
+    ASSERT_TRUE(calls.has_value()) << calls.error().message();
+    const auto id = nccl::make_id(*calls.value());
+    ASSERT_TRUE(id.has_value()) << id.error().message();
+    auto comm = NcclComm::create(calls.value(), {.id = id.value()}, deadline_in(20));
+    ASSERT_TRUE(comm.has_value()) << comm.error().message();
+    comm_ = std::move(comm).value();
+    execution_ = std::make_unique<NcclExecution>(comm_, flight_, Route{}, std::vector<int>());
+    auto transports = make_inproc_transports(1);
+    ASSERT_TRUE(transports.has_value()) << transports.error().message();
+    transport_ = std::move(transports.value().front());
+  }
+  void TearDown() override {
+    device_hangs = false;
+    execution_.reset();
+    comm_.reset();
+    NcclCommunicatorTest::TearDown();
+  }
+  // When NCCL has come back from its abort.
+  bool settled_after_abort() {
+    execution_->cancel(*transport_);
+    EXPECT_TRUE(comm_->abort(20).ok());
+    return execution_->settled(*transport_);
+  }
+  std::shared_ptr<NcclComm> comm_;
+  std::shared_ptr<NcclFlight> flight_ = std::make_shared<NcclFlight>();
+  std::unique_ptr<NcclExecution> execution_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST_F(NcclFlightTest, TensorsAreLentUntilTheDeviceHasLeftThem) {
+  auto point = cuda::Event::create(gpu::kFirst);
+  ASSERT_TRUE(point.has_value()) << point.error().message();
+  ASSERT_TRUE(point.value().record(gpu::kStream).ok());
+  device_hangs = true;
+  EXPECT_FALSE(settled_after_abort());  // its caller may enqueue yet
+  flight_->enqueued(std::move(point).value(), 0);
+  EXPECT_FALSE(execution_->settled(*transport_));
+  device_hangs = false;
+  EXPECT_TRUE(execution_->settled(*transport_));
+}
+
+TEST_F(NcclFlightTest, SoAreThoseOfWhatWasEnqueuedInPart) {
+  device_hangs = true;
+  flight_->failed(Status(Code::kInternal, "half of it"), gpu::kStream);
+  EXPECT_FALSE(settled_after_abort());
+  flight_->forget_stream();
+  EXPECT_FALSE(execution_->settled(*transport_));
+  device_hangs = false;
+  EXPECT_TRUE(execution_->settled(*transport_));
+}
+
+// Its caller could not wait any longer, and the stream may be gone.
+TEST_F(NcclFlightTest, AStreamThatIsForgottenIsNotWaitedFor) {
+  device_hangs = true;
+  flight_->failed(Status(Code::kInternal, "half of it"), gpu::kStream);
+  flight_->forget_stream();
+  EXPECT_TRUE(settled_after_abort());
 }
 
 TEST_F(NcclCommunicatorTest, AfterAnAbortTheRanksGoOn) {

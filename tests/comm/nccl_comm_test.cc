@@ -12,7 +12,12 @@
 
 #include "comm/nccl/nccl_calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
+#include "tests/emulation/emulated_device.h"
 #include "tests/support/thread_ranks.h"
+
+namespace gradwire::emulation {
+int current_device();  // of devices.h, which speaks of CUDA's types
+}
 
 namespace gradwire {
 namespace {
@@ -193,6 +198,29 @@ TEST_F(NcclCommTest, LaterErrorsAreStateAndAbortIsFinal) {
     return after.code() == Code::kCancelled ? "" : std::string(after.message());
   });
   EXPECT_EQ(texts[0], "");
+}
+
+// NCCL puts the device of its caller back, which on a device that nobody uses makes a context.
+TEST_F(NcclCommTest, CommunicatorsEndOnTheirOwnDevice) {
+  emulation::play_devices(2);
+  fake_.ask_device(emulation::current_device);
+  for (const bool in_order : {true, false}) {
+    const auto id = nccl::make_id(*calls_);
+    ASSERT_TRUE(id.has_value()) << id.error().message();
+    const auto comm = NcclComm::create(
+        calls_, {.id = id.value(), .device = {MemorySpace::kCuda, 1}}, deadline_in(20));
+    ASSERT_TRUE(comm.has_value()) << comm.error().message();
+    EXPECT_EQ(emulation::current_device(), 0);
+    if (!in_order) {
+      EXPECT_TRUE(comm.value()->abort(20).ok());
+    }
+  }
+  fake_.ask_device(nullptr);
+  emulation::play_devices(1);
+  EXPECT_EQ(emulation::current_device(), 0);
+  EXPECT_THAT(log(), AllOf(HasSubstr("ncclCommFinalize rank 0 on device 1\n"),
+                           HasSubstr("ncclCommDestroy rank 0 on device 1\n"),
+                           HasSubstr("ncclCommAbort rank 0 on device 1\n")));
 }
 
 TEST_F(NcclCommTest, TheIdIsTradedThroughTheStoreWithADeadline) {

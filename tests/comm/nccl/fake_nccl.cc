@@ -32,6 +32,7 @@ struct State {
   std::map<std::string, int> failures;
   std::string log;
   std::string taken;
+  int (*device)() = nullptr;
   int ids = 0;
   int living = 0;
 };
@@ -59,6 +60,12 @@ ncclResult_t begin(const char* call, const std::string& line) {
   all.log += call + (line.empty() ? std::string() : " " + line) + "\n";
   const auto found = all.failures.find(call);
   return found == all.failures.end() ? ncclSuccess : static_cast<ncclResult_t>(found->second);
+}
+
+// Of the calling thread, where the test has said how to ask for it.
+std::string device_text() {
+  const std::lock_guard lock(state().mutex);
+  return state().device == nullptr ? "" : format(" on device %d", state().device());
 }
 
 std::shared_ptr<Clique> clique_of(const std::string& name, int size) {
@@ -141,6 +148,7 @@ const char* fake_nccl_take_log();
 void fake_nccl_fail(const char* call, int result);
 int fake_nccl_living();
 void fake_nccl_catch(const Catcher* what);
+void fake_nccl_ask_device(int (*device)());
 
 const char* fake_nccl_take_log() {
   const std::lock_guard lock(state().mutex);
@@ -161,6 +169,11 @@ int fake_nccl_living() {
 }
 
 void fake_nccl_catch(const Catcher* what) { catcher = what == nullptr ? Catcher() : *what; }
+
+void fake_nccl_ask_device(int (*device)()) {
+  const std::lock_guard lock(state().mutex);
+  state().device = device;
+}
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22105;
@@ -190,14 +203,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   comm->unsettled = 2;
-  return begin("ncclCommFinalize", format("rank %d", comm->rank));
+  return begin("ncclCommFinalize", format("rank %d", comm->rank) + device_text());
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  begin("ncclCommDestroy", format("rank %d", comm->rank));
+  begin("ncclCommDestroy", format("rank %d", comm->rank) + device_text());
   return dead(comm);
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  begin("ncclCommAbort", format("rank %d", comm->rank));
+  begin("ncclCommAbort", format("rank %d", comm->rank) + device_text());
   return dead(comm);
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

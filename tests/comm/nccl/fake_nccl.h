@@ -26,6 +26,10 @@ struct FakeNccl {
   using Catcher = std::function<bool(void* stream, std::function<void()> work)>;
   void (*capture)(const Catcher* what);
 
+  // From now on, null: no longer, what ends a communicator is written down with the calling
+  // thread's device.
+  void (*ask_device)(int (*device)());
+
   static Result<FakeNccl> open(const std::string& path) {
     GW_ASSIGN(const SharedLibrary library, SharedLibrary::open("the fake NCCL", {path}));
     FakeNccl fake{};
@@ -33,6 +37,7 @@ struct FakeNccl {
     GW_ASSIGN(fake.fail, library.function<void (*)(const char*, int)>("fake_nccl_fail"));
     GW_ASSIGN(fake.living, library.function<int (*)()>("fake_nccl_living"));
     GW_ASSIGN(fake.capture, library.function<void (*)(const Catcher*)>("fake_nccl_catch"));
+    GW_ASSIGN(fake.ask_device, library.function<void (*)(int (*)())>("fake_nccl_ask_device"));
     return fake;
   }
 };
