@@ -155,7 +155,7 @@ class Run:
             command += ["--elements", self.options.elements] * bool(self.options.elements) + [spec]
             outcome = self.commands.run(command, limit, on_line=take, apart=True)
             if outcome.status == NO_DEVICE and before == 2:
-                self.miss_device(outcome.lines[-1] if outcome.lines else "gpu_bench says so")
+                self.miss_device(outcome.lines[-1].split("skipped: ", 1)[-1] if outcome.lines else "gpu_bench says so")
                 return
             if outcome.timed_out and limit < SPEC_SECONDS:
                 self.rows.add_left_out(f"{spec}, feedback {missing[0]}", codec_row(spec, missing.pop(0)), self.time_is_over())

@@ -259,7 +259,7 @@ class Stages(unittest.TestCase):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
         status, rows = self.run_gpu()
         self.assertEqual(status, 1)
-        self.assertIn("a card is here, and CUDA has none: gpu_bench: skipped: cudaErrorNoDevice", self.of(rows, bench="codec")[0]["failed"])
+        self.assertIn("a card is here, and CUDA has none: cudaErrorNoDevice", self.of(rows, bench="codec")[0]["failed"])
 
     def test_the_folder_follows_the_options(self):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
