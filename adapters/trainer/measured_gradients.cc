@@ -1,20 +1,27 @@
 #include "adapters/trainer/measured_gradients.h"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <string_view>
 
 #include "base/check.h"
 #include "base/elements.h"
 #include "base/small_floats.h"
+#include "device/host_copy.h"
+#include "device/ops.h"
 
 namespace gradwire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::span<float> floats_of(const Buffer& buffer) {
+  const ByteSpan bytes = buffer.bytes();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
 
 // The entries of an aggregator's state that error feedback keeps for later.
 bool is_residual(std::string_view name) {
@@ -57,17 +64,37 @@ double residual_squares(Aggregator& aggregator) {
 
 }  // namespace
 
-MeasuredGradients::MeasuredGradients(DataParallelHook& hook, Communicator& communicator,
-                                     std::int64_t every, std::span<const NamedTensor> gradients)
-    : hook_(hook), communicator_(communicator), every_(every) {
+Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
+    DataParallelHook& hook, Communicator& communicator, std::int64_t every,
+    std::span<const NamedTensor> gradients) {
   GW_CHECK(every >= 1);
-  std::int64_t elems = 0;
+  std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(hook, communicator, every));
+  std::size_t bytes = 0;
+  bool there = false;
   for (const NamedTensor& gradient : gradients) {
-    offsets_.push_back(elems);
-    gradients_.push_back(gradient.tensor);
-    elems += gradient.tensor.elems();
+    made->offsets_.push_back(static_cast<std::int64_t>(bytes / sizeof(float)));
+    made->gradients_.push_back(gradient.tensor);
+    bytes += gradient.tensor.bytes().size();
+    there = there || gradient.tensor.device().space == MemorySpace::kCuda;
   }
-  copy_.resize(static_cast<std::size_t>(elems));
+  const Device here{there ? MemorySpace::kPinnedHost : MemorySpace::kHost, 0};
+  GW_ASSIGN(made->exact_, Buffer::allocate(bytes, here));
+  if (there) {
+    GW_ASSIGN(made->averages_, Buffer::allocate(bytes, here));
+  }
+  return made;
+}
+
+std::span<float> MeasuredGradients::part(const Buffer& all, std::size_t index) const {
+  const auto values = floats_of(all);
+  return values.subspan(static_cast<std::size_t>(offsets_[index]),
+                        static_cast<std::size_t>(gradients_[index].elems()));
+}
+
+Status MeasuredGradients::copy_to(const Buffer& all, std::size_t index, const Stream& stream) {
+  const TensorView gradient = gradients_[index];
+  return copy_bytes(ConstTensorView(gradient).bytes(), gradient.device(),
+                    std::as_writable_bytes(part(all, index)), all.device(), stream);
 }
 
 Result<bool> MeasuredGradients::skip_step(bool overflow) {
@@ -76,15 +103,9 @@ Result<bool> MeasuredGradients::skip_step(bool overflow) {
 }
 
 Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& stream) {
-  if (grad.device().space == MemorySpace::kCuda) {
-    return Status(Code::kUnsupported,
-                  "measured averages of gradients on a device (on the host wanted)");
-  }
   if (measures()) {
     const auto start = Clock::now();
-    const auto values = elements<float>(ConstTensorView(grad));
-    std::copy(values.begin(), values.end(),
-              copy_.begin() + offsets_[static_cast<std::size_t>(index)]);
+    GW_TRY(copy_to(exact_, static_cast<std::size_t>(index), stream));
     seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   }
   return hook_.on_gradient(index, grad, stream);
@@ -98,28 +119,38 @@ Result<bool> MeasuredGradients::arrived(int, bool) {
 Status MeasuredGradients::before_optimizer_step(const Stream& stream) {
   GW_TRY(hook_.before_optimizer_step(stream));
   errors_.reset();
-  if (measures()) GW_TRY(measure());
+  if (measures()) GW_TRY(measure(stream));
   ++step_;
   return {};
 }
 
-Status MeasuredGradients::measure() {
+Status MeasuredGradients::fetch_averages(const Stream& stream) {
+  for (std::size_t t = 0; t < gradients_.size(); ++t) GW_TRY(copy_to(*averages_, t, stream));
+  return wait_for(stream);
+}
+
+std::span<const float> MeasuredGradients::average(std::size_t index) const {
+  return averages_ ? part(*averages_, index) : elements<float>(gradients_[index]);
+}
+
+Status MeasuredGradients::measure(const Stream& stream) {
   const auto start = Clock::now();
+  if (averages_) GW_TRY(fetch_averages(stream));
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
   GW_ASSIGN(Work work, communicator_.all_reduce(
-                           view_of(std::span<float>(copy_)), ReduceOp::kMean,
+                           view_of(floats_of(exact_)), ReduceOp::kMean,
                            {.algorithm = "ring", .deadline = std::nullopt, .stream = {}}));
   GW_TRY(work.wait());
   double difference = 0;
   for (std::size_t t = 0; t < gradients_.size(); ++t) {
-    const auto average = elements<float>(ConstTensorView(gradients_[t]));
-    const float* exact = copy_.data() + offsets_[t];
-    for (std::size_t i = 0; i < average.size(); ++i) {
-      const double off = static_cast<double>(average[i]) - static_cast<double>(exact[i]);
+    const auto averaged = average(t);
+    const auto exact = part(exact_, t);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const double off = static_cast<double>(averaged[i]) - static_cast<double>(exact[i]);
       difference += off * off;
     }
   }
-  const double norm = squares(std::span<const float>(copy_));
+  const double norm = squares(std::span<const float>(floats_of(exact_)));
   std::array<double, 1> residual{residual_squares(hook_.aggregator())};
   GW_TRY(hook_.average(residual));
   errors_ = GradientErrors{

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "adapters/trainer/data_parallel.h"
+#include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
 #include "trainer/hooks.h"
 
@@ -23,12 +25,16 @@ struct GradientErrors {
 
 // A data-parallel hook that at every `every`-th step (the first one, too) also averages a dense
 // copy of the gradients. What training computes stays the same to the last bit. Calls as
-// DataParallelHook.
+// DataParallelHook. Copies lie on the host, are averaged and compared there: 4 bytes an element,
+// of gradients on a device 8, pinned.
 class MeasuredGradients final : public GradientHook {
  public:
-  // All are borrowed for the hook's life. every: at least 1.
-  MeasuredGradients(DataParallelHook& hook, Communicator& communicator, std::int64_t every,
-                    std::span<const NamedTensor> gradients);
+  // All are borrowed for the hook's life. every: at least 1. gradients: f32, all of one device.
+  // Errors as Buffer::allocate().
+  static Result<std::unique_ptr<MeasuredGradients>> create(DataParallelHook& hook,
+                                                           Communicator& communicator,
+                                                           std::int64_t every,
+                                                           std::span<const NamedTensor> gradients);
 
   Status before_step(double learning_rate) override { return hook_.before_step(learning_rate); }
   Result<bool> skip_step(bool overflow) override;
@@ -41,20 +47,31 @@ class MeasuredGradients final : public GradientHook {
 
   // Of the step that ended last; nullopt where it was not measured, or left out.
   const std::optional<GradientErrors>& errors() const { return errors_; }
-  // What measuring has taken so far on this rank, inside on_gradient() and before_optimizer_step().
+  // What measuring has taken so far on this rank, inside on_gradient() and before_optimizer_step()
+  // (of gradients on a device without what their copies take it).
   double seconds() const { return seconds_; }
   std::uint64_t bytes_sent() const { return bytes_; }
 
  private:
+  MeasuredGradients(DataParallelHook& hook, Communicator& communicator, std::int64_t every)
+      : hook_(hook), communicator_(communicator), every_(every) {}
   bool measures() const { return step_ % every_ == 0; }
-  Status measure();
+  // Of a gradient in a buffer of all of them.
+  std::span<float> part(const Buffer& all, std::size_t index) const;
+  // Enqueued on the stream where the gradient is on a device, else done.
+  Status copy_to(const Buffer& all, std::size_t index, const Stream& stream);
+  // All averages, where the host reads them; waits for the stream.
+  Status fetch_averages(const Stream& stream);
+  std::span<const float> average(std::size_t index) const;
+  Status measure(const Stream& stream);
 
   DataParallelHook& hook_;
   Communicator& communicator_;
   std::int64_t every_;
   std::vector<std::int64_t> offsets_;  // of each gradient in the copy
   std::vector<TensorView> gradients_;
-  std::vector<float> copy_;
+  Buffer exact_;                    // this rank's gradients, then their exact average
+  std::optional<Buffer> averages_;  // of gradients on a device
   std::int64_t step_ = 0;
   std::optional<GradientErrors> errors_;
   double seconds_ = 0;

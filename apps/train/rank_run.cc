@@ -159,8 +159,9 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   // Methods that exchange something else than gradients have no exact average to measure by.
   auto* averages = dynamic_cast<DataParallelHook*>(run->hook_.get());
   if (options.measure_every > 0 && averages != nullptr) {
-    run->measured_ = std::make_unique<MeasuredGradients>(
-        *averages, communicator, options.measure_every, run->trainer_.gradients());
+    GW_ASSIGN(run->measured_,
+              MeasuredGradients::create(*averages, communicator, options.measure_every,
+                                        run->trainer_.gradients()));
   }
   return run;
 }

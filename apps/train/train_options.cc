@@ -265,13 +265,11 @@ Status check_device_flags(const TrainOptions& options) {
     std::string seen;
     const char* wanted;
   };
-  const std::vector<Unserved> all{
-      {options.offload != "none" && options.no_main_grads, "--offload and --no-main-grads",
-       "one of them"},
-      {choice.method.has_value(), "--optimizer " + options.optimizer,
-       "sgd, nesterov, adamw or lamb"},
-      {options.measure_every > 0, "--measure-every " + std::to_string(options.measure_every), "0"},
-      {options.memory, "--memory", "a run without it"}};
+  const std::vector<Unserved> all{{options.offload != "none" && options.no_main_grads,
+                                   "--offload and --no-main-grads", "one of them"},
+                                  {choice.method.has_value(), "--optimizer " + options.optimizer,
+                                   "sgd, nesterov, adamw or lamb"},
+                                  {options.memory, "--memory", "a run without it"}};
   for (const auto& [asked, seen, wanted] : all) {
     if (!asked) continue;
     return {Code::kInvalidArgument, "train: --device " + options.device + " with " + seen +

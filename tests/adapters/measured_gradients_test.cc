@@ -33,11 +33,11 @@ Result<std::optional<GradientErrors>> one_step(const std::string& compressor, co
     options.aggregator.compressor = compressor;
     GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), options,
                                                   parameters, gradients));
-    MeasuredGradients measured(*hook, *communicator, 1, gradients);
-    GW_TRY(measured.before_step(0.1));
-    GW_TRY(measured.on_gradient(0, gradients[0].tensor, {}));
-    GW_TRY(measured.before_optimizer_step({}));
-    if (communicator->rank() == asked) errors = measured.errors();
+    GW_ASSIGN(const auto measured, MeasuredGradients::create(*hook, *communicator, 1, gradients));
+    GW_TRY(measured->before_step(0.1));
+    GW_TRY(measured->on_gradient(0, gradients[0].tensor, {}));
+    GW_TRY(measured->before_optimizer_step({}));
+    if (communicator->rank() == asked) errors = measured->errors();
     return {};
   });
   for (const Status& outcome : outcomes) GW_TRY(outcome);
@@ -95,9 +95,10 @@ TEST(MeasuredGradients, TrainingComputesTheSameBits) {
       const auto gradients = trainer.gradients();
       GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
                                                     trainer.parameters(), gradients));
-      MeasuredGradients measured(*hook, *communicator, every, gradients);
-      GW_ASSIGN(const double accuracy, trainer.run(measured, [&](const StepReport&) {
-        measurements[rank] += measured.errors() ? 1 : 0;
+      GW_ASSIGN(const auto measured,
+                MeasuredGradients::create(*hook, *communicator, every, gradients));
+      GW_ASSIGN(const double accuracy, trainer.run(*measured, [&](const StepReport&) {
+        measurements[rank] += measured->errors() ? 1 : 0;
         return Status();
       }));
       (void)accuracy;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/measured_gradients.h"
 #include "adapters/trainer/sharded/sharded.h"
 #include "adapters/trainer/training_checkpoint.h"
 #include "device/cuda/stream.h"
@@ -37,12 +38,14 @@ struct RankJob {
   Offload offload = Offload::kNone;
   std::string resume_from = {};
   std::string save_to = {};
+  std::int64_t measure_every = 0;
 };
 
 struct RankOutcome {
   std::string fault;
   Code code = Code::kOk;
   std::vector<double> losses;
+  std::vector<GradientErrors> errors;  // of the steps that were measured
   std::vector<std::vector<float>> parameters;
   std::vector<std::vector<float>> buffers;
 };
@@ -117,10 +120,17 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
   }
   GW_TRY(hook->start(ReplicaStart::kCompare));
   TrainingCheckpoint checkpoint(world, trainer, *hook, files_in(job.save_to));
+  std::unique_ptr<MeasuredGradients> measured;
+  if (job.measure_every > 0) {
+    GW_ASSIGN(measured, MeasuredGradients::create(dynamic_cast<DataParallelHook&>(*hook), world,
+                                                  job.measure_every, trainer.gradients()));
+  }
   GW_TRY(trainer
-             .run(*hook,
+             .run(measured ? static_cast<GradientHook&>(*measured) : *hook,
                   [&](const StepReport& report) {
                     outcome.losses.push_back(report.loss);
+                    if (measured && measured->errors())
+                      outcome.errors.push_back(*measured->errors());
                     const bool saves = !job.save_to.empty() && report.step + 1 == kHalf;
                     return saves ? checkpoint.save(report.lr, 1) : Status();
                   })

@@ -54,6 +54,32 @@ TEST(RanksThere, TrainCompressedAboutAsOnTheHost) {
   }
 }
 
+TEST(RanksThere, MeasureTheirAveragesAsOnTheHost) {
+  RankJob job{.compressor = "topk:ratio=0.05,ef=ef14"};
+  const auto unmeasured = train_ranks(job, kDevice);
+  job.measure_every = 3;
+  const auto host = train_ranks(job, {});
+  const auto there = train_ranks(job, kDevice);
+  expect_equal_replicas(unmeasured);
+  expect_equal_replicas(host);
+  expect_equal_replicas(there);
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(there[0].parameters, unmeasured[0].parameters);
+  ASSERT_EQ(there[0].errors.size(), 3u);  // steps 0, 3 and 6
+  ASSERT_EQ(host[0].errors.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const GradientErrors& want = host[0].errors[i];
+    for (const RankOutcome& rank : there) {
+      const GradientErrors& got = rank.errors[i];
+      EXPECT_NEAR(got.nmse, want.nmse, 1e-2 * want.nmse);
+      EXPECT_NEAR(got.exact_norm, want.exact_norm, 1e-2 * want.exact_norm);
+      ASSERT_TRUE(got.residual_norm.has_value() && want.residual_norm.has_value());
+      EXPECT_NEAR(*got.residual_norm, *want.residual_norm, 1e-2 * *want.residual_norm);
+    }
+  }
+  EXPECT_GT(host[0].errors[0].nmse, 0.01);  // a twentieth of the elements does not say all
+}
+
 // Roundings to 16 bits may fall to the other side, too, and so may a mean's.
 TEST(RanksThere, TrainInSixteenBitsAboutAsOnTheHost) {
   for (const RankJob& job : {RankJob{.precision = Precision::kBF16},
