@@ -28,6 +28,14 @@ std::int64_t BatchPass::passes_of(std::int64_t samples) {
   return (samples + kEvaluationRows - 1) / kEvaluationRows;
 }
 
+std::int64_t BatchPass::other_bytes(const Model<float>& model, std::int64_t max_rows,
+                                    std::int64_t labels, MemorySpace where) {
+  if (where == MemorySpace::kCuda) {
+    return DeviceBatch::bytes_there(model, std::max(max_rows, kEvaluationRows), labels);
+  }
+  return parameter_elems(model.buffers()) * static_cast<std::int64_t>(sizeof(float));
+}
+
 Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& data,
                                     std::int64_t max_rows, const PassOptions& options) {
   const std::int64_t outputs = data.classes() * data.labels_per_sample();

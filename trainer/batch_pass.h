@@ -55,6 +55,9 @@ class BatchPass {
   static Result<ActivationElems> activation_elems(const Model<float>& model, std::int64_t max_rows,
                                                   const std::string& recompute,
                                                   MemorySpace where = MemorySpace::kHost);
+  // And beside them, of samples with so many labels (MemoryClass::kOther).
+  static std::int64_t other_bytes(const Model<float>& model, std::int64_t max_rows,
+                                  std::int64_t labels, MemorySpace where);
 
   BatchPass() = default;
 

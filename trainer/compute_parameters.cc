@@ -23,8 +23,6 @@ std::span<std::uint16_t> halves(const Buffer& buffer) {
   return {reinterpret_cast<std::uint16_t*>(bytes.data()), bytes.size() / sizeof(std::uint16_t)};
 }
 
-constexpr std::size_t kPart = 1 << 16;  // elements that are rounded and sent together
-
 }  // namespace
 
 std::string_view to_string(Offload offload) { return kOffloads[static_cast<std::size_t>(offload)]; }
@@ -86,8 +84,8 @@ Result<ComputeParameters> ComputeParameters::create(const Model<float>& model, P
   }
   if (made.narrow() && made.there() && offload != Offload::kNone) {
     // Of a part on its way there; or, there, of a layer's tensor that has come.
-    const std::size_t room =
-        away ? static_cast<std::size_t>(made.paged_.most_elems()) : std::min(kPart, elems);
+    const std::size_t room = away ? static_cast<std::size_t>(made.paged_.most_elems())
+                                  : std::min(std::size_t{kPart}, elems);
     GW_ASSIGN(made.on_its_way_, (away ? places.device : places.host)
                                     .allocate(MemoryClass::kOther, room * sizeof(std::uint16_t)));
   }
@@ -121,7 +119,7 @@ Status ComputeParameters::fill(std::span<float> to, std::span<const float> from,
 Status ComputeParameters::store_away(std::span<const float> part, std::size_t first) {
   const Stream stream = places_.device.stream();
   for (std::size_t at = 0; at < part.size(); at += kPart) {
-    const std::size_t count = std::min(kPart, part.size() - at);
+    const std::size_t count = std::min(std::size_t{kPart}, part.size() - at);
     const std::span<std::uint16_t> going = halves(on_its_way_).first(count);
     gradwire::store(precision_, part.subspan(at, count), going);
     GW_TRY(copy_bytes(std::as_bytes(going), places_.host.device(),

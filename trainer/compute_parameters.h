@@ -39,6 +39,9 @@ Result<Offload> parse_offload(std::string_view text);
 //   16 bits    parameters  16 bits, host                 copied and widened
 class ComputeParameters {
  public:
+  // Elements that are rounded and sent to a device together.
+  static constexpr std::int64_t kPart = 1 << 16;
+
   // The model is borrowed.
   static Result<ComputeParameters> create(const Model<float>& model, Precision precision,
                                           Offload offload, const MemoryPlaces& places);

@@ -39,6 +39,18 @@ Result<std::unique_ptr<DeviceBatch>> DeviceBatch::create(const Model<float>& mod
   return made;
 }
 
+std::int64_t DeviceBatch::bytes_there(const Model<float>& model, std::int64_t rows,
+                                      std::int64_t labels) {
+  constexpr auto kOfLabel = static_cast<std::int64_t>(sizeof(std::uint32_t) + 2 * sizeof(double));
+  const std::int64_t buffers = parameter_elems(model.buffers());
+  std::int64_t bytes = rows * labels * kOfLabel + static_cast<std::int64_t>(sizeof(Found));
+  if (buffers > 0) {
+    bytes += buffers * static_cast<std::int64_t>(sizeof(float)) +
+             model.statistics_elems() * static_cast<std::int64_t>(sizeof(double));
+  }
+  return bytes;
+}
+
 std::span<float> DeviceBatch::samples(std::int64_t rows) const {
   return values_of<float>(samples_here_).first(static_cast<std::size_t>(rows * input_));
 }

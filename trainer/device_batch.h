@@ -21,6 +21,9 @@ class DeviceBatch {
   // For up to `rows` samples of `labels` labels each, on the arena's device.
   static Result<std::unique_ptr<DeviceBatch>> create(const Model<float>& model, std::int64_t rows,
                                                      std::int64_t labels, const MemoryArena& arena);
+  // What create() allocates there, all of it MemoryClass::kOther.
+  static std::int64_t bytes_there(const Model<float>& model, std::int64_t rows,
+                                  std::int64_t labels);
 
   LayerKernels<float>& kernels() { return *kernels_; }
 

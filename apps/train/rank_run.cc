@@ -44,7 +44,7 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   return std::unique_ptr<ReplicaHook>(std::move(method));
 }
 
-Result<RunMemory> planned_memory(const TrainOptions& o, const Model<float>& model,
+Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem,
                                  const Communicator& communicator) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (choice.method) {
@@ -66,7 +66,9 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Model<float>& mode
   GW_ASSIGN(q.offload, parse_offload(o.offload));
   q.offload_chunk = o.offload_chunk;
   q.main_gradients = !o.no_main_grads;
-  return run_memory(model, q);
+  q.space = o.place.space;
+  q.labels = problem.data.labels_per_sample();
+  return run_memory(problem.model, q);
 }
 
 ModelOptions model_options(const TrainOptions& o) {
@@ -144,7 +146,7 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
                                                  RunReport* report) {
   GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
-  if (options.memory) GW_TRY(planned_memory(options, problem.model, communicator).error());
+  if (options.memory) GW_TRY(planned_memory(options, problem, communicator).error());
   auto trainer = Trainer::create(problem.model, problem.data, training);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
@@ -274,7 +276,7 @@ Status RankRun::report_step(const StepReport& step) {
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
   if (options_.memory) {
-    GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_.model, communicator_));
+    GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_, communicator_));
     memory = memory_table(planned, trainer_.places());
   }
   GW_TRY(hook_->gather_parameters());

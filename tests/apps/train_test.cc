@@ -178,7 +178,6 @@ TEST_F(Train, WhatNoDeviceServesIsRefusedByName) {
        "train: --device cuda:1 with --offload and --no-main-grads is not served yet (wanted: one "
        "of them)"},
       {{"--optimizer", "demo"}, "(wanted: sgd, nesterov, adamw or lamb)"},
-      {{"--memory"}, "with --memory is not served yet (wanted: a run without it)"},
       {{"--mode", "easgd"}, "--device"}};
   for (const auto& [flags, message] : all) {
     Words words{"--device", "cuda:1"};

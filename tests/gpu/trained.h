@@ -70,6 +70,7 @@ struct Trained {
   Tensors state;
   MemoryLink link;  // what was copied
   MemoryUse device;
+  MemoryUse host;
 };
 
 inline Trained train(const SmallProblem& problem, TrainingOptions options, bool there) {
@@ -98,6 +99,7 @@ inline Trained train(const SmallProblem& problem, TrainingOptions options, bool 
   trained.state = contents(state);
   trained.link = *options.places.link;
   trained.device = options.places.device.use();
+  trained.host = options.places.host.use();
   return trained;
 }
 

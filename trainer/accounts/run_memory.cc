@@ -133,6 +133,31 @@ void add_sharded_state(RunMemory& m, const RunMemoryQuestion& q, std::int64_t el
   if (narrow) of(m.device, MemoryClass::kParameters) += kNarrow * elems;
 }
 
+// What the way to a CUDA device and back takes beside what is held everywhere: numbers that kernels
+// leave for the host, tensors on their way in 16 bits, and gradients that are whole all the time.
+void add_of_device(RunMemory& m, const RunMemoryQuestion& q, const ParameterTable& table) {
+  constexpr std::int64_t kNumber = 8;
+  const std::int64_t elems = parameter_elems(table);
+  const bool narrow = q.precision != Precision::kF32;
+  const bool away = q.offload != Offload::kNone;
+  std::int64_t& other = of(m.device, MemoryClass::kOther);
+  other += kNumber;                                   // of the gradients' fold
+  if (narrow && !q.main_gradients) other += kNumber;  // of those that are stored
+  if (q.stage > 0) other += kNumber;                  // of the shards' norm
+  if (q.optimizer == "lamb" && !away) {
+    other += 2 * kNumber * static_cast<std::int64_t>(table.size());
+  }
+  if (narrow && q.stage == 0 && q.offload == Offload::kParameters) {
+    other += kNarrow * largest_tensor(table);
+  }
+  if (narrow && q.stage == 0 && q.offload == Offload::kOptimizer) {
+    of(m.host, MemoryClass::kOther) += kNarrow * std::min(ComputeParameters::kPart, elems);
+  }
+  if (q.stage >= 2 || (narrow && !q.main_gradients)) {
+    of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
+  }
+}
+
 }  // namespace
 
 Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion& q) {
@@ -155,18 +180,19 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
     of(m.device, MemoryClass::kWorkspace) += kNarrow * largest_tensor(table);
   }
   const bool comes_and_goes = q.stage == 3 || narrow || q.offload == Offload::kParameters;
+  const bool there = q.space == MemorySpace::kCuda;
   if (comes_and_goes) {
     GW_ASSIGN(const std::int64_t gathered, gathered_elems(model, q));
-    of(m.device, MemoryClass::kGathered) = kFp32 * gathered;
+    of(m.device, MemoryClass::kGathered) = kFp32 * (there ? elems : gathered);
   }
   GW_ASSIGN(const ActivationElems activations,
-            BatchPass::activation_elems(model, q.micro_batch, q.recompute));
+            BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
   of(m.device, MemoryClass::kWorkspace) +=
       kFp32 * (activations.shared + (q.accumulate > 1 && keeps_sums ? elems : 0));
   of(m.device, MemoryClass::kOther) =
-      kFp32 * (parameter_elems(model.buffers()) +
-               (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0));
+      BatchPass::other_bytes(model, q.micro_batch, q.labels, q.space) +
+      kFp32 * (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0);
   if (q.offload != Offload::kNone) {
     const std::int64_t stepped = q.stage == 0 ? elems : own_elems(table, q.rank, q.ranks);
     of(m.host, MemoryClass::kOther) = kFp32 * std::clamp<std::int64_t>(stepped, 1, q.offload_chunk);
@@ -174,6 +200,7 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
     of(m.device, MemoryClass::kWorkspace) +=
         kFp32 * std::clamp<std::int64_t>(elems, 1, q.offload_chunk);
   }
+  if (there) add_of_device(m, q, table);
   return m;
 }
 

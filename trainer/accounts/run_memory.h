@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 #include "trainer/compute_parameters.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
@@ -28,6 +29,8 @@ struct RunMemoryQuestion {
   bool main_gradients = true;  // false: of stage 0 in 16 bits
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk = 1 << 18;
+  MemorySpace space = MemorySpace::kHost;  // of the arena `device`: kHost or kCuda
+  std::int64_t labels = 1;                 // of a sample
 };
 
 using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
@@ -35,7 +38,8 @@ using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
 // them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer;
-// so does stage 0 without main gradients, at most what TrainingOptions says and a layer.
+// so does stage 0 without main gradients, at most what TrainingOptions says and a layer. On a CUDA
+// device nothing comes and goes: what is gathered, or on its way, are whole tensors, all of them.
 // Without communication, which the exchanges know.
 struct RunMemory {
   MemoryByClass device{};

@@ -48,6 +48,8 @@ struct RankOutcome {
   std::vector<GradientErrors> errors;  // of the steps that were measured
   std::vector<std::vector<float>> parameters;
   std::vector<std::vector<float>> buffers;
+  MemoryUse device;  // between steps
+  MemoryUse host;
 };
 
 inline TrainingCheckpointOptions files_in(const std::string& folder) {
@@ -111,6 +113,7 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
     options.passing_gradients = job.stage >= 2;
   }
   if (device.space == MemorySpace::kCuda) options.places.device = MemoryArena(stream.stream());
+  const MemoryPlaces places = options.places;
   GW_ASSIGN(Trainer trainer, Trainer::create(problem.model, problem.data, options));
   GW_ASSIGN(const auto hook, hook_of(world, job, trainer));
   if (!job.resume_from.empty()) {
@@ -135,6 +138,8 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
                     return saves ? checkpoint.save(report.lr, 1) : Status();
                   })
              .error());
+  outcome.device = places.device.use();
+  outcome.host = places.host.use();
   GW_TRY(hook->gather_parameters());
   GW_TRY(hook->check_replicas("at the end"));
   outcome.parameters = contents(trainer.parameters());

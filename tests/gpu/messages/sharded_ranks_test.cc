@@ -8,6 +8,7 @@
 
 #include "tests/gpu/messages/rank_training.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/accounts/run_memory.h"
 
 namespace gradwire {
 namespace {
@@ -78,6 +79,33 @@ TEST(ShardsThere, HaveTheSameBitsOffloaded) {
       expect_equal_replicas(away);
       if (HasFatalFailure()) return;
       EXPECT_EQ(away[0].parameters, resident[0].parameters) << "stage " << stage;
+    }
+  }
+}
+
+// Nothing comes and goes there: whole tensors are held at every stage, beside the shards.
+TEST(ShardsThere, HoldWhatWasPlanned) {
+  for (RankJob job : {RankJob{.optimizer = "adamw"}, RankJob{.optimizer = "lamb"},
+                      RankJob{.optimizer = "adamw", .precision = Precision::kBF16}}) {
+    for (const int stage : kStages) {
+      job.stage = stage;
+      const auto ranks = train_ranks(job, kDevice);
+      expect_equal_replicas(ranks);
+      if (HasFatalFailure()) return;
+      const gpu::SmallProblem problem = gpu::small_problem(gpu::families()[job.family]);
+      for (int rank = 0; rank < job.ranks; ++rank) {
+        const RunMemoryQuestion question{.micro_batch = 8 / job.ranks,
+                                         .precision = job.precision,
+                                         .optimizer = job.optimizer,
+                                         .stage = stage,
+                                         .rank = rank,
+                                         .ranks = job.ranks,
+                                         .space = MemorySpace::kCuda};
+        const auto planned = run_memory(problem.model, question);
+        ASSERT_TRUE(planned.has_value()) << planned.error().message();
+        const MemoryUse& held = ranks[static_cast<std::size_t>(rank)].device;
+        EXPECT_EQ(held.peak, planned.value().device) << job.optimizer << ", stage " << stage;
+      }
     }
   }
 }
