@@ -9,6 +9,7 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/patience.h"
+#include "device/rank_device.h"
 
 namespace gradwire {
 namespace {
@@ -333,6 +334,8 @@ bool Engine::wait_for_step() {
 void Engine::run() {
   const DevicePatience patience(context_.lane == nullptr ? DevicePatience::kAmple
                                                          : context_.lane_seconds);
+  const ThreadOnDevice there(context_.lane == nullptr ? Device{}
+                                                      : context_.lane->to_device().device);
   while (wait_for_step()) {
     const Status status = run_one_step();
     if (!status.ok()) return fail(status);

@@ -6,6 +6,7 @@
 
 #include "collectives/planner.h"
 #include "device/ops.h"
+#include "device/rank_device.h"
 
 namespace gradwire {
 namespace {
@@ -61,7 +62,9 @@ Status Planner::place_on(Device device, PlannedOperation& planned, const OpCall&
     planned.fill = call.out;
   }
   if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, factor);
-  if (devices_.transport_takes_it && planned.reduce.empty()) {
+  const bool reachable = (!on_cuda(in) || others_can_reach(operands.in)) &&
+                         (!on_cuda(out) || others_can_reach(operands.out));
+  if (devices_.transport_takes_it && planned.reduce.empty() && reachable) {
     use_there(operands, in, out, *lane);
   } else {
     use_staged(operands, in, out, extent);

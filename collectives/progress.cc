@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "device/rank_device.h"
+
 namespace gradwire {
 namespace {
 
@@ -87,7 +89,10 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   }
   driven_ = true;
   lock.unlock();
-  turn();
+  {
+    const ThreadOnDevice there(options_.lanes->first());
+    turn();
+  }
   lock.lock();
   driven_ = false;
   if (outstanding_ > 0 && waiters_ > 0) baton_free_.notify_all();
@@ -307,6 +312,8 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
   const int turns_before_clock = options_.waiting == Waiting::kSleep ? 1 : kTurnsBeforeClock;
   int idle_turns = 0;
   Deadline idle_since;
+  // UCX, given a device's memory, calls CUDA in whatever thread drives it.
+  const ThreadOnDevice there(options_.lanes->first());
   while (!enough()) {
     const bool moved = turn();
     if (moved) {
@@ -370,6 +377,7 @@ void ProgressEngine::run() {
     if (!driven_ && waiters_ == 0) {
       driven_ = true;
       lock.unlock();
+      const ThreadOnDevice there(options_.lanes->first());
       turn();  // also what keeps an idle transport alive
       drive([this] { return stopping_ || waiters_ > 0 || outstanding_ == 0; }, kThreadSpin,
             Deadline::max());

@@ -98,6 +98,7 @@ Result<std::shared_ptr<StagingLane>> StagingLanes::of(Device device) {
   if (found != lanes_.end()) return *found;
   GW_ASSIGN(std::unique_ptr<CopyLane> copies, CopyLane::create(device));
   lanes_.push_back(std::make_shared<StagingLane>(device, std::move(copies)));
+  if (lanes_.size() == 1) first_.store(device, std::memory_order_release);
   return lanes_.back();
 }
 

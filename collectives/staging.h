@@ -49,10 +49,13 @@ class StagingLanes {
   std::uint64_t bytes() const;
   // Devices of which there are lanes, ascending.
   std::vector<int> ordinals() const;
+  // The first that had one; the host before there is any.
+  Device first() const { return first_.load(std::memory_order_acquire); }
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<StagingLane>> lanes_;
+  std::atomic<Device> first_{Device{}};
 };
 
 // Elements on a device, in pieces that follow one another as if they were one tensor.

@@ -2,7 +2,9 @@
 
 #include "base/text.h"
 #include "device/cuda/devices.h"
+#include "device/cuda/driver.h"
 #include "device/cuda/have_cuda.h"
+#include "device/cuda/memory_calls.h"
 
 namespace gradwire {
 
@@ -17,6 +19,17 @@ Result<Device> device_of_rank(std::optional<int> ordinal, int local_rank) {
                                       count - 1, count));
   }
   return Status(Code::kUnsupported, "no CUDA in this build, so no device");
+}
+
+ThreadOnDevice::ThreadOnDevice(Device device) {
+  if constexpr (kHaveCuda) {
+    if (device.space == MemorySpace::kCuda) there_ = std::make_shared<cuda::OnDevice>(device);
+  }
+}
+
+bool others_can_reach(const std::byte* data) {
+  if constexpr (kHaveCuda) return cuda::has_ipc_handle(data);
+  return false;
 }
 
 }  // namespace gradwire

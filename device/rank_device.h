@@ -1,6 +1,8 @@
-// Which CUDA device a rank takes.
+// A rank's CUDA device, and its threads'.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "gradwire/status.h"
@@ -13,5 +15,20 @@ namespace gradwire {
 // fewer, and a rank that was shown one alone takes that. kInvalidArgument, with how many there are,
 // for a device that is not among them; kUnsupported where there is none, or no CUDA in this build.
 Result<Device> device_of_rank(std::optional<int> ordinal, int local_rank);
+
+// Makes the device the calling thread's while it lives, for those that work for one: libraries that
+// use CUDA find it there, and no call makes a context on device 0. Of the host, and where the
+// device is not to be had: nothing.
+class ThreadOnDevice {
+ public:
+  explicit ThreadOnDevice(Device device);
+
+ private:
+  std::shared_ptr<void> there_;
+};
+
+// Whether memory of a device has a handle by which others (processes, network devices) reach it, as
+// cudaMalloc's has; that of CUDA's pools, Buffer's among it, has none.
+bool others_can_reach(const std::byte* data);
 
 }  // namespace gradwire

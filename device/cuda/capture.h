@@ -1,6 +1,7 @@
 // Streams whose work becomes a CUDA graph instead of being run.
 #pragma once
 
+#include "device/cuda/contexts.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 
@@ -15,7 +16,7 @@ Status refuse_capture(const char* what, const Stream& stream);
 
 // Whoever captures a stream, globally as CUDA calls it, forbids all threads what might have to wait
 // for that: questions whether work is done, pinned memory. Of another stream's work they are
-// harmless, and allowed to this thread while this lives.
+// harmless, and allowed to this thread while this lives. A SomeContext beside it.
 class BesideCaptures {
  public:
   BesideCaptures();
@@ -24,6 +25,7 @@ class BesideCaptures {
   BesideCaptures& operator=(const BesideCaptures&) = delete;
 
  private:
+  SomeContext some_;
   int before_;  // a cudaStreamCaptureMode
 };
 

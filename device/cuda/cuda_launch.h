@@ -45,10 +45,17 @@ __global__ void __launch_bounds__(Kernel::kThreads) run_kernel(Kernel kernel) {
   kernel.run(block, shared);
 }
 
+// What the launch itself says: cudaGetLastError() would also say what an earlier call had said,
+// which somebody has dealt with.
 template <class Kernel>
 cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
-  run_kernel<Kernel><<<blocks, Kernel::kThreads, 0, stream>>>(kernel);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(Kernel::kThreads);
+  config.stream = stream;
+  void* arguments[] = {const_cast<Kernel*>(&kernel)};
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&run_kernel<Kernel>),
+                             arguments);
 }
 
 }  // namespace gradwire::cuda

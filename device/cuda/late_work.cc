@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/cuda/capture.h"
+#include "device/cuda/memory.h"
 
 namespace gradwire::cuda {
 namespace {
@@ -12,7 +13,12 @@ namespace {
 struct LateWork {
   std::mutex mutex;
   std::vector<Event> points;
-  std::vector<std::byte*> memory;
+  std::vector<std::byte*> memory;  // pinned
+  struct Block {
+    std::byte* data;
+    Device device;
+  };
+  std::vector<Block> refused;  // of devices
 };
 
 // Never destroyed: memory may be freed by what is.
@@ -47,6 +53,18 @@ void free_pinned(std::byte* data) noexcept {
   }
   // CUDA may wait for a device here.
   for (std::byte* const each : free) static_cast<void>(cudaFreeHost(each));
+}
+
+void free_in_order(std::byte* data, Device device) noexcept {
+  const BesideCaptures beside;
+  LateWork& late = late_work();
+  const std::lock_guard lock(late.mutex);
+  late.refused.push_back({data, device});
+  std::erase_if(late.refused, [](const LateWork::Block& block) {
+    const OnDevice here(block.device);
+    // Other errors are those of earlier work.
+    return cudaFreeAsync(block.data, nullptr) != cudaErrorStreamCaptureImplicit;
+  });
 }
 
 }  // namespace gradwire::cuda

@@ -15,4 +15,8 @@ void give_up_on(Event point);
 // again; what is late for ever keeps it. Any thread.
 void free_pinned(std::byte* data) noexcept;
 
+// Frees a device's memory in the order of its default stream. Where that is refused (a stream that
+// waits for it is captured) it is tried again when memory is freed again. Any thread.
+void free_in_order(std::byte* data, Device device) noexcept;
+
 }  // namespace gradwire::cuda

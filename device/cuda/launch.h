@@ -41,11 +41,16 @@ struct NothingShared {};
 template <class Kernel>
 cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream);
 
+inline constexpr std::int64_t kGridLimit = 0x7fffffff;  // CUDA's
+// kInvalidArgument, naming both.
+Status too_many_blocks(const char* name, std::int64_t blocks);
+
 // Enqueues the kernel on `stream`, whose device is the thread's (OnDevice); none of 0 blocks.
-// `name` names it in errors.
+// `name` names it in errors. kInvalidArgument for more blocks than CUDA has.
 template <class Kernel>
 Status launch(const char* name, const Kernel& kernel, std::int64_t blocks, const Stream& stream) {
   if (blocks == 0) return {};
+  if (blocks > kGridLimit) return too_many_blocks(name, blocks);
   return status_of(start(kernel, static_cast<unsigned>(blocks), native(stream)), name);
 }
 

@@ -6,6 +6,7 @@
 #include "device/cuda/capture.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/late_work.h"
+#include "device/cuda/pools.h"
 #include "device/cuda/stream.h"
 #include "device/patience.h"
 
@@ -24,19 +25,6 @@ Result<std::byte*> allocate_pinned(std::size_t bytes) {
 
 }  // namespace
 
-OnDevice::OnDevice(Device device) {
-  if (!on_device(device)) return;
-  int before = 0;
-  status_ = status_of(cudaGetDevice(&before), "cudaGetDevice");
-  if (!status_.ok() || before == device.ordinal) return;
-  status_ = status_of(cudaSetDevice(device.ordinal), "cudaSetDevice");
-  if (status_.ok()) before_ = before;
-}
-
-OnDevice::~OnDevice() {
-  if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
-}
-
 Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device) {
   const std::size_t room = bytes == 0 ? 1 : bytes;
   if (device.space == MemorySpace::kPinnedHost) return allocate_pinned(room);
@@ -46,8 +34,7 @@ Result<std::byte*> allocate_zeroed(std::size_t bytes, Device device) {
   // the end of all work on streams that wait for it, of whatever length.
   GW_ASSIGN(const OwnedStream apart, OwnedStream::create_apart(device));
   const cudaStream_t stream = native(apart.stream());
-  void* data = nullptr;
-  GW_CUDA(cudaMallocAsync(&data, room, stream));
+  GW_ASSIGN(void* const data, take_from_pool(room, device, stream));
   Status zeroed = status_of(cudaMemsetAsync(data, 0, room, stream), "cudaMemsetAsync");
   if (zeroed.ok()) zeroed = synchronize(apart.stream());
   if (!zeroed.ok()) {
@@ -63,8 +50,7 @@ void release(std::byte* data, Device device) noexcept {
     free_pinned(data);
     return;
   }
-  const OnDevice here(device);
-  static_cast<void>(cudaFreeAsync(data, nullptr));
+  free_in_order(data, device);
 }
 
 Status copy(const std::byte* src, Device src_device, std::byte* dst, Device dst_device,
@@ -94,16 +80,18 @@ Status synchronize(const Stream& stream) {
 
 Result<Scratch> Scratch::allocate(std::size_t bytes, const Stream& stream) {
   if (bytes == 0) return Scratch(nullptr, stream);
-  void* data = nullptr;
-  GW_CUDA(cudaMallocAsync(&data, bytes, native(stream)));
+  GW_ASSIGN(void* const data, take_from_pool(bytes, stream.device, native(stream)));
   return Scratch(static_cast<std::byte*>(data), stream);
 }
 
 Scratch::Scratch(Scratch&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_) {}
 
+// The default stream is the current device's.
 Scratch::~Scratch() {
-  if (data_ != nullptr) static_cast<void>(cudaFreeAsync(data_, native(stream_)));
+  if (data_ == nullptr) return;
+  const OnDevice here(stream_.device);
+  static_cast<void>(cudaFreeAsync(data_, native(stream_)));
 }
 
 }  // namespace gradwire::cuda

@@ -1,15 +1,18 @@
 #include "device/cuda/stream.h"
 
 #include "device/cuda/capture.h"
+#include "device/cuda/contexts.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/memory.h"
 
 namespace gradwire::cuda {
 
 void OwnedStream::Destroy::operator()(cudaStream_t stream) const noexcept {
+  const SomeContext some;
   static_cast<void>(cudaStreamDestroy(stream));
 }
 void Event::Destroy::operator()(cudaEvent_t event) const noexcept {
+  const SomeContext some;
   static_cast<void>(cudaEventDestroy(event));
 }
 
@@ -27,11 +30,15 @@ Result<OwnedStream> OwnedStream::create(Device device, unsigned flags) {
   return OwnedStream(device, stream);
 }
 
-Result<Event> Event::create(Device device) {
+Result<Event> Event::create(Device device) { return create(device, cudaEventDisableTiming); }
+
+Result<Event> Event::create_timed(Device device) { return create(device, cudaEventDefault); }
+
+Result<Event> Event::create(Device device, unsigned flags) {
   const OnDevice here(device);
   GW_TRY(here.status());
   cudaEvent_t event = nullptr;
-  GW_CUDA(cudaEventCreateWithFlags(&event, cudaEventBlockingSync));
+  GW_CUDA(cudaEventCreateWithFlags(&event, flags));
   return Event(event);
 }
 

@@ -36,6 +36,8 @@ class OwnedStream {
 class Event {
  public:
   static Result<Event> create(Device device);
+  // One whose time is known.
+  static Result<Event> create_timed(Device device);
   // The point after all that is enqueued on `stream` now.
   Status record(const Stream& stream);
   // Work that is enqueued on `stream` from now on runs after the recorded point; the host does not
@@ -43,7 +45,7 @@ class Event {
   Status before(const Stream& stream) const;
   // Whether the point was passed. An error of the work before it is this call's.
   Result<bool> passed() const;
-  // From the point of `since` to this one; both have been passed.
+  // From the point of `since` to this one; both are timed and have been passed.
   Result<double> milliseconds_since(const Event& since) const;
 
  private:
@@ -51,6 +53,7 @@ class Event {
     void operator()(cudaEvent_t event) const noexcept;
   };
   using Handle = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy>;
+  static Result<Event> create(Device device, unsigned flags);
   explicit Event(cudaEvent_t event) : event_(event) {}
   Handle event_;
 };

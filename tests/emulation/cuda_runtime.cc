@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -104,15 +105,51 @@ const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
 }
 
-cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
+struct CUmemPoolHandle_st {
+  int device = 0;
+};
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  gradwire::emulation::need_context();
+  *free = *total = std::size_t{1} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+// Never freed, as pools that gradwire makes.
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  static auto& all = *new std::deque<CUmemPoolHandle_st>();
+  all.push_back({properties->location.id});
+  *pool = &all.back();
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access,
+                                 std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (access[i].location.id == pool->device) return cudaErrorInvalidValue;
+    gradwire::emulation::note_access(pool->device, access[i].location.id);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMallocFromPoolAsync(void** data, std::size_t bytes, cudaMemPool_t pool,
+                                    cudaStream_t stream) {
+  gradwire::emulation::need_context();
+  if (pool->device != gradwire::emulation::device_of_stream(stream)) return cudaErrorInvalidValue;
   const cudaError_t error = allocate(data, bytes);
   if (error != cudaSuccess) return error;
   gradwire::emulation::note_memory(*data, bytes, gradwire::emulation::device_of_stream(stream));
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  gradwire::emulation::need_context();
   const cudaError_t error = gradwire::emulation::check_stream(stream, {data});
   if (error != cudaSuccess) return error;
+  if (stream == nullptr && gradwire::emulation::spoils_blocking_captures()) {
+    return cudaErrorStreamCaptureImplicit;
+  }
   if (stream == nullptr && gradwire::emulation::pending_apart() > 0) ++early_frees;
   if (stream != nullptr && stream->recording) {
     stream->recording->memory.push_back(data);
@@ -126,12 +163,14 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
+  gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = allocate(data, bytes);
   if (error == cudaSuccess) gradwire::emulation::note_pinned(*data, bytes);
   return error;
 }
 cudaError_t cudaFreeHost(void* data) {
+  gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::forget_pinned(data);
   std::free(data);
@@ -147,6 +186,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaM
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
+  gradwire::emulation::need_context();
   const cudaError_t error = gradwire::emulation::check_stream(stream, {data});
   if (error != cudaSuccess) return error;
   gradwire::emulation::enqueue(stream, [=] { std::memset(data, value, bytes); });
@@ -154,14 +194,17 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  gradwire::emulation::need_context();
   *stream = gradwire::emulation::make_stream(flags == cudaStreamNonBlocking);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  gradwire::emulation::need_context();
   gradwire::emulation::destroy_stream(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::drain(stream);
@@ -173,16 +216,20 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  gradwire::emulation::need_context();
   if (!take_one(events_left)) return cudaErrorMemoryAllocation;
-  *event = new CUevent_st{.device = gradwire::emulation::current_device()};
+  *event = new CUevent_st{.device = gradwire::emulation::current_device(),
+                          .timed = (flags & cudaEventDisableTiming) == 0};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  gradwire::emulation::need_context();
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = gradwire::emulation::check_event(event, stream);
   if (error != cudaSuccess) return error;
@@ -190,10 +237,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   return gradwire::emulation::has_passed(event) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (!from->timed || !to->timed) return cudaErrorInvalidResourceHandle;
   const auto between = to->passing->at - from->passing->at;
   *milliseconds = std::chrono::duration<float, std::milli>(between).count();
   return cudaSuccess;

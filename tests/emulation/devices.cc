@@ -1,11 +1,13 @@
 #include "tests/emulation/devices.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
 
+#include "device/cuda/driver.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/emulated_launch.h"
 #include "tests/emulation/queues.h"
@@ -18,6 +20,8 @@ constexpr int kNobodys = -1;
 std::atomic<int> count = 1;
 std::atomic<std::size_t> refused = 0;
 thread_local int current = 0;
+thread_local bool has_context = false;
+std::atomic<bool> pools_have_handles = true;
 
 cudaError_t refuse(cudaError_t error) {
   ++refused;
@@ -51,6 +55,26 @@ class Devices {
     const std::lock_guard lock(mutex_);
     ++launches_[device];
   }
+  void note_context(int device) {
+    const std::lock_guard lock(mutex_);
+    contexts_.insert(device);
+  }
+  bool has_context(int device) {
+    const std::lock_guard lock(mutex_);
+    return contexts_.count(device) != 0;
+  }
+  void note_access(int device, int peer) {
+    const std::lock_guard lock(mutex_);
+    access_.insert({device, peer});
+  }
+  bool may_use(int peer, int device) {
+    const std::lock_guard lock(mutex_);
+    return access_.count({device, peer}) != 0;
+  }
+  void forget_contexts() {
+    const std::lock_guard lock(mutex_);
+    contexts_.clear();
+  }
   std::size_t launches(int device) {
     const std::lock_guard lock(mutex_);
     return launches_[device];
@@ -72,6 +96,8 @@ class Devices {
   std::map<std::uintptr_t, Block> blocks_;
   std::map<int, std::size_t> given_;
   std::map<int, std::size_t> launches_;
+  std::set<int> contexts_;
+  std::set<std::pair<int, int>> access_;
 };
 
 }  // namespace
@@ -81,7 +107,18 @@ std::size_t launches_on(int ordinal) { return Devices::all().launches(ordinal); 
 std::size_t bytes_given_by(int ordinal) { return Devices::all().given(ordinal); }
 std::size_t calls_on_a_wrong_device() { return refused; }
 
+bool has_context_on(int ordinal) { return Devices::all().has_context(ordinal); }
+bool may_use_memory_of(int peer, int ordinal) { return Devices::all().may_use(peer, ordinal); }
+void note_access(int device, int peer) { Devices::all().note_access(device, peer); }
+void forget_contexts() { Devices::all().forget_contexts(); }
+void give_pools_handles(bool handles) { pools_have_handles = handles; }
+
 int current_device() { return current; }
+void need_context() {
+  if (has_context) return;
+  has_context = true;
+  Devices::all().note_context(current);
+}
 int device_of_stream(const CUstream_st* stream) {
   return stream == nullptr ? current : stream->queue->device;
 }
@@ -107,12 +144,29 @@ cudaError_t check_event(const CUevent_st* event, const CUstream_st* stream) {
 }
 
 cudaError_t begin_launch(cudaStream_t stream) {
+  need_context();
   if (device_of_stream(stream) != current) return refuse(cudaErrorInvalidResourceHandle);
   Devices::all().note_launch(current);
   return cudaSuccess;
 }
 
 }  // namespace gradwire::emulation
+
+// The driver. A context is its device's number, from 1 on.
+namespace gradwire::cuda {
+
+void* current_context() {
+  if (!emulation::has_context) return nullptr;
+  return reinterpret_cast<void*>(static_cast<std::intptr_t>(emulation::current) + 1);
+}
+void set_current_context(void* context) {
+  emulation::has_context = context != nullptr;
+  emulation::current =
+      context == nullptr ? 0 : static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 1;
+}
+bool has_ipc_handle(const void*) { return emulation::pools_have_handles; }
+
+}  // namespace gradwire::cuda
 
 cudaError_t cudaGetDeviceCount(int* how_many) {
   *how_many = gradwire::emulation::count;
@@ -126,6 +180,8 @@ cudaError_t cudaSetDevice(int ordinal) {
   const int there = gradwire::emulation::count;
   if (there == 0) return cudaErrorNoDevice;
   if (ordinal < 0 || ordinal >= there) return cudaErrorInvalidDevice;
+  gradwire::emulation::has_context = false;
   gradwire::emulation::current = ordinal;
+  gradwire::emulation::need_context();
   return cudaSuccess;
 }

@@ -11,9 +11,13 @@ namespace gradwire::emulation {
 
 // The device of the calling thread.
 int current_device();
+// As a call begins that needs a context: CUDA makes one on the thread's device.
+void need_context();
 // A stream's; of the default stream the thread's.
 int device_of_stream(const CUstream_st* stream);
 
+// From now on `peer` may use the memory of the device's pool.
+void note_access(int device, int peer);
 void note_memory(void* data, std::size_t bytes, int device);
 void forget_memory(void* data);
 // cudaSuccess where none of the addresses is in a device's memory, or one is in that of the

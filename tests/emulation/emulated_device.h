@@ -14,6 +14,14 @@ std::size_t bytes_given_by(int ordinal);
 // How many calls were refused because their memory, stream and thread were not of one device.
 std::size_t calls_on_a_wrong_device();
 
+// Whether some thread has had a context there, since they were forgotten last.
+bool has_context_on(int ordinal);
+void forget_contexts();
+// Whether one device's kernels may use the other's memory.
+bool may_use_memory_of(int peer, int ordinal);
+// Whether memory of pools can be opened by other processes, as CUDA's cannot; else it can.
+void give_pools_handles(bool handles);
+
 // How many allocations live.
 std::size_t allocations();
 // How many were freed by way of the default stream while work of streams that it does not wait for

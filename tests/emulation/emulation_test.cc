@@ -95,7 +95,7 @@ TEST(Emulation, MemoryThatIsOutIsAStatusThatNamesTheCall) {
     ASSERT_FALSE(none.has_value());
     EXPECT_EQ(none.error().code(), Code::kOutOfMemory);
     EXPECT_NE(none.error().message().find("cudaErrorMemoryAllocation"), std::string_view::npos);
-    EXPECT_NE(none.error().message().find("cudaMallocAsync"), std::string_view::npos);
+    EXPECT_NE(none.error().message().find("cudaMallocFromPoolAsync"), std::string_view::npos);
   }
   EXPECT_EQ(emulation::allocations(), before);
 }

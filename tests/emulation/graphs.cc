@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_launch.h"
 #include "tests/emulation/queues.h"
 
@@ -24,6 +25,7 @@ struct Capture {
   std::shared_ptr<Recording> recording;
   cudaStreamCaptureMode mode;
   std::thread::id thread;
+  bool apart;  // from the default stream
 };
 struct Captures {
   std::mutex mutex;
@@ -74,9 +76,21 @@ bool spoils_captures_beside() {
   return forbidden;
 }
 
+bool spoils_blocking_captures() {
+  bool any = false;
+  const std::lock_guard lock(captures_now().mutex);
+  for (const Capture& capture : captures_now().under_way) {
+    if (capture.apart) continue;
+    capture.recording->failed = true;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace gradwire::emulation
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  gradwire::emulation::need_context();
   std::swap(gradwire::emulation::mode_of_thread(), *mode);
   return cudaSuccess;
 }
@@ -94,7 +108,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   stream->recording = std::make_shared<gradwire::emulation::Recording>();
   auto& captures = gradwire::emulation::captures_now();
   const std::lock_guard lock(captures.mutex);
-  captures.under_way.push_back({stream->recording, mode, std::this_thread::get_id()});
+  captures.under_way.push_back(
+      {stream->recording, mode, std::this_thread::get_id(), stream->queue->apart});
   return cudaSuccess;
 }
 

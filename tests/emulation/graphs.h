@@ -12,5 +12,8 @@ bool spoils_capture(cudaStream_t stream);
 // What might have to wait for a capture that goes on somewhere, if this thread's mode does not say
 // that it knows better: all captures that forbid it have failed from now on.
 bool spoils_captures_beside();
+// What comes to the default stream: all captures of streams that wait for it have failed from now
+// on, whatever they or this thread say. Whether there are any.
+bool spoils_blocking_captures();
 
 }  // namespace gradwire::emulation

@@ -52,6 +52,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   int device = 0;
+  bool timed = true;
   std::shared_ptr<gradwire::emulation::Passing> passing =
       std::make_shared<gradwire::emulation::Passing>();
 };

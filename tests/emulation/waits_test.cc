@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <utility>
 
 #include "compress/cuda/verdict.h"
 #include "device/cuda/memory.h"
@@ -90,10 +91,17 @@ TEST(Waits, PinnedMemoryOutlivesACopyThatCameTooLate) {
   EXPECT_EQ(emulation::allocations(), before + 1);
 }
 
+cuda::OwnedStream make_stream_apart() {
+  auto made = cuda::OwnedStream::create_apart(kDevice);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
 // A stream that this thread captures, as CUDA does unless it is told otherwise.
 class GlobalCapture {
  public:
-  GlobalCapture() : stream_(make_stream()) {
+  explicit GlobalCapture(cuda::OwnedStream stream = make_stream_apart())
+      : stream_(std::move(stream)) {
     EXPECT_EQ(cudaStreamBeginCapture(native(), cudaStreamCaptureModeGlobal), cudaSuccess);
   }
   // Whether nothing has spoiled it.
@@ -121,6 +129,19 @@ TEST(Waits, WhatIsDoneBesideACaptureSpoilsNone) {
     EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
   }).join();
   EXPECT_TRUE(capture.ends_well());
+}
+
+// Memory is freed in the order of the default stream, which such a capture forbids: another time.
+TEST(Waits, MemoryThatACaptureKeepsFromBeingFreedIsFreedWithOther) {
+  const std::size_t before = emulation::allocations();
+  {
+    GlobalCapture capture(make_stream());
+    { const Buffer freed = make_buffer(kDevice); }
+    EXPECT_EQ(emulation::allocations(), before + 1);
+    EXPECT_FALSE(capture.ends_well());
+  }
+  { const Buffer next = make_buffer(kDevice); }
+  EXPECT_EQ(emulation::allocations(), before);
 }
 
 // As on a card, where whoever is not told forbids and is forbidden.

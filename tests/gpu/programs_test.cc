@@ -117,7 +117,11 @@ TEST_F(Programs, ADeviceThatIsNamedIsEveryRanks) {
   emulation::play_devices(2);
   const Work first(0);
   const Work second(1);
-  ASSERT_EQ(train_briefly({"--inproc", "2", "--device", "cuda:1"}, "named"), "ok");
+  emulation::forget_contexts();
+  ASSERT_EQ(train_briefly({"--inproc", "2", "--device", "cuda:1", "--compressor", "qsgd:bits=4"},
+                          "named"),
+            "ok");
+  EXPECT_FALSE(emulation::has_context_on(0));
   EXPECT_EQ(first.launches(), 0u);
   EXPECT_EQ(first.bytes(), 0u);
   EXPECT_GT(second.launches(), 0u);

@@ -108,6 +108,19 @@ TEST(UcxDirect, HandsMemoryOfTheDeviceToUcxAndReceivesWhatIsLentToIt) {
   for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
 }
 
+// As CUDA's pools give it: other processes and network devices could not open it.
+TEST(UcxDirect, MemoryWithoutAHandleForOthersIsStaged) {
+  const auto outcomes = on_processes(2, {}, 60, [](std::unique_ptr<Communicator> world) {
+    emulation::give_pools_handles(false);
+    const std::string fault = gather(*world);
+    if (!fault.empty()) return fault;
+    const bool staged = world->transport_stats().bytes_staged > 0;
+    return std::string(staged == (world->rank() == 0) && cuda_sends == 0 ? "" : "was not staged");
+  });
+  ASSERT_EQ(outcomes.size(), 2u);
+  for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+}
+
 // What is lent is described by a message, which comes to lie where the receive is.
 TEST(UcxDirect, AReceiveThatCannotLearnWhatIsLentToItEndsItsOperation) {
   const auto outcomes = on_processes(2, {}, 60, [](std::unique_ptr<Communicator> world) {
