@@ -52,4 +52,8 @@ Result<RankPlace> place_rank(const DeviceName& device, std::string_view transpor
   return place;
 }
 
+std::shared_ptr<void> take_place(const RankPlace& place) {
+  return std::make_shared<ThreadOnDevice>(place.device);
+}
+
 }  // namespace gradwire::launch

@@ -1,6 +1,7 @@
 // Where a rank's tensors lie, and by what they travel, as flags and variables spell it.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,5 +29,8 @@ struct RankPlace {
 // (device_of_rank). kInvalidArgument where they name two devices, or one that is not there;
 // kUnsupported where there is none, or no NCCL in this build.
 Result<RankPlace> place_rank(const DeviceName& device, std::string_view transport, int local_rank);
+
+// What a rank's thread keeps for its life: the place's device is the thread's, if it has one.
+std::shared_ptr<void> take_place(const RankPlace& place);
 
 }  // namespace gradwire::launch

@@ -19,7 +19,6 @@
 #include "apps/run/run.h"
 #include "bench/collective_bench.h"
 #include "collectives/nccl_factory.h"
-#include "device/rank_device.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -204,7 +203,7 @@ Result<int> bench_threads(CollectiveFlags f) {
   GW_TRY(on_threads(ranks, [&](std::size_t r) -> Status {
     GW_ASSIGN(const Log log, make_log(f.log_level, static_cast<int>(r)));
     log_place(log, places[r]);
-    const ThreadOnDevice there(places[r].device);
+    const auto taken = launch::take_place(places[r]);
     GW_ASSIGN(communicators[r], join_threads(std::move(communicators[r]), places[r], store));
     GW_TRY(take_links(*communicators[r], links, links_file(environment)));
     CollectiveFlags mine = f;
@@ -237,7 +236,7 @@ Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log
   GW_ASSIGN(const launch::RankPlace place,
             place_process(launch, f.place, wanted_transport(f), log));
   log_place(log, place);
-  const ThreadOnDevice there(place.device);
+  const auto taken = launch::take_place(place);
   f.bench.device = place.device;
   GW_ASSIGN(const JoinedJob job,
             join_job(launch, place.transport, communicator_options(f), log, links));

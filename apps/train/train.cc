@@ -13,7 +13,6 @@
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/train_options.h"
-#include "device/rank_device.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -70,7 +69,7 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
       if (const auto own = make_log(options.log_level, static_cast<int>(rank)); own.has_value()) {
         log_place(own.value(), places[rank]);
       }
-      const ThreadOnDevice there(places[rank].device);
+      const auto taken = launch::take_place(places[rank]);
       auto joined = join_threads(std::move(messages), places[rank], store);
       const Status status = joined.has_value()
                                 ? train_rank(on_rank(options, places[rank]), problem,
@@ -102,7 +101,7 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
                                 : options.transport;
   GW_ASSIGN(const launch::RankPlace place, place_process(launch, device, transport, log));
   log_place(log, place);
-  const ThreadOnDevice there(place.device);
+  const auto taken = launch::take_place(place);
   GW_ASSIGN(JoinedJob job,
             join_job(launch, place.transport, communicator_options(options, log), log, links));
   RunReport* mine = report ? &*report : nullptr;
