@@ -36,8 +36,8 @@ double seconds_now() {
 class StageClock {
  public:
   static Result<StageClock> create() {
-    GW_ASSIGN(cuda::Event from, cuda::Event::create(kDevice));
-    GW_ASSIGN(cuda::Event to, cuda::Event::create(kDevice));
+    GW_ASSIGN(cuda::Event from, cuda::Event::create_timed(kDevice));
+    GW_ASSIGN(cuda::Event to, cuda::Event::create_timed(kDevice));
     return StageClock(std::move(from), std::move(to));
   }
 
