@@ -55,6 +55,13 @@ Status agree_on_version(Communicator& group, int version) {
   return {};
 }
 
+// Before 2.24 NCCL's kernels write straight into tensors of other devices of the same process.
+// Those reach memory of cudaMalloc anyway, and gradwire's pool where they are let.
+Status let_kernels_reach(const nccl::Calls& calls, Device device) {
+  constexpr int kCopiesAtTheReceiver = 22400;  // 2.24.0
+  return calls.version < kCopiesAtTheReceiver ? cuda::let_peers_reach(device) : Status();
+}
+
 // The engine of messages looks at the device about every millisecond while somebody waits for it.
 void look_often(GroupCommunicator& group) {
   group.engine()->listen_to(std::make_shared<shm::Bell>());
@@ -84,6 +91,10 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(
   const auto opened = nccl::open_calls(libraries);
   const auto device = device_of_rank(ordinal, place_in_node(*group));
   auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
+  if (opened.has_value() && spare.has_value()) {
+    const Status reached = let_kernels_reach(*opened.value(), device.value());
+    if (!reached.ok()) spare = reached;
+  }
   const bool able = opened.has_value() && spare.has_value();
   const Status agreed = agree_on_version(*group, able ? opened.value()->version : 0);
   if (!opened.has_value()) return opened.error();

@@ -14,6 +14,7 @@
 #include "comm/inproc/inproc_transport.h"
 #include "comm/nccl/nccl_calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
+#include "tests/emulation/emulated_device.h"
 #include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/nccl_threads.h"
 #include "tests/gpu/on_device.h"
@@ -126,6 +127,20 @@ TEST_F(NcclCommunicatorTest, ABatchIsOnOnePlace) {
     return std::string(world->start_all(calls).error().message());
   });
   EXPECT_EQ(texts[0], "a batch with 1 of 2 calls on the device (all or none wanted)");
+}
+
+// Until 2.24 NCCL's kernels write into memory of other devices of the process.
+TEST_F(NcclCommunicatorTest, PeersReachTheDevicesMemoryWhereAnOldNcclWritesThere) {
+  emulation::play_devices(2);
+  const auto made = [](std::unique_ptr<Communicator>) { return "made"; };
+  constexpr int kPlayed = 22105;
+  fake_.be(22400);
+  EXPECT_THAT(on_ranks(1, made), Each("made"));
+  EXPECT_FALSE(emulation::may_use_memory_of(1, 0));
+  fake_.be(kPlayed);
+  EXPECT_THAT(on_ranks(1, made), Each("made"));
+  EXPECT_TRUE(emulation::may_use_memory_of(1, 0));
+  emulation::play_devices(1);
 }
 
 TEST_F(NcclCommunicatorTest, ALibraryThatIsMissingIsNamedOnAllRanks) {

@@ -33,6 +33,7 @@ struct State {
   std::string log;
   std::string taken;
   int (*device)() = nullptr;
+  int version = 22105;
   int ids = 0;
   int living = 0;
 };
@@ -149,6 +150,7 @@ void fake_nccl_fail(const char* call, int result);
 int fake_nccl_living();
 void fake_nccl_catch(const Catcher* what);
 void fake_nccl_ask_device(int (*device)());
+void fake_nccl_be(int version);
 
 const char* fake_nccl_take_log() {
   const std::lock_guard lock(state().mutex);
@@ -175,8 +177,14 @@ void fake_nccl_ask_device(int (*device)()) {
   state().device = device;
 }
 
+void fake_nccl_be(int version) {
+  const std::lock_guard lock(state().mutex);
+  state().version = version;
+}
+
 ncclResult_t ncclGetVersion(int* version) {
-  *version = 22105;
+  const std::lock_guard lock(state().mutex);
+  *version = state().version;
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {

@@ -30,6 +30,9 @@ struct FakeNccl {
   // thread's device.
   void (*ask_device)(int (*device)());
 
+  // What it says to be when it is opened, as NCCL counts: 22105 at first.
+  void (*be)(int version);
+
   static Result<FakeNccl> open(const std::string& path) {
     GW_ASSIGN(const SharedLibrary library, SharedLibrary::open("the fake NCCL", {path}));
     FakeNccl fake{};
@@ -38,6 +41,7 @@ struct FakeNccl {
     GW_ASSIGN(fake.living, library.function<int (*)()>("fake_nccl_living"));
     GW_ASSIGN(fake.capture, library.function<void (*)(const Catcher*)>("fake_nccl_catch"));
     GW_ASSIGN(fake.ask_device, library.function<void (*)(int (*)())>("fake_nccl_ask_device"));
+    GW_ASSIGN(fake.be, library.function<void (*)(int)>("fake_nccl_be"));
     return fake;
   }
 };
