@@ -22,7 +22,8 @@ class CompressedSubject final : public Subject {
                                                  const Registry& registry,
                                                  const CollectiveBenchOptions& options,
                                                  std::int64_t elems) {
-    auto subject = std::make_unique<CompressedSubject>(communicator, stream_of(options));
+    GW_ASSIGN(BenchStream stream, BenchStream::create(options));
+    auto subject = std::make_unique<CompressedSubject>(communicator, std::move(stream));
     GW_ASSIGN(subject->gradient_, BenchMemory::create(communicator, elems, DType::kF32, options));
     subject->algorithm_ = options.algorithm;
     AggregatorOptions aggregator;
@@ -33,8 +34,8 @@ class CompressedSubject final : public Subject {
     GW_TRY(subject->fill());
     return std::unique_ptr<Subject>(std::move(subject));
   }
-  CompressedSubject(Communicator& communicator, const Stream& stream)
-      : communicator_(communicator), stream_(stream) {}
+  CompressedSubject(Communicator& communicator, BenchStream stream)
+      : communicator_(communicator), stream_(std::move(stream)) {}
 
   std::uint64_t bytes_sent() const override { return aggregator_->stats().wire_bytes; }
   std::string algorithm() const override { return algorithm_; }
@@ -45,9 +46,9 @@ class CompressedSubject final : public Subject {
   double error_norm() const override { return error_norm_; }
 
   Status run() override {
-    GW_TRY(aggregator_->ready(0, stream_));
-    GW_TRY(aggregator_->finish(stream_));
-    return wait_for(stream_);
+    GW_TRY(aggregator_->ready(0, stream_.stream()));
+    GW_TRY(aggregator_->finish(stream_.stream()));
+    return wait_for(stream_.stream());
   }
 
   Result<std::int64_t> check() override {
@@ -73,14 +74,14 @@ class CompressedSubject final : public Subject {
  private:
   Status fill() {
     const RandomStream draw(1, RandomUse::kTest, 0, communicator_.rank(), 0, 0);
-    return write_with(gradient_.view(), [&](TensorView here) {
+    return write_with(gradient_.view(), stream_.stream(), [&](TensorView here) {
       const auto data = elements<float>(here);
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = draw.uniform(i) - 0.5f;
     });
   }
 
   Result<std::vector<float>> values() {
-    GW_ASSIGN(const HostCopy copy, HostCopy::of(gradient_.view()));
+    GW_ASSIGN(const HostCopy copy, HostCopy::of(gradient_.view(), stream_.stream()));
     std::vector<float> values(copy.bytes().size() / sizeof(float));
     std::memcpy(values.data(), copy.bytes().data(), copy.bytes().size());
     return values;
@@ -98,9 +99,9 @@ class CompressedSubject final : public Subject {
   }
 
   Communicator& communicator_;
-  Stream stream_;
   std::string algorithm_;
   BenchMemory gradient_;
+  BenchStream stream_;  // goes before the memory
   std::unique_ptr<Aggregator> aggregator_;
   double error_norm_ = 0;
 };

@@ -101,6 +101,7 @@ class DenseSubject final : public Subject {
               "bench: algorithm '" + options.algorithm + "' for send_recv (auto wanted)"};
     }
     GW_TRY(allocate(options));
+    GW_ASSIGN(stream_, BenchStream::create(options));
     if (operation_.reduces) {
       call_.op = options.op;
       options_.factor = data_.factor(communicator_.rank());
@@ -110,7 +111,7 @@ class DenseSubject final : public Subject {
     call_.out = out_;
     call_.peer = operation_.has_root ? root_ : 0;
     if (operation_.collective) options_.algorithm = algorithm_;
-    options_.stream = stream_of(options);
+    options_.stream = stream_.stream();
     if (!options.persistent || !operation_.kind) return {};
     GW_ASSIGN(PersistentWork planned, communicator_.prepare(call_, options_));
     planned_.emplace(std::move(planned));
@@ -139,9 +140,10 @@ class DenseSubject final : public Subject {
 
   Result<std::int64_t> check() override {
     GW_TRY(clear(out_));
-    GW_TRY(write_with(in_, [this](TensorView here) { data_.fill(here, communicator_.rank(), 0); }));
+    GW_TRY(write_with(in_, stream_.stream(),
+                      [this](TensorView here) { data_.fill(here, communicator_.rank(), 0); }));
     GW_TRY(run());
-    GW_ASSIGN(const HostCopy result, HostCopy::of(out_));
+    GW_ASSIGN(const HostCopy result, HostCopy::of(out_, stream_.stream()));
     // It is only read; its constness is set aside for the common type.
     auto* const bytes = const_cast<std::byte*>(result.bytes().data());
     const std::int64_t wrong = count_wrong({bytes, out_.shape(), out_.dtype()});
@@ -151,8 +153,8 @@ class DenseSubject final : public Subject {
   }
 
  private:
-  static Status clear(TensorView tensor) {
-    return write_with(tensor,
+  Status clear(TensorView tensor) const {
+    return write_with(tensor, stream_.stream(),
                       [](TensorView here) { std::ranges::fill(here.bytes(), std::byte{0}); });
   }
 
@@ -224,6 +226,7 @@ class DenseSubject final : public Subject {
   std::string_view algorithm_ = "pair";
   BenchMemory first_, second_;
   TensorView in_, out_;
+  BenchStream stream_;  // goes before the memory
   OpCall call_;
   OpOptions options_;
   std::optional<PersistentWork> planned_;

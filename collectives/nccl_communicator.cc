@@ -35,26 +35,6 @@ Result<nccl::UniqueId> broadcast_id(const nccl::Calls& calls, Communicator& grou
   return id;
 }
 
-// All ranks or none: 0 is the version of a rank whose own error says why it has none.
-Status agree_on_version(Communicator& group, int version) {
-  const std::int32_t own = version;
-  std::vector<std::int32_t> all(static_cast<std::size_t>(group.size()));
-  GW_ASSIGN(Work work,
-            group.all_gather(const_view_of(std::span(&own, 1)), view_of(std::span(all))));
-  GW_TRY(work.wait());
-  for (int r = 0; r < group.size(); ++r) {
-    const int theirs = all[static_cast<std::size_t>(r)];
-    if (theirs == 0) {
-      return {Code::kUnsupported, format("nccl: rank %d cannot take part, and says why", r)};
-    }
-    if (theirs == all.front()) continue;
-    return {Code::kRankMismatch,
-            format("nccl: NCCL %s on rank %d (%s wanted, as on rank 0)",
-                   nccl::version_text(theirs).c_str(), r, nccl::version_text(all.front()).c_str())};
-  }
-  return {};
-}
-
 // Before 2.24 NCCL's kernels write straight into tensors of other devices of the same process.
 // Those reach memory of cudaMalloc anyway, and gradwire's pool where they are let.
 Status let_kernels_reach(const nccl::Calls& calls, Device device) {
@@ -96,10 +76,11 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(
     if (!reached.ok()) spare = reached;
   }
   const bool able = opened.has_value() && spare.has_value();
-  const Status agreed = agree_on_version(*group, able ? opened.value()->version : 0);
+  auto neighbours = agree_on_nccl(*group, able ? opened.value()->version : 0,
+                                  device.has_value() ? device.value() : Device{});
   if (!opened.has_value()) return opened.error();
   if (!spare.has_value()) return spare.error().with_context("nccl");
-  GW_TRY(agreed);
+  if (!neighbours.has_value()) return neighbours.error();
   const std::shared_ptr<const nccl::Calls>& calls = opened.value();
   const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
   GW_ASSIGN(const nccl::UniqueId id, nccl::trade_id(*calls, rendezvous, "nccl/id", deadline));
@@ -110,7 +91,8 @@ Result<std::unique_ptr<Communicator>> make_nccl_communicator(
   return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(
       std::move(group), std::move(comm),
       NcclCommunicator::Job{.calls = calls,
-                            .spare = std::make_shared<Buffer>(std::move(spare).value())}));
+                            .spare = std::make_shared<Buffer>(std::move(spare).value()),
+                            .neighbours = std::move(neighbours).value()}));
 }
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
@@ -164,6 +146,8 @@ Result<NcclCommunicator::Checked> NcclCommunicator::check(const OpCall& call,
                       format(": a stream of CUDA device %d (device %d wanted)",
                              options.stream.device.ordinal, comm_->device().ordinal));
   }
+  GW_TRY(check_own_stream(std::string(to_string(call.kind)), options.stream, *group_,
+                          job_.neighbours));
   GW_ASSIGN(const Extent extent, check_device_call(call, options, rank(), size(), comm_->device()));
   GW_TRY(check_nccl_serves(call, options));
   return Checked{call, extent};

@@ -19,7 +19,8 @@
 // bytes_sent() counts what a rank has to send at least; sends and receives that wait for one
 // another must be one batch (start_all), and no two may differ in their order; ranks whose calls
 // differ are not told so but when they are late. Not served (kUnsupported): exclusive_scan, tags,
-// receives from any source, named algorithms.
+// receives from any source, named algorithms; nor (kInvalidArgument) CUDA's default stream for
+// ranks that are threads of one process with one device.
 #pragma once
 
 #include <atomic>
@@ -35,6 +36,7 @@
 #include "collectives/bounded.h"
 #include "collectives/group_communicator.h"
 #include "collectives/messages_below.h"
+#include "collectives/nccl_agreement.h"
 #include "collectives/nccl_factory.h"
 #include "collectives/nccl_ordered.h"
 #include "collectives/nccl_plan.h"
@@ -52,6 +54,7 @@ class NcclCommunicator final : public Communicator, public Bounded, public Messa
   struct Job {
     std::shared_ptr<const nccl::Calls> calls;
     std::shared_ptr<Buffer> spare;  // some bytes of the device
+    NcclNeighbours neighbours;
     std::shared_ptr<std::atomic<std::uint64_t>> bytes =
         std::make_shared<std::atomic<std::uint64_t>>(0);  // that NCCL was given to send
   };

@@ -14,6 +14,10 @@ Status wait_for(const Stream& stream) {
 }
 
 Result<HostCopy> HostCopy::of(ConstTensorView tensor) {
+  return of(tensor, {tensor.device(), nullptr});
+}
+
+Result<HostCopy> HostCopy::of(ConstTensorView tensor, const Stream& stream) {
   HostCopy made;
   const Device device = tensor.device();
   if (device.space != MemorySpace::kCuda) {
@@ -22,16 +26,20 @@ Result<HostCopy> HostCopy::of(ConstTensorView tensor) {
   }
   made.there_.resize(tensor.bytes().size());
   // A copy to memory that is not pinned waits by itself, and as long as it takes.
-  GW_TRY(wait_for({device, nullptr}));
-  GW_TRY(copy_bytes(tensor.bytes(), device, made.there_, Device{}, {device, nullptr}));
-  GW_TRY(wait_for({device, nullptr}));
+  GW_TRY(wait_for(stream));
+  GW_TRY(copy_bytes(tensor.bytes(), device, made.there_, Device{}, stream));
+  GW_TRY(wait_for(stream));
   return made;
 }
 
 Status write_from_host(ConstByteSpan from, TensorView to) {
-  GW_TRY(wait_for({to.device(), nullptr}));
-  GW_TRY(copy_bytes(from, Device{}, to.bytes(), to.device(), {to.device(), nullptr}));
-  return wait_for({to.device(), nullptr});
+  return write_from_host(from, to, {to.device(), nullptr});
+}
+
+Status write_from_host(ConstByteSpan from, TensorView to, const Stream& stream) {
+  GW_TRY(wait_for(stream));
+  GW_TRY(copy_bytes(from, Device{}, to.bytes(), to.device(), stream));
+  return wait_for(stream);
 }
 
 }  // namespace gradwire

@@ -10,10 +10,12 @@
 namespace gradwire {
 
 // The bytes of a tensor: where they lie, or a copy of what is on a device, which is made after all
-// work on streams that wait for CUDA's default stream. Of memory of the host, borrowed.
+// work on streams that wait for CUDA's default stream, or, where a stream of the device is given,
+// after that one's alone. Of memory of the host, borrowed.
 class HostCopy {
  public:
   static Result<HostCopy> of(ConstTensorView tensor);
+  static Result<HostCopy> of(ConstTensorView tensor, const Stream& stream);
   ConstByteSpan bytes() const { return there_.empty() ? borrowed_ : ConstByteSpan(there_); }
 
  private:
@@ -26,6 +28,8 @@ class HostCopy {
 Status wait_for(const Stream& stream);
 
 // The tensor's bytes become `from`, as many as it has, wherever it lies; done when it returns.
+// After what HostCopy::of() waits for.
 Status write_from_host(ConstByteSpan from, TensorView to);
+Status write_from_host(ConstByteSpan from, TensorView to, const Stream& stream);
 
 }  // namespace gradwire

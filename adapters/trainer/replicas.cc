@@ -1,8 +1,12 @@
 #include "adapters/trainer/replicas.h"
 
+#include <cstddef>
+#include <vector>
+
 #include "aggregate/replica_check.h"
 #include "base/elements.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire {
 
@@ -19,11 +23,28 @@ AggregateStats operator+(AggregateStats a, const AggregateStats& b) {
   return a;
 }
 
+namespace {
+
+// Rank 0's. What is on a device goes by way of the host: over NCCL each rank would need a stream of
+// its own for it.
+Status broadcast(Communicator& communicator, TensorView tensor) {
+  if (tensor.device().space != MemorySpace::kCuda) {
+    GW_ASSIGN(Work work, communicator.broadcast(tensor, 0));
+    return work.wait();
+  }
+  GW_ASSIGN(const HostCopy copy, HostCopy::of(tensor));
+  std::vector<std::byte> here(copy.bytes().begin(), copy.bytes().end());
+  GW_ASSIGN(Work work, communicator.broadcast({here.data(), tensor.shape(), tensor.dtype()}, 0));
+  GW_TRY(work.wait());
+  return write_from_host(here, tensor);
+}
+
+}  // namespace
+
 Status Replicas::start(ReplicaStart how) {
   if (how == ReplicaStart::kCompare) return check("before the first step");
   for (const NamedTensor& parameter : parameters_) {
-    GW_ASSIGN(Work work, communicator_.broadcast(parameter.tensor, 0));
-    const Status status = work.wait();
+    const Status status = broadcast(communicator_, parameter.tensor);
     if (!status.ok()) return status.with_context("parameter '" + parameter.name + "'");
   }
   return {};

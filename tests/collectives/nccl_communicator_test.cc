@@ -13,10 +13,10 @@
 #include "collectives/nccl_execution.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/nccl/nccl_calls.h"
-#include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/on_device.h"
 
 namespace gradwire {
@@ -26,29 +26,21 @@ using gpu::device_hangs;
 using gpu::hang_when_all_are;
 using gpu::on_nccl_threads;
 using gpu::OnDevice;
+using gpu::OwnStream;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
 
-class NcclCommunicatorTest : public testing::Test {
+class NcclCommunicatorTest : public gpu::OverFakeNccl {
  protected:
-  void SetUp() override {
-    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
-    ASSERT_TRUE(fake.has_value()) << fake.error().message();
-    fake_ = fake.value();
-    fake_.take_log();
-  }
-  void TearDown() override {
-    fake_.fail("", -1);
-    EXPECT_EQ(fake_.living(), 0);
-  }
   static std::vector<std::string> on_ranks(int ranks, const gpu::NcclProgram& program,
                                            double deadline_seconds = 20) {
     return on_nccl_threads(ranks, {.deadline_seconds = deadline_seconds}, {GW_FAKE_NCCL}, program);
   }
-  nccl_test::FakeNccl fake_{};
 };
+
+std::string text(const Status& status) { return std::string(status.message()); }
 
 Status wait_for(Result<Work> work) { return work.has_value() ? work.value().wait() : work.error(); }
 
@@ -66,8 +58,10 @@ TEST_F(NcclCommunicatorTest, TensorsOnTheHostGoOverMessages) {
 TEST_F(NcclCommunicatorTest, TensorsOnTheDeviceGoOverNccl) {
   const auto texts = on_ranks(3, [&](std::unique_ptr<Communicator> world) -> std::string {
     const OnDevice sum = gpu::uploaded(std::vector<float>{1, static_cast<float>(world->rank())});
+    const OwnStream own;
     const std::uint64_t before = world->bytes_sent();
-    const Status status = wait_for(world->all_reduce(sum.tensor<float>(), ReduceOp::kMean));
+    const Status status =
+        wait_for(world->all_reduce(sum.tensor<float>(), ReduceOp::kMean, own.options()));
     if (!status.ok()) return std::string(status.message());
     if (world->bytes_sent() - before != 8)
       return "bytes_sent is wrong";  // 2 elements of 2 * 2 * 2/3
@@ -86,10 +80,11 @@ TEST_F(NcclCommunicatorTest, MaximaOfFloatsAreNcclsOfIntegers) {
     const OnDevice wide = gpu::uploaded(std::vector<double>{1, 2});
     const OnDevice narrow = gpu::uploaded(std::vector<std::uint16_t>{0x7c01, 0xbc00});
     const OnDevice count = gpu::uploaded(std::vector<std::int8_t>{3, 4});
+    const OwnStream own;
     for (const TensorView& tensor :
          {whole.tensor<float>(), wide.tensor<double>(), narrow.tensor<std::uint16_t>(DType::kF16),
           count.tensor<std::int8_t>()}) {
-      const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMin));
+      const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMin, own.options()));
       if (!status.ok()) return std::string(status.message());
     }
     if (narrow.values<std::uint16_t>() != std::vector<std::uint16_t>{0x7e00, 0xbc00}) return "f16";
@@ -129,6 +124,37 @@ TEST_F(NcclCommunicatorTest, ABatchIsOnOnePlace) {
   EXPECT_EQ(texts[0], "a batch with 1 of 2 calls on the device (all or none wanted)");
 }
 
+// Each one's kernel would wait for the other's, which stands behind it.
+TEST_F(NcclCommunicatorTest, RanksThatShareADeviceAsThreadsRefuseItsDefaultStream) {
+  const auto texts = on_ranks(2, [](std::unique_ptr<Communicator> world) -> std::string {
+    const OnDevice one = gpu::uploaded(std::vector<std::int32_t>{1});
+    const TensorView tensor = one.tensor<std::int32_t>();
+    const OpOptions there{.deadline = {}, .stream = gpu::kStream};
+    // As cudaStreamLegacy is.
+    const OpOptions legacy{.deadline = {}, .stream = {gpu::kFirst, reinterpret_cast<void*>(1)}};
+    const Status refused = world->all_reduce(tensor, ReduceOp::kSum).error();
+    for (const Status& other : {world->all_reduce(tensor, ReduceOp::kSum, legacy).error(),
+                                world->prepare(OpCall{.in = tensor, .out = tensor}, there).error(),
+                                world->barrier(there).error()}) {
+      if (other.code() != Code::kInvalidArgument) return "not refused: " + text(other);
+    }
+    // Nothing has begun: with streams of their own they go on, and who is alone may have it.
+    const OwnStream own;
+    const Status sum = wait_for(world->all_reduce(tensor, ReduceOp::kSum, own.options()));
+    if (!sum.ok()) return text(sum);
+    auto alone = world->split(world->rank(), 0);
+    if (!alone.has_value()) return text(alone.error());
+    const Status ended = wait_for(alone.value()->all_reduce(tensor, ReduceOp::kSum));
+    if (!ended.ok()) return text(ended);
+    return one.values<std::int32_t>() == std::vector<std::int32_t>{2} ? text(refused) : "wrong sum";
+  });
+  EXPECT_EQ(texts[0],
+            "all_reduce: on CUDA's default stream, which rank 1, a thread of the same process, has "
+            "on that device too (a non-blocking stream of the rank's own in OpOptions::stream "
+            "wanted)");
+  EXPECT_THAT(texts[1], HasSubstr("which rank 0, a thread"));
+}
+
 // Until 2.24 NCCL's kernels write into memory of other devices of the process.
 TEST_F(NcclCommunicatorTest, PeersReachTheDevicesMemoryWhereAnOldNcclWritesThere) {
   emulation::play_devices(2);
@@ -155,10 +181,11 @@ TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
       2,
       [&there](std::unique_ptr<Communicator> world) -> std::string {
         const OnDevice byte(1);
+        const OwnStream own;
         hang_when_all_are(there, 2);
         const TensorView tensor = byte.tensor<std::uint8_t>();
-        const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMax));
-        const Status after = world->all_reduce(tensor, ReduceOp::kMax).error();
+        const Status status = wait_for(world->all_reduce(tensor, ReduceOp::kMax, own.options()));
+        const Status after = world->all_reduce(tensor, ReduceOp::kMax, own.options()).error();
         if (after.code() != status.code()) return "it goes on: " + std::string(after.message());
         return std::string(status.message());
       },
@@ -260,7 +287,8 @@ TEST_F(NcclCommunicatorTest, AfterAnAbortTheRanksGoOn) {
     if (!left.has_value()) return std::string(left.error().message());
     const OnDevice one = gpu::uploaded(std::vector<std::int32_t>{1});
     const TensorView tensor = one.tensor<std::int32_t>();
-    const Status status = wait_for(left.value()->all_reduce(tensor, ReduceOp::kSum));
+    const OwnStream own;
+    const Status status = wait_for(left.value()->all_reduce(tensor, ReduceOp::kSum, own.options()));
     if (!status.ok()) return std::string(status.message());
     return one.values<std::int32_t>() == std::vector<std::int32_t>{3} ? "" : "wrong sum";
   });

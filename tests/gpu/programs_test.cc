@@ -15,12 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "apps/bench/bench.h"
 #include "apps/train/train.h"
 #include "base/text.h"
-#include "tests/apps/train_runs.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/gpu/program_runs.h"
 
 namespace gradwire {
 namespace {
@@ -28,28 +26,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class Programs : public testing::Test {
+class Programs : public gpu::ProgramRuns {
  protected:
   ~Programs() override { emulation::play_devices(1); }
-
-  std::string file(const std::string& name) { return folder_.path() + "/" + name; }
-  // A short run of `train`; what it says.
-  std::string train_briefly(Words words, const std::string& parameters) {
-    const Words brief{
-        "--steps",       "3", "--batch", "24", "--hidden", "8", "--seed", "11", "--save-params",
-        file(parameters)};
-    words.insert(words.end(), brief.begin(), brief.end());
-    return train(words);
-  }
-  std::string bench(const std::string& ranks, const Words& more) {
-    Words words{"all_reduce", "--inproc",  ranks,  "--min",  "1K",        "--max",
-                "4K",         "--seconds", "0.01", "--json", file("rows")};
-    words.insert(words.end(), more.begin(), more.end());
-    const auto outcome = bench_command(words);
-    return outcome.has_value() ? "ok" : std::string(outcome.error().message());
-  }
-
-  TemporaryFolder folder_;
 };
 
 // What a device has done since this was made.

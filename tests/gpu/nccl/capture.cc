@@ -32,7 +32,8 @@ Status put(const std::vector<float>& values, const OnDevice& to) {
 
 Status end_of(Result<Work> work) { return work.has_value() ? work.value().wait() : work.error(); }
 
-// Launches `captured` once for each gradient, and `plain` beside it; their results are alike.
+// Launches `captured` once for each gradient, and `plain` on the same stream, which no other rank
+// has; their results are alike.
 std::string compare(int rank, CapturedWork& captured, const OnDevice& in, const OnDevice& out,
                     const OnDevice& plain_in, const OnDevice& plain_out,
                     const std::function<Status()>& plain) {
@@ -44,7 +45,9 @@ std::string compare(int rank, CapturedWork& captured, const OnDevice& in, const 
       }
     }
     captured.run();
-    if (const Status status = plain(); !status.ok()) return std::string(status.message());
+    Status done = plain();
+    if (done.ok()) done = cuda::synchronize(captured.stream());
+    if (!done.ok()) return std::string(done.message());
     if (out.read() != plain_out.read()) return format("launch %d: other bits", launch);
     if (out.values<float>() == values) return format("launch %d: nothing was done", launch);
   }
@@ -106,7 +109,7 @@ std::string check_captured_sums(Communicator& world) {
   };
   CapturedWork captured([&](const Stream& stream) { return call(sum, stream); });
   return compare(world.rank(), captured, sum, sum, plain, plain,
-                 [&] { return call(plain, kStream); });
+                 [&] { return call(plain, captured.stream()); });
 }
 
 // Rank 0 has a NaN, which a graph's maxima keep.
@@ -143,7 +146,7 @@ std::string check_captured_payloads(Communicator& world) {
     Exchange plain(world, *format.value(), tensors[2], tensors[3]);
     CapturedWork captured([&](const Stream& stream) { return exchange.run(stream); });
     const std::string fault = compare(world.rank(), captured, tensors[0], tensors[1], tensors[2],
-                                      tensors[3], [&] { return plain.run(kStream); });
+                                      tensors[3], [&] { return plain.run(captured.stream()); });
     if (!fault.empty()) return spec + ": " + fault;
   }
   return {};

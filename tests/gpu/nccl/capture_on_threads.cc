@@ -5,10 +5,10 @@
 
 #include <utility>
 
-#include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_launch.h"
 #include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/on_device.h"
 
 namespace gradwire {
@@ -18,24 +18,25 @@ using nccl_test::FakeNccl;
 using testing::Each;
 using testing::HasSubstr;
 
-class Capture : public testing::TestWithParam<int> {
+class Capture : public gpu::OverFakeNccl, public testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
-    auto fake = FakeNccl::open(GW_FAKE_NCCL);
-    ASSERT_TRUE(fake.has_value()) << fake.error().message();
-    fake_ = fake.value();
+    OverFakeNccl::SetUp();
+    if (HasFatalFailure()) return;
     const FakeNccl::Catcher catcher = [](void* stream, std::function<void()> work) {
       return emulation::captures(static_cast<cudaStream_t>(stream), std::move(work));
     };
     fake_.capture(&catcher);
   }
-  void TearDown() override { fake_.capture(nullptr); }
+  void TearDown() override {
+    if (fake_.capture != nullptr) fake_.capture(nullptr);
+    OverFakeNccl::TearDown();
+  }
   static std::vector<std::string> on_ranks(std::string (*check)(Communicator&)) {
     return gpu::on_nccl_threads(
         GetParam(), {.deadline_seconds = 20}, {GW_FAKE_NCCL},
         [check](std::unique_ptr<Communicator> world) { return check(*world); });
   }
-  FakeNccl fake_{};
 };
 
 TEST_P(Capture, AGraphSumsWhatIsThereWhenItIsLaunched) {

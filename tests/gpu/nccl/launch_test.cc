@@ -11,16 +11,15 @@
 #include <vector>
 
 #include "adapters/launch/launch.h"
-#include "apps/bench/bench.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "comm/ucx/ucx_transport.h"
 #include "device/host_copy.h"
 #include "gradwire/buffer.h"
-#include "tests/apps/train_runs.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/program_runs.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
@@ -33,7 +32,7 @@ using testing::HasSubstr;
 
 constexpr const char* kLibrary = "libnccl.so.2";  // as nccl_places() says first
 
-class NcclLaunch : public testing::Test {
+class NcclLaunch : public gpu::ProgramRuns {
  protected:
   NcclLaunch() : fake_(nccl_test::FakeNccl::open(kLibrary).value()) {
     emulation::play_devices(2);
@@ -41,23 +40,17 @@ class NcclLaunch : public testing::Test {
   }
   ~NcclLaunch() override { emulation::play_devices(1); }
 
-  std::string file(const std::string& name) { return folder_.path() + "/" + name; }
-  std::string bench(const Words& more) {
-    Words words{"all_reduce", "--inproc",  "2",    "--min",  "1K",        "--max",
-                "4K",         "--seconds", "0.01", "--json", file("rows")};
-    words.insert(words.end(), more.begin(), more.end());
-    const auto outcome = bench_command(words);
-    return outcome.has_value() ? "ok" : std::string(outcome.error().message());
-  }
+  std::string bench(const Words& more) const { return ProgramRuns::bench("2", more); }
 
   nccl_test::FakeNccl fake_;
-  TemporaryFolder folder_;
 };
 
 using Connect = std::function<Result<std::unique_ptr<Communicator>>(const Rendezvous& met)>;
 
+enum class On : std::uint8_t { kOwnStream, kDefaultStream };
+
 // Adds up one number of each rank, on the device that the communicator has brought; its text.
-Result<std::string> sum_there(Communicator& world) {
+Result<std::string> sum_there(Communicator& world, On on) {
   const std::string text = world.describe();
   const std::size_t at = text.find("CUDA device ");
   if (at == std::string::npos) return Status(Code::kInternal, "no device in " + text);
@@ -66,20 +59,21 @@ Result<std::string> sum_there(Communicator& world) {
   const TensorView there = memory.tensor(Shape::vector(1), DType::kF32);
   float number = static_cast<float>(world.rank() + 1);
   GW_TRY(write_from_host(std::as_bytes(std::span(&number, 1)), there));
-  GW_ASSIGN(Work work,
-            world.all_reduce(there, ReduceOp::kSum, {.deadline = {}, .stream = {device, nullptr}}));
+  const gpu::OwnStream own(device);
+  const Stream stream = on == On::kOwnStream ? own.stream() : Stream{device, nullptr};
+  GW_ASSIGN(Work work, world.all_reduce(there, ReduceOp::kSum, {.deadline = {}, .stream = stream}));
   GW_TRY(work.wait());
   GW_ASSIGN(const HostCopy sum, HostCopy::of(there));
   std::memcpy(&number, sum.bytes().data(), sizeof number);
   return format("%g on device %d: ", static_cast<double>(number), device.ordinal) + text;
 }
 
-std::vector<std::string> ranks_say(int ranks, const Connect& connect) {
+std::vector<std::string> ranks_say(int ranks, const Connect& connect, On on = On::kOwnStream) {
   const auto store = make_inproc_store();
   return on_threads<std::string>(ranks, [&](int rank) -> std::string {
     auto world = connect({.rank = rank, .size = ranks, .store = store, .timeout_seconds = 30});
     if (!world.has_value()) return std::string(world.error().message());
-    const auto text = sum_there(*world.value());
+    const auto text = sum_there(*world.value(), on);
     return text.has_value() ? text.value() : std::string(text.error().message());
   });
 }
@@ -112,6 +106,11 @@ TEST_F(NcclLaunch, EachRankMayNameItsOwnDevice) {
   EXPECT_THAT(ranks_say(3, by_launch({"nccl:1", "nccl:0", "nccl"})),
               ElementsAre(HasSubstr("6 on device 1: "), HasSubstr("6 on device 0: "),
                           HasSubstr("6 on device 0: ")));
+}
+
+TEST_F(NcclLaunch, RanksWithADeviceEachMayTakeItsDefaultStream) {
+  EXPECT_THAT(ranks_say(2, by_launch({"nccl:1", "nccl:0"}), On::kDefaultStream),
+              ElementsAre(HasSubstr("3 on device 1: "), HasSubstr("3 on device 0: ")));
 }
 
 TEST_F(NcclLaunch, ARankWithoutItsDeviceSaysSoAndTheOthersWhoItIs) {
@@ -180,6 +179,27 @@ TEST_F(NcclLaunch, BenchRunsOverIt) {
       EXPECT_EQ(row["buffers"], "cuda:0");
     }
   }
+}
+
+// Before: both ranks' operations on the device's default stream, one behind the other.
+TEST_F(NcclLaunch, BenchOfRanksThatShareADeviceRunsOnStreamsOfTheirOwn) {
+  for (const char* const compressor : {"none", "qsgd:bits=4"}) {
+    ASSERT_EQ(bench({"--device", "cuda:0", "--transport", "nccl", "--compressor", compressor}),
+              "ok");
+    for (const auto& row : json_lines(file("rows"))) EXPECT_EQ(row["wrong"], 0) << compressor;
+  }
+}
+
+// So does a training that begins with what rank 0 has read.
+TEST_F(NcclLaunch, TrainOfRanksThatShareADeviceBeginsWithParametersOfAFile) {
+  const Words brief{"--inproc", "2", "--device", "cuda:0", "--steps", "2", "--hidden", "8"};
+  const auto run = [&](const Words& more) {
+    Words words = brief;
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  ASSERT_EQ(run({"--save-params", file("first")}), "ok");
+  EXPECT_EQ(run({"--load-params", file("first"), "--transport", "nccl"}), "ok");
 }
 
 TEST_F(NcclLaunch, TwoDevicesForOneRankAreRefused) {

@@ -13,7 +13,9 @@ class NcclLaws : public testing::TestWithParam<int> {};
 TEST_P(NcclLaws, HoldOnTheDeviceThatTheHostPlays) {
   const auto faults =
       gpu::on_nccl_threads(GetParam(), {}, {GW_FAKE_NCCL}, [](std::unique_ptr<Communicator> world) {
-        gpu::StagedCommunicator staged(std::move(world), {MemorySpace::kCuda, 0});
+        const gpu::OwnStream own;
+        gpu::StagedCommunicator staged(std::move(world), own.stream().device,
+                                       gpu::Serves::kWhatNcclDoes, own.stream().native);
         return gpu::run_device_laws(staged);
       });
   EXPECT_THAT(faults, testing::Each(""));

@@ -10,9 +10,23 @@
 #include <vector>
 
 #include "collectives/nccl_factory.h"
+#include "device/copy_lane.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::gpu {
+
+// A rank's own stream, on which it neither waits for CUDA's default stream nor is waited for: what
+// ranks that are threads of one process with one device must have.
+class OwnStream {
+ public:
+  explicit OwnStream(Device device = {MemorySpace::kCuda, 0})
+      : lane_(CopyLane::create(device).value()) {}
+  Stream stream() const { return lane_->to_device(); }
+  OpOptions options() const { return {.deadline = {}, .stream = stream()}; }
+
+ private:
+  std::unique_ptr<CopyLane> lane_;
+};
 
 using NcclProgram = std::function<std::string(std::unique_ptr<Communicator> world)>;
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "gradwire/rendezvous.h"
-#include "tests/comm/nccl/fake_nccl.h"
 #include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/level_jobs.h"
 #include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/over_fake_nccl.h"
 
 namespace gradwire::testing {
 namespace {
@@ -39,15 +39,8 @@ Job over_nccl(Job job) {
   return job;
 }
 
-class NcclLevels : public ::testing::Test {
+class NcclLevels : public gpu::OverFakeNccl {
  protected:
-  void SetUp() override {
-    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
-    ASSERT_TRUE(fake.has_value()) << fake.error().message();
-    fake_ = fake.value();
-    fake_.take_log();
-  }
-  void TearDown() override { EXPECT_EQ(fake_.living(), 0); }
   // The job's log: what NCCL was called for.
   std::string expect_host_bits(const std::string& spec, const std::vector<int>& node_of) {
     const Job here = host_job(spec, node_of);
@@ -56,7 +49,6 @@ class NcclLevels : public ::testing::Test {
     expect_equal(here, device);
     return fake_.take_log();
   }
-  nccl_test::FakeNccl fake_{};
 };
 
 class NcclLevelsOf : public NcclLevels, public ::testing::WithParamInterface<std::string> {};

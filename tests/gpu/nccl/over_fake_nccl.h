@@ -1,0 +1,27 @@
+// Tests over the library that plays NCCL: it is open meanwhile, its log begins with the test, and
+// no communicator outlives it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/nccl/fake_nccl.h"
+
+namespace gradwire::gpu {
+
+class OverFakeNccl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fake = nccl_test::FakeNccl::open(GW_FAKE_NCCL);
+    ASSERT_TRUE(fake.has_value()) << fake.error().message();
+    fake_ = fake.value();
+    fake_.take_log();
+  }
+  void TearDown() override {
+    if (fake_.fail == nullptr) return;  // not open
+    fake_.fail("", -1);
+    EXPECT_EQ(fake_.living(), 0);
+  }
+  nccl_test::FakeNccl fake_{};
+};
+
+}  // namespace gradwire::gpu
