@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "tests/gpu/on_device.h"
 #include "tests/trainer/layer_run.h"
 #include "trainer/cuda/make_kernels.h"
@@ -46,7 +47,8 @@ std::unique_ptr<LayerKernels<float>> kernels() {
   return std::move(made).value();
 }
 
-double distance(const std::vector<float>& host, const std::vector<float>& there) {
+template <typename Number>
+double distance(const std::vector<Number>& host, const std::vector<Number>& there) {
   double off = 0;
   double length = 0;
   EXPECT_EQ(host.size(), there.size());
@@ -219,9 +221,10 @@ TEST_P(LayersThere, ComputeWhatTheHostComputes) {
   expect_close("forward", host.y, there.y());
   expect_close("backward_input", host.dx, there.dx());
   expect_close("backward_params", host.grads, there.grads());
-  for (std::size_t i = 0; i < host.statistics.size(); ++i) {
-    EXPECT_NEAR(host.statistics[i], there.statistics()[i], kClose * std::abs(host.statistics[i]));
-  }
+  // Sums of a normalised layer's inputs nearly cancel: they are off by their terms' rounding.
+  const double off = distance(host.statistics, there.statistics());
+  RecordProperty("statistics", format("%.3g", off));
+  EXPECT_LE(off, kClose);
   EXPECT_EQ(there.y(), again.y());
   EXPECT_EQ(there.dx(), again.dx());
   EXPECT_EQ(there.grads(), again.grads());

@@ -5,13 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "tests/gpu/trained.h"
+#include "base/text.h"
+#include "tests/gpu/step_cases.h"
 #include "trainer/cuda/make_kernels.h"
 #include "trainer/stored_gradients.h"
 
@@ -23,6 +24,7 @@ using gpu::Family;
 using gpu::kFirstStep;
 using gpu::kStream;
 using gpu::options_of;
+using gpu::StepCase;
 using gpu::train;
 using gpu::Trained;
 using testing::ElementsAreArray;
@@ -47,18 +49,67 @@ TrainingOptions narrow_options(Precision precision, std::int64_t steps) {
   return options;
 }
 
+// Flips that fp32 allows. A tensor of which n elements are not 0 is, before it is rounded, off by a
+// vector of length E, kFirstStep of its own at most (as training_test.cc has it), which sums'
+// rounding spreads over those elements: e = E / sqrt(n) each, in root mean square, and no more in
+// the mean. (What is 0 is a sum of zeros, and exact.) An element flips where a midpoint between
+// neighbours, of which there is one every ulp, lies between the two values: in a share
+// min(1, e / ulp) of cases. Over all elements that makes F = sum min(1, e / ulp_i) flips in the
+// mean, and of independent ones F + 4 sqrt(F) + 4 at most, but once in tens of thousands. As a flip
+// is an ulp, their length is the root of sum min(1, e / ulp_i) ulp_i^2, that of the rounding itself
+// the root of sum ulp_i^2 / 12. What rounded otherwise than the host would flip every second
+// element.
+struct AllowedFlips {
+  double share = 0;          // of all elements, that flip
+  double over_rounding = 0;  // flips' length over the rounding's
+};
+
+// What a tensor may be off by before it is rounded. Sums of terms that cancel differ by the terms'
+// rounding, not by their own.
+double noise_of(const std::vector<float>& tensor, double whole) {
+  const double own = gpu::length(tensor);
+  return kFirstStep * (own > 1e-3 * whole ? own : whole);
+}
+
+double length_of(const gpu::Tensors& tensors) {
+  double whole = 0;
+  for (const auto& tensor : tensors) whole = std::hypot(whole, gpu::length(tensor));
+  return whole;
+}
+
+// Of tensors that were rounded at `scale` times themselves.
+AllowedFlips allowed_flips(const gpu::Tensors& tensors, Precision precision, double scale) {
+  const double whole = length_of(tensors);
+  double flips = 0;
+  double all = 0;
+  double squares = 0;
+  double rounding = 0;
+  for (const auto& tensor : tensors) {
+    const auto zeros = std::ranges::count(tensor, 0.0F);
+    const double some = std::max(1.0, static_cast<double>(std::ssize(tensor) - zeros));
+    const double each = noise_of(tensor, whole) / std::sqrt(some);
+    for (const float value : tensor) {
+      if (value == 0) continue;
+      const double ulp = ulp_at(precision, value * scale) / scale;
+      const double chance = std::min(1.0, each / ulp);
+      flips += chance;
+      squares += chance * ulp * ulp;
+      rounding += ulp * ulp / 12;
+    }
+    all += static_cast<double>(tensor.size());
+  }
+  return {(flips + 4 * std::sqrt(flips) + 4) / all, std::sqrt(squares / rounding)};
+}
+
 // Of elements that are far from each other by more than fp32 tells, none is by more than an ulp of
 // where they were rounded, at `scale` times themselves; returns which share was.
 double flipped(const gpu::Tensors& host, const gpu::Tensors& there, Precision precision,
                double scale) {
-  double whole = 0;
-  for (const auto& tensor : host) whole = std::hypot(whole, gpu::length(tensor));
+  const double whole = length_of(host);
   std::size_t flips = 0;
   std::size_t all = 0;
   for (std::size_t t = 0; t < host.size(); ++t) {
-    // Sums of terms that cancel differ by the terms' rounding, not by their own.
-    const double own = gpu::length(host[t]);
-    const double noise = kFirstStep * (own > 1e-3 * whole ? own : whole);
+    const double noise = noise_of(host[t], whole);
     for (std::size_t i = 0; i < host[t].size(); ++i) {
       const double off = std::abs(static_cast<double>(host[t][i]) - there[t][i]);
       const double most = std::max(std::abs(host[t][i]), std::abs(there[t][i]));
@@ -68,6 +119,12 @@ double flipped(const gpu::Tensors& host, const gpu::Tensors& there, Precision pr
     all += host[t].size();
   }
   return static_cast<double>(flips) / static_cast<double>(all);
+}
+
+// So that the first run on a card says how far from its bounds it is.
+void record(Precision precision, const std::string& what, double value) {
+  testing::Test::RecordProperty(std::string(to_string(precision)) + "_" + what,
+                                format("%.3g", value));
 }
 
 class NarrowFamilies : public testing::TestWithParam<Family> {};
@@ -84,7 +141,12 @@ TEST_P(NarrowFamilies, HaveTheHostsGradientsButForFlips) {
     EXPECT_NEAR(there.losses[0], host.losses[0], kFirstStep * host.losses[0]);
     const double share =
         flipped(host.gradients, there.gradients, precision, options.loss_scale.initial);
-    EXPECT_LE(share, 0.02);
+    const double allowed =
+        allowed_flips(host.gradients, precision, options.loss_scale.initial).share;
+    record(precision, "flipped", share);
+    record(precision, "allowed", allowed);
+    EXPECT_LE(share, allowed);
+    EXPECT_LT(allowed, 0.4) << "the bound says nothing";
     EXPECT_NEAR(there.test_loss, host.test_loss, 1e-4 * host.test_loss);
   }
 }
@@ -92,49 +154,9 @@ TEST_P(NarrowFamilies, HaveTheHostsGradientsButForFlips) {
 INSTANTIATE_TEST_SUITE_P(Every, NarrowFamilies, testing::ValuesIn(gpu::families()),
                          [](const auto& info) { return info.param.name; });
 
-struct NarrowCase {
-  std::string name;
-  std::function<void(TrainingOptions&)> change;
-};
+class NarrowSteps : public testing::TestWithParam<StepCase> {};
 
-std::vector<NarrowCase> narrow_cases() {
-  using O = TrainingOptions;
-  return {{"sgd", [](O&) {}},
-          {"adamw",
-           [](O& o) {
-             o.optimizer.name = "adamw";
-             o.optimizer.epsilon = 1e-3;  // so that gradients near 0 do not decide a whole step
-             o.optimizer.weight_decay = 0.1;
-             o.lr = 0.01;
-           }},
-          {"accumulate", [](O& o) { o.accumulate = 4; }},
-          {"clip", [](O& o) { o.clip = 0.2; }},
-          {"clip_workers", [](O& o) { o.clip_worker = 0.3; }},
-          {"recompute", [](O& o) { o.recompute = "2"; }},
-          {"no_main_gradients", [](O& o) { o.main_gradients = false; }},
-          {"no_main_gradients_accumulate_clip",
-           [](O& o) {
-             o.main_gradients = false;
-             o.accumulate = 4;
-             o.clip = 0.2;
-             o.offload_chunk = 1000;
-           }},
-          {"no_main_gradients_adamw", [](O& o) {
-             o.main_gradients = false;
-             o.optimizer.name = "adamw";
-             o.optimizer.epsilon = 1e-3;
-             o.optimizer.weight_decay = 0.1;
-             o.offload_chunk = 333;
-             o.lr = 0.01;
-           }}};
-}
-
-void PrintTo(const NarrowCase& one, std::ostream* out) { *out << one.name; }
-
-class NarrowSteps : public testing::TestWithParam<NarrowCase> {};
-
-// A flip is half an ulp of 16 bits at most beside what was rounded, as long as flips are no more
-// than the rounding that either training does by itself.
+// Flips of three steps' gradients, beside the rounding that either training does by itself.
 TEST_P(NarrowSteps, LeaveTheHostsParametersButForFlips) {
   const gpu::SmallProblem problem = gpu::small_problem(gpu::families()[0]);
   for (const Precision precision : kNarrow) {
@@ -145,24 +167,40 @@ TEST_P(NarrowSteps, LeaveTheHostsParametersButForFlips) {
     const Trained there = train(problem, options, true);
     const Trained again = train(problem, options, true);
     EXPECT_EQ(there.parameters, again.parameters);
+    gpu::expect_alike(host, there, options.clip, ulp_of_one(precision));
+    const double allowed =
+        allowed_flips(host.gradients, precision, options.loss_scale.initial).over_rounding;
     options.precision = Precision::kF32;
     options.main_gradients = true;
     const Trained wide = train(problem, options, false);
     const double rounding = distance(wide.parameters, host.parameters);
     EXPECT_GT(rounding, 0);
-    EXPECT_LE(distance(host.parameters, there.parameters), 0.25 * rounding);
-    for (std::size_t i = 0; i < host.reports.size(); ++i) {
-      EXPECT_NEAR(there.losses[i], host.losses[i], ulp_of_one(precision) * host.losses[i]);
-      ASSERT_EQ(there.reports[i].gradient_norm.has_value(), options.clip > 0);
-      if (options.clip == 0) continue;
-      const double norm = *host.reports[i].gradient_norm;
-      EXPECT_NEAR(*there.reports[i].gradient_norm, norm, ulp_of_one(precision) * norm);
-      EXPECT_GT(norm, options.clip) << "nothing is clipped";
-    }
+    const double share = distance(host.parameters, there.parameters) / rounding;
+    record(precision, "flips_over_rounding", share);
+    record(precision, "allowed", allowed);
+    EXPECT_LE(share, allowed);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, NarrowSteps, testing::ValuesIn(narrow_cases()),
+std::vector<StepCase> cases() {
+  using O = TrainingOptions;
+  return gpu::step_cases({{"sgd", [](O&) {}},
+                          {"no_main_gradients", [](O& o) { o.main_gradients = false; }},
+                          {"no_main_gradients_accumulate_clip",
+                           [](O& o) {
+                             o.main_gradients = false;
+                             o.accumulate = 4;
+                             o.clip = 0.2;
+                             o.offload_chunk = 1000;
+                           }},
+                          {"no_main_gradients_adamw", [](O& o) {
+                             gpu::take_adaptive(o, "adamw");
+                             o.main_gradients = false;
+                             o.offload_chunk = 333;
+                           }}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, NarrowSteps, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 // Steps that overflow are left out by the same rule: nothing of them is seen afterwards.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/gpu/trained.h"
+#include "tests/gpu/step_cases.h"
 
 namespace gradwire {
 namespace {
@@ -17,6 +17,7 @@ using gpu::Family;
 using gpu::kFirstStep;
 using gpu::kStream;
 using gpu::options_of;
+using gpu::StepCase;
 using gpu::train;
 using gpu::Trained;
 using testing::HasSubstr;
@@ -48,56 +49,6 @@ TEST_P(Families, TrainToTheSameLossAndTwiceToTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Every, Families, testing::ValuesIn(gpu::families()),
                          [](const auto& info) { return info.param.name; });
 
-// What a step does beside layers.
-struct StepCase {
-  std::string name;
-  std::function<void(TrainingOptions&)> change;
-};
-
-std::vector<StepCase> step_cases() {
-  using O = TrainingOptions;
-  return {
-      {"sgd_without_momentum", [](O& o) { o.momentum = 0; }},
-      {"sgd_with_decay", [](O& o) { o.optimizer.weight_decay = 0.1; }},
-      {"nesterov", [](O& o) { o.optimizer.name = "nesterov"; }},
-      {"nesterov_with_decay",
-       [](O& o) {
-         o.optimizer.name = "nesterov";
-         o.optimizer.weight_decay = 0.1;
-       }},
-      {"adamw",
-       [](O& o) {
-         o.optimizer.name = "adamw";
-         o.optimizer.epsilon = 1e-3;  // so that gradients near 0 do not decide a whole step
-         o.optimizer.weight_decay = 0.1;
-         o.lr = 0.01;
-       }},
-      {"lamb",
-       [](O& o) {
-         o.optimizer.name = "lamb";
-         o.optimizer.epsilon = 1e-3;
-         o.optimizer.weight_decay = 0.1;
-         o.lr = 0.01;
-       }},
-      {"accumulate", [](O& o) { o.accumulate = 4; }},
-      {"momentum_at_workers",
-       [](O& o) {
-         o.accumulate = 2;
-         o.momentum_at = MomentumAt::kWorker;
-       }},
-      {"clip", [](O& o) { o.clip = 0.2; }},
-      {"clip_workers",
-       [](O& o) {
-         o.accumulate = 2;
-         o.clip_worker = 0.3;
-       }},
-      {"loss_scale", [](O& o) { o.loss_scale.initial = 1024; }},
-      {"recompute", [](O& o) { o.recompute = "2"; }},
-  };
-}
-
-void PrintTo(const StepCase& one, std::ostream* out) { *out << one.name; }
-
 class Steps : public testing::TestWithParam<StepCase> {};
 
 TEST_P(Steps, LeaveTheHostsParametersAndState) {
@@ -108,17 +59,31 @@ TEST_P(Steps, LeaveTheHostsParametersAndState) {
   const Trained there = train(problem, options, true);
   EXPECT_LE(distance(host.parameters, there.parameters), kFirstStep);
   EXPECT_LE(distance(host.state, there.state), 1e-4);
-  for (std::size_t i = 0; i < host.reports.size(); ++i) {
-    EXPECT_NEAR(there.losses[i], host.losses[i], kFirstStep * host.losses[i]);
-    ASSERT_EQ(there.reports[i].gradient_norm.has_value(), options.clip > 0);
-    if (options.clip == 0) continue;
-    const double norm = *host.reports[i].gradient_norm;
-    EXPECT_NEAR(*there.reports[i].gradient_norm, norm, kFirstStep * norm);
-    EXPECT_GT(norm, options.clip) << "nothing is clipped";
-  }
+  gpu::expect_alike(host, there, options.clip, kFirstStep);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Steps, testing::ValuesIn(step_cases()),
+std::vector<StepCase> cases() {
+  using O = TrainingOptions;
+  return gpu::step_cases({
+      {"sgd_without_momentum", [](O& o) { o.momentum = 0; }},
+      {"sgd_with_decay", [](O& o) { o.optimizer.weight_decay = 0.1; }},
+      {"nesterov", [](O& o) { o.optimizer.name = "nesterov"; }},
+      {"nesterov_with_decay",
+       [](O& o) {
+         o.optimizer.name = "nesterov";
+         o.optimizer.weight_decay = 0.1;
+       }},
+      {"lamb", [](O& o) { gpu::take_adaptive(o, "lamb"); }},
+      {"momentum_at_workers",
+       [](O& o) {
+         o.accumulate = 2;
+         o.momentum_at = MomentumAt::kWorker;
+       }},
+      {"loss_scale", [](O& o) { o.loss_scale.initial = 1024; }},
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Steps, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 // The same gradient for both: the steps themselves, in the host's bits.
