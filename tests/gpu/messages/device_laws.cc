@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "device/cuda/stream.h"
-#include "tests/emulation/emulated_device.h"
 #include "tests/gpu/nccl/staged_communicator.h"
 #include "tests/laws/communicator_programs.h"
 #include "tests/support/process_ranks.h"
@@ -17,10 +16,12 @@ constexpr Device kDevice{MemorySpace::kCuda, 0};
 
 using Program = std::string (*)(Communicator& world);
 
-// On one rank: the programs, one after another, and that what they did went through the host.
+// On one rank: the programs, one after another, and that what they did went through the host, but
+// where a transport says that it need not.
 std::string play(std::unique_ptr<Communicator> world, const DeviceJob& job,
                  const std::vector<Program>& programs) {
-  emulation::run_later();
+  const std::string said = world->describe();
+  const bool direct = said.find("CUDA memory as it is") != std::string::npos;
   auto stream = cuda::OwnedStream::create(kDevice);
   if (!stream.has_value()) return std::string(stream.error().message());
   gpu::StagedCommunicator staged(std::move(world), kDevice, gpu::Serves::kEverything,
@@ -28,8 +29,9 @@ std::string play(std::unique_ptr<Communicator> world, const DeviceJob& job,
   for (const Program program : programs) {
     if (std::string fault = program(staged); !fault.empty()) return fault;
   }
+  if (job.direct && !direct) return "the transport does not take the device's memory: " + said;
   const bool through_host = staged.transport_stats().bytes_staged > 0;
-  return through_host || job.direct || job.ranks == 1 ? "" : "nothing was staged";
+  return through_host || direct || job.ranks == 1 ? "" : "nothing was staged";
 }
 
 void run(const DeviceJob& job, const std::vector<Program>& programs) {

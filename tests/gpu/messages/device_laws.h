@@ -1,5 +1,6 @@
-// The laws of Communicator over messages with every tensor on the device that the host plays, whose
-// streams run later than they are told. A transport gets them by one line in a file of its own:
+// The laws of Communicator over messages with every tensor on a device: on the one that the host
+// plays, whose streams run later than they are told, and on a card. A transport gets them by one
+// line in a file of its own:
 //   INSTANTIATE_TEST_SUITE_P(Name, DeviceLaws, device_jobs("name"), device_job_name);
 #pragma once
 
@@ -12,7 +13,7 @@ namespace gradwire {
 struct DeviceJob {
   std::string backend;  // "inproc": ranks as threads; else processes
   int ranks = 1;
-  bool direct = false;  // what only moves does not pass through the host
+  bool direct = false;  // the transport takes the device's memory, as it says
 };
 
 class DeviceLaws : public testing::TestWithParam<DeviceJob> {};

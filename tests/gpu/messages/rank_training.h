@@ -1,5 +1,4 @@
-// Ranks as threads that train on the device that the host plays, or on the host, whole or sharded.
-// Streams run later than they are told.
+// Ranks as threads that train on a device, or on the host, whole or sharded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +14,6 @@
 #include "adapters/trainer/sharded/sharded.h"
 #include "adapters/trainer/training_checkpoint.h"
 #include "device/cuda/stream.h"
-#include "tests/emulation/emulated_device.h"
 #include "tests/gpu/small_problems.h"
 #include "tests/support/thread_ranks.h"
 
@@ -148,7 +146,6 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
 }
 
 inline std::vector<RankOutcome> train_ranks(const RankJob& job, Device device) {
-  emulation::run_later();
   std::vector<RankOutcome> outcomes(static_cast<std::size_t>(job.ranks));
   const SmallProblem problem = small_problem(families()[job.family]);
   auto made = make_inproc_communicators(job.ranks);

@@ -1,5 +1,5 @@
-// ZeRO on the device that the host plays: shards have the bits of whole training there, and go on
-// from files that the host or another stage has written.
+// ZeRO on one device: shards have the bits of whole training there, and go on from files that the
+// host or another stage has written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

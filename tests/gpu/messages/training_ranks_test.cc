@@ -1,6 +1,6 @@
-// Several ranks that train on the device that the host plays, through an aggregator over messages:
-// replicas stay equal, losses are the host's, and a checkpoint made in one place goes on in the
-// other. Streams run later than they are told.
+// Several ranks that train on one device, through an aggregator over messages: replicas stay equal,
+// losses are the host's, and a checkpoint made in one place goes on in the other. On the device
+// that the host plays streams run later than they are told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,8 +2,6 @@
 // as four processes that share it. Without a card, or with an NCCL that shares none, it is skipped
 // (77) before any test.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <string>
@@ -11,7 +9,7 @@
 
 #include "comm/nccl/have_nccl.h"
 #include "comm/nccl/nccl_calls.h"
-#include "gradwire/buffer.h"
+#include "tests/gpu/card.h"
 #include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/staged_communicator.h"
 #include "tests/support/process_ranks.h"
@@ -60,23 +58,9 @@ TEST_P(NcclLawsOnGpu, HoldWhereTheyAreCaptured) {
 INSTANTIATE_TEST_SUITE_P(Alone, NcclLawsOnGpu, testing::Values(1));
 INSTANTIATE_TEST_SUITE_P(Sharing, NcclLawsOnGpu, testing::Values(2, 4));
 
-// In a child: CUDA does not survive the fork of a process that has begun to use it.
-bool has_card() {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    const auto memory = Buffer::allocate(1, kCard);
-    if (!memory.has_value()) std::printf("%s\n", std::string(memory.error().message()).c_str());
-    std::fflush(nullptr);
-    _exit(memory.has_value() ? 0 : 1);
-  }
-  int status = 1;
-  return waitpid(child, &status, 0) == child && status == 0;
-}
-
 // Why nothing can be tested; empty if it can. An NCCL that does not open is for the tests to say.
 std::string missing(bool sharing) {
-  if (!has_card()) return "no CUDA device";
+  if (std::string why = gpu::missing(gpu::has_card); !why.empty()) return why;
   const auto calls = nccl::open_calls(nccl_places());
   if (!sharing || !calls.has_value() || calls.value()->version >= kSharesCards) return "";
   return "NCCL " + nccl::version_text(calls.value()->version) +

@@ -1,0 +1,86 @@
+// `gradwire train` and `gradwire bench` whose ranks share one device: on a card, and on the one
+// that the host plays, whose streams run later than they are told. What wants several devices is in
+// programs_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <string>
+
+#include "tests/gpu/program_runs.h"
+
+namespace gradwire {
+namespace {
+
+struct TrainCase {
+  std::string name;
+  Words words;
+  double from_host;  // the parameters' distance, of their length
+};
+
+void PrintTo(const TrainCase& one, std::ostream* out) { *out << one.name; }
+
+class TrainOnOneDevice : public gpu::ProgramRuns, public testing::WithParamInterface<TrainCase> {};
+
+// Two ranks on the device, twice, and the same job on the host.
+TEST_P(TrainOnOneDevice, GivesTheSameBitsTwiceAndAboutTheHosts) {
+  const auto run = [&](const std::string& device) {
+    Words words{"--inproc", "2", "--device", device};
+    words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
+    return words;
+  };
+  ASSERT_EQ(train_briefly(run("cuda:0"), "there"), "ok");
+  ASSERT_EQ(train_briefly(run("cuda:0"), "again"), "ok");
+  ASSERT_EQ(train_briefly(run("cpu"), "here"), "ok");
+  EXPECT_EQ(contents(file("there")), contents(file("again")));
+  const double distance = relative_distance(file("here"), file("there"));
+  RecordProperty("distance_from_host", std::to_string(distance));
+  EXPECT_LE(distance, GetParam().from_host);
+}
+
+// A quantiser's rounding and topk's choice may fall to the other side; what is rounded to 16 bits
+// may, too.
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, TrainOnOneDevice,
+    testing::Values(TrainCase{"plain", {}, 1e-5}, TrainCase{"clip", {"--clip", "0.2"}, 1e-5},
+                    TrainCase{"adamw", {"--optimizer", "adamw", "--lr", "0.01"}, 1e-3},
+                    TrainCase{"zero_1", {"--zero", "1"}, 1e-5},
+                    TrainCase{"zero_2", {"--zero", "2"}, 1e-5},
+                    TrainCase{"zero_3", {"--zero", "3"}, 1e-5},
+                    TrainCase{"offload", {"--offload", "optimizer"}, 1e-5},
+                    TrainCase{"bf16", {"--precision", "bf16"}, 1e-2},
+                    TrainCase{"qsgd", {"--compressor", "qsgd:bits=4,min_elems=0"}, 1e-2},
+                    TrainCase{"topk", {"--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"}, 1e-2},
+                    TrainCase{
+                        "powersgd", {"--compressor", "powersgd:rank=2,ef=ef14,min_elems=0"}, 1e-2}),
+    [](const auto& info) { return info.param.name; });
+
+class BenchOnOneDevice : public gpu::ProgramRuns,
+                         public testing::WithParamInterface<const char*> {};
+
+TEST_P(BenchOnOneDevice, IsRightForRanksThatShareIt) {
+  testing::internal::CaptureStdout();
+  const std::string said = bench("2", {"--device", "cuda:0", "--compressor", GetParam()});
+  const std::string table = testing::internal::GetCapturedStdout();
+  ASSERT_EQ(said, "ok");
+  EXPECT_THAT(table, testing::HasSubstr("cuda:0 buffers"));
+  const auto rows = json_lines(file("rows"));
+  ASSERT_FALSE(rows.empty());
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_EQ(row["ranks"], 2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, BenchOnOneDevice,
+                         testing::Values("none", "qsgd:bits=4", "topk:ratio=0.1,ef=ef14"),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const char c : std::string(info.param)) {
+                             name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace gradwire
