@@ -57,14 +57,20 @@ void free_pinned(std::byte* data) noexcept {
 
 void free_in_order(std::byte* data, Device device) noexcept {
   const BesideCaptures beside;
+  std::vector<LateWork::Block> blocks;
   LateWork& late = late_work();
-  const std::lock_guard lock(late.mutex);
-  late.refused.push_back({data, device});
-  std::erase_if(late.refused, [](const LateWork::Block& block) {
+  {
+    const std::lock_guard lock(late.mutex);
+    blocks.swap(late.refused);
+  }
+  blocks.push_back({data, device});
+  // CUDA may wait for a device here. Other errors are those of earlier work.
+  std::erase_if(blocks, [](const LateWork::Block& block) {
     const OnDevice here(block.device);
-    // Other errors are those of earlier work.
     return cudaFreeAsync(block.data, nullptr) != cudaErrorStreamCaptureImplicit;
   });
+  const std::lock_guard lock(late.mutex);
+  late.refused.insert(late.refused.end(), blocks.begin(), blocks.end());
 }
 
 }  // namespace gradwire::cuda

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "device/cuda/capture.h"
 #include "device/cuda/cuda_status.h"
@@ -30,22 +31,28 @@ cudaMemLocation on(int ordinal) {
   return place;
 }
 
+Status set_up(cudaMemPool_t pool, std::uint64_t keep) {
+  GW_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+  int no = 0;
+  GW_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+  return {};
+}
+
 Result<cudaMemPool_t> make_pool(int ordinal) {
   const BesideCaptures beside;
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.handleTypes = cudaMemHandleTypeNone;
   properties.location = on(ordinal);
-  cudaMemPool_t pool = nullptr;
-  GW_CUDA(cudaMemPoolCreate(&pool, &properties));
   std::size_t free = 0;
   std::size_t all = 0;
   GW_CUDA(cudaMemGetInfo(&free, &all));
-  std::uint64_t keep = all / kPartToKeep;
-  GW_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
-  int no = 0;
-  GW_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &no));
-  return pool;
+  cudaMemPool_t pool = nullptr;
+  GW_CUDA(cudaMemPoolCreate(&pool, &properties));
+  const Status status = set_up(pool, all / kPartToKeep);
+  if (status.ok()) return pool;
+  static_cast<void>(cudaMemPoolDestroy(pool));
+  return status;
 }
 
 Result<cudaMemPool_t> pool_of(int ordinal) {
@@ -63,6 +70,13 @@ Result<cudaMemPool_t> pool_of(int ordinal) {
 Result<void*> take_from_pool(std::size_t bytes, Device device, cudaStream_t stream) {
   GW_ASSIGN(const cudaMemPool_t pool, pool_of(device.ordinal));
   void* data = nullptr;
+  const cudaError_t first = cudaMallocFromPoolAsync(&data, bytes, pool, stream);
+  if (first == cudaSuccess) return data;
+  const Status refused = status_of(first, "cudaMallocFromPoolAsync(&data, bytes, pool, stream)");
+  GW_ASSIGN(const bool captured, is_capturing({device, stream}));
+  if (first != cudaErrorMemoryAllocation || captured) return refused;
+  // What has been freed may not have come to its turn.
+  GW_TRY(synchronize({device, nullptr}).with_context(std::string(refused.message())));
   GW_CUDA(cudaMallocFromPoolAsync(&data, bytes, pool, stream));
   return data;
 }

@@ -74,6 +74,7 @@ class Devices {
   void forget_contexts() {
     const std::lock_guard lock(mutex_);
     contexts_.clear();
+    access_.clear();
   }
   std::size_t launches(int device) {
     const std::lock_guard lock(mutex_);
@@ -102,7 +103,10 @@ class Devices {
 
 }  // namespace
 
-void play_devices(int how_many) { count = how_many; }
+void play_devices(int how_many) {
+  count = how_many;
+  Devices::all().forget_contexts();
+}
 std::size_t launches_on(int ordinal) { return Devices::all().launches(ordinal); }
 std::size_t bytes_given_by(int ordinal) { return Devices::all().given(ordinal); }
 std::size_t calls_on_a_wrong_device() { return refused; }
