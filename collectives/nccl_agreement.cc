@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/nccl/nccl_calls.h"
 #include "comm/process_state.h"
+#include "device/cuda/stream.h"
 
 namespace gradwire {
 namespace {
@@ -28,11 +29,6 @@ std::int64_t this_process() {
   const std::string name =
       format("%s/%d", comm::process_space().c_str(), static_cast<int>(getpid()));
   return static_cast<std::int64_t>(hash_name(name));
-}
-
-// CUDA has two names for it: null, and cudaStreamLegacy, which its documentation gives as 1.
-bool is_default(const Stream& stream) {
-  return reinterpret_cast<std::uintptr_t>(stream.native) <= 1;
 }
 
 Status check_versions(const std::vector<std::int64_t>& all) {
@@ -73,13 +69,16 @@ Result<NcclNeighbours> agree_on_nccl(GroupCommunicator& group, int version, Devi
 
 Status check_own_stream(const std::string& operation, const Stream& stream,
                         const GroupCommunicator& group, const NcclNeighbours& neighbours) {
-  if (neighbours.empty() || !is_default(stream)) return {};
+  if (neighbours.empty()) return {};
+  GW_ASSIGN(const bool shared, cuda::goes_with_default(stream));
+  if (!shared) return {};
   for (int r = 0; r < group.size(); ++r) {
     if (std::ranges::find(neighbours, group.job_rank(r)) == neighbours.end()) continue;
     return {Code::kInvalidArgument,
-            operation + format(": on CUDA's default stream, which rank %d, a thread of the same "
-                               "process, has on that device too (a non-blocking stream of the "
-                               "rank's own in OpOptions::stream wanted)",
+            operation + format(": on a stream that goes with CUDA's default one, while rank %d, a "
+                               "thread of the same process, is on that device too (a stream of the "
+                               "rank's own in OpOptions::stream wanted, made with "
+                               "cudaStreamNonBlocking)",
                                r)};
   }
   return {};

@@ -21,8 +21,9 @@ using NcclNeighbours = std::vector<int>;
 // (kUnsupported). `device` is what this rank brings.
 Result<NcclNeighbours> agree_on_nccl(GroupCommunicator& group, int version, Device device);
 
-// kInvalidArgument, naming a neighbour and what to do, where `stream` is CUDA's default stream and
-// a neighbour is among `group`: an operation's kernels there would wait for each other for ever.
+// kInvalidArgument, naming a neighbour and what to do, where `stream`, of this rank's device, is
+// CUDA's default stream or goes with it, and a neighbour is among `group`: an operation's kernels
+// there would wait for each other for ever, at once or when somebody frees memory.
 Status check_own_stream(const std::string& operation, const Stream& stream,
                         const GroupCommunicator& group, const NcclNeighbours& neighbours);
 

@@ -1,5 +1,7 @@
 #include "device/cuda/stream.h"
 
+#include <cstdint>
+
 #include "device/cuda/capture.h"
 #include "device/cuda/contexts.h"
 #include "device/cuda/cuda_status.h"
@@ -28,6 +30,17 @@ Result<OwnedStream> OwnedStream::create(Device device, unsigned flags) {
   cudaStream_t stream = nullptr;
   GW_CUDA(cudaStreamCreateWithFlags(&stream, flags));
   return OwnedStream(device, stream);
+}
+
+Result<bool> goes_with_default(const Stream& stream) {
+  // CUDA has names for streams of its own: null and 1 are the default one, 2 is a thread's.
+  constexpr std::uintptr_t kLastName = 2;
+  if (reinterpret_cast<std::uintptr_t>(stream.native) <= kLastName) return true;
+  const OnDevice here(stream.device);
+  GW_TRY(here.status());
+  unsigned flags = 0;
+  GW_CUDA(cudaStreamGetFlags(native(stream), &flags));
+  return (flags & cudaStreamNonBlocking) == 0;
 }
 
 Result<Event> Event::create(Device device) { return create(device, cudaEventDisableTiming); }

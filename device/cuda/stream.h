@@ -32,6 +32,10 @@ class OwnedStream {
   Handle stream_;
 };
 
+// Whether CUDA's default stream waits for it, or it is that stream: all but those that are made
+// with cudaStreamNonBlocking. kInternal where it is no stream.
+Result<bool> goes_with_default(const Stream& stream);
+
 // A point in a stream's work.
 class Event {
  public:

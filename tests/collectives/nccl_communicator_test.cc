@@ -132,8 +132,12 @@ TEST_F(NcclCommunicatorTest, RanksThatShareADeviceAsThreadsRefuseItsDefaultStrea
     const OpOptions there{.deadline = {}, .stream = gpu::kStream};
     // As cudaStreamLegacy is.
     const OpOptions legacy{.deadline = {}, .stream = {gpu::kFirst, reinterpret_cast<void*>(1)}};
+    const auto blocking = cuda::OwnedStream::create(gpu::kFirst);
+    if (!blocking.has_value()) return text(blocking.error());
+    const OpOptions with_default{.deadline = {}, .stream = blocking.value().stream()};
     const Status refused = world->all_reduce(tensor, ReduceOp::kSum).error();
     for (const Status& other : {world->all_reduce(tensor, ReduceOp::kSum, legacy).error(),
+                                world->all_reduce(tensor, ReduceOp::kSum, with_default).error(),
                                 world->prepare(OpCall{.in = tensor, .out = tensor}, there).error(),
                                 world->barrier(there).error()}) {
       if (other.code() != Code::kInvalidArgument) return "not refused: " + text(other);
@@ -149,10 +153,10 @@ TEST_F(NcclCommunicatorTest, RanksThatShareADeviceAsThreadsRefuseItsDefaultStrea
     return one.values<std::int32_t>() == std::vector<std::int32_t>{2} ? text(refused) : "wrong sum";
   });
   EXPECT_EQ(texts[0],
-            "all_reduce: on CUDA's default stream, which rank 1, a thread of the same process, has "
-            "on that device too (a non-blocking stream of the rank's own in OpOptions::stream "
-            "wanted)");
-  EXPECT_THAT(texts[1], HasSubstr("which rank 0, a thread"));
+            "all_reduce: on a stream that goes with CUDA's default one, while rank 1, a thread of "
+            "the same process, is on that device too (a stream of the rank's own in "
+            "OpOptions::stream wanted, made with cudaStreamNonBlocking)");
+  EXPECT_THAT(texts[1], HasSubstr("while rank 0, a thread"));
 }
 
 // Until 2.24 NCCL's kernels write into memory of other devices of the process.
