@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "device/rank_device.h"
@@ -313,8 +314,10 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
   int idle_turns = 0;
   Deadline idle_since;
   // UCX, given a device's memory, calls CUDA in whatever thread drives it.
-  const ThreadOnDevice there(options_.lanes->first());
+  Device device;
+  std::optional<ThreadOnDevice> there;
   while (!enough()) {
+    if (device != options_.lanes->first()) there.emplace(device = options_.lanes->first());
     const bool moved = turn();
     if (moved) {
       idle_turns = 0;
