@@ -268,8 +268,7 @@ Status check_device_flags(const TrainOptions& options) {
   const std::vector<Unserved> all{{options.offload != "none" && options.no_main_grads,
                                    "--offload and --no-main-grads", "one of them"},
                                   {choice.method.has_value(), "--optimizer " + options.optimizer,
-                                   "sgd, nesterov, adamw or lamb"},
-                                  {options.memory, "--memory", "a run without it"}};
+                                   "sgd, nesterov, adamw or lamb"}};
   for (const auto& [asked, seen, wanted] : all) {
     if (!asked) continue;
     return {Code::kInvalidArgument, "train: --device " + options.device + " with " + seen +

@@ -55,6 +55,32 @@ INSTANTIATE_TEST_SUITE_P(
                         "powersgd", {"--compressor", "powersgd:rank=2,ef=ef14,min_elems=0"}, 1e-2}),
     [](const auto& info) { return info.param.name; });
 
+using ReportsOnOneDevice = gpu::ProgramRuns;
+
+TEST_F(ReportsOnOneDevice, SayWhatIsHeldThereAndHowFarAveragesAreOff) {
+  ASSERT_EQ(train_briefly(
+                {"--inproc", "2", "--device", "cuda:0", "--memory", "--measure-every", "2",
+                 "--metrics", file("rows"), "--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"},
+                "reported"),
+            "ok");
+  const auto rows = json_lines(file("rows"));
+  ASSERT_FALSE(rows.empty());
+  const auto held = rows.back()["memory_bytes"]["device"];
+  ASSERT_TRUE(held.contains("parameters")) << rows.back();
+  for (const auto& [what, bytes] : held.items()) {
+    EXPECT_EQ(bytes["held"], bytes["planned"]) << what;
+  }
+  EXPECT_GT(held["parameters"]["held"], 0);
+  int measured = 0;
+  for (const auto& row : rows) {
+    if (!row.contains("nmse") || row["nmse"].is_null()) continue;
+    ++measured;
+    EXPECT_GT(row["nmse"], 0);
+    EXPECT_LT(row["nmse"], 1);
+  }
+  EXPECT_EQ(measured, 2);  // steps 0 and 2
+}
+
 class BenchOnOneDevice : public gpu::ProgramRuns,
                          public testing::WithParamInterface<const char*> {};
 
