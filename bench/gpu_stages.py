@@ -157,9 +157,13 @@ class Run:
             if outcome.status == NO_DEVICE and before == 2:
                 self.miss_device(outcome.lines[-1].split("skipped: ", 1)[-1] if outcome.lines else "gpu_bench says so")
                 return
+            if not missing:  # all was said before it ended
+                if outcome.timed_out:
+                    say(f"{spec}: gpu_bench said all and did not end ({outcome.why()})")
+                return
             if outcome.timed_out and limit < SPEC_SECONDS:
                 self.rows.add_left_out(f"{spec}, feedback {missing[0]}", codec_row(spec, missing.pop(0)), self.time_is_over())
-            elif missing and (len(missing) == before or outcome.timed_out or outcome.status < 0):
+            elif len(missing) == before or outcome.timed_out or outcome.status < 0:
                 feedback = missing.pop(0)
                 self.rows.add_failed(f"{spec}, feedback {feedback}", codec_row(spec, feedback), outcome.why())
 

@@ -73,7 +73,7 @@ def run_test(run, test, made):
         row["filter"] = LONG[name]
     say(f"test {name}")
     outcome = run_cases(run, test, row, [], limit)
-    judge(run, name, row, outcome, limit < (test["timeout"] or limit))
+    judge(run, name, row, outcome, limit < (test["timeout"] or run.clock.seconds))
 
 
 def run_cases(run, test, row, before, limit):

@@ -14,8 +14,16 @@ GRACE = 3  # seconds from SIGTERM to SIGKILL
 
 
 def say(text):
-    sys.stderr.write(f"bench/gpu: {text}\n")  # at once, whichever thread says it
-    sys.stderr.flush()
+    show(f"bench/gpu: {text}")
+
+
+def show(line):
+    """Nobody may be there to read it any more."""
+    try:
+        sys.stderr.write(f"{line}\n")  # at once, whichever thread says it
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 class Clock:
@@ -123,7 +131,7 @@ class Commands:
                     continue
                 last.append(line)
                 if echo:
-                    print(line, file=sys.stderr, flush=True)
+                    show(line)
 
         readers = [threading.Thread(target=read, args=(process.stdout, on_line), daemon=True)]
         if apart:

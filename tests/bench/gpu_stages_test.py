@@ -220,11 +220,11 @@ class Stages(unittest.TestCase):
         self.assertEqual(len(self.of(rows, bench="codec", spec="none")), 4)
 
     def test_what_does_not_fit_is_left_out(self):
-        status, rows = self.run_gpu("--seconds", "16", "--", "none", "hang", "signum")
+        status, rows = self.run_gpu("--seconds", "30", "--", "none", "hang", "signum")
         self.assertEqual(status, 0, self.said)
         self.assertEqual(len(self.of(rows, bench="codec", spec="none")), 4)
         self.assertIn("left_out", self.of(rows, bench="codec", spec="hang")[0])
-        self.assertIn("of --seconds 16 were left", self.of(rows, bench="codec", spec="signum")[0]["left_out"])
+        self.assertIn("of --seconds 30 were left", self.of(rows, bench="codec", spec="signum")[0]["left_out"])
         self.assertEqual(self.of(rows, target="gpu_tests")[0].get("left_out") is None, False)
         self.assertIn("left_out", self.of(rows, test="gpu_device_ops")[0])
         self.assertIn("left out: hang, feedback none", self.said)
