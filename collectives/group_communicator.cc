@@ -44,8 +44,9 @@ std::string devices_text(const ProgressEngine& engine) {
   std::string text;
   for (const int ordinal : engine.lanes()->ordinals()) {
     text += format("; CUDA device %d ", ordinal);
-    text += engine.takes_cuda_memory() ? "in place, but sums through pinned memory"
-                                       : "through pinned memory";
+    text += engine.takes_cuda_memory()
+                ? "in place where others can reach its memory, but sums through pinned memory"
+                : "through pinned memory";
   }
   return text;
 }
