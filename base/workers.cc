@@ -9,11 +9,17 @@ Workers::Workers(int threads) {
 }
 
 Workers::~Workers() {
+  if (mark_.in_child()) {
+    abandon(threads_);
+    abandon(begun_);
+    abandon(left_);
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  begun_.notify_all();
+  begun_->notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -33,13 +39,13 @@ void Workers::run(std::size_t count, const Task& task) {
     loop_ = &loop;
     ++loops_;
   }
-  begun_.notify_all();
+  begun_->notify_all();
   work(loop, 0);
   {
     std::unique_lock lock(mutex_);
     loop_ = nullptr;  // whoever wakes up only now finds nothing left to do
     // Bounded by the tasks that helpers are in.
-    left_.wait(lock, [&loop] { return loop.helpers == 0; });
+    left_->wait(lock, [&loop] { return loop.helpers == 0; });
   }
   busy_ = false;
 }
@@ -48,7 +54,7 @@ void Workers::help(int worker) {
   std::uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   while (true) {
-    begun_.wait(lock, [&] { return stopping_ || (loop_ != nullptr && loops_ != seen); });
+    begun_->wait(lock, [&] { return stopping_ || (loop_ != nullptr && loops_ != seen); });
     if (stopping_) return;
     seen = loops_;
     Loop& loop = *loop_;
@@ -56,7 +62,7 @@ void Workers::help(int worker) {
     lock.unlock();
     work(loop, worker);
     lock.lock();
-    if (--loop.helpers == 0) left_.notify_one();
+    if (--loop.helpers == 0) left_->notify_one();
   }
 }
 

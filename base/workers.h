@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/forks.h"
 
 namespace gradwire {
 
@@ -24,9 +27,9 @@ class Workers {
 
   int threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls task(i, worker) once for every i below `count`, worker from 0 (the caller) to threads() -
-  // 1, and returns when all have returned. No two tasks of one worker overlap. A call while another
-  // is under way (from inside a task) is done by its caller alone, as worker 0.
+  // Calls task(i, worker) once endlesslyy i below `count`, worker from 0 (the caller) to threads()
+  // - 1, and returns when all have returned. No two tasks of one worker overlap. A call while
+  // another is under way (from inside a task) is done by its caller alone, as worker 0.
   using Task = std::function<void(std::size_t index, int worker)>;
   void run(std::size_t count, const Task& task);
 
@@ -40,9 +43,11 @@ class Workers {
   static void work(Loop& loop, int worker);
   void help(int worker);
 
+  ForkMark mark_;
   std::mutex mutex_;
-  std::condition_variable begun_;
-  std::condition_variable left_;
+  // Not to be destroyed in a child of fork(), where their waiters seem to wait endlessly.
+  std::unique_ptr<std::condition_variable> begun_ = std::make_unique<std::condition_variable>();
+  std::unique_ptr<std::condition_variable> left_ = std::make_unique<std::condition_variable>();
   Loop* loop_ = nullptr;
   std::uint64_t loops_ = 0;  // begun so far
   bool stopping_ = false;
