@@ -21,7 +21,7 @@ BELOW = {
 }
 # Third-party headers live where their reason lives, nowhere else.
 THIRD_PARTY = {
-    r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/"],
+    r"^ucp/|^ucs/|^uct/|^ucm/": ["comm/ucx/", "tests/comm/"],
     r"^Eigen/": ["device/cpu/", "compress/atomo/", "trainer/"],
     r"^cuda_runtime_api\.h$|^cublas": ["device/cuda/", "tests/emulation/"],
     r"^nccl\.h$": ["comm/nccl/", "tests/comm/"],

@@ -7,18 +7,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/text.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -67,6 +71,9 @@ struct ProcessOutcome {
   int wait_status = 0;   // as of waitpid(), if ended
 };
 
+// By rank.
+using ProcessOutcomes = Result<std::vector<ProcessOutcome>>;
+
 namespace process_ranks {
 
 // In the child.
@@ -99,25 +106,52 @@ inline std::string read_all(int fd) {
   return text;
 }
 
+// Kills and reaps ranks that were begun; what they still would say is read by nobody.
+inline void give_up(const std::vector<pid_t>& pids, const std::vector<int>& results) {
+  for (const pid_t pid : pids) {
+    kill(pid, SIGKILL);
+    int ignored = 0;
+    waitpid(pid, &ignored, 0);
+  }
+  for (const int fd : results) close(fd);
+}
+
 }  // namespace process_ranks
 
-// Ranks that are stopped, or have not ended after `limit_seconds`, are killed and reported so.
-// `meanwhile` runs in the parent once all are started; it gets their process ids by rank.
-inline std::vector<ProcessOutcome> on_processes(
+// The outcome of each of `ranks` processes, by rank. Ranks that are stopped, or have not ended
+// after `limit_seconds`, are killed and reported so. `meanwhile` runs in the parent once all are
+// started; it gets their process ids by rank. kInternal if they cannot all be started, with none
+// left behind: what did not run must not look like what ended well. Judge by ended_cleanly().
+inline ProcessOutcomes on_processes(
     int ranks, const CommunicatorOptions& options, double limit_seconds,
     const ProcessProgram& program,
     const std::function<void(const std::vector<pid_t>&)>& meanwhile = {},
     const std::string& backend = "ucx") {
   std::string folder = (std::filesystem::temp_directory_path() / "gw-ranks-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return {};
+  if (mkdtemp(folder.data()) == nullptr) {
+    return Status(Code::kInternal, format("mkdtemp(%s): %s", folder.c_str(), std::strerror(errno)));
+  }
   std::fflush(nullptr);
   std::vector<pid_t> pids;
   std::vector<int> results;
   for (int rank = 0; rank < ranks; ++rank) {
     int ends[2];
-    if (pipe(ends) != 0) return {};
-    const pid_t pid = fork();
+    pid_t pid = -1;
+    const bool piped = pipe(ends) == 0;
+    if (piped) pid = fork();
     if (pid == 0) process_ranks::play(rank, ranks, folder, ends[1], options, program, backend);
+    if (pid < 0) {
+      const int why = errno;
+      if (piped) {
+        close(ends[0]);
+        close(ends[1]);
+      }
+      process_ranks::give_up(pids, results);
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+      return Status(Code::kInternal,
+                    format("starting rank %d of %d: %s", rank, ranks, std::strerror(why)));
+    }
     close(ends[1]);
     pids.push_back(pid);
     results.push_back(ends[0]);
