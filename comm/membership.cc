@@ -71,6 +71,8 @@ void Membership::receive(const Control& message, Deadline now) {
     case Control::Kind::kHeartbeat:
     case Control::Kind::kTaken:
     case Control::Kind::kWithdraw:
+    case Control::Kind::kWant:
+    case Control::Kind::kCredit:
     case Control::Kind::kAddress: return;
     case Control::Kind::kSevered: return unsuspect(message.from);
   }
@@ -81,17 +83,18 @@ void Membership::on_verdict(const Control& message) {
   const LostPeer culprit{.rank = message.culprit,
                          .reason = message.text,
                          .gone = message.gone,
-                         .certain = message.certain};
+                         .certain = message.certain,
+                         .cause = message.cause,
+                         .operation = message.operation};
   if (culprit.gone) return lose(culprit, message.reporter);
   if (message.id == generation_) blame(culprit, message.reporter);
 }
 
-void Membership::suspect(int rank, const std::string& reason, Deadline now, bool certain) {
+void Membership::suspect(int rank, const std::string& reason, Deadline now) {
   Peer& peer = at(rank);
   if (peer.suspect_since || peer.state != State::kLive || peer.goodbye) return;
   peer.suspect_since = now;
   peer.reason = reason;
-  peer.certain = certain;
   ++suspects_;
 }
 
@@ -101,15 +104,15 @@ void Membership::unsuspect(int rank) {
 }
 
 void Membership::condemn(int rank, const std::string& reason) {
-  lose({.rank = rank, .reason = reason}, options_.rank);
+  lose({.rank = rank, .reason = reason, .cause = LossCause::kConnection}, options_.rank);
 }
 
-void Membership::data_over(int rank, const std::string& reason, Deadline now, bool certain) {
+void Membership::data_over(int rank, const std::string& reason, Deadline now) {
   at(rank).over = true;
   if (at(rank).goodbye) {
     close_if_done(rank);
   } else {
-    suspect(rank, reason, now, certain);
+    suspect(rank, reason, now);
   }
 }
 
@@ -119,7 +122,13 @@ void Membership::close_if_done(int rank) {
   unsuspect(rank);
   peer.state = State::kClosed;
   peer.reason = "closed";
+  peer.cause = LossCause::kClosed;
   changed_ = true;
+}
+
+std::string Membership::told(const LostPeer& culprit, int reporter) const {
+  if (reporter == options_.rank) return culprit.reason;
+  return format("reported by rank %d: %s", reporter, culprit.reason.c_str());
 }
 
 // The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
@@ -127,18 +136,21 @@ void Membership::close_if_done(int rank) {
 void Membership::blame(const LostPeer& culprit, int reporter) {
   if (lost_ || !at(culprit.rank).member) return;
   lost_ = culprit;
-  if (reporter != options_.rank) {
-    lost_->reason = format("reported by rank %d: %s", reporter, culprit.reason.c_str());
-  }
+  lost_->reason = told(culprit, reporter);
+  lost_->reporter = reporter == options_.rank ? -1 : reporter;
   verdict_ = Control{.kind = Control::Kind::kVerdict,
                      .culprit = culprit.rank,
                      .reporter = reporter,
                      .gone = culprit.gone,
                      .certain = culprit.certain,
+                     .cause = culprit.cause,
+                     .operation = culprit.operation,
                      .id = generation_,
                      .text = culprit.reason};
   const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
-                                        : std::string("operations end, nobody is lost: ");
+                           : culprit.cause == LossCause::kDisagreement
+                               ? std::string("operations end, nobody is lost, ranks disagree: ")
+                               : std::string("operations end, nobody is lost: ");
   options_.log(LogLevel::kWarn, what + lost_->reason);
   for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
 }
@@ -146,9 +158,7 @@ void Membership::blame(const LostPeer& culprit, int reporter) {
 void Membership::lose(const LostPeer& culprit, int reporter) {
   const int rank = culprit.rank;
   blame(culprit, reporter);
-  const std::string reason = reporter == options_.rank ? culprit.reason
-                                                       : format("reported by rank %d: %s", reporter,
-                                                                culprit.reason.c_str());
+  const std::string reason = told(culprit, reporter);
   if (rank == options_.rank) {  // the others have given this rank up: it reaches nobody any more
     given_up_ = true;
     for (int other = 0; other < options_.size; ++other) {
@@ -167,6 +177,8 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   peer.state = State::kLost;
   peer.reason = reason;
   peer.certain = culprit.certain;
+  peer.cause = culprit.cause;
+  peer.reporter = reporter == options_.rank ? -1 : reporter;
   liveness_.forget(rank);
   carrier_.cut(rank);
   changed_ = true;
@@ -188,19 +200,22 @@ void Membership::look_for_losses(Deadline now) {
     if (!first) break;
     lose({.rank = *first,
           .reason = at(*first).reason,
-          .certain = at(*first).certain || carrier_.surely_gone(*first)},
+          .certain = carrier_.surely_gone(*first),
+          .cause = LossCause::kConnection},
          options_.rank);
   }
   while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
     lose({.rank = *silent,
           .reason = format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
-          .certain = carrier_.surely_gone(*silent)},
+          .certain = carrier_.surely_gone(*silent),
+          .cause = LossCause::kSilence},
          options_.rank);
   }
 }
 
 void Membership::need(int rank) {
-  blame({.rank = rank, .reason = at(rank).reason, .certain = true}, options_.rank);
+  blame({.rank = rank, .reason = at(rank).reason, .certain = true, .cause = at(rank).cause},
+        options_.rank);
 }
 
 void Membership::announce(const LostPeer& culprit) {
@@ -222,9 +237,13 @@ std::vector<LostPeer> Membership::all_lost() const {
     const Peer& peer = at(rank);
     const bool gone = rank == options_.rank ? given_up_ : peer.state != State::kLive;
     if (!gone || !peer.member) continue;
+    // A process that was about to end when its connection did has ended by now.
+    const bool ended = rank != options_.rank && carrier_.surely_gone(rank);
     lost.push_back({.rank = rank,
                     .reason = peer.reason,
-                    .certain = peer.certain || peer.state == State::kClosed});
+                    .certain = peer.certain || peer.state == State::kClosed || ended,
+                    .cause = peer.cause,
+                    .reporter = peer.reporter});
   }
   return lost;
 }

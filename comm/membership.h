@@ -39,8 +39,8 @@ class Membership {
     virtual void send(int rank, const Control& message) = 0;
     // `rank` is lost: nothing more is to be sent to it or taken from it.
     virtual void cut(int rank) = 0;
-    // Whether `rank`, which is silent, cannot live on beyond a network that fails: its process is
-    // of this host, and has ended or is stopped.
+    // Whether `rank` cannot live on beyond a network that fails: its process is of this host, and
+    // has ended or is stopped, as the process table says.
     virtual bool surely_gone(int rank) const = 0;
   };
 
@@ -62,13 +62,13 @@ class Membership {
   void heard(int rank) { liveness_.heard(rank); }
   void receive(const Control& message, Deadline now);
   // The network refused something with `rank`, or its connection ended. Becomes a loss unless a
-  // goodbye or a verdict that explains it is on its way.
-  // `certain`: its kernel has said so.
-  void suspect(int rank, const std::string& reason, Deadline now, bool certain = false);
+  // goodbye or a verdict that explains it is on its way. That a connection was reset is no proof:
+  // something between two live ranks can do that.
+  void suspect(int rank, const std::string& reason, Deadline now);
   // What `rank` sent is of no job of this kind: it is lost at once.
   void condemn(int rank, const std::string& reason);
   // Nothing more can be read from `rank`; `reason` says why, in case it has said no goodbye.
-  void data_over(int rank, const std::string& reason, Deadline now, bool certain = false);
+  void data_over(int rank, const std::string& reason, Deadline now);
   // It has said goodbye; what it sent before may still have to be read.
   bool leaving(int rank) const { return at(rank).goodbye; }
   // Somebody waits for `rank`, which has closed.
@@ -95,7 +95,9 @@ class Membership {
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
     bool member = true;     // of this generation
-    bool certain = false;   // of the suspicion, then of the loss
+    bool certain = false;   // of the loss
+    LossCause cause = LossCause::kUnsaid;
+    int reporter = -1;
     std::optional<Deadline> suspect_since;
     std::string reason;  // of the suspicion, then of the loss
   };
@@ -107,6 +109,7 @@ class Membership {
   void look_for_losses(Deadline now);
   void on_verdict(const Control& message);
   void lose(const LostPeer& culprit, int reporter);
+  std::string told(const LostPeer& culprit, int reporter) const;
   void blame(const LostPeer& culprit, int reporter);
   void close_if_done(int rank);
 

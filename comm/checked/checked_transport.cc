@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "base/text.h"
+#include "comm/crowd.h"
 
 namespace gradwire {
 namespace {
@@ -27,7 +28,7 @@ struct Pending {
   std::vector<Trailer> trailers;
 };
 
-class CheckedTransport final : public Transport {
+class CheckedTransport final : public Transport, public comm::KnowsCrowd {
  public:
   explicit CheckedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
@@ -39,6 +40,7 @@ class CheckedTransport final : public Transport {
     return caps;
   }
   TransportStats stats() const override { return inner_->stats(); }
+  bool is_crowded() const override { return comm::is_crowded(*inner_); }
   std::string describe() const override { return inner_->describe() + "; XXH3 checksums"; }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;

@@ -115,7 +115,13 @@ void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& w
         return op.peer == peer && op.state != Op::State::kDone && op.state != Op::State::kCopying;
       };
       if (!std::any_of(batch->ops.begin(), batch->ops.end(), open_with_peer)) continue;
-      if (!at(rank).lost) at(rank).lost = LostPeer{.rank = peer, .reason = reason, .certain = true};
+      if (!at(rank).lost) {
+        at(rank).lost =
+            LostPeer{.rank = peer,
+                     .reason = reason,
+                     .certain = true,
+                     .cause = at(peer).closed ? LossCause::kClosed : LossCause::kConnection};
+      }
       fail(*batch, why);
     }
   }
@@ -133,6 +139,7 @@ void Hub::name(const LostPeer& culprit, int reporter) {
       at(r).lost->certain = true;
       if (hearsay) {
         at(r).lost->reason = format("reported by rank %d: %s", reporter, culprit.reason.c_str());
+        at(r).lost->reporter = reporter;
       }
     }
     at(r).woken = true;
@@ -140,8 +147,8 @@ void Hub::name(const LostPeer& culprit, int reporter) {
   }
 }
 
-void Hub::lose(int rank, const std::string& reason, int reporter) {
-  name(LostPeer{rank, reason}, reporter);
+void Hub::lose(int rank, const std::string& reason, int reporter, LossCause cause) {
+  name(LostPeer{.rank = rank, .reason = reason, .cause = cause}, reporter);
   if (at(rank).gone || at(rank).closed) return;
   at(rank).gone = reason;
   at(rank).silent_after.reset();
@@ -158,7 +165,7 @@ void Hub::look_for_silence() {
   for (int r = 0; r < size(); ++r) {
     if (!at(r).silent_after) continue;
     if (now >= *at(r).silent_after) {
-      lose(r, format("no heartbeat for %.1f s", silence_seconds_), -1);
+      lose(r, format("no heartbeat for %.1f s", silence_seconds_), -1, LossCause::kSilence);
     } else if (!next_silence_ || *at(r).silent_after < *next_silence_) {
       next_silence_ = at(r).silent_after;
     }
@@ -177,7 +184,10 @@ std::optional<Status> Hub::unreachable(int rank, std::span<const Transfer> batch
     Rank& peer = at(transfer.peer);
     if (peer.closed) {
       if (!at(rank).lost) {
-        at(rank).lost = LostPeer{.rank = transfer.peer, .reason = "closed", .certain = true};
+        at(rank).lost = LostPeer{.rank = transfer.peer,
+                                 .reason = "closed",
+                                 .certain = true,
+                                 .cause = LossCause::kClosed};
       }
       return Status(Code::kPeerLost, format("rank %d closed", transfer.peer));
     }
@@ -299,7 +309,7 @@ std::optional<LostPeer> Hub::lost(int rank) {
 void Hub::announce(int rank, const LostPeer& culprit) {
   const std::lock_guard lock(mutex_);
   if (culprit.rank < 0 || culprit.rank >= size() || at(rank).gone || at(rank).silent_after) return;
-  if (culprit.gone) return lose(culprit.rank, culprit.reason, rank);
+  if (culprit.gone) return lose(culprit.rank, culprit.reason, rank, culprit.cause);
   name(culprit, rank);
 }
 

@@ -116,7 +116,8 @@ class Hub {
   void fail(Batch& batch, const Status& why);
   void fail_all(int rank, const Status& why);
   void fail_tickets_with(int peer, const std::string& reason, const Status& why);
-  void lose(int rank, const std::string& reason, int reporter);
+  void lose(int rank, const std::string& reason, int reporter,
+            LossCause cause = LossCause::kConnection);
   void name(const LostPeer& culprit, int reporter);
   bool is_member(int rank, int of) const;
   void look_for_silence();

@@ -3,13 +3,15 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/crowd.h"
 #include "comm/inproc/hub.h"
 #include "comm/inproc/inproc_faults.h"
+#include "comm/process_state.h"
 
 namespace gradwire {
 namespace {
 
-class InprocTransport final : public Transport {
+class InprocTransport final : public Transport, public comm::KnowsCrowd {
  public:
   InprocTransport(std::shared_ptr<inproc::Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
   ~InprocTransport() override { hub_->close(rank_); }
@@ -18,6 +20,13 @@ class InprocTransport final : public Transport {
   int size() const override { return hub_->size(); }
   TransportCaps caps() const override { return {.notes = true}; }
   TransportStats stats() const override { return hub_->stats(rank_); }
+  // All are threads of this process.
+  bool is_crowded() const override {
+    comm::Crowd crowd;
+    const std::string here = comm::process_space();
+    for (int r = 0; r < size(); ++r) crowd.add(r, here, shm::usable_processors());
+    return crowd.is_crowded();
+  }
   std::string describe() const override {
     return format("inproc: %d ranks as threads, one copy from sender to receiver", size());
   }

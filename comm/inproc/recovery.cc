@@ -36,7 +36,9 @@ std::vector<LostPeer> Hub::all_lost(int rank) {
   for (int r = 0; r < size(); ++r) {
     if (!is_member(r, rank)) continue;
     if (at(r).gone) lost.push_back({.rank = r, .reason = *at(r).gone, .certain = true});
-    if (at(r).closed && r != rank) lost.push_back({.rank = r, .reason = "closed", .certain = true});
+    if (at(r).closed && r != rank) {
+      lost.push_back({.rank = r, .reason = "closed", .certain = true, .cause = LossCause::kClosed});
+    }
   }
   return lost;
 }

@@ -35,11 +35,11 @@ Result<UniqueId> trade_id(const Calls& calls, const Rendezvous& rendezvous, std:
                           Deadline deadline);
 }  // namespace nccl
 
-// One call to NCCL, as a value. Memory is the device's; elems as NCCL counts: of the whole tensor;
-// of one rank's row for kReduceScatter and kAllGather.
-// How long whoever ends a communicator waits for NCCL's abort.
+// How long the end of a communicator waits for NCCL's abort.
 inline constexpr double kNcclAbortSeconds = 2;
 
+// One call to NCCL, as a value. Memory is the device's; elems as NCCL counts: of the whole tensor;
+// of one rank's row for kReduceScatter and kAllGather.
 struct NcclStep {
   enum class Kind : std::uint8_t {
     kAllReduce,

@@ -27,4 +27,8 @@ Result<std::string> exchange_over_pmix(int rank, std::string_view text, Deadline
 Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
                                         std::string_view text, Deadline deadline);
 
+// Writes `value` under `key` in that store unless there is a value; what is there then.
+Result<std::string> first_over_torch(const HostPort& where, std::string_view key,
+                                     std::string_view value, Deadline deadline);
+
 }  // namespace gradwire::rendezvous

@@ -2,6 +2,8 @@
 // machines that gradwire runs on; strings and values are preceded by their length as 8 bytes.
 //   validate 0   magic:u32                          no answer
 //   set      1   key value                          no answer
+//   compare  2   key expected wanted                the value then; sets where there is none and
+//                                                   `expected` is empty
 //   get      3   key                                value
 //   add      4   key amount:i64                     the sum, i64
 //   wait     6   count:u64 key...                   0, once all keys are there
@@ -21,8 +23,15 @@ namespace gradwire::rendezvous {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x3c85f7ce;
-constexpr std::uint64_t kMostText = 4096;
-enum class Query : std::uint8_t { kValidate = 0, kSet = 1, kGet = 3, kAdd = 4, kWait = 6 };
+constexpr std::uint64_t kMostText = 1 << 20;
+enum class Query : std::uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompare = 2,
+  kGet = 3,
+  kAdd = 4,
+  kWait = 6
+};
 
 class Message {
  public:
@@ -117,14 +126,31 @@ Result<Fd> reach(const HostPort& where, Deadline deadline) {
 
 }  // namespace
 
-Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
-                                        std::string_view text, Deadline deadline) {
-  const std::string at = where.host + ":" + std::to_string(where.port);
+namespace {
+
+Result<StoreClient> open_store(const HostPort& where, Deadline deadline) {
   Result<Fd> fd = reach(where, deadline);
   if (!fd.has_value())
     return fd.error().with_context("the store of torchrun's agent (MASTER_ADDR, MASTER_PORT)");
-  StoreClient store(std::move(fd).value(), at, deadline);
+  StoreClient store(std::move(fd).value(), where.host + ":" + std::to_string(where.port), deadline);
   GW_TRY(store.send(Message(Query::kValidate).raw(kMagic)));
+  return store;
+}
+
+}  // namespace
+
+Result<std::string> first_over_torch(const HostPort& where, std::string_view key,
+                                     std::string_view value, Deadline deadline) {
+  GW_ASSIGN(StoreClient store, open_store(where, deadline));
+  GW_TRY(store.send(
+      Message(Query::kCompare).text("/gradwire/" + std::string(key)).text("").text(value)));
+  return store.text();
+}
+
+Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
+                                        std::string_view text, Deadline deadline) {
+  const std::string at = where.host + ":" + std::to_string(where.port);
+  GW_ASSIGN(StoreClient store, open_store(where, deadline));
   const std::string space = "/gradwire/" + std::string(job);
   // All ranks meet equally often, so each one's own count names the meeting.
   GW_TRY(store.send(

@@ -85,7 +85,24 @@ Result<int> connect_outcome(int fd, Deadline deadline) {
 }  // namespace
 
 Fd::~Fd() {
-  if (fd_ >= 0) ::close(fd_);
+  const int fd = release();
+  if (fd >= 0) ::close(fd);
+}
+
+int Fd::release() {
+  const int fd = std::exchange(fd_, -1);
+  if (kept_at_ < 0) return fd;
+  const bool parents = is_parents();
+  kept_at_ = -1;
+  if (parents) return -1;
+  leave_to_children(fd);
+  return fd;
+}
+
+void Fd::keep_from_children() {
+  if (fd_ < 0 || kept_at_ >= 0) return;
+  close_in_children(fd_);
+  kept_at_ = forks::count.load(std::memory_order_relaxed);
 }
 
 int poll_timeout(Deadline deadline) {

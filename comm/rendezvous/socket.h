@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/forks.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -17,19 +18,29 @@ class Fd {
  public:
   Fd() = default;
   explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd(Fd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), kept_at_(std::exchange(other.kept_at_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(kept_at_, other.kept_at_);
     return *this;
   }
   ~Fd();
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
+  int get() const { return is_parents() ? -1 : fd_; }
+  bool valid() const { return get() >= 0; }
   // The descriptor, which the caller owns from now on.
-  int release() { return std::exchange(fd_, -1); }
+  int release();
+
+  // Children of fork() close their copy at once, and have none: get() is -1 there.
+  void keep_from_children();
 
  private:
+  bool is_parents() const {
+    return kept_at_ >= 0 && kept_at_ != forks::count.load(std::memory_order_relaxed);
+  }
+
   int fd_ = -1;
+  int kept_at_ = -1;  // forks::count where it was kept from children
 };
 
 struct HostPort {

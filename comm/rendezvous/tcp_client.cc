@@ -96,9 +96,11 @@ TcpClient::TcpClient(Fd fd, Channel channel, std::string where, int rank)
       where_(std::move(where)),
       rank_(rank) {
   GW_CHECK(wake_.valid());
+  fd_.keep_from_children();
 }
 
 TcpClient::~TcpClient() {
+  if (!fd_.valid()) return;  // a child of fork(): the parent says goodbye
   std::unique_lock lock(mutex_);
   channel_.send(Kind::kBye, {});
   const Deadline until = Clock::now() + std::chrono::seconds(1);

@@ -52,7 +52,7 @@ class TcpClient final : public KeyValueStore {
   Status closed(const Moved& moved) const;
   std::uint32_t new_id();
 
-  const Fd fd_;
+  Fd fd_;
   const Fd wake_;  // ends the sleep of the one who pumps
   std::mutex mutex_;
   std::condition_variable progressed_;

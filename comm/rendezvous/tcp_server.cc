@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "comm/descriptors.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -29,6 +30,8 @@ Deadline after(Deadline start, double seconds) {
 Result<std::unique_ptr<TcpServer>> TcpServer::start(Fd listener, std::shared_ptr<JobState> job,
                                                     TcpServerOptions options) {
   GW_TRY(check_listening(listener.get()));
+  GW_TRY(comm::make_room_for_descriptors(static_cast<std::size_t>(job->size),
+                                         format("rendezvous of %d ranks", job->size)));
   GW_ASSIGN(const int port, local_port(listener.get()));
   const int flags = ::fcntl(listener.get(), F_GETFL);
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -49,6 +52,11 @@ TcpServer::TcpServer(Fd listener, Fd wake, std::shared_ptr<JobState> job, TcpSer
       thread_([this] { loop(); }) {}
 
 TcpServer::~TcpServer() {
+  if (mark_.in_child()) {
+    abandon(thread_);
+    abandon(connections_);  // their ranks are still there
+    return;
+  }
   stopping_ = true;
   wake();
   thread_.join();
@@ -105,6 +113,7 @@ void TcpServer::accept_some(Deadline now) {
       connections_.erase(oldest);
     }
     if (!fd.valid()) continue;
+    fd.keep_from_children();
     const int on = 1;
     (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     connections_.push_back(std::make_unique<Connection>(std::move(fd), *job_, now));

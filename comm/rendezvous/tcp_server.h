@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/forks.h"
 #include "comm/rendezvous/server_session.h"
 #include "comm/rendezvous/socket.h"
 
@@ -66,6 +67,7 @@ class TcpServer {
   const Deadline started_;
   std::atomic<bool> stopping_ = false;
   Connections connections_;  // oldest first; the thread's alone
+  ForkMark mark_;
   std::thread thread_;
 };
 

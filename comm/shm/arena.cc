@@ -165,6 +165,7 @@ Result<std::uint64_t> Arena::take(std::size_t bytes, Pages pages) {
 
 // The pages go back to the system, and are zero when they come again.
 void Arena::give_back(std::uint64_t offset, std::size_t bytes) {
+  if (mark_.in_child()) return;
   const std::lock_guard lock(mutex_);
   if (retired_) return;
   const std::uint64_t taken = Region::rounded(bytes);

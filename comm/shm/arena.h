@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/forks.h"
 #include "comm/shm/bell.h"
 #include "comm/shm/region.h"
 #include "gradwire/buffer.h"
@@ -74,6 +75,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   Arena(std::byte* base, std::size_t bytes, int fd, int rank, int ranks);
 
+  ForkMark mark_;
   std::byte* base_;
   std::size_t bytes_;
   int fd_;

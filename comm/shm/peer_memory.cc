@@ -37,6 +37,7 @@ Status read_process(pid_t pid, std::uint64_t address, ByteSpan into) {
     const iovec remote = {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)),
                           into.size()};
     const ssize_t bytes = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) {
       return Status(Code::kInternal,
                     format("reading the memory of process %d: %s", static_cast<int>(pid),

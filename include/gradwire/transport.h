@@ -73,14 +73,33 @@ struct TransportStats {
   std::uint64_t bytes_staged = 0;
 };
 
+// Why operations end: what programs decide by. Words are for people.
+enum class LossCause : std::uint8_t {
+  kUnsaid = 0,
+  kConnection,    // the network refused it, or its connection ended
+  kSilence,       // no heartbeat
+  kClosed,        // it left in good order
+  kNoPart,        // it did not come to an operation
+  kLeftBehind,    // it did not come to a shrink
+  kGaveUp,        // it is there, and ended its operations: abort(), an error of its own
+  kDisagreement,  // ranks issued different operations
+};
+inline constexpr LossCause kLastLossCause = LossCause::kDisagreement;
+
 // A rank of which the transport knows that it is gone, or which gave up.
 struct LostPeer {
   int rank = -1;
   std::string reason;  // "no heartbeat for 5.0 s", "connection reset", "reported by rank 3: ..."
   // False: the rank is there, but has a reason to end the operations of all (abort, a mismatch).
   bool gone = true;
-  // Of one that is gone: false where it may live on beyond a network that fails.
+  // Of one that is gone: false where it may live on beyond a network that fails. A connection that
+  // ends proves nothing: true where the process table of this host says so, and of ranks that the
+  // others reach, but do without.
   bool certain = false;
+  LossCause cause = LossCause::kUnsaid;
+  int reporter = -1;  // who found it out, where that was another rank
+  // The operation in which it was found out, where there was one.
+  std::optional<std::uint64_t> operation = {};
 };
 
 // A few bytes from another rank beside the data.
@@ -91,7 +110,9 @@ struct Note {
 
 enum class Ticket : std::uint64_t {};
 
-// Messages between two ranks with equal tags arrive in the order they were posted.
+// Messages between two ranks with equal tags arrive in the order they were posted. A send may
+// settle before its receive is posted, but what a receiver has to keep is bounded: where a sender
+// runs further ahead, its sends stay open until their receives are posted, in whichever order.
 //
 // The loss of a peer settles every open ticket that names it with kPeerLost, and every later post
 // that names it; the other peers stay reachable. Any other fatal error is sticky: every later call

@@ -11,12 +11,16 @@ TEST(Control, ComesBackAsItWas) {
   verdict.from = 3;
   verdict.culprit = 1;
   verdict.reporter = 2;
+  verdict.cause = LossCause::kSilence;
+  verdict.operation = 41;
   verdict.id = 0x0123456789abcdef;
   verdict.text = "no heartbeat for 5.0 s";
   const std::vector<std::byte> bytes = encode(verdict);
   EXPECT_EQ(bytes.size(), 24u + 22u);
   EXPECT_EQ(bytes[1], std::byte{3});      // kind
-  EXPECT_EQ(bytes[16], std::byte{0xef});  // id, least byte first
+  EXPECT_EQ(bytes[11], std::byte{2});     // cause
+  EXPECT_EQ(bytes[12], std::byte{42});    // the operation's number + 1, least byte first
+  EXPECT_EQ(bytes[16], std::byte{0xef});  // id, likewise
   const auto back = decode(bytes, 4);
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->kind, Control::Kind::kVerdict);
@@ -25,6 +29,8 @@ TEST(Control, ComesBackAsItWas) {
   EXPECT_EQ(back->from, 3);
   EXPECT_EQ(back->culprit, 1);
   EXPECT_EQ(back->reporter, 2);
+  EXPECT_EQ(back->cause, LossCause::kSilence);
+  EXPECT_EQ(back->operation, std::optional<std::uint64_t>(41));
   EXPECT_EQ(back->id, 0x0123456789abcdefu);
   EXPECT_EQ(back->text, "no heartbeat for 5.0 s");
 }
@@ -35,6 +41,14 @@ TEST(Control, LongTextIsCut) {
   const auto back = decode(encode(verdict), 1);
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->text, std::string(200, 'x'));
+}
+
+TEST(Control, ACauseThatThereIsNotIsRefused) {
+  std::vector<std::byte> bytes = encode({.kind = Control::Kind::kVerdict});
+  bytes[11] = static_cast<std::byte>(kLastLossCause);
+  EXPECT_TRUE(decode(bytes, 1).has_value());
+  bytes[11] = static_cast<std::byte>(static_cast<int>(kLastLossCause) + 1);
+  EXPECT_FALSE(decode(bytes, 1).has_value());
 }
 
 TEST(Control, RanksOutsideTheJobAreRefused) {

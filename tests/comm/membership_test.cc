@@ -18,7 +18,7 @@ class MembershipTest : public testing::Test, public Membership::Carrier {
   };
   void send(int rank, const Control& message) override { sent_.push_back({rank, message}); }
   void cut(int rank) override { cut_.push_back(rank); }
-  bool surely_gone(int /*rank*/) const override { return false; }
+  bool surely_gone(int rank) const override { return rank == ended_; }
 
   static Deadline at(int ms) { return Deadline{} + milliseconds(ms); }
   void hear(Control message, int from, int ms) {
@@ -42,6 +42,7 @@ class MembershipTest : public testing::Test, public Membership::Carrier {
 
   std::vector<Sent> sent_;
   std::vector<int> cut_;
+  int ended_ = -1;  // as the process table has it
   std::vector<std::string> logged_;
   Membership members_{
       *this,
@@ -103,6 +104,38 @@ TEST_F(MembershipTest, ASuspicionThatNothingExplainsIsALoss) {
   EXPECT_EQ(members_.lost()->reason, "connection reset");
 }
 
+// Something between two live ranks may reset their connections.
+TEST_F(MembershipTest, AConnectionThatEndsProvesNothingButTheProcessTableDoes) {
+  ended_ = 2;
+  members_.suspect(1, "Connection reset by peer", at(0));
+  members_.suspect(2, "Connection reset by peer", at(0));
+  run(0, 400, {3});
+  const auto lost = members_.all_lost();
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_EQ(lost[0].rank, 1);
+  EXPECT_FALSE(lost[0].certain);
+  EXPECT_EQ(lost[0].cause, LossCause::kConnection);
+  EXPECT_TRUE(lost[1].certain);
+  ended_ = 1;  // its process was about to end when the connection did
+  EXPECT_TRUE(members_.all_lost()[0].certain);
+}
+
+// The words of a reason are anybody's: programs go by the fields.
+TEST_F(MembershipTest, WhatAnotherRankReportsKeepsItsFields) {
+  hear({.kind = Kind::kVerdict,
+        .culprit = 1,
+        .reporter = 3,
+        .gone = false,
+        .cause = LossCause::kGaveUp,
+        .operation = 41,
+        .text = "check failed: ranks disagree: closed"},
+       3, 0);
+  ASSERT_TRUE(members_.lost().has_value());
+  EXPECT_EQ(members_.lost()->cause, LossCause::kGaveUp);
+  EXPECT_EQ(members_.lost()->reporter, 3);
+  EXPECT_EQ(members_.lost()->operation, std::optional<std::uint64_t>(41));
+}
+
 TEST_F(MembershipTest, AGoodbyeIsAnsweredAndIsNoLoss) {
   hear({.kind = Kind::kGoodbye}, 1, 0);
   EXPECT_EQ(receivers_of(Kind::kFarewell), (std::vector<int>{1}));
@@ -126,10 +159,10 @@ TEST_F(MembershipTest, TheFirstVerdictStays) {
 }
 
 TEST_F(MembershipTest, OnlyWhoIsGoneIsLoggedAsLost) {
-  const std::string why =
-      "ranks disagree: rank 1 runs barrier, rank 0 runs all_reduce of 8 f32 sum";
-  members_.announce({.rank = 0, .reason = why, .gone = false});
-  EXPECT_EQ(logged_, (std::vector<std::string>{"operations end, nobody is lost: " + why}));
+  const std::string why = "rank 1 runs barrier, rank 0 runs all_reduce of 8 f32 sum";
+  members_.announce({.rank = 0, .reason = why, .gone = false, .cause = LossCause::kDisagreement});
+  EXPECT_EQ(logged_,
+            (std::vector<std::string>{"operations end, nobody is lost, ranks disagree: " + why}));
   members_.announce({.rank = 2, .reason = "killed"});  // the first verdict stays
   EXPECT_EQ(logged_.size(), 1u);
 }
@@ -139,10 +172,12 @@ TEST_F(MembershipTest, WhatAnotherRankSaysOfADisagreementIsLoggedAsThat) {
                         .culprit = 1,
                         .reporter = 1,
                         .gone = false,
-                        .text = "ranks disagree: rank 0 runs barrier, rank 1 runs broadcast"};
+                        .cause = LossCause::kDisagreement,
+                        .text = "rank 0 runs barrier, rank 1 runs broadcast"};
   hear(verdict, 1, 0);
   EXPECT_EQ(logged_, (std::vector<std::string>{
-                         "operations end, nobody is lost: reported by rank 1: " + verdict.text}));
+                         "operations end, nobody is lost, ranks disagree: reported by rank 1: " +
+                         verdict.text}));
   EXPECT_EQ(members_.state(1), State::kLive);
 }
 

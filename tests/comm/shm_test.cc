@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -14,10 +17,36 @@
 #include "comm/shm/arena.h"
 #include "comm/shm/bell.h"
 #include "comm/shm/host.h"
+#include "comm/shm/peer_memory.h"
 #include "comm/shm/region.h"
+
+namespace {
+std::atomic<int> interruptions{0};
+}  // namespace
+
+// What the library calls: the system call, but that a signal may come first.
+ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long local_count,
+                         const iovec* remote, unsigned long remote_count,
+                         unsigned long flags) noexcept {
+  if (interruptions > 0) {
+    --interruptions;
+    errno = EINTR;
+    return -1;
+  }
+  return syscall(SYS_process_vm_readv, pid, local, local_count, remote, remote_count, flags);
+}
 
 namespace gradwire::shm {
 namespace {
+
+TEST(PeerMemory, AnInterruptedCallIsNoEndOfTheProcess) {
+  const OwnNonce nonce;
+  interruptions = 3;
+  EXPECT_TRUE(can_read(nonce.process()));
+  EXPECT_EQ(interruptions, 0);
+  const int nowhere = -1;
+  EXPECT_FALSE(can_read({.nonce = 1, .nonce_address = 8, .pid = nowhere}));
+}
 
 constexpr std::uint64_t kPage = Region::kPage;
 

@@ -1,0 +1,48 @@
+#include "comm/descriptors.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace gradwire::comm {
+namespace {
+
+// Files that come and go besides: stores, /proc, strangers' connections.
+constexpr std::size_t kBesides = 16;
+// Once it is raised, so far: other transports of this process ask at the same time.
+constexpr rlim_t kGenerous = 65536;
+
+std::size_t open_now() {
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return 0;
+  std::size_t count = 0;
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count - std::min<std::size_t>(count, 3);  // ".", ".." and the folder itself
+}
+
+}  // namespace
+
+Status make_room_for_descriptors(std::size_t more, std::string_view what) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};  // opening too many fails by itself
+  const std::size_t open = open_now();
+  const rlim_t wanted = open + more + kBesides;
+  if (limit.rlim_cur >= wanted) return {};
+  rlimit raised = limit;
+  raised.rlim_cur = std::min(limit.rlim_max, std::max(wanted, kGenerous));
+  if (raised.rlim_cur >= wanted && setrlimit(RLIMIT_NOFILE, &raised) == 0) return {};
+  return {
+      Code::kUnsupported,
+      format("%.*s: %llu file descriptors wanted (%zu are open), %llu allowed and no more than "
+             "%llu to be had (RLIMIT_NOFILE; ulimit -Hn, LimitNOFILE= of systemd or docker run "
+             "--ulimit nofile=N raise it, fewer ranks a job need fewer)",
+             static_cast<int>(what.size()), what.data(), static_cast<unsigned long long>(wanted),
+             open, static_cast<unsigned long long>(limit.rlim_cur),
+             static_cast<unsigned long long>(limit.rlim_max))};
+}
+
+}  // namespace gradwire::comm
