@@ -22,8 +22,12 @@ constexpr std::size_t kMostPending = 256 << 10;
 
 void ControlLine::send(const comm::Control& message) {
   if (!fd_.valid()) return;
-  const bool beat = message.kind == comm::Control::Kind::kHeartbeat;
-  if ((beat && !flushed()) || out_.size() - out_used_ > kMostPending) return;
+  using Kind = comm::Control::Kind;
+  const bool beat = message.kind == Kind::kHeartbeat;
+  // Their number is that of messages that the peer itself has announced.
+  const bool awaited = message.kind == Kind::kWant || message.kind == Kind::kTaken;
+  const bool full = !awaited && out_.size() - out_used_ > kMostPending;
+  if ((beat && !flushed()) || full) return;
   const std::vector<std::byte> body = encode(message);
   const auto length = static_cast<std::uint32_t>(body.size());
   std::byte prefix[kLengthBytes];
@@ -72,7 +76,6 @@ ControlLine::Arrivals ControlLine::receive(int size) {
     const Moved moved = rendezvous::read_some(fd_.get(), chunk);
     if (moved.kind == Moved::Kind::kWait) break;
     if (moved.kind == Moved::Kind::kClosed) {
-      arrivals.ended = moved.error == 0 || moved.error == ECONNRESET;
       arrivals.end = moved.error == 0 ? "connection closed" : std::strerror(moved.error);
     }
     arrivals.bytes += moved.bytes;

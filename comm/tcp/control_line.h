@@ -29,7 +29,6 @@ class ControlLine {
   struct Arrivals {
     std::vector<comm::Control> messages;
     std::optional<std::string> end;
-    bool ended = false;  // by the peer's kernel: its process is gone
     std::size_t bytes = 0;
   };
   Arrivals receive(int size);

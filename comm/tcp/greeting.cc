@@ -1,6 +1,7 @@
 #include "comm/tcp/greeting.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 
@@ -11,6 +12,7 @@ using rendezvous::Mac;
 using rendezvous::Nonce;
 
 constexpr std::string_view kMagic = "gw-tcp1\n";
+static_assert(std::endian::native == std::endian::little, "ranks are sent as they lie in memory");
 
 ConstByteSpan bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

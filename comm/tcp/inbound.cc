@@ -44,9 +44,15 @@ void Inbound::post(Op& op, std::vector<Op*>& done) {
   const auto found = std::find_if(kept_.begin(), kept_.end(),
                                   [&](const Message& message) { return message.tag == op.tag; });
   if (found == kept_.end()) return waiting_.push(op);
+  if (found->id != 0) {
+    const Message announced = std::move(*found);
+    kept_.erase(found);
+    return want(op, announced.id, announced.bytes, done);
+  }
   const bool complete = found->data.size() == found->bytes;
   const bool fits = found->bytes <= op.data.size();
   kept_bytes_ -= found->bytes;
+  met_ += comm::FlowWindow::charge(found->bytes);
   if (!fits) {
     refuse(op, found->bytes);
   } else if (!found->data.empty()) {
@@ -75,6 +81,19 @@ void Inbound::withdraw(Op& op) {
   target_ = Target::kMessage;
 }
 
+// A receive has met an announcement: from now on it waits for the data alone.
+void Inbound::want(Op& op, std::uint64_t id, std::size_t bytes, std::vector<Op*>& done) {
+  const bool fits = bytes <= op.data.size();
+  answers_.push_back({id, fits});
+  if (fits) {
+    op.tag = comm::announced_tag(id);
+    waiting_.push(op);
+  } else {
+    refuse(op, bytes);
+    done.push_back(&op);
+  }
+}
+
 // Whether a message that no receive waits for is taken in now.
 bool Inbound::may_keep(std::size_t bytes, Deadline now) {
   if (draining_) return true;
@@ -92,6 +111,8 @@ void Inbound::rebuild(std::uint64_t prefix) {
   prefix_ = prefix;
   kept_.clear();
   kept_bytes_ = 0;
+  answers_.clear();
+  met_ = 0;
   if (target_ == Target::kMessage) target_ = Target::kNowhere;
   paused_ = false;
   readable_ = true;
@@ -103,17 +124,31 @@ bool Inbound::belongs(std::uint64_t tag) const {
   return (tag & kSource) == (prefix_ & kSource);
 }
 
+// What an announcement says; nothing of its message follows.
+void Inbound::begin_announced(std::uint64_t tag, std::vector<Op*>& done) {
+  const auto bytes = static_cast<std::size_t>(header_->bytes & ~kAnnounces);
+  if (Op* op = waiting_.take(tag)) {
+    want(*op, announced_, bytes, done);
+  } else {
+    kept_.push_back({.tag = tag, .bytes = bytes, .data = {}, .id = announced_});
+  }
+}
+
 // Finds a place for the message whose header has come; false: it has to wait.
-bool Inbound::begin(Deadline now) {
+bool Inbound::begin(std::vector<Op*>& done, Deadline now) {
   const std::uint64_t tag = header_->tag & kTagBits;
-  const auto bytes = static_cast<std::size_t>(header_->bytes);
+  const bool announces = (header_->bytes & kAnnounces) != 0;
+  const auto bytes = announces ? 0 : static_cast<std::size_t>(header_->bytes);
   const auto ahead =
       static_cast<std::uint8_t>((header_->tag >> kEpochShift) - (prefix_ >> kEpochShift));
   if (ahead > 0 && ahead < 128) {  // the peer has been rebuilt already
     paused_ = true;
     return false;
   }
-  if (ahead != 0) {
+  // A receive of announced data may have been withdrawn since it asked.
+  const bool unwanted = ahead != 0 || (comm::is_announced_tag(tag) && !waiting_.has(tag));
+  if (announces || unwanted) {
+    if (!unwanted) begin_announced(tag, done);
     target_ = Target::kNowhere;
     left_ = bytes;
     header_.reset();
@@ -121,6 +156,7 @@ bool Inbound::begin(Deadline now) {
   }
   if (Op* op = waiting_.take(tag)) {
     op->arrived = 0;
+    if (!comm::is_announced_tag(tag)) met_ += comm::FlowWindow::charge(bytes);
     if (bytes <= op->data.size()) {
       target_ = Target::kOp;
     } else {
@@ -179,18 +215,32 @@ void Inbound::take(std::vector<Op*>& done) {
   if (left_ == 0) finish(done);
 }
 
+// False when it has not come whole, or is none.
+bool Inbound::parse_header() {
+  const std::size_t staged = stage_end_ - stage_begin_;
+  Header header;
+  if (staged < sizeof header) return false;
+  std::memcpy(&header, stage_.data() + stage_begin_, sizeof header);
+  const bool announces = (header.bytes & kAnnounces) != 0;
+  const std::size_t whole = sizeof header + (announces ? sizeof announced_ : 0);
+  corrupt_ = !belongs(header.tag) || (header.bytes & ~kAnnounces) > kLongestMessage;
+  if (!corrupt_ && staged < whole) return false;
+  header_ = header;
+  if (corrupt_) return false;
+  if (announces) {
+    std::memcpy(&announced_, stage_.data() + stage_begin_ + sizeof header, sizeof announced_);
+  }
+  stage_begin_ += whole;
+  return true;
+}
+
 // Goes through what is staged; true when more has to be read from the connection.
 bool Inbound::parse(std::vector<Op*>& done, Deadline now) {
   while (true) {
     if (target_ == Target::kNone && !header_) {
-      if (stage_end_ - stage_begin_ < sizeof(Header)) return true;
-      header_.emplace();
-      std::memcpy(&*header_, stage_.data() + stage_begin_, sizeof(Header));
-      stage_begin_ += sizeof(Header);
-      corrupt_ = !belongs(header_->tag) || header_->bytes > kLongestMessage;
-      if (corrupt_) return false;
+      if (!parse_header()) return !corrupt_;
     }
-    if (target_ == Target::kNone && !begin(now)) return false;
+    if (target_ == Target::kNone && !begin(done, now)) return false;
     take(done);
     if (target_ != Target::kNone) return true;
   }
@@ -217,15 +267,15 @@ Inbound::Outcome Inbound::fill(std::size_t most) {
   if (target_ == Target::kOp || target_ == Target::kMessage) filled(std::min(bytes, direct.size()));
   stage_end_ += bytes - std::min(bytes, direct.size());
   if (got < 0 && error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
-    return {Outcome::Kind::kBroken, 0, std::strerror(error), error == ECONNRESET};
+    return {Outcome::Kind::kBroken, 0, std::strerror(error)};
   }
   // A short read has emptied the socket; the next arrival is an edge. An end is none.
   if (bytes < direct.size() + behind && error != EINTR && !ended_) readable_ = false;
   if (got < 0 && ended_ && error != EINTR) readable_ = false;
-  if (got != 0) return {Outcome::Kind::kOpen, bytes, {}, false};
+  if (got != 0) return {Outcome::Kind::kOpen, bytes, {}};
   const bool whole = target_ == Target::kNone && !header_ && stage_end_ == 0;
-  if (whole) return {Outcome::Kind::kOver, 0, {}, true};
-  return {Outcome::Kind::kBroken, 0, "connection closed within a message", true};
+  if (whole) return {Outcome::Kind::kOver, 0, {}};
+  return {Outcome::Kind::kBroken, 0, "connection closed within a message"};
 }
 
 Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadline now) {
@@ -238,7 +288,6 @@ Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadlin
     if (one.kind == Outcome::Kind::kOpen) continue;
     outcome.kind = one.kind;
     outcome.reason = one.reason;
-    outcome.ended = one.ended;
     return outcome;
   }
   if (corrupt_) {

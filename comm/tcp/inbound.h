@@ -4,7 +4,9 @@
 // A message whose receive is not posted yet waits where it is, in the socket, for a moment. Then it
 // is taken into memory of its own, so that what comes behind it can pass, if some other receive
 // waits for this peer (then whatever blocks it must go), or if all that is kept so stays under
-// kRoom. Otherwise it stays in the socket, and TCP slows its sender down.
+// kRoom. Otherwise it stays in the socket, and TCP slows its sender down. In either case the
+// sender's window bounds what is kept (comm/flow_window.h): of announced messages that is the
+// announcement alone.
 #pragma once
 
 #include <array>
@@ -13,8 +15,10 @@
 #include <list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/flow_window.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/tcp/op.h"
 #include "gradwire/tensor.h"
@@ -55,8 +59,15 @@ class Inbound {
     enum class Kind : std::uint8_t { kOpen, kOver, kBroken, kCorrupt } kind = Kind::kOpen;
     std::size_t bytes = 0;    // read from the connection, headers included
     std::string reason = {};  // of kBroken and kCorrupt
-    bool ended = false;       // by the peer's kernel: its process is gone
   };
+  // What the peer is to hear about messages that it announced, since the last call.
+  struct Answer {
+    std::uint64_t id = 0;
+    bool wanted = false;  // false: its receive is too small for it, and it is done
+  };
+  std::vector<Answer> take_answers() { return std::exchange(answers_, {}); }
+  // What the messages count (FlowWindow::charge) that have met their receives since the last call.
+  std::uint64_t take_met() { return std::exchange(met_, 0); }
   // Messages of earlier generations (the top byte of their tags) go nowhere from now on, those of
   // later ones wait in the socket until this is called again. No receive may be posted.
   void rebuild(std::uint64_t prefix);
@@ -70,11 +81,15 @@ class Inbound {
     std::uint64_t tag = 0;
     std::size_t bytes = 0;
     std::vector<std::byte> data;
+    std::uint64_t id = 0;  // of an announced one, of which no data has come
   };
   enum class Target : std::uint8_t { kNone, kOp, kMessage, kNowhere };
 
+  bool parse_header();
   bool parse(std::vector<Op*>& done, Deadline now);
-  bool begin(Deadline now);
+  bool begin(std::vector<Op*>& done, Deadline now);
+  void begin_announced(std::uint64_t tag, std::vector<Op*>& done);
+  void want(Op& op, std::uint64_t id, std::size_t bytes, std::vector<Op*>& done);
   bool belongs(std::uint64_t tag) const;
   bool may_keep(std::size_t bytes, Deadline now);
   void take(std::vector<Op*>& done);
@@ -96,6 +111,7 @@ class Inbound {
   std::array<std::byte, 16 << 10> stage_{};  // read, not looked at
   std::size_t stage_begin_ = 0, stage_end_ = 0;
   std::optional<Header> header_;  // of the message at the front, not begun
+  std::uint64_t announced_ = 0;   // of an announcement: its id
   Target target_ = Target::kNone;
   std::size_t left_ = 0;  // of the message that has been begun
   Op* op_ = nullptr;
@@ -105,6 +121,8 @@ class Inbound {
   WaitingReceives waiting_;
   std::list<Message> kept_;
   std::size_t kept_bytes_ = 0;
+  std::vector<Answer> answers_;
+  std::uint64_t met_ = 0;
 };
 
 }  // namespace gradwire::tcp

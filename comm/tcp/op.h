@@ -2,10 +2,14 @@
 //
 // On a connection a message is a frame:
 //
-//   frame := tag:u64 bytes:u64 payload{bytes}       little-endian
-//   tag   := epoch:8 source rank:16 Tag's bits:40   from the top
+//   frame        := tag:u64 bytes:u64 payload{bytes}   little-endian
+//   announcement := tag:u64 2^63 + bytes:u64 id:u64    of a message that follows when it is wanted
+//                                                      (comm/flow_window.h), as a frame with the
+//                                                      tag announced_tag(id)
+//   tag          := epoch:8 source rank:16 Tag's bits:40   from the top
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -19,6 +23,8 @@ struct Header {
   std::uint64_t bytes = 0;
 };
 static_assert(sizeof(Header) == 16);
+inline constexpr std::uint64_t kAnnounces = std::uint64_t{1} << 63;  // of Header's bytes
+static_assert(std::endian::native == std::endian::little, "it is sent as it lies in memory");
 
 struct Batch;
 
@@ -32,7 +38,8 @@ struct Op {
   std::uint64_t tag = 0;  // Tag's bits
   ByteSpan data;
   std::size_t arrived = 0;
-  Op* next = nullptr;  // in the list of receives that wait for the same peer
+  std::uint64_t id = 0;  // of an announced message; 0: it is none
+  Op* next = nullptr;    // in the list of receives that wait for the same peer
   Op* previous = nullptr;
 };
 
@@ -57,6 +64,12 @@ class WaitingReceives {
     (op.previous == nullptr ? first_ : op.previous->next) = op.next;
     (op.next == nullptr ? last_ : op.next->previous) = op.previous;
     op.next = op.previous = nullptr;
+  }
+  bool has(std::uint64_t tag) const {
+    for (const Op* op = first_; op != nullptr; op = op->next) {
+      if (op->tag == tag) return true;
+    }
+    return false;
   }
   // The oldest with this tag, taken out; null if none.
   Op* take(std::uint64_t tag) {

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "comm/flow_window.h"
+
 namespace gradwire::tcp {
 namespace {
 
@@ -20,13 +22,28 @@ void Outbound::open(rendezvous::Fd fd, std::uint64_t prefix) {
   prefix_ = prefix;
 }
 
-void Outbound::push(Op& op) {
-  queue_.push_back({.header = {prefix_ | op.tag, op.data.size()},
+void Outbound::push(Op& op, Header header) {
+  queue_.push_back({.header = header,
                     .data = op.data.data(),
                     .bytes = op.data.size(),
                     .op = &op,
+                    .announces = false,
                     .serial = op.batch->serial,
                     .copy = {}});
+}
+
+void Outbound::push(Op& op) { push(op, {prefix_ | op.tag, op.data.size()}); }
+
+void Outbound::push_announced(Op& op) {
+  push(op, {prefix_ | comm::announced_tag(op.id), op.data.size()});
+}
+
+void Outbound::announce(Op& op) {
+  push(op, {prefix_ | op.tag, op.data.size() | kAnnounces});
+  Item& item = queue_.back();
+  item.announces = true;
+  item.data = reinterpret_cast<const std::byte*>(&op.id);
+  item.bytes = sizeof op.id;
 }
 
 // What is next to be written, as pieces; returns their bytes.
@@ -94,7 +111,7 @@ void Outbound::advance(std::size_t bytes, std::vector<Op*>& done) {
     const std::size_t whole = sizeof(Header) + first.bytes;
     if (written_ < whole) return;
     written_ -= whole;
-    if (first.op != nullptr) done.push_back(first.op);
+    if (first.op != nullptr && !first.announces) done.push_back(first.op);
     queue_.pop_front();
   }
 }

@@ -22,6 +22,10 @@ class Outbound {
   int fd() const { return fd_.get(); }
 
   void push(Op& op);
+  // The announcement of op.id in its place: the op is not done when that is written. Its data, when
+  // the peer has asked for it.
+  void announce(Op& op);
+  void push_announced(Op& op);
   bool empty() const { return queue_.empty(); }
   // There is something to write, and the socket may take it.
   bool runnable() const { return !queue_.empty() && !blocked_ && !held_ && fd_.valid(); }
@@ -54,10 +58,12 @@ class Outbound {
     Header header;
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
-    Op* op = nullptr;             // null: withdrawn
+    Op* op = nullptr;  // null: withdrawn
+    bool announces = false;
     std::uint64_t serial = 0;     // of its batch
     std::vector<std::byte> copy;  // what is left of a withdrawn one
   };
+  void push(Op& op, Header header);
   bool is_large(const Item& item) const { return item.bytes >= Turns::kLarge; }
   bool is_begun(const Item& item) const { return written_ > 0 && &item == &queue_.front(); }
   std::size_t gather(std::size_t most, bool hold, iovec* pieces, int& count) const;

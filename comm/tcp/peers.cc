@@ -66,6 +66,7 @@ Status Peers::open(std::vector<Links> links, int own_rank, std::uint64_t epoch) 
     // Each direction ends for itself.
     rendezvous::Fd in(::fcntl(mine.bulk.get(), F_DUPFD_CLOEXEC, 0));
     if (!in.valid()) return failure("fcntl");
+    for (rendezvous::Fd* fd : {&mine.bulk, &in, &mine.control}) fd->keep_from_children();
     at(rank).out.open(std::move(mine.bulk), prefix_of(epoch, own_rank));
     at(rank).in.open(std::move(in), rank, prefix_of(epoch, rank));
     at(rank).control.open(std::move(mine.control));

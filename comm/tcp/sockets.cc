@@ -29,7 +29,22 @@ Status check_congestion(const std::string& name) {
           "'" + name + "' seen (" + why + "); of this machine's wanted: " + known};
 }
 
+namespace {
+
+// What lies between hosts may forget a connection that is idle: a probe now and then keeps it
+// known, and finds a peer that is gone.
+void keep_alive(int fd) {
+  constexpr int kOn = 1, kIdleSeconds = 60, kBetweenSeconds = 20, kProbes = 6;
+  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof kOn);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kBetweenSeconds, sizeof kBetweenSeconds);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+}  // namespace
+
 void prepare_bulk(int fd, bool same_host, const std::string& congestion) {
+  keep_alive(fd);
   const std::string name = congestion.empty() && same_host ? "reno" : congestion;
   if (name.empty()) return;
   (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(),

@@ -11,6 +11,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/crowd.h"
+#include "comm/descriptors.h"
 #include "comm/membership.h"
 #include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
@@ -41,7 +43,7 @@ constexpr auto kHeldLook = std::chrono::microseconds(100);
 // Control messages and lost connections can wait so long.
 constexpr int kTurnsUnlooked = 8;
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public Transport, public comm::KnowsCrowd {
  public:
   TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
       : rendezvous_(rendezvous), options_(options), peers_(rendezvous.size) {}
@@ -68,6 +70,7 @@ class TcpTransport final : public Transport {
   void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
   std::vector<Note> take_notes() override { return membership_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return membership_->all_lost(); }
+  bool is_crowded() const override { return crowd_.is_crowded(); }
   bool sever() override {
     tickets_->sever(true);
     return true;
@@ -87,6 +90,7 @@ class TcpTransport final : public Transport {
   Rendezvous rendezvous_;
   TcpOptions options_;
   tcp::Peers peers_;
+  comm::Crowd crowd_;
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<tcp::Tickets> tickets_;
   bool one_host_ = true;  // all ranks are on this one, as all of them know
@@ -108,7 +112,8 @@ struct TcpTransport::Listeners {
 };
 
 // What a rank puts into the store under "tcp/RANK":
-//   "gw-tcp3 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE", with "-" for no address.
+//   "gw-tcp5 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE PROCESSORS", with "-" for no
+//   address; PROCESSORS as comm/crowd.h has them.
 struct TcpTransport::Record {
   std::string host;
   std::string address;
@@ -117,6 +122,7 @@ struct TcpTransport::Record {
   std::string token;
   int pid = 0;
   std::string process_space;
+  shm::Processors processors{};
 };
 
 Deadline::duration duration(double seconds) {
@@ -166,10 +172,11 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
                                                               std::uint8_t epoch,
                                                               Deadline deadline) const {
   const bool outside = listeners.port > 0;
-  const std::string mine = format("gw-tcp3 %d %s %s %d %d %s %d %s", epoch, host_.c_str(),
+  const std::string mine = format("gw-tcp5 %d %s %s %d %d %s %d %s %s", epoch, host_.c_str(),
                                   outside ? listeners.outside.address.c_str() : "-", listeners.port,
                                   listeners.loopback_port, rendezvous::random_hex(16).c_str(),
-                                  static_cast<int>(::getpid()), comm::process_space().c_str());
+                                  static_cast<int>(::getpid()), comm::process_space().c_str(),
+                                  comm::Crowd::word_of(shm::usable_processors()).c_str());
   GW_TRY(rendezvous_.store->set(format("tcp/%d", rank()),
                                 std::as_bytes(std::span(mine.data(), mine.size())), deadline));
   std::vector<Record> records;
@@ -179,15 +186,17 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
     const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     int their_epoch = 0, port = 0, loopback_port = 0, pid = 0;
     char host[128] = {}, address[64] = {}, token[64] = {}, space[128] = {};
+    char processors[320] = {};
     const int fields =
-        std::sscanf(text.c_str(), "gw-tcp3 %d %127s %63s %d %d %63s %d %127s", &their_epoch, host,
-                    address, &port, &loopback_port, token, &pid, space);
-    if (fields != 8 || their_epoch != epoch) {
+        std::sscanf(text.c_str(), "gw-tcp5 %d %127s %63s %d %d %63s %d %127s %319s", &their_epoch,
+                    host, address, &port, &loopback_port, token, &pid, space, processors);
+    const auto usable = comm::Crowd::read(processors);
+    if (fields != 9 || !usable || their_epoch != epoch) {
       return Status(Code::kRankMismatch,
                     format("tcp: the record of rank %d is not one of job \"%s\" and this version",
                            peer, rendezvous_.job.c_str()));
     }
-    records.push_back({host, address, port, loopback_port, token, pid, space});
+    records.push_back({host, address, port, loopback_port, token, pid, space, *usable});
     if (records.back().host != host_ && (port == 0 || !outside)) {
       return Status(Code::kUnsupported,
                     format("tcp: rank %d has no address for rank %d, which is on another host (an "
@@ -203,6 +212,7 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
   GW_ASSIGN(const std::vector<Record> records, trade(listeners, epoch, deadline));
   std::vector<tcp::PeerAddress> addresses;
   for (const Record& record : records) {
+    crowd_.add(static_cast<int>(addresses.size()), record.process_space, record.processors);
     const bool here = record.host == host_ && record.loopback_port > 0;
     one_host_ = one_host_ && here;
     addresses.push_back({here ? "127.0.0.1" : record.address,
@@ -240,13 +250,18 @@ Status TcpTransport::start() {
   GW_TRY(peers_.start());
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   epoch_ = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
-  if (size() > 1) GW_TRY(connect(epoch_, deadline));
+  if (size() > 1) {
+    constexpr std::size_t kForEachPeer = 3;  // two connections, and a copy of one
+    GW_TRY(comm::make_room_for_descriptors(kForEachPeer * static_cast<std::size_t>(size() - 1),
+                                           format("tcp: connections to %d ranks", size() - 1)));
+    GW_TRY(connect(epoch_, deadline));
+  }
   membership_ = std::make_unique<comm::Membership>(
       peers_,
       comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
                               duration(options_.liveness_seconds), options_.log},
       Clock::now());
-  tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank());
+  tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank(), epoch_);
   description_ = format("tcp: rank %d of %d; ", rank(), size()) +
                  (description_.empty() ? "no peers" : description_);
   options_.log(LogLevel::kInfo, description_);
@@ -311,11 +326,13 @@ void TcpTransport::hear_control(Deadline now) {
     control_bytes_received_ += arrivals.bytes;
     control_messages_received_ += arrivals.messages.size();
     for (const comm::Control& message : arrivals.messages) {
-      if (message.from == rank) membership_->receive(message, now);
+      if (message.from != rank) continue;
+      membership_->receive(message, now);
+      tickets_->on_message(message);
     }
     if (membership_->leaving(rank)) peer.in.drain();
     if (arrivals.end && !membership_->leaving(rank)) {
-      membership_->suspect(rank, *arrivals.end, now, arrivals.ended);
+      membership_->suspect(rank, *arrivals.end, now);
     }
   }
 }
@@ -362,8 +379,11 @@ void TcpTransport::announce(const LostPeer& culprit) {
 Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) {
   tickets_->sever(false);
   GW_TRY(membership_->rebuild(survivors, generation));
+  crowd_.keep(survivors);
   generation_ = generation;
-  peers_.rebuild(rank(), static_cast<std::uint8_t>(epoch_ + generation));
+  const auto epoch = static_cast<std::uint8_t>(epoch_ + generation);
+  peers_.rebuild(rank(), epoch);
+  tickets_->restart(epoch);
   return {};
 }
 

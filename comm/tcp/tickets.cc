@@ -21,10 +21,11 @@ constexpr int kMostAsked = 3;
 
 }  // namespace
 
-Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank)
+Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch)
     : peers_(peers),
       membership_(membership),
       rank_(rank),
+      windows_(static_cast<std::size_t>(peers.size()), comm::FlowWindow(peers.size(), epoch)),
       turns_([&peers](int peer) { return peers.at(peer).out.undelivered(); }) {}
 
 Batch* Tickets::find(Ticket ticket) const {
@@ -98,11 +99,53 @@ Ticket Tickets::post(std::span<const Transfer> transfers) {
 
 void Tickets::start(Op& op) {
   if (op.peer == rank_) return start_self(op);
-  if (op.kind == Transfer::Kind::kRecv) return peers_.at(op.peer).in.post(op, done_);
+  if (op.kind == Transfer::Kind::kRecv) {
+    peers_.at(op.peer).in.post(op, done_);
+    return answer(op.peer);
+  }
   Outbound& out = peers_.at(op.peer).out;
   const bool first = out.empty();
-  out.push(op);
+  if (windows_[static_cast<std::size_t>(op.peer)].admit(op.data.size())) {
+    out.push(op);
+  } else {
+    op.id = next_id_++;
+    announced_.emplace(op.id, &op);
+    out.announce(op);
+  }
   if (first) (void)write(op.peer, std::chrono::steady_clock::now());
+}
+
+// What the rank is to hear of its messages that have met receives.
+void Tickets::answer(int rank) {
+  Inbound& in = peers_.at(rank).in;
+  const auto tell = [&](comm::Control::Kind kind, std::uint64_t id) {
+    if (membership_.live(rank)) peers_.send(rank, {.kind = kind, .from = rank_, .id = id});
+  };
+  for (const Inbound::Answer& answer : in.take_answers()) {
+    tell(answer.wanted ? comm::Control::Kind::kWant : comm::Control::Kind::kTaken, answer.id);
+  }
+  comm::FlowWindow& window = windows_[static_cast<std::size_t>(rank)];
+  window.took(in.take_met());
+  if (const auto credit = window.credit()) tell(comm::Control::Kind::kCredit, *credit);
+}
+
+void Tickets::on_message(const comm::Control& message) {
+  using Kind = comm::Control::Kind;
+  if (message.kind == Kind::kCredit) {
+    windows_[static_cast<std::size_t>(message.from)].confirm(message.id);
+  }
+  if (message.kind != Kind::kWant && message.kind != Kind::kTaken) return;
+  const auto found = announced_.find(message.id);
+  if (found == announced_.end() || found->second->peer != message.from) return;
+  Op& op = *found->second;
+  announced_.erase(found);
+  if (message.kind == Kind::kTaken) {
+    done_.push_back(&op);
+  } else {
+    peers_.at(op.peer).out.push_announced(op);
+    (void)write(op.peer, std::chrono::steady_clock::now());
+  }
+  settle_done();
 }
 
 void Tickets::start_self(Op& op) {
@@ -141,6 +184,7 @@ bool Tickets::read(int rank, Deadline now) {
   Inbound& in = peers_.at(rank).in;
   const std::size_t before = done_.size();
   const Inbound::Outcome outcome = in.read(kPiece, done_, now);
+  answer(rank);
   stats_.bytes_received += outcome.bytes;
   if (outcome.bytes > 0) membership_.heard(rank);
   if (outcome.kind == Kind::kCorrupt) {
@@ -148,7 +192,7 @@ bool Tickets::read(int rank, Deadline now) {
   } else if (outcome.kind != Kind::kOpen) {
     in.close();
     membership_.data_over(rank, outcome.kind == Kind::kOver ? "connection closed" : outcome.reason,
-                          now, outcome.ended);
+                          now);
   }
   return outcome.bytes > 0 || done_.size() > before;
 }
@@ -164,8 +208,7 @@ bool Tickets::write(int rank, Deadline now) {
   }
   if (moved.kind == rendezvous::Moved::Kind::kClosed) {
     out.close();
-    const bool ended = moved.error == ECONNRESET || moved.error == EPIPE;
-    membership_.suspect(rank, std::strerror(moved.error), now, ended);
+    membership_.suspect(rank, std::strerror(moved.error), now);
   }
   return moved.bytes > 0;
 }
@@ -178,7 +221,7 @@ bool Tickets::move(Deadline now) {
     if (peer.out.runnable() || peer.out.held()) moved = write(rank, now) || moved;
     if (peer.bulk_ended && peer.out.is_open()) {
       peer.bulk_ended = false;
-      membership_.suspect(rank, "connection closed", now, true);
+      membership_.suspect(rank, "connection closed", now);
     }
   }
   settle_done();
@@ -239,6 +282,7 @@ void Tickets::fail(Batch& batch, const Status& why) {
     } else if (op.kind == Transfer::Kind::kRecv) {
       peers_.at(op.peer).in.withdraw(op);
     } else {
+      announced_.erase(op.id);
       peers_.at(op.peer).out.withdraw(op);
     }
     close(op);
@@ -248,6 +292,10 @@ void Tickets::fail(Batch& batch, const Status& why) {
 void Tickets::sever(bool severed) {
   severed_ = severed;
   cancel_all();
+}
+
+void Tickets::restart(std::uint8_t epoch) {
+  for (comm::FlowWindow& window : windows_) window.restart(epoch);
 }
 
 Status Tickets::cancelled() const {

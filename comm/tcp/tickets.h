@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "comm/flow_window.h"
 #include "comm/membership.h"
 #include "comm/self_queue.h"
 #include "comm/tcp/op.h"
@@ -20,7 +22,8 @@ namespace gradwire::tcp {
 
 class Tickets {
  public:
-  Tickets(Peers& peers, comm::Membership& membership, int rank);
+  // `epoch`: of messages, as in their tags.
+  Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch);
   Tickets(const Tickets&) = delete;
   Tickets& operator=(const Tickets&) = delete;
 
@@ -34,6 +37,8 @@ class Tickets {
   bool runnable() const;
   // Some message waits for its turn.
   bool holding() const;
+  // kWant, kTaken and kCredit; others are none of its business.
+  void on_message(const comm::Control& message);
   // Settles what names peers that are not live any more.
   void on_losses();
 
@@ -43,6 +48,8 @@ class Tickets {
   void cancel_all();
   // Cancels all; with true, posts fail from now on.
   void sever(bool severed);
+  // Messages are of another epoch from now on; all tickets have ended.
+  void restart(std::uint8_t epoch);
   // A message has been begun and is not written to its end.
   bool unwritten() const;
   // Something that was written has not reached its rank's kernel.
@@ -58,6 +65,7 @@ class Tickets {
   std::uint64_t take_slot();
   void start(Op& op);
   void start_self(Op& op);
+  void answer(int rank);
   bool read(int rank, Deadline now);
   bool write(int rank, Deadline now);
   void settle_done();
@@ -75,6 +83,9 @@ class Tickets {
   bool severed_ = false;
   std::vector<Op*> done_;  // in a connection's opinion, not yet closed
   comm::SelfQueue<Op> self_;
+  std::vector<comm::FlowWindow> windows_;             // by rank
+  std::unordered_map<std::uint64_t, Op*> announced_;  // by id; their data has not been asked for
+  std::uint64_t next_id_ = 1;
   Turns turns_;
   TransportStats stats_;
 };
