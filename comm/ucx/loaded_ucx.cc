@@ -3,6 +3,7 @@
 // within its major version, and structs carry masks of the fields that they have.
 #include <dlfcn.h>
 #include <ucp/api/ucp.h>
+#include <ucs/async/async_fwd.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
@@ -48,6 +49,10 @@
   F(ucp, void, ucp_worker_release_address, (ucp_worker_h a, ucp_address_t* b), (a, b))             \
   F(ucp, ucs_status_t, ucp_worker_set_am_recv_handler, (ucp_worker_h a,                            \
       const ucp_am_handler_param_t* b), (a, b))                                                    \
+  F(ucs, ucs_status_t, ucs_async_remove_handler, (int a, int b), (a, b))                           \
+  F(ucs, ucs_status_t, ucs_async_set_event_handler, (ucs_async_mode_t a, int b,                    \
+      ucs_event_set_types_t c, ucs_async_event_cb_t d, void* e, ucs_async_context_t* f),           \
+      (a, b, c, d, e, f))                                                                          \
   F(ucs, void, ucs_debug_disable_signal, (int a), (a))                                             \
   F(ucs, ucs_status_t, ucs_global_opts_get_value, (const char* a, char* b, size_t c), (a, b, c))   \
   F(ucs, ucs_status_t, ucs_global_opts_set_value, (const char* a, const char* b), (a, b))          \

@@ -109,6 +109,13 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
   std::erase(others, options_.rank);
   // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
   if (others.empty()) return {};
+  const Status rewired = rewire(others, generation, deadline);
+  if (rewired.ok()) return {};
+  for (const int rank : others) tell(rank, {.kind = Control::Kind::kAddress, .id = generation});
+  return rewired;
+}
+
+Status Peers::rewire(const std::vector<int>& others, std::uint32_t generation, Deadline deadline) {
   GW_TRY(worker_.renew_data());
   listen(worker_.data(), over_data_);
   GW_ASSIGN(const std::string address, worker_.data_address());
@@ -118,15 +125,24 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
   // What is left, for the message; nothing where all of it went into agreeing.
   const double seconds =
       std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
-  // A hello over the new wire says that the other has this rank's address too.
-  return await(others, deadline, seconds, [&](Peer& peer) -> Result<bool> {
-    if (peer.data == nullptr && peer.address.id == generation) {
-      GW_ASSIGN(peer.data, make_endpoint(peer, worker_.data(), peer.address.text));
-      peer.severed = false;
-      post(peer, peer.data, hello(false, generation));
-    }
-    return peer.greeted == generation && peer.data != nullptr && let_go(peer);
-  });
+  return await(others, deadline, seconds,
+               [&](Peer& peer) { return this->rewired(peer, generation); });
+}
+
+// A hello over the new wire says that the other has this rank's address too.
+Result<bool> Peers::rewired(Peer& peer, std::uint32_t generation) {
+  const bool over =
+      peer.address.id > generation || (peer.address.id == generation && peer.address.text.empty());
+  if (over) {
+    return Status(Code::kPeerLost,
+                  format("ucx: rank %d has given up generation %u", peer.rank, generation));
+  }
+  if (peer.data == nullptr && peer.address.id == generation) {
+    GW_ASSIGN(peer.data, make_endpoint(peer, worker_.data(), peer.address.text));
+    peer.severed = false;
+    post(peer, peer.data, hello(false, generation));
+  }
+  return peer.greeted == generation && peer.data != nullptr && let_go(peer);
 }
 
 // Drives the worker until all of `ranks` are `done`.
@@ -227,8 +243,7 @@ void Peers::on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status
 // What a peer has ended on purpose says nothing about the peer; heartbeats go on.
 void Peers::suspect(int rank, ucs_status_t status, bool control) {
   if (at(rank).severed && !control) return;
-  membership_.suspect(rank, ucs_status_string(status), Clock::now(),
-                      status == UCS_ERR_CONNECTION_RESET);
+  membership_.suspect(rank, ucs_status_string(status), Clock::now());
 }
 
 void Peers::suspect(int rank, const std::string& reason) {
@@ -260,7 +275,9 @@ void Peers::handle(const Control& message, bool control, Deadline now) {
     case Control::Kind::kGoodbye:  // it came behind all data
       return membership_.data_over(message.from, "closed", now);
     case Control::Kind::kTaken:
-    case Control::Kind::kWithdraw: messages_.push_back(message); return;
+    case Control::Kind::kWithdraw:
+    case Control::Kind::kWant:
+    case Control::Kind::kCredit: messages_.push_back(message); return;
     case Control::Kind::kAddress: peer.address = message; return;
     case Control::Kind::kSevered: peer.severed = true; return;
     case Control::Kind::kHeartbeat:

@@ -47,7 +47,8 @@ class Peers final : public comm::Membership::Carrier {
   // addresses[r] is that of rank r. Returns when all have answered.
   Status connect(const std::vector<PeerAddress>& addresses, Deadline deadline,
                  double timeout_seconds);
-  // After drop_data(): new data endpoints among `survivors`, over the control ones.
+  // After drop_data(): new data endpoints among `survivors`, over the control ones. Whoever gives
+  // it up, for whatever reason, makes all others give it up too, with kPeerLost.
   Status reconnect(std::span<const int> survivors, std::uint32_t generation, Deadline deadline);
   // Closes the data endpoints and drops the worker's data half with all that UCX holds there.
   void drop_data();
@@ -59,7 +60,7 @@ class Peers final : public comm::Membership::Carrier {
   // Heartbeats, what has arrived, silence. Not to be called from a UCX callback. Returns true when
   // some peer's state has changed, for tickets to be looked through.
   bool tend();
-  // kTaken and kWithdraw since the last call.
+  // kTaken, kWithdraw, kWant and kCredit since the last call.
   std::vector<Control> take_messages() { return std::exchange(messages_, {}); }
   // The header is filled in here. Nothing to a rank that is not live.
   void tell(int rank, Control message);
@@ -101,7 +102,7 @@ class Peers final : public comm::Membership::Carrier {
     bool severed = false;  // it has ended its side of `data`
     pid_t pid = 0;
     int in_flight = 0;     // control messages that UCX has not let go
-    Control address = {};  // its last kAddress
+    Control address = {};  // its last kAddress; without text: it gives that generation up
   };
   struct Outgoing;
   struct Inlet {  // what UCX hands to on_message()
@@ -124,6 +125,8 @@ class Peers final : public comm::Membership::Carrier {
   void post(Peer& peer, ucp_ep_h endpoint, const Control& message);
   void handle(const Control& message, bool control, Deadline now);
   static void close_endpoint(ucp_ep_h& endpoint);
+  Status rewire(const std::vector<int>& others, std::uint32_t generation, Deadline deadline);
+  Result<bool> rewired(Peer& peer, std::uint32_t generation);
 
   static void on_endpoint_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   static ucs_status_t on_message(void* inlet, const void* header, size_t header_bytes, void* data,

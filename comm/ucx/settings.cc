@@ -219,6 +219,13 @@ Result<Settings> read_settings(const SettingsOptions& options) {
     const ucs_status_t status = ucp_config_modify(config, "TLS", "tcp,self");
     if (status != UCS_OK) return error("UCX_TLS=tcp,self", status);
   }
+  if (options.without_posix) {
+    if (user_value("TLS")) return Status(Code::kUnsupported, "ucx: UCX_TLS chooses transports");
+    const ucs_status_t status = ucp_config_modify(config, "TLS", "^posix");
+    if (status != UCS_OK) return error("UCX_TLS=^posix", status);
+    settings.list.push_back(
+        {"UCX_TLS", "^posix", Setting::Source::kGradwire, "its queues found no room in /dev/shm"});
+  }
   const bool rdma = std::ranges::any_of(present, [&](const Device& one) {
     return one.kind == Device::Kind::kRdma &&
            std::ranges::find(settings.devices.taken, one.name) != settings.devices.taken.end();

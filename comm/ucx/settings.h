@@ -34,8 +34,9 @@ struct Setting {
 std::string_view to_string(Setting::Source source);
 
 struct SettingsOptions {
-  std::string interfaces;  // as for choose_devices()
-  bool tcp_alone = false;  // no shared memory, no RDMA
+  std::string interfaces;      // as for choose_devices()
+  bool tcp_alone = false;      // no shared memory, no RDMA
+  bool without_posix = false;  // no files in /dev/shm; System V's shared memory stays
 };
 
 struct Settings {
@@ -49,7 +50,7 @@ struct Settings {
 
 // Everything that is to be different from UCX's defaults. What the user has set in the environment
 // stays. kInvalidArgument for interfaces that are not there; kUnsupported for tcp_alone where the
-// user chose transports or devices.
+// user chose transports or devices, for without_posix where the user chose transports.
 Result<Settings> read_settings(const SettingsOptions& options = {});
 
 // "1.13.1": the library that runs, which need not be the one that was compiled against.

@@ -19,7 +19,9 @@ Tickets::Tickets(Worker& worker, Peers& peers, TicketsOptions options)
     : worker_(worker),
       peers_(peers),
       membership_(peers.membership()),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      windows_(options_.pids.size(),
+               comm::FlowWindow(static_cast<int>(options_.pids.size()), options_.epoch)) {}
 
 std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
   return static_cast<std::uint64_t>(options_.epoch & 0x7f) << 56 |
@@ -117,12 +119,32 @@ void Tickets::start_send(Op& op) {
   const std::uint64_t tag = wire_tag(options_.rank, op.tag);
   const bool lends = op.data.size() > options_.single_copy_bytes && peers_.reads_us(op.peer) &&
                      op.device.space != MemorySpace::kCuda;
-  if (!lends) return send_bytes(op, op.data, op.device, tag);
-  op.descriptor = {kLentMagic, next_loan_++, reinterpret_cast<std::uintptr_t>(op.data.data()),
-                   op.data.size()};
+  if (lends) return offer(op, kLentMagic, reinterpret_cast<std::uintptr_t>(op.data.data()));
+  if (window(op.peer).admit(op.data.size())) return send_bytes(op, op.data, op.device, tag);
+  ++announced_;
+  offer(op, kAnnouncedMagic, 0);
+}
+
+// Of a message that stays here for now: its descriptor goes in its place.
+void Tickets::offer(Op& op, std::uint64_t magic, std::uint64_t address) {
+  op.descriptor = {magic, next_loan_++, address, op.data.size()};
   loans_.emplace(op.descriptor.id, &op);
   hold(op, kLoan);
-  send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {}, tag | kLent);
+  send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {},
+             wire_tag(options_.rank, op.tag) | kLent);
+}
+
+// The peer has a receive for it.
+void Tickets::send_announced(Op& op) {
+  send_bytes(op, op.data, op.device,
+             wire_tag(options_.rank, comm::announced_tag(op.descriptor.id)));
+  end_loan(op);
+}
+
+// Nobody has it on loan, or waits for it, any more.
+void Tickets::end_loan(Op& op) {
+  if (loans_.erase(op.descriptor.id) > 0 && op.descriptor.magic == kAnnouncedMagic) --announced_;
+  release(op, kLoan);
 }
 
 void Tickets::send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag) {
@@ -175,12 +197,15 @@ void Tickets::on_sent(void* request, ucs_status_t status, void* op) {
 void Tickets::sent(Op& op, ucs_status_t status) {
   if (status == UCS_OK) {
     ++stats_.messages_sent;
-    stats_.bytes_sent += op.data.size();
+    const bool announcement = op.descriptor.magic == kAnnouncedMagic && (op.holds & kLoan) != 0;
+    stats_.bytes_sent += announcement ? sizeof op.descriptor : op.data.size();
   } else {
     peers_.suspect(op.peer, status);
     if (op.batch->status.ok()) hold(op, kReason);
   }
+  const bool wanted = std::exchange(op.wanted, false) && op.batch->status.ok();
   release(op, kRequest);
+  if (wanted) send_announced(op);
 }
 
 void Tickets::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
@@ -206,8 +231,10 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
                    here, {});
       }
     } else if (info.length > op.data.size()) {
+      took(op.peer, info.length);
       too_long(op, info.length);
     } else {
+      took(op.peer, info.length);
       const auto here = std::as_bytes(std::span(&op.descriptor, 1));
       if (small) begin_copy({.op = &op}, here.first(info.length), {}, op.data, op.device);
       op.arrived = info.length;
@@ -215,12 +242,89 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
     }
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
     ++stats_.messages_received;
+    took(op.peer, info.length);
     too_long(op, info.length);
   } else if (op.batch->status.ok()) {
     peers_.suspect(op.peer, status);
     hold(op, kReason);
   }
   release(op, kRequest);
+}
+
+void Tickets::took(int peer, std::size_t bytes) {
+  window(peer).took(comm::FlowWindow::charge(bytes));
+  if (const auto credit = window(peer).credit()) credits_.emplace_back(peer, *credit);
+}
+
+// What callbacks of UCX left to be said.
+void Tickets::answer() {
+  for (const auto& [peer, credit] : std::exchange(credits_, {})) {
+    peers_.tell(peer, {.kind = Control::Kind::kCredit, .id = credit});
+  }
+  for (std::size_t i = 0; i < reads_.size();) {
+    Op& op = *reads_[i];
+    if (op.descriptor.magic != kAnnouncedMagic) {
+      ++i;
+      continue;
+    }
+    reads_.erase(reads_.begin() + static_cast<std::ptrdiff_t>(i));
+    receive_announced(op);
+    release(op, kRead);
+  }
+}
+
+// A receive has met an announcement: asks for the data where it has room.
+void Tickets::receive_announced(Op& op) {
+  const std::uint64_t id = op.descriptor.id;
+  const auto refuse = [&] { peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = id}); };
+  if (withdrawn_.erase({op.peer, id}) > 0) {  // that was answered
+    if (op.batch->status.ok()) op.batch->status = withdrawn_by(op.peer);
+    return;
+  }
+  if (!op.batch->status.ok()) return refuse();
+  if (op.descriptor.bytes > op.data.size()) {
+    too_long(op, op.descriptor.bytes);
+    return refuse();
+  }
+  hold(op, kData);
+  awaited_.push_back(&op);
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.cb.recv = on_data;
+  params.user_data = &op;
+  params.memory_type = memory_type(op.device);
+  const ucs_status_ptr_t request =
+      ucp_tag_recv_nbx(worker_.data(), op.data.data(), op.data.size(),
+                       wire_tag(op.peer, comm::announced_tag(id)), ~std::uint64_t{0}, &params);
+  if (!UCS_PTR_IS_PTR(request)) return got_announced(op, UCS_PTR_STATUS(request), 0);
+  op.request = request;  // nothing can have come before kWant
+  peers_.tell(op.peer, {.kind = Control::Kind::kWant, .id = id});
+}
+
+void Tickets::on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                      void* op) {
+  auto& self = *static_cast<Op*>(op);
+  self.request = nullptr;
+  const std::size_t bytes = info->length;
+  ucp_request_free(request);
+  self.owner->got_announced(self, status, bytes);
+}
+
+void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
+  std::erase(awaited_, &op);
+  if (status == UCS_OK) {
+    membership_.heard(op.peer);
+    ++stats_.messages_received;
+    stats_.bytes_received += bytes;
+    op.arrived = bytes;
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    too_long(op, bytes);
+  } else if (op.batch->status.ok()) {
+    peers_.suspect(op.peer, status);
+    hold(op, kReason);
+  }
+  release(op, kData);
 }
 
 void Tickets::too_long(Op& op, std::size_t bytes) {
@@ -233,6 +337,9 @@ void Tickets::too_long(Op& op, std::size_t bytes) {
 
 bool Tickets::progress() {
   const bool copied = end_copies();
+  if (!credits_.empty() || !reads_.empty()) answer();
+  // What was announced waits for control messages.
+  if (announced_ > 0) (void)worker_.progress_control();
   const bool busy = reading();
   if (busy) read_lent();
   if (!failing_.empty()) abandon(std::chrono::steady_clock::now());
@@ -240,19 +347,31 @@ bool Tickets::progress() {
 }
 
 void Tickets::on_message(const Control& message) {
-  if (message.kind == Control::Kind::kTaken) {
+  if (message.kind == Control::Kind::kCredit) return window(message.from).confirm(message.id);
+  if (message.kind != Control::Kind::kWithdraw) {
     const auto loan = loans_.find(message.id);
     if (loan == loans_.end() || loan->second->peer != message.from) return;
     Op& op = *loan->second;
-    loans_.erase(loan);
-    release(op, kLoan);
+    if (message.kind == Control::Kind::kTaken) return end_loan(op);
+    // One that was withdrawn is answered by kTaken. UCX may not have let go of the announcement.
+    if (op.descriptor.magic != kAnnouncedMagic || !op.batch->status.ok()) return;
+    op.wanted = (op.holds & kRequest) != 0;
+    if (!op.wanted) send_announced(op);
     return;
   }
   // kWithdraw: if it is being read, kTaken follows by itself.
   for (const Op* op : reads_) {
+    if (op->descriptor.magic == kAnnouncedMagic) continue;
     if (op->peer == message.from && op->descriptor.id == message.id) return;
   }
-  withdrawn_.emplace(message.from, message.id);
+  const auto awaited = std::ranges::find_if(awaited_, [&](const Op* op) {
+    return op->peer == message.from && op->descriptor.id == message.id;
+  });
+  if (awaited == awaited_.end()) {
+    withdrawn_.emplace(message.from, message.id);
+  } else {
+    fail(*(*awaited)->batch, withdrawn_by(message.from));
+  }
   peers_.tell(message.from, {.kind = Control::Kind::kTaken, .id = message.id});
 }
 

@@ -6,7 +6,11 @@
 // receiver copies the message itself and says kTaken. Memory of a device is never lent, but may
 // receive what is.
 //
-//   descriptor := magic:u64 id:u64 address:u64 bytes:u64
+// A message that is not lent and for which the window has no room (comm/flow_window.h) is announced
+// by such a descriptor. The receiver posts a receive for the tag announced_tag(id) and says kWant,
+// and the data comes there; or kTaken, where its receive is too short.
+//
+//   descriptor := magic:u64 id:u64 address:u64 bytes:u64       address: 0 of an announced message
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -22,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/flow_window.h"
 #include "comm/self_queue.h"
 #include "comm/ucx/device_memory.h"
 #include "comm/ucx/peers.h"
@@ -30,7 +35,9 @@
 
 namespace gradwire::ucx {
 
-inline constexpr std::uint64_t kLentMagic = 0x6772616477697265;  // of a descriptor
+// Of a descriptor: of a message that is lent, and of one that is announced.
+inline constexpr std::uint64_t kLentMagic = 0x6772616477697265;
+inline constexpr std::uint64_t kAnnouncedMagic = 0x6772616477697266;
 
 struct TicketsOptions {
   int rank = 0;
@@ -80,11 +87,12 @@ class Tickets {
   // What still holds an op's memory. An op is over when nothing does.
   enum Hold : std::uint8_t {
     kRequest = 1,  // UCX
-    kLoan = 2,     // the peer, who has not said kTaken
-    kRead = 4,     // this rank is copying it
+    kLoan = 2,     // the peer, who has not said kTaken, or kWant
+    kRead = 4,     // this rank is copying it, or is about to ask for it
     kReason = 8,   // failed; Peers will say whether that was a loss or a goodbye
     kSelf = 16,    // waits for its partner in this rank
     kCopy = 32,    // a device, which copies for this rank
+    kData = 64,    // UCX, for the data of an announced message
   };
   struct Op {
     Batch* batch = nullptr;
@@ -98,6 +106,7 @@ class Tickets {
     std::size_t arrived = 0;
     void* request = nullptr;
     Descriptor descriptor{};  // sent, or received
+    bool wanted = false;      // announced, and the peer has asked before UCX let go of that
   };
   // What a device copies for this rank, and what follows.
   struct Copy {
@@ -121,14 +130,23 @@ class Tickets {
     bool abandoned = false;
   };
 
+  comm::FlowWindow& window(int rank) { return windows_[static_cast<std::size_t>(rank)]; }
   std::uint64_t wire_tag(int source, std::uint64_t tag) const;
   Status cancelled() const;
+  static Status withdrawn_by(int peer);
   std::optional<Status> unreachable(std::span<const Transfer> transfers);
   void start(Op& op);
   void start_send(Op& op);
   void start_recv(Op& op);
   void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
   void start_self(Op& op);
+  void offer(Op& op, std::uint64_t magic, std::uint64_t address);
+  void send_announced(Op& op);
+  void receive_announced(Op& op);
+  void got_announced(Op& op, ucs_status_t status, std::size_t bytes);
+  void end_loan(Op& op);
+  void took(int peer, std::size_t bytes);
+  void answer();
   void hold(Op& op, Hold what);
   void release(Op& op, Hold what);
   void fail(Batch& batch, const Status& why);
@@ -152,6 +170,8 @@ class Tickets {
 
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* op);
+  static void on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                      void* op);
   static void on_sent(void* request, ucs_status_t status, void* op);
 
   Worker& worker_;
@@ -164,8 +184,12 @@ class Tickets {
   int settled_ = 0;
   int sending_ = 0;  // sends that UCX holds
   std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches_;
-  std::unordered_map<std::uint64_t, Op*> loans_;
-  std::set<std::pair<int, std::uint64_t>> withdrawn_;  // (rank, loan id), before it was read
+  std::unordered_map<std::uint64_t, Op*> loans_;        // and what was announced
+  int announced_ = 0;                                   // of these
+  std::vector<Op*> awaited_;                            // receives that hold kData
+  std::vector<comm::FlowWindow> windows_;               // by rank
+  std::vector<std::pair<int, std::uint64_t>> credits_;  // to be told to ranks
+  std::set<std::pair<int, std::uint64_t>> withdrawn_;   // (rank, loan id), before it was read
   std::deque<Op*> reads_;
   comm::SelfQueue<Op> self_;
   std::vector<Batch*> failing_;

@@ -138,7 +138,7 @@ void Tickets::read_lent() {
   if (lent.magic != kLentMagic || withdrawn) {
     if (op.batch->status.ok()) {
       op.batch->status =
-          withdrawn ? Status(Code::kCancelled, format("rank %d withdrew its message", op.peer))
+          withdrawn ? withdrawn_by(op.peer)
                     : Status(Code::kCorruptPayload, format("rank %d sent no descriptor", op.peer));
     }
     return end_read(op);

@@ -55,8 +55,7 @@ void Tickets::withdraw(Op& op) {
   if ((op.holds & kLoan) != 0 && live) {
     peers_.tell(op.peer, {.kind = Control::Kind::kWithdraw, .id = op.descriptor.id});
   } else if ((op.holds & kLoan) != 0) {
-    loans_.erase(op.descriptor.id);
-    release(op, kLoan);
+    end_loan(op);
   }
   release(op, kReason);
   // The callback may come from within this call.
@@ -74,7 +73,7 @@ void Tickets::abandon(Deadline now) {
     for (const Op& op : batch->ops) {
       const bool live = op.peer == options_.rank || membership_.live(op.peer);
       const bool written =
-          op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead)) != 0;
+          op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead | kData)) != 0;
       if (op.holds != 0 && (live || written)) return false;
     }
     batch->abandoned = true;
@@ -101,6 +100,9 @@ void Tickets::sever() {
   graveyard_.clear();
   failing_.clear();
   loans_.clear();
+  announced_ = 0;
+  awaited_.clear();
+  credits_.clear();
   reads_.clear();
   withdrawn_.clear();
   self_ = {};
@@ -109,7 +111,12 @@ void Tickets::sever() {
 
 void Tickets::restart(std::uint8_t epoch) {
   options_.epoch = epoch;
+  for (comm::FlowWindow& window : windows_) window.restart(epoch);
   severed_ = false;
+}
+
+Status Tickets::withdrawn_by(int peer) {
+  return {Code::kCancelled, format("rank %d withdrew its message", peer)};
 }
 
 Status Tickets::cancelled() const {

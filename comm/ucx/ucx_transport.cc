@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/crowd.h"
+#include "comm/descriptors.h"
 #include "comm/membership.h"
 #include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
@@ -30,7 +32,7 @@ constexpr double kSettleSeconds = 0.3;
 // Whether a device has copied is looked at this often.
 constexpr std::chrono::microseconds kLook{200};
 
-class UcxTransport final : public Transport {
+class UcxTransport final : public Transport, public comm::KnowsCrowd {
  public:
   UcxTransport(const Rendezvous& rendezvous, const UcxOptions& options)
       : rendezvous_(rendezvous), options_(options) {}
@@ -59,6 +61,7 @@ class UcxTransport final : public Transport {
   void tell(int peer, ConstByteSpan note) override { peers_->membership().tell(peer, note); }
   std::vector<Note> take_notes() override { return peers_->membership().take_notes(); }
   std::vector<LostPeer> all_lost() const override { return peers_->membership().all_lost(); }
+  bool is_crowded() const override { return crowd_.is_crowded(); }
   bool sever() override {
     tickets_->sever();
     return true;
@@ -78,20 +81,22 @@ class UcxTransport final : public Transport {
   std::unique_ptr<ucx::Worker> worker_;
   std::unique_ptr<ucx::Peers> peers_;
   std::unique_ptr<ucx::Tickets> tickets_;
+  comm::Crowd crowd_;
   std::uint8_t epoch_ = 0;
   std::string description_;
 };
 
 // What a rank puts into the store under "ucx/RANK":
-//   record := mac{32} "gw-ucx3 EPOCH PID NONCE NONCE_ADDRESS HOST SPACE DATA_BYTES\n"
+//   record := mac{32} "gw-ucx5 EPOCH PID NONCE NONCE_ADDRESS HOST SPACE PROCESSORS DATA_BYTES\n"
 //             data worker's address{DATA_BYTES} control worker's address
 // mac is the HMAC-SHA256, with the job's secret as its key, of all that follows, the job and the
-// rank; zero without a secret. UCX believes whoever connects, so at least this rank connects to
-// nobody else.
+// rank; zero without a secret; PROCESSORS as comm/crowd.h has them. UCX believes whoever connects,
+// so at least this rank connects to nobody else.
 struct UcxTransport::Address {
   shm::ProcessIdentity process;
   std::string host;
   std::string space;  // of process numbers
+  shm::Processors processors;
   std::string data;
   std::string control;
 };
@@ -158,10 +163,11 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
   GW_ASSIGN(const std::string control, worker_->control_address());
   const shm::ProcessIdentity self = nonce_.process();
   const std::string record =
-      format("gw-ucx3 %d %d %llu %llu %s %s %zu\n", epoch, static_cast<int>(self.pid),
+      format("gw-ucx5 %d %d %llu %llu %s %s %s %zu\n", epoch, static_cast<int>(self.pid),
              static_cast<unsigned long long>(self.nonce),
              static_cast<unsigned long long>(self.nonce_address), shm::process_numbering().c_str(),
-             comm::process_space().c_str(), data.size()) +
+             comm::process_space().c_str(), comm::Crowd::word_of(shm::usable_processors()).c_str(),
+             data.size()) +
       data + control;
   GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()), bytes_of(seal(rendezvous_, record)),
                                 deadline));
@@ -172,11 +178,13 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
     const std::size_t line = text.find('\n');
     int their_epoch = 0, pid = 0;
     unsigned long long nonce = 0, at = 0;
-    char host[128] = {}, space[128] = {};
+    char host[128] = {}, space[128] = {}, processors[320] = {};
     std::size_t data_bytes = 0;
-    const int fields = std::sscanf(text.c_str(), "gw-ucx3 %d %d %llu %llu %127s %127s %zu",
-                                   &their_epoch, &pid, &nonce, &at, host, space, &data_bytes);
-    if (fields != 7 || line == std::string::npos || their_epoch != epoch ||
+    const int fields =
+        std::sscanf(text.c_str(), "gw-ucx5 %d %d %llu %llu %127s %127s %319s %zu", &their_epoch,
+                    &pid, &nonce, &at, host, space, processors, &data_bytes);
+    const auto usable = comm::Crowd::read(processors);
+    if (fields != 8 || !usable || line == std::string::npos || their_epoch != epoch ||
         data_bytes > text.size() - line - 1) {
       return Status(Code::kRankMismatch,
                     format("ucx: the record of rank %d is not one of job \"%s\" and this version",
@@ -185,6 +193,7 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
     addresses[static_cast<std::size_t>(peer)] = {{nonce, at, pid},
                                                  host,
                                                  space,
+                                                 *usable,
                                                  text.substr(line + 1, data_bytes),
                                                  text.substr(line + 1 + data_bytes)};
   }
@@ -196,6 +205,10 @@ Status UcxTransport::start() {
   ucx::release_signals();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
+  for (const ucx::Setting& setting : worker_->settings()) {
+    if (setting.variable == "UCX_TLS")
+      options_.log(LogLevel::kInfo, "ucx: without posix: " + setting.why);
+  }
   epoch_ = epoch_of(rendezvous_);
   const auto duration = [](double seconds) {
     return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
@@ -208,6 +221,7 @@ Status UcxTransport::start() {
   ucx::TicketsOptions ticket_options{rank(), epoch_, options_.single_copy_bytes, {}};
   std::vector<ucx::PeerAddress> peers;
   for (const Address& address : addresses) {
+    crowd_.add(static_cast<int>(peers.size()), address.space, address.processors);
     const auto pid = static_cast<pid_t>(address.process.pid);
     peers.push_back(
         {.data = address.data,
@@ -335,6 +349,7 @@ Status UcxTransport::rebuild(std::span<const int> survivors, std::uint32_t gener
   tickets_->sever();
   GW_TRY(peers_->membership().rebuild(survivors, generation));
   GW_TRY(peers_->reconnect(survivors, generation, until));
+  crowd_.keep(survivors);
   tickets_->restart(static_cast<std::uint8_t>((epoch_ + generation) & 0x7f));
   description_ = describe_now();
   return {};
@@ -347,8 +362,21 @@ extern const bool kHaveUcx = true;
 Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous& rendezvous,
                                                       const UcxOptions& options) {
   GW_TRY(ucx::load());
+  // What UCX will need depends on its transports. The least is its own and a connection to each
+  // other rank, for control messages: without that it dies in many ways. Over TCP it is the most.
+  constexpr std::size_t kLeastOfItsOwn = 32;
+  constexpr std::size_t kMostOfItsOwn = 64;
+  constexpr std::size_t kMostForEachPeer = 4;
+  const auto others = static_cast<std::size_t>(std::max(rendezvous.size - 1, 0));
+  const std::string what = format("ucx: connections to %zu ranks", others);
+  GW_TRY(comm::make_room_for_descriptors(kLeastOfItsOwn + others, what));
+  const Status room =
+      comm::make_room_for_descriptors(kMostOfItsOwn + kMostForEachPeer * others, what);
   auto transport = std::make_unique<UcxTransport>(rendezvous, options);
-  GW_TRY(transport->start());
+  if (const Status started = transport->start(); !started.ok()) {
+    if (room.ok()) return started;
+    return Status(room.code(), std::string(room.message()) + "; " + std::string(started.message()));
+  }
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

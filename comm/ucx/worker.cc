@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <ucs/config/global_opts.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,9 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/ucx/event_pause.h"
 #include "comm/ucx/settings.h"
+#include "comm/ucx/shared_room.h"
 
 namespace gradwire::ucx {
 namespace {
@@ -42,13 +43,36 @@ Status Worker::start(const SettingsOptions& options) {
   if (wake_fd_ < 0) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
+  GW_TRY(start_data(options));
+  cuda_ = cuda_route(context_, settings_);
+  return start_control(options);
+}
+
+// UCX gives up as a whole where one of its transports finds no room in /dev/shm (64 MiB in a
+// container of Docker's), though others would carry the messages as well.
+Status Worker::start_data(const SettingsOptions& options) {
+  const SharedRoom room = shared_room();
+  Status first;
+  {
+    const QuietLog quiet(room.little());
+    first = try_data(options);
+  }
+  if (first.ok()) return first;
+  SettingsOptions others = options;
+  others.without_posix = true;
+  if (try_data(others).ok()) return {};
+  if (!room.little()) return first;
+  return {first.code(), std::string(first.message()) + "; " + to_text(shared_room())};
+}
+
+Status Worker::try_data(const SettingsOptions& options) {
+  if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
   GW_ASSIGN(Settings settings, read_settings(options));
   settings_ = std::move(settings.list);
   devices_ = std::move(settings.devices);
   GW_ASSIGN(context_, make_context(settings.config.get()));
-  cuda_ = cuda_route(context_, settings_);
   GW_ASSIGN(data_, make_half(context_));
-  return start_control(options);
+  return {};
 }
 
 // A machine without TCP, or a user who chose transports, leaves control messages where data goes.
@@ -86,7 +110,11 @@ Result<Worker::Half> Worker::make_half(ucp_context_h context) {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   Half half;
-  ucs_status_t status = ucp_worker_create(context, &params, &half.handle);
+  ucs_status_t status = UCS_OK;
+  {
+    GW_ASSIGN(const auto pause, EventPause::begin());
+    status = ucp_worker_create(context, &params, &half.handle);
+  }
   if (status != UCS_OK) return error("ucp_worker_create", status);
   status = ucp_worker_get_efd(half.handle, &half.arrivals_fd);
   if (status == UCS_OK) return half;
@@ -105,11 +133,8 @@ Worker::~Worker() {
 // UCX warns of every message and request that nobody waits for any more: on purpose, here.
 void Worker::drop_data() {
   if (data_.handle == nullptr) return;
-  char level[32] = {};
-  const bool known = ucs_global_opts_get_value("LOG_LEVEL", level, sizeof level) == UCS_OK;
-  if (known) (void)ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  const QuietLog quiet(true);
   ucp_worker_destroy(data_.handle);
-  if (known) (void)ucs_global_opts_set_value("LOG_LEVEL", level);
   data_ = {};
 }
 

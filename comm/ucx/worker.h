@@ -63,6 +63,8 @@ class Worker {
   };
   Worker() = default;
   Status start(const SettingsOptions& options);
+  Status start_data(const SettingsOptions& options);
+  Status try_data(const SettingsOptions& options);
   Status start_control(SettingsOptions options);
   static Result<ucp_context_h> make_context(const ucp_config_t* config);
   static Result<Half> make_half(ucp_context_h context);

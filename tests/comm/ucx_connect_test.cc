@@ -59,7 +59,14 @@ std::string play(int rank, const std::string& directory, int signal) {
   return format("kPeerLost with a rank wanted: %s", std::string(why.message()).c_str());
 }
 
-void who_ends(int signal) {
+// UCX 1.13.1 aborts by an assertion of its own (tcp_ep.c:478) when a connection is refused just as
+// another is made: 4 of 312 survivors on a busy machine. Of the 24 of eight jobs more than four are
+// then not to be expected in 10,000 runs; what aborts survivors always, or in one job of two, is
+// seen.
+constexpr int kMostAborted = 4;
+
+// Adds to `aborted` the survivors that UCX 1.13.1 aborted.
+void who_ends(int signal, int& aborted) {
   std::string directory = (std::filesystem::temp_directory_path() / "gw-connect-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   std::vector<pid_t> ranks;
@@ -79,22 +86,33 @@ void who_ends(int signal) {
     int status = 0;
     ASSERT_EQ(waitpid(ranks[static_cast<std::size_t>(rank)], &status, 0),
               ranks[static_cast<std::size_t>(rank)]);
-    // UCX 1.13.1 aborts by an assertion of its own (tcp_ep.c:478) in some 1 of 100 such jobs, when
-    // a connection is refused just as another is made.
-    const bool known =
-        ucx::library_version() == "1.13.1" && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
-    EXPECT_TRUE(status == 0 || known) << "rank " << rank << ": wait status " << status;
+    if (ucx::library_version() == "1.13.1" && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) {
+      ++aborted;
+      continue;
+    }
+    EXPECT_EQ(status, 0) << "rank " << rank;
   }
   kill(ranks[kCulprit], SIGKILL);
   waitpid(ranks[kCulprit], nullptr, 0);
   std::filesystem::remove_all(directory);
 }
 
-TEST(UcxConnect, ARankThatIsKilledIsNamed) {
-  for (int round = 0; round < 8; ++round) who_ends(SIGKILL);
+void expect_few(int aborted, int most) {
+  std::printf("survivors that UCX aborted: %d (at most %d)\n", aborted, most);
+  EXPECT_LE(aborted, most);
 }
 
-TEST(UcxConnect, ARankThatIsStoppedIsNamed) { who_ends(SIGSTOP); }
+TEST(UcxConnect, ARankThatIsKilledIsNamed) {
+  int aborted = 0;
+  for (int round = 0; round < 8; ++round) who_ends(SIGKILL, aborted);
+  expect_few(aborted, kMostAborted);
+}
+
+TEST(UcxConnect, ARankThatIsStoppedIsNamed) {
+  int aborted = 0;
+  who_ends(SIGSTOP, aborted);
+  expect_few(aborted, 1);
+}
 
 }  // namespace
 }  // namespace gradwire

@@ -1,0 +1,62 @@
+#include "comm/ucx/event_pause.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include "base/text.h"
+#include "comm/ucx/settings.h"
+
+namespace gradwire::ucx {
+namespace {
+
+// Other transports of this process may make their workers first.
+constexpr std::chrono::seconds kLimit{60};
+
+}  // namespace
+
+Result<std::unique_ptr<EventPause>> EventPause::begin() {
+  std::unique_ptr<EventPause> pause(new EventPause);
+  GW_TRY(pause->start());
+  return pause;
+}
+
+Status EventPause::start() {
+  fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd_ < 0) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
+  const ucs_status_t status = ucs_async_set_event_handler(
+      UCS_ASYNC_MODE_THREAD_MUTEX, fd_, UCS_EVENT_SET_EVREAD, on_event, this, nullptr);
+  if (status != UCS_OK) return error("its event thread", status);
+  watched_ = true;
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, kLimit, [this] { return reached_; })) return {};
+  return {Code::kTimedOut, format("ucx: its event thread did not answer within %d s",
+                                  static_cast<int>(kLimit.count()))};
+}
+
+EventPause::~EventPause() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+  constexpr int kUntilItHasReturned = 1;
+  if (watched_) (void)ucs_async_remove_handler(fd_, kUntilItHasReturned);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void EventPause::on_event(int, ucs_event_set_types_t, void* self) {
+  auto& pause = *static_cast<EventPause*>(self);
+  std::uint64_t count = 0;
+  (void)!read(pause.fd_, &count, sizeof count);
+  std::unique_lock lock(pause.mutex_);
+  pause.reached_ = true;
+  pause.changed_.notify_all();
+  pause.changed_.wait(lock, [&] { return pause.over_; });
+}
+
+}  // namespace gradwire::ucx

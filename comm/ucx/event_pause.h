@@ -1,0 +1,42 @@
+// Keeps UCX's event thread from its events for a moment.
+//
+// UCX handles connections in a thread of its own, from the moment when a worker that is being made
+// listens. 1.13.1 aborts (ucp_worker.c:691) when somebody has connected and said something before
+// ucp_worker_create() is through with that interface. What comes during a pause waits in the
+// kernel, and is handled when the worker is there.
+#pragma once
+
+#include <ucs/async/async_fwd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "gradwire/status.h"
+
+namespace gradwire::ucx {
+
+// The pause is that of the whole process: all of UCX's events are handled by one thread. Pauses of
+// several threads come one after another.
+class EventPause {
+ public:
+  // Returns when the thread stands still. Errors: kTimedOut when it did not within 60 s, kInternal.
+  static Result<std::unique_ptr<EventPause>> begin();
+  ~EventPause();
+  EventPause(const EventPause&) = delete;
+  EventPause& operator=(const EventPause&) = delete;
+
+ private:
+  EventPause() = default;
+  Status start();
+  static void on_event(int id, ucs_event_set_types_t events, void* self);
+
+  int fd_ = -1;  // an event for the thread, whose handling takes as long as the pause
+  bool watched_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+  bool over_ = false;
+};
+
+}  // namespace gradwire::ucx
