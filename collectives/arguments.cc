@@ -104,7 +104,12 @@ Result<Rows> read_counts(const Arguments& a, std::span<const std::int64_t> count
 }
 
 // Operations over rows of one length: `row` elements each.
-Rows even_rows(const Arguments& a, std::int64_t row) { return {a.size * row, a.rank * row, row}; }
+Result<Rows> even_rows(const Arguments& a, std::int64_t row) {
+  if (row > kMostElems / a.size) {
+    return a.refuse(format("%d rows of %lld elements (2^50 at most together)", a.size, wide(row)));
+  }
+  return Rows{a.size * row, a.rank * row, row};
+}
 
 Extent rows_to_one(const Rows& rows, std::int64_t agreed) {
   return {.in = rows.all,
@@ -145,9 +150,15 @@ Result<Extent> wanted(const Arguments& a) {
     case OpKind::kAllReduce:
     case OpKind::kExclusiveScan: return Extent{.in = in, .out = in, .agreed = in, .shared = in};
     case OpKind::kReduceScatter:
-    case OpKind::kScatter: return rows_to_one(even_rows(a, out), out);
+    case OpKind::kScatter: {
+      GW_ASSIGN(const Rows rows, even_rows(a, out));
+      return rows_to_one(rows, out);
+    }
     case OpKind::kAllGather:
-    case OpKind::kGather: return one_to_rows(even_rows(a, in), in);
+    case OpKind::kGather: {
+      GW_ASSIGN(const Rows rows, even_rows(a, in));
+      return one_to_rows(rows, in);
+    }
     case OpKind::kReduceScatterV:
     case OpKind::kScatterV: {
       GW_ASSIGN(const Rows rows, read_counts(a, a.call.counts, "counts"));

@@ -2,6 +2,7 @@
 #include "gradwire/communicator.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/text.h"
 
@@ -143,7 +144,16 @@ Result<Work> Communicator::all_gather_unsized(ConstByteSpan in, std::vector<std:
     }
     sum += count;
   }
-  out.resize(static_cast<std::size_t>(sum));
+  // The lengths are the others' word: more than there is memory for is an error like any other.
+  try {
+    out.resize(static_cast<std::size_t>(sum));
+  } catch (const std::bad_alloc&) {
+    const auto most = std::ranges::max_element(bytes);
+    return Status(Code::kOutOfMemory,
+                  format("all_gather_unsized: no memory for %lld bytes, %lld of them from rank %d",
+                         static_cast<long long>(sum), static_cast<long long>(*most),
+                         static_cast<int>(most - bytes.begin())));
+  }
   return all_gather_v(in, out, bytes, options);
 }
 

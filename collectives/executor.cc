@@ -207,6 +207,7 @@ TensorView Execution::arrival(const Step& step, const Slot& slot) const {
 
 Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
   if (!started_) {
+    if (!route_.turn.here()) return false;
     GW_ASSIGN(const bool ready, device_is_ready());
     if (!ready) return false;
     GW_TRY(start(pool));
@@ -218,7 +219,16 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
     GW_ASSIGN(const bool slot_moved, advance_slot(slots_[s], channel, transport));
     moved = moved || slot_moved;
   }
+  if (route_.turn.order && all_posted()) route_.turn.pass_on();
   return moved;
+}
+
+// Of a schedule of one round: whether every slot has posted its last cut.
+bool Execution::all_posted() const {
+  return std::ranges::all_of(slots_, [&](const Slot& slot) {
+    const bool last = slot.cut + segmentation_.slots >= cuts_;
+    return slot.finished || (last && (slot.ticket || slot.round > 0));
+  });
 }
 
 Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transport& transport) {
@@ -357,6 +367,11 @@ void Execution::release(ScratchPool& pool) {
 std::vector<int> Execution::waiting_for(const Transport& transport) const {
   std::vector<int> receives;
   std::vector<int> sends;
+  if (!started_ && !route_.turn.here()) {  // then it waits for whom the one before it waits for
+    for (const Step& step : part_of({}).rounds.front()) {
+      if (is_message(step)) sends.push_back((*route_.group)[static_cast<std::size_t>(step.peer)]);
+    }
+  }
   for (const Slot& slot : slots_) {
     if (!slot.ticket) continue;
     for (std::size_t i = 0; i < slot.batch.size(); ++i) {

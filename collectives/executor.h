@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/posting_order.h"
 #include "collectives/runnable.h"
 #include "collectives/scratch_pool.h"
 #include "collectives/staging.h"
@@ -59,6 +60,7 @@ struct Route {
   std::uint32_t communicator = 0;
   std::uint64_t operation = 0;
   std::uint32_t first_channel = 0;
+  PostingTurn turn = {};  // of a send or recv with a tag
 };
 
 // One operation on its way. Used by one thread at a time; the operands are lent until it is done,
@@ -126,6 +128,7 @@ class Execution final : public Runnable {
   BufferId home_of(BufferId buffer) const;
   bool in_slots(BufferId home) const;
   Status start(ScratchPool& pool);
+  bool all_posted() const;
   int cuts_of(std::int64_t elems) const;
   bool takes_part(const Step& step, const Slot& slot) const;
   std::size_t slot_offset(const Place& place) const;

@@ -9,9 +9,7 @@
 namespace gradwire {
 namespace {
 
-// Stands in a verdict whose reason is that ranks disagree, so that all report the same code.
 constexpr std::string_view kDisagreement = "ranks disagree";
-constexpr std::string_view kHearsay = "reported by rank";
 constexpr std::string_view kTookNoPart = "took no part";
 // An operation may end a second late. This is for the roll call; what follows it is quick.
 constexpr double kRollCallSeconds = 0.4;
@@ -91,24 +89,16 @@ std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostP
   std::vector<LostPeer> lost = transport.all_lost();
   std::erase_if(lost, [&](const LostPeer& peer) {
     const bool named = verdict && verdict->rank == peer.rank;
-    return !named && (peer.reason == "closed" || peer.rank == transport.rank());
+    return !named && (peer.cause == LossCause::kClosed || peer.rank == transport.rank());
   });
   return lost;
 }
 
-// What a verdict of ranks that disagree says about it, and who says so; nullopt for another one.
-std::optional<std::string> disagreement_in(const LostPeer& verdict) {
-  const std::string marker = std::string(kDisagreement) + ": ";
-  const std::size_t at = verdict.reason.find(marker);
-  if (verdict.gone || at == std::string::npos) return std::nullopt;
-  return verdict.reason.substr(0, at) + verdict.reason.substr(at + marker.size());
-}
-
 Status lost_outcome(const std::string& place, const std::string& deadline, const Failure& failure) {
   const LostPeer& verdict = *failure.verdict;
-  if (const auto disagreement = disagreement_in(verdict)) {
+  if (!verdict.gone && verdict.cause == LossCause::kDisagreement) {
     return {Code::kRankMismatch,
-            std::string(kDisagreement) + " in " + place + ": " + *disagreement + deadline};
+            std::string(kDisagreement) + " in " + place + ": " + verdict.reason + deadline};
   }
   const std::vector<int> lost = ranks_of(failure.lost);
   if (!verdict.gone) {
@@ -140,7 +130,8 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
   failure.lost = gone(transport, failure.verdict);
   const int deserter = culprit == nullptr ? -1 : culprit->execution->deserter();
   if (deserter >= 0 && !failure.verdict) {
-    failure.verdict = LostPeer{.rank = deserter, .reason = "closed", .certain = true};
+    failure.verdict = LostPeer{
+        .rank = deserter, .reason = "closed", .certain = true, .cause = LossCause::kClosed};
     return failure;
   }
   const Code code = failure.cause.code();
@@ -203,23 +194,29 @@ std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& fai
   if (failure.isolated) return {};  // the others know better
   if (failure.verdict) {
     // What another rank has told us, it has told all.
-    if (failure.verdict->reason.starts_with(kHearsay)) return {};
+    if (failure.verdict->reporter >= 0) return {};
     return {*failure.verdict};
   }
   const std::string cause(failure.cause.message());
-  const auto own = [&](std::string reason) {
-    return std::vector{LostPeer{.rank = failure.rank, .reason = std::move(reason), .gone = false}};
+  const auto number =
+      operation == nullptr ? std::nullopt : std::optional<std::uint64_t>(operation->number);
+  const auto own = [&](std::string reason, LossCause why = LossCause::kGaveUp) {
+    return std::vector{LostPeer{.rank = failure.rank,
+                                .reason = std::move(reason),
+                                .gone = false,
+                                .cause = why,
+                                .operation = number}};
   };
-  if (failure.cause.code() == Code::kRankMismatch) {
-    return own(std::string(kDisagreement) + ": " + cause);
-  }
+  if (failure.cause.code() == Code::kRankMismatch) return own(cause, LossCause::kDisagreement);
   if (failure.cause.code() != Code::kTimedOut || operation == nullptr) return own(cause);
   std::vector<LostPeer> verdicts;
   for (const int rank : missing(failure)) {
     const bool there = std::ranges::binary_search(failure.call.absent, rank);
     verdicts.push_back({.rank = rank,
                         .reason = std::string(kTookNoPart) + " in " + name_of(*operation),
-                        .certain = there});
+                        .certain = there,
+                        .cause = LossCause::kNoPart,
+                        .operation = number});
   }
   if (!verdicts.empty()) return verdicts;
   return own("timed out in " + name_of(*operation) + " waiting for " +

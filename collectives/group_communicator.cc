@@ -27,7 +27,8 @@ constexpr std::chrono::hours kProbesLinger{1};
 // and sizes. Messages of ranks that disagree never meet, so they time out, and the roll call says
 // why, instead of a sum of maxima. Two that differ in one of the three, roots by less than 64,
 // never have the same bits. Numbers wrap after 2^14 operations. Of a pair, either 0 and 19 bits of
-// the number, or 1, 15 bits of the caller's tag and 4 of the number: equal ones meet in order.
+// the number, or 1, 15 bits of the caller's tag and 4 of the number: equal ones meet in order, and
+// PostingOrder keeps the parts of one message together.
 std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) {
   if (planned.pair && planned.tag == 0) return number & 0x7ffff;
   if (planned.pair) {
@@ -203,22 +204,24 @@ std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation plan
     operation->execution = search_of(std::move(planned), work);
     return operation;
   }
+  PairLedger::Message message;
   if (!planned.pair) {
-    operation->number = next_operation_++;
+    message.number = next_operation_++;
   } else if (planned.kind == OpKind::kRecv) {
-    operation->number = ledger_->take_recv(planned.peer, planned.tag);
+    message = ledger_->take_recv(planned.peer, planned.tag);
   } else {
-    const PairLedger::Sent sent = ledger_->take_send(planned.peer, planned.tag);
-    operation->number = sent.number;
-    if (sent.wanted) {
-      const EngineNote note = note_about(EngineNote::Kind::kSent, static_cast<std::uint32_t>(id_),
-                                         engine_->generation(), planned.tag, sent.number + 1);
-      operation->begin = [to = job_rank(planned.peer), note](Transport& transport) {
-        transport.tell(to, encode(note));
-      };
-    }
+    message = ledger_->take_send(planned.peer, planned.tag);
   }
-  const Route route = route_of(planned, operation->number);
+  operation->number = message.number;
+  if (message.wanted) {
+    const EngineNote note = note_about(EngineNote::Kind::kSent, static_cast<std::uint32_t>(id_),
+                                       engine_->generation(), planned.tag, message.number + 1);
+    operation->begin = [to = job_rank(planned.peer), note](Transport& transport) {
+      transport.tell(to, encode(note));
+    };
+  }
+  Route route = route_of(planned, operation->number);
+  route.turn = message.turn;
   const Segmentation segmentation = segmentation_of(planned);
   operation->execution = std::make_unique<Execution>(std::move(planned.schedule), planned.operands,
                                                      route, segmentation);
@@ -239,10 +242,11 @@ std::unique_ptr<Runnable> GroupCommunicator::search_of(PlannedOperation planned,
   SenderSearch::Wish wish = wish_of(kAnySource, planned.tag);
   const Segmentation segmentation = segmentation_of(planned);
   auto receive = [planned, wish, segmentation, rank = rank_, size = size(), work](
-                     int peer, std::uint64_t number) -> std::unique_ptr<Runnable> {
+                     int peer, const PairLedger::Message& message) -> std::unique_ptr<Runnable> {
     work->set_source(peer);
     Route route = wish.route;
-    route.operation = tag_number(planned, number);
+    route.operation = tag_number(planned, message.number);
+    route.turn = message.turn;
     route.first_channel = channel_of(true, planned.operands.dtype);
     return std::make_unique<Execution>(point_to_point_recv(rank, size, peer, planned.elems),
                                        planned.operands, std::move(route), segmentation);

@@ -45,11 +45,13 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
   segmentation.least_segment_bytes = caps.least_segment_bytes;
   std::vector<int> group;
   for (int r = 0; r < transport->size(); ++r) group.push_back(r);
-  auto engine = std::make_shared<ProgressEngine>(
+  auto engine = ProgressEngine::make(
       std::move(transport), EngineOptions{.flight_folder = options.flight_folder,
                                           .flight_operations = options.flight_operations,
                                           .warn = options.warn,
-                                          .waiting = options.waiting});
+                                          .waiting = options.waiting,
+                                          .allow_lone_survivor = options.allow_lone_survivor,
+                                          .take_token = options.take_token});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
   return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,
@@ -84,7 +86,8 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transpor
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options) {
   GW_TRY(check(transport.get(), options));
-  return share_memory(world_over(std::move(transport), options), options.shared_bytes);
+  auto world = world_over(std::move(transport), options);
+  return share_memory(world, options.shared_bytes);
 }
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/elements.h"
+#include "base/forks.h"
 #include "base/text.h"
 #include "collectives/device_arguments.h"
 #include "collectives/nccl_execution.h"
@@ -104,7 +105,11 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<GroupCommunicator> group,
 
 // After a failure the others may be gone: nobody waits for them.
 NcclCommunicator::~NcclCommunicator() {
-  if (!group_->status().ok()) (void)comm_->abort(kNcclAbortSeconds);
+  if (group_->engine()->in_child()) {
+    abandon(comm_);
+  } else if (!group_->status().ok()) {
+    (void)comm_->abort(kNcclAbortSeconds);
+  }
 }
 
 TransportStats NcclCommunicator::transport_stats() const {
@@ -215,6 +220,7 @@ Result<Work> NcclCommunicator::launch(const std::vector<Checked>& calls, const O
   if (point.has_value()) {
     job_.bytes->fetch_add(made.bytes, std::memory_order_relaxed);
     flight->enqueued(std::move(point).value(), made.bytes);
+    work->set_hold([flight](const Stream& waiting) { return flight->hold(waiting); });
     return Work(std::move(work));
   }
   flight->failed(point.error(), {comm_->device(), options.stream.native});

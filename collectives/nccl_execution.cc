@@ -44,6 +44,17 @@ Result<bool> NcclFlight::passed() const {
   return false;
 }
 
+Status NcclFlight::hold(const Stream& stream) const {
+  if (stream.device.space != MemorySpace::kCuda) {
+    return {Code::kInvalidArgument,
+            "wait_on: a stream of the host (one of a CUDA device wanted, for work over NCCL)"};
+  }
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kFailed) return why_;
+  // A caller has the Work from the call that enqueued everything.
+  return point_->before(stream);
+}
+
 // Behind the abort nothing more of it comes to the stream.
 bool NcclFlight::left() {
   const std::lock_guard lock(mutex_);

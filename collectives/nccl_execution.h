@@ -29,6 +29,9 @@ class NcclFlight {
   void forget_stream();
   // True when it has run.
   Result<bool> passed() const;
+  // Work that is enqueued on `stream` from now on runs after it; the host does not wait.
+  // kInvalidArgument for a stream of the host.
+  Status hold(const Stream& stream) const;
   // Of an operation that was given up, once NCCL has come back from its abort: whether the device
   // is through with it, or has failed. (NCCL itself waits for kernels in the abort of the last of a
   // process's ranks alone: those of the others, which are told to end, may be on their way out.)

@@ -1,8 +1,10 @@
 // What the engines of a job tell each other beside the data, when an operation fails.
 //
 //   note := version:u8 kind:u8 standing:u8 ready:u8 communicator:u32 operation:u64 generation:u32
-//           lost:u16 certain:u16 rank:u16[lost + certain] text        little-endian, text is the
-//           rest
+//           lost:u16 certain:u16 lists text              little-endian, text is the rest
+//   lists := (first:u16 last:u16)[lost + certain]        runs of ranks, both ascending
+//          | bitmap{certain} bitmap{certain}             of the lost and the certain, where lost is
+//                                                        65535: rank r is bit r % 8 of byte r / 8
 #pragma once
 
 #include <cstddef>
@@ -38,7 +40,8 @@ struct EngineNote {
   std::string text = {};          // at most 160 bytes of it travel
 };
 
-// At most 900 lost ranks travel: the first ones.
+// At most Transport::kMostNoteBytes. All lost ranks, of a job of up to 16,288 ranks whichever they
+// are, of a larger one if they form no more than a thousand runs; else the first ones.
 std::vector<std::byte> encode(const EngineNote& note);
 // nullopt for bytes that no encode() made, or ranks not below `size`.
 std::optional<EngineNote> decode_note(ConstByteSpan bytes, int size);

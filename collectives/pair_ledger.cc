@@ -3,16 +3,27 @@
 #include <algorithm>
 
 namespace gradwire {
+namespace {
 
-PairLedger::Sent PairLedger::take_send(int peer, int tag) {
-  const std::lock_guard lock(mutex_);
-  Pair& pair = of(peer, tag);
-  return {pair.sent++, pair.wanted};
+// Messages without a tag are told apart by their numbers.
+PostingTurn turn_of(int tag, const std::shared_ptr<PostingOrder>& order, std::uint64_t number) {
+  return {tag == 0 ? nullptr : order, number};
 }
 
-std::uint64_t PairLedger::take_recv(int peer, int tag) {
+}  // namespace
+
+PairLedger::Message PairLedger::take_send(int peer, int tag) {
   const std::lock_guard lock(mutex_);
-  return of(peer, tag).taken++;
+  Pair& pair = of(peer, tag);
+  const std::uint64_t number = pair.sent++;
+  return {number, turn_of(tag, pair.sending, number), pair.wanted};
+}
+
+PairLedger::Message PairLedger::take_recv(int peer, int tag) {
+  const std::lock_guard lock(mutex_);
+  Pair& pair = of(peer, tag);
+  const std::uint64_t number = pair.taken++;
+  return {number, turn_of(tag, pair.receiving, number)};
 }
 
 std::optional<std::uint64_t> PairLedger::want(int job_rank, int tag) {
@@ -38,11 +49,12 @@ bool PairLedger::waits(int peer, int tag) const {
   return pair != pairs_.end() && pair->second.heard > pair->second.taken;
 }
 
-std::optional<std::uint64_t> PairLedger::claim(int peer, int tag) {
+std::optional<PairLedger::Message> PairLedger::claim(int peer, int tag) {
   const std::lock_guard lock(mutex_);
   Pair& pair = of(peer, tag);
   if (pair.heard <= pair.taken) return std::nullopt;
-  return pair.taken++;
+  const std::uint64_t number = pair.taken++;
+  return Message{number, turn_of(tag, pair.receiving, number)};
 }
 
 int PairLedger::group_rank(int job_rank) const {

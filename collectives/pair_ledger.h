@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/posting_order.h"
+
 namespace gradwire {
 
 // One communicator's. Peers are group ranks but where it says job rank. Any thread.
@@ -17,13 +19,15 @@ class PairLedger {
  public:
   explicit PairLedger(std::shared_ptr<const std::vector<int>> group) : group_(std::move(group)) {}
 
-  struct Sent {
+  // A message to or from a peer.
+  struct Message {
     std::uint64_t number = 0;
-    bool wanted = false;  // the peer has asked to hear of it
+    PostingTurn turn = {};  // waits for nothing without a tag
+    bool wanted = false;    // of a send: the peer has asked to hear of it
   };
   // The next message to (from) the peer; used up.
-  Sent take_send(int peer, int tag);
-  std::uint64_t take_recv(int peer, int tag);
+  Message take_send(int peer, int tag);
+  Message take_recv(int peer, int tag);
 
   // A peer that searches asks how many messages it was sent: that many, and it will be told of
   // every later one. nullopt: no rank of this group.
@@ -33,7 +37,7 @@ class PairLedger {
   // Whether a message of that peer is known of that no recv has taken.
   bool waits(int peer, int tag) const;
   // Takes it.
-  std::optional<std::uint64_t> claim(int peer, int tag);
+  std::optional<Message> claim(int peer, int tag);
 
  private:
   struct Pair {
@@ -41,6 +45,8 @@ class PairLedger {
     std::uint64_t taken = 0;
     std::uint64_t heard = 0;
     bool wanted = false;
+    std::shared_ptr<PostingOrder> sending = std::make_shared<PostingOrder>();
+    std::shared_ptr<PostingOrder> receiving = std::make_shared<PostingOrder>();
   };
   int group_rank(int job_rank) const;
   Pair& of(int peer, int tag) { return pairs_[{peer, tag}]; }

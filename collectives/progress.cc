@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "comm/crowd.h"
 #include "device/rank_device.h"
 
 namespace gradwire {
@@ -18,11 +19,13 @@ using Clock = std::chrono::steady_clock;
 // work, so it spins less.
 constexpr double kWaiterSpin = 100e-6;
 constexpr double kThreadSpin = 20e-6;
-// Spinning gives the processor away only when the job has more ranks than there are processors: on
+// Spinning gives the processor away only where a machine has more ranks than processors: on
 // a machine that is busy with something else, each time costs a slice of everybody else's, 10 ms
 // and more, where sleeping costs some 10 us.
 constexpr int kTurnsBeforeClock = 64;
 constexpr int kTurnsBetweenLooks = 4096;
+// A turn of large operations in shared memory takes up to a millisecond.
+constexpr int kTurnsBetweenNotes = 64;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.5e-3;
@@ -42,13 +45,12 @@ ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptio
       describe_(transport_->describe()),
       takes_cuda_memory_(transport_->caps().cuda_memory),
       options_(std::move(options)),
+      crowded_(comm::is_crowded(*transport_)),
       yields_(options_.waiting == Waiting::kYield ||
-              (options_.waiting == Waiting::kAdaptive &&
-               size_ > static_cast<int>(std::thread::hardware_concurrency()))),
+              (options_.waiting == Waiting::kAdaptive && crowded_)),
       never_sleeps_(options_.waiting == Waiting::kSpin || options_.waiting == Waiting::kYield),
       recorder_(options_.flight_operations),
       last_submit_(Clock::now()),
-      ids_(kIds, false),
       thread_([this] { run(); }) {}
 
 ProgressEngine::~ProgressEngine() {
@@ -67,6 +69,10 @@ ProgressEngine::~ProgressEngine() {
 }
 
 Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
+  if (in_child()) {
+    operation->work->finish(status());
+    return status();
+  }
   std::unique_lock lock(mutex_);
   if (!failure_.ok()) {
     operation->work->finish(failure_);
@@ -80,6 +86,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
                                          .signature = signature_of(*operation),
                                          .algorithm = operation->algorithm});
   }
+  ids_.begin_operation(route.communicator);
   incoming_.push_back(std::move(operation));
   ++outstanding_;
   has_incoming_ = true;
@@ -102,7 +109,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
 }
 
 bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) {
-  if (work.done()) return true;
+  if (work.done() || in_child()) return work.done();
   const Deadline end = until.value_or(Deadline::max());
   std::unique_lock lock(mutex_);
   ++waiters_;
@@ -126,6 +133,7 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
 }
 
 void ProgressEngine::cancel() {
+  if (in_child()) return;
   const std::lock_guard lock(mutex_);
   cancel_asked_ = true;
   wake_driver();
@@ -134,6 +142,7 @@ void ProgressEngine::cancel() {
 
 // Runs `action` while nobody else drives.
 void ProgressEngine::with_baton(const std::function<void()>& action) {
+  if (in_child()) return;
   std::unique_lock lock(mutex_);
   ++waiters_;
   while (driven_) {
@@ -150,43 +159,19 @@ void ProgressEngine::with_baton(const std::function<void()>& action) {
 }
 
 Status ProgressEngine::status() const {
+  if (in_child()) {
+    return {Code::kUnsupported, "a forked child has none of its parent's communicators"};
+  }
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
 TransportStats ProgressEngine::stats() {
+  if (in_child()) return stats_;
   const std::lock_guard lock(mutex_);
   if (!driven_ && transport_) stats_ = transport_->stats();
   stats_.bytes_staged = options_.lanes->bytes();
   return stats_;
-}
-
-std::vector<std::uint64_t> ProgressEngine::free_ids() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::uint64_t> bits((kIds + 63) / 64, 0);
-  for (std::size_t id = 0; id < ids_.size(); ++id) {
-    if (!ids_[id]) bits[id / 64] |= std::uint64_t{1} << (id % 64);
-  }
-  return bits;
-}
-
-bool ProgressEngine::claim_id(int id) {
-  const std::lock_guard lock(mutex_);
-  if (ids_[static_cast<std::size_t>(id)]) return false;
-  recorder_.forget(static_cast<std::uint32_t>(id));
-  ids_[static_cast<std::size_t>(id)] = true;
-  return true;
-}
-
-void ProgressEngine::keep_ledger(std::uint32_t communicator,
-                                 const std::shared_ptr<PairLedger>& ledger) {
-  const std::lock_guard lock(mutex_);
-  ledgers_[communicator] = ledger;
-}
-
-void ProgressEngine::release_id(int id) {
-  const std::lock_guard lock(mutex_);
-  ids_[static_cast<std::size_t>(id)] = false;
 }
 
 // One pass over everything that may have something to do; true if anything did.
@@ -207,7 +192,10 @@ bool ProgressEngine::turn() {
   const bool arrived = settled.value() > 0;
   moved = moved || arrived;
   if (arrived || polling() > 0) moved = advance_all(!arrived) || moved;
-  if (!moved && read_notes()) moved = advance_all(false);
+  // Others ask what this rank is doing, and wait 0.4 s: also while it has much to do.
+  if ((!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) && read_notes()) {
+    moved = advance_all(false) || moved;
+  }
   return moved;
 }
 
@@ -264,6 +252,10 @@ bool ProgressEngine::advance_all(bool polling_alone) {
 
 void ProgressEngine::end(Operation& operation, Status status) {
   take_stats();
+  {
+    const std::lock_guard lock(mutex_);
+    ids_.end_operation(operation.execution->route().communicator);
+  }
   recorder_.end(*operation.flight,
                 status.ok() ? FlightRecord::State::kDone : FlightRecord::State::kFailed,
                 operation.execution->bytes_sent(), std::move(operation.waited_for));

@@ -21,11 +21,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/forks.h"
+#include "collectives/communicator_ids.h"
 #include "collectives/failure.h"
 #include "collectives/flight_recorder.h"
 #include "collectives/operation.h"
 #include "collectives/pair_ledger.h"
 #include "collectives/scratch_pool.h"
+#include "collectives/shrink.h"
 #include "collectives/staging.h"
 #include "comm/shm/bell.h"
 #include "gradwire/communicator.h"
@@ -41,12 +44,22 @@ struct EngineOptions {
   std::uint32_t generation = 0;                     // how often the ranks have shrunk
   std::vector<int> left_behind = {};  // ranks of the job that were lost with that, ascending
   Waiting waiting = Waiting::kAdaptive;
+  bool allow_lone_survivor = false;  // both as CommunicatorOptions has them
+  TakeToken take_token = {};
   std::shared_ptr<StagingLanes> lanes = std::make_shared<StagingLanes>();
 };
 
 class ProgressEngine {
  public:
   explicit ProgressEngine(std::unique_ptr<Transport> transport, EngineOptions options = {});
+  // One that is left alone in children of fork(), whose threads, locks and connections are the
+  // parent's.
+  static std::shared_ptr<ProgressEngine> make(std::unique_ptr<Transport> transport,
+                                              EngineOptions options) {
+    return {new ProgressEngine(std::move(transport), std::move(options)), [](ProgressEngine* it) {
+              if (!it->in_child()) delete it;
+            }};
+  }
   // Ends what is open with kCancelled, then closes the transport.
   ~ProgressEngine();
   ProgressEngine(const ProgressEngine&) = delete;
@@ -73,10 +86,12 @@ class ProgressEngine {
   };
   Result<Successor> shrink(const std::vector<int>& group, std::uint32_t communicator,
                            Deadline deadline);
-  // The first failure, or ok.
+  // The first failure, or ok. In a child of fork(): kUnsupported, as for all that can fail here;
+  // the rest does nothing.
   Status status() const;
   // Whether there is one.
-  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
+  bool has_failed() const { return in_child() || has_failed_.load(std::memory_order_acquire); }
+  bool in_child() const { return mark_.in_child(); }
   // A collective of that communicator that this rank may finish without submit().
   void note_begun(std::uint32_t communicator, std::uint64_t number) {
     recorder_.note_begun(communicator, number);
@@ -90,10 +105,15 @@ class ProgressEngine {
   }
 
   // Where messages of that communicator are counted, as long as it lives; for peers that ask.
-  void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger);
+  void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger) {
+    const std::lock_guard lock(mutex_);
+    ledgers_[communicator] = ledger;
+  }
   std::uint32_t generation() const { return options_.generation; }
   // What copies between devices and the host for this rank's operations.
   const std::shared_ptr<StagingLanes>& lanes() const { return options_.lanes; }
+  // Whether this machine has more ranks of the job than processors for them.
+  bool crowded() const { return crowded_; }
   // Whether the transport sends and receives memory of CUDA devices.
   bool takes_cuda_memory() const { return takes_cuda_memory_; }
 
@@ -103,12 +123,22 @@ class ProgressEngine {
   // As of the last operation's end, or of now if nothing is under way.
   TransportStats stats();
 
-  // Communicator ids 0 .. 4094 (the last one is the transport's own): one bit each, set when free.
-  static constexpr int kIds = 4095;
-  std::vector<std::uint64_t> free_ids() const;
-  // False when it was not free.
-  bool claim_id(int id);
-  void release_id(int id);
+  // As CommunicatorIds has them.
+  std::vector<std::uint64_t> free_ids() const {
+    const std::lock_guard lock(mutex_);
+    return ids_.free_bits();
+  }
+  bool claim_id(int id) {
+    const std::lock_guard lock(mutex_);
+    if (!ids_.claim(id)) return false;
+    recorder_.forget(static_cast<std::uint32_t>(id));
+    return true;
+  }
+  void release_id(int id) {
+    if (in_child()) return;
+    const std::lock_guard lock(mutex_);
+    ids_.release(id);
+  }
 
  private:
   void with_baton(const std::function<void()>& action);
@@ -132,12 +162,14 @@ class ProgressEngine {
   void run();
   void take_stats();
 
+  const ForkMark mark_;
   std::unique_ptr<Transport> transport_;  // of whoever drives; null when it had to be given up
   int rank_;
   int size_;
   std::string describe_;
   bool takes_cuda_memory_;
   EngineOptions options_;
+  bool crowded_;
   bool yields_;        // between looks: more ranks than processors
   bool never_sleeps_;  // while an operation is under way
   FlightRecorder recorder_;
@@ -152,7 +184,7 @@ class ProgressEngine {
   std::atomic<bool> has_failed_{false};
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;
-  std::vector<bool> ids_;  // taken
+  CommunicatorIds ids_;
   std::shared_ptr<shm::Bell> bell_;
   std::map<std::uint32_t, std::weak_ptr<PairLedger>> ledgers_;  // by communicator
 
@@ -167,6 +199,8 @@ class ProgressEngine {
   std::vector<std::unique_ptr<Operation>> active_;
   ScratchPool pool_;
   int turns_since_look_ = 0;
+  Attempt attempt_{.generation = options_.generation};  // to go on after a failure
+  int turns_since_notes_ = 0;
   bool failed_ = false;
 
   std::thread thread_;

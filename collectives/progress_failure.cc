@@ -33,8 +33,8 @@ void ProgressEngine::abort(const std::string& reason) {
 Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>& group,
                                                          std::uint32_t communicator,
                                                          Deadline deadline) {
-  ShrinkCall call{group,   options_.left_behind, communicator, options_.generation, status(),
-                  deadline};
+  ShrinkCall call{group,    options_.left_behind,         communicator,       status(), deadline,
+                  attempt_, options_.allow_lone_survivor, options_.take_token};
   if (call.failure.ok()) {
     return Status(Code::kInvalidArgument,
                   "shrink: nothing has failed (a failure, or abort(), wanted first)");
@@ -53,8 +53,7 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
   EngineOptions options = options_;
   options.generation = survivors.generation;
   options.left_behind = survivors.lost;
-  Successor successor{std::make_shared<ProgressEngine>(std::move(transport), std::move(options)),
-                      group};
+  Successor successor{ProgressEngine::make(std::move(transport), std::move(options)), group};
   std::erase_if(successor.group,
                 [&](int rank) { return !std::ranges::binary_search(survivors.ranks, rank); });
   return successor;
@@ -63,6 +62,7 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
 // What other ranks' engines want to know, whatever this rank does; true if an operation has
 // something to do now.
 bool ProgressEngine::read_notes() {
+  turns_since_notes_ = 0;
   bool heard_of_messages = false;
   for (const Note& note : transport_->take_notes()) {
     const auto heard = decode_note(note.bytes, size_);
@@ -115,7 +115,9 @@ Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
     transport_->announce(
         {.rank = rank,
          .reason = "reported by " + who + ": goes on without it",
-         .certain = std::ranges::find(proposal.certain, rank) != proposal.certain.end()});
+         .certain = std::ranges::find(proposal.certain, rank) != proposal.certain.end(),
+         .cause = LossCause::kLeftBehind,
+         .reporter = from});
   }
   return {Code::kPeerLost,
           ranks_text(lost) + " lost in an operation of " + who + ", which goes on without"};

@@ -93,8 +93,8 @@ bool SenderSearch::found() {
       answer_->source = peer;
       return true;
     }
-    if (const auto number = wish_.ledger->claim(peer, wish_.tag)) {
-      receiving_ = receive_(peer, *number);
+    if (const auto message = wish_.ledger->claim(peer, wish_.tag)) {
+      receiving_ = receive_(peer, *message);
       return true;
     }
   }

@@ -36,8 +36,9 @@ class SenderSearch final : public Runnable {
     std::vector<int> peers;  // group ranks that may be the sender
     int tag = 0;
   };
-  // What receives message `number` of a peer.
-  using Receive = std::function<std::unique_ptr<Runnable>(int peer, std::uint64_t number)>;
+  // What receives a peer's message.
+  using Receive =
+      std::function<std::unique_ptr<Runnable>(int peer, const PairLedger::Message& message)>;
   // What a probe and its caller share.
   struct Answer {
     std::atomic<int> source{-1};

@@ -24,11 +24,21 @@ Result<Buffer> SharingCommunicator::allocate(std::size_t bytes) {
   return Buffer::allocate(bytes);
 }
 
+Result<std::unique_ptr<Communicator>> SharingCommunicator::shrink(
+    std::optional<Deadline> deadline) {
+  GW_ASSIGN(auto left, group_->shrink(deadline));
+  std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(left.release()));
+  auto shared = share_memory(group, hosts_->most_bytes);
+  if (shared.has_value()) return shared;
+  // Somebody else was lost: as ever, the next operation says so, and shrink() may follow.
+  return std::unique_ptr<Communicator>(std::move(group));
+}
+
 Result<std::unique_ptr<Communicator>> SharingCommunicator::split(int color, int key) {
   GW_ASSIGN(auto part, group_->split(color, key));
   if (part == nullptr) return part;
   std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(part.release()));
-  return over_hosts(std::move(group), hosts_);
+  return over_hosts(group, hosts_);
 }
 
 }  // namespace gradwire

@@ -31,10 +31,9 @@ class SharingCommunicator : public Communicator, public Bounded {
   void use_links(const LinkModel& links) override { group_->use_links(links); }
 
   void abort(std::string_view reason) final { group_->abort(reason); }
-  // The survivors go on over messages.
-  Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) final {
-    return group_->shrink(deadline);
-  }
+  // The survivors share memory anew: other ranks may still write into what there was. `deadline`
+  // bounds their agreement; what they say of memory then has the communicator's own.
+  Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) final;
   Result<int> probe(int peer, int tag, Deadline until) final {
     return group_->probe(peer, tag, until);
   }

@@ -24,7 +24,9 @@ ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
   slots_ = at + count * 2 * kSmallBytes;
 }
 
-ShmChannel::~ShmChannel() { common_->left.fetch_add(1, std::memory_order_release); }
+ShmChannel::~ShmChannel() {
+  if (!mark_.in_child()) common_->left.fetch_add(1, std::memory_order_release);
+}
 
 void ShmChannel::close() {
   lane(rank_).gone.store(1, std::memory_order_release);

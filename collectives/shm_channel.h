@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/forks.h"
 #include "collectives/shm_boards.h"
 #include "collectives/shm_call.h"
 #include "gradwire/status.h"
@@ -156,6 +157,7 @@ class ShmChannel {
   bool anybody_asleep() const;
   void ring();
 
+  ForkMark mark_;
   std::shared_ptr<ShmBoards> boards_;
   std::vector<int> members_;
   int rank_;

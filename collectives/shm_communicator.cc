@@ -53,7 +53,7 @@ std::string ShmCommunicator::describe() const {
 }
 
 Result<std::unique_ptr<Communicator>> ShmCommunicator::create(
-    std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts) {
+    std::unique_ptr<GroupCommunicator>& group, const std::shared_ptr<const SharedHosts>& hosts) {
   const int size = group->size();
   const std::shared_ptr<ShmBoards>& boards = hosts->boards;
   std::int64_t offset = -1;
@@ -239,6 +239,10 @@ Result<PersistentWork> ShmCommunicator::prepare(const OpCall& call, const OpOpti
   GW_TRY(plan(call, options, planned));
   return PersistentWork(
       [this, planned = std::move(planned)] { return launch(planned, std::nullopt); });
+}
+
+bool shares_memory(const Communicator& communicator) {
+  return dynamic_cast<const ShmCommunicator*>(&communicator) != nullptr;
 }
 
 }  // namespace gradwire

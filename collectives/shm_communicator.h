@@ -22,7 +22,7 @@ class ShmCommunicator final : public SharingCommunicator {
  public:
   // Collective; hosts: of ranks of one. `group` itself where there is no memory for a board.
   static Result<std::unique_ptr<Communicator>> create(
-      std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts);
+      std::unique_ptr<GroupCommunicator>& group, const std::shared_ptr<const SharedHosts>& hosts);
   ~ShmCommunicator() override;
 
   std::string describe() const override;
@@ -54,5 +54,8 @@ class ShmCommunicator final : public SharingCommunicator {
   std::shared_ptr<ShmStaging> staging_;
   std::uint64_t next_ = 1;
 };
+
+// Whether all ranks of `communicator` share memory, and its collectives go through it.
+bool shares_memory(const Communicator& communicator);
 
 }  // namespace gradwire

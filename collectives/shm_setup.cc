@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <string>
 #include <utility>
 
@@ -44,22 +43,6 @@ Result<Nodes> gather_hosts(GroupCommunicator& world) {
     first.push_back(static_cast<int>(std::ranges::find(keys, key) - keys.begin()));
   }
   return nodes_of(first);
-}
-
-// Whether this host's ranks are more than the processors that they may use together: each may be
-// bound to some of its own.
-Result<bool> find_crowded(Communicator& world, const std::vector<int>& local) {
-  const shm::Processors own = shm::usable_processors();
-  GW_ASSIGN(const auto all, gather(world, own));
-  shm::Processors together{};
-  for (const int r : local) {
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      together[i] |= all[static_cast<std::size_t>(r) * own.size() + i];
-    }
-  }
-  int count = 0;
-  for (const std::int64_t word : together) count += std::popcount(static_cast<std::uint64_t>(word));
-  return std::ssize(local) > count;
 }
 
 // This rank's arena, null if it is alone on its host; and why there is to be none.
@@ -159,7 +142,7 @@ std::size_t most_on_one(const Nodes& hosts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator> world,
+Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator>& world,
                                                    std::size_t most_bytes) {
   const int size = world->size();
   if (size == 1) return std::unique_ptr<Communicator>(std::move(world));
@@ -174,18 +157,24 @@ Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunic
   if (!mine.reason.empty()) return without(std::move(world), mine.reason);
   const auto self = static_cast<std::size_t>(world->rank());
   const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
-  GW_ASSIGN(const bool crowded, find_crowded(*world, local));
-  auto shared = std::make_shared<SharedHosts>(SharedHosts{hosts.node_of, nullptr});
+  auto shared = std::make_shared<SharedHosts>(SharedHosts{{}, nullptr, most_bytes});
+  for (int r = 0; r < size; ++r) {
+    const auto job_rank = static_cast<std::size_t>(world->job_rank(r));
+    shared->host_of.resize(std::max(shared->host_of.size(), job_rank + 1), -1);
+    shared->host_of[job_rank] = hosts.node_of[static_cast<std::size_t>(r)];
+  }
   if (mine.arena) {
+    std::vector<int> members;
+    for (const int r : local) members.push_back(world->job_rank(r));
     world->engine()->listen_to(
         std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(hosts.place_of[self])));
-    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), crowded, local,
-                                                 std::move(mine.processes));
+    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), world->engine()->crowded(),
+                                                 std::move(members), std::move(mine.processes));
   }
-  return over_hosts(std::move(world), shared);
+  return over_hosts(world, shared);
 }
 
-Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicator> group,
+Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicator>& group,
                                                  const std::shared_ptr<const SharedHosts>& hosts) {
   std::vector<int> keys;
   for (int r = 0; r < group->size(); ++r) {
@@ -193,8 +182,8 @@ Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicat
   }
   const Nodes here = nodes_of(keys);
   if (most_on_one(here) == 1) return std::unique_ptr<Communicator>(std::move(group));
-  if (here.ranks.size() == 1) return ShmCommunicator::create(std::move(group), hosts);
-  return TwoLevelCommunicator::create(std::move(group), hosts, here);
+  if (here.ranks.size() == 1) return ShmCommunicator::create(group, hosts);
+  return TwoLevelCommunicator::create(group, hosts, here);
 }
 
 }  // namespace gradwire

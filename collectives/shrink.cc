@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <set>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "collectives/failure.h"
 #include "collectives/notes.h"
@@ -19,9 +23,13 @@ using Clock = std::chrono::steady_clock;
 // Proposals are told again this often: a rank that had not failed yet has only failed because of
 // the first one.
 constexpr auto kAgain = std::chrono::milliseconds(150);
+// To ask the launcher's store: heartbeats wait meanwhile.
+constexpr auto kAsking = std::chrono::milliseconds(1000);
 constexpr auto kNap = std::chrono::milliseconds(20);
 // For the vote without those who have not come by the deadline.
 constexpr auto kGrace = std::chrono::milliseconds(600);
+// Nothing lasts longer than this beyond the deadline.
+constexpr auto kOvertime = std::chrono::milliseconds(1000);
 
 class Shrinking {
  public:
@@ -41,6 +49,7 @@ class Shrinking {
   void tell(Deadline now);
   Status on_deadline(Deadline now);
   Status isolated() const;
+  Result<bool> take_token();
   Result<bool> rebuild();
 
   Transport& transport_;
@@ -48,6 +57,7 @@ class Shrinking {
   const FlightRecorder& recorder_;
   SurvivorVote vote_;
   Deadline until_;
+  std::set<int> came_;  // have proposed something in this call, be it in an earlier vote
   bool last_call_ = false;
   Proposal told_;
   Deadline tell_again_{};
@@ -58,8 +68,13 @@ class Shrinking {
 SurvivorVote Shrinking::first_vote() const {
   std::vector<int> all;
   std::ranges::set_union(call_.group, call_.left_behind, std::back_inserter(all));
-  SurvivorVote vote(transport_.rank(), std::move(all), call_.generation);
+  SurvivorVote vote(
+      transport_.rank(), std::move(all), call_.attempt.generation,
+      {.by_token = static_cast<bool>(call_.take_token), .allow_lone = call_.allow_lone_survivor});
   for (const int rank : call_.left_behind) vote.lose(rank, true);
+  for (const int rank : call_.attempt.lost) {
+    vote.lose(rank, std::ranges::binary_search(call_.attempt.certain, rank));
+  }
   return vote;
 }
 
@@ -86,6 +101,7 @@ void Shrinking::hear(const Note& note) {
   if (heard->kind != EngineNote::Kind::kPropose || heard->communicator != call_.communicator) {
     return;
   }
+  came_.insert(note.from);
   vote_.hear(note.from, {heard->generation, heard->ready, heard->lost, heard->certain});
 }
 
@@ -104,15 +120,54 @@ void Shrinking::tell(Deadline now) {
 }
 
 Status Shrinking::isolated() const {
+  const std::vector<int> here = vote_.survivors();
+  const std::string lost = ranks_text(vote_.proposal().lost);
+  if (here.size() == 1) {
+    return {Code::kPeerLost,
+            format("shrink: rank %d is isolated: %s may go on without it, and it does not go on "
+                   "alone (a launcher's store, or allow_lone_survivor, wanted)",
+                   here.front(), lost.c_str())};
+  }
   return {Code::kPeerLost, format("shrink: rank %d is isolated with %s: %s may go on without them",
-                                  transport_.rank(), ranks_text(vote_.survivors()).c_str(),
-                                  ranks_text(vote_.proposal().lost).c_str())};
+                                  transport_.rank(), ranks_text(here).c_str(), lost.c_str())};
+}
+
+// Whether this side has the next generation's token. All of its ranks ask for themselves, in the
+// same words. One that was agreed on when this rank had not come so far may be of this rank's side
+// too: then the one after it decides.
+Result<bool> Shrinking::take_token() {
+  std::vector<int> all;
+  std::ranges::set_union(call_.group, call_.left_behind, std::back_inserter(all));
+  const std::uint64_t group = hash_bytes(std::as_bytes(std::span(all)), call_.communicator);
+  const std::string name =
+      format("shrink/%016llx/%u", static_cast<unsigned long long>(group), vote_.next_generation());
+  const std::string self = "," + std::to_string(transport_.rank()) + ",";
+  std::string holder = ",";
+  for (const int rank : vote_.survivors()) holder += std::to_string(rank) + ",";
+  const Result<std::string> held = call_.take_token(name, holder, Clock::now() + kAsking);
+  if (!held.has_value()) {
+    return Status(Code::kPeerLost,
+                  format("shrink: rank %d is isolated: %s may go on without it, and the launcher's "
+                         "store does not answer: %s",
+                         transport_.rank(), ranks_text(vote_.proposal().lost).c_str(),
+                         std::string(held.error().message()).c_str()));
+  }
+  if (held.value() == holder) return true;
+  if (held.value().find(self) == std::string::npos) {
+    return Status(Code::kPeerLost,
+                  format("shrink: rank %d is isolated: ranks %s hold the token of generation %u",
+                         transport_.rank(), held.value().c_str(), vote_.next_generation()));
+  }
+  call_.attempt = {vote_.next_generation(), vote_.proposal().lost, vote_.proposal().certain};
+  vote_ = first_vote();
+  return false;
 }
 
 // Those who have said nothing by the deadline are not coming; then there is one more chance.
 Status Shrinking::on_deadline(Deadline now) {
   if (now < until_) return {};
-  const std::vector<int> absent = vote_.absent();
+  std::vector<int> absent = vote_.absent();
+  std::erase_if(absent, [&](int rank) { return came_.contains(rank); });
   if (last_call_ || absent.empty()) {
     return {Code::kTimedOut, format("shrink: rank %d found no agreement with %s", transport_.rank(),
                                     ranks_text(vote_.audience()).c_str())};
@@ -120,19 +175,27 @@ Status Shrinking::on_deadline(Deadline now) {
   last_call_ = true;
   until_ = now + kGrace;
   for (const int rank : absent) {
-    transport_.announce({.rank = rank, .reason = "did not join shrink", .certain = true});
+    transport_.announce({.rank = rank,
+                         .reason = "did not join shrink",
+                         .certain = true,
+                         .cause = LossCause::kLeftBehind});
     vote_.lose(rank, true);
   }
   return {};
 }
 
-// False: somebody was lost meanwhile, and the vote goes on.
+// False: somebody was lost meanwhile, or has given the try up, and there is another vote. What is
+// left of the failed try, addresses and greetings, bears its number and is of no use to the next.
 Result<bool> Shrinking::rebuild() {
-  const Status rebuilt =
-      transport_.rebuild(vote_.survivors(), vote_.next_generation(), until_ + kGrace);
+  const Deadline end = call_.deadline + kOvertime;
+  call_.attempt = {vote_.next_generation(), vote_.proposal().lost, vote_.proposal().certain};
+  const Status rebuilt = transport_.rebuild(vote_.survivors(), call_.attempt.generation,
+                                            std::min(until_ + kGrace, end));
   if (rebuilt.ok()) return true;
-  if (rebuilt.code() == Code::kPeerLost) return false;
-  return rebuilt;
+  if (rebuilt.code() != Code::kPeerLost) return rebuilt;
+  until_ = std::min(std::max(until_, Clock::now() + kGrace), end);
+  vote_ = first_vote();
+  return false;
 }
 
 Result<Survivors> Shrinking::run() {
@@ -142,10 +205,13 @@ Result<Survivors> Shrinking::run() {
     tell(now);
     if (vote_.state() == SurvivorVote::State::kIsolated) return isolated();
     if (vote_.state() == SurvivorVote::State::kAgreed) {
+      if (call_.take_token && vote_.contested()) {
+        GW_ASSIGN(const bool ours, take_token());
+        if (!ours) continue;
+      }
       Survivors survivors{vote_.survivors(), vote_.proposal().lost, vote_.next_generation()};
       GW_ASSIGN(const bool rebuilt, rebuild());
       if (rebuilt) return survivors;
-      vote_ = first_vote();
       continue;
     }
     GW_TRY(on_deadline(now));

@@ -6,18 +6,30 @@
 #include <vector>
 
 #include "collectives/flight_recorder.h"
+#include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
 namespace gradwire {
 
+// What the ranks have agreed on when they last tried to go on, whether it came about or not. A
+// later try begins with it: its generation is another one, and the transport, which was rebuilt for
+// those that seemed to be left, names the lost of before no more.
+struct Attempt {
+  std::uint32_t generation = 0;
+  std::vector<int> lost = {};     // ascending
+  std::vector<int> certain = {};  // of these
+};
+
 struct ShrinkCall {
   std::vector<int> group;          // job ranks of the failed communicator, ascending
   std::vector<int> left_behind;    // those that it lost in earlier shrinks, ascending
   std::uint32_t communicator = 0;  // its id
-  std::uint32_t generation = 0;    // of this rank's engine
   Status failure;                  // of this rank's engine
   Deadline deadline;
+  Attempt& attempt;          // of this rank's last one; written before each
+  bool allow_lone_survivor;  // both as CommunicatorOptions has them
+  const TakeToken& take_token;
 };
 
 struct Survivors {
@@ -28,7 +40,8 @@ struct Survivors {
 
 // Collective over the survivors; blocks. At the deadline, ranks that live but have not called count
 // as lost, and within another second it ends in any case. Errors: kPeerLost when this rank is
-// isolated: the others, who are more or have the lowest rank, go on without it; kTimedOut;
+// isolated: the others, who have the token, are more or have the lowest rank, go on without it, or
+// it is alone and cannot know that they do not; kTimedOut;
 // kUnsupported when the transport has no notes. After kTimedOut it may be called again.
 Result<Survivors> agree_and_rebuild(Transport& transport, const ShrinkCall& call,
                                     const FlightRecorder& recorder);

@@ -80,7 +80,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
         Code::kInternal,
         format("split: no communicator id was free on all members in %d attempts (at most "
                "%d communicators at a time)",
-               kAttempts, ProgressEngine::kIds));
+               kAttempts, CommunicatorIds::kIds));
   }
   if (id == kNoGroup) return std::unique_ptr<Communicator>();
   std::vector<std::pair<std::int64_t, int>> members;  // (key, old rank)

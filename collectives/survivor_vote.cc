@@ -5,8 +5,9 @@
 
 namespace gradwire {
 
-SurvivorVote::SurvivorVote(int self, std::vector<int> group, std::uint32_t generation)
-    : self_(self), group_(std::move(group)) {
+SurvivorVote::SurvivorVote(int self, std::vector<int> group, std::uint32_t generation,
+                           const SideRule& rule)
+    : self_(self), group_(std::move(group)), rule_(rule) {
   own_.generation = generation;
   update();
 }
@@ -24,6 +25,7 @@ void SurvivorVote::hear(int from, const Proposal& proposal) {
       !std::ranges::binary_search(group_, from))
     return;
   heard_[from] = proposal;
+  own_.generation = std::max(own_.generation, proposal.generation);
   // Who holds this rank for lost is on another side, and what it thinks of others is its affair.
   if (std::ranges::binary_search(proposal.lost, self_)) return lose(from, false);
   for (const int rank : proposal.lost) {
@@ -52,11 +54,7 @@ std::vector<int> SurvivorVote::survivors() const {
   return ranks;
 }
 
-std::uint32_t SurvivorVote::next_generation() const {
-  std::uint32_t highest = own_.generation;
-  for (const int rank : audience()) highest = std::max(highest, heard_.at(rank).generation);
-  return highest + 1;
-}
+std::uint32_t SurvivorVote::next_generation() const { return own_.generation + 1; }
 
 void SurvivorVote::update() {
   own_.lost.assign(lost_.begin(), lost_.end());
@@ -64,8 +62,8 @@ void SurvivorVote::update() {
   const std::vector<int> others = audience();
   const auto proposes_the_same = [&](int rank) {
     const auto found = heard_.find(rank);
-    return found != heard_.end() && found->second.lost == own_.lost &&
-           found->second.certain == own_.certain;
+    return found != heard_.end() && found->second.generation == own_.generation &&
+           found->second.lost == own_.lost && found->second.certain == own_.certain;
   };
   own_.ready = std::ranges::all_of(others, proposes_the_same);
   if (!own_.ready) return;
@@ -76,13 +74,20 @@ void SurvivorVote::update() {
   }
 }
 
+std::vector<int> SurvivorVote::beyond() const {
+  std::vector<int> ranks = own_.lost;
+  std::erase_if(ranks, [&](int rank) { return certain_.contains(rank); });
+  return ranks;
+}
+
 // Nothing is known of what the ranks beyond think of each other: they count as one side.
 bool SurvivorVote::outvoted() const {
-  std::vector<int> beyond = own_.lost;
-  std::erase_if(beyond, [&](int rank) { return certain_.contains(rank); });
+  const std::vector<int> others = beyond();
+  if (others.empty() || rule_.by_token) return false;
   const std::vector<int> here = survivors();
-  if (here.size() != beyond.size()) return here.size() < beyond.size();
-  return beyond.front() < here.front();
+  if (here.size() == 1) return !rule_.allow_lone;
+  if (here.size() != others.size()) return here.size() < others.size();
+  return others.front() < here.front();
 }
 
 }  // namespace gradwire

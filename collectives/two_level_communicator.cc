@@ -53,7 +53,7 @@ bool reduces(OpKind kind) { return kind == OpKind::kAllReduce; }
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> TwoLevelCommunicator::create(
-    std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts,
+    std::unique_ptr<GroupCommunicator>& group, const std::shared_ptr<const SharedHosts>& hosts,
     const Nodes& here) {
   GW_ASSIGN(const std::optional<Channels> channels, make_channels(*group, *hosts, here));
   if (!channels) return std::unique_ptr<Communicator>(std::move(group));

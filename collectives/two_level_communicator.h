@@ -23,7 +23,7 @@ class TwoLevelCommunicator final : public SharingCommunicator {
   // Collective. here: the hosts of the group's ranks, several, of which some have several. `group`
   // itself where a host has no memory for a board.
   static Result<std::unique_ptr<Communicator>> create(
-      std::unique_ptr<GroupCommunicator> group, const std::shared_ptr<const SharedHosts>& hosts,
+      std::unique_ptr<GroupCommunicator>& group, const std::shared_ptr<const SharedHosts>& hosts,
       const Nodes& here);
 
   std::string describe() const override;

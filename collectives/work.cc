@@ -34,6 +34,7 @@ Status Work::wait(std::optional<Deadline> deadline) {
   if (!state_->done()) {
     // Without an engine the operation has ended: the engine's last act.
     const auto engine = state_->engine();
+    if (engine && engine->in_child()) return engine->status();
     if (engine && !engine->wait(*state_, deadline)) {
       return {Code::kTimedOut, "the wait's deadline passed; the operation goes on"};
     }
@@ -41,7 +42,10 @@ Status Work::wait(std::optional<Deadline> deadline) {
   return state_->status();
 }
 
-Status Work::wait_on(const Stream&) { return wait(); }
+Status Work::wait_on(const Stream& stream) {
+  const bool by_device = state_ != nullptr && state_->hold() && !state_->done();
+  return by_device ? state_->hold()(stream) : wait();
+}
 
 int Work::source() const { return state_ == nullptr ? -1 : state_->source(); }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 
 namespace gradwire {
 
@@ -46,6 +47,13 @@ class WorkState {
     if (told_.exchange(Told::kAsked, std::memory_order_acq_rel) == Told::kEnded) tell();
   }
 
+  // Of an operation that a device runs: what makes a stream wait for it, so that no host has to.
+  // Given before the Work is handed out.
+  using Hold = std::function<Status(const Stream&)>;
+  void set_hold(Hold hold) { hold_ = std::move(hold); }
+  // May be empty.
+  const Hold& hold() const { return hold_; }
+
   // The group rank that a recv from any source has come from; -1 before, and of all else. Written
   // before done() becomes true.
   int source() const { return source_.load(std::memory_order_relaxed); }
@@ -67,6 +75,7 @@ class WorkState {
   std::atomic<int> source_{-1};
   std::atomic<Told> told_;
   std::function<void()> then_;
+  Hold hold_;
 };
 
 }  // namespace gradwire

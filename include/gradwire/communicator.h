@@ -96,6 +96,11 @@ enum class Waiting : std::uint8_t {
 // "adaptive", "spin", "yield", "sleep".
 std::string_view to_string(Waiting waiting);
 
+// Writes `holder` as the holder of token `name`, unless it has one; returns who holds it then. Of
+// all ranks that call, on any host, one is first. Bounded by `until`. Errors: of the store.
+using TakeToken = std::function<Result<std::string>(const std::string& name,
+                                                    const std::string& holder, Deadline until)>;
+
 struct CommunicatorOptions {
   double deadline_seconds = 15;  // bounds every operation that names no deadline of its own
   // Every message carries an XXH3 checksum; one that does not fit is kCorruptPayload, naming the
@@ -122,6 +127,13 @@ struct CommunicatorOptions {
   // Told, from any thread, what no call can return: that a flight record could not be written.
   std::function<void(std::string_view)> warn = {};
   Waiting waiting = Waiting::kAdaptive;
+  // Of shrink(): a rank that is alone, and of which nobody can tell it that the others have ended,
+  // goes on all the same. It may then be one of several that do.
+  bool allow_lone_survivor = false;
+  // Of shrink(): in a store that outlives the ranks (their launcher's). Where ranks that may live
+  // are out of reach, those go on that take the next generation's token, however few; who cannot
+  // ask the store does not. Empty: the majority goes on. On all ranks, or on none.
+  TakeToken take_token = {};
 };
 
 // Calls come from one thread per communicator and return at once; tensors are lent until the Work
@@ -176,8 +188,8 @@ class Communicator {
   // again: of several that were split from one another, all ranks shrink the same one, once.
   // Blocks, at most a second longer than the deadline (default: deadline_seconds from the call on),
   // at which ranks that live but have not called are left behind. No store and no rank in
-  // particular is needed. kPeerLost: this rank is isolated (of a network that falls apart the side
-  // with more ranks goes on, of equal ones that with the lowest rank) or was left behind.
+  // particular is needed. kPeerLost: this rank is isolated (of a network that falls apart one side
+  // goes on: take_token, or else its size, decides; docs/failure.md) or was left behind.
   // kInvalidArgument: nothing has failed. kUnsupported: not over this transport.
   virtual Result<std::unique_ptr<Communicator>> shrink(
       std::optional<Deadline> deadline = std::nullopt) = 0;
@@ -274,7 +286,9 @@ class Communicator {
   // k-th recv with it from this rank there, and may overlap collectives. `peer` is a group rank,
   // not this one. A recv from kAnySource takes what a peer sends first that no other recv has
   // taken, and Work::source() says whom it came from; not in prepare(). Counts and types are the
-  // sender's: another count is kRankMismatch, other types never meet.
+  // sender's: another count is kRankMismatch, other types never meet. Messages may be received in
+  // any order; a send stays open until its recv is posted where more than some MiB to that peer
+  // wait for theirs.
   Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options = {});
   Result<Work> recv(TensorView tensor, int peer, const OpOptions& options = {});
 };

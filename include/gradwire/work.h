@@ -28,7 +28,7 @@ class [[nodiscard]] Work {
   // Blocks the calling thread and returns the operation's outcome. `deadline` bounds the waiting
   // only: on kTimedOut the operation goes on. (The operation's own deadline is in its options.)
   Status wait(std::optional<Deadline> deadline = std::nullopt);
-  // Makes `stream` wait on the device; returns at once. On the host it is wait().
+  // Over NCCL: `stream` waits, this returns at once. What the host drives: wait(), for any stream.
   Status wait_on(const Stream& stream);
   // Finishes the whole communicator: peers cannot be un-sent.
   void cancel();

@@ -2,10 +2,17 @@
 #include "collectives/arguments.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "gradwire/communicator.h"
+#include "tests/support/thread_ranks.h"
 
 namespace gradwire {
 namespace {
@@ -51,6 +58,21 @@ TEST_F(Arguments, SizesThatDoNotFit) {
             "all_to_all: in has 8 elements (a multiple of 3 wanted)");
   EXPECT_EQ(refusal({.kind = OpKind::kReduce, .in = at(0, 3), .out = at(20, 2), .peer = 1}),
             "reduce: out has 2 elements (3 wanted)");
+}
+
+// 3 rows of 2^63 / 3 + 1 elements and more are, in 64 bits, a few elements or none.
+TEST_F(Arguments, RowsTooLongToBeAddedUp) {
+  const std::int64_t vast = std::numeric_limits<std::int64_t>::max() / 3 * 2;
+  EXPECT_EQ(refusal({.kind = OpKind::kAllGather, .in = at(0, vast), .out = at(0, 0)}),
+            "all_gather: 3 rows of 6148914691236517204 elements (2^50 at most together)");
+  for (const OpKind kind : {OpKind::kGather, OpKind::kAllGather}) {
+    EXPECT_EQ(check({.kind = kind, .in = at(0, vast), .out = at(0, 0), .peer = 1}).error().code(),
+              Code::kInvalidArgument);
+  }
+  for (const OpKind kind : {OpKind::kScatter, OpKind::kReduceScatter}) {
+    const std::string text = refusal({.kind = kind, .in = at(0, 8), .out = at(0, vast), .peer = 1});
+    EXPECT_NE(text.find("2^50"), std::string::npos) << text;
+  }
 }
 
 TEST_F(Arguments, CountsThatDoNotFit) {
@@ -147,6 +169,49 @@ TEST_F(Arguments, OthersNeedNotBringRootsTensor) {
   ASSERT_TRUE(broadcast.has_value()) << broadcast.error().message();
   EXPECT_EQ(broadcast.value().in, 0);
   EXPECT_EQ(broadcast.value().agreed, 3);
+}
+
+// What a process uses of its address space, in bytes.
+rlim_t address_space() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Rank 1 speaks of 8 GiB where a process may have 2 more.
+int gather_too_much() {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 20});
+  if (!made.has_value()) return 100;
+  const rlim_t most = address_space() + (rlim_t{2} << 30);
+  const rlimit limit{most, most};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) return 101;
+  const auto outcomes = on_threads<Status>(2, [&](int r) -> Status {
+    const auto world = std::move(made.value()[static_cast<std::size_t>(r)]);
+    const std::byte byte{};
+    std::vector<std::byte> all;
+    std::vector<std::int64_t> lengths;
+    const ConstByteSpan said(&byte, r == 0 ? 1 : std::size_t{8} << 30);
+    return world->all_gather_unsized(said, all, lengths).error();
+  });
+  int wrong = 0;
+  for (const Status& outcome : outcomes) {
+    const bool named = outcome.message().find("from rank 1") != std::string_view::npos;
+    wrong += outcome.code() == Code::kOutOfMemory && named ? 0 : 1;
+  }
+  return wrong;
+}
+
+TEST(AllGatherUnsized, LengthsThatThereIsNoMemoryForAreAnError) {
+  const pid_t pid = fork();
+  ASSERT_GE(pid, 0);
+  if (pid == 0) {
+    alarm(60);
+    _exit(gather_too_much());
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

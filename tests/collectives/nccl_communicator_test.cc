@@ -179,6 +179,30 @@ TEST_F(NcclCommunicatorTest, ALibraryThatIsMissingIsNamedOnAllRanks) {
   EXPECT_THAT(texts, Each(HasSubstr("NCCL cannot be used; /nowhere/libnccl.so.2: ")));
 }
 
+// The operation is on a device that passes no event until all ranks have asked.
+TEST_F(NcclCommunicatorTest, AStreamWaitsWhereTheHostDoesNot) {
+  std::atomic<int> there = 0;
+  std::atomic<int> asked = 0;
+  const auto texts = on_ranks(2, [&](std::unique_ptr<Communicator> world) -> std::string {
+    const OnDevice sum = gpu::uploaded(std::vector<float>{1, 2});
+    const OwnStream own, other;
+    hang_when_all_are(there, 2);
+    auto work = world->all_reduce(sum.tensor<float>(), ReduceOp::kSum, own.options());
+    if (!work.has_value()) return text(work.error());
+    const Status held = work.value().wait_on(other.stream());
+    const bool returned_first = !work.value().done();
+    const Code of_the_host = work.value().wait_on({}).code();
+    if (++asked == 2) device_hangs = false;
+    if (const Status status = work.value().wait(); !status.ok()) return text(status);
+    if (!held.ok()) return text(held);
+    if (!returned_first) return "it waited for the operation";
+    if (of_the_host != Code::kInvalidArgument) return "a stream of the host was taken";
+    return work.value().wait_on(other.stream()).ok() ? "" : "what is done cannot be waited for";
+  });
+  device_hangs = false;
+  EXPECT_THAT(texts, Each(""));
+}
+
 TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
   std::atomic<int> there = 0;
   const auto texts = on_ranks(

@@ -118,10 +118,55 @@ TEST(SurvivorVote, RanksWhoseEndIsCertainAreOnNoSide) {
   vote.lose(1, true);
   vote.lose(2, true);
   EXPECT_EQ(vote.state(), State::kAgreed);
-  SurvivorVote half(1, {0, 1, 2}, 0);
+  EXPECT_FALSE(vote.contested());
+  // Of five, 0 has ended, and 1, 2 are apart from 3, 4: the half with the lowest goes on.
+  SurvivorVote half(1, first_ranks(5), 0);
   half.lose(0, true);
-  half.lose(2, false);  // 1 and 2 are apart: 1 is the lower one
+  half.lose(3, false);
+  half.lose(4, false);
+  Proposal same = half.proposal();
+  same.ready = true;
+  half.hear(2, same);
   EXPECT_EQ(half.state(), State::kAgreed);
+  EXPECT_TRUE(half.contested());
+}
+
+// Be it the lowest of two: the other may think the same of itself.
+TEST(SurvivorVote, OneAloneGoesOnOnlyIfAskedOrWhereAllOthersHaveEnded) {
+  for (const bool asked : {false, true}) {
+    SurvivorVote vote(0, {0, 1}, 0, {.allow_lone = asked});
+    vote.lose(1, false);
+    EXPECT_EQ(vote.state(), asked ? State::kAgreed : State::kIsolated);
+    SurvivorVote of_four(3, first_ranks(4), 0, {.allow_lone = asked});
+    for (const int r : {0, 1, 2}) of_four.lose(r, false);
+    EXPECT_EQ(of_four.state(), asked ? State::kAgreed : State::kIsolated);
+  }
+  SurvivorVote known(1, {0, 1}, 0);
+  known.lose(0, true);
+  EXPECT_EQ(known.state(), State::kAgreed);
+}
+
+// Both sides come to an agreement, and it is the token that decides between them.
+TEST(SurvivorVote, WhereATokenDecidesSizeDoesNot) {
+  SurvivorVote vote(3, first_ranks(4), 0, {.by_token = true});
+  for (const int r : {0, 1, 2}) vote.lose(r, false);
+  EXPECT_EQ(vote.state(), State::kAgreed);
+  EXPECT_TRUE(vote.contested());
+}
+
+// What is left of a try that failed is no agreement with the next one.
+TEST(SurvivorVote, AllProposeOneGeneration) {
+  SurvivorVote again(0, {0, 1}, 1), late(1, {0, 1}, 0);
+  again.hear(1, {.generation = 0, .ready = true});
+  EXPECT_EQ(again.state(), State::kOpen);
+  late.hear(0, again.proposal());
+  EXPECT_EQ(late.proposal().generation, 1u);
+  again.hear(1, late.proposal());
+  late.hear(0, again.proposal());
+  EXPECT_EQ(again.state(), State::kAgreed);
+  EXPECT_EQ(late.state(), State::kAgreed);
+  EXPECT_EQ(again.next_generation(), 2u);
+  EXPECT_EQ(late.next_generation(), 2u);
 }
 
 // Ranks, and messages on their way; each rank does what ProgressEngine and Shrinking do.

@@ -14,6 +14,7 @@
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"
 
@@ -103,11 +104,7 @@ TEST_P(CommunicatorIdle, ProcessesThatWaitSleep) {
   const auto outcomes = on_processes(
       2, {}, 60, [](std::unique_ptr<Communicator> world) { return idle(*world, 1); }, {},
       GetParam());
-  ASSERT_EQ(outcomes.size(), 2u);
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorIdle, testing::Values("auto", "tcp", "ucx"),

@@ -40,6 +40,7 @@ TEST_P(CommunicatorLaws, KeepNans) { run(keep_nans); }
 TEST_P(CommunicatorLaws, ReduceLarge) { run(reduce_large); }
 TEST_P(CommunicatorLaws, MoveEverything) { run(move_everything); }
 TEST_P(CommunicatorLaws, MoveLarge) { run(move_large); }
+TEST_P(CommunicatorLaws, SendManyLarge) { run(send_many_large); }
 TEST_P(CommunicatorLaws, RowsAndColumns) { run(rows_and_columns); }
 TEST_P(CommunicatorLaws, SplitAndSplitAgain) { run(split_and_split_again); }
 TEST_P(CommunicatorLaws, ManyOutstanding) { run(many_outstanding); }
@@ -129,7 +130,7 @@ TEST(CommunicatorSegments, TinyOnesChangeNothing) {
     for (const Program program : {reduce_everything, move_everything, split_and_split_again}) {
       if (std::string fault = program(world); !fault.empty()) return fault;
     }
-    return "";
+    return send_many(world, 10);
   });
   for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
 }

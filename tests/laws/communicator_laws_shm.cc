@@ -13,8 +13,10 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "comm/inproc/inproc_transport.h"
+#include "tests/laws/communicator_process_laws.h"
 #include "tests/laws/communicator_programs.h"
 #include "tests/laws/shm_programs.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"
 
@@ -73,12 +75,7 @@ class CommunicatorLawsShm : public testing::TestWithParam<int> {
           return std::string();
         },
         {}, "auto");
-    ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(GetParam()));
-    for (std::size_t r = 0; r < outcomes.size(); ++r) {
-      EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-      EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0)
-          << "rank " << r << " ended with wait status " << outcomes[r].wait_status;
-    }
+    EXPECT_THAT(outcomes, ended_cleanly(GetParam()));
   }
 };
 
@@ -144,13 +141,9 @@ TEST_P(CommunicatorLossShm, ARankThatGoesIsNamedByAll) {
         kill(pids[kVictim], loss.signal_number);
       },
       "auto");
-  ASSERT_EQ(outcomes.size(), 4u);
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    if (r == kVictim) continue;
-    EXPECT_THAT(outcomes[r].text, HasSubstr("peer lost: rank 2 lost in all_reduce (operation "))
-        << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended);
-  }
+  EXPECT_THAT(outcomes,
+              survivors_ended_saying(
+                  4, kVictim, HasSubstr("peer lost: rank 2 lost in all_reduce (operation ")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Losses, CommunicatorLossShm,
@@ -292,6 +285,8 @@ TEST(CommunicatorShm, AnOperationMakesProgressWithoutBeingWaitedFor) {
   });
   for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
+
+INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorProcessForks, testing::Values(ProcessJob{"auto", 3}));
 
 TEST(CommunicatorShm, MemoryOutlivesTheCommunicator) {
   const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {

@@ -16,12 +16,12 @@
 #include "base/text.h"
 #include "tests/laws/communicator_process_laws.h"
 #include "tests/laws/communicator_programs.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire {
 namespace {
 
-using testing::HasSubstr;
 using testing::Values;
 
 auto jobs() {
@@ -216,10 +216,7 @@ TEST_P(CommunicatorTwoLevel, SumsAreRightAndAlike) {
         return std::string();
       },
       {}, "auto");
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(GetParam().ranks));
 }
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorTwoLevel,
                          Values(ProcessJob{"auto", 3, {0, 1, 1}},
@@ -253,10 +250,8 @@ TEST(CommunicatorTwoLevelGroups, AreWhatTheirRanksHostsSay) {
         return text;
       },
       {}, "auto");
-  ASSERT_EQ(outcomes.size(), 5U);
   // {0,1}, {2,3} and {4}; {0,2,4} and {1,3}; {0,1,2,3}.
-  const std::vector<std::string> wanted{"m22", "m-2", "m22", "m-2", "-2"};
-  for (std::size_t r = 0; r < 5; ++r) EXPECT_EQ(outcomes[r].text, wanted[r]) << "rank " << r;
+  EXPECT_THAT(outcomes, ended_saying({"m22", "m-2", "m22", "m-2", "-2"}));
 }
 
 }  // namespace

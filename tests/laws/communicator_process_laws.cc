@@ -8,6 +8,7 @@
 
 #include "base/elements.h"
 #include "tests/laws/communicator_programs.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire {
@@ -26,18 +27,15 @@ void run(const ProcessJob& job, const std::vector<Program>& programs) {
         return std::string();
       },
       {}, job.backend);
-  ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(job.ranks));
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0)
-        << "rank " << r << " ended with wait status " << outcomes[r].wait_status;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(job.ranks));
 }
 
 TEST_P(CommunicatorProcessLaws, Reductions) {
   run(GetParam(), {reduce_everything, reduce_large, count_bytes});
 }
 TEST_P(CommunicatorProcessLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
+TEST_P(CommunicatorProcessLaws, ManyMessages) { run(GetParam(), {send_many_large}); }
+TEST_P(CommunicatorProcessLaws, RunAhead) { run(GetParam(), {run_ahead}); }
 std::string sample_the_product(Communicator& world) {
   const Sizes sizes{.elems = {1, world.size() + 1, 997, 65537}, .stride = 13};
   if (std::string fault = reduce_exactly(world, sizes); !fault.empty()) return fault;
@@ -76,13 +74,9 @@ void signal_one_of_four(const ProcessJob& job, int signal_number) {
         kill(pids[kVictim], signal_number);
       },
       job.backend);
-  ASSERT_EQ(outcomes.size(), 4u);
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    if (r == kVictim) continue;
-    EXPECT_THAT(outcomes[r].text, HasSubstr("peer lost: rank 2 lost in all_reduce (operation "))
-        << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended);
-  }
+  EXPECT_THAT(outcomes,
+              survivors_ended_saying(
+                  4, kVictim, HasSubstr("peer lost: rank 2 lost in all_reduce (operation ")));
 }
 
 TEST_P(CommunicatorProcessLoss, AKilledRankIsNamedByAll) {

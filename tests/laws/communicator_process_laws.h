@@ -16,10 +16,15 @@ struct ProcessJob {
   std::string backend;
   int ranks = 1;
   std::vector<int> node_of = {};  // none: all on one
+  bool silence = false;           // what tells of a death that a forked child hides
 };
 
 class CommunicatorProcessLaws : public testing::TestWithParam<ProcessJob> {};
 class CommunicatorProcessLoss : public testing::TestWithParam<ProcessJob> {};
+// descriptor_laws.cc
+class CommunicatorProcessDescriptors : public testing::TestWithParam<ProcessJob> {};
+// communicator_fork_laws.cc
+class CommunicatorProcessForks : public testing::TestWithParam<ProcessJob> {};
 
 inline auto process_jobs(const std::string& backend) {
   return testing::Values(ProcessJob{backend, 1}, ProcessJob{backend, 2}, ProcessJob{backend, 3},

@@ -30,6 +30,14 @@ std::string reduce_large(Communicator& world);
 std::string move_everything(Communicator& world);
 // As above with rows of megabytes and of nothing.
 std::string move_large(Communicator& world);
+// 64 messages between two ranks, both ways at once, of 1 element to 16 segments, before the first
+// is received: with one tag and several, in order, in reverse and shuffled, from any source.
+std::string send_many(Communicator& world, std::int64_t segment_elems);
+// With segments of 512 KiB between two ranks, and of 32 KiB among more.
+std::string send_many_large(Communicator& world);
+// A root of 1,000 broadcasts of 1 MiB beside a rank that comes late, and 64 messages of 4 MiB to
+// ranks that receive late: no process holds more than 64 MiB beside its tensors. For processes.
+std::string run_ahead(Communicator& world);
 // Rows and columns of a grid, each driven by a thread of its own at the same time. Needs 4 ranks.
 std::string rows_and_columns(Communicator& world);
 // Splits: order by key, groups of one, nobody's color, ids that come back.

@@ -280,6 +280,30 @@ TEST(CommunicatorShrink, AnAbortReachesAllAndAllGoOn) {
   }));
 }
 
+// Whatever its words are: nobody issued another operation.
+TEST(CommunicatorShrink, AnAbortInWordsOfADisagreementIsAnAbort) {
+  for (const std::string why :
+       {"check failed: ranks disagree: loss", "closed", "reported by rank 2: out of disk"}) {
+    World world(3);
+    expect_all_well(on_threads<Text>(3, [&](int r) -> Text {
+      Status status = sum(world.at(r));  // may fail already: rank 1 need not wait for the others
+      if (r == 1) {
+        if (!status.ok()) return Text(status.message());
+        world.at(1).abort(why);
+        status = world.at(1).status();
+        if (status.code() != Code::kCancelled) return "own code: " + Text(status.message());
+      } else {
+        if (status.ok()) status = sum_until_error(world.at(r));
+        if (status.code() != Code::kPeerLost) return "other's code: " + Text(status.message());
+        if (status.message().find("rank 1 gave up in ") == Text::npos)
+          return Text(status.message());
+        if (status.message().find(why) == Text::npos) return Text(status.message());
+      }
+      return shrink_and_work(world.at(r), {0, 1, 2});
+    }));
+  }
+}
+
 TEST(CommunicatorShrink, AGroupShrinksByItself) {
   World world(4);
   std::barrier<> together(4);  // a rank whose split is done may die while others still split

@@ -31,8 +31,7 @@ Bytes packed(WireFormat& format, const std::vector<T>& x, std::int64_t first, st
   return wire;
 }
 
-TEST_P(CompressorLaws, PartsCutAtSeamsJoinToTheWhole) {
-  if (!compressor().traits().elementwise) return;
+GW_LAW(PartsCutAtSeamsJoinToTheWhole) {
   with_type([this]<typename T>() {
     auto opened = compressor().open_slices(Shape::vector(kElems), place(DTypeOf<T>::kValue));
     ASSERT_TRUE(opened.has_value());
@@ -121,9 +120,8 @@ Outcome<T> run_steps(const Compressor& compressor, const Shape& shape, const Ste
   return run;
 }
 
-TEST_P(CompressorLaws, ThreadsChangeNoBit) {
+GW_LAW(ThreadsChangeNoBit) {
   const Traits traits = compressor().traits();
-  if (traits.rounds != 1 || traits.exchange != Exchange::kAllGather) return;
   const Shape shape = traits.elementwise ? Shape::vector(kElems) : kMatrix;
   const auto pair = check_pair(compressor(), shape, {.error_feedback = true});
   with_type([&]<typename T>() {
@@ -147,8 +145,7 @@ TEST_P(CompressorLaws, ThreadsChangeNoBit) {
 }
 
 // One sum of three slices, of which the second is values; and payloads that no encoder writes.
-TEST_P(CompressorLaws, ThreadsFoldAndRefuseAsOneDoes) {
-  if (!compressor().traits().elementwise) return;
+GW_LAW(ThreadsFoldAndRefuseAsOneDoes) {
   with_type([this]<typename T>() {
     const Shape shape = Shape::vector(kElems);
     Workers workers(3);
@@ -183,8 +180,21 @@ TEST_P(CompressorLaws, ThreadsFoldAndRefuseAsOneDoes) {
   });
 }
 
+bool is_elementwise(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().elementwise;
+}
+bool is_gathered_at_once(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().rounds == 1 && compressor.traits().exchange == Exchange::kAllGather;
+}
+
 }  // namespace
 
-bool thread_laws_are_linked() { return true; }
+std::vector<Law> thread_laws() {
+  return {
+      {"PartsCutAtSeamsJoinToTheWhole", PartsCutAtSeamsJoinToTheWhole, is_elementwise},
+      {"ThreadsChangeNoBit", ThreadsChangeNoBit, is_gathered_at_once},
+      {"ThreadsFoldAndRefuseAsOneDoes", ThreadsFoldAndRefuseAsOneDoes, is_elementwise},
+  };
+}
 
 }  // namespace gradwire::laws

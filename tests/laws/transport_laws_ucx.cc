@@ -32,6 +32,7 @@ TransportBackend ucx(std::string name, std::size_t single_copy_bytes,
 
 INSTANTIATE_TEST_SUITE_P(Ucx, TransportLaws,
                          testing::Values(ucx("shared_memory", SIZE_MAX), ucx("single_copy", 8192),
+                                         ucx("posix_memory", SIZE_MAX, "posix,tcp,self"),
                                          ucx("tcp", SIZE_MAX, "tcp"), checked()),
                          backend_name);
 

@@ -42,7 +42,7 @@ void meet_by_notes(Transport& transport, const std::vector<int>& ranks, std::vec
 
 TEST_P(TransportLaws, NotesPassBesideTheDataInOrder) {
   on_ranks(2, [](std::unique_ptr<Transport> transport) {
-    if (!transport->caps().notes) return;
+    ASSERT_TRUE(transport->caps().notes);
     const int other = 1 - transport->rank();
     Bytes in(100), out = pattern(1 << 20, 1), large(Transport::kMostNoteBytes);
     const Ticket stuck = post(*transport, {recv(other, tag(1), in)});  // that nothing answers yet
@@ -63,7 +63,7 @@ TEST_P(TransportLaws, NotesPassBesideTheDataInOrder) {
 
 TEST_P(TransportLaws, SeverEndsWhatIsOpenAtOnce) {
   on_ranks(2, [](std::unique_ptr<Transport> transport) {
-    if (!transport->caps().notes) return;
+    ASSERT_TRUE(transport->caps().notes);
     const int other = 1 - transport->rank();
     Bytes in(1 << 20), out(1 << 20);
     const Ticket receive = post(*transport, {recv(other, tag(1), in)});
@@ -89,7 +89,7 @@ TEST_P(TransportLaws, SeverEndsWhatIsOpenAtOnce) {
 // Rank 2 of 4 ends; the others go on, and meet nothing of what was sent before.
 void survivors_rebuild(const TransportBackend& backend, Fate fate) {
   const auto body = [&](std::unique_ptr<Transport> transport) {
-    if (!transport->caps().notes) return;
+    ASSERT_TRUE(transport->caps().notes);
     std::vector<Note> kept;
     meet_by_notes(*transport, {0, 1, 2, 3}, kept, deadline_in(20));
     if (transport->rank() == 2) return backend.end(*transport, fate);
@@ -130,10 +130,116 @@ TEST_P(TransportLaws, SurvivorsOfAStoppedRankRebuild) {
   survivors_rebuild(GetParam(), Fate::kStopped);
 }
 
+// Of what is tried and does not come about nothing is left: ranks 0 and 1 begin a generation that
+// rank 2 does not come to, then all three begin the next.
+TEST_P(TransportLaws, ARebuildThatFailedIsTriedAgainByTheSame) {
+  on_ranks(3, [](std::unique_ptr<Transport> transport) {
+    ASSERT_TRUE(transport->caps().notes);
+    const std::vector<int> all{0, 1, 2};
+    const int rank = transport->rank();
+    std::vector<Note> kept;
+    meet_by_notes(*transport, all, kept, soon());
+    ASSERT_TRUE(transport->sever());
+    if (rank != 2) {
+      // Where the connections stay nobody waits for anybody, and it comes about for these two.
+      const Status first = transport->rebuild(all, 1, deadline_in(0.5));
+      EXPECT_TRUE(first.ok() || first.code() == Code::kTimedOut || first.code() == Code::kPeerLost)
+          << first.message();
+      Bytes stale = pattern(5000, 77);
+      if (first.ok()) {
+        const Ticket ticket = post(*transport, {send(1 - rank, tag(5), stale)});
+        transport->cancel(ticket);
+        (void)settle(*transport, ticket, soon());
+      }
+    }
+    meet_by_notes(*transport, all, kept, soon());
+    ASSERT_EQ(transport->rebuild(all, 2, soon()).message(), "ok");
+    EXPECT_TRUE(transport->all_lost().empty());
+    for (const int step : {1, 2}) {
+      const int to = (rank + step) % 3, from = (rank + 3 - step) % 3;
+      Bytes out = pattern(5000, static_cast<std::uint64_t>(rank)), in(5000);
+      EXPECT_EQ(
+          exchange(*transport, {send(to, tag(5), out), recv(from, tag(5), in)}, soon()).message(),
+          "ok");
+      EXPECT_EQ(in, pattern(5000, static_cast<std::uint64_t>(from))) << "from rank " << from;
+    }
+    EXPECT_FALSE(transport->lost().has_value());
+    meet_by_notes(*transport, all, kept, soon());  // nobody leaves while another one works
+  });
+}
+
+// Rank 3 of 4 ends while the others rebuild with it; then they do without it.
+void fewer_rebuild(const TransportBackend& backend, Fate fate) {
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    ASSERT_TRUE(transport->caps().notes);
+    std::vector<Note> kept;
+    meet_by_notes(*transport, {0, 1, 2, 3}, kept, deadline_in(20));
+    if (transport->rank() == 3) return backend.end(*transport, fate);
+    ASSERT_TRUE(transport->sever());
+    const Status first = transport->rebuild(std::vector{0, 1, 2, 3}, 1, deadline_in(30));
+    EXPECT_TRUE(first.ok() || first.code() == Code::kPeerLost) << first.message();
+    const Deadline until = deadline_in(backend.notice_seconds);
+    while (transport->all_lost().empty() && std::chrono::steady_clock::now() < until) {
+      ASSERT_TRUE(transport->progress().has_value());
+      ASSERT_TRUE(transport->wait(deadline_in(0.05)).ok());
+    }
+    const auto lost = transport->all_lost();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].rank, 3) << lost[0].reason;
+    const std::vector<int> left{0, 1, 2};
+    meet_by_notes(*transport, left, kept, deadline_in(20));
+    ASSERT_EQ(transport->rebuild(left, 2, deadline_in(20)).message(), "ok");
+    const int rank = transport->rank(), next = (rank + 1) % 3, before = (rank + 2) % 3;
+    Bytes out = pattern(300'000, static_cast<std::uint64_t>(rank)), in(300'000);
+    EXPECT_EQ(
+        exchange(*transport, {send(next, tag(6), out), recv(before, tag(6), in)}, deadline_in(20))
+            .message(),
+        "ok");
+    EXPECT_EQ(in, pattern(300'000, static_cast<std::uint64_t>(before)));
+    EXPECT_FALSE(transport->lost().has_value());
+  };
+  backend.run(4, body, {{3, fate}}, 100);
+}
+
+TEST_P(TransportLaws, ARebuildThatAKilledRankEndsIsTriedAgainByFewer) {
+  fewer_rebuild(GetParam(), Fate::kKilled);
+}
+TEST_P(TransportLaws, ARebuildThatAStoppedRankEndsIsTriedAgainByFewer) {
+  fewer_rebuild(GetParam(), Fate::kStopped);
+}
+
+// What waits for its receives when ranks rebuild is never taken, and does not count any more.
+TEST_P(TransportLaws, ARebuildForgetsWhatWaited) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    if (!transport->caps().notes) return;
+    constexpr std::uint64_t kMessages = 40;
+    const int peer = 1 - transport->rank();
+    Bytes stale = pattern(1 << 20, 1), fresh = pattern(1 << 20, 2), got(1 << 20);
+    std::vector<Note> kept;
+    for (std::uint32_t generation = 1; generation <= 2; ++generation) {
+      std::vector<Ticket> sent;
+      for (std::uint64_t i = 0; i < kMessages; ++i) {
+        sent.push_back(post(*transport, {send(peer, tag(i), stale)}));
+      }
+      meet_by_notes(*transport, {0, 1}, kept, soon());  // all announcements are there, or nearly
+      for (const Ticket ticket : sent) transport->cancel(ticket);
+      for (const Ticket ticket : sent) (void)settle(*transport, ticket, soon());
+      meet_by_notes(*transport, {0, 1}, kept, soon());
+      ASSERT_EQ(transport->rebuild(std::vector{0, 1}, generation, soon()).message(), "ok");
+      for (std::uint64_t i = 0; i < kMessages; ++i) {
+        const Status both =
+            exchange(*transport, {send(peer, tag(i), fresh), recv(peer, tag(i), got)}, soon());
+        ASSERT_EQ(both.message(), "ok") << i;
+        ASSERT_TRUE(got == fresh) << i;
+      }
+    }
+  });
+}
+
 // A reason that is no loss ends with the rebuild.
 TEST_P(TransportLaws, ARankThatGivesUpIsStillThere) {
   on_ranks(2, [](std::unique_ptr<Transport> transport) {
-    if (!transport->caps().notes) return;
+    ASSERT_TRUE(transport->caps().notes);
     if (transport->rank() == 0) {
       transport->announce({.rank = 0, .reason = "does not want to", .gone = false});
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/checkpoint_parts.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/temporary_folder.h"
 
@@ -35,8 +36,7 @@ class CheckpointCrash : public ::testing::Test {
   }
 
   // A job that resumes, as it says in `resumed`, and saves at `step` until it crashes.
-  std::vector<ProcessOutcome> run(const std::string& resumed, std::int64_t step,
-                                  const Crash* crash) {
+  ProcessOutcomes run(const std::string& resumed, std::int64_t step, const Crash* crash) {
     const ProcessCount there;
     const auto program = [&](std::unique_ptr<Communicator> world) -> std::string {
       const auto last = Checkpoints(*world, options()).last_step();
@@ -82,20 +82,21 @@ std::vector<Crash> crashes() {
 }
 
 TEST_F(CheckpointCrash, LeavesTheLastCompleteOneAtEveryPlace) {
-  for (const ProcessOutcome& rank : run("-1", 10, nullptr)) ASSERT_EQ(rank.text, "ok");
+  ASSERT_THAT(run("-1", 10, nullptr), ended_saying(kRanks, "ok"));
   std::int64_t last = 10;
   std::int64_t step = 10;
   for (const Crash& crash : crashes()) {
     step += 10;
     SCOPED_TRACE(crash.place + ", rank " + std::to_string(crash.victim));
     const auto outcomes = run(std::to_string(last), step, &crash);
-    ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(kRanks));
+    ASSERT_TRUE(outcomes.has_value()) << outcomes.error().message();
     for (int rank = 0; rank < kRanks; ++rank) {
-      const ProcessOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      const ProcessOutcome& outcome = outcomes.value()[static_cast<std::size_t>(rank)];
       ASSERT_TRUE(outcome.ended);
       const bool dies = crash.victim == kAll || crash.victim == rank;
       EXPECT_EQ(WIFSIGNALED(outcome.wait_status), dies) << outcome.text;
       if (dies) continue;
+      EXPECT_EQ(outcome.wait_status, 0);
       // A rank that had all it wanted before the other one died is content.
       if (outcome.text == "ok") {
         EXPECT_EQ(crash.place, "about to end");
@@ -116,9 +117,7 @@ TEST_F(CheckpointCrash, LeavesTheLastCompleteOneAtEveryPlace) {
     ASSERT_FALSE(HasFailure());
   }
   step += 10;
-  for (const ProcessOutcome& rank : run(std::to_string(last), step, nullptr)) {
-    EXPECT_EQ(rank.text, "ok");
-  }
+  EXPECT_THAT(run(std::to_string(last), step, nullptr), ended_saying(kRanks, "ok"));
   int left = 0;
   for (const auto& entry : std::filesystem::directory_iterator(options().folder)) {
     EXPECT_EQ(entry.path().filename().string().substr(0, 5), "step-") << entry.path();

@@ -180,4 +180,4 @@ class CheckpointKillTest(unittest.TestCase):
 if __name__ == "__main__":
     UCX = sys.argv.pop(2)
     GRADWIRE = sys.argv.pop(1)
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -30,7 +30,7 @@ def wait_until(condition, what):
 def sides(size, victim):
     """Who goes on, and who is isolated, when the victim's link is cut."""
     others = [rank for rank in range(size) if rank != victim]
-    going = others if len(others) > 1 or others[0] < victim else [victim]
+    going = others if len(others) > 1 else []  # one alone does not go on: the other may do so
     return going, [rank for rank in range(size) if rank not in going]
 
 

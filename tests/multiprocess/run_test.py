@@ -241,7 +241,7 @@ class Ends(unittest.TestCase):
                                           "still running: ranks 0, 2")
 
     def test_timeout_ends_stopped_ranks_too(self):
-        done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "8")
+        done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "8", "--deadline", "1")
         self.assertEqual(done.returncode, 124)
         self.assertIn("still running: ranks 0, 1 (ranks 0, 1 stopped)", last_line(done))
 
@@ -259,13 +259,25 @@ class Ends(unittest.TestCase):
             self.assertIn(f"interrupted by signal {int(number)} ({number.name})", err)
 
     def test_ranks_that_ignore_the_signal_are_killed(self):
-        process = subprocess.Popen(command(2, "trap '' INT TERM; echo up; while :; do sleep 0.1; done"),
+        # They have the deadline and 2 s to end by themselves.
+        script = "trap '' INT TERM; echo up; while :; do sleep 0.1; done"
+        process = subprocess.Popen(command(2, script, "--deadline", "1"),
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         process.stdout.readline()
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 130)
+
+    def test_ranks_have_the_deadline_to_end_well(self):
+        script = "trap 'sleep 4; echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"
+        process = subprocess.Popen(command(2, script, "--deadline", "20"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2):
+            self.assertIn("up", process.stdout.readline())
+        process.terminate()
+        out, _ = process.communicate(timeout=LIMIT)
+        self.assertEqual(process.returncode, 143)
+        self.assertEqual(sorted(out.splitlines()), ["rank 0 | saved", "rank 1 | saved"])
 
     def test_the_ranks_die_with_the_launcher(self):
         process = subprocess.Popen(command(2, "echo $$; exec sleep 60"), stdout=subprocess.PIPE, text=True)

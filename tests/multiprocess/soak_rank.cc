@@ -2,8 +2,8 @@
 //
 // All ranks draw the same random operations, sizes and communicators from a seed, and check every
 // element. Now and then a rank, drawn too, aborts, and all go on with what shrink() gives them; in
-// the end the last rank kills itself, and the others go on once more. What shrink() gives goes over
-// messages alone; so for --calm seconds there are no faults, and groups are made anew instead.
+// the end the last rank kills itself, and the others go on once more. For --calm
+// seconds there are no faults, and groups are made anew instead.
 // Memory in use is looked at after every shrink, and now and then while all is calm. What was
 // wrong, and figures, go into --report as one line of JSON.
 #include <signal.h>
@@ -32,6 +32,10 @@ using Clock = std::chrono::steady_clock;
 constexpr int kStepsPerLook = 40;  // between two looks at the clock, which rank 0 makes for all
 constexpr int kKinds = 6;
 constexpr long kWarmSteps = 2000;  // of the calm: most sizes have been drawn by then
+// What growth is judged by; a slow machine gets so many seconds more to come to it.
+constexpr long kShrinksToJudge = 3;
+constexpr long kLooksToJudge = 2;
+constexpr double kMoreSeconds = 60;
 
 struct Plan {
   int rank = 0;
@@ -50,8 +54,9 @@ struct Report {
   double first_mib = 0;  // after the second shrink, when everything has been used once
   double most_mib = 0;   // later
   long calm_steps = 0;
-  double calm_first_mib = 0;  // once warm
-  double calm_most_mib = 0;   // later
+  long calm_looks = 0;  // at memory, once warm
+  double calm_first_mib = 0;
+  double calm_most_mib = 0;  // later
 };
 
 double resident_mib() {
@@ -216,10 +221,26 @@ Status fault(Groups& groups, const Draw& draw, Report& report) {
 
 enum class Phase : std::int32_t { kCalm, kFaults, kOver };
 
-// As rank 0's clock says.
-Result<Phase> phase_now(Communicator& world, Deadline calm_end, Deadline end) {
-  const Deadline now = Clock::now();
-  const Phase own = now >= end ? Phase::kOver : now >= calm_end ? Phase::kFaults : Phase::kCalm;
+// When rank 0's clock, which is everybody's, lets a phase end.
+struct Ends {
+  explicit Ends(const Plan& plan)
+      : with_calm(plan.calm > 0),
+        calm(deadline_in(plan.calm)),
+        all(deadline_in(plan.seconds)),
+        last(deadline_in(plan.seconds + kMoreSeconds)) {}
+
+  Phase phase_now(const Report& report) const {
+    const Deadline now = Clock::now();
+    if (now >= last) return Phase::kOver;
+    if (now < calm || (with_calm && report.calm_looks < kLooksToJudge)) return Phase::kCalm;
+    return now < all || report.shrinks < kShrinksToJudge ? Phase::kFaults : Phase::kOver;
+  }
+
+  bool with_calm;
+  Deadline calm, all, last;
+};
+
+Result<Phase> agree_on(Communicator& world, Phase own) {
   std::vector<std::int32_t> phase{static_cast<std::int32_t>(own)};
   GW_TRY(outcome(world.broadcast(view_of(std::span(phase)), 0)));
   return static_cast<Phase>(phase[0]);
@@ -229,19 +250,18 @@ void look_at_memory(Report& report) {
   report.calm_steps = report.steps;
   if (report.steps < kWarmSteps) return;
   const double now = resident_mib();
-  if (report.calm_first_mib == 0) report.calm_first_mib = now;
+  if (report.calm_looks++ == 0) report.calm_first_mib = now;
   report.calm_most_mib = std::max(report.calm_most_mib, now);
 }
 
 Status work(const Plan& plan, Groups& groups, Report& report) {
   GW_TRY(groups.split());
-  const Deadline calm_end = deadline_in(plan.calm);
-  const Deadline end = deadline_in(plan.seconds);
+  const Ends ends(plan);
   Phase phase = Phase::kCalm;
   for (;; ++report.steps) {
     const Draw draw(plan.seed, report.steps);
     if (report.steps % kStepsPerLook == 0) {
-      GW_ASSIGN(phase, phase_now(*groups.world, calm_end, end));
+      GW_ASSIGN(phase, agree_on(*groups.world, ends.phase_now(report)));
       if (phase == Phase::kOver) return {};
       if (phase == Phase::kCalm) look_at_memory(report);
     }
@@ -299,8 +319,10 @@ int soak(int argc, char** argv) {
   std::ofstream(plan.report)
       << format("{\"rank\":%d,\"steps\":%ld,\"shrinks\":%ld,\"first_mib\":%.1f,\"most_mib\":%.1f,",
                 plan.rank, report.steps, report.shrinks, report.first_mib, report.most_mib)
-      << format("\"calm_steps\":%ld,\"calm_first_mib\":%.1f,\"calm_most_mib\":%.1f,",
-                report.calm_steps, report.calm_first_mib, report.calm_most_mib)
+      << format(
+             "\"calm_steps\":%ld,\"calm_looks\":%ld,\"calm_first_mib\":%.1f,\"calm_most_mib\":%."
+             "1f,",
+             report.calm_steps, report.calm_looks, report.calm_first_mib, report.calm_most_mib)
       << "\"trouble\":\"" << trouble << "\"}\n";
   return status.ok() ? 0 : 1;
 }

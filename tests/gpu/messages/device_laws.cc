@@ -6,6 +6,7 @@
 #include "device/cuda/stream.h"
 #include "tests/gpu/nccl/staged_communicator.h"
 #include "tests/laws/communicator_programs.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"
 
@@ -35,26 +36,21 @@ std::string play(std::unique_ptr<Communicator> world, const DeviceJob& job,
 }
 
 void run(const DeviceJob& job, const std::vector<Program>& programs) {
-  std::vector<std::string> faults;
-  if (job.backend == "inproc") {
-    auto made = make_inproc_communicators(job.ranks);
-    ASSERT_TRUE(made.has_value()) << made.error().message();
-    faults = on_threads<std::string>(job.ranks, [&](int rank) {
-      return play(std::move(made.value()[static_cast<std::size_t>(rank)]), job, programs);
-    });
-  } else {
-    for (const ProcessOutcome& outcome : on_processes(
-             job.ranks, {.deadline_seconds = 60}, 240,
-             [&](std::unique_ptr<Communicator> world) {
-               return play(std::move(world), job, programs);
-             },
-             {}, job.backend)) {
-      faults.push_back(outcome.text);
-      EXPECT_TRUE(outcome.ended && outcome.wait_status == 0)
-          << "wait status " << outcome.wait_status;
-    }
+  if (job.backend != "inproc") {
+    EXPECT_THAT(on_processes(
+                    job.ranks, {.deadline_seconds = 60}, 240,
+                    [&](std::unique_ptr<Communicator> world) {
+                      return play(std::move(world), job, programs);
+                    },
+                    {}, job.backend),
+                ended_cleanly(job.ranks));
+    return;
   }
-  ASSERT_EQ(faults.size(), static_cast<std::size_t>(job.ranks));
+  auto made = make_inproc_communicators(job.ranks);
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto faults = on_threads<std::string>(job.ranks, [&](int rank) {
+    return play(std::move(made.value()[static_cast<std::size_t>(rank)]), job, programs);
+  });
   for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
 }
 

@@ -12,6 +12,7 @@
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/gpu/messages/device_laws.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace {
@@ -104,8 +105,7 @@ TEST(UcxDirect, HandsMemoryOfTheDeviceToUcxAndReceivesWhatIsLentToIt) {
     if (on_device != told) return std::string("UCX was told of other memory");
     return std::string(world->transport_stats().bytes_staged == 0 ? "" : "something was staged");
   });
-  ASSERT_EQ(outcomes.size(), 3u);
-  for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+  EXPECT_THAT(outcomes, ended_cleanly(3));
 }
 
 // As CUDA's pools give it: other processes and network devices could not open it.
@@ -117,8 +117,7 @@ TEST(UcxDirect, MemoryWithoutAHandleForOthersIsStaged) {
     const bool staged = world->transport_stats().bytes_staged > 0;
     return std::string(staged == (world->rank() == 0) && cuda_sends == 0 ? "" : "was not staged");
   });
-  ASSERT_EQ(outcomes.size(), 2u);
-  for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+  EXPECT_THAT(outcomes, ended_cleanly(2));
 }
 
 // What is lent is described by a message, which comes to lie where the receive is.
@@ -132,10 +131,9 @@ TEST(UcxDirect, AReceiveThatCannotLearnWhatIsLentToItEndsItsOperation) {
     const Status ended = work.has_value() ? work.value().wait() : work.error();
     return ended.ok() ? std::string("went well") : std::string(ended.message());
   });
-  ASSERT_EQ(outcomes.size(), 2u);
-  EXPECT_THAT(outcomes[0].text, testing::AllOf(testing::HasSubstr("what rank 1 lends"),
-                                               testing::HasSubstr("cudaMemcpyAsync")));
-  EXPECT_THAT(outcomes[1].text, testing::HasSubstr("rank 0"));
+  EXPECT_THAT(outcomes, ended_saying({testing::AllOf(testing::HasSubstr("what rank 1 lends"),
+                                                     testing::HasSubstr("cudaMemcpyAsync")),
+                                      testing::HasSubstr("rank 0")}));
 }
 
 // Otherwise eager messages would take it in pieces, and nobody is to be surprised by that.
@@ -151,8 +149,7 @@ TEST(UcxDirect, IsLeftWhereRendezvousIsNotWanted) {
     return std::string(staged == (world->rank() == 0) && cuda_sends == 0 ? "" : "was not staged");
   });
   setenv("UCX_RNDV_THRESH", kept.c_str(), 1);
-  ASSERT_EQ(outcomes.size(), 2u);
-  for (const ProcessOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "");
+  EXPECT_THAT(outcomes, ended_cleanly(2));
 }
 
 }  // namespace

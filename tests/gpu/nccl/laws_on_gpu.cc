@@ -1,6 +1,7 @@
 // The laws of Communicator over NCCL on one card: alone, and with the argument "sharing" as two and
 // as four processes that share it. Without a card, or with an NCCL that shares none, it is skipped
 // (77) before any test.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "tests/gpu/card.h"
 #include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/staged_communicator.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire {
@@ -23,19 +25,14 @@ constexpr int kSharesCards = 23000;  // 2.30.0
 class NcclLawsOnGpu : public testing::TestWithParam<int> {};
 
 TEST_P(NcclLawsOnGpu, Hold) {
-  const int ranks = GetParam();
   const auto outcomes = on_processes(
-      ranks, {.deadline_seconds = 60}, 240,
+      GetParam(), {.deadline_seconds = 60}, 240,
       [](std::unique_ptr<Communicator> world) {
         gpu::StagedCommunicator staged(std::move(world), kCard);
         return gpu::run_device_laws(staged);
       },
       {}, "nccl:0");
-  ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(ranks));
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(GetParam()));
 }
 
 // CUDA graphs of exchanges.
@@ -49,10 +46,7 @@ TEST_P(NcclLawsOnGpu, HoldWhereTheyAreCaptured) {
         return faults + gpu::check_what_no_graph_takes(*world);
       },
       {}, "nccl:0");
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Alone, NcclLawsOnGpu, testing::Values(1));

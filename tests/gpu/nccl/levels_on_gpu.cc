@@ -1,4 +1,5 @@
 // Aggregators on two levels over NCCL, with one card that is shared: four processes are two nodes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "tests/gpu/nccl/level_jobs.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire::testing {
@@ -27,11 +29,7 @@ TEST_P(NcclLevelsOnGpu, HaveTheHostsBits) {
         return means.value() == host.means ? "" : "other means than on the host";
       },
       {}, "nccl:0");
-  ASSERT_EQ(outcomes.size(), node_of.size());
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].text, "") << "rank " << r;
-    EXPECT_TRUE(outcomes[r].ended && outcomes[r].wait_status == 0) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_cleanly(job.ranks));
 }
 INSTANTIATE_TEST_SUITE_P(Sharing, NcclLevelsOnGpu,
                          ::testing::Values("none:inner=none", "qsgd:bits=2,ef=ef14,inner=none",

@@ -1,0 +1,117 @@
+// What a progress engine owes to others while it is busy, and to operations whose communicator has
+// gone.
+#include "collectives/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "collectives/executor.h"
+#include "collectives/notes.h"
+#include "comm/inproc/inproc_transport.h"
+#include "gradwire/communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+// Something to do at every turn, until told to stop.
+class Busy final : public Runnable {
+ public:
+  explicit Busy(std::atomic<bool>& over)
+      : over_(over), route_{std::make_shared<const std::vector<int>>(std::vector{0, 1}), 0, 0, 0} {}
+  Result<bool> advance(Transport&, ScratchPool&) override { return true; }
+  bool done() const override { return over_; }
+  void cancel(Transport&) override {}
+  bool settled(Transport&) override { return true; }
+  void release(ScratchPool&) override {}
+  std::vector<int> waiting_for(const Transport&) const override { return {}; }
+  const Route& route() const override { return route_; }
+  std::uint64_t bytes_sent() const override { return 0; }
+  bool polls() const override { return true; }
+
+ private:
+  std::atomic<bool>& over_;
+  Route route_;
+};
+
+// Rank 0 asks what rank 1 is doing, as ranks do that look for who keeps them waiting.
+TEST(ProgressEngine, AnswersWhileItIsBusy) {
+  auto transports = make_inproc_transports(2);
+  ASSERT_TRUE(transports.has_value());
+  Transport& asking = *transports.value()[0];
+  std::atomic<bool> over{false};
+  const auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[1]));
+  auto work = std::make_shared<WorkState>(engine);
+  ASSERT_TRUE(engine
+                  ->submit(std::make_unique<Operation>(
+                      Operation{.name = "busy",
+                                .started = std::chrono::steady_clock::now(),
+                                .deadline = deadline_in(60),
+                                .execution = std::make_unique<Busy>(over),
+                                .work = work,
+                                .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}))
+                  .ok());
+  asking.tell(1, encode(EngineNote{.kind = EngineNote::Kind::kAsk}));
+  bool answered = false;
+  for (const Deadline until = deadline_in(5);
+       !answered && std::chrono::steady_clock::now() < until;) {
+    ASSERT_TRUE(asking.progress().has_value());
+    answered = !asking.take_notes().empty();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  over = true;
+  EXPECT_TRUE(engine->wait(*work, deadline_in(10)));
+  EXPECT_TRUE(answered);
+}
+
+std::string wait_for(Result<Work> work) {
+  const Status status = work.has_value() ? work.value().wait() : work.error();
+  return status.ok() ? "" : std::string(status.message());
+}
+
+// Rank 0's receive is open when both let their group go. A message of the next group is not its.
+TEST(ProgressEngine, KeepsTheIdOfACommunicatorThatEndsWhileItsOperationsRun) {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 20});
+  ASSERT_TRUE(made.has_value());
+  std::atomic<int> ended{0};
+  const auto faults = on_threads<std::string>(2, [&](int r) -> std::string {
+    const auto world = std::move(made.value()[static_cast<std::size_t>(r)]);
+    auto first = world->split(0, 0);
+    if (!first.has_value()) return std::string(first.error().message());
+    std::vector<float> old(4, 0.0f);
+    std::vector<float> news(4, r == 0 ? 0.0f : 7.0f);
+    std::optional<Work> open;
+    if (r == 0) {
+      auto receiving = first.value()->start(OpCall::recv(view_of(std::span(old)), 1));
+      if (!receiving.has_value()) return std::string(receiving.error().message());
+      open.emplace(std::move(receiving).value());
+    }
+    first.value().reset();
+    auto second = world->split(0, 0);
+    if (!second.has_value()) return std::string(second.error().message());
+    const auto view = view_of(std::span(news));
+    const OpCall call = r == 0 ? OpCall::recv(view, 1) : OpCall::send(view, 0);
+    if (std::string fault = wait_for(second.value()->start(call)); !fault.empty()) return fault;
+    if (news != std::vector<float>(4, 7.0f)) return "the message went elsewhere";
+    if (open && open->done()) return "the old receive has it";
+    const std::string fault = wait_for(world->barrier());
+    // The old receive is cancelled when it goes out of scope, which would end the other's barrier.
+    ++ended;
+    for (const Deadline until = deadline_in(10);
+         ended < 2 && std::chrono::steady_clock::now() < until;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return fault;
+  });
+  for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
+
+}  // namespace
+}  // namespace gradwire
