@@ -21,6 +21,12 @@ class SliceCoder final : public PlacedCoder {
 
   bool takes_feedback() const override { return format_->takes_feedback(); }
 
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
+    GW_TRY(PlacedCoder::begin(grad, step, stream));
+    format_->turn_to(step);
+    return {};
+  }
+
   Result<std::size_t> encode(int round, ByteSpan payload, const Stream& stream) override {
     GW_TRY(check_round("slices", round, 1));
     if (feedback_.has_value()) {

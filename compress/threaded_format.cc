@@ -39,6 +39,11 @@ class ThreadedFormat final : public WireFormat {
   std::vector<std::size_t> sections(std::int64_t elems, int stage) const override {
     return one().sections(elems, stage);
   }
+  bool turn_to(std::uint64_t step) override {
+    bool follows = false;
+    for (const auto& format : formats_) follows = format->turn_to(step);
+    return follows;
+  }
   bool takes_feedback() const override { return one().takes_feedback(); }
   bool folds() const override { return one().folds(); }
 

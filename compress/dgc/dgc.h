@@ -27,7 +27,8 @@
 // "residual.momentum" (u); under another number of ranks each becomes its average, under another
 // loss scale both are multiplied, and with ef_rescale_lr=true v follows the learning rate.
 // Source: Lin et al., "Deep gradient compression", ICLR 2018, algorithms 1, 4 and section 3 (their
-// published code for the sample and its bounds). Deviations: more than k candidates
+// published code for the sample and its bounds). Deviations: gradients are clipped by
+// each tensor's norm, where theirs are by the norm of all tensors together; more than k candidates
 // are cut to the largest, not to the first; the second stage's rest stays in v.
 #pragma once
 

@@ -6,20 +6,23 @@
 //   keeps a residual of its own (DGC, ...) refused, always
 //   contraction (top-k, scaled sign, ...)  sound
 //   unbiased, omega < 1                    sound
-//   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto),
-//                                          known to fail without (ef_scale=none)
+//   unbiased, omega >= 1                   sound when divided by 1 + omega (ef_scale=auto); may
+//                                          diverge without (ef_scale=none), since omega is the
+//                                          worst case and says nothing of the data at hand
 //   contraction of scale s < 1             likewise, multiplied by s
 //   neither (unscaled sign)                known to fail
 //
 // The same holds for ef21, ef21_sgdm and loco: what the left column lets through, divided where it
 // says so, is a contraction, which is what each of them asks for.
 //
-// Without error feedback nothing is refused; biased methods, votes and unbiased ones of omega > 3
-// are warned of.
+// Without error feedback nothing is refused but a second momentum; biased methods, votes and
+// unbiased ones of omega > 3 are warned of.
 //
-// Pairs known to fail need allow_unsafe, because experiments must be able to show that they fail.
+// Pairs that are not sound need allow_unsafe, because experiments must be able to show what they
+// do.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +35,7 @@ struct PairOptions {
   bool error_feedback = false;  // ef=ef14, ef21, ef21_sgdm or loco
   bool ef_scale_auto = true;    // ef_scale=auto; false: none
   bool allow_unsafe = false;
+  std::optional<double> momentum = {};  // AggregatorOptions::momentum
 };
 
 struct PairVerdict {

@@ -24,6 +24,12 @@ namespace gradwire::cpu {
 
 // Elements whose draws and codes are made at a time.
 inline constexpr std::size_t kQsgdChunk = ByteDither::kMost;
+static_assert(kQsgdChunk <= kMostQsgdRounding);
+
+// Of `count` elements from `first` of the tensor on; valid until the dither's next ones.
+inline QsgdDraws draws_of(ByteDither& dither, std::uint64_t first, std::size_t count) {
+  return {dither.of(first, count), &dither.stream(), first};
+}
 
 // The loops for an element type.
 template <typename T>
@@ -116,7 +122,7 @@ class AheadWriter {
     if (norm > 0) {
       rounding.scaling = scaling_of<float>(norm, grid_.levels);
       rounding.x = x;
-      rounding.draws = dither_.of(first_, x.size());
+      rounding.draws = draws_of(dither_, first_, x.size());
     } else {
       std::fill_n(rounding.codes, x.size(), std::uint8_t{0});
     }
@@ -150,7 +156,8 @@ void encode_bucket(const QsgdGrid& grid, float norm, const Corrected<T>& bucket,
     if (codes_are_zero) {
       std::fill_n(codes, chunk.size, std::uint8_t{0});
     } else {
-      QsgdLoops<T>::kRoundToCodes(grid, scaling, chunk, dither.of(first + at, chunk.size), codes);
+      QsgdLoops<T>::kRoundToCodes(grid, scaling, chunk, draws_of(dither, first + at, chunk.size),
+                                  codes);
     }
     if (next != nullptr) {
       QsgdLoops<T>::kTakeAway(grid, magnitude_of<T>(norm, grid.levels), codes, own_scale, chunk,

@@ -15,9 +15,9 @@ T largest_magnitude(const Corrected<T>& p) {
 
 template <typename T>
 void round_to_codes(const QsgdGrid& grid, QsgdScaling<T> scaling, const Corrected<T>& p,
-                    const std::uint8_t* draws, std::uint8_t* codes) {
+                    const QsgdDraws& draws, std::uint8_t* codes) {
   for (std::size_t i = 0; i < p.size; ++i) {
-    codes[i] = qsgd_code(scaling, p[i], draws[i], grid.bits);
+    codes[i] = qsgd_code(scaling, p[i], draws.bytes[i], *draws.stream, draws.first + i, grid.bits);
   }
 }
 
@@ -41,7 +41,7 @@ void take_away(const QsgdGrid& grid, QsgdMagnitude<T> to, const std::uint8_t* co
 #define GW_QSGD_LOOPS(T)                                                             \
   template T largest_magnitude(const Corrected<T>&);                                 \
   template void round_to_codes(const QsgdGrid&, QsgdScaling<T>, const Corrected<T>&, \
-                               const std::uint8_t*, std::uint8_t*);                  \
+                               const QsgdDraws&, std::uint8_t*);                     \
   template void expand(const QsgdGrid&, QsgdMagnitude<T>, const std::uint8_t*, bool, \
                        std::span<T>);                                                \
   template void take_away(const QsgdGrid&, QsgdMagnitude<T>, const std::uint8_t*, T, \

@@ -1,10 +1,13 @@
 // qsgd's loops for each instruction set. Levels are computed as two's complement with eight bits
-// behind the point: 32 bits after the product, 16 to add the draws, 8 to make codes.
+// behind the point: 32 bits after the product, 16 to add the draws, 8 to make codes. Elements that
+// need a second draw, one in 256, are noted on the way, and rounded once more at the end.
 #include "compress/qsgd/qsgd_loops.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
+#include "compress/little_endian.h"
 #include "compress/simd/statistics.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,7 +24,38 @@ namespace gradwire::cpu {
 
 inline void plain_round(const QsgdGrid& grid, const QsgdRounding& bucket, std::size_t first) {
   plain::round_to_codes(grid, bucket.scaling, Corrected<float>(bucket.x.subspan(first)),
-                        bucket.draws + first, bucket.codes + first);
+                        bucket.draws.from(first), bucket.codes + first);
+}
+
+// Which elements need a second draw: bit i % 8 of byte i / 8.
+struct QsgdTies {
+  static constexpr std::size_t kBytes = kMostQsgdRounding / 8;
+  alignas(64) std::uint8_t bits[kBytes + 8];
+
+  // Calls round(i) for those before `count`, a multiple of eight. How many a word has is not
+  // guessed well: its first is written down whether there is one or not.
+  template <typename Round>
+  void each(std::size_t count, const Round& round) {
+    std::fill_n(bits + count / 8, 8, std::uint8_t{0});
+    std::array<std::size_t, kMostQsgdRounding / 64> first;
+    std::size_t words = 0;
+    for (std::size_t begin = 0; begin < count; begin += 64) {
+      auto word = load_le<std::uint64_t>(reinterpret_cast<const std::byte*>(bits + begin / 8));
+      first[words] = begin + static_cast<std::size_t>(std::countr_zero(word));
+      words += word != 0 ? 1 : 0;
+      for (word &= word - 1; word != 0; word &= word - 1) {
+        round(begin + static_cast<std::size_t>(std::countr_zero(word)));
+      }
+    }
+    for (std::size_t w = 0; w < words; ++w) round(first[w]);
+  }
+};
+inline void round_ties(const QsgdGrid& grid, const QsgdScaling<float>& scaling,
+                       const Corrected<float>& p, const QsgdDraws& draws, std::size_t count,
+                       QsgdTies& ties, std::uint8_t* codes) {
+  ties.each(count, [&](std::size_t i) {
+    codes[i] = qsgd_code(scaling, p[i], draws.bytes[i], *draws.stream, draws.first + i, grid.bits);
+  });
 }
 // Makes the sum's elements from `first` on; returns their largest magnitude as bits.
 inline std::uint32_t plain_sum(const QsgdGrid& grid, const QsgdSum& next, std::size_t first) {
@@ -40,7 +74,7 @@ namespace gradwire::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_round(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
-                const std::uint8_t* draws, std::uint8_t* codes) {
+                const QsgdDraws& draws, std::uint8_t* codes) {
   plain::round_to_codes(grid, scaling, p, draws, codes);
 }
 float simd_round_reading(const QsgdGrid& grid, const QsgdRounding& bucket,
@@ -74,19 +108,26 @@ using Floats = hn::Vec<hn::ScalableTag<float> >;
 struct Rounder {
   Rounder(const QsgdGrid& grid, float factor)
       : by(hn::Set(kFloats, factor)),
-        sign_bit(hn::Set(kCodes, static_cast<std::uint8_t>(1u << (grid.bits - 1)))) {}
+        sign_bit(hn::Set(kCodes, static_cast<std::uint8_t>(1u << (grid.bits - 1)))),
+        tie(hn::Set(kCodes, static_cast<std::uint8_t>(kQsgdTie))),
+        low_byte(hn::Set(Int16s(), std::int16_t{255})) {}
 
   template <bool Fed>
   HWY_INLINE void run(const Corrected<float>& p, std::size_t i, const std::uint8_t* draws,
-                      std::uint8_t* codes) const {
+                      QsgdTies& ties, std::uint8_t* codes) const {
     hn::Vec<Int32s> parts[4];
     for (std::size_t v = 0; v < 4; ++v) {
-      parts[v] = nearest(hn::Mul(load<Fed>(kFloats, p, i + v * kLanes), by));
+      parts[v] = floor_of(hn::Mul(load<Fed>(kFloats, p, i + v * kLanes), by));
     }
     Halves sums = halves(parts);
     const Halves draw = halves(hn::LoadU(kCodes, draws + i));
-    sums.low = hn::ShiftRight<8>(hn::Add(sums.low, draw.low));
-    sums.high = hn::ShiftRight<8>(hn::Add(sums.high, draw.high));
+    sums.low = hn::Add(sums.low, draw.low);
+    sums.high = hn::Add(sums.high, draw.high);
+    const auto ends =
+        unsigned_bytes_of({hn::And(sums.low, low_byte), hn::And(sums.high, low_byte)});
+    hn::StoreMaskBits(kCodes, hn::Eq(ends, tie), ties.bits + i / 8);
+    sums.low = hn::ShiftRight<8>(sums.low);
+    sums.high = hn::ShiftRight<8>(sums.high);
     const auto levels = bytes_of(sums);
     const auto sign = hn::And(hn::BitCast(kCodes, hn::BroadcastSignBit(levels)), sign_bit);
     hn::StoreU(hn::Or(hn::BitCast(kCodes, hn::Abs(levels)), sign), kCodes, codes + i);
@@ -94,25 +135,29 @@ struct Rounder {
 
   Floats by;
   hn::Vec<hn::ScalableTag<std::uint8_t> > sign_bit;
+  hn::Vec<hn::ScalableTag<std::uint8_t> > tie;
+  hn::Vec<Int16s> low_byte;
 };
 
 template <bool Fed>
 std::size_t round_runs(const QsgdGrid& grid, float factor, const Corrected<float>& p,
-                       const std::uint8_t* draws, std::uint8_t* codes) {
+                       const std::uint8_t* draws, QsgdTies& ties, std::uint8_t* codes) {
   const Rounder rounder(grid, factor);
   std::size_t i = 0;
-  for (; i + kRun <= p.size; i += kRun) rounder.run<Fed>(p, i, draws, codes);
+  for (; i + kRun <= p.size; i += kRun) rounder.run<Fed>(p, i, draws, ties, codes);
   return i;
 }
 
 void simd_round(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
-                const std::uint8_t* draws, std::uint8_t* codes) {
+                const QsgdDraws& draws, std::uint8_t* codes) {
   std::size_t done = 0;
   if (scaling.before == 1) {
-    done = p.residual != nullptr ? round_runs<true>(grid, scaling.by, p, draws, codes)
-                                 : round_runs<false>(grid, scaling.by, p, draws, codes);
+    QsgdTies ties;
+    done = p.residual != nullptr ? round_runs<true>(grid, scaling.by, p, draws.bytes, ties, codes)
+                                 : round_runs<false>(grid, scaling.by, p, draws.bytes, ties, codes);
+    round_ties(grid, scaling, p, draws, done, ties, codes);
   }
-  plain::round_to_codes(grid, scaling, p.part(done, p.size - done), draws + done, codes + done);
+  plain::round_to_codes(grid, scaling, p.part(done, p.size - done), draws.from(done), codes + done);
 }
 
 // What codes stand for.
@@ -166,9 +211,12 @@ std::size_t round_beside(const QsgdGrid& grid, const QsgdRounding& bucket, Besid
   const bool vectors = bucket.scaling.before == 1;
   const Rounder rounder(grid, bucket.scaling.by);
   const Corrected<float> p(bucket.x);
-  const RunsDone done = runs_beside(
-      vectors ? bucket.x.size() : 0, beside,
-      [&](std::size_t i) HWY_ATTR { rounder.run<false>(p, i, bucket.draws, bucket.codes); });
+  QsgdTies ties;
+  const RunsDone done =
+      runs_beside(vectors ? bucket.x.size() : 0, beside, [&](std::size_t i) HWY_ATTR {
+        rounder.run<false>(p, i, bucket.draws.bytes, ties, bucket.codes);
+      });
+  round_ties(grid, bucket.scaling, p, bucket.draws, done.own, ties, bucket.codes);
   if (done.own < bucket.x.size()) plain_round(grid, bucket, done.own);
   return done.beside;
 }
@@ -237,7 +285,7 @@ HWY_EXPORT(simd_expand);
 HWY_EXPORT(simd_take_away);
 
 void round_to_codes(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
-                    const std::uint8_t* draws, std::uint8_t* codes) {
+                    const QsgdDraws& draws, std::uint8_t* codes) {
   HWY_DYNAMIC_DISPATCH(simd_round)(grid, scaling, p, draws, codes);
 }
 float round_reading(const QsgdGrid& grid, const QsgdRounding& bucket, std::span<const float> next) {

@@ -21,7 +21,7 @@ constexpr std::uint32_t magnitude_bits(float x) {
   return std::bit_cast<std::uint32_t>(x) << 1 >> 1;
 }
 
-// The draw of element e of the tensor.
+// The first draw of element e of the tensor.
 constexpr int draw_of(const RandomStream& draws, std::uint64_t e) {
   const auto word = draws.block<7>(e / 16)[e % 16 / 4];
   return static_cast<int>(word >> (e % 4 * 8) & 0xffu);
@@ -103,7 +103,8 @@ struct QsgdCodes {
       int code = 0;
       if (norm > 0) {
         const auto e = first + static_cast<std::uint64_t>(i);
-        code = cpu::qsgd_code(cpu::scaling_of<float>(norm, levels), p, draw_of(draws, e), bits);
+        code = cpu::qsgd_code(cpu::scaling_of<float>(norm, levels), p, draw_of(draws, e), draws, e,
+                              bits);
       }
       packed |= static_cast<std::uint64_t>(code) << (j * bits);
       if (source.next != nullptr) {

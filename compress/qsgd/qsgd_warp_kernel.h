@@ -4,6 +4,9 @@
 // and bits/8 out; with error feedback 8 in, and 4 more out.
 #pragma once
 
+#include <array>
+#include <bit>
+
 #include "compress/cuda/sixteen.h"
 #include "compress/qsgd/qsgd_thread_kernels.h"
 
@@ -65,20 +68,49 @@ struct QsgdWarps {
   }
 
   GW_DEVICE void write(std::int64_t begin, int count, float norm, float* p) const {
-    const auto block_of_draws = (first + static_cast<std::uint64_t>(begin)) / kEach;
-    const auto words = draws.block<7>(block_of_draws);
+    const std::uint64_t element = first + static_cast<std::uint64_t>(begin);
+    const auto words = draws.block<7>(element / kEach);
     const auto scaling = cpu::scaling_of<float>(norm, levels);
-    const auto magnitude = cpu::magnitude_of<float>(norm, levels);
     std::uint64_t packed[2] = {0, 0};  // eight codes each
+    unsigned ties = 0;
     for (int j = 0; j < kEach; ++j) {
-      const int draw =
-          static_cast<int>(words[static_cast<std::size_t>(j) / 4] >> (j % 4 * 8) & 0xffu);
-      const int code = norm > 0 && j < count ? cpu::qsgd_code(scaling, p[j], draw, bits) : 0;
-      packed[j / 8] |= static_cast<std::uint64_t>(code) << (j % 8 * bits);
+      if (!(norm > 0) || j >= count) continue;
+      const int sum =
+          cpu::qsgd_sum(scaling, p[j], draw_in(words[static_cast<std::size_t>(j) / 4], j));
+      if (cpu::qsgd_ties(sum)) ties |= 1u << j;
+      packed[j / 8] |= static_cast<std::uint64_t>(cpu::qsgd_code_of(sum, bits)) << (j % 8 * bits);
+    }
+    for (; ties != 0; ties &= ties - 1)
+      settle(std::countr_zero(ties), element, scaling, words, p, packed);
+    const auto magnitude = cpu::magnitude_of<float>(norm, levels);
+    for (int j = 0; j < kEach; ++j) {
+      const int code = static_cast<int>(packed[j / 8] >> (j % 8 * bits)) & ((1 << bits) - 1);
       p[j] = p[j] - cpu::qsgd_value(magnitude, code, bits) * source.own_scale;
     }
     Sixteen::store_codes(codes + begin / 8 * bits, packed, bits, count, codes_in_words);
     if (source.next != nullptr) Sixteen::write(source.next + begin, count, floats_packed, p);
+  }
+
+  GW_DEVICE static int draw_in(std::uint32_t word, int j) {
+    return static_cast<int>(word >> (j % 4 * 8) & 0xffu);
+  }
+
+  // Element j with its second draw: one in 256. Chosen by comparing, so that arrays stay in
+  // registers.
+  GW_DEVICE void settle(int j, std::uint64_t element, const cpu::QsgdScaling<float>& scaling,
+                        const std::array<std::uint32_t, 4>& words, const float* p,
+                        std::uint64_t* packed) const {
+    float x = 0;
+    for (int k = 0; k < kEach; ++k) x = k == j ? p[k] : x;
+    std::uint32_t word = 0;
+    for (int k = 0; k < 4; ++k) word = k == j / 4 ? words[static_cast<std::size_t>(k)] : word;
+    const std::uint64_t code = cpu::qsgd_code(scaling, x, draw_in(word, j), draws,
+                                              element + static_cast<unsigned>(j), bits);
+    const int shift = j % 8 * bits;
+    const std::uint64_t mask = ((std::uint64_t{1} << bits) - 1) << shift;
+    for (int k = 0; k < 2; ++k) {
+      if (k == j / 8) packed[k] = (packed[k] & ~mask) | code << shift;
+    }
   }
 };
 

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "compress/schedule/schedule.h"
 #include "compress/schedule/scheduled_coder.h"
+#include "compress/schedule/scheduled_format.h"
 
 namespace gradwire {
 namespace {
@@ -69,15 +70,19 @@ class Scheduled final : public Compressor {
 
   Traits traits() const override {
     Traits all = stages_.front().method->traits();
+    // Slices may change their length with the step, as WireFormat::turn_to() says. Payloads that
+    // are summed in the network, and votes, are laid out once.
+    all.elementwise =
+        all.elementwise && all.exchange == Exchange::kAllGather && all.mean_is_average_of_own;
     for (const Stage& stage : stages_) {
       const Traits traits = stage.method->traits();
+      all.elementwise = all.elementwise && traits.elementwise;
       all.lossless = all.lossless && traits.lossless;
       all.unbiased = all.unbiased && traits.unbiased;
       all.needs_error_feedback = all.needs_error_feedback || traits.needs_error_feedback;
       all.stateful = all.stateful || traits.stateful;
       all.bitwise_on_all_devices = all.bitwise_on_all_devices && traits.bitwise_on_all_devices;
     }
-    all.elementwise = false;  // a slice has one length at all steps
     all.fixed_payload = false;
     return all;
   }
@@ -106,23 +111,37 @@ class Scheduled final : public Compressor {
   Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
     GW_ASSIGN(std::unique_ptr<Coder> first, stages_.front().method->open(shape, where));
     for (const Stage& stage : stages_) GW_TRY(check_stage(stage, *first, shape, where));
-    std::vector<std::uint64_t> firsts;
-    for (const Stage& stage : stages_) firsts.push_back(stage.schedule.first);
     auto reopen = [stages = stages_, shape, where](std::size_t stage) {
       return stages[stage].method->open(shape, where);
     };
     return std::unique_ptr<Coder>(
-        std::make_unique<ScheduledCoder>(std::move(firsts), std::move(reopen), std::move(first)));
+        std::make_unique<ScheduledCoder>(firsts(), std::move(reopen), std::move(first)));
   }
 
-  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
-    return Status(Code::kUnsupported,
-                  spec_ +
-                      ": payloads change their length with the step and have no slices; use "
-                      "combine=gather");
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape& shape,
+                                                  const Placement& where) const override {
+    if (!traits().elementwise) {
+      return Status(Code::kUnsupported,
+                    spec_ +
+                        ": payloads change their length with the step and have no slices; use "
+                        "combine=gather");
+    }
+    std::vector<std::unique_ptr<WireFormat>> formats;
+    for (const Stage& stage : stages_) {
+      GW_ASSIGN(auto format, stage.method->open_slices(shape, where));
+      formats.push_back(std::move(format));
+    }
+    return std::unique_ptr<WireFormat>(
+        std::make_unique<ScheduledFormat>(firsts(), std::move(formats)));
   }
 
  private:
+  std::vector<std::uint64_t> firsts() const {
+    std::vector<std::uint64_t> firsts;
+    for (const Stage& stage : stages_) firsts.push_back(stage.schedule.first);
+    return firsts;
+  }
+
   Status refused(const Stage& stage, const std::string& what) const {
     return {Code::kInvalidArgument,
             "compressor '" + spec_ + "': " + what + " at " + key_ + "=" +

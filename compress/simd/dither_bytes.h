@@ -27,6 +27,7 @@ class ByteDither {
   static constexpr std::size_t kMost = 512;
 
   explicit ByteDither(const RandomStream& stream) : stream_(stream) {}
+  const RandomStream& stream() const { return stream_; }
   // The draws of elements first ... first + count - 1; count <= kMost. Valid until the next call.
   const std::uint8_t* of(std::uint64_t first, std::size_t count) {
     const std::size_t skip = first % kBlockDraws;

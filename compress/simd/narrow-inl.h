@@ -39,6 +39,16 @@ HWY_INLINE hn::Vec<Int32s> nearest(hn::Vec<hn::ScalableTag<float>> v) {
 #endif
 }
 
+// To the greatest integer that is not above. |v| < 2^31.
+HWY_INLINE hn::Vec<Int32s> floor_of(hn::Vec<hn::ScalableTag<float>> v) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::Vec<Int32s>{
+      _mm512_cvt_roundps_epi32(v.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+#else
+  return hn::ConvertTo(Int32s(), hn::Floor(v));
+#endif
+}
+
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
 // x86 packs each 128 bits by themselves. Four vectors packed into one of bytes have, as 32-bit

@@ -42,10 +42,16 @@ struct Feedback {
 };
 
 // Packs slices of one tensor. Quantisation buckets start anew at each slice. Stateless between
-// calls and safe to use from one thread at a time. `wire` never overlaps `src` or `dst`.
+// calls, but for turn_to(), and safe to use from one thread at a time. `wire` never overlaps `src`
+// or `dst`.
 class WireFormat {
  public:
   virtual ~WireFormat() = default;
+  // For methods one of whose keys follows the step: bytes(), sections() and all other calls are
+  // about `step` from now on (before the first turn_to(): step 0), and slices name the same step.
+  // Returns whether lengths may differ from step to step; false, and nothing happens, of all other
+  // methods.
+  virtual bool turn_to(std::uint64_t /*step*/) { return false; }
   // Exactly what pack() writes for so many elements in that stage; 0 for 0 elements.
   virtual std::size_t bytes(std::int64_t elems, int stage) const = 0;
   // Returns bytes(src.elems(), slice.stage). src: (m).
@@ -58,11 +64,11 @@ class WireFormat {
   virtual Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
                             const Stream& stream) = 0;
 
-  // Where a slice may be cut so that several threads pack it, or unpack it, part by part: at
-  // multiples of seam() elements from its first. Each section of the whole's payload is then the
-  // parts' one after another, and values and residuals are the same bits. 0: nowhere. With
-  // Exchange::kAllGather it also says that Compressor::open()'s payload is the slice of the whole
-  // tensor, gathered and averaged.
+  // The same at all steps: where a slice may be cut so that several threads pack it, or unpack it,
+  // part by part: at multiples of seam() elements from its first. Each section of the whole's
+  // payload is then the parts' one after another, and values and residuals are the same bits. 0:
+  // nowhere. With Exchange::kAllGather it also says that Compressor::open()'s payload is the slice
+  // of the whole tensor, gathered and averaged.
   virtual std::int64_t seam(int /*stage*/) const { return 0; }
   // The lengths in bytes of a payload's sections, in order; they add up to bytes().
   virtual std::vector<std::size_t> sections(std::int64_t elems, int stage) const {

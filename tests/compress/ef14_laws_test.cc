@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Ef14Laws,
                            return name;
                          });
 
-// |e|/|g| on fresh Gaussian gradients; figures of an independent simulation.
+// |e|/|g| on fresh Gaussian gradients; figures of tests/reference/toys.py.
 double steady(const char* spec, bool scaled, std::uint64_t steps) {
   constexpr std::size_t kMany = 8192;
   Fed fed(spec, Shape::vector(kMany), 1, scaled);

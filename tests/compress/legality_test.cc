@@ -105,6 +105,58 @@ TEST(Legality, LowVarianceAndContractionsAreSound) {
   }
 }
 
+// The divisor is that of the tensor at hand, and what a small share of each message leaves behind
+// is told where it is below one half: (1 - 1/4) / (1/4) = 3 gradients.
+TEST(Legality, ASmallShareIsAnnouncedWithItsPrice) {
+  const auto warning = [](double omega) {
+    const Claims method("coarse", {.unbiased = true}, {Kind::kVariance, omega});
+    return check_pair(method, kShape, {.error_feedback = true}).value().warnings.at(0);
+  };
+  EXPECT_NE(warning(3.0).find("divided by 4 "), std::string::npos) << warning(3.0);
+  EXPECT_NE(warning(3.0).find("about 3 gradients"), std::string::npos) << warning(3.0);
+  EXPECT_EQ(warning(1.0).find("gradients in the residual"), std::string::npos) << warning(1.0);
+  const auto terngrad =
+      std::move(Registry::builtin().make("global_qsgd:levels=1,bucket=tensor")).value();
+  for (const Shape& shape : {Shape::matrix(68, 68), Shape::matrix(144, 144)}) {
+    const double divisor = 1 + terngrad->bound(shape).value;
+    const auto verdict = check_pair(*terngrad, shape, {.error_feedback = true}).value();
+    EXPECT_NEAR(verdict.scale, 1 / divisor, 1e-12);
+  }
+}
+
+// A bound is the worst case: what is beyond it is not known to fail.
+TEST(Legality, WhatMayDivergeIsNotSaidToDiverge) {
+  const Claims coarse("coarse", {.unbiased = true}, {Kind::kVariance, 3.0});
+  for (const bool unsafe : {false, true}) {
+    const auto verdict = check_pair(
+        coarse, kShape, {.error_feedback = true, .ef_scale_auto = false, .allow_unsafe = unsafe});
+    const std::string text = verdict.has_value() ? verdict.value().warnings.at(0)
+                                                 : std::string(verdict.error().message());
+    EXPECT_NE(text.find("may diverge: the bound is the worst case"), std::string::npos) << text;
+    EXPECT_EQ(text.find("known to"), std::string::npos) << text;
+  }
+}
+
+TEST(Legality, WarningsOfMomentumLookAtTheMomentum) {
+  const Claims fragile("coarse", {.elementwise = true}, {Kind::kContraction, 1.0 / 4096});
+  const Claims keeps("keeps", {.own_feedback = true, .needs_error_feedback = false}, {});
+  const auto warnings = [](const Claims& method, bool feedback, std::optional<double> momentum) {
+    return check_pair(method, kShape, {.error_feedback = feedback, .momentum = momentum})
+        .value()
+        .warnings.size();
+  };
+  EXPECT_EQ(warnings(fragile, true, std::nullopt), 1u);
+  EXPECT_EQ(warnings(fragile, true, 0.9), 1u);
+  EXPECT_EQ(warnings(fragile, true, 0.0), 0u);
+  EXPECT_EQ(warnings(keeps, false, std::nullopt), 1u);
+  EXPECT_EQ(warnings(keeps, false, 0.0), 0u);
+  const auto twice = check_pair(keeps, kShape, {.momentum = 0.9});
+  ASSERT_FALSE(twice.has_value());
+  EXPECT_EQ(twice.error().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(says(twice.error(), "keeps: ")) << twice.error().message();
+  EXPECT_TRUE(says(twice.error(), "0.9")) << twice.error().message();
+}
+
 TEST(Legality, NoBoundIsUnsafe) {
   const Claims sign("sign", {}, {});
   const auto verdict = check_pair(sign, kShape, {.error_feedback = true});

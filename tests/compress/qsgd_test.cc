@@ -8,6 +8,7 @@
 
 #include "compress/little_endian.h"
 #include "compress/qsgd/code_packing.h"
+#include "compress/qsgd/qsgd_arithmetic.h"
 #include "compress/qsgd/qsgd_kernels.h"
 #include "tests/reference/qsgd_reference.h"
 #include "tests/support/coder_ranks.h"
@@ -119,6 +120,68 @@ TEST(Qsgd, RoundsUpWithTheFraction) {
     up += level > 2.5f ? 1 : 0;
   }
   EXPECT_NEAR(up / static_cast<double>(n), 0.3, 4 * std::sqrt(0.3 * 0.7 / n));
+}
+
+// Beside a large element: what is 1/1024 of a level is sent once in 1,024 draws. Draws of eight
+// bits alone left it, and everything below 1/512 of a level, at home for good.
+TEST(Qsgd, SmallElementsAreSentInTheirShare) {
+  const QsgdGrid grid = grid_of(1, 1 << 20, false);
+  const std::size_t n = 4096;
+  const int steps = 64;
+  std::vector<float> x(n, 0x1p-10f);
+  for (std::size_t i = 0; i < n; i += 2) x[i] = -0x1p-10f;
+  x[n / 2] = 1.0f;
+  std::vector<double> doubles(x.begin(), x.end());
+  double sent[2][2] = {};  // [fp64][positive]
+  for (int step = 0; step < steps; ++step) {
+    const RandomStream draws(1, RandomUse::kDither, 7, 0, 0, static_cast<std::uint64_t>(step));
+    const auto floats = decoded<float>(grid, encoded<float>(grid, draws, 0, x), n);
+    const auto wide = decoded<double>(grid, encoded<double>(grid, draws, 0, doubles), n);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == n / 2) continue;
+      if (floats[i] != 0) sent[0][floats[i] > 0 ? 1 : 0] += 1;
+      if (wide[i] != 0) sent[1][wide[i] > 0 ? 1 : 0] += 1;
+      ASSERT_TRUE(floats[i] == 0 || floats[i] == std::copysign(1.0f, x[i]));
+    }
+  }
+  const double wanted = 2048.0 * steps / 1024;  // 128 of each sign
+  for (const auto& counts : sent) {
+    for (const double count : counts) EXPECT_NEAR(count, wanted, 5 * std::sqrt(wanted));
+  }
+}
+
+// Of a level 2^-14, so that the second draw alone decides: sixteen bits of draws in all would send
+// it in 4 of 2^16 steps or in none, by where they round.
+TEST(Qsgd, TheSecondDrawHasTheRestsProbability) {
+  const cpu::QsgdScaling<float> scaling = cpu::scaling_of<float>(1.0f, 1);
+  for (const float x : {0x1.8p-14f, -0x1.8p-14f, 0x1p-20f, -0x1p-20f}) {
+    int sent = 0;
+    const int elements = 1 << 20;
+    const RandomStream draws(3, RandomUse::kDither, 1, 0, 0, 0);
+    // Each with the one first draw that does not decide: 255 above 0, 0 below.
+    for (int e = 0; e < elements; ++e) {
+      sent +=
+          cpu::qsgd_code(scaling, x, x > 0 ? 255 : 0, draws, static_cast<std::uint64_t>(e), 2) != 0;
+    }
+    const double wanted = elements * 256.0 * std::abs(x);
+    EXPECT_NEAR(sent, wanted, 5 * std::sqrt(wanted)) << x;
+  }
+}
+
+// What computing a in fp32 rounds must not cost a level, or add one above s.
+TEST(Qsgd, GridValuesNeedNoLuckWhateverTheNorm) {
+  for (const int levels : {1, 7, 100, 127}) {
+    const QsgdGrid grid = grid_of(levels, 512, false);
+    for (int norm = 1; norm < 400; ++norm) {
+      std::vector<float> x(512);
+      const auto largest = static_cast<float>(norm) * 0.37f;
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 2 == 0 ? largest : -largest;
+      const RandomStream draws(1, RandomUse::kDither, 0, 0, 0, static_cast<std::uint64_t>(norm));
+      const auto wire = encoded<float>(grid, draws, 0, x);
+      const auto wanted = decoded<float>(grid, wire, x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(wanted[i], x[i], 1e-6f * largest);
+    }
+  }
 }
 
 TEST(Qsgd, AllZeroBucket) {

@@ -151,10 +151,41 @@ TEST(Scheduled, TheSecondStageMayFollowTheStepToo) {
   EXPECT_EQ(ranks.step(gradients(1), 1).bytes[0][0].size(), 64u + 4 + 8);
 }
 
+// A quantiser whose bits follow the step went by gather, n/2 times the bytes of sra.
+TEST(Scheduled, SlicesAreThoseOfTheStepsValue) {
+  const auto scheduled = make("qsgd:bits=8@0/4@3,bucket=64");
+  EXPECT_TRUE(scheduled->traits().elementwise);
+  const Compressor::Placement where{.rank = 1, .size = 3, .seed = 4, .tensor = 5};
+  auto format = scheduled->open_slices(kShape, where).value();
+  const std::vector<float> x = gradients(1)[0];
+  const ConstTensorView whole = const_view_of<float>(std::span<const float>(x));
+  for (const std::uint64_t step : {0U, 2U, 3U, 9U, 1U}) {
+    auto alone = make(step < 3 ? "qsgd:bits=8,bucket=64" : "qsgd:bits=4,bucket=64")
+                     ->open_slices(kShape, where);
+    EXPECT_TRUE(format->turn_to(step));
+    // ceil(500 / 64) norms of four bytes, and 500 codes.
+    EXPECT_EQ(format->bytes(500, 0), 8u * 4 + (step < 3 ? 500u : 250u)) << step;
+    const Slice slice{.step = step, .tensor = 5, .rank = 1, .first = 128};
+    std::vector<std::byte> seen(format->bytes(500, 0));
+    std::vector<std::byte> wanted(alone.value()->bytes(500, 0));
+    ASSERT_TRUE(format->pack(whole.slice(128, 500), slice, seen, {}).has_value());
+    ASSERT_TRUE(alone.value()->pack(whole.slice(128, 500), slice, wanted, {}).has_value());
+    EXPECT_EQ(seen, wanted) << step;
+  }
+}
+
+// Where every value may be cut; a majority's voices and chosen elements have no slices.
+TEST(Scheduled, OnlyElementwiseMethodsKeepSlices) {
+  const auto buckets = make("qsgd:bits=4,bucket=64@0/96@3");
+  EXPECT_EQ(buckets->open_slices(kShape, {}).value()->seam(0), 192);
+  EXPECT_FALSE(make("topk:ratio=0.25@0/0.1@4")->traits().elementwise);
+  EXPECT_EQ(make("topk:ratio=0.25@0/0.1@4")->open_slices(kShape, {}).error().code(),
+            Code::kUnsupported);
+}
+
 TEST(Scheduled, BoundsAreThoseOfTheWeakestValue) {
   const auto both = make("qsgd:bits=8@0/2@9");
   EXPECT_EQ(both->bound(kShape).value, make("qsgd:bits=2")->bound(kShape).value);
-  EXPECT_FALSE(both->traits().elementwise);
   EXPECT_TRUE(both->traits().unbiased);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire::testing {
@@ -96,11 +97,7 @@ TEST_P(AggregateProcesses, EqualThreadsBitForBit) {
     EXPECT_EQ(threads.first_difference, -1) << spec;
     wanted += line_of(spec, threads.means);
   }
-  ASSERT_EQ(outcomes.size(), static_cast<std::size_t>(layout.ranks));
-  for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_TRUE(outcomes[r].ended) << "rank " << r;
-    EXPECT_EQ(outcomes[r].text, wanted) << "rank " << r;
-  }
+  EXPECT_THAT(outcomes, ended_saying(layout.ranks, wanted));
 }
 
 std::vector<Layout> layouts() {

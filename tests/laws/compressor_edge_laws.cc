@@ -29,7 +29,7 @@ void expect_sound(const Compressor& compressor, const Shape& shape,
   }
 }
 
-TEST_P(CompressorLaws, OddShapes) {
+GW_LAW(OddShapes) {
   with_type([this]<typename T>() {
     for (const Shape& shape :
          {Shape::vector(1), Shape::matrix(1, 7), Shape::matrix(7, 1), Shape::matrix(1, 1),
@@ -42,7 +42,7 @@ TEST_P(CompressorLaws, OddShapes) {
 }
 
 // As many ranks as a test machine runs, beside the 1 to 5 of other laws.
-TEST_P(CompressorLaws, SixToEightRanks) {
+GW_LAW(SixToEightRanks) {
   with_type([this]<typename T>() {
     for (const int size : {6, 7, 8}) {
       const Shape shape = Shape::matrix(37, 5);
@@ -64,7 +64,7 @@ TEST_P(CompressorLaws, SixToEightRanks) {
   });
 }
 
-TEST_P(CompressorLaws, DenormalsAndTheLargestNumbers) {
+GW_LAW(DenormalsAndTheLargestNumbers) {
   with_type([this]<typename T>() {
     using Limits = std::numeric_limits<T>;
     const Shape shape = Shape::matrix(30, 5);
@@ -85,7 +85,7 @@ TEST_P(CompressorLaws, DenormalsAndTheLargestNumbers) {
 }
 
 // One element is far above the rest, on one rank; and a rank of zeros beside others.
-TEST_P(CompressorLaws, ElementsOfAllSizesTogether) {
+GW_LAW(ElementsOfAllSizesTogether) {
   with_type([this]<typename T>() {
     const Shape shape = Shape::matrix(40, 33);
     auto grads = gradients<T>(shape.elems(), 0, 3, 1);
@@ -100,8 +100,7 @@ TEST_P(CompressorLaws, ElementsOfAllSizesTogether) {
   });
 }
 
-TEST_P(CompressorLaws, LosslessIfClaimed) {
-  if (!compressor().traits().lossless) return;
+GW_LAW(LosslessIfClaimed) {
   with_type([this]<typename T>() {
     using Limits = std::numeric_limits<T>;
     for (int kind = 0; kind < kDataKinds; ++kind) {
@@ -122,8 +121,20 @@ TEST_P(CompressorLaws, LosslessIfClaimed) {
   });
 }
 
+bool claims_lossless(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().lossless;
+}
+
 }  // namespace
 
-bool edge_laws_are_linked() { return true; }
+std::vector<Law> edge_laws() {
+  return {
+      {"OddShapes", OddShapes},
+      {"SixToEightRanks", SixToEightRanks},
+      {"DenormalsAndTheLargestNumbers", DenormalsAndTheLargestNumbers},
+      {"ElementsOfAllSizesTogether", ElementsOfAllSizesTogether},
+      {"LosslessIfClaimed", LosslessIfClaimed, claims_lossless},
+  };
+}
 
 }  // namespace gradwire::laws

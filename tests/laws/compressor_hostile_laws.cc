@@ -55,7 +55,7 @@ Status under_attack(const Compressor& compressor, const Shape& shape, int round,
   return coders[0]->finish(view(mean), {}, {});
 }
 
-TEST_P(CompressorLaws, WrongLengthsAreCorrupt) {
+GW_LAW(WrongLengthsAreCorrupt) {
   with_type([this]<typename T>() {
     for (const Shape& shape : {Shape::vector(7), Shape::matrix(5, 4), Shape::vector(700)}) {
       for (int round = 0; round < compressor().traits().rounds; ++round) {
@@ -74,7 +74,7 @@ TEST_P(CompressorLaws, WrongLengthsAreCorrupt) {
   });
 }
 
-TEST_P(CompressorLaws, FlippedBitsAreCorruptOrDecode) {
+GW_LAW(FlippedBitsAreCorruptOrDecode) {
   with_type([this]<typename T>() {
     for (const Shape& shape : {Shape::vector(7), Shape::matrix(3, 4)}) {
       for (int round = 0; round < compressor().traits().rounds; ++round) {
@@ -92,7 +92,7 @@ TEST_P(CompressorLaws, FlippedBitsAreCorruptOrDecode) {
   });
 }
 
-TEST_P(CompressorLaws, RandomBytesAreCorruptOrDecode) {
+GW_LAW(RandomBytesAreCorruptOrDecode) {
   with_type([this]<typename T>() {
     for (const Shape& shape : {Shape::vector(65), Shape::matrix(9, 5)}) {
       for (int round = 0; round < compressor().traits().rounds; ++round) {
@@ -113,7 +113,7 @@ TEST_P(CompressorLaws, RandomBytesAreCorruptOrDecode) {
 }
 
 // Either the step fails by name, or every rank's mean shows it, all alike.
-TEST_P(CompressorLaws, NonFiniteIsNeverSilent) {
+GW_LAW(NonFiniteIsNeverSilent) {
   with_type([this]<typename T>() {
     const Shape shape = Shape::matrix(30, 5);
     for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
@@ -143,7 +143,7 @@ TEST_P(CompressorLaws, NonFiniteIsNeverSilent) {
   });
 }
 
-TEST_P(CompressorLaws, ZerosStayFinite) {
+GW_LAW(ZerosStayFinite) {
   with_type([this]<typename T>() {
     for (const Shape& shape : {Shape::vector(600), Shape::matrix(20, 30)}) {
       auto ranks = CoderRanks<T>::open(compressor(), shape, 2);
@@ -158,6 +158,14 @@ TEST_P(CompressorLaws, ZerosStayFinite) {
 
 }  // namespace
 
-bool hostile_laws_are_linked() { return true; }
+std::vector<Law> hostile_laws() {
+  return {
+      {"WrongLengthsAreCorrupt", WrongLengthsAreCorrupt},
+      {"FlippedBitsAreCorruptOrDecode", FlippedBitsAreCorruptOrDecode},
+      {"RandomBytesAreCorruptOrDecode", RandomBytesAreCorruptOrDecode},
+      {"NonFiniteIsNeverSilent", NonFiniteIsNeverSilent},
+      {"ZerosStayFinite", ZerosStayFinite},
+  };
+}
 
 }  // namespace gradwire::laws

@@ -63,7 +63,7 @@ void expect_resumes(const Compressor& compressor, const typename CoderRanks<T>::
   EXPECT_EQ(saved(whole.value()), saved(resumed.value()));
 }
 
-TEST_P(CompressorLaws, ResumeChangesNoPayload) {
+GW_LAW(ResumeChangesNoPayload) {
   with_type([this]<typename T>() {
     expect_resumes<T>(compressor(), nullptr);
     if (compressor().traits().mean_is_average_of_own && !compressor().traits().own_feedback) {
@@ -75,7 +75,7 @@ TEST_P(CompressorLaws, ResumeChangesNoPayload) {
   });
 }
 
-TEST_P(CompressorLaws, StatefulIfAndOnlyIfItSaysSo) {
+GW_LAW(StatefulIfAndOnlyIfItSaysSo) {
   with_type([this]<typename T>() {
     auto ranks = CoderRanks<T>::open(compressor(), kShape, 1);
     ASSERT_TRUE(ranks.value().step(gradients<T>(kShape.elems(), 0, 1, 0), 0).status.ok());
@@ -84,7 +84,7 @@ TEST_P(CompressorLaws, StatefulIfAndOnlyIfItSaysSo) {
 }
 
 // Sum of means + average residual = sum of average gradients, whatever the method.
-TEST_P(CompressorLaws, ErrorFeedbackTelescopes) {
+GW_LAW(ErrorFeedbackTelescopes) {
   const PairOptions options{.error_feedback = true, .allow_unsafe = true};
   const auto verdict = check_pair(compressor(), kShape, options);
   const Traits traits = compressor().traits();
@@ -124,6 +124,12 @@ TEST_P(CompressorLaws, ErrorFeedbackTelescopes) {
 
 }  // namespace
 
-bool state_laws_are_linked() { return true; }
+std::vector<Law> state_laws() {
+  return {
+      {"ResumeChangesNoPayload", ResumeChangesNoPayload},
+      {"StatefulIfAndOnlyIfItSaysSo", StatefulIfAndOnlyIfItSaysSo},
+      {"ErrorFeedbackTelescopes", ErrorFeedbackTelescopes},
+  };
+}
 
 }  // namespace gradwire::laws

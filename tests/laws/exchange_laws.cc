@@ -40,7 +40,8 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::string& ef : kFeedback) {
     for (const std::string method :
-         {"qsgd:bits=4,bucket=64", "qsgd:levels=1,norm=l2", "signsgd:bucket=tensor", "cast:fp16"}) {
+         {"qsgd:bits=4,bucket=64", "qsgd:levels=1,norm=l2", "signsgd:bucket=tensor", "cast:fp16",
+          "qsgd:bits=8@0/3@2,bucket=64"}) {
       all.push_back({method + ",combine=sra," + ef});
       all.push_back({method + "," + ef, AggregateForm::kReduceScatter});
       if (ef == "ef=ef21_sgdm") continue;

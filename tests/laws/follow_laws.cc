@@ -75,7 +75,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-class FollowLaws : public ::testing::TestWithParam<Case> {
+class FollowCases : public ::testing::TestWithParam<Case> {
  protected:
   static Job job(int ranks, int steps) {
     Job job;
@@ -86,18 +86,34 @@ class FollowLaws : public ::testing::TestWithParam<Case> {
     return job;
   }
   // A sum of the elements themselves travels dense, and there is nothing to feed back.
-  static bool feeds_back() {
-    const bool dense = GetParam().method == "none" && GetParam().keys.starts_with("combine=sum");
-    return !dense && GetParam().keys.find("ef=none") == std::string::npos;
-  }
-  static Traits traits() { return compressor()->traits(); }
-  static ErrorBound bound() { return compressor()->bound(kShape); }
+  static bool feeds_back() { return feeds_back(GetParam()); }
+  static Traits traits() { return compressor_of(GetParam())->traits(); }
+  static ErrorBound bound() { return compressor_of(GetParam())->bound(kShape); }
 
- private:
-  static std::unique_ptr<Compressor> compressor() {
-    return std::move(Registry::builtin().make(std::string_view(GetParam().method))).value();
+ public:
+  static bool feeds_back(const Case& one) {
+    const bool dense = one.method == "none" && one.keys.starts_with("combine=sum");
+    return !dense && one.keys.find("ef=none") == std::string::npos;
+  }
+  static std::unique_ptr<Compressor> compressor_of(const Case& one) {
+    return std::move(Registry::builtin().make(std::string_view(one.method))).value();
+  }
+  static bool has_units(const Case& one) {
+    return !one.method.starts_with("threshold");  // tau is in the gradient's units
+  }
+  static bool keeps_state(const Case& one) {
+    return !feeds_back(one) && compressor_of(one)->traits().stateful;
   }
 };
+class FollowLaws : public FollowCases {};
+class FollowUnits : public FollowCases {};     // of methods that have none of their own
+class FollowOwnState : public FollowCases {};  // of methods that keep something
+
+std::vector<Case> cases_where(bool (*wanted)(const Case& one)) {
+  std::vector<Case> all = cases();
+  std::erase_if(all, [wanted](const Case& one) { return !wanted(one); });
+  return all;
+}
 
 // Draws and states are those of the steps that were: a resumed or unlucky run is the same run.
 TEST_P(FollowLaws, StepsLeftOutChangeNoBit) {
@@ -122,8 +138,7 @@ TEST_P(FollowLaws, StepsLeftOutChangeNoBit) {
 
 // Gradients in units that change from step to step: the means are the same in the new units. Signs
 // without a scale have none.
-TEST_P(FollowLaws, LossScalesChangeTheUnitsAlone) {
-  if (GetParam().method.starts_with("threshold")) return;  // tau is in the gradient's units
+TEST_P(FollowUnits, LossScalesChangeTheUnitsAlone) {
   const bool signs = bound().kind == ErrorBound::Kind::kNone && !traits().sparse;
   const auto scale = [](int step) { return step < 3 ? 2.0 : step < 6 ? 16.0 : 0.5; };
   const Job plain = job(3, 9);
@@ -194,8 +209,7 @@ TEST_P(FollowLaws, FiveToEightRanksAgreeAndLoseNothing) {
 
 // What a method keeps for itself serves another number of ranks: residuals as their average, the
 // rest alike on all.
-TEST_P(FollowLaws, AMethodsOwnStateServesAnotherNumberOfRanks) {
-  if (feeds_back() || !traits().stateful) return;
+TEST_P(FollowOwnState, AMethodsOwnStateServesAnotherNumberOfRanks) {
   const JobOutcome four = run_job(job(4, 5));
   ASSERT_TRUE(four.status.ok()) << four.status.message();
   Job three = job(3, 0);
@@ -225,6 +239,21 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryPair, FollowLaws, ValuesIn(cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(EveryPair, FollowUnits, ValuesIn(cases_where(FollowCases::has_units)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(EveryPair, FollowOwnState, ValuesIn(cases_where(FollowCases::keeps_state)),
+                         name_of);
+
+// The plan decides which pairs there are: one that it begins to refuse must not leave in silence.
+// Every way to combine has seven kinds of feedback, or none alone for 16-bit sums (three times),
+// votes (three pairs), bare signs (one) and dgc (one): 8 methods in one way, 24 in two, `none` and
+// the two casts in three.
+TEST(FollowLawsCover, AsManyPairsAsThereAre) {
+  EXPECT_EQ(cases().size(), 413U);
+  EXPECT_EQ(cases_where(FollowCases::has_units).size(), 413U - 7U);  // threshold, gathered
+  // dgc and signum gathered; powersgd and acpsgd gathered and summed.
+  EXPECT_EQ(cases_where(FollowCases::keeps_state).size(), 6U);
+}
 
 TEST(FollowLawsCover, EveryRegisteredMethod) {
   const auto listed = cases();

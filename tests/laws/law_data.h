@@ -13,13 +13,30 @@
 
 namespace gradwire::laws {
 
-// The laws' files have a function each that subjects() calls: of a static library the linker takes
-// only what somebody names.
-bool edge_laws_are_linked();
-bool hostile_laws_are_linked();
-bool slice_laws_are_linked();
-bool state_laws_are_linked();
-bool thread_laws_are_linked();
+// A law of the suite. Each of its files has a table of them, which subjects() goes through: of a
+// static library the linker takes only what somebody names.
+struct Law {
+  const char* name;
+  void (*check)(const JudgedMethod& method);
+  // Whether the law speaks of such a method at all; null: of every one.
+  bool (*applies)(const Compressor& compressor, const CompressorCase& one) = nullptr;
+};
+std::vector<Law> claim_laws();
+std::vector<Law> edge_laws();
+std::vector<Law> hostile_laws();
+std::vector<Law> slice_laws();
+std::vector<Law> state_laws();
+std::vector<Law> thread_laws();
+
+// GW_LAW(Name) { ... } defines the function Name for its file's table; the body is a member of the
+// method that it judges. A law that no table names is a function that is not used: a warning.
+#define GW_LAW(Name)                                                         \
+  struct Name##Law : JudgedMethod {                                          \
+    explicit Name##Law(const JudgedMethod& method) : JudgedMethod(method) {} \
+    void check() const;                                                      \
+  };                                                                         \
+  void Name(const JudgedMethod& method) { Name##Law(method).check(); }       \
+  void Name##Law::check() const
 
 // Kinds of gradients: Gaussian, heavy tails, one spike over small values, constant magnitude.
 inline constexpr int kDataKinds = 4;

@@ -27,6 +27,7 @@ class Slices {
   }
 
   Bytes pack(const std::vector<T>& x, std::int64_t first, std::int64_t count, int stage = 0) {
+    format_->turn_to(slice(first, stage).step);
     Bytes wire(format_->bytes(count, stage));
     const ConstTensorView whole = const_view_of<T>(std::span<const T>(x));
     const auto packed = format_->pack(whole.slice(first, count), slice(first, stage), wire, {});
@@ -45,14 +46,13 @@ class Slices {
   std::unique_ptr<WireFormat> format_;
 };
 
-TEST_P(CompressorLaws, SlicesOnlyIfElementwise) {
+GW_LAW(SlicesOnlyIfElementwise) {
   const auto opened = compressor().open_slices(Shape::vector(4), {});
   EXPECT_EQ(opened.has_value(), compressor().traits().elementwise);
   EXPECT_EQ(opened.error().code(), opened.has_value() ? Code::kOk : Code::kUnsupported);
 }
 
-TEST_P(CompressorLaws, SlicesHaveExactlyTheirBytes) {
-  if (!compressor().traits().elementwise) return;
+GW_LAW(SlicesHaveExactlyTheirBytes) {
   with_type([this]<typename T>() {
     Slices<T> slices(compressor());
     const auto x = gradient<T>(kElems, 3, 1);  // of one magnitude: legal in every stage
@@ -70,9 +70,8 @@ TEST_P(CompressorLaws, SlicesHaveExactlyTheirBytes) {
   });
 }
 
-TEST_P(CompressorLaws, AnyCutDecodesAsTheWhole) {
+GW_LAW(AnyCutDecodesAsTheWhole) {
   const std::int64_t step = law_case().slice_alignment;
-  if (!compressor().traits().elementwise || step == 0) return;
   with_type([this, step]<typename T>() {
     Slices<T> slices(compressor());
     const auto x = gradient<T>(kElems, 0, 1);
@@ -87,8 +86,7 @@ TEST_P(CompressorLaws, AnyCutDecodesAsTheWhole) {
   });
 }
 
-TEST_P(CompressorLaws, UnpackAddIsUnpackAndAdd) {
-  if (!compressor().traits().elementwise) return;
+GW_LAW(UnpackAddIsUnpackAndAdd) {
   with_type([this]<typename T>() {
     Slices<T> slices(compressor());
     for (const int kind : {0, 1, 3}) {
@@ -107,14 +105,39 @@ TEST_P(CompressorLaws, UnpackAddIsUnpackAndAdd) {
   });
 }
 
+// Lengths may follow the step: at every step bytes() is what pack() writes and unpack() takes, it
+// is the payload that a coder writes then, and turning back is turning forth.
+GW_LAW(SlicesFollowTheStep) {
+  with_type([this]<typename T>() {
+    Compressor::Placement where = kPlace;
+    where.dtype = DTypeOf<T>::kValue;
+    const Shape shape = Shape::vector(3000);
+    auto format = compressor().open_slices(shape, where).value();
+    const auto x = gradient<T>(3000, 0, 1);
+    const ConstTensorView view = const_view_of<T>(std::span<const T>(x));
+    for (const std::uint64_t step : {0U, 1U, 2U, 3U, 4U, 5U, 9U, 0U, 3U}) {
+      auto coder = compressor().open(shape, where).value();
+      ASSERT_TRUE(coder->begin(view, step, {}).ok());
+      Bytes wanted(compressor().max_payload_bytes(shape, where.dtype, 0, where.size));
+      const auto wrote = coder->encode(0, wanted, {});
+      ASSERT_TRUE(wrote.has_value()) << wrote.error().message();
+      wanted.resize(wrote.value());
+      format->turn_to(step);
+      Bytes wire(format->bytes(3000, 0));
+      const Slice slice{.step = step, .tensor = where.tensor, .rank = where.rank};
+      const auto packed = format->pack(view, slice, wire, {});
+      ASSERT_TRUE(packed.has_value()) << packed.error().message();
+      EXPECT_EQ(packed.value(), wire.size()) << step;
+      EXPECT_EQ(wire, wanted) << step;
+      std::vector<T> y(3000);
+      EXPECT_TRUE(format->unpack(wire, slice, view_of(std::span<T>(y)), {}).ok()) << step;
+    }
+  });
+}
+
 // The owner's second encoding keeps to the bound of the first (twice it, for one random draw).
-TEST_P(CompressorLaws, SecondStageKeepsTheBound) {
-  const Traits traits = compressor().traits();
+GW_LAW(SecondStageKeepsTheBound) {
   const ErrorBound bound = compressor().bound(Shape::vector(kElems));
-  if (!traits.elementwise || !traits.mean_is_average_of_own ||
-      bound.kind == ErrorBound::Kind::kNone) {
-    return;
-  }
   with_type([this, &bound]<typename T>() {
     Slices<T> slices(compressor());
     for (int kind = 0; kind < kDataKinds; ++kind) {
@@ -128,8 +151,7 @@ TEST_P(CompressorLaws, SecondStageKeepsTheBound) {
   });
 }
 
-TEST_P(CompressorLaws, SlicesOfWrongLengthAreCorrupt) {
-  if (!compressor().traits().elementwise) return;
+GW_LAW(SlicesOfWrongLengthAreCorrupt) {
   with_type([this]<typename T>() {
     Slices<T> slices(compressor());
     const auto x = gradient<T>(kElems, 3, 1);
@@ -148,8 +170,32 @@ TEST_P(CompressorLaws, SlicesOfWrongLengthAreCorrupt) {
   });
 }
 
+bool is_elementwise(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().elementwise;
+}
+bool is_gathered(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().elementwise && compressor.traits().exchange == Exchange::kAllGather;
+}
+bool is_cut_anywhere(const Compressor& compressor, const CompressorCase& one) {
+  return compressor.traits().elementwise && one.slice_alignment != 0;
+}
+bool bounds_slices(const Compressor& compressor, const CompressorCase&) {
+  return compressor.traits().elementwise && compressor.traits().mean_is_average_of_own &&
+         compressor.bound(Shape::vector(kElems)).kind != ErrorBound::Kind::kNone;
+}
+
 }  // namespace
 
-bool slice_laws_are_linked() { return true; }
+std::vector<Law> slice_laws() {
+  return {
+      {"SlicesOnlyIfElementwise", SlicesOnlyIfElementwise},
+      {"SlicesHaveExactlyTheirBytes", SlicesHaveExactlyTheirBytes, is_elementwise},
+      {"AnyCutDecodesAsTheWhole", AnyCutDecodesAsTheWhole, is_cut_anywhere},
+      {"UnpackAddIsUnpackAndAdd", UnpackAddIsUnpackAndAdd, is_elementwise},
+      {"SecondStageKeepsTheBound", SecondStageKeepsTheBound, bounds_slices},
+      {"SlicesFollowTheStep", SlicesFollowTheStep, is_gathered},
+      {"SlicesOfWrongLengthAreCorrupt", SlicesOfWrongLengthAreCorrupt, is_elementwise},
+  };
+}
 
 }  // namespace gradwire::laws

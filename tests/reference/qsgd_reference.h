@@ -59,7 +59,7 @@ struct QsgdReference {
       const auto norm_bits = std::bit_cast<std::uint32_t>(n);
       for (int k = 0; k < 4; ++k) bytes.push_back(static_cast<std::uint8_t>(norm_bits >> (8 * k)));
       for (std::size_t i = 0; i < part.size(); ++i) {
-        const int level = n > 0 ? level_of(part[i], n, draw_of(draws, first + begin + i)) : 0;
+        const int level = n > 0 ? level_of(part[i], n, draws, first + begin + i) : 0;
         for (int k = 0; k < bits() - 1; ++k) stream.push_back(((std::abs(level) >> k) & 1) != 0);
         stream.push_back(level < 0);
       }
@@ -77,17 +77,30 @@ struct QsgdReference {
     return static_cast<int>(block[element % 16 / 4] >> (8 * (element % 4)) & 0xffu);
   }
 
+  // Of the upper 24 bits of a word.
+  static double second_draw_of(const RandomStream& draws, std::uint64_t element) {
+    const std::array<std::uint32_t, 4> block = draws.block<7>(0x8000000000000000u + element / 4);
+    return static_cast<double>(block[element % 4] / 256) / 16777216;
+  }
+
   // With its sign.
   template <typename T>
-  int level_of(T x, float norm, int draw) const {
+  int level_of(T x, float norm, const RandomStream& draws, std::uint64_t element) const {
     T before = 1;
     if (sizeof(T) == 4 && norm < 0x1p-90f) before = static_cast<T>(0x1p64);
     if (sizeof(T) == 4 && norm > 0x1p90f) before = static_cast<T>(0x1p-64);
-    const T a = x * before * (static_cast<T>(256 * levels) / (static_cast<T>(norm) * before));
-    T whole = std::floor(a);
-    const T part = a - whole;
-    if (part > T{0.5} || (part == T{0.5} && std::fmod(whole, T{2}) != 0)) whole += 1;
-    return static_cast<int>(std::floor((static_cast<double>(whole) + draw) / 256));
+    const T exact = x * before * (static_cast<T>(256 * levels) / (static_cast<T>(norm) * before));
+    const auto a = static_cast<double>(exact);
+    const double near = sizeof(T) == 4 ? 0x1p-22 : 0x1p-51;
+    double place = std::floor(a);
+    if (std::abs(a - std::round(a)) <= near * std::abs(a)) {
+      place = std::round(a);
+    } else {
+      const double u = second_draw_of(draws, element);
+      const bool up = a < 0 ? u >= place + 1 - a : u < a - place;
+      if (up) place += 1;
+    }
+    return static_cast<int>(std::floor((place + draw_of(draws, element)) / 256));
   }
 };
 
