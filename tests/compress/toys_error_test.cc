@@ -1,5 +1,5 @@
 // T6 of the toys: E |C(x) - x|^2 / |x|^2 of x_i = sin(1 + i), i < 1000, in double, by 4,000 draws
-// where the method draws.
+// where the method draws. Figures: tests/reference/toys.py, without a draw.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
-// T7 of the toys: powersgd on one fixed matrix, from a given Q, to the digits of an outside
-// computation; the last figure of each row is the best rank-r error (from singular values).
+// T7 of the toys: powersgd on one fixed matrix, from a given Q, to the digits of
+// tests/reference/toys.py; the last figure of each row is the best rank-r error (from singular
+// values).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // T5 of the toys: eight least-squares problems that disagree, top-1 of full gradients. Error
 // feedback stalls where its residuals are in the way, ef21 goes on to the minimum, and without
-// memory nothing helps.
+// memory nothing helps. Figures: tests/reference/toys.py.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -5,6 +5,7 @@
 // no entry of the compressed vector is exactly 0 (and on a vector of zeros alone, whose scale is
 // 0): in T1, T2 and T3a gradients have no zero entries, in T3b from (1.2, 0.7) no p has, and from
 // (1, 1), where p gets one after the first step, bands that hold for either choice are tested.
+// Figures: tests/reference/toys.py, which knows the papers' formulas alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>

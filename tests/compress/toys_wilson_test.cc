@@ -1,7 +1,7 @@
 // T10 of the toys: least squares with more unknowns than samples (Wilson et al. 2017, as in
 // Karimireddy et al. 2019, section 5.2). Every method fits the training half; whether it also fits
 // the other half depends on whether its steps stay in the span of the gradients. Those of signs do
-// not.
+// not. Figures: tests/reference/toys.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
