@@ -11,6 +11,7 @@
 #include "aggregate/plan.h"
 #include "aggregate/reshard.h"
 #include "aggregate/reshard_outer.h"
+#include "base/forks.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "collectives/bounded.h"
@@ -49,6 +50,12 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
                  options_.bucket_bytes,
                  nullptr,
                  0} {}
+  // In a child of fork() its thread is the parent's.
+  ~BucketAggregator() override {
+    if (mark_.in_child()) abandon(engine_);
+  }
+  BucketAggregator(const BucketAggregator&) = delete;
+  BucketAggregator& operator=(const BucketAggregator&) = delete;
 
   Status add(std::string name, TensorView grad) override {
     if (engine_ != nullptr) {
@@ -127,7 +134,12 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     return engine_ == nullptr ? AggregateStats() : engine_->stats();
   }
 
-  std::vector<std::string> warnings() const override { return plan_.warnings; }
+  std::vector<std::string> warnings() const override {
+    std::vector<std::string> all = plan_.warnings;
+    if (engine_ == nullptr) return all;
+    for (std::string& notice : engine_->notices()) all.push_back(std::move(notice));
+    return all;
+  }
 
   std::vector<NamedTensor> state() override {
     if (parameters_.empty() || !start().ok() || !engine_->between_steps()) return {};
@@ -262,7 +274,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   Workers workers_;                    // lent to coders and wire formats
   ExchangeContext context_;
   std::vector<Parameter> parameters_;  // fixed once engine_ is there
-  std::unique_ptr<Engine> engine_;     // last: its thread uses all of the above
+  ForkMark mark_;
+  std::unique_ptr<Engine> engine_;  // last: its thread uses all of the above
 };
 
 }  // namespace

@@ -47,6 +47,8 @@ Engine::Engine(const ExchangeContext& context, const AggregatorOptions& options,
       fingerprint_(fingerprint),
       bucket_of_(parameters.size()),
       per_step_(bytes_of_one_step(context, parameters)),
+      predicted_(predict_bytes(parameters, context.communicator.rank(), context.communicator.size(),
+                               context.form)),
       handed_over_(parameters.size(), false),
       missing_total_(static_cast<int>(parameters.size())),
       landed_(buckets_.size(), false) {
@@ -192,6 +194,22 @@ AggregateStats Engine::stats() const {
   return stats_;
 }
 
+std::vector<std::string> Engine::notices() const {
+  const std::lock_guard lock(mutex_);
+  return notices_;
+}
+
+// On two levels most of the bytes stay inside nodes, where a flat ring is no measure. Whatever
+// messages add is told apart from payloads by what was predicted.
+void Engine::compare_with_dense(std::uint64_t wire_bytes) {
+  const std::uint64_t sent = wire_bytes - stats_.wire_bytes;
+  const std::uint64_t dense = per_step_.dense_ring_bytes;
+  if (nodes_ != nullptr || !notices_.empty()) return;
+  if (sent <= dense || predicted_.most <= dense) return;
+  notices_.push_back(
+      more_than_dense(options_.compressor, predicted_, sent, dense, communicator_.size()));
+}
+
 bool Engine::between_steps() const {
   const std::lock_guard lock(mutex_);
   return step_done_ || missing_total_ == static_cast<int>(parameters_.size());
@@ -304,7 +322,10 @@ Status Engine::run_one_step() {
   stats_.gradient_bytes += per_step_.gradient_bytes;
   stats_.dense_ring_bytes += per_step_.dense_ring_bytes;
   stats_.payload_bytes += cost.payload_bytes;
-  stats_.wire_bytes = communicator_.bytes_sent() + (nodes_ == nullptr ? 0 : nodes_->bytes_sent());
+  const std::uint64_t wire_bytes =
+      communicator_.bytes_sent() + (nodes_ == nullptr ? 0 : nodes_->bytes_sent());
+  compare_with_dense(wire_bytes);
+  stats_.wire_bytes = wire_bytes;
   stats_.encode_seconds += cost.encode_seconds;
   stats_.exchange_seconds += cost.exchange_seconds;
   stats_.decode_seconds += cost.decode_seconds;

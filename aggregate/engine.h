@@ -15,6 +15,7 @@
 #include "aggregate/exchange.h"
 #include "aggregate/pipeline.h"
 #include "aggregate/plan.h"
+#include "aggregate/predicted_bytes.h"
 #include "aggregate/rescale.h"
 #include "aggregate/state_image.h"
 #include "gradwire/aggregator.h"
@@ -52,6 +53,8 @@ class Engine final : private StepSource {
   Status finish();
   Result<bool> arrived(int index, bool wait);
   AggregateStats stats() const;
+  // That a step sent more than uncompressed gradients would have: said once, of the first such one.
+  std::vector<std::string> notices() const;
   // Between steps only, in host memory, as it is now: valid until the next call and the next step.
   // Where a device does not give it, nothing, and the engine has failed.
   std::vector<NamedTensor> state();
@@ -74,6 +77,7 @@ class Engine final : private StepSource {
   bool wait_for_step();  // false when there will be none: the engine ends
   Status run_one_step();
   std::uint64_t held_bytes();
+  void compare_with_dense(std::uint64_t wire_bytes);  // with mutex_ held, at a step's end
   Status check_agreement();
   void fail(const Status& status);
   std::vector<NamedTensor> live_state();
@@ -117,6 +121,7 @@ class Engine final : private StepSource {
   std::vector<std::size_t> bucket_at_;  // by exchange
   std::vector<std::size_t> flying_;     // by bucket, exchanges that have not landed
   AggregateStats per_step_;             // gradient_bytes and dense_ring_bytes of every step
+  PredictedBytes predicted_;            // of every step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -128,6 +133,7 @@ class Engine final : private StepSource {
   bool stopping_ = false;
   Status status_;  // sticky
   AggregateStats stats_;
+  std::vector<std::string> notices_;
 
   std::thread thread_;  // last: it uses all of the above
 };

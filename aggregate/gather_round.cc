@@ -1,15 +1,16 @@
 // Opaque payloads: every rank receives those of all ranks, and coders absorb them in rank order.
 //
 //   block := table payload{parameters}     one per rank
-//   table := length{parameters}            u32 little-endian, bytes of each payload; absent when
-//                                          all payloads of the round have fixed lengths
+//   table := length{parameters}            u32 little-endian, bytes of each payload, or u64 in a
+//                                          round of which a payload may have 4 GiB or more; absent
+//                                          when all payloads of the round have fixed lengths
 //
 // Fixed lengths are known to all, so that nothing but payload travels. Otherwise the lengths of the
 // blocks travel first, 8 bytes a rank. Payloads that the method would have reduced in the network
 // are reduced here, in rank order.
 #include <array>
-#include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -17,13 +18,37 @@
 #include "aggregate/round_exchange.h"
 #include "base/elements.h"
 #include "base/text.h"
+#include "compress/little_endian.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
+// Memory that is written before it is read, and so never filled with zeros: rooms are as large as
+// payloads may be, which of methods of varying length is far more than what they write.
+class Room {
+ public:
+  // `count` bytes, of what was there or not.
+  ByteSpan take(std::size_t count) {
+    if (count > room_) {
+      bytes_.reset();
+      bytes_ = std::make_unique_for_overwrite<std::byte[]>(count);
+      room_ = count;
+    }
+    size_ = count;
+    return bytes();
+  }
+  // The first of them.
+  void keep(std::size_t count) { size_ = count; }
+  ByteSpan bytes() const { return {bytes_.get(), size_}; }
+  std::size_t held() const { return room_; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t room_ = 0;
+  std::size_t size_ = 0;
+};
 
 class GatherRound final : public RoundExchange {
  public:
@@ -33,30 +58,29 @@ class GatherRound final : public RoundExchange {
       const CodedRound* mine = round_of(coded, round_);
       fixed_ = fixed_ && (mine == nullptr || mine->kind.fixed);
       room_ += most_bytes(coded);
+      if (most_bytes(coded) > std::numeric_limits<std::uint32_t>::max()) length_bytes_ = 8;
     }
   }
 
   Result<std::size_t> encode() override {
-    own_.resize(table_bytes() + room_);
-    const ByteSpan room = ByteSpan(own_).subspan(table_bytes());
+    const ByteSpan room = own_.take(table_bytes() + room_).subspan(table_bytes());
     GW_ASSIGN(const std::size_t wrote,
               encode_all(coders_, round_, room, lengths_, context_.workers));
     for (std::size_t i = 0; !fixed_ && i < coders_.size(); ++i) {
-      const auto told = static_cast<std::uint32_t>(lengths_[i]);
-      std::memcpy(own_.data() + i * kLengthBytes, &told, kLengthBytes);
+      store_length(i, lengths_[i]);
     }
-    own_.resize(table_bytes() + wrote);
+    own_.keep(table_bytes() + wrote);
     return wrote;
   }
 
   Result<std::optional<Work>> issue() override {
     const auto size = static_cast<std::size_t>(context_.communicator.size());
-    bytes_.assign(size, static_cast<std::int64_t>(own_.size()));
+    bytes_.assign(size, static_cast<std::int64_t>(own_.bytes().size()));
     if (!fixed_) GW_TRY(learn_lengths());
-    all_.resize(
+    const ByteSpan all = all_.take(
         static_cast<std::size_t>(std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0})));
-    if (all_.empty()) return std::optional<Work>();
-    GW_ASSIGN(Work work, context_.communicator.all_gather_v(own_, all_, bytes_));
+    if (all.empty()) return std::optional<Work>();
+    GW_ASSIGN(Work work, context_.communicator.all_gather_v(own_.bytes(), all, bytes_));
     return std::optional<Work>(std::move(work));
   }
 
@@ -73,7 +97,7 @@ class GatherRound final : public RoundExchange {
   }
 
   std::size_t held_bytes() const override {
-    std::size_t bytes = own_.capacity() + all_.capacity() + next_.bytes().size();
+    std::size_t bytes = own_.held() + all_.held() + next_.bytes().size();
     for (const Buffer& sum : sums_) bytes += sum.bytes().size();
     return bytes;
   }
@@ -84,12 +108,21 @@ class GatherRound final : public RoundExchange {
     return mine == nullptr ? 0 : mine->bytes;
   }
 
-  std::size_t table_bytes() const { return fixed_ ? 0 : coders_.size() * kLengthBytes; }
+  std::size_t table_bytes() const { return fixed_ ? 0 : coders_.size() * length_bytes_; }
+  void store_length(std::size_t coder, std::uint64_t length) {
+    std::byte* const to = own_.bytes().data() + coder * length_bytes_;
+    if (length_bytes_ == 8) return store_le(to, length);
+    store_le(to, static_cast<std::uint32_t>(length));
+  }
+  std::uint64_t length_in(ConstByteSpan block, std::size_t coder) const {
+    const std::byte* const from = block.data() + coder * length_bytes_;
+    return length_bytes_ == 8 ? load_le<std::uint64_t>(from) : load_le<std::uint32_t>(from);
+  }
 
   // Of all ranks' blocks. What is far beyond any rank's claims gets no memory; of what is a little
   // beyond them the table says whose payload it is.
   Status learn_lengths() {
-    const auto own = static_cast<std::int64_t>(own_.size());
+    const auto own = static_cast<std::int64_t>(own_.bytes().size());
     GW_ASSIGN(Work work, context_.communicator.all_gather(const_view_of(std::span(&own, 1)),
                                                           view_of(std::span(bytes_))));
     GW_TRY(work.wait());
@@ -105,7 +138,7 @@ class GatherRound final : public RoundExchange {
   // payloads_[i][r]: what rank r sent for coder i. Lengths come from the network and are checked.
   Status find_payloads() {
     payloads_.assign(coders_.size(), {});
-    ConstByteSpan rest = all_;
+    ConstByteSpan rest = all_.bytes();
     for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
       const auto count = static_cast<std::size_t>(bytes_[rank]);
       if (count > rest.size() || count < table_bytes()) {
@@ -123,12 +156,7 @@ class GatherRound final : public RoundExchange {
     ConstByteSpan rest = block.subspan(table_bytes());
     for (std::size_t i = 0; i < coders_.size(); ++i) {
       const std::size_t most = most_bytes(coders_[i]);
-      std::size_t length = most;
-      if (!fixed_) {
-        std::uint32_t told = 0;
-        std::memcpy(&told, block.data() + i * kLengthBytes, kLengthBytes);
-        length = told;
-      }
+      const auto length = fixed_ ? most : static_cast<std::size_t>(length_in(block, i));
       if (length > most || length > rest.size()) {
         return {Code::kCorruptPayload,
                 format("rank %d's payload of parameter '%s' has %zu bytes (at most %zu wanted, %zu "
@@ -159,11 +187,12 @@ class GatherRound final : public RoundExchange {
   std::vector<CodedParameter>& coders_;
   int round_;
   bool fixed_ = true;
+  std::size_t length_bytes_ = 4;      // of a length in the table
   std::size_t room_ = 0;              // for payloads, at most
   std::vector<std::size_t> lengths_;  // of own payloads, by coder
   // What was sent and received. Coders may look at it until they finish.
-  std::vector<std::byte> own_;
-  std::vector<std::byte> all_;  // in rank order
+  Room own_;
+  Room all_;  // in rank order
   std::vector<std::int64_t> bytes_;
   std::vector<std::vector<ConstByteSpan>> payloads_;  // by coder, by rank
   std::vector<Buffer> sums_;                          // by coder: where payloads reduce
@@ -203,13 +232,6 @@ Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKi
 Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& context,
                                                          std::vector<CodedParameter>& coders,
                                                          int round) {
-  for (const CodedParameter& coded : coders) {
-    const CodedRound* mine = round_of(coded, round);
-    if (mine == nullptr || mine->bytes <= std::numeric_limits<std::uint32_t>::max()) continue;
-    return Status(Code::kUnsupported,
-                  format("parameter '%s': payloads of up to %zu bytes (at most 4294967295)",
-                         coded.parameter->name.c_str(), mine->bytes));
-  }
   if (context.lane != nullptr) return make_gather_round_on_device(context, coders, round);
   return std::unique_ptr<RoundExchange>(std::make_unique<GatherRound>(context, coders, round));
 }

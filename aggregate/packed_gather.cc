@@ -19,9 +19,34 @@ PackedGather::PackedGather(const ExchangeContext& context, std::span<const Packe
   for (int i = 0; i < strips; ++i) {
     Lane lane;
     lane.strip = {i, strips};
-    lane.results = ShardLayout::of(parts, size_, stage(), lane.strip, [](int r) { return r; });
+    lay_out(lane);
     lanes_.push_back(std::move(lane));
   }
+}
+
+void PackedGather::lay_out(Lane& lane) const {
+  lane.results = ShardLayout::of(parts_, size_, stage(), lane.strip, [](int r) { return r; });
+}
+
+Status PackedGather::turn_to(std::uint64_t step) {
+  if (laid_out_ == step) return {};
+  laid_out_ = step;
+  if (!turn_parts(parts_, step)) return {};
+  for (Lane& lane : lanes_) {
+    lay_out(lane);
+    const auto own = lane.results.rank_bytes[static_cast<std::size_t>(rank_)];
+    const bool fits = lane.send.bytes().size() == static_cast<std::size_t>(own) &&
+                      lane.receive.bytes().size() == lane.results.total;
+    if (!fits) GW_TRY(allocate(lane));
+  }
+  return {};
+}
+
+Status PackedGather::allocate(Lane& lane) const {
+  const auto own = lane.results.rank_bytes[static_cast<std::size_t>(rank_)];
+  GW_ASSIGN(lane.send, Buffer::allocate(static_cast<std::size_t>(own), stream().device));
+  GW_ASSIGN(lane.receive, Buffer::allocate(lane.results.total, stream().device));
+  return {};
 }
 
 Result<std::unique_ptr<PackedGather>> PackedGather::open(const ExchangeContext& context,
@@ -34,11 +59,7 @@ Result<std::unique_ptr<PackedGather>> PackedGather::open(const ExchangeContext& 
 
 Status PackedGather::allocate() {
   const Device device = stream().device;
-  for (Lane& lane : lanes_) {
-    const auto own = lane.results.rank_bytes[static_cast<std::size_t>(rank_)];
-    GW_ASSIGN(lane.send, Buffer::allocate(static_cast<std::size_t>(own), device));
-    GW_ASSIGN(lane.receive, Buffer::allocate(lane.results.total, device));
-  }
+  for (Lane& lane : lanes_) GW_TRY(allocate(lane));
   for (const PackedPart& part : parts_) {
     const TensorView& grad = part.parameter->grad;
     Held held;
@@ -69,6 +90,7 @@ ByteSpan PackedGather::own_wire(std::size_t t, Lane& lane) const {
 }
 
 Status PackedGather::pack(std::size_t t, TensorView values, std::uint64_t step, int strip) {
+  GW_TRY(turn_to(step));
   step_ = step;
   const Status status = pack_shard(t, values, lane(strip));
   return status.ok() ? status : parts_[t].named(status);
@@ -117,6 +139,7 @@ bool PackedGather::folds(std::size_t t) const {
 
 Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::uint64_t step,
                           int strip) {
+  GW_TRY(turn_to(step));
   step_ = step;
   const PackedPart& part = parts_[t];
   Lane& to = lane(strip);

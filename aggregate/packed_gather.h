@@ -68,7 +68,12 @@ class PackedGather {
 
   PackedGather(const ExchangeContext& context, std::span<const PackedPart> parts, Of of,
                std::string_view residual, int strips);
+  void lay_out(Lane& lane) const;
   Status allocate();
+  Status allocate(Lane& lane) const;
+  // The first of a step's calls, where lengths follow the step: all strips' layouts, and memory
+  // that fits them.
+  Status turn_to(std::uint64_t step);
   Stream stream() const { return context_.stream(); }
   int stage() const { return of_ == Of::kSum ? 1 : 0; }
   double share(const PackedPart& part) const;
@@ -88,6 +93,7 @@ class PackedGather {
   Buffer decoded_;  // one shard's values
   std::vector<Lane> lanes_;
   std::uint64_t step_ = 0;
+  std::optional<std::uint64_t> laid_out_;  // the step, where turn_to() was called
 };
 
 }  // namespace gradwire

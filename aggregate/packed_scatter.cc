@@ -14,16 +14,31 @@ PackedScatter::PackedScatter(const ExchangeContext& context, std::span<const Pac
       parts_(parts),
       rank_(context.communicator.rank()),
       size_(context.communicator.size()) {
-  // Each rank gets its shards from here, and gives its part of this rank's shards.
   for (int i = 0; i < strips; ++i) {
-    const Strip strip{i, strips};
     Lane lane;
-    lane.strip = strip;
-    lane.sent = ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : r; });
-    lane.received =
-        ShardLayout::of(parts, size_, 0, strip, [&](int r) { return r == rank_ ? -1 : rank_; });
+    lane.strip = {i, strips};
+    lay_out(lane);
     lanes_.push_back(std::move(lane));
   }
+}
+
+// Each rank gets its shards from here, and gives its part of this rank's shards.
+void PackedScatter::lay_out(Lane& lane) const {
+  lane.sent =
+      ShardLayout::of(parts_, size_, 0, lane.strip, [&](int r) { return r == rank_ ? -1 : r; });
+  lane.received =
+      ShardLayout::of(parts_, size_, 0, lane.strip, [&](int r) { return r == rank_ ? -1 : rank_; });
+}
+
+Status PackedScatter::turn_to(std::uint64_t step) {
+  if (!turn_parts(parts_, step)) return {};
+  for (Lane& lane : lanes_) {
+    lay_out(lane);
+    const bool fits = lane.send.bytes().size() == lane.sent.total &&
+                      lane.receive.bytes().size() == lane.received.total;
+    if (!fits) GW_TRY(allocate(lane));
+  }
+  return {};
 }
 
 bool PackedScatter::goes_in_strips(const ExchangeContext& context, const PackedPart& part) {
@@ -74,6 +89,7 @@ Status PackedScatter::allocate() {
 }
 
 Result<std::size_t> PackedScatter::encode(std::uint64_t step, int strip) {
+  if (strip == 0) GW_TRY(turn_to(step));
   step_ = step;
   for (std::size_t t = 0; t < parts_.size(); ++t) {
     const Status status = pack(t, lane(strip));

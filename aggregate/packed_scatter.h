@@ -68,8 +68,11 @@ class PackedScatter {
   };
 
   PackedScatter(const ExchangeContext& context, std::span<const PackedPart> parts, int strips);
+  void lay_out(Lane& lane) const;
   Status allocate();
   Status allocate(Lane& lane) const;
+  // Where lengths follow the step: all strips' layouts, and memory that fits them.
+  Status turn_to(std::uint64_t step);
   Stream stream() const { return context_.stream(); }
   // Error feedback and packing, the own shard aside, are one pass over memory.
   bool packs_in_one_pass(std::size_t t) const;

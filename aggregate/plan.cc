@@ -146,10 +146,11 @@ Status check_rounding(const Rule& rule, const Traits& traits, bool allow_unsafe,
   return {};
 }
 
-PairOptions pair_options(const Rule& rule, bool allow_unsafe) {
+PairOptions pair_options(const Rule& rule, const AggregatorOptions& options) {
   return {.error_feedback = rule.keys.error_feedback,
           .ef_scale_auto = rule.keys.scale_feedback,
-          .allow_unsafe = allow_unsafe};
+          .allow_unsafe = options.allow_unsafe,
+          .momentum = options.momentum};
 }
 
 // Methods that keep what they did not send by themselves (dgc) keep momentum with it: parameters
@@ -194,8 +195,7 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   GW_TRY(check_traffic(options.traffic, {rule.text, rule.keys, *rule.compressor},
                        options.allow_unsafe, warnings));
   // A pair that fails for a large matrix is refused here already, before any parameter is known.
-  auto verdict =
-      check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options.allow_unsafe));
+  auto verdict = check_pair(*rule.compressor, kLargeMatrix, pair_options(rule, options));
   if (!verdict.has_value()) return verdict.error();
   return rule;
 }
@@ -295,8 +295,7 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
   parameter.warmup_steps = rule->keys.warmup_steps;
   parameter.error_feedback = rule->keys.error_feedback;
   parameter.feedback = rule->keys.feedback;
-  auto verdict =
-      check_pair(*rule->compressor, grad.shape(), pair_options(*rule, options.allow_unsafe));
+  auto verdict = check_pair(*rule->compressor, grad.shape(), pair_options(*rule, options));
   if (!verdict.has_value()) {
     return verdict.error().with_context("parameter '" + parameter.name + "'");
   }

@@ -31,8 +31,7 @@ class RoundExchange {
 Result<std::unique_ptr<RoundExchange>> make_reduce_round(const ExchangeContext& context,
                                                          std::vector<CodedParameter>& coders,
                                                          int round);
-// Payloads are gathered. Coders without this round take no part. kUnsupported for payloads of 4 GiB
-// or more.
+// Payloads are gathered. Coders without this round take no part.
 Result<std::unique_ptr<RoundExchange>> make_gather_round(const ExchangeContext& context,
                                                          std::vector<CodedParameter>& coders,
                                                          int round);

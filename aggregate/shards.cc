@@ -42,6 +42,12 @@ Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context,
   return parts;
 }
 
+bool turn_parts(std::span<const PackedPart> parts, std::uint64_t step) {
+  bool follows = false;
+  for (const PackedPart& part : parts) follows = part.format->turn_to(step) || follows;
+  return follows;
+}
+
 Range strip_of(const PackedPart& part, int size, int owner, const Strip& strip) {
   const Range shard = shard_of(*part.parameter, size, owner);
   if (strip.count == 1) return shard;

@@ -43,6 +43,9 @@ Compressor::Placement placement_of(const ExchangeContext& context, const PackedP
 // Errors as the compressor's open_slices(), naming the parameter.
 Result<std::vector<PackedPart>> open_packed(const ExchangeContext& context, const Members& members);
 
+// Turns all parts' formats to `step`; whether any of them has lengths that follow it.
+bool turn_parts(std::span<const PackedPart> parts, std::uint64_t step);
+
 // One of the strips in which a bucket travels: every shard is cut into `count` of them, and strips
 // of one index travel together. What is packed, added up and left over is the same bits whatever
 // their count.

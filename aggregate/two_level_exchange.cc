@@ -97,6 +97,11 @@ class TwoLevelExchange final : public BucketExchange {
       outer_.push_back(*member);
       outer_.back().inner = nullptr;
       outer_.back().name += ".outer";
+      // A node's owners count the elements of their pieces from 0, all under one name: each piece
+      // needs draws of its own, which its owners in all nodes share.
+      if (own.begin > 0) {
+        outer_.back().seed = mix64(member->seed ^ mix64(static_cast<std::uint64_t>(own.begin)));
+      }
       outer_.back().grad = own_.back();
     }
   }

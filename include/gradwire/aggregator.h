@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -116,7 +117,7 @@ struct AggregatorOptions {
                 // several buckets' size under sra travels in up to 16 strips, with the same bits
   std::uint64_t seed = 0;
   std::string algorithm = "auto";  // of the dense sums: "auto", "ring", "canonical"
-  bool allow_unsafe = false;       // accept pairs that are known to fail
+  bool allow_unsafe = false;       // accept pairs that fail or may diverge
   TrafficClass traffic = TrafficClass::kGradients;  // create() refuses what it cannot take
   int threads = 1;  // that encode and decode, the aggregator's own included: the same bits by any
                     // number
@@ -130,6 +131,10 @@ struct AggregatorOptions {
   // Called on the aggregator's thread, for traces; must not call the aggregator. Empty: nothing is
   // told.
   std::function<void(const AggregateSpan&)> on_span = {};
+  // What the optimizer multiplies its momentum by, which takes the means: 0 for none, unset where
+  // the caller does not know. Beside one above 0 create() refuses methods that keep a momentum by
+  // themselves (dgc); warnings about momentum are left out beside 0.
+  std::optional<double> momentum = {};
 };
 
 // Of a class: a spec or rules, and the algorithm of its dense sums.
@@ -178,9 +183,9 @@ class Aggregator {
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
   // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64; all in host
-  // memory, or all on one CUDA device, where specs are none or methods with kernels, on one level,
-  // under any combine but oktopk (else kUnsupported, at the latest by the first ready()). What is
-  // waited for there, and for how long, is in docs/gpu.md.
+  // memory, or all on one CUDA device, where specs are none or methods with kernels (for kF32),
+  // under any combine, on one level or two (else kUnsupported, at the latest by the first ready()).
+  // What is waited for there, and for how long, is in docs/gpu.md.
   // Before the first ready() only.
   virtual Status add(std::string name, TensorView grad) = 0;
   // Gradient `index` (order of add) is final for this step, on a device when `stream` has run what
@@ -215,7 +220,9 @@ class Aggregator {
   // other state are as they were. A failed exchange fails the aggregator's communicator.
   virtual Result<bool> skip_step(bool overflow) = 0;
   virtual AggregateStats stats() const = 0;
-  // Warnings of create() and the first step: fragile or scaled pairs; for logs and reports.
+  // Warnings of create() and of the steps so far: fragile or scaled pairs, and once, when a step
+  // sent more than uncompressed gradients would have, with the predicted and the measured bytes.
+  // For logs and reports.
   virtual std::vector<std::string> warnings() const = 0;
   // "<parameter>.error", "<parameter>.error2", "<parameter>.shard_error", each with a ".scale"
   // where it is stored as int8, "<parameter>.ef21.<name>",

@@ -11,6 +11,8 @@
 namespace gradwire::testing {
 namespace {
 
+using ::testing::HasSubstr;
+
 // The MLP 784-128-64-10: 109,386 parameters.
 std::vector<JobTensor> mlp() {
   return {{"fc1.weight", Shape::matrix(128, 784)}, {"fc1.bias", Shape::vector(128)},
@@ -149,6 +151,39 @@ TEST(Seconds, AreCountedWhereTheyPass) {
   EXPECT_GT(outcome.stats[0].exchange_seconds, 0);
   EXPECT_GT(outcome.stats[0].decode_seconds, 0);
   EXPECT_GT(outcome.stats[0].exposed_seconds, 0);
+}
+
+// What an exchange sends beyond a dense one is said once, with the bytes that were sent; exact
+// methods run all the same.
+TEST(MoreThanDense, IsSaidOnceWithTheBytesThatWereSent) {
+  const auto notices = [](const std::string& compressor, int ranks, int steps) {
+    Job job;
+    job.compressor = compressor;
+    job.tensors = {{"w", Shape::matrix(64, 64)}, {"v", Shape::matrix(32, 64)}};
+    job.ranks = ranks;
+    job.steps = steps;
+    job.algorithm = "ring";
+    const JobOutcome outcome = run_job(job);
+    EXPECT_TRUE(outcome.status.ok()) << compressor << ": " << outcome.status.message();
+    std::vector<std::string> found;
+    for (const std::string& warning : outcome.warnings) {
+      if (warning.find("more than uncompressed") != std::string::npos) found.push_back(warning);
+    }
+    if (steps == 1 && !found.empty()) {
+      EXPECT_THAT(found[0], HasSubstr(std::to_string(outcome.stats[0].wire_bytes))) << compressor;
+    }
+    return found.size();
+  };
+  for (const int steps : {1, 3}) {
+    EXPECT_EQ(notices("lossless", 3, steps), 1u);
+    EXPECT_EQ(notices("block_sparse", 3, steps), 1u);  // every block holds something
+    EXPECT_EQ(notices("topk:ratio=0.5", 4, steps), 1u);
+    for (const std::string dense_or_less :
+         {"none", "cast:bf16", "qsgd:bits=4", "topk:ratio=0.01", "lossless:min_elems=100000"}) {
+      EXPECT_EQ(notices(dense_or_less, 3, steps), 0u) << dense_or_less;
+    }
+    EXPECT_EQ(notices("lossless", 2, steps), 0u);
+  }
 }
 
 }  // namespace

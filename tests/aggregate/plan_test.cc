@@ -7,12 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/fails.h"
+
 namespace gradwire {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 // A gradient of that shape; nobody reads it.
 TensorView grad_of(Shape shape) {
@@ -35,11 +39,10 @@ Path path_of(const std::string& compressor, Shape shape = Shape::matrix(64, 64))
   return parameter.has_value() ? parameter.value().path : Path::kDense;
 }
 
-std::string refusal(const std::string& compressor) {
+Status refusal(const std::string& compressor) {
   const auto parameter = fate(compressor, Shape::matrix(64, 64));
   EXPECT_FALSE(parameter.has_value()) << compressor;
-  EXPECT_EQ(parameter.error().code(), Code::kInvalidArgument);
-  return std::string(parameter.error().message());
+  return parameter.error();
 }
 
 TEST(Plan, AutoTakesSumForLinearSraForElementwiseGatherForTheRest) {
@@ -56,22 +59,24 @@ TEST(Plan, TheModeAskedForIsTakenWhereLegal) {
   EXPECT_EQ(path_of("none:combine=sra"), Path::kSra);
   EXPECT_EQ(path_of("signsgd:combine=gather"), Path::kGather);
   EXPECT_EQ(path_of("signsgd:vote=majority,combine=sra"), Path::kSra);
-  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sra"), HasSubstr("write combine=gather"));
-  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sum"), HasSubstr("write combine=gather"));
-  EXPECT_THAT(refusal("signsgd:combine=sum"), HasSubstr("or combine=sra"));
+  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sra"), fails(kInvalid, "combine=gather"));
+  EXPECT_THAT(refusal("topk:ratio=0.01,combine=sum"), fails(kInvalid, "combine=gather"));
+  EXPECT_THAT(refusal("signsgd:combine=sum"), fails(kInvalid, "combine=sra"));
 }
 
 TEST(Plan, PairsAreForSparseMethodsThatLeaveTheirRestToOthers) {
   EXPECT_EQ(path_of("topk:k=9,combine=oktopk"), Path::kOkTopk);
   EXPECT_EQ(path_of("topk:k=9,combine=oktopk,ef=ef21"), Path::kOkTopk);
-  EXPECT_THAT(refusal("qsgd:bits=4,combine=oktopk"), HasSubstr("write topk"));
-  EXPECT_THAT(refusal("powersgd:rank=1,combine=oktopk"), HasSubstr("write topk"));
-  EXPECT_THAT(refusal("topk:k=9,combine=oktopk|qsgd:bits=4"), HasSubstr("without a second stage"));
-  EXPECT_THAT(refusal("topk:k=9,index=gaps,combine=oktopk"), HasSubstr("without a second stage"));
+  EXPECT_THAT(refusal("qsgd:bits=4,combine=oktopk"), fails(kInvalid, "topk"));
+  EXPECT_THAT(refusal("powersgd:rank=1,combine=oktopk"), fails(kInvalid, "topk"));
+  EXPECT_THAT(refusal("topk:k=9,combine=oktopk|qsgd:bits=4"),
+              fails(kInvalid, "topk", "combine=oktopk"));
+  EXPECT_THAT(refusal("topk:k=9,index=gaps,combine=oktopk"),
+              fails(kInvalid, "topk", "combine=oktopk"));
 }
 
 TEST(Plan, SixteenBitSumsAndErrorFeedbackDoNotMix) {
-  EXPECT_THAT(refusal("cast:bf16,ef=ef14,combine=sum"), HasSubstr("write combine=sra"));
+  EXPECT_THAT(refusal("cast:bf16,ef=ef14,combine=sum"), fails(kInvalid, "combine=sra"));
   AggregatorOptions options;
   options.compressor = "cast:bf16,ef=ef14,combine=sum";
   options.allow_unsafe = true;
@@ -88,13 +93,13 @@ TEST(Plan, EveryKindOfFeedbackStandsWhereSumsAreEncodedAgain) {
     EXPECT_EQ(path_of("cast:bf16," + ef), Path::kSra) << ef;
     EXPECT_EQ(path_of("qsgd:bits=4,combine=gather," + ef), Path::kGather) << ef;
     EXPECT_EQ(path_of("powersgd:rank=1," + ef), Path::kSum) << ef;
-    EXPECT_THAT(refusal("topk:k=9,combine=sra," + ef), HasSubstr("write combine=gather"));
-    EXPECT_THAT(refusal("cast:bf16,combine=sum," + ef), HasSubstr("write combine="));
+    EXPECT_THAT(refusal("topk:k=9,combine=sra," + ef), fails(kInvalid, "combine=gather"));
+    EXPECT_THAT(refusal("cast:bf16,combine=sum," + ef), fails(kInvalid, "combine"));
   }
 }
 
 TEST(Plan, VotesAndErrorFeedbackDoNotMix) {
-  EXPECT_THAT(refusal("signsgd:vote=majority,ef=ef14"), HasSubstr("ef"));
+  EXPECT_THAT(refusal("signsgd:vote=majority,ef=ef14"), fails(kInvalid, "ef"));
 }
 
 TEST(Plan, SmallAndOneDimensionalTensorsTravelDense) {
@@ -120,8 +125,7 @@ TEST(Plan, TheFirstMatchingRuleDecides) {
   EXPECT_EQ(path("conv.weight"), Path::kSra);
   const auto unmatched = fate("*.bias=none", shape, "fc1.weight");
   ASSERT_FALSE(unmatched.has_value());
-  EXPECT_THAT(std::string(unmatched.error().message()),
-              HasSubstr("no rule of '*.bias=none' matches parameter 'fc1.weight'"));
+  EXPECT_THAT(unmatched.error(), fails(kInvalid, "*.bias=none", "fc1.weight"));
 }
 
 TEST(Plan, RulesChooseBySize) {
@@ -132,23 +136,27 @@ TEST(Plan, RulesChooseBySize) {
   EXPECT_EQ(path_of(rules, Shape::matrix(32, 32)), Path::kGather);  // 4096 bytes
   const auto unmatched = fate("*@..64=none", Shape::matrix(8, 8));
   ASSERT_FALSE(unmatched.has_value());
-  EXPECT_THAT(std::string(unmatched.error().message()),
-              HasSubstr("matches parameter 'fc.weight' (64 elements, 256 bytes)"));
+  EXPECT_THAT(unmatched.error(), fails(kInvalid, "*@..64=none", "fc.weight", "64", "256"));
 }
 
 TEST(Plan, OfSeveralRulesErrorsNameTheOne) {
   EXPECT_THAT(refusal("*.bias=none; *@1K..=qsgd:bits=9"),
-              HasSubstr("rule '*@1K..=qsgd:bits=9': compressor 'qsgd': key 'bits' is '9'"));
-  EXPECT_THAT(refusal("topk:k=1; *.bias=none"),
+              fails(kInvalid, "*@1K..=qsgd:bits=9", "qsgd", "bits", "9"));
+  EXPECT_THAT(refusal("topk:k=1; *.bias=none"), fails(kInvalid, "*.bias=none", "*=topk:k=1"));
+  EXPECT_THAT(refusal("a*@..1K=none; a*@5..1K=none; *=none"),
+              fails(kInvalid, "a*@5..1K=none", "a*@..1K=none"));
+}
+
+// The one whole sentence of this family.
+TEST(Plan, ARuleThatNothingReachesIsToldWithTheOneBefore) {
+  EXPECT_THAT(std::string(refusal("topk:k=1; *.bias=none").message()),
               HasSubstr("rule '*.bias=none': no parameter reaches it, because '*=topk:k=1' before "
                         "it takes them all"));
-  EXPECT_THAT(refusal("a*@..1K=none; a*@5..1K=none; *=none"), HasSubstr("'a*@..1K=none' before"));
 }
 
 TEST(Plan, UnknownKeysAreAnsweredWithTheMethodsAndTheAggregators) {
-  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"),
-              HasSubstr("unknown key 'eff' (value 'ef14'; keys: ratio"));
-  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), HasSubstr("ef, ef_scale, combine"));
+  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), fails(kInvalid, "eff", "ef14", "ratio"));
+  EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), fails(kInvalid, "ef", "ef_scale", "combine"));
 }
 
 std::vector<Parameter> parameters(std::vector<std::pair<Path, std::int64_t>> list) {
@@ -217,9 +225,9 @@ TEST(Plan, MethodsThatKeepMomentumTakeEveryParameter) {
   EXPECT_EQ(path_of("dgc", Shape::vector(10)), Path::kGather);
   EXPECT_EQ(path_of("dgc:dense_1d=true", Shape::vector(10)), Path::kDense);
   EXPECT_EQ(path_of("dgc:min_elems=50", Shape::matrix(5, 5)), Path::kDense);
-  EXPECT_THAT(refusal("dgc:warmup_steps=9"), HasSubstr("let the ratio follow the step"));
-  EXPECT_THAT(refusal("dgc:ef=ef14"), HasSubstr("keeps what it did not send"));
-  EXPECT_THAT(refusal("topk:k=1,ef_rescale_lr=true"), HasSubstr("write ef=ef14"));
+  EXPECT_THAT(refusal("dgc:warmup_steps=9"), fails(kInvalid, "dgc", "warmup_steps"));
+  EXPECT_THAT(refusal("dgc:ef=ef14"), fails(kInvalid, "dgc", "ef"));
+  EXPECT_THAT(refusal("topk:k=1,ef_rescale_lr=true"), fails(kInvalid, "ef=ef14"));
   EXPECT_TRUE(fate("dgc:ef_rescale_lr=true", Shape::matrix(9, 9)).value().feedback.rescale_lr);
 }
 

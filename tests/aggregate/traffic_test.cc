@@ -8,24 +8,24 @@
 
 #include "aggregate/plan.h"
 #include "gradwire/aggregator.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 Result<TrafficPolicy> parse(const std::string& text, bool allow_unsafe = false) {
   return TrafficPolicy::parse(Registry::builtin(), text, allow_unsafe);
 }
 
-std::string refusal(const std::string& text) {
+Status refusal(const std::string& text) {
   const auto policy = parse(text);
   EXPECT_FALSE(policy.has_value()) << text;
-  EXPECT_EQ(policy.error().code(), Code::kInvalidArgument);
-  return std::string(policy.error().message());
+  return policy.error();
 }
 
 bool takes(const std::string& text) {
@@ -73,15 +73,14 @@ TEST(TrafficPolicy, OptionsAreTheCallersButForWhatTheClassSays) {
 
 TEST(TrafficPolicy, WrongTextsAreAnsweredByEntry) {
   EXPECT_THAT(refusal("grads=none"),
-              AllOf(HasSubstr("'grads=none'"), HasSubstr("'grads' is no class of traffic"),
-                    HasSubstr("gradients, parameters, activations, activation_gradients, "
-                              "optimizer, statistics wanted")));
-  EXPECT_THAT(refusal("gradients"), HasSubstr("no '=' (CLASS=SPEC"));
-  EXPECT_THAT(refusal("gradients=none; gradients=none"), HasSubstr("given twice"));
-  EXPECT_THAT(refusal("gradients=[none"), HasSubstr("'[' has no ']'"));
-  EXPECT_THAT(refusal("gradients/=none"), HasSubstr("an algorithm is missing"));
-  EXPECT_THAT(refusal("gradients/fastest=none"), HasSubstr("no algorithm 'fastest'"));
-  EXPECT_THAT(refusal("parameters=qsgd:bits=9"), HasSubstr("key 'bits' is '9'"));
+              fails(kInvalid, "grads=none", "grads", "gradients", "parameters", "activations",
+                    "activation_gradients", "optimizer", "statistics"));
+  EXPECT_THAT(refusal("gradients"), fails(kInvalid, "gradients", "CLASS=SPEC"));
+  EXPECT_THAT(refusal("gradients=none; gradients=none"), fails(kInvalid, "gradients", "twice"));
+  EXPECT_THAT(refusal("gradients=[none"), fails(kInvalid, "'['", "']'"));
+  EXPECT_THAT(refusal("gradients/=none"), fails(kInvalid, "gradients/", "algorithm"));
+  EXPECT_THAT(refusal("gradients/fastest=none"), fails(kInvalid, "fastest"));
+  EXPECT_THAT(refusal("parameters=qsgd:bits=9"), fails(kInvalid, "bits", "9"));
 }
 
 TEST(TrafficPolicy, GradientsTakeEverything) {
@@ -97,19 +96,14 @@ TEST(TrafficPolicy, ParametersMustArriveAsLargeAsTheyAre) {
     EXPECT_TRUE(takes("parameters=" + spec)) << spec;
   }
   for (const std::string spec : {"signsgd:vote=majority", "signum", "signsgd:scale=none"}) {
-    EXPECT_THAT(
-        refusal("parameters=" + spec),
-        AllOf(HasSubstr("sends a vote, a momentum or a sign"), HasSubstr("; write cast:bf16")))
-        << spec;
+    EXPECT_THAT(refusal("parameters=" + spec), fails(kInvalid, "parameters", "cast:bf16")) << spec;
   }
   for (const std::string spec : {"topk:ratio=0.1", "topk:ratio=0.1,ef=ef14", "signsgd",
                                  "qsgd:levels=1,norm=l2", "powersgd:rank=2"}) {
-    EXPECT_THAT(refusal("parameters=" + spec),
-                AllOf(HasSubstr("for parameters: "), HasSubstr("or ef=ef21")))
-        << spec;
+    EXPECT_THAT(refusal("parameters=" + spec), fails(kInvalid, "parameters", "ef=ef21")) << spec;
   }
   EXPECT_THAT(refusal("parameters=qsgd:bits=8,ef=ef14,ef_rescale_lr=true"),
-              HasSubstr("leave ef_rescale_lr out"));
+              fails(kInvalid, "ef_rescale_lr"));
 }
 
 TEST(TrafficPolicy, ActivationsTakeNothingOfOtherSamples) {
@@ -118,26 +112,24 @@ TEST(TrafficPolicy, ActivationsTakeNothingOfOtherSamples) {
          {"none", "cast:bf16", "fp8", "mx", "qsgd:bits=8", "topk:ratio=0.1", "minmax:bits=4"}) {
       EXPECT_TRUE(takes(way + "=" + spec)) << spec;
     }
-    EXPECT_THAT(refusal(way + "=qsgd:bits=4,ef=ef14"),
-                AllOf(HasSubstr("error feedback would add what was left of one sample to another"),
-                      HasSubstr("; leave ef out")));
-    EXPECT_THAT(refusal(way + "=powersgd:rank=4"), HasSubstr("belongs to other samples"));
-    EXPECT_THAT(refusal(way + "=signum"), HasSubstr("belongs to other samples"));
-    EXPECT_THAT(refusal(way + "=signsgd:vote=majority"), HasSubstr("sends signs alone"));
+    EXPECT_THAT(refusal(way + "=qsgd:bits=4,ef=ef14"), fails(kInvalid, way, "ef"));
+    EXPECT_THAT(refusal(way + "=powersgd:rank=4"), fails(kInvalid, way, "powersgd:rank=4"));
+    EXPECT_THAT(refusal(way + "=signum"), fails(kInvalid, way, "signum"));
+    EXPECT_THAT(refusal(way + "=signsgd:vote=majority"), fails(kInvalid, way, "signsgd"));
   }
 }
 
 TEST(TrafficPolicy, AnOptimizersMomentaAreNoVotes) {
   EXPECT_TRUE(takes("optimizer=signsgd:ef=ef14"));
-  EXPECT_THAT(refusal("optimizer=signum"), HasSubstr("length 1 whatever the momentum's"));
+  EXPECT_THAT(refusal("optimizer=signum"), fails(kInvalid, "optimizer", "signum"));
   EXPECT_THAT(refusal("optimizer=topk:ratio=0.1,ef=ef14,ef_rescale_lr=true"),
-              HasSubstr("leave ef_rescale_lr out"));
+              fails(kInvalid, "ef_rescale_lr"));
 }
 
 TEST(TrafficPolicy, StatisticsTravelExactlyWhateverIsAllowed) {
   EXPECT_TRUE(takes("statistics=lossless"));
   EXPECT_THAT(refusal("statistics=cast:bf16"),
-              AllOf(HasSubstr("travel exactly"), HasSubstr("; write none or lossless")));
+              fails(kInvalid, "statistics", "cast:bf16", "none", "lossless"));
   EXPECT_FALSE(parse("statistics=cast:bf16", true).has_value());
 }
 
@@ -151,9 +143,16 @@ TEST(TrafficPolicy, UnsafePairsRunWithAWarning) {
   EXPECT_THAT(plan.value().warnings, Contains(HasSubstr("run because unsafe pairs are allowed")));
 }
 
+// The one whole sentence of this family.
+TEST(TrafficPolicy, ARefusalSaysWhatToWriteInstead) {
+  const std::string said(refusal("statistics=cast:bf16").message());
+  EXPECT_THAT(said, HasSubstr("travel exactly"));
+  EXPECT_THAT(said, HasSubstr("; write none or lossless"));
+}
+
 TEST(TrafficPolicy, EveryRuleOfAClassIsJudged) {
   EXPECT_THAT(refusal("statistics=[*.loss=none;*=cast:fp16]"),
-              HasSubstr("rule '*=cast:fp16': compressor 'cast:fp16' for statistics"));
+              fails(kInvalid, "*=cast:fp16", "cast:fp16", "statistics"));
 }
 
 }  // namespace

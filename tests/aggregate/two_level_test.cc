@@ -73,6 +73,29 @@ TEST(TwoLevel, PiecesHaveOwnersAndASecondResidual) {
   EXPECT_EQ(kept(outcome, "w.outer.error2").size(), 4u);
 }
 
+// All elements alike, so that draws alone tell pieces apart: owners of a node's pieces drew the
+// same numbers, and errors of elements half a tensor apart were one error.
+TEST(TwoLevel, PiecesAreRoundedWithDrawsOfTheirOwn) {
+  for (const std::string spec : {"qsgd:bits=2,combine=sra", "qsgd:bits=2,combine=gather",
+                                 "absmax:bits=2,rounding=stochastic,combine=gather"}) {
+    for (const int owners : {2, 4}) {
+      const std::size_t n = 4096;
+      Flat grad(n, 0.25F);
+      for (std::size_t i = 0; i < n; i += 512) grad[i] = 1;
+      const std::vector<Flat> grads(static_cast<std::size_t>(2 * owners), grad);
+      std::vector<int> nodes;
+      for (int rank = 0; rank < 2 * owners; ++rank) nodes.push_back(rank / owners);
+      const Flat mean = average(spec + ",inner=none", grads, nodes).means[0];
+      const std::size_t piece = n / static_cast<std::size_t>(owners);
+      for (std::size_t begin = piece; begin < n; begin += piece) {
+        std::size_t equal = 0;
+        for (std::size_t i = 0; i < piece; ++i) equal += mean[i] == mean[begin + i] ? 1 : 0;
+        EXPECT_LT(equal, 3 * piece / 4) << spec << ", the piece from " << begin;
+      }
+    }
+  }
+}
+
 TEST(TwoLevel, OneNodeIsExact) {
   const JobOutcome outcome =
       average("topk:k=1,min_elems=0,inner=none,ef=ef14", kFour, {0, 0, 0, 0});

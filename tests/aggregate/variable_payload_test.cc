@@ -130,6 +130,19 @@ TEST(VariablePayload, TravelsWithItsLength) {
   EXPECT_EQ(outcome.stats_of_last_step[1].wire_bytes, 8 + 8 + 8 * sizeof(Entry));
 }
 
+// Claims of 5.6 GB a tensor: lengths that a table of 32 bits would cut are carried in 64, and
+// memory that payloads might take is not touched.
+TEST(VariablePayload, ClaimsOf4GiBAndMoreAreCarried) {
+  Job job = threshold_job();
+  job.registry = [](int) { return with_threshold(make_threshold<700'000'000>); };
+  const JobOutcome outcome = run_job(job);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
+  EXPECT_EQ(outcome.first_difference, -1);
+  EXPECT_THAT(outcome.means[1], ElementsAre(0.5F, 1, 1.5F, 2, 1, 1, 1, 1));
+  // The length of the block (8 bytes), a table of two lengths of 8 bytes, 3 pairs.
+  EXPECT_EQ(outcome.stats_of_last_step[0].wire_bytes, 8 + 16 + 3 * sizeof(Entry));
+}
+
 TEST(VariablePayload, ALengthBeyondTheMethodsClaimIsCorrupt) {
   Job job = threshold_job();
   // Rank 0 believes in at most 3 pairs; rank 1 sends 4.

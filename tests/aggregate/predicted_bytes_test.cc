@@ -1,0 +1,80 @@
+// Bytes of a step by hand, and what is said where they are more than without compression.
+#include "aggregate/predicted_bytes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "gradwire/registry.h"
+
+namespace gradwire {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A parameter of 64 x 64 that goes that way.
+Parameter parameter(const std::string& spec, Path path) {
+  Parameter one;
+  one.name = "w";
+  static std::byte nowhere{};  // only shapes are asked for
+  one.grad = TensorView(&nowhere, Shape::matrix(64, 64), DType::kF32);
+  one.path = path;
+  one.compressor = std::move(Registry::builtin().make(spec)).value();
+  return one;
+}
+
+PredictedBytes predict(const std::string& spec, Path path, int size, int rank = 0,
+                       AggregateForm form = AggregateForm::kAllReduce) {
+  const Parameter one = parameter(spec, path);
+  return predict_bytes(std::span(&one, 1), rank, size, form);
+}
+
+TEST(PredictedBytes, OfGatheredPayloadsTheOthersGetAll) {
+  // topk: 41 pairs of 8 bytes.
+  EXPECT_EQ(predict("topk:ratio=0.01", Path::kGather, 4).most, 3u * 41 * 8);
+  EXPECT_TRUE(predict("topk:ratio=0.01", Path::kGather, 4).exact);
+  // lossless: at most ceil(4096/512) + 4 * 4096 bytes, and how many.
+  const PredictedBytes lossless = predict("lossless", Path::kGather, 3);
+  EXPECT_EQ(lossless.most, 2u * (8 + 16384 + 16));
+  EXPECT_FALSE(lossless.exact);
+  EXPECT_EQ(lossless.spec, "lossless");
+}
+
+TEST(PredictedBytes, OfSumsARing) {
+  // cast: 2 bytes an element, 2 * 3/4 of them.
+  EXPECT_EQ(predict("cast:bf16", Path::kSum, 4).most, 2u * 4096 * 3 / 4 * 2);
+  // Levels of 8 bits: sums of 300 times 254 take 17 bits, a word each; and a norm for every 512.
+  const PredictedBytes many = predict("global_qsgd:bits=8", Path::kSum, 300);
+  EXPECT_EQ(predict("none", Path::kDense, 300).most,
+            4u * static_cast<unsigned>(ring_elems_sent(4096, 0, 300)));
+  EXPECT_GT(many.most, predict("none", Path::kDense, 300).most);
+  EXPECT_EQ(many.spec, "global_qsgd:bits=8");
+  // Of 4 ranks 10 bits: three to a word, 1366 words, and 8 norms.
+  EXPECT_EQ(predict("global_qsgd:bits=8", Path::kSum, 4).most,
+            4u * static_cast<unsigned>(ring_elems_sent(1366, 0, 4) + ring_elems_sent(8, 0, 4)));
+}
+
+TEST(PredictedBytes, OfShardsBothHalves) {
+  // Four shards of 1024: two norms and 512 bytes each; three to others, and the own one to three.
+  EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4).most, 6u * 520);
+  EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4, 1, AggregateForm::kReduceScatter).most, 3u * 520);
+  EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4, 1, AggregateForm::kAllGather).most, 3u * 520);
+  EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4).spec, "");
+}
+
+TEST(PredictedBytes, TheTextHasAllThreeNumbers) {
+  const std::string text =
+      more_than_dense("*=lossless", predict("lossless", Path::kGather, 3), 28000, 21848, 3);
+  for (const char* part : {"'*=lossless'", "28000", "at most 32816", "21848", "3 ranks"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(
+      more_than_dense("topk:ratio=0.9", predict("topk:ratio=0.9", Path::kGather, 3), 9, 8, 3),
+      Not(HasSubstr("at most")));
+}
+
+}  // namespace
+}  // namespace gradwire
