@@ -11,7 +11,15 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kEvaluationRows = 128;
+constexpr std::int64_t kMostEvaluated = 128;
+
+// Samples that an evaluation takes at a time: what training has room for. A product's rows have the
+// same bits whatever other rows there are as long as these are whole fours.
+std::int64_t evaluated_at_once(std::int64_t max_rows) {
+  constexpr std::int64_t kFours = 4;
+  const std::int64_t rows = std::min(max_rows, kMostEvaluated);
+  return rows < kFours ? rows : rows / kFours * kFours;
+}
 
 }  // namespace
 
@@ -20,18 +28,18 @@ Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
                                                     const std::string& recompute,
                                                     MemorySpace where) {
   GW_ASSIGN(std::vector<Segment> segments, recompute_segments(recompute, model));
-  const std::int64_t rows = std::max(max_rows, kEvaluationRows);
-  return Activations<float>::elems(model.activation_sizes(rows, std::move(segments), where), rows);
+  return Activations<float>::elems(model.activation_sizes(max_rows, std::move(segments), where),
+                                   max_rows);
 }
 
-std::int64_t BatchPass::passes_of(std::int64_t samples) {
-  return (samples + kEvaluationRows - 1) / kEvaluationRows;
+std::int64_t BatchPass::passes_of(std::int64_t samples) const {
+  return (samples + evaluated_ - 1) / evaluated_;
 }
 
 std::int64_t BatchPass::other_bytes(const Model<float>& model, std::int64_t max_rows,
                                     std::int64_t labels, MemorySpace where) {
   if (where == MemorySpace::kCuda) {
-    return DeviceBatch::bytes_there(model, std::max(max_rows, kEvaluationRows), labels);
+    return DeviceBatch::bytes_there(model, max_rows, labels);
   }
   return parameter_elems(model.buffers()) * static_cast<std::int64_t>(sizeof(float));
 }
@@ -51,14 +59,14 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
   BatchPass pass(model, data);
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));
   pass.walk_.emplace(model, segments);
-  const std::int64_t rows = std::max(max_rows, kEvaluationRows);
+  pass.evaluated_ = evaluated_at_once(max_rows);
   const MemorySpace where = options.memory.device().space;
   if (where == MemorySpace::kCuda) {
     GW_ASSIGN(pass.there_,
-              DeviceBatch::create(model, rows, data.labels_per_sample(), options.memory));
+              DeviceBatch::create(model, max_rows, data.labels_per_sample(), options.memory));
   }
   GW_ASSIGN(pass.activations_,
-            Activations<float>::create(model.activation_sizes(rows, segments, where), rows,
+            Activations<float>::create(model.activation_sizes(max_rows, segments, where), max_rows,
                                        DeltaRoom::kTurns, options.memory));
   pass.labels_.reserve(
       static_cast<std::size_t>(pass.activations_.max_rows() * data.labels_per_sample()));
@@ -177,8 +185,8 @@ Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t b
                                    std::int64_t end, LayerGate* gate, std::int64_t passes) {
   Judgement sum;
   if (there_ != nullptr) GW_TRY(there_->set_buffers(buffer_values()));
-  for (std::int64_t at = begin; at < end; at += kEvaluationRows, --passes) {
-    const std::int64_t rows = std::min(kEvaluationRows, end - at);
+  for (std::int64_t at = begin; at < end; at += evaluated_, --passes) {
+    const std::int64_t rows = std::min(evaluated_, end - at);
     const auto samples =
         data_->evaluation().subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(rows));
     GW_ASSIGN(ModelPass<float> pass, load(params, data_->test(), samples));

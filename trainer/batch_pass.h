@@ -74,11 +74,12 @@ class BatchPass {
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
                      const Ready& ready, LayerGate* gate = nullptr);
 
-  // Of samples [begin, end) of data().evaluation(), with the running statistics. A gate sees
-  // passes_of(end - begin) passes; where ranks must see equally many, `passes` says how many more.
+  // Of samples [begin, end) of data().evaluation(), with the running statistics, in passes of at
+  // most max_rows samples. A gate sees passes_of(end - begin) of them; where ranks must see equally
+  // many, `passes` says how many in all.
   Result<Judgement> judge(std::span<const float> params, std::int64_t begin, std::int64_t end,
                           LayerGate* gate = nullptr, std::int64_t passes = 0);
-  static std::int64_t passes_of(std::int64_t samples);
+  std::int64_t passes_of(std::int64_t samples) const;
 
   // The order in which a gate is asked for layers.
   const LayerWalk& walk() const { return *walk_; }
@@ -109,6 +110,7 @@ class BatchPass {
 
   const Model<float>* model_ = nullptr;
   const DataSet* data_ = nullptr;
+  std::int64_t evaluated_ = 1;  // samples of an evaluation's pass
   std::optional<LayerWalk> walk_;
   Activations<float> activations_;
   std::vector<std::uint32_t> labels_;

@@ -49,6 +49,7 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   fold.grads_.take_all();
   if (options.accumulate > 1) {
     GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
+    fold.drops_micro_ = options.passing_gradients && !fold.needs_whole_;
   }
   if (narrow) {
     fold.keeps_stored_ = !options.passing_gradients;
@@ -183,7 +184,9 @@ Status GradientFold::ready(int index, int micro) {
   if (micro > 0) micro_grads_.take(index);
   GW_TRY(keep_stored(fresh(micro, range(index)), range(index)));
   if (needs_whole_) return {};
-  return combine(micro, range(index));
+  GW_TRY(combine(micro, range(index)));
+  if (micro > 0 && drops_micro_) micro_grads_.drop(index);
+  return {};
 }
 
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {

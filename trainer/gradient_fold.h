@@ -91,6 +91,7 @@ class GradientFold {
   bool needs_whole_ = false;
   bool keeps_sums_ = true;
   bool keeps_stored_ = true;  // at its place; else a tensor at a time
+  bool drops_micro_ = false;  // micro_grads_, tensor by tensor as they join the sum
   PagedTensors grads_;
   PagedTensors micro_grads_;          // of micro-batches after the first
   Buffer stored_;                     // one micro-batch's in 16 bits, or one tensor's

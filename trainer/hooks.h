@@ -63,8 +63,17 @@ class GradientHook {
   // every pass asks it, those that evaluate too. Lent for the hook's life, the same at every call.
   virtual LayerGate* gate() { return nullptr; }
 
+  // Whether ranks exchange anything in the coming step, or in the one that before_step() began;
+  // the same on all ranks. In a step in which they do not, nothing is averaged either.
+  virtual bool meets() const { return true; }
+
   // In place: the mean over all ranks, never compressed, equal on all ranks. For losses and counts.
   virtual Status average(std::span<double> /*values*/) { return {}; }
+  // Starts the same: `values` are lent until finish_average(), which waits, has returned. At most
+  // one at a time; other calls may come in between. By default all of it is done at once.
+  virtual Status start_average(std::span<double> values) { return average(values); }
+  // Does nothing where nothing was started.
+  virtual Status finish_average() { return {}; }
 };
 
 }  // namespace gradwire

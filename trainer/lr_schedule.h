@@ -35,6 +35,9 @@ struct LrSchedule {
   // A text that parses to the same.
   std::string text() const;
 
+  // Whether rates are a function of the run's length, too.
+  bool depends_on_total() const { return cosine.has_value() || !changes.empty(); }
+
   // For step `step` (from 0) of `total`. A change happens at the first step that is not below
   // fraction * total: 0.6 of 2,340 is step 1,404.
   double at(double lr, std::int64_t step, std::int64_t total) const;

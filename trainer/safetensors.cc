@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "device/host_copy.h"
 #include "trainer/safetensors_header.h"
@@ -74,6 +75,7 @@ Status check_match(const Entries& entries, std::span<const NamedTensor> tensors)
 }
 
 Result<std::vector<char>> read_all(const std::string& path) {
+  GW_TRY(check_readable(path));
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
@@ -136,6 +138,10 @@ Result<SavePlace> place_of(const std::string& path) {
   }
   const auto type = std::filesystem::status(final, error).type();
   if (type == std::filesystem::file_type::directory) return cannot_write(path, EISDIR);
+  if (type == std::filesystem::file_type::fifo && !is_given_pipe(path)) {
+    return Status(Code::kInvalidArgument,
+                  format("cannot write %s: a FIFO seen, a file wanted", path.c_str()));
+  }
   const bool special = type != std::filesystem::file_type::regular &&
                        type != std::filesystem::file_type::not_found &&
                        type != std::filesystem::file_type::none;
@@ -186,7 +192,7 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
 
 Status check_save_path(const std::string& path) {
   GW_ASSIGN(const SavePlace place, place_of(path));
-  if (place.written == place.final) return {};  // to open a pipe is to wait for its reader
+  if (place.written == place.final) return {};
   const bool opened = std::ofstream(place.written, std::ios::binary | std::ios::app).is_open();
   const int code = errno;
   discard(place);

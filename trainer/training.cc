@@ -41,7 +41,7 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
                               {options.recompute, options.places.device}));
   GW_ASSIGN(trainer.scaler_, LossScaler::create(options.loss_scale));
   GW_TRY(trainer.allocate());
-  GW_TRY(trainer.draw_parameters());
+  if (options.draws) GW_TRY(trainer.draw_parameters());
   return trainer;
 }
 
@@ -213,6 +213,8 @@ Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
       fresh_ = false;
     }
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
+      GW_TRY(averages_.settle(hook, pass_, options_.ranks));
+      report_losses(report);
       GW_ASSIGN(accuracy, evaluate(hook));
       report.accuracy = accuracy;
       report.test_loss = test_loss_;
@@ -237,7 +239,7 @@ Result<double> Trainer::evaluate(GradientHook& hook) {
   GW_ASSIGN(const std::unique_ptr<LayerGate> own, own_gate(hook));
   const std::int64_t most = (samples + options_.ranks - 1) / options_.ranks;
   GW_ASSIGN(const Judgement mine, pass_.judge(computed_, begin, end, own ? own.get() : hook.gate(),
-                                              BatchPass::passes_of(most)));
+                                              pass_.passes_of(most)));
   std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
   GW_TRY(hook.average(means));
   const auto labels =

@@ -25,15 +25,21 @@
 #include "trainer/optimizers/chunked_step.h"
 #include "trainer/optimizers/step_lane.h"
 #include "trainer/precision.h"
+#include "trainer/step_averages.h"
 #include "trainer/training_options.h"
 
 namespace gradwire {
 
 struct StepReport {
-  std::int64_t step = 0;            // from 0
-  std::int64_t epoch = 0;           // from 0
-  double lr = 0;                    // used at this step
-  double loss = 0;                  // mean over the global batch, before the update
+  std::int64_t step = 0;   // from 0
+  std::int64_t epoch = 0;  // from 0
+  double lr = 0;           // used at this step
+  // Before the update: the mean over the global batch; where `averaged` is false over this rank's
+  // part of it, and a later report has the mean.
+  double loss = 0;
+  bool averaged = true;
+  // With `averaged`: the means of the steps before this one that had none yet, oldest first.
+  std::vector<double> earlier_losses;
   std::optional<double> accuracy;   // on the whole test set, after the update, 0..1
   std::optional<double> test_loss;  // there too: mean over all labels
   // Of the gradient that the optimizer was given, before it was clipped; where it is to be.
@@ -76,7 +82,8 @@ class Trainer {
   // kInvalidArgument for numbers that no run can have come to.
   Status adopt_state();
 
-  // Called after every step, on every rank; an error ends the run with that error.
+  // Called after every step, on every rank; an error ends the run with that error. The last step's
+  // loss is averaged.
   using OnStep = std::function<Status(const StepReport& report)>;
   // Trains from steps_done() to steps() and returns the final accuracy on the test set, 0..1. A
   // loss that is no longer finite does not stop it. May be called once.
@@ -105,7 +112,6 @@ class Trainer {
   Result<StepReport> step(GradientHook& hook);
   Result<double> micro_step(const MicroBatch& batch, int micro, GradientHook& hook,
                             double& hook_seconds);
-  Status commit_statistics(GradientHook& hook, bool skipped);
   Status give(int index, GradientHook& hook, double& hook_seconds);
   Result<bool> has_arrived(GradientHook& hook, double& hook_seconds);
   Status take_arrived(GradientHook& hook, double& hook_seconds);
@@ -117,6 +123,7 @@ class Trainer {
   void release();
   Status compute(GradientHook& hook, StepReport& report);
   Status compute_and_update(GradientHook& hook, StepReport& report);
+  void report_losses(StepReport& report) const;
   Status update(GradientHook& hook, StepReport& report);
   Result<double> clip(GradientHook& hook);
   ChunkedStep::Source gradient_source();
@@ -159,6 +166,7 @@ class Trainer {
   LossScaler scaler_;
   std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
   BatchPass pass_;
+  StepAverages averages_;
   double test_loss_ = 0;
   Buffer saved_position_;
   Buffer saved_scale_;

@@ -70,6 +70,8 @@ struct TrainingOptions {
   bool gated_parameters = false;
   // The hook gives gradients back tensor by tensor: nothing of them is kept whole here either.
   bool passing_gradients = false;
+  // false: parameters stay zero, for who wants to see whether a run can be made, and makes none.
+  bool draws = true;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
 };
 

@@ -224,6 +224,9 @@ Status Trainer::compute(GradientHook& hook, StepReport& report) {
 
 Status Trainer::compute_and_update(GradientHook& hook, StepReport& report) {
   GW_TRY(compute(hook, report));
+  const auto start = Clock::now();
+  GW_TRY(averages_.begin(hook, pass_, report.loss, report.skipped));
+  report.hook_seconds += seconds_since(start);
   return report.skipped ? Status() : update(hook, report);
 }
 
@@ -244,19 +247,16 @@ Result<StepReport> Trainer::step(GradientHook& hook) {
   ++position_.steps;
   report.compute_seconds = seconds_since(start) - report.hook_seconds;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
-  GW_TRY(hook.average({&report.loss, 1}));
-  GW_TRY(commit_statistics(hook, report.skipped));
+  GW_TRY(averages_.end(hook, pass_, options_.ranks));
+  report_losses(report);
   return report;
 }
 
-// Running statistics of all ranks' micro-batches. What did not fit into 16 bits would spoil them.
-Status Trainer::commit_statistics(GradientHook& hook, bool skipped) {
-  if (skipped) pass_.discard_statistics();
-  if (skipped || pass_.statistics().empty()) return {};
-  GW_TRY(pass_.take_statistics());
-  GW_TRY(hook.average(pass_.statistics()));
-  pass_.commit(options_.ranks);
-  return {};
+void Trainer::report_losses(StepReport& report) const {
+  report.averaged = averages_.averaged();
+  const std::span<const double> losses = averages_.losses();
+  report.loss = losses.back();
+  if (report.averaged) report.earlier_losses.assign(losses.begin(), losses.end() - 1);
 }
 
 }  // namespace gradwire

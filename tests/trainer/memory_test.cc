@@ -190,23 +190,45 @@ TEST(Memory, Z2_WithoutMainGradientsSixteen) {
             16 * elems(mlp()));
 }
 
-// A rank of N sees 1/N of the batch, but for blocks' ends on cache lines.
+// A rank of N sees 1/N of the batch, but for blocks' ends on cache lines; micro-batches likewise.
 TEST(Memory, T6_ActivationsShrinkWithTheRanks) {
-  constexpr std::int64_t kBlocks = 6;  // flatten's, fc1's, relu1's ... inputs, and the output
-  const auto activations = [](int ranks) {
+  constexpr std::int64_t kBlocks = 7;  // flatten's, fc1's, relu1's ... inputs, and the output
+  const auto activations = [](int ranks, int accumulate) {
     TrainingOptions options = adamw(0);
-    options.batch = 1024;
+    options.batch = 256;
+    options.accumulate = accumulate;
     options.ranks = ranks;
     options.places = {};
     const auto trainer = Trainer::create(mlp(), digits(), options);
     EXPECT_TRUE(trainer.has_value());
     return options.places.device.use().now_of(MemoryClass::kActivations);
   };
-  const std::int64_t whole = activations(1);
-  EXPECT_GE(whole, 1024 * 4 * (64 + 64 + 32 + 32 + 16 + 16 + 10));
+  const std::int64_t whole = activations(1, 1);
+  EXPECT_GE(whole, 256 * 4 * (64 + 64 + 32 + 32 + 16 + 16 + 10));
   for (const int ranks : {2, 4, 8}) {
-    EXPECT_LE(std::abs(activations(ranks) * ranks - whole), 64 * kBlocks * ranks) << ranks;
+    for (const int accumulate : {1, 4, 32}) {
+      const int parts = ranks * accumulate;
+      EXPECT_LE(std::abs(activations(ranks, accumulate) * parts - whole), 64 * kBlocks * parts)
+          << ranks << " ranks, " << accumulate << " micro-batches";
+    }
   }
+}
+
+// A language model's outputs are most of it: samples x tokens x words, of which there is room for
+// one micro-batch and no more, in the account as in the arena.
+TEST(Memory, T6_ActivationsOfASampleAreThoseOfASample) {
+  constexpr std::int64_t s = 8, h = 8, v = 5000;
+  ModelOptions options{"gpt", {}, h};
+  options.layers = 1;
+  options.heads = 2;
+  const auto model = make_model<float>(options, {s, 1, 1}, v);
+  ASSERT_TRUE(model.has_value());
+  RunMemoryQuestion question;
+  question.micro_batch = 1;
+  const RunMemory plan = planned(model.value(), question);
+  // The outputs' level, and two of derivatives: no other level is near as wide.
+  EXPECT_LT(of(plan.device, MemoryClass::kActivations), 4 * (s * v + 100 * s * h));
+  EXPECT_LT(of(plan.device, MemoryClass::kWorkspace), 4 * (2 * s * v + 100 * s * h));
 }
 
 TEST(Memory, T7_EveryRankHoldsTheWholeModel) {
@@ -220,13 +242,13 @@ TEST(Memory, T7_EveryRankHoldsTheWholeModel) {
   }
 }
 
-// By hand: 128 rows, at least as many as an evaluation has, of every level's width.
+// By hand: the rows of a micro-batch, of every level's width, each on cache lines of its own.
 TEST(Memory, Z8_ActivationsOfTheMlpByHand) {
   RunMemoryQuestion question;
   question.micro_batch = 48;
   const std::int64_t widths = 64 + 64 + 32 + 32 + 16 + 16 + 10;
-  EXPECT_EQ(of(planned(mlp(), question).device, MemoryClass::kActivations), 128 * 4 * widths);
-  EXPECT_EQ(use_after(mlp(), adamw(1)).peak_of(MemoryClass::kActivations), 128 * 4 * widths);
+  EXPECT_EQ(of(planned(mlp(), question).device, MemoryClass::kActivations), 48 * 4 * widths);
+  EXPECT_EQ(use_after(mlp(), adamw(1)).peak_of(MemoryClass::kActivations), 48 * 4 * widths);
 }
 
 // One decoder block of width h, s tokens, a heads: in fp32 values of a sample its residual stream

@@ -146,6 +146,7 @@ TEST(Models, Initialisation) {
   cnn.init = "xavier";
   expect_start(cnn, {1, 8, 8}, "conv2.weight", std::sqrt(2.0 / (9 * 16 + 9 * 32)));
   expect_start({"resnet8"}, {3, 32, 32}, "block1.conv1.weight", std::sqrt(2.0 / (9 * 16)));
+  expect_start({"resnet8"}, {3, 32, 32}, "fc.weight", 1 / std::sqrt(64.0 * 3));
   ModelOptions gpt{"gpt"};
   expect_start(gpt, {64, 1, 1}, "embed.position", 0.02);
   expect_start(gpt, {64, 1, 1}, "block1.attention.out.weight", 0.02);

@@ -164,7 +164,7 @@ TEST(Offload, Z10_TheLinksBytesAreCounted) {
     EXPECT_EQ(planned.value().out, out * elems());
     // The last step's report comes after its evaluation, which reads the parameters too.
     const std::int64_t evaluated =
-        c.offload == Offload::kParameters ? (360 + 127) / 128 * c.in / 2 * elems() : 0;
+        c.offload == Offload::kParameters ? (360 + 47) / 48 * c.in / 2 * elems() : 0;
     EXPECT_EQ(trained.last_steps.bytes_in, (kSteps - 1) * c.in * elems() + evaluated);
   }
 }

@@ -145,7 +145,7 @@ TEST_F(Safetensors, MetadataOfOthersIsIgnored) {
 }
 
 TEST_F(Safetensors, RefusesBrokenLengthsAndHeaders) {
-  expect_refused(Code::kInvalidArgument, "cannot open");
+  expect_refused(Code::kInvalidArgument, "No such file or directory");
   put("1234567");
   expect_refused(Code::kCorruptPayload, "7 bytes; at least 8 wanted");
   put(std::string(8, '\xff') + "{}");

@@ -102,6 +102,14 @@ Result<std::int64_t> gathered_elems(const Model<float>& model, const RunMemoryQu
                   Gathered(model, walk.turns(Way::kBack), ahead).most());
 }
 
+// Of gradients of a micro-batch that is not the first, before they join the sum.
+std::int64_t micro_elems(const RunMemoryQuestion& q, const ParameterTable& table) {
+  const bool keeps_sums = q.precision == Precision::kF32 || q.main_gradients;
+  if (q.accumulate == 1 || !keeps_sums) return 0;
+  const bool tensor_by_tensor = q.stage >= 2 && !q.whole_gradients && q.space == MemorySpace::kHost;
+  return tensor_by_tensor ? largest_tensor(table) : parameter_elems(table);
+}
+
 // Parameters and what the optimizer keeps of them, on a rank of no sharded job.
 void add_whole_state(RunMemory& m, const RunMemoryQuestion& q, std::int64_t elems,
                      std::int64_t kept) {
@@ -153,7 +161,7 @@ void add_of_device(RunMemory& m, const RunMemoryQuestion& q, const ParameterTabl
   if (narrow && q.stage == 0 && q.offload == Offload::kOptimizer) {
     of(m.host, MemoryClass::kOther) += kNarrow * std::min(ComputeParameters::kPart, elems);
   }
-  if (q.stage >= 2 || (narrow && !q.main_gradients)) {
+  if ((q.stage >= 2 && !m.whole_sums) || (narrow && !q.main_gradients)) {
     of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
   }
 }
@@ -172,7 +180,8 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   } else {
     add_sharded_state(m, q, elems, own_elems(table, q.rank, q.ranks), kept);
   }
-  if (q.stage < 2 && keeps_sums) {
+  m.whole_sums = q.stage >= 2 && (q.accumulate > 1 || q.whole_gradients);
+  if ((q.stage < 2 && keeps_sums) || m.whole_sums) {
     of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
   }
   if (narrow && q.stage < 2) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
@@ -188,8 +197,7 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   GW_ASSIGN(const ActivationElems activations,
             BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
-  of(m.device, MemoryClass::kWorkspace) +=
-      kFp32 * (activations.shared + (q.accumulate > 1 && keeps_sums ? elems : 0));
+  of(m.device, MemoryClass::kWorkspace) += kFp32 * (activations.shared + micro_elems(q, table));
   of(m.device, MemoryClass::kOther) =
       BatchPass::other_bytes(model, q.micro_batch, q.labels, q.space) +
       kFp32 * (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0);

@@ -27,6 +27,9 @@ struct RunMemoryQuestion {
   int rank = 0;
   int ranks = 1;
   bool main_gradients = true;  // false: of stage 0 in 16 bits
+  // With a loss scale or TrainingOptions::clip_worker, for which a micro-batch's gradient must be
+  // whole before anything of it is reduced.
+  bool whole_gradients = false;
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk = 1 << 18;
   MemorySpace space = MemorySpace::kHost;  // of the arena `device`: kHost or kCuda
@@ -38,12 +41,15 @@ using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
 // them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer;
-// so does stage 0 without main gradients, at most what TrainingOptions says and a layer. On a CUDA
-// device nothing comes and goes: what is gathered, or on its way, are whole tensors, all of them.
-// Without communication, which the exchanges know.
+// so does stage 0 without main gradients, at most what TrainingOptions says and a layer. Where they
+// add up several micro-batches before they reduce the sum, or need whole gradients, stages 2 and 3
+// hold all of it for a while: `whole_sums`, and gradients are the most there is at a time, too. On
+// a CUDA device nothing comes and goes: what is gathered, or on its way, are whole tensors, all of
+// them. Without communication, which the exchanges know.
 struct RunMemory {
   MemoryByClass device{};
   MemoryByClass host{};
+  bool whole_sums = false;
 };
 // kInvalidArgument for a name that no part of a run has.
 Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion& question);

@@ -21,6 +21,18 @@ Result<double> moment_bytes(std::string_view optimizer) {
 // Two norms (4 h), attention (4 h^2 + 4 h), two linear layers of width 4 h (8 h^2 + 5 h).
 double layer_params(double h) { return 12 * h * h + 13 * h; }
 
+// Of a rank's parameters, in 16 bits that are emulated at stages 1 to 3: `own` of `whole`.
+MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double own) {
+  const StateBytes& bytes = question.bytes;
+  MemoryRow row;
+  row.params = question.stage == 3 ? kFp32 * own : bytes.params * whole;
+  row.grads = question.stage == 1 ? bytes.grads * whole : kFp32 * own;
+  row.optimizer = bytes.moments * own;
+  if (question.stage <= 2) row.optimizer += kFp32 * whole + bytes.master * own;
+  if (question.stage == 1) row.optimizer += kFp32 * whole + kFp32 * own;
+  return row;
+}
+
 }  // namespace
 
 Result<StateBytes> state_bytes(std::string_view precision, std::string_view optimizer,
@@ -46,6 +58,14 @@ double StateBytes::owner_copies(int stage) const {
 MemoryRow training_memory(const MemoryQuestion& question) {
   const auto held = question.params / static_cast<double>(question.tensor_ranks) /
                     static_cast<double>(question.pipeline_stages);
+  const bool emulated = question.emulated && question.bytes.master > 0;
+  if (emulated && question.stage > 0) {
+    MemoryRow row =
+        emulated_memory(question, held, held / static_cast<double>(question.data_ranks));
+    row.gathered = kFp32 * question.gathered_params;
+    row.activations = question.activation_bytes;
+    return row;
+  }
   const auto sharded_from = [&](int stage) {
     return question.stage >= stage ? held / static_cast<double>(question.data_ranks) : held;
   };
@@ -55,6 +75,7 @@ MemoryRow training_memory(const MemoryQuestion& question) {
   row.grads = question.bytes.grads * sharded_from(2);
   row.params = question.bytes.params * sharded_from(3);
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
+  if (emulated) row.gathered = kFp32 * question.gathered_params;
   row.activations = question.activation_bytes;
   return row;
 }

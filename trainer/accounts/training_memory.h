@@ -42,6 +42,10 @@ struct MemoryQuestion {
   std::int64_t pipeline_stages = 1;
   // Parameters that are whole on a rank at the same time although they are sharded (stage 3).
   double gathered_params = 0;
+  // 16 bits as the bundled trainer has them, which computes, exchanges and shards in fp32: beside
+  // whole parameters in two bytes stages 1 and 2 keep those that were gathered, owners' parts have
+  // four bytes, and what a layer computes with is widened for its turn at every stage.
+  bool emulated = false;
   double activation_bytes = 0;  // of a rank
 };
 

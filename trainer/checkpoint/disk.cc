@@ -30,7 +30,8 @@ Result<DiskFile> DiskFile::create(const std::string& path) {
 }
 
 Result<DiskFile> DiskFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A FIFO is not waited for: its size() or first read says what it is.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return disk_error("read", path, errno);
   return DiskFile(descriptor, path);
 }

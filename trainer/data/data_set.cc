@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace gradwire {
 namespace {
@@ -116,6 +117,19 @@ Normalisation measure_normalisation(const Samples& samples, SampleShape shape) {
     found.deviation.push_back(deviation / found.range);
   }
   return found;
+}
+
+std::uint64_t DataSet::contents_hash() const {
+  std::vector<std::uint64_t> parts;
+  for (const Samples* samples : {&train_, &test_}) {
+    parts.push_back(hash_bytes(std::as_bytes(std::span(samples->pixels))));
+    parts.push_back(hash_bytes(std::as_bytes(std::span(samples->labels))));
+    parts.push_back(hash_bytes(std::as_bytes(std::span(samples->tokens))));
+  }
+  for (const std::string& word : vocabulary_) {
+    parts.push_back(hash_bytes(std::as_bytes(std::span(word))));
+  }
+  return hash_bytes(std::as_bytes(std::span(parts)));
 }
 
 }  // namespace gradwire

@@ -47,6 +47,8 @@ class DataSet {
   const Samples& test() const { return test_; }
   // What token number i stands for; empty but for texts.
   const std::vector<std::string>& vocabulary() const { return vocabulary_; }
+  // Of all samples and the vocabulary: other contents of the same files have another.
+  std::uint64_t contents_hash() const;
   bool is_text() const { return train_.context > 0; }
   std::int64_t labels_per_sample() const { return is_text() ? train_.context : 1; }
 

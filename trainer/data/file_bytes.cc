@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -28,6 +29,7 @@ Status damaged(const std::string& path, gzFile file) {
 }  // namespace
 
 Result<std::vector<std::uint8_t>> read_file_bytes(const std::string& path, std::size_t max_bytes) {
+  GW_TRY(check_readable(path));
   const OpenFile file(gzopen(path.c_str(), "rb"));
   if (file == nullptr) {
     return Status(Code::kInvalidArgument,

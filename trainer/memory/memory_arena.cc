@@ -42,7 +42,8 @@ void MemoryArena::Ledger::hold(MemoryClass what, std::int64_t bytes) {
 }
 
 Result<Buffer> MemoryArena::allocate(MemoryClass what, std::size_t bytes) const {
-  GW_ASSIGN(Buffer memory, Buffer::allocate(bytes, device()));
+  GW_ASSIGN(Buffer memory,
+            pages_ == Pages::kWritten ? reserve(bytes) : Buffer::allocate(bytes, device()));
   auto charge = std::make_shared<Charge>(std::move(memory), ledger_, what);
   const ByteSpan all = charge->memory.bytes();
   return Buffer::adopt(all, device(), std::move(charge));

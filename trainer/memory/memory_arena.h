@@ -49,10 +49,15 @@ struct MemoryUse {
 // Copies are the same arena. Thread-safe.
 class MemoryArena {
  public:
+  // When the host's memory is taken: as it is allocated, or page by page as it is written: a
+  // dry run then takes none.
+  enum class Pages : std::uint8_t { kNow, kWritten };
+
   // Of the host, or of the stream's device: whoever computes with this memory enqueues its work
   // there. The stream is borrowed for as long as memory of the arena lives; it waits for CUDA's
   // default stream.
-  explicit MemoryArena(Stream stream) : stream_(stream), ledger_(std::make_shared<Ledger>()) {}
+  explicit MemoryArena(Stream stream, Pages pages = Pages::kNow)
+      : stream_(stream), pages_(pages), ledger_(std::make_shared<Ledger>()) {}
   MemoryArena() : MemoryArena(Stream()) {}
 
   Stream stream() const { return stream_; }
@@ -80,6 +85,7 @@ class MemoryArena {
   };
   struct Charge;  // a buffer and its count, which go together
   Stream stream_;
+  Pages pages_;
   std::shared_ptr<Ledger> ledger_;
 };
 

@@ -1,0 +1,45 @@
+// What steps leave to be averaged over ranks beside gradients: losses, and running statistics. They
+// are sent in steps in which ranks exchange something anyway, at the same time as that, and are
+// kept until the next such step otherwise.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "trainer/batch_pass.h"
+#include "trainer/hooks.h"
+
+namespace gradwire {
+
+// From the thread that trains. The same hook and pass at every call.
+class StepAverages {
+ public:
+  // After a step's micro-batches, whose mean loss on this rank is `loss`. Starts the average where
+  // GradientHook::meets() says so. Statistics that the pass collected are averaged too; where ranks
+  // do not meet they move this rank's running statistics alone, which become the mean over ranks
+  // when they do. skipped: they are forgotten.
+  Status begin(GradientHook& hook, BatchPass& pass, double loss, bool skipped);
+  // At the step's end: waits for what begin() started.
+  Status end(GradientHook& hook, BatchPass& pass, int ranks);
+  // Between steps, where all ranks call it: averages what still is not.
+  Status settle(GradientHook& hook, BatchPass& pass, int ranks);
+
+  // Whether losses() are means over ranks; this rank's otherwise.
+  bool averaged() const { return averaged_; }
+  // Of the steps since the last one whose loss was averaged, oldest first; valid until begin().
+  std::span<const double> losses() const { return losses_; }
+
+ private:
+  std::span<double> gather(BatchPass& pass);
+  void scatter(BatchPass& pass, int ranks);
+
+  std::vector<double> losses_;
+  std::vector<double> values_;  // losses, then statistics or running statistics
+  bool averaged_ = true;
+  bool meets_ = false;    // in this step
+  bool counted_ = false;  // the pass holds sums of this step, which all ranks add up
+  bool apart_ = false;    // running statistics are this rank's alone
+};
+
+}  // namespace gradwire
