@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/divergence.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "trainer/checkpoint/disk.h"
@@ -18,6 +20,9 @@ namespace gradwire {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A new one and the one before: nobody has gone on from the new one yet.
+constexpr int kUntilProved = 2;
 
 // Of this attempt alone: ranks of a job that died a moment ago may still be writing to theirs.
 std::uint64_t fresh_tag() {
@@ -50,7 +55,11 @@ Result<std::string> Checkpoints::begin(std::int64_t step) {
   if (communicator_.rank() == 0) {
     auto part = store_.begin(step, fresh_tag());
     made = part.error();
-    if (part.has_value()) name = fs::path(part.value()).filename().string();
+    if (part.has_value()) {
+      name = fs::path(part.value()).filename().string();
+      made = store_.prune(options_.keep);
+      if (!made.ok()) store_.discard(part.value());
+    }
   }
   GW_ASSIGN(const std::vector<std::string> names,
             share_outcome(communicator_, made, name, options_.seconds));
@@ -80,13 +89,18 @@ Status Checkpoints::finish(const std::string& part, const CheckpointManifest& ma
   GW_TRY(write_manifest_file(part, manifest, lists));
   GW_TRY(store_.commit(part, manifest.position.step));
   tell("renamed");
-  return store_.prune(options_.keep);
+  return store_.prune(std::max(options_.keep, kUntilProved));
+}
+
+Status Checkpoints::settle() {
+  return communicator_.rank() == 0 ? store_.prune(options_.keep) : Status();
 }
 
 Status Checkpoints::save(const CheckpointPosition& position,
                          const std::map<std::string, std::string>& settings,
                          std::span<const TensorPart> mine) {
   const bool first = communicator_.rank() == 0;
+  GW_TRY(share_outcome(communicator_, check_model(mine), {}, options_.seconds).error());
   GW_ASSIGN(const std::string part, begin(position.step));
   tell("folder made");
   Status outcome;

@@ -45,11 +45,16 @@ class DataParallelHook final : public ReplicaHook {
   // replica that drifted ends the job, naming the tensor.
   Status before_optimizer_step(const Stream& stream) override;
   Status average(std::span<double> values) override { return replicas_.average(values); }
+  Status start_average(std::span<double> values) override {
+    return replicas_.start_average(values);
+  }
+  Status finish_average() override { return replicas_.finish_average(); }
 
   // Counts a step, and compares the replicas where it is one of every check_every.
   // before_optimizer_step() does so itself.
   Status count_step() { return replicas_.count_step(); }
   Status check_replicas(const std::string& when) override { return replicas_.check(when); }
+  void heed(Interruption* interruption) override { replicas_.heed(interruption); }
   AggregateStats stats() const override { return aggregator_->stats(); }
   std::vector<std::string> warnings() const override { return aggregator_->warnings(); }
   std::vector<NamedTensor> state() override { return aggregator_->state(); }
@@ -58,6 +63,7 @@ class DataParallelHook final : public ReplicaHook {
   }
   void continue_from(std::int64_t steps) override { replicas_.continue_from(steps); }
 
+  Aggregator* gradient_averages() override { return aggregator_.get(); }
   Aggregator& aggregator() { return *aggregator_; }
 
  private:

@@ -65,9 +65,12 @@ double residual_squares(Aggregator& aggregator) {
 }  // namespace
 
 Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
-    DataParallelHook& hook, Communicator& communicator, std::int64_t every,
+    ReplicaHook& hook, Communicator& communicator, std::int64_t every,
     std::span<const NamedTensor> gradients) {
   GW_CHECK(every >= 1);
+  if (hook.gradient_averages() == nullptr) {
+    return Status(Code::kUnsupported, "no averages of gradients to measure");
+  }
   std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(hook, communicator, every));
   std::size_t bytes = 0;
   bool there = false;
@@ -98,8 +101,10 @@ Status MeasuredGradients::copy_to(const Buffer& all, std::size_t index, const St
 }
 
 Result<bool> MeasuredGradients::skip_step(bool overflow) {
-  errors_.reset();  // a step that is left out ends here
-  return hook_.skip_step(overflow);
+  errors_.reset();
+  GW_ASSIGN(const bool skips, hook_.skip_step(overflow));
+  if (skips) ++step_;  // it ends here
+  return skips;
 }
 
 Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& stream) {
@@ -125,33 +130,60 @@ Status MeasuredGradients::before_optimizer_step(const Stream& stream) {
 }
 
 Status MeasuredGradients::fetch_averages(const Stream& stream) {
-  for (std::size_t t = 0; t < gradients_.size(); ++t) GW_TRY(copy_to(*averages_, t, stream));
+  for (std::size_t t = 0; t < gradients_.size(); ++t) {
+    const auto own = hook_.average_part(static_cast<int>(t));
+    if (!own) {
+      GW_TRY(copy_to(*averages_, t, stream));
+      continue;
+    }
+    const auto to = part(*averages_, t)
+                        .subspan(static_cast<std::size_t>(own->begin),
+                                 static_cast<std::size_t>(own->values.elems()));
+    GW_TRY(copy_bytes(own->values.bytes(), own->values.device(), std::as_writable_bytes(to),
+                      averages_->device(), stream));
+  }
   return wait_for(stream);
 }
 
-std::span<const float> MeasuredGradients::average(std::size_t index) const {
-  return averages_ ? part(*averages_, index) : elements<float>(gradients_[index]);
+MeasuredGradients::Average MeasuredGradients::average(std::size_t index) const {
+  const auto own = hook_.average_part(static_cast<int>(index));
+  const std::int64_t begin = own ? own->begin : 0;
+  const std::int64_t elems = own ? own->values.elems() : gradients_[index].elems();
+  if (averages_) {
+    return {begin, part(*averages_, index)
+                       .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(elems))};
+  }
+  return {begin, elements<float>(own ? own->values : ConstTensorView(gradients_[index]))};
+}
+
+// |average - exact average|^2: where ranks have parts of the average the sum over all of them.
+Result<double> MeasuredGradients::squared_difference() {
+  double difference = 0;
+  for (std::size_t t = 0; t < gradients_.size(); ++t) {
+    const Average averaged = average(t);
+    const auto exact = part(exact_, t).subspan(static_cast<std::size_t>(averaged.begin));
+    for (std::size_t i = 0; i < averaged.values.size(); ++i) {
+      const double off = static_cast<double>(averaged.values[i]) - static_cast<double>(exact[i]);
+      difference += off * off;
+    }
+  }
+  if (!hook_.average_part(0)) return difference;
+  GW_TRY(hook_.average({&difference, 1}));
+  return difference * communicator_.size();
 }
 
 Status MeasuredGradients::measure(const Stream& stream) {
   const auto start = Clock::now();
   if (averages_) GW_TRY(fetch_averages(stream));
+  GW_TRY(hook_.finish_average());  // else its bytes would count as the measurement's
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
   GW_ASSIGN(Work work, communicator_.all_reduce(
                            view_of(floats_of(exact_)), ReduceOp::kMean,
                            {.algorithm = "ring", .deadline = std::nullopt, .stream = {}}));
   GW_TRY(work.wait());
-  double difference = 0;
-  for (std::size_t t = 0; t < gradients_.size(); ++t) {
-    const auto averaged = average(t);
-    const auto exact = part(exact_, t);
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      const double off = static_cast<double>(averaged[i]) - static_cast<double>(exact[i]);
-      difference += off * off;
-    }
-  }
+  GW_ASSIGN(const double difference, squared_difference());
   const double norm = squares(std::span<const float>(floats_of(exact_)));
-  std::array<double, 1> residual{residual_squares(hook_.aggregator())};
+  std::array<double, 1> residual{residual_squares(*hook_.gradient_averages())};
   GW_TRY(hook_.average(residual));
   errors_ = GradientErrors{
       .nmse = difference / norm, .exact_norm = std::sqrt(norm), .residual_norm = std::nullopt};

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/replica_hook.h"
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
 #include "trainer/hooks.h"
@@ -23,15 +23,16 @@ struct GradientErrors {
   std::optional<double> residual_norm;
 };
 
-// A data-parallel hook that at every `every`-th step (the first one, too) also averages a dense
-// copy of the gradients. What training computes stays the same to the last bit. Calls as
-// DataParallelHook. Copies lie on the host, are averaged and compared there: 4 bytes an element,
-// of gradients on a device 8, pinned.
+// A hook that averages gradients, whole or each rank its part, which at every `every`-th step of
+// the training (the first one, too) also averages a dense copy of the gradients. What training
+// computes stays the same to the last bit. Calls as ReplicaHook. Copies lie on the host, are
+// averaged and compared there: 4 bytes an element, of gradients on a device 8, pinned.
 class MeasuredGradients final : public GradientHook {
  public:
   // All are borrowed for the hook's life. every: at least 1. gradients: f32, all of one device.
-  // Errors as Buffer::allocate().
-  static Result<std::unique_ptr<MeasuredGradients>> create(DataParallelHook& hook,
+  // kUnsupported where ranks exchange something else than gradients; else errors as
+  // Buffer::allocate().
+  static Result<std::unique_ptr<MeasuredGradients>> create(ReplicaHook& hook,
                                                            Communicator& communicator,
                                                            std::int64_t every,
                                                            std::span<const NamedTensor> gradients);
@@ -42,9 +43,18 @@ class MeasuredGradients final : public GradientHook {
   // kUnsupported: it compares whole averages.
   Result<bool> arrived(int index, bool wait) override;
   Status before_optimizer_step(const Stream& stream) override;
+  Result<double> clip_gradients(std::span<float> gradients, double most) override {
+    return hook_.clip_gradients(gradients, most);
+  }
   Optimizer* optimizer() override { return hook_.optimizer(); }
+  LayerGate* gate() override { return hook_.gate(); }
+  bool meets() const override { return hook_.meets(); }
   Status average(std::span<double> values) override { return hook_.average(values); }
+  Status start_average(std::span<double> values) override { return hook_.start_average(values); }
+  Status finish_average() override { return hook_.finish_average(); }
 
+  // Of a run that goes on from a checkpoint: so many steps are done.
+  void continue_from(std::int64_t steps) { step_ = steps; }
   // Of the step that ended last; nullopt where it was not measured, or left out.
   const std::optional<GradientErrors>& errors() const { return errors_; }
   // What measuring has taken so far on this rank, inside on_gradient() and before_optimizer_step()
@@ -53,7 +63,7 @@ class MeasuredGradients final : public GradientHook {
   std::uint64_t bytes_sent() const { return bytes_; }
 
  private:
-  MeasuredGradients(DataParallelHook& hook, Communicator& communicator, std::int64_t every)
+  MeasuredGradients(ReplicaHook& hook, Communicator& communicator, std::int64_t every)
       : hook_(hook), communicator_(communicator), every_(every) {}
   bool measures() const { return step_ % every_ == 0; }
   // Of a gradient in a buffer of all of them.
@@ -62,17 +72,23 @@ class MeasuredGradients final : public GradientHook {
   Status copy_to(const Buffer& all, std::size_t index, const Stream& stream);
   // All averages, where the host reads them; waits for the stream.
   Status fetch_averages(const Stream& stream);
-  std::span<const float> average(std::size_t index) const;
+  // What this rank has of the average of a gradient, and where it begins.
+  struct Average {
+    std::int64_t begin = 0;
+    std::span<const float> values;
+  };
+  Average average(std::size_t index) const;
   Status measure(const Stream& stream);
+  Result<double> squared_difference();
 
-  DataParallelHook& hook_;
+  ReplicaHook& hook_;
   Communicator& communicator_;
   std::int64_t every_;
   std::vector<std::int64_t> offsets_;  // of each gradient in the copy
   std::vector<TensorView> gradients_;
   Buffer exact_;                    // this rank's gradients, then their exact average
   std::optional<Buffer> averages_;  // of gradients on a device
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0;           // of the training, those that were left out too
   std::optional<GradientErrors> errors_;
   double seconds_ = 0;
   std::uint64_t bytes_ = 0;

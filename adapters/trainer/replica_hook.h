@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/interruption.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/status.h"
 #include "trainer/checkpoint/tensor_file.h"
@@ -20,12 +21,20 @@ enum class ReplicaStart : std::uint8_t {
   kCompare,    // all ranks made them alike; kRankMismatch names the first tensor that differs
 };
 
+// Elements [begin, begin + values.elems()) of a gradient.
+struct GradientPart {
+  std::int64_t begin = 0;
+  ConstTensorView values;
+};
+
 class ReplicaHook : public GradientHook {
  public:
   // Collective, once, before the first step.
   virtual Status start(ReplicaStart how) = 0;
   // Collective: compares all parameters now.
   virtual Status check_replicas(const std::string& when) = 0;
+  // Before the first step, on all ranks: averages carry word of it. Borrowed.
+  virtual void heed(Interruption* interruption) = 0;
   // Whether they are meant to be equal now: between their exchanges some methods let them differ.
   virtual bool replicas_equal() const { return true; }
   // Collective, between steps: on return the trainer's memory holds all parameters on every rank,
@@ -39,6 +48,11 @@ class ReplicaHook : public GradientHook {
   Result<bool> arrived(int /*index*/, bool /*wait*/) override {
     return Status(Code::kUnsupported, "no main gradients with this optimizer or stage of sharding");
   }
+  // What averages the gradients themselves; null where ranks exchange something else.
+  virtual Aggregator* gradient_averages() { return nullptr; }
+  // After before_optimizer_step(), where a rank has a part of each average alone: that of gradient
+  // `index`, on the gradients' device; valid until the step. nullopt: the gradient is its average.
+  virtual std::optional<GradientPart> average_part(int /*index*/) { return std::nullopt; }
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;
   virtual std::vector<std::string> warnings() const = 0;

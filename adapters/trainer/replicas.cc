@@ -1,9 +1,12 @@
 #include "adapters/trainer/replicas.h"
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
+#include "aggregate/plan.h"
 #include "aggregate/replica_check.h"
+#include "base/check.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/host_copy.h"
@@ -21,6 +24,10 @@ AggregateStats operator+(AggregateStats a, const AggregateStats& b) {
   a.exposed_seconds += b.exposed_seconds;
   a.held_bytes += b.held_bytes;
   return a;
+}
+
+std::uint64_t dense_ring_bytes(std::int64_t elems, int rank, int ranks) {
+  return static_cast<std::uint64_t>(ring_elems_sent(elems, rank, ranks)) * sizeof(float);
 }
 
 namespace {
@@ -63,10 +70,34 @@ Status Replicas::count_step() {
 
 Status Replicas::average(std::span<double> values) {
   if (values.empty()) return {};
-  GW_ASSIGN(Work work, communicator_.all_reduce(
-                           view_of(values), ReduceOp::kMean,
-                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
-  return work.wait();
+  WithWord sent(values, interruption_);
+  GW_ASSIGN(Work work, mean(sent.all()));
+  GW_TRY(work.wait());
+  sent.arrived(communicator_.size());
+  return {};
+}
+
+Result<Work> Replicas::mean(std::span<double> values) {
+  return communicator_.all_reduce(
+      view_of(values), ReduceOp::kMean,
+      {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}});
+}
+
+Status Replicas::start_average(std::span<double> values) {
+  GW_CHECK(!average_);
+  if (values.empty()) return {};
+  sent_.emplace(values, interruption_);
+  GW_ASSIGN(Work work, mean(sent_->all()));
+  average_.emplace(std::move(work));
+  return {};
+}
+
+Status Replicas::finish_average() {
+  if (!average_) return {};
+  const Status status = average_->wait();
+  average_.reset();
+  if (status.ok()) sent_->arrived(communicator_.size());
+  return status;
 }
 
 }  // namespace gradwire

@@ -15,6 +15,8 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 constexpr std::string_view kBuffers = "buffers/";
 constexpr std::string_view kTrainer = "trainer/";
+constexpr const char* kSteps = "steps";
+constexpr const char* kSchedule = "lr-schedule";
 constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc1.weight.momentum"
 
 std::string worker_name(int worker, std::string_view name) {
@@ -74,6 +76,21 @@ Status check_nothing_left(const CheckpointReader& reader, const std::set<std::st
   return {};
 }
 
+// A run of another length has other rates from its first step on.
+Status check_same_rates(const std::map<std::string, std::string>& settings,
+                        const TrainingCheckpointOptions& options) {
+  if (!options.schedule.depends_on_total()) return {};
+  const auto steps = settings.find(kSteps);
+  const auto schedule = settings.find(kSchedule);
+  if (steps == settings.end() || schedule == settings.end()) return {};  // of an older version
+  const std::string here = std::to_string(options.steps);
+  if (schedule->second != options.schedule.text() || steps->second == here) return {};
+  return {Code::kInvalidArgument,
+          "it belongs to a run of " + steps->second + " steps, whose rates --lr-schedule " +
+              schedule->second + " spreads over all of them (got " + here + " steps, expected " +
+              steps->second + "; to train for longer, say another --lr-schedule too)"};
+}
+
 int workers_in(const CheckpointManifest& manifest, std::string_view name) {
   int count = 0;
   while (manifest.tensors.contains(worker_name(count, name))) ++count;
@@ -83,15 +100,31 @@ int workers_in(const CheckpointManifest& manifest, std::string_view name) {
 }  // namespace
 
 Status check_same_settings(const CheckpointManifest& manifest,
-                           const std::map<std::string, std::string>& wanted) {
-  for (const auto& [name, value] : wanted) {
-    const auto found = manifest.settings.find(name);
-    const std::string seen = found == manifest.settings.end() ? "none" : found->second;
-    if (seen == value) continue;
-    return {Code::kInvalidArgument,
-            "it was trained with " + name + " " + seen + "; " + value + ", as here, wanted"};
+                           const TrainingCheckpointOptions& options) {
+  const auto other = [](const std::string& name, const std::string& seen, const std::string& here) {
+    return Status(Code::kInvalidArgument,
+                  "it was trained with " + name + " " + seen + "; " + here + ", as here, wanted");
+  };
+  const auto& settings = manifest.settings;
+  for (const auto& [name, value] : options.must_match) {
+    const auto found = settings.find(name);
+    const std::string seen = found == settings.end() ? "none" : found->second;
+    if (seen != value) return other(name, seen, value);
   }
-  return {};
+  for (const auto& [name, value] : options.match_if_known) {
+    const auto found = settings.find(name);
+    if (found != settings.end() && found->second != value) return other(name, found->second, value);
+  }
+  return check_same_rates(settings, options);
+}
+
+std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& options) {
+  std::map<std::string, std::string> settings = options.must_match;
+  settings.insert(options.notes.begin(), options.notes.end());
+  settings.insert(options.match_if_known.begin(), options.match_if_known.end());
+  settings[kSteps] = std::to_string(options.steps);
+  settings[kSchedule] = options.schedule.text();
+  return settings;
 }
 
 ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
@@ -147,10 +180,8 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
   position.ranks = communicator_.size();
   position.learning_rate = learning_rate;
   position.loss_scale = loss_scale;
-  std::map<std::string, std::string> settings = options_.must_match;
-  settings.insert(options_.notes.begin(), options_.notes.end());
   GW_ASSIGN(const std::vector<TensorPart> mine, parts());
-  return checkpoints_.save(position, settings, mine).with_context("checkpoint");
+  return checkpoints_.save(position, settings_of(options_), mine).with_context("checkpoint");
 }
 
 // Momenta follow their worker where all workers are still there, else all have their average.
@@ -198,7 +229,7 @@ Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {
 }
 
 Status TrainingCheckpoint::restore(CheckpointReader& reader) {
-  GW_TRY(check_same_settings(reader.manifest(), options_.must_match).with_context(reader.path()));
+  GW_TRY(check_same_settings(reader.manifest(), options_).with_context(reader.path()));
   std::set<std::string> used;
   const auto read = [&](std::string_view prefix, const NamedTensor& own) {
     const std::string name = std::string(prefix) + own.name;

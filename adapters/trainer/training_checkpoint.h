@@ -18,6 +18,7 @@
 #include "adapters/trainer/replica_hook.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
+#include "trainer/lr_schedule.h"
 #include "trainer/training.h"
 
 namespace gradwire {
@@ -29,6 +30,12 @@ struct TrainingCheckpointOptions {
   std::uint64_t seed = 0;
   std::map<std::string, std::string> must_match;  // settings that a resumed run has alike
   std::map<std::string, std::string> notes;       // settings that it may have otherwise
+  // Settings that it has alike where the checkpoint says what they were: older ones do not.
+  std::map<std::string, std::string> match_if_known;
+  // Of the whole run. A resumed one has as many where the rates of its schedule are a function of
+  // them, and the checkpoint's schedule was the same.
+  std::int64_t steps = 0;
+  LrSchedule schedule;
 };
 
 // What was resumed from.
@@ -41,7 +48,9 @@ struct ResumedFrom {
 
 // kInvalidArgument names the setting that the checkpoint has otherwise.
 Status check_same_settings(const CheckpointManifest& manifest,
-                           const std::map<std::string, std::string>& wanted);
+                           const TrainingCheckpointOptions& options);
+// What a checkpoint says of the run that wrote it.
+std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& options);
 // What to say of a checkpoint that is gone on from with these notes.
 ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
                          const std::map<std::string, std::string>& notes);
@@ -60,6 +69,8 @@ class TrainingCheckpoint {
   // After a step that left the replicas equal: the rate and the loss scale that it used. Errors as
   // Checkpoints::save().
   Status save(double learning_rate, double loss_scale);
+  // As Checkpoints::settle().
+  Status settle() { return checkpoints_.settle(); }
   // Before the first step: from the last complete one; nullopt where there is none. As many ranks
   // as wrote it: bit for bit. Else residuals keep their average over ranks, and where there are
   // more or fewer workers than there were, each has the average of the old ones' momenta.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -104,6 +105,80 @@ TEST_F(JobCheckpoints, TheManifestSaysWhatRankZeroWasTold) {
 TEST_F(JobCheckpoints, TheLastTwoStay) {
   for (const std::int64_t step : {10, 20, 30}) expect_saved(2, step);
   EXPECT_THAT(names(), UnorderedElementsAre("step-0000000020", "step-0000000030"));
+}
+
+TEST_F(JobCheckpoints, SurplusOnesGoBeforeAnythingIsWrittenAndNeverTheNewest) {
+  const auto saved_before = [&](int keep, std::int64_t step, bool fails) {
+    std::vector<std::int64_t> there;  // when the folder to write into was made
+    const auto save = [&](std::unique_ptr<Communicator>& communicator) {
+      CheckpointsOptions own = options();
+      own.keep = keep;
+      if (communicator->rank() == 0) {
+        own.observer = [&](std::string_view place) {
+          if (place != "folder made") return;
+          there = CheckpointStore(options().folder).complete().value();
+          if (!fails) return;
+          for (const auto& entry : fs::directory_iterator(options().folder)) {
+            if (!entry.path().filename().string().ends_with(".part")) continue;
+            std::ofstream(entry.path() / "rank-0.safetensors") << "in the way";
+          }
+        };
+      }
+      return save_job(*communicator, own, step);
+    };
+    for (const Status& status : on_ranks(2, save)) EXPECT_EQ(status.ok(), !fails) << step;
+    return there;
+  };
+  for (const std::int64_t step : {10, 20, 30, 40, 50}) (void)saved_before(5, step, false);
+  EXPECT_THAT(saved_before(2, 60, true), ElementsAre(40, 50));
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000040", "step-0000000050"));
+  EXPECT_THAT(saved_before(1, 60, true), ElementsAre(50));
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000050"));
+  // Nobody has gone on from the new one yet: the one before it stays until there is another, or the
+  // run has ended well.
+  EXPECT_THAT(saved_before(1, 60, false), ElementsAre(50));
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000050", "step-0000000060"));
+  EXPECT_THAT(saved_before(1, 70, false), ElementsAre(60));
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000060", "step-0000000070"));
+  const auto settle = [&](std::unique_ptr<Communicator>& communicator) {
+    CheckpointsOptions own = options();
+    own.keep = 1;
+    return Checkpoints(*communicator, own).settle();
+  };
+  for (const Status& status : on_ranks(2, settle)) EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_THAT(names(), UnorderedElementsAre("step-0000000070"));
+}
+
+TEST_F(JobCheckpoints, AModelThatIsNotFiniteOnSomeRankIsRefusedAndTheGoodOneStays) {
+  expect_saved(3, 10);
+  for (const std::string name : {"parameters/w", "rank-1/mode/w"}) {
+    const auto save = [&](std::unique_ptr<Communicator>& communicator) {
+      CheckpointsOptions own = options();
+      own.keep = 1;
+      CheckpointPosition position;
+      position.step = 20;
+      std::vector<float> values(8, 1);
+      if (communicator->rank() == 1) values[5] = std::numeric_limits<float>::infinity();
+      const std::vector<TensorPart> parts{
+          whole_tensor(name, const_view_of(std::span<const float>(values)))};
+      return Checkpoints(*communicator, own).save(position, {}, parts);
+    };
+    expect_refused(on_ranks(3, save), Code::kInvalidArgument,
+                   "rank 1: " + name + ": element 5 is inf");
+  }
+}
+
+// A second moment may overflow: the step that it makes is 0.
+TEST_F(JobCheckpoints, OtherStateMayBeInfinite) {
+  const auto save = [&](std::unique_ptr<Communicator>& communicator) {
+    CheckpointPosition position;
+    position.step = 20;
+    const std::vector<float> values(8, std::numeric_limits<float>::infinity());
+    const std::vector<TensorPart> parts{
+        whole_tensor("trainer/exp_avg_sq", const_view_of(std::span<const float>(values)))};
+    return Checkpoints(*communicator, options()).save(position, {}, parts);
+  };
+  for (const Status& status : on_ranks(1, save)) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST_F(JobCheckpoints, WithoutAnyThereIsNone) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/trainer/optimizers/method.h"
+#include "adapters/trainer/sharded/sharded.h"
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
 #include "trainer/data/catalog.h"
@@ -71,6 +73,155 @@ TEST(MeasuredGradients, AnExactAverageHasNoErrorAndNoResidual) {
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ(got.value()->nmse, 0);  // sums of two small whole numbers are exact in any order
   EXPECT_FALSE(got.value()->residual_norm.has_value());
+}
+
+// Ranks that have a part of the average each come to the errors that whole averages have, and train
+// on as if nobody measured.
+class MeasuredShards : public ::testing::TestWithParam<int> {};
+
+struct Measured {
+  std::vector<std::optional<GradientErrors>> errors;  // by step
+  std::uint64_t hash = 0;
+};
+
+Status measure_rank(Communicator& communicator, int stage, std::int64_t every, Measured& out) {
+  static const DataSet data = std::move(load_data_set("digits", {})).value();
+  static const Model<float> model =
+      std::move(make_model<float>({"mlp", {16}}, data.shape(), 10)).value();
+  TrainingOptions options;
+  options.batch = 48;
+  options.steps = 7;
+  options.rank = communicator.rank();
+  options.ranks = communicator.size();
+  options.clip = 0.5;
+  if (stage > 0) options.optimizer.name = "hook";
+  options.hook_clips = stage > 0;
+  options.gated_parameters = stage == 3;
+  options.passing_gradients = stage >= 2;
+  GW_ASSIGN(Trainer trainer, Trainer::create(model, data, options));
+  ShardedOptions sharded;
+  sharded.stage = stage;
+  sharded.parallel.aggregator.compressor = "qsgd:bits=4,min_elems=0,ef=ef14,ef_scale=none";
+  sharded.parallel.aggregator.allow_unsafe = true;
+  sharded.optimizer.momentum = 0.9;
+  std::unique_ptr<ReplicaHook> hook;
+  const auto gradients = trainer.gradients();
+  if (stage == 0) {
+    // Encoded once, as for a reduce-scatter.
+    sharded.parallel.aggregator.compressor += ",combine=gather";
+    GW_ASSIGN(hook, DataParallelHook::create(communicator, Registry::builtin(), sharded.parallel,
+                                             trainer.parameters(), gradients));
+  } else {
+    GW_ASSIGN(hook,
+              ShardedHook::create(communicator, Registry::builtin(), sharded, trainer.memory()));
+  }
+  GW_TRY(hook->start(ReplicaStart::kCompare));
+  GW_ASSIGN(const auto measured, MeasuredGradients::create(*hook, communicator, every, gradients));
+  GW_TRY(trainer
+             .run(*measured,
+                  [&](const StepReport&) {
+                    out.errors.push_back(measured->errors());
+                    return Status();
+                  })
+             .error());
+  GW_TRY(hook->gather_parameters());
+  GW_ASSIGN(out.hash, trainer.parameter_hash());
+  return {};
+}
+
+std::vector<Measured> measured_ranks(int stage, std::int64_t every) {
+  std::vector<Measured> all(3);
+  const auto statuses = on_ranks(3, [&](std::unique_ptr<Communicator>& communicator) {
+    return measure_rank(*communicator, stage, every,
+                        all[static_cast<std::size_t>(communicator->rank())]);
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+  return all;
+}
+
+TEST_P(MeasuredShards, HaveTheErrorsOfWholeAverages) {
+  const auto sharded = measured_ranks(GetParam(), 2);
+  const auto whole = measured_ranks(0, 2);
+  for (const Measured& rank : sharded) {
+    ASSERT_EQ(rank.errors.size(), 7U);
+    EXPECT_EQ(rank.hash, sharded[0].hash);
+    for (std::size_t t = 0; t < 7; ++t) {
+      ASSERT_EQ(rank.errors[t].has_value(), t % 2 == 0) << t;
+      if (t % 2 == 1) continue;
+      EXPECT_GT(rank.errors[t]->nmse, 1e-4) << t;
+      EXPECT_EQ(rank.errors[t]->nmse, sharded[0].errors[t]->nmse) << t;
+      ASSERT_TRUE(rank.errors[t]->residual_norm.has_value()) << t;
+    }
+    // The first step's gradients are the same, and so are their exact average and its length; codes
+    // and sums are of shards in another order, so that the errors are close.
+    EXPECT_EQ(rank.errors[0]->exact_norm, whole[0].errors[0]->exact_norm);
+    EXPECT_NEAR(rank.errors[0]->nmse, whole[0].errors[0]->nmse, 0.5 * whole[0].errors[0]->nmse);
+  }
+  EXPECT_EQ(measured_ranks(GetParam(), 1000)[0].hash, sharded[0].hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, MeasuredShards, ::testing::Values(1, 2, 3));
+
+TEST(MeasuredGradients, ErrorsOfShardsByHand) {
+  // The exact mean is (2, 1.5, -3, 0); each of two ranks has two elements of what came of it.
+  std::vector<std::optional<GradientErrors>> seen(2);
+  const auto statuses = on_ranks(2, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    struct Halves final : ReplicaHook {
+      Halves(DataParallelHook& of, std::span<const float> mean, int rank)
+          : of(of), mean(mean), rank(rank) {}
+      Status start(ReplicaStart) override { return {}; }
+      Status check_replicas(const std::string&) override { return {}; }
+      void heed(Interruption* /*interruption*/) override {}
+      AggregateStats stats() const override { return {}; }
+      std::vector<std::string> warnings() const override { return {}; }
+      std::vector<NamedTensor> state() override { return {}; }
+      Status load_state(std::span<const std::vector<NamedTensor>>) override { return {}; }
+      void continue_from(std::int64_t) override {}
+      Status average(std::span<double> values) override { return of.average(values); }
+      Aggregator* gradient_averages() override { return of.gradient_averages(); }
+      std::optional<GradientPart> average_part(int) override {
+        return GradientPart{2 * rank,
+                            const_view_of(mean.subspan(static_cast<std::size_t>(2 * rank), 2))};
+      }
+      DataParallelHook& of;
+      std::span<const float> mean;
+      int rank;
+    };
+    const int rank = communicator->rank();
+    Four parameter{};
+    Four gradient = rank == 0 ? Four{4, 1, 0, 0} : Four{0, 2, -6, 0};
+    const std::vector<NamedTensor> parameters{{"p", view_of(std::span<float>(parameter))}};
+    const std::vector<NamedTensor> gradients{{"p", view_of(std::span<float>(gradient))}};
+    GW_ASSIGN(auto exact, DataParallelHook::create(*communicator, Registry::builtin(), {},
+                                                   parameters, gradients));
+    const Four mean{2, 1, -3, 2};  // off by 0.5 on rank 0's half, by 2 on rank 1's
+    Halves hook(*exact, mean, rank);
+    GW_ASSIGN(const auto measured, MeasuredGradients::create(hook, *communicator, 1, gradients));
+    GW_TRY(measured->on_gradient(0, gradients[0].tensor, {}));
+    GW_TRY(measured->before_optimizer_step({}));
+    seen[static_cast<std::size_t>(rank)] = measured->errors();
+    return {};
+  });
+  for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message();
+  for (const auto& errors : seen) {
+    ASSERT_TRUE(errors.has_value());
+    EXPECT_NEAR(errors->nmse, (0.25 + 4) / 15.25, 1e-7);
+    EXPECT_NEAR(errors->exact_norm, std::sqrt(15.25), 1e-6);
+  }
+}
+
+// Momenta and updates are no averages of gradients.
+TEST(MeasuredGradients, AreNotOfMethodsThatSendSomethingElse) {
+  const auto statuses = on_ranks(2, [&](std::unique_ptr<Communicator>& communicator) -> Status {
+    const ParameterTable table{{"p", Shape::vector(4), 1, 0}};
+    Four parameter{};
+    Four gradient{};
+    const auto gradients = named_tensors(table, gradient);
+    GW_ASSIGN(const auto method, make_method(*communicator, Registry::builtin(), {}, table,
+                                             named_tensors(table, parameter), gradients));
+    return MeasuredGradients::create(*method, *communicator, 1, gradients).error();
+  });
+  for (const Status& status : statuses) EXPECT_EQ(status.code(), Code::kUnsupported);
 }
 
 TEST(MeasuredGradients, TrainingComputesTheSameBits) {

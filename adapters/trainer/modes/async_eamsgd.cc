@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,10 +10,11 @@
 #include <utility>
 
 #include "adapters/trainer/modes/block_coder.h"
-#include "adapters/trainer/modes/elastic.h"
 #include "adapters/trainer/modes/frames.h"
+#include "adapters/trainer/modes/last_entries.h"
 #include "adapters/trainer/modes/mode_state.h"
 #include "adapters/trainer/modes/server_layout.h"
+#include "adapters/trainer/modes/shared_end.h"
 #include "adapters/trainer/modes/step_tally.h"
 #include "base/check.h"
 #include "base/philox.h"
@@ -42,11 +44,18 @@ struct Job {
 // The centre, and all that the master's threads share.
 struct Centre {
   std::mutex mutex;
-  std::span<float> values;  // guarded, and the next two
-  std::vector<ElasticExchange> log;
+  std::span<float> values;   // guarded, and the next three
+  std::int64_t version = 0;  // how many e were applied
+  std::deque<ElasticExchange> log;
   std::vector<float> running;  // statistics, worker after worker
   StepTally& tally;
+  std::unique_ptr<SharedEnd> end;  // of one run
 };
+
+// The first step from `done` on at which a worker asks for the centre.
+std::int64_t next_exchange(std::int64_t done, std::int64_t period) {
+  return (done + period - 1) / period * period;
+}
 
 // One worker's connection, on a thread of its own.
 class Session {
@@ -64,6 +73,7 @@ class Session {
       GW_ASSIGN(const FrameHeader header, link_.recv(kAsks, most_told(), frame_));
       const Status heard = listen(header);
       if (!heard.ok()) return heard.with_context(format("rank %d", link_.peer()));
+      centre_.end->ask(static_cast<int>(header.signal));
       if (header.kind == static_cast<std::int64_t>(FrameKind::kDone)) return {};
       GW_TRY(exchange(header.step));
     }
@@ -98,22 +108,27 @@ class Session {
   }
 
   Status exchange(std::int64_t step) {
+    const std::int64_t end = centre_.end->grant(next_exchange(step + 1, job_.elastic.period));
+    const FrameHeader answer{
+        .kind = static_cast<std::int64_t>(FrameKind::kPull), .step = step, .count = end};
+    if (end <= step) return link_.send(answer, {});
     ElasticExchange done{worker_, step, 0};
     {
       const std::lock_guard lock(centre_.mutex);
       std::ranges::copy(centre_.values, values_.begin());
-      done.version = static_cast<std::int64_t>(centre_.log.size());
+      done.version = centre_.version;
     }
-    GW_TRY(link_.send({static_cast<std::int64_t>(FrameKind::kPull), step, 0, 0},
-                      std::as_bytes(std::span<const float>(values_))));
+    GW_TRY(link_.send(answer, std::as_bytes(std::span<const float>(values_))));
     GW_ASSIGN(const FrameHeader header, link_.recv(kPulls, coder_.most_bytes(), frame_));
     const Status decoded = header.step == step
                                ? coder_.decode(frame_, static_cast<std::uint64_t>(step), values_)
                                : Status(Code::kCorruptPayload, "a pull of another step");
     if (!decoded.ok()) return decoded.with_context(format("rank %d", link_.peer()));
     const std::lock_guard lock(centre_.mutex);
-    elastic_attract(centre_.values, values_, static_cast<float>(job_.options.rate(step)));
-    centre_.log.push_back(done);
+    elastic_attract(centre_.values, values_, job_.elastic.elasticity(),
+                    static_cast<float>(job_.options.rate(step)));
+    ++centre_.version;
+    keep_last(centre_.log, job_.elastic.log_most, done);
     return {};
   }
 
@@ -135,7 +150,7 @@ class Master {
         source_(source),
         copy_(centre.size()),
         tally_(job.options, job.layout.workers(), on_step, [this] { return model(); }),
-        centre_{{}, centre, {}, {}, tally_} {}
+        centre_{{}, centre, 0, {}, {}, tally_, nullptr} {}
 
   Status open(const Registry& registry) {
     for (std::size_t worker = 0; worker < links_.size(); ++worker) {
@@ -151,7 +166,10 @@ class Master {
   }
 
   // Until every worker has said that it is done.
-  Status run(std::int64_t, std::int64_t) {
+  Result<std::int64_t> run(std::int64_t begin, std::int64_t end) {
+    // At least a step is made.
+    const std::int64_t begun = std::min(next_exchange(begin + 1, job_.elastic.period), end);
+    centre_.end = std::make_unique<SharedEnd>(job_.options.interruption, begun, end, 0);
     {
       std::vector<std::jthread> threads;
       for (std::size_t w = 0; w < links_.size(); ++w) {
@@ -165,7 +183,8 @@ class Master {
       }
     }
     follow();
-    return tally_.error();
+    GW_TRY(tally_.error());
+    return centre_.end->end();
   }
 
   ModeParts parts() {
@@ -181,7 +200,7 @@ class Master {
     tally_.continue_from(done);
     follow();
   }
-  std::vector<ElasticExchange> log() const { return centre_.log; }
+  std::vector<ElasticExchange> log() const { return {centre_.log.begin(), centre_.log.end()}; }
 
  private:
   std::span<const float> model() {
@@ -225,13 +244,16 @@ class Worker {
     return {};
   }
 
-  Status run(std::int64_t begin, std::int64_t end) {
+  Result<std::int64_t> run(std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const bool exchanges = t % job_.elastic.period == 0;
-      if (exchanges) GW_TRY(exchange(t));
-      GW_TRY(step(t, exchanges));
+      if (exchanges) {
+        GW_ASSIGN(end, exchange(t, end));
+      }
+      if (t < end) GW_TRY(step(t, exchanges));
     }
-    return tell(FrameKind::kDone, end);
+    GW_TRY(tell(FrameKind::kDone, end));
+    return end;
   }
 
   ModeParts parts() {
@@ -252,23 +274,39 @@ class Worker {
     append(frame_, std::span<const float>(source_.running()));
     const auto count = static_cast<std::int64_t>(losses_.size());
     losses_.clear();
-    return link_.send({static_cast<std::int64_t>(kind), step, count, 0}, frame_);
+    return link_.send(
+        {.kind = static_cast<std::int64_t>(kind),
+         .step = step,
+         .count = count,
+         .signal = job_.options.interruption == nullptr ? 0 : job_.options.interruption->asked()},
+        frame_);
   }
 
-  // pull_ = e, as the master decodes it.
-  Status exchange(std::int64_t t) {
+  // pull_ = e, as the master decodes it. Returns where all workers end: t, and no exchange, where
+  // that is now.
+  Result<std::int64_t> exchange(std::int64_t t, std::int64_t end) {
     GW_TRY(tell(FrameKind::kAsk, t));
-    GW_TRY(link_.recv(kCentres, centre_.size() * sizeof(float), frame_).error());
+    GW_ASSIGN(const FrameHeader header,
+              link_.recv(kCentres, centre_.size() * sizeof(float), frame_));
+    if (header.count < t || header.count > end) {
+      return Status(Code::kCorruptPayload,
+                    format("an end at step %lld from rank 0 (%lld to %lld wanted)",
+                           static_cast<long long>(header.count), static_cast<long long>(t),
+                           static_cast<long long>(end)));
+    }
+    end = header.count;
+    if (end == t) return end;
     ConstByteSpan rest(frame_);
     if (!take_front(rest, std::span(centre_)) || !rest.empty()) {
-      return {Code::kCorruptPayload, format("a centre of %zu bytes from rank 0 (%zu wanted)",
-                                            frame_.size(), centre_.size() * sizeof(float))};
+      return Status(Code::kCorruptPayload, format("a centre of %zu bytes from rank 0 (%zu wanted)",
+                                                  frame_.size(), centre_.size() * sizeof(float)));
     }
-    elastic_pull(w_, centre_, static_cast<float>(job_.elastic.rho), pull_);
+    elastic_pull(w_, centre_, job_.elastic.elasticity(), pull_);
     frame_.clear();
     GW_TRY(coder_.encode(pull_, static_cast<std::uint64_t>(t), frame_, centre_));
     std::swap(pull_, centre_);
-    return link_.send({static_cast<std::int64_t>(FrameKind::kPush), t, 0, 0}, frame_);
+    GW_TRY(link_.send({.kind = static_cast<std::int64_t>(FrameKind::kPush), .step = t}, frame_));
+    return end;
   }
 
   Status step(std::int64_t t, bool exchanged) {
@@ -287,7 +325,7 @@ class Worker {
     }
     const std::span<const float> along = direction_.empty() ? gradient_ : direction_;
     if (exchanged) {
-      elastic_descend(w_, along, pull_, lr);
+      elastic_descend(w_, along, pull_, job_.elastic.elasticity(), lr);
     } else {
       descend(w_, along, lr);
     }
@@ -324,13 +362,13 @@ Result<std::vector<ElasticExchange>> run_async_eamsgd(
     GW_CHECK(source != nullptr || options.saver == nullptr);
     Master master(job, links, centre, source, on_step);
     GW_TRY(master.open(registry));
-    GW_TRY(run_between_checkpoints(master, options));
+    GW_TRY(run_between_checkpoints(master, world, options));
     log = master.log();
   } else {
     GW_CHECK(source != nullptr);
     Worker worker(job, links.front(), *source, w);
     GW_TRY(worker.open(registry));
-    GW_TRY(run_between_checkpoints(worker, options));
+    GW_TRY(run_between_checkpoints(worker, world, options));
   }
   GW_TRY(share_parameters(world, layout, centre));
   GW_TRY(share_running(world, source, options.deadline_seconds));

@@ -11,7 +11,8 @@
 // also when e travels compressed, because the worker applies it as the master decodes it. Two
 // messages of d elements in a worker's period, all of them through the master.
 // Source: Zhang, Choromanska, LeCun, "Deep learning with elastic averaging SGD", NeurIPS 2015,
-// algorithms 1 and 2 (asynchronous EASGD and EAMSGD; alpha = lr rho).
+// algorithms 1 and 2 (asynchronous EASGD and EAMSGD). Its alpha is lr rho here, or ElasticOptions::
+// alpha itself, which then is applied without lr (elastic.h).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,9 @@ struct ElasticExchange {
 // at first and in the end. elastic.algorithm is not looked at. `source` is null on the master,
 // unless the model has running statistics (the master's are the mean of what workers' were when
 // they last asked) or there is a saver. on_step is called on the master, from any of its threads
-// but one at a time, for each so many steps as there are workers. Returns the order of exchanges on
-// the master, empty elsewhere: computing them again in that order gives the same bits. To save, all
+// but one at a time, for each so many steps as there are workers. Returns the last elastic.log_most
+// exchanges on the master, in their order, empty elsewhere: computing all of them again in that
+// order gives the same bits. To save, all
 // workers stop where each has done as many steps.
 Result<std::vector<ElasticExchange>> run_async_eamsgd(
     Communicator& world, const Registry& registry, GradientSource* source,

@@ -22,6 +22,8 @@ struct AsyncJob {
   BlockCoding pull(int worker) const { return coding(async.server.pull, 2 * worker + 1); }
   bool codes_pull() const { return async.server.pull != "none"; }
   std::int64_t period() const { return async.period; }
+  // The signal that asked this rank to end, 0: none.
+  int asked() const { return options.interruption == nullptr ? 0 : options.interruption->asked(); }
 
  private:
   BlockCoding coding(const std::string& spec, int way) const {

@@ -1,12 +1,14 @@
 #include "adapters/trainer/modes/async_server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "adapters/trainer/modes/shared_end.h"
 #include "adapters/trainer/modes/staleness_gate.h"
 #include "adapters/trainer/modes/step_tally.h"
 #include "base/text.h"
@@ -19,7 +21,9 @@ namespace {
 struct Shared {
   ParameterShard& shard;
   StepTally& tally;
-  std::unique_ptr<StalenessGate> gate;  // of one run
+  std::unique_ptr<StalenessGate> gate;  // of one run, and the next
+  std::unique_ptr<SharedEnd> end;  // null but on the first server: others hear of it from workers
+  std::atomic<std::int64_t> reached = 0;  // steps that the last of its pushes ended with
   std::mutex mutex;
   std::vector<float> running;  // statistics, worker after worker; guarded
 };
@@ -54,7 +58,9 @@ class Session {
       GW_ASSIGN(const FrameHeader header, link_.recv(kPushes, most_bytes(), frame_));
       const Status taken = take(header);
       if (!taken.ok()) return taken.with_context(format("rank %d", link_.peer()));
+      if (shared_.end) shared_.end->ask(static_cast<int>(header.signal));
       if (header.kind == static_cast<std::int64_t>(FrameKind::kLastPush)) {
+        shared_.reached = header.step + 1;
         shared_.gate->leave(worker_);
         return {};
       }
@@ -117,7 +123,11 @@ class Session {
       GW_TRY(pull_.encode(gradient_, static_cast<std::uint64_t>(step), frame_, lacking_));
       for (std::size_t i = 0; i < copy_.size(); ++i) copy_[i] += lacking_[i];
     }
-    return link_.send({static_cast<std::int64_t>(FrameKind::kPull), step, 0, 0}, frame_);
+    return link_.send({.kind = static_cast<std::int64_t>(FrameKind::kPull),
+                       .step = step,
+                       .count = shared_.end ? shared_.end->grant(step + job_.period()) : 0,
+                       .signal = job_.asked()},
+                      frame_);
   }
 
   const AsyncJob& job_;
@@ -159,11 +169,11 @@ class Server final : public AsyncServer {
   Status open() {
     const std::vector<KeyBlock> blocks = job_.layout.blocks(job_.layout.number());
     versions_.resize(blocks.size());
-    ShardOptions how{job_.async.server.optimizer, job_.async.damped};
+    ShardOptions how{job_.async.server.optimizer, job_.async.damped, job_.async.log_most};
     how.optimizer.momentum = job_.options.momentum;
     GW_ASSIGN(shard_, ParameterShard::create(job_.table, blocks, own_, how));
     const auto workers = static_cast<std::size_t>(job_.layout.workers());
-    shared_.reset(new Shared{*shard_, tally_, nullptr, {}, std::vector<float>()});
+    shared_.reset(new Shared{*shard_, tally_, nullptr, nullptr, 0, {}, std::vector<float>()});
     for (std::size_t worker = 0; worker < workers; ++worker) {
       sessions_.push_back(std::make_unique<Session>(job_, *shared_, links_[worker],
                                                     static_cast<int>(worker),
@@ -176,7 +186,14 @@ class Server final : public AsyncServer {
     return {};
   }
 
-  Status run(std::int64_t begin, std::int64_t end) override {
+  Result<std::int64_t> run(std::int64_t begin, std::int64_t end) override {
+    // A worker hears of the end with the pull that follows those that it has had.
+    const std::int64_t begun = std::min(begin + job_.period(), end);
+    if (job_.layout.number() == 0) {
+      shared_->end =
+          std::make_unique<SharedEnd>(job_.options.interruption, begun, end, job_.period());
+    }
+    shared_->reached = end;
     shared_->gate = std::make_unique<StalenessGate>(job_.layout.workers(), job_.async.staleness);
     {
       std::vector<std::jthread> threads;
@@ -186,7 +203,8 @@ class Server final : public AsyncServer {
       }
     }
     follow();
-    return tally_.error();
+    GW_TRY(tally_.error());
+    return shared_->reached.load();
   }
 
   ModeParts parts() override {
@@ -207,7 +225,9 @@ class Server final : public AsyncServer {
     follow();
   }
 
-  AsyncOutcome outcome() const override { return {shard_->log(), shard_->overlaps()}; }
+  AsyncOutcome outcome() const override {
+    return {shard_->log(), shard_->counts(), shard_->overlaps()};
+  }
 
  private:
   // As it is, from any session's thread, one at a time.

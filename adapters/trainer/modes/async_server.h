@@ -22,8 +22,9 @@ class AsyncServer {
                                                      GradientSource* source,
                                                      const OnModeStep& on_step);
   virtual ~AsyncServer() = default;
-  // Serves all workers' steps [begin, end), and returns when all pushes are applied.
-  virtual Status run(std::int64_t begin, std::int64_t end) = 0;
+  // Serves all workers' steps [begin, end), or fewer where a rank was asked to end, and returns
+  // when all pushes are applied: after how many steps.
+  virtual Result<std::int64_t> run(std::int64_t begin, std::int64_t end) = 0;
   // Between runs.
   virtual ModeParts parts() = 0;
   // After parts() were written to: so many steps are done.

@@ -41,15 +41,15 @@ class Worker final : public AsyncWorker {
     return {};
   }
 
-  Status run(std::int64_t begin, std::int64_t steps) override {
+  Result<std::int64_t> run(std::int64_t begin, std::int64_t steps) override {
     for (std::int64_t t = begin; t < steps;) {
-      GW_TRY(pull(t == begin));
+      GW_ASSIGN(steps, pull(t, steps, t == begin));
       const std::int64_t end = std::min(t + job_.period(), steps);
       GW_TRY(compute(t, end));
       GW_TRY(push(end - 1, end == steps ? FrameKind::kLastPush : FrameKind::kPush));
       t = end;
     }
-    return {};
+    return steps;
   }
 
   // What it has not pushed, and its running statistics. The model it pulls.
@@ -64,7 +64,8 @@ class Worker final : public AsyncWorker {
   }
 
  private:
-  Status pull(bool first) {
+  // Returns where all workers end: `end`, or earlier.
+  Result<std::int64_t> pull(std::int64_t t, std::int64_t end, bool first) {
     for (std::size_t s = 0; s < links_.size(); ++s) {
       const std::span<float> own = job_.layout.part(copy_, static_cast<int>(s));
       const std::size_t heads = versions_[s].size() * sizeof(std::int64_t);
@@ -77,9 +78,18 @@ class Worker final : public AsyncWorker {
       } else {
         taken = take(s, rest, header.step, own, first);
       }
+      const bool says_end = header.count != 0;
+      if (taken.ok() && says_end && (header.count <= t || header.count > end)) {
+        taken = {Code::kCorruptPayload,
+                 format("an end at step %lld (%lld to %lld wanted)",
+                        static_cast<long long>(header.count), static_cast<long long>(t + 1),
+                        static_cast<long long>(end))};
+      }
       if (!taken.ok()) return taken.with_context(format("rank %d", links_[s].peer()));
+      if (says_end) end = header.count;
+      if (signal_ == 0) signal_ = header.signal;
     }
-    return {};
+    return end;
   }
 
   Status take(std::size_t server, ConstByteSpan body, std::int64_t step, std::span<float> own,
@@ -127,8 +137,10 @@ class Worker final : public AsyncWorker {
       const std::span<const float> own =
           job_.layout.part(std::span<const float>(sum_), static_cast<int>(s));
       GW_TRY(push_[s].encode(own, static_cast<std::uint64_t>(step), frames_[s]));
-      headers_[s] = {static_cast<std::int64_t>(kind), step,
-                     static_cast<std::int64_t>(losses_.size()), 0};
+      headers_[s] = {.kind = static_cast<std::int64_t>(kind),
+                     .step = step,
+                     .count = static_cast<std::int64_t>(losses_.size()),
+                     .signal = signal_ != 0 ? signal_ : job_.asked()};
       GW_ASSIGN(Work work, links_[s].start_send(headers_[s], frames_[s]));
       sending.push_back(std::move(work));
     }
@@ -149,6 +161,7 @@ class Worker final : public AsyncWorker {
   std::vector<std::vector<std::int64_t>> versions_;
   std::vector<std::vector<std::byte>> frames_;
   std::vector<FrameHeader> headers_;
+  std::int64_t signal_ = 0;  // that asked a server to end: the first one hears of it from here
 };
 
 }  // namespace

@@ -18,8 +18,9 @@ class AsyncWorker {
                                                      std::vector<FrameLink>& links,
                                                      GradientSource& source, std::span<float> copy);
   virtual ~AsyncWorker() = default;
-  // Steps [begin, end), the first of which pulls the whole model.
-  virtual Status run(std::int64_t begin, std::int64_t end) = 0;
+  // Steps [begin, end), or fewer where a rank was asked to end, the first of which pulls the whole
+  // model. Returns after how many it stopped.
+  virtual Result<std::int64_t> run(std::int64_t begin, std::int64_t end) = 0;
   // Between runs. What is written to them is adopted at once.
   virtual ModeParts parts() = 0;
   void adopt(std::int64_t /*done*/) {}

@@ -5,6 +5,7 @@
 //     2  worker j computes dW_j at its own W_j
 //     3  the master gets W_j as it was before the update
 //     4  worker j: W_j <- W_j - lr (dW_j + rho (W_j - C));  master: C <- C + lr rho (W_j - C)
+//        (with alpha in place of rho: as elastic.h says)
 //
 // Two messages of d elements a turn, and nothing overlaps: G turns take G (Tc + 2 alpha + 2 d
 // beta). The baseline that synchronous elastic averaging is measured against. Source: You, Buluc,
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "adapters/trainer/modes/elastic.h"
 #include "adapters/trainer/modes/mode.h"
 #include "gradwire/communicator.h"
 
@@ -26,7 +28,7 @@ namespace gradwire {
 // then) or there is a saver, which knows tensors by their names. `turns`: appended on the master,
 // which worker had each turn; may be null.
 Status run_easgd(Communicator& communicator, GradientSource* source, const ModeOptions& options,
-                 double rho, std::span<float> params, const OnModeStep& on_step,
+                 const Elasticity& elasticity, std::span<float> params, const OnModeStep& on_step,
                  std::vector<int>* turns = nullptr);
 
 }  // namespace gradwire

@@ -104,7 +104,7 @@ class Rounds {
 
   Status run(const OnModeStep& on_step) {
     const auto now = [&] { return parts(aggregator_->state()); };
-    ModeCheckpoints checkpoints(options_.saver);
+    ModeCheckpoints checkpoints(options_);
     GW_ASSIGN(std::int64_t t, restore(checkpoints));
     pending_.continue_from(t);
     while (t < options_.steps) {

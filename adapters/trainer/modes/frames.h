@@ -3,13 +3,18 @@
 //
 // clang-format off
 //   frame  := header body
-//   header := kind step count bytes       four i64: what it is, the worker's last step in it, how
-//                                         many steps are in it, the length of the body
+//   header := kind step count bytes signal
+//                                         five i64: what it is, the worker's last step in it, how
+//                                         many steps are in it, the length of the body, the signal
+//                                         that asked a rank to end, 0: none. Of a pull count is
+//                                         the step at which all end, as far as that is known; 0:
+//                                         another server says it
 //   push   := loss{count} running* base{blocks} message
 //                                         f64 losses; f32 running statistics of a model that has
 //                                         such; i64 versions that the gradient was computed at
 //   pull   := version{blocks} message     i64; message: block_coder.h, or the values themselves
-//   ask    := loss{count} running*         of async_eamsgd.h: wants the centre, which comes as a pull
+//   ask    := loss{count} running*         of async_eamsgd.h: wants the centre, which comes as a
+//                                         pull; one without a body where the end has come
 //   done   := loss{count} running*         without versions; then a push that is a message alone
 // clang-format on
 #pragma once
@@ -32,6 +37,7 @@ struct FrameHeader {
   std::int64_t step = 0;
   std::int64_t count = 0;
   std::int64_t bytes = 0;
+  std::int64_t signal = 0;
 };
 
 // One end of a pair of ranks, over a communicator of theirs alone. Used from one thread.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "adapters/trainer/modes/mode_state.h"
+#include "adapters/trainer/modes/shared_end.h"
 #include "adapters/trainer/modes/step_tally.h"
 #include "base/check.h"
 #include "base/elements.h"
@@ -34,13 +35,12 @@ void follow(GradientSource& source, std::span<float> shared) {
   }
 }
 
-// One thread's steps [begin, end).
+// One thread's steps from `begin` to the shared end.
 Status train(GradientSource& source, const ModeOptions& options, Memory& memory,
-             std::vector<float>& direction, std::int64_t begin, std::int64_t end,
-             StepTally& tally) {
+             std::vector<float>& direction, std::int64_t begin, SharedEnd& end, StepTally& tally) {
   std::vector<float> seen(memory.params.size());
   std::vector<float> gradient(memory.params.size());
-  for (std::int64_t t = begin; t < end; ++t) {
+  for (std::int64_t t = begin; t < end.grant(t + 1); ++t) {
     hogwild_read(memory.params, seen);
     GW_ASSIGN(const double loss, source.gradient(seen, t, gradient));
     follow(source, memory.running);
@@ -95,11 +95,11 @@ Status run_hogwild(std::span<GradientSource* const> sources, const ModeOptions& 
     }
     return all;
   };
-  ModeCheckpoints checkpoints(options.saver);
+  ModeCheckpoints checkpoints(options);
   GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
   tally.continue_from(t);
   while (t < options.steps) {
-    const std::int64_t end = checkpoints.next(options.steps);
+    SharedEnd end(options.interruption, t + 1, checkpoints.next(options.steps), 0);
     {
       std::vector<std::jthread> threads;
       for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -110,7 +110,10 @@ Status run_hogwild(std::span<GradientSource* const> sources, const ModeOptions& 
       }
     }
     GW_TRY(tally.error());
-    t = end;
+    t = end.end();
+    if (options.interruption != nullptr) {
+      options.interruption->hear(options.interruption->asked());
+    }
     GW_TRY(checkpoints.after(t, parts));
   }
   std::ranges::copy(memory.running, running.begin());

@@ -14,9 +14,18 @@ Status average_over_ranks(Communicator& communicator, std::span<double> values) 
   return work.wait();
 }
 
+Status average_over_ranks(Communicator& communicator, std::span<double> values,
+                          Interruption* interruption) {
+  WithWord sent(values, interruption);
+  GW_TRY(average_over_ranks(communicator, sent.all()));
+  sent.arrived(communicator.size());
+  return {};
+}
+
 Status PendingSteps::tell(Communicator& communicator, const ModeOptions& options,
                           const OnModeStep& on_step, std::span<const float> params) {
-  if (options.losses) GW_TRY(average_over_ranks(communicator, losses_));
+  const std::span<double> shared = options.losses ? std::span(losses_) : std::span<double>();
+  GW_TRY(average_over_ranks(communicator, shared, options.interruption));
   for (std::size_t i = 0; i < losses_.size(); ++i) {
     const bool last = i + 1 == losses_.size();
     ModeStep step;

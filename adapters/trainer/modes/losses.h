@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "adapters/trainer/interruption.h"
 #include "adapters/trainer/modes/mode.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -13,6 +14,9 @@ namespace gradwire {
 
 // The mean over ranks, a left fold in rank order; blocks. Collective.
 Status average_over_ranks(Communicator& communicator, std::span<double> values);
+// The same, with word of an interruption, which all ranks have or none; also of no values.
+Status average_over_ranks(Communicator& communicator, std::span<double> values,
+                          Interruption* interruption);
 
 // Collects a worker's steps since the last exchange.
 class PendingSteps {

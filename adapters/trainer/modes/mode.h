@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "adapters/trainer/interruption.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 #include "trainer/lr_schedule.h"
@@ -71,6 +72,9 @@ struct ModeOptions {
   // Borrowed; null: the run starts anew and leaves nothing. A mode whose workers go their own ways
   // for a while saves when they meet again.
   ModeSaver* saver = nullptr;
+  // Borrowed, beside a saver; null on all ranks or on none: an early end that ranks agree on where
+  // they meet.
+  Interruption* interruption = nullptr;
 
   double rate(std::int64_t step) const { return schedule.at(lr, step, steps); }
 };

@@ -22,7 +22,7 @@ int rank_in(const std::string& name) {
 }  // namespace
 
 Status ModeCheckpoint::check(const CheckpointManifest& manifest) const {
-  GW_TRY(check_same_settings(manifest, options_.run.must_match));
+  GW_TRY(check_same_settings(manifest, options_.run));
   const CheckpointPosition& position = manifest.position;
   if (position.step <= options_.steps) return {};
   return {Code::kInvalidArgument,
@@ -87,13 +87,11 @@ Status ModeCheckpoint::save(std::int64_t done, std::span<const ModePart> mine) {
   position.seed = options_.run.seed;
   position.ranks = communicator_.size();
   position.learning_rate = options_.lr;
-  std::map<std::string, std::string> settings = options_.run.must_match;
-  settings.insert(options_.run.notes.begin(), options_.run.notes.end());
   std::vector<TensorPart> parts;
   for (const ModePart& part : mine) {
     if (part.written) parts.push_back({part.name, part.shape, part.begin, part.values});
   }
-  return checkpoints_.save(position, settings, parts).with_context("checkpoint");
+  return checkpoints_.save(position, settings_of(options_.run), parts).with_context("checkpoint");
 }
 
 }  // namespace gradwire

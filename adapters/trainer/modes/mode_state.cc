@@ -8,6 +8,12 @@
 #include "base/elements.h"
 
 namespace gradwire {
+namespace {
+
+// That a worker may be behind another: as long as a checkpoint, which they meet for, may take.
+constexpr double kSecondsToMeet = 600;
+
+}  // namespace
 
 void add_model(ModeParts& parts, const ParameterTable& table, std::span<float> values, bool written,
                std::int64_t first) {
@@ -59,9 +65,24 @@ Result<std::int64_t> ModeCheckpoints::restore(const ModeParts& parts) {
 
 Status ModeCheckpoints::after(std::int64_t done, const std::function<ModeParts()>& parts) {
   if (!due(done)) return {};
+  const bool last = ends();
   next_ = saver_->next(done);
+  if (last) interruption_->meet();
   const ModeParts mine = parts();
-  return saver_->save(done, mine);
+  GW_TRY(saver_->save(done, mine));
+  return last ? interruption_->end(done) : Status();
+}
+
+Status meet(Communicator& communicator, Interruption* interruption) {
+  if (interruption == nullptr) return {};
+  WithWord sent({}, interruption);
+  OpOptions how;
+  how.algorithm = "canonical";
+  how.deadline = deadline_in(kSecondsToMeet);
+  GW_ASSIGN(Work work, communicator.all_reduce(view_of(sent.all()), ReduceOp::kMean, how));
+  GW_TRY(work.wait());
+  sent.arrived(communicator.size());
+  return {};
 }
 
 Status commit_together(Communicator& communicator, GradientSource* source) {

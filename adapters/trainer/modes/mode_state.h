@@ -31,36 +31,49 @@ void add_shared(ModeParts& parts, int rank, const std::string& name, const Tenso
 // "buffers/running": running statistics that all ranks have alike at a step's end, rank 0's.
 void add_running(ModeParts& parts, int rank, GradientSource* source);
 
-// When a run saves: at every end of a step that has its state together.
+// When a run saves: at every end of a step that has its state together, where that is due or ranks
+// have agreed to end.
 class ModeCheckpoints {
  public:
-  explicit ModeCheckpoints(ModeSaver* saver) : saver_(saver) {}
+  explicit ModeCheckpoints(const ModeOptions& options)
+      : saver_(options.saver), interruption_(options.interruption) {}
   // Before the first step; returns how many are done.
   Result<std::int64_t> restore(const ModeParts& parts);
-  // After so many steps, with all state together. `parts` is asked only where one is due.
+  // After so many steps, with all state together. `parts` is asked only where one is due. An
+  // interrupted run's error is Interruption::end().
   Status after(std::int64_t done, const std::function<ModeParts()>& parts);
   // Whether one is due after so many steps.
-  bool due(std::int64_t done) const { return done >= next_; }
+  bool due(std::int64_t done) const { return done >= next_ || ends(); }
   // The steps after which one is due next, or `steps`.
   std::int64_t next(std::int64_t steps) const { return next_ < steps ? next_ : steps; }
 
  private:
+  bool ends() const {
+    return saver_ != nullptr && interruption_ != nullptr && interruption_->agreed() != 0;
+  }
+
   ModeSaver* saver_;
+  Interruption* interruption_;
   std::int64_t next_ = std::numeric_limits<std::int64_t>::max();
 };
 
-// Steps of what run(begin, end) takes together, from one checkpoint to the next; `end` also has
+// Collective: ranks that go their own ways have stopped at a common step, and hear whether one of
+// them was asked to end.
+Status meet(Communicator& communicator, Interruption* interruption);
+
+// Steps of what run(begin, end) takes together, from one checkpoint to the next; it returns where
+// it stopped, the same on all ranks, which is `end` unless a rank was asked to end. `end` also has
 // parts(), and adopt(done) for after they were written to. All ranks' own ends alike.
 template <typename End>
-Status run_between_checkpoints(End& end, const ModeOptions& options) {
+Status run_between_checkpoints(End& end, Communicator& communicator, const ModeOptions& options) {
   const auto parts = [&] { return end.parts(); };
-  ModeCheckpoints checkpoints(options.saver);
+  ModeCheckpoints checkpoints(options);
   GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
   end.adopt(t);
   while (t < options.steps) {
     const std::int64_t next = checkpoints.next(options.steps);
-    GW_TRY(end.run(t, next));
-    t = next;
+    GW_ASSIGN(t, end.run(t, next));
+    GW_TRY(meet(communicator, options.interruption));
     GW_TRY(checkpoints.after(t, parts));
   }
   return {};

@@ -34,7 +34,8 @@ Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float
                                                                const DataSet& data,
                                                                const ShareOptions& options) {
   GW_TRY(check(options, data));
-  GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, options.batch / options.workers));
+  GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, options.batch / options.workers,
+                                              {.memory = options.memory}));
   return std::unique_ptr<ModelGradients>(new ModelGradients(std::move(pass), options));
 }
 

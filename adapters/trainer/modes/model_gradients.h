@@ -20,6 +20,7 @@ struct ShareOptions {
   int workers = 1;
   std::uint64_t seed = 0;  // of the data order
   Shuffle shuffle = Shuffle::kEpoch;
+  MemoryArena memory = {};  // where activations lie, and layers compute
 };
 
 // Worker w at step s has the samples that rank w has at step s of synchronous training over as many

@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/trainer/modes/last_entries.h"
 #include "adapters/trainer/modes/server_layout.h"
 #include "base/check.h"
 #include "base/elements.h"
 
 namespace gradwire {
 
-ParameterShard::ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values, bool damped)
-    : blocks_(std::move(blocks)), values_(values), damped_(damped) {
+ParameterShard::ParameterShard(std::vector<KeyBlock> blocks, std::span<float> values,
+                               const ShardOptions& options)
+    : blocks_(std::move(blocks)),
+      values_(values),
+      damped_(options.damped),
+      log_most_(options.log_most) {
   for (std::size_t b = 0; b < blocks_.size(); ++b) guards_.push_back(std::make_unique<Guarded>());
 }
 
@@ -18,8 +23,7 @@ Result<std::unique_ptr<ParameterShard>> ParameterShard::create(const ParameterTa
                                                                std::vector<KeyBlock> blocks,
                                                                std::span<float> values,
                                                                const ShardOptions& options) {
-  std::unique_ptr<ParameterShard> shard(
-      new ParameterShard(std::move(blocks), values, options.damped));
+  std::unique_ptr<ParameterShard> shard(new ParameterShard(std::move(blocks), values, options));
   for (std::size_t b = 0; b < shard->blocks_.size(); ++b) {
     const KeyBlock& block = shard->blocks_[b];
     GW_ASSIGN(shard->guards_[b]->optimizer,
@@ -43,8 +47,7 @@ Status ParameterShard::apply(Application push, std::span<const float> gradient, 
   GW_CHECK(gradient.size() == values_.size() && push.base.size() == blocks_.size());
   const std::lock_guard order(order_);
   if (inside_.fetch_add(1) > 0) ++overlaps_;
-  const auto version = static_cast<std::int64_t>(log_.size());
-  push.staleness = version - *std::ranges::min_element(push.base);
+  push.staleness = counts_.pushes - *std::ranges::min_element(push.base);
   push.rate = damped_ ? lr / static_cast<double>(std::max<std::int64_t>(push.staleness, 1)) : lr;
 
   const std::int64_t origin = blocks_.front().offset;
@@ -55,9 +58,17 @@ Status ParameterShard::apply(Application push, std::span<const float> gradient, 
     GW_TRY(guards_[b]->optimizer->step(x, g, push.rate));
     ++guards_[b]->version;
   }
-  log_.push_back(std::move(push));
+  note(std::move(push));
   inside_.fetch_sub(1);
   return {};
+}
+
+void ParameterShard::note(Application push) {
+  ++counts_.pushes;
+  counts_.staleness += static_cast<double>(push.staleness);
+  counts_.most_staleness = std::max(counts_.most_staleness, push.staleness);
+  counts_.most_lead = std::max(counts_.most_lead, push.lead);
+  keep_last(log_, log_most_, std::move(push));
 }
 
 std::vector<NamedTensor> ParameterShard::state() {

@@ -1,6 +1,5 @@
 #include "adapters/trainer/modes/ps_async.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "adapters/trainer/modes/async_server.h"
@@ -28,22 +27,8 @@ Status check(const ModeOptions& options, const AsyncServerOptions& async) {
 
 }  // namespace
 
-std::int64_t AsyncOutcome::most_staleness() const {
-  std::int64_t most = 0;
-  for (const Application& push : log) most = std::max(most, push.staleness);
-  return most;
-}
-
 double AsyncOutcome::mean_staleness() const {
-  double sum = 0;
-  for (const Application& push : log) sum += static_cast<double>(push.staleness);
-  return log.empty() ? 0 : sum / static_cast<double>(log.size());
-}
-
-std::int64_t AsyncOutcome::most_lead() const {
-  std::int64_t most = 0;
-  for (const Application& push : log) most = std::max(most, push.lead);
-  return most;
+  return counts.pushes == 0 ? 0 : counts.staleness / static_cast<double>(counts.pushes);
 }
 
 Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
@@ -60,12 +45,12 @@ Result<AsyncOutcome> run_ps_async(Communicator& world, const Registry& registry,
   if (layout.serves()) {
     GW_ASSIGN(const auto server,
               AsyncServer::create(job, links, params, running > 0 ? source : nullptr, on_step));
-    GW_TRY(run_between_checkpoints(*server, options));
+    GW_TRY(run_between_checkpoints(*server, world, options));
     outcome = server->outcome();
   } else {
     GW_CHECK(source != nullptr);
     GW_ASSIGN(const auto worker, AsyncWorker::create(job, links, *source, params));
-    GW_TRY(run_between_checkpoints(*worker, options));
+    GW_TRY(run_between_checkpoints(*worker, world, options));
   }
   GW_TRY(share_parameters(world, layout, params));
   GW_TRY(share_running(world, source, options.deadline_seconds));

@@ -2,7 +2,7 @@
 //
 //   worker, over and over:  pull x;  `period` times: g at its copy, copy <- copy - lr g
 //                           push the sum of those g
-//   server, per push:       under its lock  x <- the optimizer's step along the sum (the log grows)
+//   server, per push:       under its lock  x <- the optimizer's step along the sum
 //                           then answer with the model, once the worker is not too far ahead
 //
 // What a gradient was computed at is known by versions; staleness is how many pushes came in
@@ -16,6 +16,7 @@
 // Li et al., OSDI 2014.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -33,15 +34,17 @@ struct AsyncServerOptions {
   ServerOptions server = {};
   std::optional<std::int64_t> staleness = {};  // bound in steps; nullopt: none
   bool damped = false;
-  std::int64_t period = 1;  // local steps between pushes
+  std::int64_t period = 1;   // local steps between pushes
+  std::size_t log_most = 0;  // pushes that a server's log keeps, the last ones
 };
 
 struct AsyncOutcome {
-  std::vector<Application> log;  // of this server, in order; empty on workers
+  std::vector<Application> log;  // of this server, the last ones in order; empty on workers
+  PushCounts counts = {};        // of all
   int overlaps = 0;              // pushes that were inside the lock together
-  std::int64_t most_staleness() const;
-  double mean_staleness() const;  // 0 of an empty log
-  std::int64_t most_lead() const;
+  std::int64_t most_staleness() const { return counts.most_staleness; }
+  double mean_staleness() const;  // 0 of no push
+  std::int64_t most_lead() const { return counts.most_lead; }
 };
 
 // Collective. params: rank 0's are taken at first (every worker's first pull is the whole model),

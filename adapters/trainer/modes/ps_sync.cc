@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/trainer/divergence.h"
 #include "adapters/trainer/modes/block_coder.h"
 #include "adapters/trainer/modes/losses.h"
 #include "adapters/trainer/modes/mode_state.h"
@@ -300,10 +301,10 @@ class Worker {
 
 // The workers' mean, on all ranks.
 Result<double> mean_loss(const Job& job, double own) {
-  if (!job.options.losses) return own;
   double sum = own;
-  GW_TRY(average_over_ranks(job.world, {&sum, 1}));
-  return sum * job.world.size() / job.layout.workers();
+  const std::span<double> shared(&sum, job.options.losses ? 1 : 0);
+  GW_TRY(average_over_ranks(job.world, shared, job.options.interruption));
+  return job.options.losses ? sum * job.world.size() / job.layout.workers() : own;
 }
 
 Status serve(const Job& job, const ParameterTable& table, GradientSource* source,
@@ -316,7 +317,7 @@ Status serve(const Job& job, const ParameterTable& table, GradientSource* source
     add_running(all, rank, source);
     return all;
   };
-  ModeCheckpoints checkpoints(job.options.saver);
+  ModeCheckpoints checkpoints(job.options);
   GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
   server.adopt();
   for (; t < job.options.steps; ++t) {
@@ -326,6 +327,7 @@ Status serve(const Job& job, const ParameterTable& table, GradientSource* source
     GW_TRY(commit_together(job.world, source));
     if (job.layout.servers() == 1) step.params = params;
     if (on_step && rank == 0) GW_TRY(on_step(step));
+    GW_TRY(check_loss("loss", t, step.loss));
     GW_TRY(checkpoints.after(t + 1, parts));
   }
   return {};
@@ -339,11 +341,12 @@ Status work(const Job& job, GradientSource& source, std::span<float> params) {
     add_running(all, job.world.rank(), &source);
     return all;
   };
-  ModeCheckpoints checkpoints(job.options.saver);
+  ModeCheckpoints checkpoints(job.options);
   GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
   for (; t < job.options.steps; ++t) {
     GW_ASSIGN(const double loss, worker.step(t));
-    GW_TRY(mean_loss(job, loss).error());
+    GW_ASSIGN(const double mean, mean_loss(job, loss));
+    GW_TRY(check_loss("loss", t, mean));
     GW_TRY(commit_together(job.world, &source));
     GW_TRY(checkpoints.after(t + 1, parts));
   }

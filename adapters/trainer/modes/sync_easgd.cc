@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -67,7 +66,7 @@ class Worker {
 };
 
 Status Worker::start_exchange(std::int64_t t) {
-  elastic_pull(w_, centre_, static_cast<float>(elastic_.rho), pull_);
+  elastic_pull(w_, centre_, elastic_.elasticity(), pull_);
   // Coded sums are done at once: lengths have to travel first.
   if (coded_) return coded_->sum(pull_, static_cast<std::uint64_t>(t), sum_);
   OpOptions how;
@@ -128,18 +127,15 @@ Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_
   }
   GW_TRY(end_exchange());
   tell(ElasticEvent::kExchangeEnds);
-  elastic_descend(w_, direction(), pull_, lr);
-  elastic_attract(centre_, sum_, lr);
+  elastic_descend(w_, direction(), pull_, elastic_.elasticity(), lr);
+  elastic_attract(centre_, sum_, elastic_.elasticity(), lr);
   return {};
 }
 
 }  // namespace
 
 Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic) {
-  if (!(elastic.rho > 0) || !std::isfinite(elastic.rho)) {
-    return {Code::kInvalidArgument,
-            format("elastic averaging: rho %g; a finite number above 0 wanted", elastic.rho)};
-  }
+  GW_TRY(check_elasticity(elastic.elasticity()));
   if (elastic.period < 1) {
     return {Code::kInvalidArgument, format("elastic averaging: period %lld; at least 1 wanted",
                                            static_cast<long long>(elastic.period))};
@@ -147,15 +143,6 @@ Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic) 
   if (options.momentum >= 0 && options.momentum < 1) return {};
   return {Code::kInvalidArgument,
           format("elastic averaging: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
-}
-
-std::string elastic_warning(double lr, double rho, int workers) {
-  const double share = lr * rho * workers;
-  if (share <= 1) return "";
-  return format(
-      "elastic averaging: lr rho workers is %g (at most 1 wanted: beyond, the centre "
-      "overshoots the workers' mean); a smaller --rho or --lr helps",
-      share);
 }
 
 Status run_sync_easgd(Communicator& communicator, const Registry& registry, GradientSource& source,
@@ -167,7 +154,7 @@ Status run_sync_easgd(Communicator& communicator, const Registry& registry, Grad
   Worker worker(communicator, source, options, elastic, w, centre);
   GW_TRY(worker.open(registry));
   const auto parts = [&] { return worker.parts(); };
-  ModeCheckpoints checkpoints(options.saver);
+  ModeCheckpoints checkpoints(options);
   GW_ASSIGN(std::int64_t t, checkpoints.restore(parts()));
   worker.pending().continue_from(t);
   for (; t < options.steps; ++t) {

@@ -1,23 +1,26 @@
 // Synchronous elastic averaging: every worker keeps parameters of its own, all of them and one
 // centre pull at each other every `period` steps, with momentum if asked for.
 //
-//   at steps t with t mod period = 0:  e_i = rho (W_i - C), and their sum starts to travel
+//   at steps t with t mod period = 0:  e_i = rho (W_i - C), and the exchange of their sum starts
 //   u_i <- momentum u_i + dW_i(W_i - lr momentum u_i)
 //   W_i <- W_i - lr (u_i + e_i);  C <- C + lr sum of e_i      (e_i = 0 between exchanges)
 //
-// The centre is on every rank, bit for bit the same, because the sum is. What travels was known
-// before the step's gradient, so the exchange hides behind it: an all-reduce of d elements in every
-// period. period 1 without momentum is sync EASGD; with either it is EAMSGD.
+// With alpha in place of rho e_i is alpha (W_i - C) and is applied as it is, without lr
+// (elastic.h). The centre is on every rank, bit for bit the same, because the sum is. What travels
+// was known before the step's gradient, so the exchange hides behind it: an all-reduce of d
+// elements in every period. period 1 without momentum is sync EASGD; with either it is EAMSGD.
 // Source: You, Buluc, Demmel, SC 2017, section 5 (Sync EASGD); Zhang, Choromanska, LeCun, NeurIPS
 // 2015, algorithm 2 (EAMSGD; its v is -lr u).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/modes/elastic.h"
 #include "adapters/trainer/modes/mode.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
@@ -25,7 +28,8 @@
 namespace gradwire {
 
 struct ElasticOptions {
-  double rho = 0;  // above 0
+  double rho = 0;  // one of these two, as Elasticity says
+  double alpha = 0;
   std::int64_t period = 1;
   std::string algorithm = "canonical";  // of the all-reduce; the left fold in rank order
   // Of the pulls: every rank then gathers all ranks' payloads, and applies its own pull as the
@@ -33,13 +37,14 @@ struct ElasticOptions {
   std::string compressor = "none";
   bool allow_unsafe = false;
   std::uint64_t seed = 0;
+  // Of the asynchronous form: exchanges that its log keeps, the last ones.
+  std::size_t log_most = 0;
+
+  Elasticity elasticity() const { return {rho, alpha}; }
 };
 
 // kInvalidArgument names what is out of range.
 Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic);
-
-// "" or what to warn of: lr rho workers above 1, where the centre overshoots the workers' mean.
-std::string elastic_warning(double lr, double rho, int workers);
 
 // What happened, in order: for tests and traces.
 enum class ElasticEvent : std::uint8_t { kExchangeStarts, kGradientReady, kExchangeEnds };

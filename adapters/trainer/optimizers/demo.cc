@@ -249,7 +249,7 @@ Status Demo::before_optimizer_step(const Stream&) {
   const auto dense = static_cast<std::uint64_t>(elems()) * sizeof(float);
   own_.gradient_bytes += dense;
   const auto size = static_cast<std::uint64_t>(communicator().size());
-  own_.dense_ring_bytes += 2 * (size - 1) * dense / size;
+  own_.dense_ring_bytes += dense_ring_bytes(elems(), communicator().rank(), communicator().size());
   own_.wire_bytes += (size - 1) * payload_bytes_;
   return exact().count_step();
 }

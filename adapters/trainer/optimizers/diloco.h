@@ -26,6 +26,7 @@ class DiLoCo final : public Method {
   static Result<std::unique_ptr<Method>> create(Parts parts);
 
   bool replicas_equal() const override { return since_ == 0; }
+  bool meets() const override { return since_ + 1 >= options().inner_steps; }
   Status step(std::span<float> x, std::span<const float> g, double lr) override;
   Status settle(std::span<float> parameters) override;
 

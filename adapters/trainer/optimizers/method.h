@@ -60,7 +60,10 @@ class Method : public ReplicaHook, public Optimizer {
   Optimizer* optimizer() final { return this; }
   Status start(ReplicaStart how) override { return exact_->start(how); }
   Status check_replicas(const std::string& when) override { return exact_->check_replicas(when); }
+  void heed(Interruption* interruption) override { exact_->heed(interruption); }
   Status average(std::span<double> values) override { return exact_->average(values); }
+  Status start_average(std::span<double> values) override { return exact_->start_average(values); }
+  Status finish_average() override { return exact_->finish_average(); }
   // The largest of all ranks' flags; whatever is kept stays as it was.
   Result<bool> skip_step(bool overflow) override;
   AggregateStats stats() const override;

@@ -36,6 +36,7 @@ class ZeroOneAdam final : public Method {
   static Result<std::unique_ptr<Method>> create(Parts parts);
 
   bool replicas_equal() const override { return since_ == 0; }
+  bool meets() const override { return phase() != Phase::kAlone; }
   Status before_step(double learning_rate) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
   Status before_optimizer_step(const Stream& stream) override;

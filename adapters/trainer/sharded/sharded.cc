@@ -158,6 +158,12 @@ AggregateStats ShardedHook::stats() const {
   return reduce_->stats() + (gather_ ? gather_->stats() : layers_->stats());
 }
 
+std::optional<GradientPart> ShardedHook::average_part(int index) {
+  const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
+  return GradientPart{slice.begin, ConstTensorView(view(layout_.in_shard(shard_gradients(), index),
+                                                        shard_grads_.device()))};
+}
+
 std::vector<std::string> ShardedHook::warnings() const {
   std::vector<std::string> all = reduce_->warnings();
   if (there_ != nullptr && options_.stage > 1) {

@@ -67,8 +67,11 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   Status start(ReplicaStart how) override;
   // At stage 3 there is nothing to compare but after gather_parameters().
   Status check_replicas(const std::string& when) override;
+  void heed(Interruption* interruption) override { replicas_.heed(interruption); }
   Status gather_parameters() override;
   Result<std::optional<std::vector<TensorPart>>> own_parameters() override;
+  Aggregator* gradient_averages() override { return reduce_.get(); }
+  std::optional<GradientPart> average_part(int index) override;
   AggregateStats stats() const override;
   std::vector<std::string> warnings() const override;
   Optimizer* optimizer() override { return this; }
@@ -82,6 +85,10 @@ class ShardedHook final : public ReplicaHook, public Optimizer {
   // The norm over all ranks' shards, and the own ones clipped; the trainer's gradients stay.
   Result<double> clip_gradients(std::span<float> gradients, double most) override;
   Status average(std::span<double> values) override { return replicas_.average(values); }
+  Status start_average(std::span<double> values) override {
+    return replicas_.start_average(values);
+  }
+  Status finish_average() override { return replicas_.finish_average(); }
 
   // `parameters` are the trainer's; `gradients` are not looked at.
   Status step(std::span<float> parameters, std::span<const float> gradients, double lr) override;

@@ -76,8 +76,8 @@ TEST(AsyncEamsgd, P8_ReplayingTheOrderOfExchangesReproducesEverythingBitForBit) 
   const double rho = 0.9 / (3 * 0.0625);  // alpha = beta / p
   for (const double momentum : {0.0, 0.75}) {
     const ModeOptions options{.steps = kSteps, .lr = kLr, .momentum = momentum};
-    const Finished got =
-        run<ToySource>(std::vector<Flat>(4, toy_start()), options, {.rho = rho, .period = kPeriod});
+    const Finished got = run<ToySource>(std::vector<Flat>(4, toy_start()), options,
+                                        {.rho = rho, .period = kPeriod, .log_most = 1000});
     ASSERT_EQ(got.log.size(), 3U * 13);  // steps 0, 4, .., 48 of three workers
     std::vector<Flat> centres{toy_start()};
     std::vector<Player> players;
@@ -110,22 +110,13 @@ TEST(AsyncEamsgd, P8_OneWorkerAtPeriodOneIsOriginalEasgd) {
   std::vector<Flat> wanted(2, toy_start());
   const auto statuses = on_ranks(2, [&](std::unique_ptr<Communicator>& communicator) {
     ToySource source(communicator->rank() - 1);
-    return run_easgd(*communicator, communicator->rank() == 0 ? nullptr : &source, options, 1.25,
-                     wanted[static_cast<std::size_t>(communicator->rank())], {});
+    return run_easgd(*communicator, communicator->rank() == 0 ? nullptr : &source, options,
+                     {.rho = 1.25}, wanted[static_cast<std::size_t>(communicator->rank())], {});
   });
   for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(got.centres[0], wanted[0]);
   EXPECT_EQ(got.w[1], wanted[1]);
 }
-
-class Still final : public ToySource {
- public:
-  using ToySource::ToySource;
-  Result<double> gradient(std::span<const float>, std::int64_t, std::span<float> grads) override {
-    for (float& g : grads) g = 0;
-    return 0;
-  }
-};
 
 // With no gradients what workers lose the centre wins, coded or not, whoever comes when.
 TEST(AsyncEamsgd, P6_PullsConserveTheSumOfWorkersAndCentre) {
@@ -136,8 +127,8 @@ TEST(AsyncEamsgd, P6_PullsConserveTheSumOfWorkersAndCentre) {
         start[r][i] += toy_draw(static_cast<int>(r), 1, i);
     }
     const Finished got =
-        run<Still>(start, {.steps = 40, .lr = 0.125},
-                   {.rho = 1.5, .period = 2, .compressor = compressor, .allow_unsafe = true});
+        run<StillSource>(start, {.steps = 40, .lr = 0.125},
+                         {.rho = 1.5, .period = 2, .compressor = compressor, .allow_unsafe = true});
     double error = 0;
     double norm = 0;
     for (std::size_t i = 0; i < kToyElems; ++i) {
@@ -153,6 +144,35 @@ TEST(AsyncEamsgd, P6_PullsConserveTheSumOfWorkersAndCentre) {
     EXPECT_LE(std::sqrt(error / norm), 1e-6) << compressor;
     EXPECT_NE(got.w[1], start[1]) << compressor;
   }
+}
+
+// A master serves for as long as its workers train: its log keeps the last exchanges alone.
+TEST(AsyncEamsgd, TheLogKeepsTheLastExchanges) {
+  for (const std::size_t most : {std::size_t{0}, std::size_t{5}}) {
+    const Finished got = run<ToySource>(std::vector<Flat>(3, toy_start()),
+                                        {.steps = 30, .lr = 0.05}, {.rho = 1, .log_most = most});
+    ASSERT_EQ(got.log.size(), most);
+    if (most > 0) {
+      EXPECT_EQ(got.log.back().step, 29);
+    }
+  }
+}
+
+// The pull of Zhang et al. does not know the rate; that of You et al. follows it.
+TEST(AsyncEamsgd, P8_AlphaStaysWhileTheRateMoves) {
+  const auto end_of = [](const ElasticOptions& elastic, const LrSchedule& schedule) {
+    std::vector<Flat> start(2, toy_start());
+    start[1][7] += 1;
+    const Finished got =
+        run<StillSource>(start, {.steps = 9, .lr = 0.125, .schedule = schedule}, elastic);
+    EXPECT_NE(got.centres[0], start[0]);
+    return std::pair(got.w[1], got.centres[0]);
+  };
+  const LrSchedule cosine = LrSchedule::parse("warmup:3,cosine:0").value();
+  const ElasticOptions alpha{.alpha = 0.25, .period = 2};
+  const ElasticOptions rho{.rho = 2, .period = 2};
+  EXPECT_EQ(end_of(alpha, {}), end_of(alpha, cosine));
+  EXPECT_NE(end_of(rho, {}), end_of(rho, cosine));
 }
 
 TEST(AsyncEamsgd, RefusesWhatCannotBe) {

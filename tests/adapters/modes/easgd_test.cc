@@ -50,8 +50,8 @@ TEST(Easgd, P7_SixtyTurnsOfFourWorkersEqualOneThreadBitForBit) {
     own = xavier_start();
     ToySource source(rank - 1);
     return run_easgd(
-        *communicator, rank == 0 ? nullptr : &source, {.steps = kTurns / kWorkers, .lr = kLr}, kRho,
-        own,
+        *communicator, rank == 0 ? nullptr : &source, {.steps = kTurns / kWorkers, .lr = kLr},
+        {.rho = kRho}, own,
         [&](const ModeStep& step) {
           told.push_back(step.step);
           EXPECT_EQ(step.params.size(), kToyElems);
@@ -81,7 +81,7 @@ TEST(Easgd, P7_NothingOverlapsInVirtualTime) {
           TimedSource source(communicator, clock, compute, 0);
           Flat own = toy_start();
           return run_easgd(communicator, communicator.rank() == 0 ? nullptr : &source,
-                           {.steps = 5, .lr = kLr}, kRho, own, {});
+                           {.steps = 5, .lr = kLr}, {.rho = kRho}, own, {});
         });
     EXPECT_EQ(took, 5 * workers * (compute + message(kBytes) + message(kBytes + 4))) << workers;
   }
@@ -90,10 +90,31 @@ TEST(Easgd, P7_NothingOverlapsInVirtualTime) {
 TEST(Easgd, RefusesToBeAlone) {
   const auto statuses = on_ranks(1, [&](std::unique_ptr<Communicator>& communicator) {
     Flat own = toy_start();
-    return run_easgd(*communicator, nullptr, {.steps = 1, .lr = kLr}, kRho, own, {});
+    return run_easgd(*communicator, nullptr, {.steps = 1, .lr = kLr}, {.rho = kRho}, own, {});
   });
   EXPECT_EQ(statuses[0].code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(statuses[0].message()), ::testing::HasSubstr("2 ranks"));
+}
+
+// The pull of Zhang et al. does not know the rate; that of You et al. follows it.
+TEST(Easgd, P8_AlphaStaysWhileTheRateMoves) {
+  const auto centre_of = [](const Elasticity& elasticity, const LrSchedule& schedule) {
+    std::vector<Flat> own(3);
+    const auto statuses = on_ranks(3, [&](std::unique_ptr<Communicator>& communicator) {
+      const auto r = static_cast<std::size_t>(communicator->rank());
+      own[r] = toy_start();
+      if (r == 2) own[r][7] += 1;
+      StillSource source(communicator->rank() - 1);
+      return run_easgd(*communicator, r == 0 ? nullptr : &source,
+                       {.steps = 9, .lr = kLr, .schedule = schedule}, elasticity, own[r], {});
+    });
+    for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_NE(own[0][7], toy_start()[7]);
+    return own;
+  };
+  const LrSchedule cosine = LrSchedule::parse("warmup:3,cosine:0").value();
+  EXPECT_EQ(centre_of({.alpha = 0.25}, {}), centre_of({.alpha = 0.25}, cosine));
+  EXPECT_NE(centre_of({.rho = kRho}, {}), centre_of({.rho = kRho}, cosine));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "adapters/trainer/modes/sync_easgd.h"
@@ -25,8 +26,8 @@ TEST(Elastic, P5_WorkerUpdateIsEquationOneBitForBit) {
     centre[i] = toy_draw(1, 1, i);
     gradient[i] = toy_draw(2, 2, i);
   }
-  elastic_pull(w, centre, rho, pull);
-  elastic_descend(w, gradient, pull, lr);
+  elastic_pull(w, centre, {.rho = static_cast<double>(rho)}, pull);
+  elastic_descend(w, gradient, pull, {.rho = static_cast<double>(rho)}, lr);
   for (std::size_t i = 0; i < w.size(); ++i) {
     const float step = gradient[i] + rho * (before[i] - centre[i]);
     EXPECT_EQ(w[i], before[i] - lr * step) << i;
@@ -37,17 +38,47 @@ TEST(Elastic, ByHand) {
   std::vector<float> w{2, -1};
   std::vector<float> centre{1, 1};
   std::vector<float> pull(2);
-  elastic_pull(w, centre, 0.5F, pull);
+  const Elasticity rho{.rho = 0.5};
+  elastic_pull(w, centre, rho, pull);
   EXPECT_EQ(pull, (std::vector<float>{0.5F, -1}));
-  elastic_descend(w, std::vector<float>{1, 0}, pull, 0.5F);
+  elastic_descend(w, std::vector<float>{1, 0}, pull, rho, 0.5F);
   EXPECT_EQ(w, (std::vector<float>{1.25F, -0.5F}));
-  elastic_attract(centre, pull, 0.5F);
+  elastic_attract(centre, pull, rho, 0.5F);
   EXPECT_EQ(centre, (std::vector<float>{1.25F, 0.5F}));
 }
 
+// Zhang et al., equations (3) and (4): x_i <- x_i - lr g - alpha (x_i - c), c <- c + alpha (x_i -
+// c).
+TEST(Elastic, ByHandWithAlpha) {
+  std::vector<float> w{2, -1};
+  std::vector<float> centre{1, 1};
+  std::vector<float> pull(2);
+  const Elasticity alpha{.alpha = 0.5};
+  elastic_pull(w, centre, alpha, pull);
+  EXPECT_EQ(pull, (std::vector<float>{0.5F, -1}));
+  elastic_descend(w, std::vector<float>{1, 0}, pull, alpha, 0.25F);
+  EXPECT_EQ(w, (std::vector<float>{1.25F, 0}));
+  elastic_attract(centre, pull, alpha, 0.25F);
+  EXPECT_EQ(centre, (std::vector<float>{1.5F, 0}));
+}
+
+TEST(Elastic, TakesOneOfTheTwo) {
+  EXPECT_TRUE(check_elasticity({.rho = 2}).ok());
+  EXPECT_TRUE(check_elasticity({.alpha = 0.3}).ok());
+  for (const Elasticity& bad :
+       {Elasticity{}, Elasticity{.rho = 1, .alpha = 1}, Elasticity{.alpha = -0.5},
+        Elasticity{.rho = std::numeric_limits<double>::infinity()}}) {
+    EXPECT_EQ(check_elasticity(bad).code(), Code::kInvalidArgument);
+  }
+}
+
 TEST(Elastic, P6_WarnsWhereTheCentreOvershoots) {
-  EXPECT_EQ(elastic_warning(0.1, 2.5, 4), "");
-  EXPECT_NE(elastic_warning(0.1, 2.6, 4).find("lr rho workers is 1.04"), std::string::npos);
+  EXPECT_EQ(elastic_warning(0.1, {.rho = 2.5}, 4), "");
+  EXPECT_NE(elastic_warning(0.1, {.rho = 2.6}, 4).find("lr rho workers is 1.04"),
+            std::string::npos);
+  EXPECT_EQ(elastic_warning(0.1, {.alpha = 0.25}, 4), "");
+  EXPECT_NE(elastic_warning(0.1, {.alpha = 0.26}, 4).find("alpha workers is 1.04"),
+            std::string::npos);
 }
 
 TEST(Xavier, HasTheBoundOfItsFansAndZeroBiases) {

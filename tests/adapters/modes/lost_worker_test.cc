@@ -81,7 +81,7 @@ TEST(LostWorker, AsyncParameterServer) {
 
 TEST(LostWorker, OriginalEasgd) {
   expect_everybody_learns([](Communicator& communicator, GradientSource& source, Flat& params) {
-    return run_easgd(communicator, &source, {.steps = kSteps, .lr = 1e-3}, 1, params, {});
+    return run_easgd(communicator, &source, {.steps = kSteps, .lr = 1e-3}, {.rho = 1}, params, {});
   });
 }
 

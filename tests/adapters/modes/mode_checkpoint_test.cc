@@ -139,7 +139,8 @@ TEST(ModeCheckpoint, SyncServersGoOnBitForBit) {
 
 TEST(ModeCheckpoint, ElasticAveragingGoesOnBitForBit) {
   expect_exact({"easgd", 4, 1, 0, [](Rank& rank) {
-                  return run_easgd(rank.communicator, &rank.source, rank.options, 1.25, rank.w, {});
+                  return run_easgd(rank.communicator, &rank.source, rank.options, {.rho = 1.25},
+                                   rank.w, {});
                 }});
   for (const auto& [compressor, period, momentum] :
        {std::tuple<const char*, std::int64_t, double>{"none", 1, 0},
@@ -318,8 +319,8 @@ TEST(ModeCheckpoint, RanksWithAStateOfTheirOwnAreAsManyAsWroteIt) {
     }
   };
   const Mode easgd{"easgd", 3, 1, 0, [](Rank& rank) {
-                     return run_easgd(rank.communicator, &rank.source, rank.options, 1.25, rank.w,
-                                      {});
+                     return run_easgd(rank.communicator, &rank.source, rank.options, {.rho = 1.25},
+                                      rank.w, {});
                    }};
   const Mode elastic{"sync-easgd", 3, 0, 0, [](Rank& rank) {
                        return run_sync_easgd(rank.communicator, Registry::builtin(), rank.source,

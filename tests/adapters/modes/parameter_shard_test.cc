@@ -44,7 +44,7 @@ TEST(ParameterShard, P2_APullIsNeverTornAndKnowsItsVersion) {
   const std::vector<KeyBlock> blocks = std::move(cut_into_blocks(table, 8192, 1)).value();
   ASSERT_EQ(blocks.size(), 4U);
   std::vector<float> values(64 * 512, 0.0F);
-  const auto made = ParameterShard::create(table, blocks, values, {{.momentum = 0}, false});
+  const auto made = ParameterShard::create(table, blocks, values, {{.momentum = 0}, false, 1000});
   ASSERT_TRUE(made.has_value());
   ParameterShard& shard = *made.value();
   constexpr int kPushes = 150;
@@ -76,6 +76,38 @@ TEST(ParameterShard, P2_APullIsNeverTornAndKnowsItsVersion) {
   // Pushes that were all computed at the start are as stale as there were others before them.
   for (std::size_t v = 0; v < shard.log().size(); ++v) {
     EXPECT_EQ(shard.log()[v].staleness, static_cast<std::int64_t>(v));
+  }
+}
+
+// A server runs for as long as its workers push: an entry, with a version of every block, for each
+// of a million pushes is memory that nobody asked for.
+TEST(ParameterShard, KeepsAsManyEntriesAsAskedForAndCountsAll) {
+  const ParameterTable table{{"w", Shape::matrix(4, 8), 1, 0}};
+  for (const std::size_t most : {std::size_t{0}, std::size_t{3}}) {
+    std::vector<float> values(32, 0.0F);
+    ShardOptions options;
+    options.log_most = most;
+    const auto made = ParameterShard::create(table, std::move(cut_into_blocks(table, 8, 1)).value(),
+                                             values, options);
+    ASSERT_TRUE(made.has_value());
+    ParameterShard& shard = *made.value();
+    const std::vector<float> gradient(32, 0.0F);
+    // Computed at version 0 all of them, but the fifth: stale by 0, 1, 2, 3, 0, 5, ..., 9.
+    for (std::int64_t push = 0; push < 10; ++push) {
+      const std::int64_t base = push == 4 ? 4 : 0;
+      ASSERT_TRUE(shard
+                      .apply({.step = push, .base = {base, base, base, base}, .lead = push % 4},
+                             gradient, 1)
+                      .ok());
+    }
+    ASSERT_EQ(shard.log().size(), most);
+    for (std::size_t i = 0; i < most; ++i) {
+      EXPECT_EQ(shard.log()[i].step, static_cast<std::int64_t>(10 - most + i));
+    }
+    EXPECT_EQ(shard.counts().pushes, 10);
+    EXPECT_EQ(shard.counts().staleness, 45 - 4);
+    EXPECT_EQ(shard.counts().most_staleness, 9);
+    EXPECT_EQ(shard.counts().most_lead, 3);
   }
 }
 

@@ -28,8 +28,9 @@ struct Finished {
 using MakeSource = std::function<std::unique_ptr<GradientSource>(int worker, int workers)>;
 
 Finished run(int ranks, const ParameterTable& table, const Flat& start, const ModeOptions& options,
-             const AsyncServerOptions& async, const MakeSource& make_source) {
+             AsyncServerOptions async, const MakeSource& make_source) {
   Finished run;
+  async.log_most = 1000;
   const auto n = static_cast<std::size_t>(ranks);
   run.params.assign(n, Flat(start.size()));
   run.outcomes.resize(n);
@@ -287,6 +288,7 @@ TEST(PsAsync, P8_DownpourPushesTheSumOfItsPeriod) {
   for (const Status& status : got.statuses) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(got.params[0], wanted);
   EXPECT_EQ(got.outcomes[0].log.size(), 3U);
+  EXPECT_EQ(got.outcomes[0].counts.pushes, 3);
   EXPECT_EQ(got.steps.size(), 10U);
 }
 

@@ -169,6 +169,46 @@ TEST(Eamsgd, P8_PeriodOneWithoutMomentumIsSyncEasgd) {
   expect_equal(got, reference(3, 20, 0.125F, 1.5F, 1, 0));
 }
 
+// Zhang et al., algorithm 2, in its own words: x_i <- x_i - alpha (x_i - c), c <- c + alpha sum,
+// and a step of momentum from there, the elastic part at the rate alpha, whatever the learning
+// rate.
+TEST(Eamsgd, P8_AlphaStaysWhileTheRateMoves) {
+  constexpr std::int64_t kTau = 2;
+  constexpr float kAlpha = 0.25F;
+  constexpr float kDelta = 0.5F;
+  ModeOptions options{.steps = 30, .lr = 0.125, .momentum = kDelta};
+  options.schedule = LrSchedule::parse("warmup:5,cosine:0").value();
+  const Finished got = run<ToySource>(3, options, {.alpha = kAlpha, .period = kTau});
+  std::vector<Flat> w(3, toy_start());
+  std::vector<Flat> u(3, Flat(kToyElems, 0.0F));
+  Flat centre = toy_start();
+  for (std::int64_t t = 0; t < options.steps; ++t) {
+    const auto lr = static_cast<float>(options.rate(t));
+    Flat pulls(kToyElems, 0.0F);
+    for (int r = 0; r < 3; ++r) {
+      Flat& x = w[static_cast<std::size_t>(r)];
+      Flat& v = u[static_cast<std::size_t>(r)];
+      Flat point = x;
+      const auto back = static_cast<float>(options.rate(t) * static_cast<double>(kDelta));
+      for (std::size_t i = 0; i < kToyElems; ++i) point[i] -= back * v[i];
+      Flat g(kToyElems);
+      ASSERT_TRUE(ToySource(r).gradient(point, t, g).has_value());
+      for (std::size_t i = 0; i < kToyElems; ++i) {
+        const float pull = t % kTau == 0 ? kAlpha * (x[i] - centre[i]) : 0.0F;
+        v[i] = kDelta * v[i] + g[i];
+        x[i] -= t % kTau == 0 ? lr * v[i] + pull : lr * v[i];
+        pulls[i] = r == 0 ? pull : pulls[i] + pull;
+      }
+    }
+    for (std::size_t i = 0; i < kToyElems && t % kTau == 0; ++i) centre[i] += pulls[i];
+  }
+  for (std::size_t r = 0; r < 3; ++r) {
+    ASSERT_TRUE(got.statuses[r].ok()) << got.statuses[r].message();
+    EXPECT_EQ(got.w[r], w[r]) << r;
+    EXPECT_EQ(got.centres[r], centre) << r;
+  }
+}
+
 TEST(SyncEasgd, RefusesWhatCannotBe) {
   for (const auto& [elastic, momentum, words] :
        {std::tuple<ElasticOptions, double, const char*>{{.rho = 0}, 0, "rho 0"},

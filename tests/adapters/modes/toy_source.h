@@ -64,4 +64,14 @@ class ToySource : public GradientSource {
   float noise_;
 };
 
+// Has no gradients.
+class StillSource final : public ToySource {
+ public:
+  using ToySource::ToySource;
+  Result<double> gradient(std::span<const float>, std::int64_t, std::span<float> grads) override {
+    for (float& g : grads) g = 0;
+    return 0;
+  }
+};
+
 }  // namespace gradwire::testing

@@ -1,0 +1,21 @@
+#include "adapters/trainer/own_momentum.h"
+
+#include "aggregate/keys.h"
+#include "gradwire/registry.h"
+
+namespace gradwire {
+
+std::string keeps_momentum(const std::string& compressor) {
+  const Registry registry = Registry::builtin();
+  const auto rules = parse_spec_rules(compressor);
+  if (!rules.has_value()) return "";
+  for (const SpecRule& rule : rules.value()) {
+    const auto split = split_spec(rule.spec);
+    if (!split.has_value()) continue;
+    const auto made = registry.make(split.value().method);
+    if (made.has_value() && made.value()->traits().own_feedback) return rule.spec.front().name;
+  }
+  return "";
+}
+
+}  // namespace gradwire
