@@ -9,6 +9,7 @@
 #include "adapters/c/join.h"
 #include "adapters/c/outcome.h"
 #include "adapters/c/unique_id.h"
+#include "adapters/launch/join_notice.h"
 #include "gradwire/config.h"
 
 namespace gradwire::c {
@@ -114,12 +115,16 @@ gw_status gw_launch_from_env(gw_launch* launch) {
 }
 
 gw_status gw_init_env(const gw_comm_options* options, gw_comm** comm) {
-  return init("gw_init_env", options, comm, [](const Settings& settings) -> Result<Rendezvous> {
+  const auto meet = [](const Settings& settings) -> Result<Rendezvous> {
     GW_ASSIGN(const LaunchInfo info, discover_launch(environment, settings.launch));
     settings.log(LogLevel::kDebug,
                  "launched by " + info.source + ", rendezvous " + info.rendezvous);
+    launch::tell_launcher(environment, launch::JoinStep::kMeeting);
     return open_rendezvous(info, settings.secret, settings.rendezvous_seconds);
-  });
+  };
+  const gw_status status = init("gw_init_env", options, comm, meet);
+  if (status == GW_OK) launch::tell_launcher(environment, launch::JoinStep::kJoined);
+  return status;
 }
 
 gw_status gw_init_all_gather(gw_all_gather_fn all_gather, void* context, int rank, int size,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "adapters/launch/connect.h"
+#include "adapters/launch/sides.h"
 
 namespace gradwire::c {
 namespace {
@@ -38,8 +39,9 @@ launch::ConnectOptions connection_of(const Settings& settings) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> join(const Settings& settings, const Rendezvous& rendezvous) {
-  GW_ASSIGN(auto communicator,
-            launch::connect(rendezvous, connection_of(settings), options_of(settings)));
+  CommunicatorOptions options = options_of(settings);
+  GW_TRY(launch::choose_side_rule(options, rendezvous, environment));
+  GW_ASSIGN(auto communicator, launch::connect(rendezvous, connection_of(settings), options));
   // Nobody needs the store after this.
   GW_ASSIGN(Work met, communicator->barrier());
   GW_TRY(met.wait(deadline_in(settings.rendezvous_seconds)));

@@ -5,6 +5,7 @@
 
 #include "adapters/launch/variables.h"
 #include "collectives/nccl_factory.h"
+#include "collectives/shm_communicator.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/rendezvous/tcp_place.h"
@@ -76,9 +77,9 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
   carried.carrier = messages_of(options.transport);
   GW_ASSIGN(auto messages, open_messages(carried, one_host, rendezvous));
   GW_ASSIGN(auto made, over(std::move(messages), options.transport, known, rendezvous));
-  const std::string taken = transport_of(*made);
-  if (options.transport == "shm" && rendezvous.size > 1 && !taken.ends_with(kSharedMemory)) {
-    return Status(Code::kUnsupported, "transport shm: no shared memory (" + taken + ")");
+  if (options.transport == "shm" && rendezvous.size > 1 && !shares_memory(*made)) {
+    return Status(Code::kUnsupported,
+                  "transport shm: no shared memory (" + transport_of(*made) + ")");
   }
   GW_TRY(take_links(*made, options.links, options.links_file));
   return made;

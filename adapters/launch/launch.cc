@@ -1,5 +1,6 @@
 #include "adapters/launch/launch.h"
 
+#include "adapters/launch/sides.h"
 #include "adapters/launch/variables.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/agree.h"
@@ -51,6 +52,7 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
   CommunicatorOptions checked = options;
   GW_ASSIGN(checked.checksums, checksums(env, options.checksums));
   checked.warn = [log](std::string_view line) { log(LogLevel::kWarn, line); };
+  GW_TRY(choose_side_rule(checked, rendezvous, env));
   if (checked.node.empty()) checked.node = env("GRADWIRE_NODE").value_or("");
   return connect(rendezvous, how, checked);
 }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <utility>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "collectives/nccl_factory.h"
 #include "comm/tcp/sockets.h"
@@ -24,9 +24,9 @@ Result<std::string> secret(const EnvLookup& env) {
   if (const auto given = env("GRADWIRE_SECRET")) return *given;
   const auto path = env("GRADWIRE_SECRET_FILE");
   if (!path) return std::string();
-  std::ifstream file(*path, std::ios::binary);
-  std::string contents{std::istreambuf_iterator<char>(file), {}};
-  if (!file) return bad("GRADWIRE_SECRET_FILE", *path, "a file that can be read");
+  auto read = read_text(*path);
+  if (!read.has_value()) return read.error().with_context("bad value for GRADWIRE_SECRET_FILE");
+  std::string contents = std::move(read).value();
   while (!contents.empty() && (contents.back() == '\n' || contents.back() == '\r'))
     contents.pop_back();
   if (!contents.empty()) return contents;

@@ -7,13 +7,12 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
+
+#include "base/files.h"
 
 namespace gradwire::mpi {
 namespace {
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { (void)std::fclose(file); }
-};
 
 Status failed(const std::string& path, const std::string& why) {
   return {Code::kInvalidArgument,
@@ -38,8 +37,9 @@ Status Recorder::write(const std::string& folder, int rank) const {
   std::filesystem::create_directories(folder, error);
   if (error) return failed(folder, error.message());
   const std::string path = folder + "/rank-" + std::to_string(rank) + ".jsonl";
-  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "w"));
-  if (file == nullptr) return failed(path, std::strerror(errno));
+  auto opened = open_to_write(path);
+  if (!opened.has_value()) return failed(path, std::string(opened.error().message()));
+  const File file = std::move(opened).value();
   const std::lock_guard lock(mutex_);
   for (const auto& [kind, tally] : kinds_) {
     std::fprintf(file.get(),
@@ -49,7 +49,7 @@ Status Recorder::write(const std::string& folder, int rank) const {
                  kind.carried ? "true" : "false", static_cast<unsigned long long>(tally.count),
                  tally.seconds, tally.least * 1e6, tally.most * 1e6);
   }
-  if (std::ferror(file.get()) != 0 || std::fclose(file.release()) != 0) {
+  if (std::fflush(file.get()) != 0 || std::ferror(file.get()) != 0) {
     return failed(path, std::strerror(errno));
   }
   return {};

@@ -5,6 +5,7 @@
 
 #include "adapters/torch/clock.h"
 #include "adapters/torch/failure.h"
+#include "adapters/torch/operations.h"
 #include "adapters/torch/starting.h"
 
 namespace gradwire::torch_backend {
@@ -60,10 +61,10 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::start(Operation operation) {
   const Operation& asked = work->operation();
   std::unique_lock<std::mutex> lock(mutex_);
   if (batch_) {
+    scale_inputs(work->operation(), size_);  // a batch has one factor, its operations may have many
     batch_->ops.insert(batch_->ops.end(), asked.ops.begin(), asked.ops.end());
     batch_->works.push_back(work);
     batch_->timeout = std::max(batch_->timeout, asked.timeout);
-    batch_->factor = asked.factor;
     return work;
   }
   lock.unlock();
@@ -92,7 +93,6 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::endCoalescing() {
   all.type = c10d::OpType::COALESCED;
   all.name = "batch";
   all.timeout = batch.timeout;
-  all.factor = batch.factor;
   all.ops = std::move(batch.ops);
   for (const auto& work : batch.works) {
     const Operation& part = work->operation();
@@ -103,7 +103,6 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::endCoalescing() {
   const Comm held = comm();
   gw_op_options options = GW_OP_OPTIONS_INIT;
   options.timeout_seconds = seconds_of(all.timeout);
-  options.factor = all.factor;
   const auto carrier = work_of(std::move(all));
   gw_work* handle = nullptr;
   check(start_ops(held.get(), carrier->operation().ops, options, &handle), "batch");
@@ -153,9 +152,10 @@ c10d::ErrorType GradwireBackend::getError() {
 void GradwireBackend::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
   TORCH_CHECK(number_.load() == 0, "gradwire: a completion hook comes before the first operation");
-  onCompletionHook_ = std::move(hook);
-  completion_->hook = [this](const c10d::WorkInfo& info) {
-    onCompletionHook_(std::make_shared<c10d::WorkInfo>(info));
+  onCompletionHook_ = hook;
+  // Operations hold `completion_` to their end, which may come after that of this group.
+  completion_->hook = [told = std::move(hook)](const c10d::WorkInfo& info) {
+    told(std::make_shared<c10d::WorkInfo>(info));
   };
 }
 

@@ -134,7 +134,6 @@ class GradwireBackend final : public c10d::Backend {
     std::vector<gw_op> ops;
     std::vector<c10::intrusive_ptr<GradwireWork>> works;
     std::chrono::milliseconds timeout{0};
-    double factor = 1.0;
   };
   std::optional<Batch> batch_;
   // monitoredBarrier()'s wait for rank 0.

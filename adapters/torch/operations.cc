@@ -1,5 +1,7 @@
 #include "adapters/torch/operations.h"
 
+#include <numeric>
+
 namespace gradwire::torch_backend {
 
 Operation operation_of(c10d::OpType type, const char* name, std::chrono::milliseconds timeout) {
@@ -26,6 +28,37 @@ gw_op with_counts(Operation& operation, gw_op op, std::vector<std::int64_t> coun
     op.recv_counts = operation.counts.back().data();
   }
   return op;
+}
+
+namespace {
+
+// Of what can be multiplied by a factor.
+at::ScalarType floating_type_of(gw_dtype dtype) {
+  switch (dtype) {
+    case GW_F64: return at::kDouble;
+    case GW_F16: return at::kHalf;
+    case GW_BF16: return at::kBFloat16;
+    default: return at::kFloat;
+  }
+}
+
+// Of what the operation reads, over all ranks' rows.
+std::int64_t input_elements(const gw_op& op, int size) {
+  if (op.counts != nullptr) return std::accumulate(op.counts, op.counts + size, std::int64_t{0});
+  return op.kind == GW_OP_REDUCE_SCATTER ? op.count * size : op.count;
+}
+
+}  // namespace
+
+void scale_inputs(Operation& operation, int size) {
+  for (gw_op& op : operation.ops) {
+    if (op.reduction != GW_PRE_MUL_SUM) continue;
+    const at::Tensor input = at::from_blob(const_cast<void*>(op.in), {input_elements(op, size)},
+                                           at::dtype(floating_type_of(op.dtype)));
+    operation.lent.kept.push_back(input.mul(operation.factor));
+    op.in = operation.lent.kept.back().data_ptr();
+    op.reduction = GW_SUM;
+  }
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name) {

@@ -15,6 +15,9 @@ gw_op op_of(gw_kind kind, gw_dtype dtype);
 gw_op with_counts(Operation& operation, gw_op op, std::vector<std::int64_t> counts,
                   std::vector<std::int64_t> recv_counts = {});
 
+// Pre-multiplied sums become sums of inputs that are multiplied here, in new memory.
+void scale_inputs(Operation& operation, int size);
+
 // ValueErrors that name the operation, what was seen and what is wanted.
 // The one tensor of a list.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name);

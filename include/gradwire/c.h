@@ -3,11 +3,13 @@
  *
  * Conventions
  *   Outcome   Whatever can fail returns a gw_status, GW_OK (0) or why not, and leaves a sentence in
- *             gw_last_error() of the calling thread. A null or freed handle where one is wanted, a
- *             null pointer, a number out of range: GW_INVALID_ARGUMENT with the name, the value
- *             seen and the value wanted. Nothing is thrown, and nothing ends the process.
+ *             gw_last_error() of the calling thread. A null handle where one is wanted or one of
+ *             another type, a null pointer, a number out of range: GW_INVALID_ARGUMENT with the
+ *             name, the value seen and the value wanted. Nothing is thrown, and nothing of this
+ *             ends the process.
  *   Owner     Who is given a handle frees it with the function named after its type. Freeing NULL
- *             does nothing. Works, aggregators, groups and communicators may go in any order.
+ *             does nothing. A handle that was freed is gone: to use or free it again is undefined,
+ *             as with free(). Works, aggregators, groups and communicators may go in any order.
  *             Strings and arrays that are given are read during the call. Strings that are returned
  *             live as long as the handle that was asked, those of gw_last_error() until the
  *             thread's next call.

@@ -41,6 +41,30 @@ def run_ranks(size, transport, by_arguments=False):
         return "".join(out for rank, out in zip(ranks, outputs) if rank.returncode != 0)
 
 
+def many_messages(gradwire, comm):
+    """64 between ranks 0 and 1, both ways at once, of 1 element to 16 segments; received in order, in reverse, shuffled, from any rank."""
+    if comm.rank > 1:
+        return
+    count, segment, tags = 64, 128 << 10, [0, 7, 1, 32767, 7]
+    lengths = [1, 5, segment // 2, segment - 1, segment, 3 * segment + 7, 9 * segment, 16 * segment]
+
+    def message(rank, k):
+        return np.arange(lengths[k % 8], dtype="u4") + np.uint32((rank * count + k) * 2654435761 % (1 << 32))
+
+    for order, peer in ((range(count), 1 - comm.rank), (range(count - 1, -1, -1), 1 - comm.rank),
+                        ([(11 + 37 * j) % count for j in range(count)], 1 - comm.rank), (range(count), gradwire.ANY_SOURCE)):
+        works = [comm.send(message(comm.rank, k).view("i4"), 1 - comm.rank, tags[k % 5], wait=False) for k in range(count)]
+        left = list(range(count))
+        for slot in order:
+            tag = tags[slot % 5]
+            k = next(k for k in left if tags[k % 5] == tag)  # the next with that tag
+            left.remove(k)
+            seen = comm.recv(np.zeros(lengths[k % 8], "i4"), peer, tag)
+            np.testing.assert_array_equal(seen.view("u4"), message(1 - comm.rank, k), err_msg=f"message {k} with tag {tag}")
+        for work in works:
+            work.wait()
+
+
 def every_operation(gradwire, comm):
     rank, size = comm.rank, comm.size
     all_ranks = np.stack([numbers(r) for r in range(size)])
@@ -113,6 +137,7 @@ def rank_main(arguments):
     given = {"rank": int(arguments[0]), "size": int(arguments[1]), "rendezvous": arguments[2]} if arguments else {}
     with gradwire.init(timeout=60, **given) as comm:
         every_operation(gradwire, comm)
+        many_messages(gradwire, comm)
         aggregators(gradwire, comm)
 
 
@@ -195,4 +220,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
         rank_main(sys.argv[2:])
     else:
-        unittest.main()
+        unittest.main(verbosity=2)

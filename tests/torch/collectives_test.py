@@ -135,6 +135,21 @@ def coalesced(rank, size):
             dist.reduce_scatter_tensor(out, torch.ones(n * size))
     for out in outs:
         same(out, torch.full_like(out, float(size)), "coalesced reduce_scatter")
+    # Each operation of a batch has its own factor, or none; they may differ between ranks.
+    group, cpu = dist.group.WORLD, torch.device("cpu")
+    half, three, plain = (torch.full((3,), float(rank + 1)) for _ in range(3))
+    row = torch.zeros(2)
+    group._start_coalescing(cpu)
+    dist.all_reduce(half, op=dist._make_nccl_premul_sum(0.5), async_op=True)
+    dist.all_reduce(three, op=dist._make_nccl_premul_sum(float(rank)), async_op=True)
+    dist.all_reduce(plain, async_op=True)
+    dist.reduce_scatter_tensor(row, torch.ones(2 * size), op=dist._make_nccl_premul_sum(4.0), async_op=True)
+    group._end_coalescing(cpu).wait()
+    ranks = range(size)
+    same(half, torch.full((3,), 0.5 * sum(r + 1 for r in ranks)), "coalesced PREMUL_SUM")
+    same(three, torch.full((3,), float(sum(r * (r + 1) for r in ranks))), "coalesced PREMUL_SUM of factors that differ")
+    same(plain, torch.full((3,), float(sum(r + 1 for r in ranks))), "a sum beside coalesced PREMUL_SUM")
+    same(row, torch.full((2,), 4.0 * size), "coalesced reduce_scatter with PREMUL_SUM")
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     assert backend.supports_coalescing and backend.name() == "gradwire"
 
@@ -163,6 +178,31 @@ def messages(rank, size):
     else:
         dist.send(torch.tensor([float(rank)]), 0)
     dist.barrier()
+
+
+def many_messages(rank, size):
+    """64 between ranks 0 and 1, both ways at once, of 1 element to 16 segments; received in order, in reverse, shuffled, from any rank."""
+    if rank > 1:
+        return
+    count, segment, tags = 64, 128 << 10, [0, 7, 1, 32765, 7]
+    lengths = [1, 5, segment // 2, segment - 1, segment, 3 * segment + 7, 9 * segment, 16 * segment]
+
+    def message(sender, k):
+        return torch.arange(lengths[k % 8], dtype=torch.int32) + (sender * count + k) * 7919
+
+    for order, peer in ((range(count), 1 - rank), (range(count - 1, -1, -1), 1 - rank),
+                        ([(11 + 37 * j) % count for j in range(count)], 1 - rank), (range(count), None)):
+        works = [dist.isend(message(rank, k), 1 - rank, tag=tags[k % 5]) for k in range(count)]
+        left = list(range(count))
+        for slot in order:
+            tag = tags[slot % 5]
+            k = next(k for k in left if tags[k % 5] == tag)  # the next with that tag
+            left.remove(k)
+            taken = torch.zeros(lengths[k % 8], dtype=torch.int32)
+            dist.recv(taken, peer, tag=tag)
+            assert torch.equal(taken, message(1 - rank, k)), f"message {k} with tag {tag}"
+        for work in works:
+            work.wait()
 
 
 def futures(rank, size):
@@ -229,6 +269,7 @@ class Collectives(unittest.TestCase):
 
     def test_messages(self):
         self.on_ranks(messages)
+        self.on_ranks(many_messages)
 
     def test_futures_and_objects(self):
         self.on_ranks(futures)

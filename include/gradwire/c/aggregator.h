@@ -62,7 +62,7 @@ typedef struct gw_aggregator_options {
   int64_t bucket_bytes;   /* of gradient that travels together; 0: 4 MiB */
   uint64_t seed;          /* equal on all ranks */
   int threads;            /* that encode and decode; 0: 1 */
-  int allow_unsafe;       /* 1: pairs that are known to fail are warned of, not refused */
+  int allow_unsafe;       /* 1: pairs that fail or may diverge are warned of, not refused */
   gw_form form;
   gw_traffic traffic;
   gw_nonfinite nonfinite;

@@ -90,6 +90,61 @@ static void tags(gw_comm* comm) {
                    GW_INVALID_ARGUMENT, "tag 32768");
 }
 
+enum { kMessages = 64, kSegment = 128 << 10 /* elements: 512 KiB */ };
+
+static int tag_of_message(int k) {
+  static const int of[5] = {0, 7, 1, 32767, 7};
+  return of[k % 5];
+}
+
+static int64_t length_of_message(int k) {
+  static const int64_t of[8] = {
+      1, 5, kSegment / 2, kSegment - 1, kSegment, 3 * kSegment + 7, 9 * kSegment, 16 * kSegment};
+  return of[k % 8];
+}
+
+static int32_t element(int from, int k, int64_t i) {
+  return (int32_t)((uint32_t)(from * kMessages + k) * 2654435761u + (uint32_t)i);
+}
+
+/* Ranks 0 and 1 send each other all messages and receive them then, one by one: message
+   (first + step j) mod 64 is the j-th to be asked for by its tag. */
+static void many_messages(gw_comm* comm, int first, int step, int source) {
+  gw_op_options options = GW_OP_OPTIONS_INIT;
+  gw_work* works[kMessages];
+  int32_t* sent[kMessages];
+  int taken[kMessages] = {0};
+  if (rank > 1) return;
+  for (int k = 0; k < kMessages; ++k) {
+    const int64_t n = length_of_message(k);
+    sent[k] = malloc((size_t)n * sizeof *sent[k]);
+    GW_CHECK_THAT(sent[k] != NULL);
+    for (int64_t i = 0; i < n; ++i) sent[k][i] = element(rank, k, i);
+    options.tag = tag_of_message(k);
+    GW_CHECK_THAT(gw_send(comm, sent[k], n, GW_I32, 1 - rank, &options, &works[k]) == GW_OK);
+  }
+  int32_t* got = malloc(16 * kSegment * sizeof *got);
+  GW_CHECK_THAT(got != NULL);
+  for (int j = 0; j < kMessages; ++j) {
+    int k = 0;
+    int64_t right = 0;
+    options.tag = tag_of_message((first + step * j) % kMessages);
+    while (taken[k] || tag_of_message(k) != options.tag) ++k; /* the next with that tag */
+    taken[k] = 1;
+    const int64_t n = length_of_message(k);
+    GW_CHECK_THAT(gw_recv(comm, got, n, GW_I32, source < 0 ? source : 1 - rank, &options, NULL) ==
+                  GW_OK);
+    while (right < n && got[right] == element(1 - rank, k, right)) ++right;
+    GW_CHECK_THAT(right == n);
+  }
+  free(got);
+  for (int k = 0; k < kMessages; ++k) {
+    GW_CHECK_THAT(gw_work_wait(works[k], 60) == GW_OK);
+    gw_work_free(works[k]);
+    free(sent[k]);
+  }
+}
+
 /* Every rank in turn hears from all others, in whatever order they come. */
 static void any_source(gw_comm* comm) {
   gw_op_options options = GW_OP_OPTIONS_INIT;
@@ -197,6 +252,10 @@ static void all_that_is_asynchronous(gw_comm* comm) {
   callbacks(comm);
   waits_that_end_first(comm);
   tags(comm);
+  many_messages(comm, 0, 1, 0);
+  many_messages(comm, kMessages - 1, kMessages - 1, 0); /* in reverse */
+  many_messages(comm, 11, 37, 0);
+  many_messages(comm, 0, 1, GW_ANY_SOURCE);
   any_source(comm);
   probes(comm);
   batches(comm);
