@@ -5,17 +5,18 @@
 namespace gradwire {
 namespace {
 
-bool comes_and_goes(MemoryClass what) {
+bool comes_and_goes(MemoryClass what, bool whole_sums) {
+  if (what == MemoryClass::kGradients || what == MemoryClass::kMainGradients) return whole_sums;
   return what == MemoryClass::kGathered || what == MemoryClass::kActivations ||
          what == MemoryClass::kWorkspace || what == MemoryClass::kCommunication;
 }
 
 void add_lines(MemoryTable& table, const std::string& place, const MemoryByClass& planned,
-               const MemoryUse& use) {
+               const MemoryUse& use, bool whole_sums) {
   for (std::size_t i = 0; i < kMemoryClasses; ++i) {
     const auto what = static_cast<MemoryClass>(i);
     MemoryLine line{place, std::string(to_string(what)), planned[i], use.now[i], use.peak[i]};
-    if (comes_and_goes(what)) line.held = line.peak;
+    if (comes_and_goes(what, whole_sums)) line.held = line.peak;
     if (what == MemoryClass::kCommunication) line.planned = line.held;  // the exchanges' own word
     if (line.planned != 0 || line.held != 0 || line.peak != 0) table.lines.push_back(line);
   }
@@ -27,8 +28,8 @@ MemoryTable memory_table(const RunMemory& planned, const MemoryPlaces& places) {
   MemoryTable table;
   const MemoryUse device = places.device.use();
   const MemoryUse host = places.host.use();
-  add_lines(table, "device", planned.device, device);
-  add_lines(table, "host", planned.host, host);
+  add_lines(table, "device", planned.device, device, planned.whole_sums);
+  add_lines(table, "host", planned.host, host, planned.whole_sums);
   table.device_peak = device.peak_total;
   table.host_peak = host.peak_total;
   table.copied_out = places.link->bytes_out;

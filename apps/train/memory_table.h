@@ -16,7 +16,7 @@ struct MemoryLine {
   std::string what;   // as to_string(MemoryClass)
   std::int64_t planned = 0;
   // Between steps; of what comes and goes within a step (gathered, activations, workspace,
-  // communication), the most.
+  // communication, and gradients where RunMemory::whole_sums), the most.
   std::int64_t held = 0;
   std::int64_t peak = 0;
 };

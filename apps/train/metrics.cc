@@ -96,16 +96,17 @@ Status cannot_write(const std::string& path) {
 
 }  // namespace
 
-Result<MetricsFile> MetricsFile::create(const std::string& path) { return open(path, "w"); }
-Result<MetricsFile> MetricsFile::append(const std::string& path) { return open(path, "a"); }
+Result<MetricsFile> MetricsFile::create(const std::string& path) {
+  return open(path, WriteFrom::kBeginning);
+}
+Result<MetricsFile> MetricsFile::append(const std::string& path) {
+  return open(path, WriteFrom::kEnd);
+}
 
-Result<MetricsFile> MetricsFile::open(const std::string& path, const char* mode) {
-  std::FILE* file = std::fopen(path.c_str(), mode);
-  if (file == nullptr) {
-    return Status(Code::kInvalidArgument,
-                  "cannot write the metrics file '" + path + "' (" + std::strerror(errno) + ")");
-  }
-  return MetricsFile(file, path);
+Result<MetricsFile> MetricsFile::open(const std::string& path, WriteFrom from) {
+  auto file = open_to_write(path, from);
+  if (!file.has_value()) return file.error().with_context("metrics file");
+  return MetricsFile(std::move(file).value(), path);
 }
 
 Status MetricsFile::keep(std::int64_t steps) {
@@ -139,8 +140,9 @@ Status MetricsFile::write_line(const std::string& line) {
   return cannot_write(path_);
 }
 
-Status MetricsFile::write_plan(std::int64_t steps, std::int64_t parameters) {
-  return write_line(Json{{"planned_steps", steps}, {"parameters", parameters}}.dump());
+Status MetricsFile::write_plan(std::int64_t steps, std::int64_t parameters, std::int64_t bytes) {
+  const Json line{{"planned_steps", steps}, {"parameters", parameters}, {"planned_bytes", bytes}};
+  return write_line(line.dump());
 }
 
 Status MetricsFile::write(const StepRow& row) {
@@ -168,10 +170,13 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["total"] = true;
   line["steps"] = steps_;
   if (steps_ > 0) line["loss"] = nine_digits(sums_.loss);
-  line["accuracy"] = facts.accuracy;
+  if (facts.diverged) line["diverged"] = true;
+  if (!facts.diverged) line["accuracy"] = facts.accuracy;
   if (facts.test_loss) line["test_loss"] = nine_digits(*facts.test_loss);
   line.update(cells(sums_));
-  line["params_hash"] = format("%016llx", static_cast<unsigned long long>(facts.params_hash));
+  if (!facts.diverged) {
+    line["params_hash"] = format("%016llx", static_cast<unsigned long long>(facts.params_hash));
+  }
   line["mode"] = facts.mode;
   if (facts.staleness_mean) line["staleness_mean"] = nine_digits(*facts.staleness_mean);
   if (facts.staleness_most) line["staleness_most"] = *facts.staleness_most;

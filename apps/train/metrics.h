@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "apps/train/memory_table.h"
+#include "base/files.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -52,7 +52,8 @@ struct RunFacts {
   std::int64_t accumulate = 1;
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
-  double accuracy = 0;  // final
+  bool diverged = false;  // ended by a value that is not finite: no accuracy, no parameters
+  double accuracy = 0;    // final
   std::optional<double> test_loss = {};
   // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
   std::optional<double> staleness_mean = {};
@@ -68,7 +69,7 @@ class MetricsFile {
   static Result<MetricsFile> create(const std::string& path);
 
   // Instead of all else, for a run that trains nothing: what it would have trained.
-  Status write_plan(std::int64_t steps, std::int64_t parameters);
+  Status write_plan(std::int64_t steps, std::int64_t parameters, std::int64_t bytes);
   // Keeps what was there, for a run that goes on. kInvalidArgument names the path.
   static Result<MetricsFile> append(const std::string& path);
   // Before the first line of a run that goes on after `steps` steps: of what was there the lines of
@@ -80,14 +81,11 @@ class MetricsFile {
   Status write_totals(const RunFacts& facts);
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
-  MetricsFile(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
-  static Result<MetricsFile> open(const std::string& path, const char* mode);
+  MetricsFile(File file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  static Result<MetricsFile> open(const std::string& path, WriteFrom from);
   Status write_line(const std::string& line);
 
-  std::unique_ptr<std::FILE, CloseFile> file_;
+  File file_;
   std::string path_;
   std::int64_t steps_ = 0;
   StepRow sums_;  // loss and accuracy: the last ones

@@ -27,6 +27,7 @@ const std::vector<Belonging>& belongings() {
       {"staleness-lr", {"ps-async"}, "the other modes have no stale gradients to damp"},
       {"period", {"ps-async", "eamsgd"}, "fedavg has --local-steps"},
       {"rho", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
+      {"alpha", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
       {"moving-rate", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
       {"local-steps", {"fedavg"}, "ps-async and eamsgd have --period"},
       {"participation", {"fedavg"}, "in the other modes all workers take part"},
@@ -74,6 +75,21 @@ std::string listed(const Modes& modes) {
 
 Status refuse(const std::string& what) { return {Code::kInvalidArgument, "train: " + what}; }
 
+// Three ways to say one thing.
+Status check_elasticity_flags(const Flags& flags, const ModeFlags& mode) {
+  std::string seen;
+  int count = 0;
+  for (const char* flag : {"rho", "alpha", "moving-rate"}) {
+    if (!flags.given(flag)) continue;
+    seen += (seen.empty() ? "--" : " and --") + std::string(flag);
+    ++count;
+  }
+  if (count > 1) return refuse(seen + " exclude one another (expected one of them)");
+  if (flags.given("alpha") && mode.alpha == 0) return refuse("got --alpha 0, expected alpha > 0");
+  if (flags.given("rho") && mode.rho == 0) return refuse("got --rho 0, expected rho > 0");
+  return {};
+}
+
 bool has_servers(const std::string& mode) { return mode == "ps-sync" || mode == "ps-async"; }
 
 }  // namespace
@@ -94,10 +110,17 @@ void add_mode_flags(Flags& flags, ModeFlags& mode) {
                 "ps-async: steps that a worker may be ahead of the slowest", "no bound");
   flags.toggle("staleness-lr", mode.staleness_lr, "ps-async: divide the rate by the staleness");
   flags.integer("period", mode.period, {1, 1e9}, "ps-async, eamsgd: local steps between exchanges");
-  flags.number("rho", mode.rho, {0, 1e9}, "easgd, sync-easgd, eamsgd: how strongly they pull",
+  flags.number("rho", mode.rho, {0, 1e9},
+               "easgd, sync-easgd, eamsgd: strength of the pull as You et al. (SC 2017) have it: "
+               "alpha = lr rho follows the learning rate",
                "moving-rate / (workers lr)");
+  flags.number("alpha", mode.alpha, {0, 1e9},
+               "easgd, sync-easgd, eamsgd: as Zhang et al. (NeurIPS 2015) have it: alpha stays "
+               "constant while the learning rate moves",
+               "none: --rho");
   flags.number("moving-rate", mode.moving_rate, {0, 1e3},
-               "easgd, sync-easgd, eamsgd: lr rho workers, where --rho is not given");
+               "easgd, sync-easgd, eamsgd: beta = workers alpha of Zhang et al. where the learning "
+               "rate is --lr; alpha then follows the rate, as with --rho");
   flags.integer("local-steps", mode.local_steps, {1, 1e9}, "fedavg: steps between averages");
   flags.number("participation", mode.participation, {0, 1},
                "fedavg: share of the ranks that takes part in a round, drawn from --seed");
@@ -115,9 +138,7 @@ Status settle_mode(const Flags& flags, TrainOptions& options) {
     return refuse(format("--%s belongs to --mode %s (--mode %s seen; %s)", belonging.flag,
                          listed(belonging.modes).c_str(), mode.c_str(), belonging.remedy));
   }
-  if (flags.given("rho") && flags.given("moving-rate")) {
-    return refuse("--rho and --moving-rate exclude one another (both seen; one wanted)");
-  }
+  GW_TRY(check_elasticity_flags(flags, options.mode));
   if (options.mode.participation == 0) {
     return refuse("--participation 0 has nobody train (0 seen; above 0, at most 1, wanted)");
   }

@@ -19,6 +19,7 @@ struct ModeFlags {
   bool staleness_lr = false;             // ps-async
   std::int64_t period = 1;               // ps-async, eamsgd: steps between exchanges
   double rho = 0;                        // elastic modes; 0: from moving_rate
+  double alpha = 0;                      // elastic modes, in place of rho; 0: there is none
   double moving_rate = 0.9;              // elastic modes: rho = moving_rate / (workers lr)
   std::int64_t local_steps = 8;          // fedavg
   double participation = 1;              // fedavg: share of the ranks in a round

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "adapters/trainer/divergence.h"
 #include "adapters/trainer/modes/losses.h"
 
 namespace gradwire {
 
-void ModeRows::start() {
+void ModeRows::start(const RunFacts& facts) {
+  facts_ = facts;
   last_ = std::chrono::steady_clock::now();
   if (communicator_ != nullptr) bytes_sent_ = communicator_->transport_stats().bytes_sent;
 }
@@ -19,7 +21,8 @@ Status ModeRows::step(const ModeStep& step) {
     due_ = false;
     GW_ASSIGN(row.accuracy, evaluate(step.params, step.together));
   }
-  if (report_ == nullptr) return {};
+  const Status finite = check_loss("loss", step.step, step.loss).with_context("train");
+  if (report_ == nullptr) return finite;
   row.step = step.step;
   row.loss = step.loss;
   row.lr = step.lr;
@@ -34,7 +37,9 @@ Status ModeRows::step(const ModeStep& step) {
   last_ = now;
   row.compute_seconds = step.compute_seconds;
   row.exposed_seconds = std::max(0.0, row.step_seconds - step.compute_seconds);
-  return report_->step(row);
+  GW_TRY(report_->step(row));
+  if (!finite.ok()) GW_TRY(report_->diverged(facts_));
+  return finite;
 }
 
 Result<double> ModeRows::evaluate(std::span<const float> params, bool together) {

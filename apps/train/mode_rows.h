@@ -27,7 +27,9 @@ class ModeRows {
         report_(report),
         dense_bytes_(dense_bytes) {}
 
-  void start();
+  // Before the first step. `facts` of the run stand in its metrics should it diverge.
+  void start(const RunFacts& facts);
+  // A loss that is not finite ends the run.
   Status step(const ModeStep& step);
   // Share of the test set that is right. `together`: all ranks call with the same parameters.
   Result<double> evaluate(std::span<const float> params, bool together);
@@ -39,7 +41,8 @@ class ModeRows {
   Communicator* communicator_;
   RunReport* report_;
   std::uint64_t dense_bytes_;  // of a step, as a ring would send them
-  bool due_ = false;           // an evaluation, as soon as there is a model
+  RunFacts facts_;
+  bool due_ = false;  // an evaluation, as soon as there is a model
   std::uint64_t bytes_sent_ = 0;
   std::chrono::steady_clock::time_point last_;
 };

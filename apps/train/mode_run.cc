@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "adapters/trainer/divergence.h"
 #include "adapters/trainer/modes/async_eamsgd.h"
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
@@ -11,7 +12,10 @@
 #include "adapters/trainer/modes/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "adapters/trainer/replicas.h"
 #include "apps/job.h"
+#include "apps/train/own_momentum.h"
+#include "apps/train/run_estimate.h"
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -48,19 +52,17 @@ Result<ServerOptions> server_options(const TrainOptions& o) {
   return server;
 }
 
-double rho_of(const TrainOptions& o, int workers) {
-  return o.mode.rho > 0 ? o.mode.rho : o.mode.moving_rate / (workers * o.lr);
-}
-
-// What a ring all-reduce of the model among the workers would send of each.
-std::uint64_t ring_bytes(std::int64_t elems, int workers) {
-  return static_cast<std::uint64_t>(2 * (workers - 1) * elems / workers) * sizeof(float);
+Elasticity elasticity_of(const TrainOptions& o, int workers) {
+  if (o.mode.alpha > 0) return {.alpha = o.mode.alpha};
+  return {.rho = o.mode.rho > 0 ? o.mode.rho : o.mode.moving_rate / (workers * o.lr)};
 }
 
 Result<std::unique_ptr<ModelGradients>> gradients(const TrainOptions& o, const Problem& problem,
                                                   int worker, int workers) {
   auto made = ModelGradients::create(
-      problem.model, problem.data, {o.batch, worker, workers, o.seed, shuffle_of(o, problem.data)});
+      problem.model, problem.data,
+      {o.batch, worker, workers, o.seed, shuffle_of(o, problem.data),
+       MemoryArena(Stream(), o.dry_run ? MemoryArena::Pages::kWritten : MemoryArena::Pages::kNow)});
   if (!made.has_value()) return made.error().with_context("train");
   return made;
 }
@@ -76,6 +78,7 @@ std::vector<NamedTensor> saved_tensors(const Problem& problem, std::span<float> 
 Status initial_parameters(const TrainOptions& o, const Problem& problem, bool reads_file,
                           std::vector<float>& params, ModelGradients& source) {
   ParameterTable table = problem.model.parameters();
+  if (o.dry_run) return {};
   params.resize(static_cast<std::size_t>(parameter_elems(table)));
   if (o.mode.name == "easgd") {  // as its algorithm says
     for (ParameterInfo& info : table) (void)set_init(info, "xavier");
@@ -93,8 +96,10 @@ std::int64_t steps_of(const TrainOptions& o, const ModelGradients& source) {
   return o.epochs > 0 ? o.epochs * source.steps_per_epoch() : o.steps;
 }
 
-RunFacts facts_of(const TrainOptions& o, double accuracy, std::span<const float> params) {
+RunFacts facts_of(const TrainOptions& o, const std::string& transport, int ranks) {
   RunFacts facts;
+  facts.transport = transport;
+  facts.ranks = ranks;
   facts.mode = o.mode.name;
   facts.model = o.model;
   facts.data = o.data;
@@ -103,18 +108,31 @@ RunFacts facts_of(const TrainOptions& o, double accuracy, std::span<const float>
   facts.optimizer = o.optimizer;
   facts.batch = o.batch;
   facts.seed = o.seed;
-  facts.accuracy = accuracy;
-  facts.params_hash = hash_bytes(std::as_bytes(params));
   return facts;
 }
 
-std::string headline_of(const TrainOptions& o, std::size_t elems, const std::string& who,
+// The end of a run, by rank 0 with its report: the model's accuracy, unless it is no model any
+// more.
+Status report_end(RunReport* report, RunFacts facts, const Status& finite, double accuracy,
+                  std::span<const float> params) {
+  if (report == nullptr) return finite;
+  if (!finite.ok()) {
+    GW_TRY(report->diverged(facts));
+    return finite;
+  }
+  facts.accuracy = accuracy;
+  facts.params_hash = hash_bytes(std::as_bytes(params));
+  return report->finish(facts);
+}
+
+std::string headline_of(const TrainOptions& o, std::int64_t elems, const std::string& who,
                         std::int64_t steps) {
   return format(
-      "train %s on %s, mode %s: %zu parameters, %s, %s, %lld step(s) of %lld samples, "
+      "train %s on %s, mode %s: %lld parameters, %s, %s%s, %lld step(s) of %lld samples, "
       "seed %llu",
-      o.model.c_str(), o.data.c_str(), o.mode.name.c_str(), elems, who.c_str(),
-      o.compressor.c_str(), static_cast<long long>(steps), static_cast<long long>(o.batch),
+      o.model.c_str(), o.data.c_str(), o.mode.name.c_str(), static_cast<long long>(elems),
+      who.c_str(), o.compressor.c_str(), own_momentum_text(o).c_str(),
+      static_cast<long long>(steps), static_cast<long long>(o.batch),
       static_cast<unsigned long long>(o.seed));
 }
 
@@ -128,16 +146,18 @@ Status save(const TrainOptions& o, const Problem& problem, std::span<float> para
 
 Result<std::unique_ptr<ModeRun>> ModeRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
-                                                 RunReport* report) {
+                                                 RunReport* report, Interruption* interruption) {
   GW_ASSIGN(const int workers, workers_among(options, communicator.size()));
   std::unique_ptr<ModeRun> run(new ModeRun(options, problem, communicator, report, workers));
   GW_ASSIGN(run->source_, gradients(options, problem, std::max(run->worker(), 0), workers));
   run->steps_ = steps_of(options, *run->source_);
+  run->interruption_ = interruption;
   GW_TRY(
       initial_parameters(options, problem, communicator.rank() == 0, run->params_, *run->source_));
-  const auto elems = static_cast<std::int64_t>(run->params_.size());
-  run->rows_ = std::make_unique<ModeRows>(options, *run->source_, judged_labels(problem.data),
-                                          &communicator, report, ring_bytes(elems, workers));
+  const auto elems = parameter_elems(problem.model.parameters());
+  run->rows_ = std::make_unique<ModeRows>(
+      options, *run->source_, judged_labels(problem.data), &communicator, report,
+      dense_ring_bytes(elems, std::max(run->worker(), 0), workers));
   return run;
 }
 
@@ -146,8 +166,8 @@ std::string ModeRun::headline() const {
       workers_ == communicator_.size()
           ? format("%d rank(s)", workers_)
           : format("%d worker(s) and %d more rank(s)", workers_, communicator_.size() - workers_);
-  return headline_of(options_, params_.size(), who + " over " + transport_of(communicator_),
-                     steps_);
+  return headline_of(options_, parameter_elems(problem_.model.parameters()),
+                     who + " over " + transport_of(communicator_), steps_);
 }
 
 Status ModeRun::start() {
@@ -159,7 +179,7 @@ Status ModeRun::start() {
     GW_TRY(work.wait());
     GW_TRY(share_running(communicator_, source_.get(), options_.deadline));
   }
-  GW_ASSIGN(checkpoint_, open_mode_checkpoint(options_, communicator_, steps_));
+  GW_ASSIGN(checkpoint_, open_mode_checkpoint(options_, problem_.data, communicator_, steps_));
   if (report_ == nullptr) return {};
   if (checkpoint_.saver != nullptr) {
     GW_TRY(report_->go_on(checkpoint_.says, checkpoint_.steps_done));
@@ -168,15 +188,21 @@ Status ModeRun::start() {
   return {};
 }
 
+RunFacts ModeRun::facts() const {
+  return facts_of(options_, transport_of(communicator_), communicator_.size());
+}
+
 ElasticOptions ModeRun::elastic_options() {
   ElasticOptions elastic;
-  elastic.rho = rho_of(options_, workers_);
+  const Elasticity elasticity = elasticity_of(options_, workers_);
+  elastic.rho = elasticity.rho;
+  elastic.alpha = elasticity.alpha;
   elastic.period = options_.mode.period;
   elastic.algorithm = dense_algorithm(options_);
   elastic.compressor = options_.compressor;
   elastic.allow_unsafe = options_.allow_unsafe;
   elastic.seed = options_.seed;
-  if (const std::string warning = elastic_warning(options_.lr, elastic.rho, workers_);
+  if (const std::string warning = elastic_warning(options_.lr, elasticity, workers_);
       report_ != nullptr && !warning.empty()) {
     report_->warn({warning});
   }
@@ -200,7 +226,7 @@ Status ModeRun::train_async_elastic(const ModeOptions& mode) {
 }
 
 Status ModeRun::train_easgd(const ModeOptions& mode) {
-  GW_TRY(run_easgd(communicator_, source_.get(), mode, rho_of(options_, workers_), params_,
+  GW_TRY(run_easgd(communicator_, source_.get(), mode, elasticity_of(options_, workers_), params_,
                    [this](const ModeStep& step) { return rows_->step(step); }));
   // The centre is the model.
   OpOptions how;
@@ -250,6 +276,7 @@ Status ModeRun::train_async(const ModeOptions& mode) {
 Status ModeRun::train() {
   ModeOptions mode = mode_options(options_, steps_);
   mode.saver = checkpoint_.saver.get();
+  mode.interruption = interruption_;
   const std::string& name = options_.mode.name;
   if (name == "ps-sync") return train_sync(mode);
   if (name == "ps-async") return train_async(mode);
@@ -261,32 +288,31 @@ Status ModeRun::train() {
 
 Status ModeRun::finish() {
   GW_ASSIGN(const double accuracy, rows_->evaluate(params_, true));
-  if (report_ == nullptr) return {};
-  GW_TRY(save(options_, problem_, params_, *source_));
-  RunFacts facts = facts_of(options_, accuracy, params_);
-  facts.transport = transport_of(communicator_);
-  facts.ranks = communicator_.size();
+  const Status finite = check_model(params_).with_context("train");
+  if (checkpoint_.saver != nullptr && finite.ok()) GW_TRY(checkpoint_.saver->settle());
+  if (report_ != nullptr && finite.ok()) GW_TRY(save(options_, problem_, params_, *source_));
+  RunFacts done = facts();
   if (async_) {
-    facts.staleness_mean = async_->mean_staleness();
-    facts.staleness_most = async_->most_staleness();
+    done.staleness_mean = async_->mean_staleness();
+    done.staleness_most = async_->most_staleness();
   }
-  return report_->finish(facts);
+  return report_end(report_, done, finite, accuracy, params_);
 }
 
 Status ModeRun::run() {
   if (options_.dry_run) {
-    return report_ == nullptr
-               ? Status()
-               : report_->plan(headline(), steps_, static_cast<std::int64_t>(params_.size()));
+    if (report_ == nullptr) return {};
+    GW_ASSIGN(const RunEstimate estimate, estimate_run(options_, problem_, communicator_.size()));
+    return report_->plan(headline(), steps_, estimate);
   }
   GW_TRY(start());
-  rows_->start();
+  rows_->start(facts());
   GW_TRY(train());
   return finish();
 }
 
 Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, int threads,
-                           RunReport& report) {
+                           RunReport& report, Interruption* interruption) {
   std::vector<std::unique_ptr<ModelGradients>> own;
   std::vector<GradientSource*> sources;
   for (int thread = 0; thread < threads; ++thread) {
@@ -300,25 +326,31 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
   if (!options.save_params.empty()) GW_TRY(check_save_path(options.save_params));
   const std::int64_t steps = steps_of(options, *evaluator);
   ModeRows rows(options, *evaluator, judged_labels(problem.data), nullptr, &report, 0);
-  const std::string heading =
-      headline_of(options, params.size(), format("%d thread(s)", threads), steps);
-  if (options.dry_run) return report.plan(heading, steps, static_cast<std::int64_t>(params.size()));
+  const std::string heading = headline_of(options, parameter_elems(problem.model.parameters()),
+                                          format("%d thread(s)", threads), steps);
+  if (options.dry_run) {
+    GW_ASSIGN(const RunEstimate estimate, estimate_run(options, problem, threads));
+    return report.plan(heading, steps, estimate);
+  }
   // Checkpoints are of ranks; these threads are one.
   GW_ASSIGN(auto alone, make_inproc_communicators(1, {}));
-  GW_ASSIGN(OpenedCheckpoint checkpoint, open_mode_checkpoint(options, *alone[0], steps));
+  GW_ASSIGN(OpenedCheckpoint checkpoint,
+            open_mode_checkpoint(options, problem.data, *alone[0], steps));
   if (checkpoint.saver != nullptr) GW_TRY(report.go_on(checkpoint.says, checkpoint.steps_done));
   report.start(heading, steps);
-  rows.start();
+  const RunFacts facts = facts_of(options, "shared memory of one process", threads);
+  rows.start(facts);
   ModeOptions mode = mode_options(options, steps);
   mode.saver = checkpoint.saver.get();
+  mode.interruption = interruption;
+  if (interruption != nullptr) interruption->listen();
   GW_TRY(run_hogwild(sources, mode, params, evaluator->running(),
                      [&](const ModeStep& step) { return rows.step(step); }));
   GW_ASSIGN(const double accuracy, rows.evaluate(params, false));
-  GW_TRY(save(options, problem, params, *evaluator));
-  RunFacts facts = facts_of(options, accuracy, params);
-  facts.transport = "shared memory of one process";
-  facts.ranks = threads;
-  return report.finish(facts);
+  const Status finite = check_model(params).with_context("train");
+  if (checkpoint.saver != nullptr && finite.ok()) GW_TRY(checkpoint.saver->settle());
+  if (finite.ok()) GW_TRY(save(options, problem, params, *evaluator));
+  return report_end(&report, facts, finite, accuracy, params);
 }
 
 }  // namespace gradwire

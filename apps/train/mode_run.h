@@ -24,10 +24,10 @@ namespace gradwire {
 // Used from one thread. All arguments are borrowed for its life.
 class ModeRun {
  public:
-  // `report` is null but on rank 0.
+  // `report` is null but on rank 0, `interruption` where checkpoints are not asked for.
   static Result<std::unique_ptr<ModeRun>> create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
-                                                 RunReport* report);
+                                                 RunReport* report, Interruption* interruption);
   // Collective.
   Status run();
 
@@ -41,6 +41,7 @@ class ModeRun {
         workers_(workers) {}
   int worker() const { return communicator_.rank() - (communicator_.size() - workers_); }
   std::string headline() const;
+  RunFacts facts() const;
   Status start();
   Status train();
   ElasticOptions elastic_options();
@@ -56,6 +57,7 @@ class ModeRun {
   const Problem& problem_;
   Communicator& communicator_;
   RunReport* report_;
+  Interruption* interruption_ = nullptr;
   int workers_;
   std::int64_t steps_ = 0;
   std::unique_ptr<ModelGradients> source_;
@@ -67,6 +69,6 @@ class ModeRun {
 
 // Threads of this process that share one set of parameters and no communicator.
 Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, int threads,
-                           RunReport& report);
+                           RunReport& report, Interruption* interruption);
 
 }  // namespace gradwire

@@ -4,13 +4,15 @@
 #include <utility>
 
 #include "adapters/trainer/data_parallel.h"
+#include "adapters/trainer/divergence.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/sharded/sharded.h"
 #include "apps/job.h"
 #include "apps/train/memory_table.h"
+#include "apps/train/own_momentum.h"
+#include "apps/train/run_estimate.h"
 #include "apps/train/run_options.h"
 #include "base/text.h"
-#include "trainer/accounts/run_memory.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
 #include "trainer/safetensors.h"
@@ -42,33 +44,6 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
                                      problem.model.parameters(), trainer.parameters(), gradients));
   return std::unique_ptr<ReplicaHook>(std::move(method));
-}
-
-Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem,
-                                 const Communicator& communicator) {
-  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
-  if (choice.method) {
-    return Status(Code::kInvalidArgument,
-                  "train: --memory with an optimizer that sends momenta or updates (sgd, nesterov, "
-                  "adamw or lamb wanted)");
-  }
-  RunMemoryQuestion q;
-  q.micro_batch = o.batch / communicator.size() / o.accumulate;
-  q.accumulate = static_cast<int>(o.accumulate);
-  q.recompute = o.recompute;
-  GW_ASSIGN(q.precision, parse_precision(o.precision));
-  q.optimizer = choice.optimizer.name;
-  q.momentum = o.momentum;
-  q.momentum_at_worker = o.momentum_at == "worker";
-  q.stage = static_cast<int>(o.zero);
-  q.rank = communicator.rank();
-  q.ranks = communicator.size();
-  GW_ASSIGN(q.offload, parse_offload(o.offload));
-  q.offload_chunk = o.offload_chunk;
-  q.main_gradients = !o.no_main_grads;
-  q.space = o.place.space;
-  q.labels = problem.data.labels_per_sample();
-  return run_memory(problem.model, q);
 }
 
 ModelOptions model_options(const TrainOptions& o) {
@@ -144,9 +119,10 @@ RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicat
 
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
-                                                 RunReport* report) {
+                                                 RunReport* report, Interruption* interruption) {
   GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
-  if (options.memory) GW_TRY(planned_memory(options, problem, communicator).error());
+  if (options.memory)
+    GW_TRY(planned_memory(options, problem, communicator.rank(), communicator.size()).error());
   auto trainer = Trainer::create(problem.model, problem.data, training);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
@@ -158,11 +134,11 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   }
   GW_ASSIGN(run->hook_,
             make_hook(options, problem, communicator, run->trainer_, run->trace_.get()));
-  // Methods that exchange something else than gradients have no exact average to measure by.
-  auto* averages = dynamic_cast<DataParallelHook*>(run->hook_.get());
-  if (options.measure_every > 0 && averages != nullptr) {
+  run->interruption_ = interruption;
+  run->hook_->heed(interruption);
+  if (options.measure_every > 0) {
     GW_ASSIGN(run->measured_,
-              MeasuredGradients::create(*averages, communicator, options.measure_every,
+              MeasuredGradients::create(*run->hook_, communicator, options.measure_every,
                                         run->trainer_.gradients()));
   }
   return run;
@@ -173,13 +149,13 @@ std::string RankRun::headline() {
   const std::string where =
       there ? ", this one on " + launch::to_string(options_.place) + "," : std::string();
   return format(
-      "train %s on %s: %lld parameters, %d rank(s)%s over %s, %s, %lld step(s) of %lld samples, "
+      "train %s on %s: %lld parameters, %d rank(s)%s over %s, %s%s, %lld step(s) of %lld samples, "
       "seed %llu",
       options_.model.c_str(), options_.data.c_str(),
       static_cast<long long>(parameter_elems(problem_.model.parameters())), communicator_.size(),
       where.c_str(), transport_of(communicator_).c_str(), options_.compressor.c_str(),
-      static_cast<long long>(trainer_.steps()), static_cast<long long>(options_.batch),
-      static_cast<unsigned long long>(options_.seed));
+      own_momentum_text(options_).c_str(), static_cast<long long>(trainer_.steps()),
+      static_cast<long long>(options_.batch), static_cast<unsigned long long>(options_.seed));
 }
 
 // What a file of parameters holds: running statistics too.
@@ -203,6 +179,7 @@ Status RankRun::start() {
   }
   GW_TRY(start_checkpoints());
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
+  if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
   GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
     if (!from_file) break;
@@ -221,8 +198,9 @@ Status RankRun::start() {
 Status RankRun::start_checkpoints() {
   if (options_.checkpoint.empty()) return {};
   checkpoints_ = std::make_unique<RunCheckpoints>(
-      options_, canonical(Registry::builtin(), options_.compressor), communicator_, trainer_,
-      *hook_);
+      options_, canonical(Registry::builtin(), options_.compressor), problem_.data, communicator_,
+      trainer_, *hook_);
+  checkpoints_->heed(interruption_);
   GW_ASSIGN(const std::string what, checkpoints_->start());
   return report_ != nullptr ? report_->go_on(what, trainer_.steps_done()) : Status();
 }
@@ -234,10 +212,26 @@ Status RankRun::on_step(const StepReport& step) {
   trainer_.places().device.hold(MemoryClass::kCommunication, exchanges - exchanges_held_);
   exchanges_held_ = exchanges;
   if (report_ != nullptr) GW_TRY(report_step(step));
+  if (const Status finite = check_losses(step); !finite.ok()) return diverged(finite);
   return checkpoints_ != nullptr ? checkpoints_->after_step(step) : Status();
 }
 
-Status RankRun::report_step(const StepReport& step) {
+// Of a step that ranks made alone the loss is known, and is the same on all of them, when they
+// meet.
+Status RankRun::check_losses(const StepReport& step) {
+  if (!step.averaged) return {};
+  std::int64_t made = step.step - static_cast<std::int64_t>(step.earlier_losses.size());
+  for (const double loss : step.earlier_losses) GW_TRY(check_loss("loss", made++, loss));
+  GW_TRY(check_loss("loss", step.step, step.loss));
+  return step.test_loss ? check_loss("test loss", step.step, *step.test_loss) : Status();
+}
+
+Status RankRun::diverged(const Status& why) {
+  if (report_ != nullptr) GW_TRY(report_->diverged(facts()));
+  return why.with_context("train");
+}
+
+StepRow RankRun::row_of(const StepReport& step) {
   const AggregateStats now = hook_->stats();
   // What was spent on measuring is no part of the training.
   const double measured = measured_ == nullptr ? 0 : measured_->seconds();
@@ -254,7 +248,11 @@ Status RankRun::report_step(const StepReport& step) {
   row.skipped = step.skipped;
   row.bytes_sent = sent - bytes_sent_;
   row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
-  row.dense_bytes = now.dense_ring_bytes - aggregated_.dense_ring_bytes;
+  // Of every step that was made, also where ranks exchange more rarely, or otherwise.
+  if (!step.skipped) {
+    row.dense_bytes = dense_ring_bytes(parameter_elems(problem_.model.parameters()),
+                                       communicator_.rank(), communicator_.size());
+  }
   row.step_seconds = step.compute_seconds + step.hook_seconds - (measured - measured_seconds_);
   row.compute_seconds = step.compute_seconds;
   row.encode_seconds = now.encode_seconds - aggregated_.encode_seconds;
@@ -269,25 +267,27 @@ Status RankRun::report_step(const StepReport& step) {
   aggregated_ = now;
   bytes_sent_ = sent;
   measured_seconds_ = measured;
+  return row;
+}
+
+// Rows wait for their losses, which ranks average when they meet.
+Status RankRun::report_step(const StepReport& step) {
+  const StepRow row = row_of(step);
   report_->warn(hook_->warnings());
+  if (!step.averaged) {
+    waiting_.push_back(row);
+    report_->progress(row);
+    return {};
+  }
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    waiting_[i].loss = step.earlier_losses[i];
+    GW_TRY(report_->step(waiting_[i]));
+  }
+  waiting_.clear();
   return report_->step(row);
 }
 
-Status RankRun::finish(double accuracy) {
-  std::optional<MemoryTable> memory;
-  if (options_.memory) {
-    GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_, communicator_));
-    memory = memory_table(planned, trainer_.places());
-  }
-  GW_TRY(hook_->gather_parameters());
-  if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
-  if (trace_ != nullptr) {
-    GW_TRY(write_trace(communicator_, *trace_, trace_file_ ? &*trace_file_ : nullptr));
-  }
-  if (report_ == nullptr) return {};
-  if (!options_.save_params.empty()) {
-    GW_TRY(save_safetensors(options_.save_params, saved_tensors()));
-  }
+RunFacts RankRun::facts() const {
   RunFacts facts;
   facts.model = options_.model;
   facts.data = options_.data;
@@ -300,18 +300,39 @@ Status RankRun::finish(double accuracy) {
   facts.precision = options_.precision;
   facts.batch = options_.batch;
   facts.seed = options_.seed;
-  facts.accuracy = accuracy;
-  facts.test_loss = trainer_.test_loss();
-  GW_ASSIGN(facts.params_hash, trainer_.parameter_hash());
-  facts.memory = std::move(memory);
-  return report_->finish(facts);
+  return facts;
+}
+
+Status RankRun::finish(double accuracy) {
+  std::optional<MemoryTable> memory;
+  if (options_.memory) {
+    GW_ASSIGN(const RunMemory planned,
+              planned_memory(options_, problem_, communicator_.rank(), communicator_.size()));
+    memory = memory_table(planned, trainer_.places());
+  }
+  GW_TRY(hook_->gather_parameters());
+  if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
+  if (trace_ != nullptr) {
+    GW_TRY(write_trace(communicator_, *trace_, trace_file_ ? &*trace_file_ : nullptr));
+  }
+  if (checkpoints_ != nullptr) GW_TRY(checkpoints_->settle());
+  if (report_ == nullptr) return {};
+  if (!options_.save_params.empty()) {
+    GW_TRY(save_safetensors(options_.save_params, saved_tensors()));
+  }
+  RunFacts done = facts();
+  done.accuracy = accuracy;
+  done.test_loss = trainer_.test_loss();
+  GW_ASSIGN(done.params_hash, trainer_.parameter_hash());
+  done.memory = std::move(memory);
+  return report_->finish(done);
 }
 
 Status RankRun::run() {
   if (options_.dry_run) {
-    return report_ == nullptr ? Status()
-                              : report_->plan(headline(), trainer_.steps(),
-                                              parameter_elems(problem_.model.parameters()));
+    if (report_ == nullptr) return {};
+    GW_ASSIGN(const RunEstimate estimate, estimate_run(options_, problem_, communicator_.size()));
+    return report_->plan(headline(), trainer_.steps(), estimate);
   }
   GW_TRY(start());
   GradientHook& hook = measured_ == nullptr ? static_cast<GradientHook&>(*hook_) : *measured_;

@@ -37,10 +37,10 @@ Shuffle shuffle_of(const TrainOptions& options, const DataSet& data);
 class RankRun {
  public:
   // Collective. `report` is null but on rank 0. Refuses illegal options, also those that are only
-  // known once ranks are.
+  // known once ranks are. `interruption`: null where checkpoints are not asked for.
   static Result<std::unique_ptr<RankRun>> create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
-                                                 RunReport* report);
+                                                 RunReport* report, Interruption* interruption);
 
   // Collective: trains, compares the replicas, saves and reports. An error is this rank's, and says
   // all that there is to say.
@@ -52,7 +52,12 @@ class RankRun {
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
+  StepRow row_of(const StepReport& step);
   Status report_step(const StepReport& step);
+  // A loss that is not finite is the training's last.
+  Status check_losses(const StepReport& step);
+  Status diverged(const Status& why);
+  RunFacts facts() const;
   Status finish(double accuracy);
   std::string headline();
   std::vector<NamedTensor> saved_tensors();
@@ -61,12 +66,14 @@ class RankRun {
   const Problem& problem_;
   Communicator& communicator_;
   RunReport* report_;
+  Interruption* interruption_ = nullptr;
   Trainer trainer_;
   std::unique_ptr<RankTrace> trace_;     // null without --trace; before who tells it
   std::optional<TraceFile> trace_file_;  // on rank 0
   std::unique_ptr<ReplicaHook> hook_;
   std::unique_ptr<MeasuredGradients> measured_;  // around hook_, where it is asked for
   std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint
+  std::vector<StepRow> waiting_;                 // for their losses, oldest first; on rank 0
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;

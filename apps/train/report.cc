@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/train/run_estimate.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -27,9 +28,12 @@ Result<RunReport> RunReport::create(const TrainOptions& options) {
   return report;
 }
 
-Status RunReport::plan(const std::string& headline, std::int64_t steps, std::int64_t parameters) {
-  if (!quiet_) std::printf("%s (dry run)\n", headline.c_str());
-  return metrics_ ? metrics_->write_plan(steps, parameters) : Status();
+Status RunReport::plan(const std::string& headline, std::int64_t steps,
+                       const RunEstimate& estimate) {
+  if (!quiet_) {
+    std::printf("%s (dry run)\nmemory: %s\n", headline.c_str(), to_text(estimate).c_str());
+  }
+  return metrics_ ? metrics_->write_plan(steps, estimate.parameters, estimate.total()) : Status();
 }
 
 void RunReport::start(const std::string& headline, std::int64_t steps) {
@@ -47,6 +51,12 @@ Status RunReport::go_on(const std::string& what, std::int64_t steps_done) {
   return metrics_ && resumes_ ? metrics_->keep(steps_done) : Status();
 }
 
+void RunReport::progress(const StepRow& row) {
+  if (progress_ == nullptr) return;
+  shown_ = std::max(shown_, row.step + 1);
+  progress_->update(shown_, says_);
+}
+
 Status RunReport::step(const StepRow& row) {
   ++steps_;
   seconds_ += row.step_seconds;
@@ -54,11 +64,11 @@ Status RunReport::step(const StepRow& row) {
   dense_bytes_ += row.dense_bytes;
   loss_ = row.loss;
   if (progress_ != nullptr) {
-    std::string text =
+    says_ =
         format("loss %.4f  %.2f ms/step", row.loss, 1e3 * seconds_ / static_cast<double>(steps_));
-    if (row.accuracy) text += format("  test accuracy %.2f %%", 100 * *row.accuracy);
-    progress_->update(row.step + 1, text);
+    if (row.accuracy) says_ += format("  test accuracy %.2f %%", 100 * *row.accuracy);
   }
+  progress(row);
   return metrics_ ? metrics_->write(row) : Status();
 }
 
@@ -68,6 +78,12 @@ void RunReport::warn(const std::vector<std::string>& warnings) {
     warned_.push_back(warning);
     std::fprintf(stderr, "gradwire: warning: %s\n", warning.c_str());
   }
+}
+
+Status RunReport::diverged(RunFacts facts) {
+  progress_.reset();
+  facts.diverged = true;
+  return metrics_ ? metrics_->write_totals(facts) : Status();
 }
 
 Status RunReport::finish(const RunFacts& facts) {

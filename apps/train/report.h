@@ -14,20 +14,27 @@
 
 namespace gradwire {
 
+struct RunEstimate;
+
 class RunReport {
  public:
   // Opens the metrics file, if one is asked for.
   static Result<RunReport> create(const TrainOptions& options);
 
   // Instead of all else, for a run that trains nothing.
-  Status plan(const std::string& headline, std::int64_t steps, std::int64_t parameters);
+  Status plan(const std::string& headline, std::int64_t steps, const RunEstimate& estimate);
   // Before the first step; prints what is about to run.
   void start(const std::string& headline, std::int64_t steps);
   // Of a run with checkpoints, before start(): `what` it goes on from, after how many steps.
   Status go_on(const std::string& what, std::int64_t steps_done);
+  // In the order of steps.
   Status step(const StepRow& row);
+  // A step was made whose row is still to come: step() will have its loss.
+  void progress(const StepRow& row);
   // Each warning once, on standard error.
   void warn(const std::vector<std::string>& warnings);
+  // After a step whose loss is not finite, instead of finish(): the run's metrics are whole.
+  Status diverged(RunFacts facts);
   // After the last step; prints the summary.
   Status finish(const RunFacts& facts);
 
@@ -39,6 +46,8 @@ class RunReport {
   bool resumes_;
   std::optional<MetricsFile> metrics_;
   std::unique_ptr<Progress> progress_;
+  std::string says_;        // beside the progress
+  std::int64_t shown_ = 0;  // steps that the progress shows
   std::vector<std::string> warned_;
   std::int64_t steps_ = 0;
   double seconds_ = 0;

@@ -1,12 +1,19 @@
 #include "apps/train/run_checkpoints.h"
 
+#include <filesystem>
 #include <optional>
+#include <system_error>
+#include <utility>
 
+#include "adapters/trainer/agreement.h"
 #include "base/text.h"
 #include "gradwire/version.h"
 
 namespace gradwire {
 namespace {
+
+// That a run which was killed may still hold its folder.
+constexpr double kSecondsToEnd = 2;
 
 std::string joined(const std::vector<std::int64_t>& numbers) {
   std::string text;
@@ -16,7 +23,8 @@ std::string joined(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::string& compressor) {
+TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::string& compressor,
+                                             const DataSet& data, std::int64_t steps) {
   TrainingCheckpointOptions c;
   c.files.folder = o.checkpoint;
   c.files.keep = static_cast<int>(o.checkpoint_keep);
@@ -41,6 +49,12 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
                   {"sharded", o.zero > 0 ? "yes" : "no"},
                   {"shuffle", o.shuffle}};
   if (o.model == "mlp") c.must_match["hidden"] = joined(o.hidden);
+  // The same names may stand for other contents by now.
+  c.match_if_known = {
+      {"contents", format("%016llx", static_cast<unsigned long long>(data.contents_hash()))},
+      {"init", o.init}};
+  c.steps = steps;
+  c.schedule = o.lr_schedule;
   c.notes = {{"algorithm", o.algorithm},
              {"clip", shortest(o.clip)},
              {"clip-worker", shortest(o.clip_worker)},
@@ -56,13 +70,14 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
 }
 
 // What no two modes, and no two shapes of one, understand of each other.
-ModeCheckpointOptions mode_options(const TrainOptions& o, std::int64_t steps) {
+ModeCheckpointOptions mode_options(const TrainOptions& o, const DataSet& data, std::int64_t steps) {
   ModeCheckpointOptions m;
-  m.run = checkpoint_options(o, o.compressor);
+  m.run = checkpoint_options(o, o.compressor, data, steps);
   m.run.must_match["mode"] = o.mode.name;
   m.run.must_match["asynchronous"] = o.mode.asynchronous ? "yes" : "no";
   m.run.must_match["pull-compressor"] = o.mode.pull_compressor;
   m.run.must_match["servers"] = std::to_string(o.mode.servers);
+  m.run.notes["alpha"] = shortest(o.mode.alpha);
   m.run.notes["local-steps"] = std::to_string(o.mode.local_steps);
   m.run.notes["moving-rate"] = shortest(o.mode.moving_rate);
   m.run.notes["participation"] = shortest(o.mode.participation);
@@ -86,6 +101,26 @@ std::string from_nothing(const TrainOptions& o) {
   return "no complete checkpoint in " + o.checkpoint + ": starting from step 0";
 }
 
+// Of rank 0, which the others hear of. A folder that cannot be locked is left open: where it cannot
+// be written to, saving will say so.
+Result<std::optional<FolderLock>> take_folder(const TrainOptions& o, Communicator& communicator) {
+  Status taken;
+  std::optional<FolderLock> lock;
+  if (communicator.rank() == 0) {
+    std::error_code ignored;
+    std::filesystem::create_directories(o.checkpoint, ignored);
+    auto made = FolderLock::take(o.checkpoint, ".lock", "run", kSecondsToEnd);
+    if (made.has_value()) {
+      lock.emplace(std::move(made).value());
+    } else if (made.error().code() != Code::kUnsupported) {
+      taken = Status(made.error().code(), "train: " + std::string(made.error().message()) +
+                                              "; a --checkpoint folder of its own wanted");
+    }
+  }
+  GW_TRY(share_outcome(communicator, taken, {}, o.deadline + kSecondsToEnd).error());
+  return lock;
+}
+
 // A run that was not asked to go on leaves what there is alone.
 Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t>& last) {
   if (!last) return "checkpoints go to " + o.checkpoint;
@@ -98,13 +133,17 @@ Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& compressor,
-                               Communicator& communicator, Trainer& trainer, ReplicaHook& hook)
+                               const DataSet& data, Communicator& communicator, Trainer& trainer,
+                               ReplicaHook& hook)
     : options_(options),
       trainer_(trainer),
       hook_(hook),
-      checkpoint_(communicator, trainer, hook, checkpoint_options(options, compressor)) {}
+      communicator_(communicator),
+      checkpoint_(communicator, trainer, hook,
+                  checkpoint_options(options, compressor, data, trainer.steps())) {}
 
 Result<std::string> RunCheckpoints::start() {
+  GW_ASSIGN(lock_, take_folder(options_, communicator_));
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
     return from ? resuming(*from, trainer_.steps()) : from_nothing(options_);
@@ -115,18 +154,22 @@ Result<std::string> RunCheckpoints::start() {
 
 Status RunCheckpoints::after_step(const StepReport& step) {
   const std::int64_t done = step.step + 1;
-  due_ = due_ || done == trainer_.steps() ||
+  const bool last = interruption_ != nullptr && interruption_->agreed() != 0;
+  due_ = due_ || last || done == trainer_.steps() ||
          (options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0);
   if (!due_ || !hook_.replicas_equal()) return {};
   due_ = false;
-  return checkpoint_.save(step.lr, step.loss_scale.value_or(1));
+  if (last) interruption_->meet();
+  GW_TRY(checkpoint_.save(step.lr, step.loss_scale.value_or(1)));
+  return last ? interruption_->end(done) : Status();
 }
 
-Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options,
+Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const DataSet& data,
                                               Communicator& communicator, std::int64_t steps) {
   OpenedCheckpoint opened;
   if (options.checkpoint.empty()) return opened;
-  opened.saver = std::make_unique<ModeCheckpoint>(communicator, mode_options(options, steps));
+  GW_ASSIGN(opened.lock, take_folder(options, communicator));
+  opened.saver = std::make_unique<ModeCheckpoint>(communicator, mode_options(options, data, steps));
   if (options.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, opened.saver->open_last());
     opened.says = from ? resuming(*from, steps) : from_nothing(options);

@@ -3,13 +3,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "adapters/trainer/interruption.h"
 #include "adapters/trainer/modes/mode_checkpoint.h"
 #include "adapters/trainer/training_checkpoint.h"
+#include "apps/folder_lock.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
+#include "trainer/data/data_set.h"
 
 namespace gradwire {
 
@@ -17,32 +21,42 @@ namespace gradwire {
 class RunCheckpoints {
  public:
   // `compressor`: in canonical spelling.
-  RunCheckpoints(const TrainOptions& options, const std::string& compressor,
+  RunCheckpoints(const TrainOptions& options, const std::string& compressor, const DataSet& data,
                  Communicator& communicator, Trainer& trainer, ReplicaHook& hook);
 
   // Before the first step. With --resume: the last complete checkpoint becomes the run's state; a
   // folder without one is a start from the beginning. Without it a folder that holds checkpoints is
-  // refused. A sentence that says which.
+  // refused, and so is one that another run writes to; from now on it is this run's. A sentence
+  // that says which.
   Result<std::string> start();
+  // Before the first step: ranks that agree to end save, and after_step() returns what they end
+  // with. Borrowed.
+  void heed(Interruption* interruption) { interruption_ = interruption; }
   // After every step: saves when one is due. A method whose ranks step alone for a while saves when
   // they have met again.
   Status after_step(const StepReport& step);
+  // After a run that came to its end.
+  Status settle() { return checkpoint_.settle(); }
 
  private:
   const TrainOptions& options_;
   Trainer& trainer_;
   ReplicaHook& hook_;
+  Communicator& communicator_;
+  std::optional<FolderLock> lock_;  // on rank 0
   TrainingCheckpoint checkpoint_;
+  Interruption* interruption_ = nullptr;
   bool due_ = false;
 };
 
 // Of the other modes. Null without --checkpoint; collective otherwise, before the first step.
 struct OpenedCheckpoint {
+  std::optional<FolderLock> lock;  // on rank 0
   std::unique_ptr<ModeCheckpoint> saver;
   std::string says;             // as RunCheckpoints::start()
   std::int64_t steps_done = 0;  // of what will be gone on from
 };
-Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options,
+Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const DataSet& data,
                                               Communicator& communicator, std::int64_t steps);
 
 }  // namespace gradwire

@@ -13,6 +13,11 @@ constexpr std::int64_t kBucketsInFlight = 3;
 
 }  // namespace
 
+Result<LossScaleOptions> loss_scale_of(const TrainOptions& o) {
+  if (!o.loss_scale.empty()) return LossScaleOptions::parse(o.loss_scale);
+  return LossScaleOptions::parse(o.precision == "fp16" ? "dynamic" : "none");
+}
+
 Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
                                          const Communicator& communicator) {
   TrainingOptions t;
@@ -36,10 +41,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
                   "train: --no-main-grads with --measure-every, which compares whole averages; one "
                   "of them wanted");
   }
-  const bool narrow = t.precision == Precision::kF16;
-  GW_ASSIGN(t.loss_scale, LossScaleOptions::parse(!o.loss_scale.empty() ? o.loss_scale
-                                                  : narrow              ? "dynamic"
-                                                                        : "none"));
+  GW_ASSIGN(t.loss_scale, loss_scale_of(o));
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   t.optimizer = choice.optimizer;
   t.optimizer.weight_decay = o.weight_decay;
@@ -51,7 +53,10 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   }
   t.recompute = o.recompute;
   // CUDA's default stream, for which all of gradwire's wait; null on the host.
-  t.places.device = MemoryArena(Stream{o.place, nullptr});
+  const auto pages = o.dry_run ? MemoryArena::Pages::kWritten : MemoryArena::Pages::kNow;
+  t.places.device = MemoryArena(Stream{o.place, nullptr}, pages);
+  t.places.host = MemoryArena(Stream(), pages);
+  t.draws = !o.dry_run;
   GW_ASSIGN(t.offload, parse_offload(o.offload));
   if (o.place.space == MemorySpace::kCuda && t.offload != Offload::kNone) {
     t.places.host = MemoryArena(Stream{{MemorySpace::kPinnedHost, 0}, nullptr});
@@ -75,6 +80,9 @@ DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace) {
   p.aggregator.seed = o.seed;
   p.aggregator.algorithm = dense_algorithm(o);
   p.aggregator.allow_unsafe = o.allow_unsafe;
+  if (o.optimizer == "sgd" || o.optimizer == "nesterov") {
+    p.aggregator.momentum = o.momentum_at == "worker" ? 0 : o.momentum;
+  }
   p.check_every = o.check_every;
   if (trace != nullptr) p.aggregator.on_span = trace->of_aggregator();
   return p;

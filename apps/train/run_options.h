@@ -9,6 +9,8 @@
 
 namespace gradwire {
 
+// As --loss-scale says, or else the precision.
+Result<LossScaleOptions> loss_scale_of(const TrainOptions& o);
 // Of this rank of `communicator`. kInvalidArgument for flags that exclude one another.
 Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
                                          const Communicator& communicator);

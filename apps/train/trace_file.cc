@@ -78,10 +78,9 @@ std::string trace_events(const RankTrace& trace, int rank, std::int64_t origin,
 }
 
 Result<TraceFile> TraceFile::create(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file != nullptr) return TraceFile(file, path);
-  return Status(Code::kInvalidArgument,
-                "train: --trace " + path + " cannot be written: " + std::strerror(errno));
+  auto file = open_to_write(path);
+  if (!file.has_value()) return file.error().with_context("train: --trace");
+  return TraceFile(std::move(file).value(), path);
 }
 
 Status TraceFile::failed() const {

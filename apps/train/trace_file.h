@@ -2,11 +2,12 @@
 // for every stream of work in it.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "adapters/trainer/trace/rank_trace.h"
+#include "base/files.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 
@@ -28,13 +29,10 @@ class TraceFile {
   Status write(const std::vector<std::string>& events_by_rank);
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
-  TraceFile(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  TraceFile(File file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   Status failed() const;
 
-  std::unique_ptr<std::FILE, CloseFile> file_;
+  File file_;
   std::string path_;
 };
 

@@ -1,5 +1,7 @@
 #include "apps/train/train.h"
 
+#include <cstdio>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -9,10 +11,15 @@
 #include "apps/flight_folder.h"
 #include "apps/job.h"
 #include "apps/log_lines.h"
+#include "apps/run/verdict.h"
+#include "apps/train/end_signals.h"
 #include "apps/train/mode_run.h"
+#include "apps/train/own_momentum.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
+#include "apps/train/run_estimate.h"
 #include "apps/train/train_options.h"
+#include "base/text.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -28,13 +35,41 @@ CommunicatorOptions communicator_options(const TrainOptions& options, const Log&
 }
 
 Status train_rank(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-                  RunReport* report) {
+                  RunReport* report, Interruption& interruption) {
+  Interruption* const heeded = options.checkpoint.empty() ? nullptr : &interruption;
+  if (heeded != nullptr) heeded->listen();
   if (options.mode.name != "sync") {
-    GW_ASSIGN(const auto run, ModeRun::create(options, problem, communicator, report));
+    GW_ASSIGN(const auto run, ModeRun::create(options, problem, communicator, report, heeded));
     return run->run();
   }
-  GW_ASSIGN(const auto run, RankRun::create(options, problem, communicator, report));
+  GW_ASSIGN(const auto run, RankRun::create(options, problem, communicator, report, heeded));
   return run->run();
+}
+
+// What a run ends with that came to no end: its error and exit status. Where a signal asked for it,
+// that is the reason, whatever became of ranks that ended earlier than others.
+struct Ending {
+  Status error;
+  int exit_status = 1;
+};
+Ending ending_of(const Status& status, const TrainOptions& options,
+                 const Interruption& interruption) {
+  const int signal = interruption.agreed() != 0 ? interruption.agreed() : interruption.asked();
+  if (signal == 0) return {status};
+  std::string text = "train: ended by " + signal_text(signal);
+  text += interruption.saved() < 0
+              ? ", without a checkpoint: " + std::string(status.message())
+              : format(" after step %lld, with a checkpoint in %s (--resume goes on from it)",
+                       static_cast<long long>(interruption.saved()), options.checkpoint.c_str());
+  return {{Code::kCancelled, text}, 128 + signal};
+}
+
+// Of threads: nothing but this process counts on its end.
+Result<int> end_with(const Ending& ending) {
+  if (ending.exit_status == 1) return ending.error;
+  std::fflush(stdout);
+  std::fprintf(stderr, "gradwire: error: %s\n", std::string(ending.error.message()).c_str());
+  return ending.exit_status;
 }
 
 TrainOptions on_rank(TrainOptions options, const launch::RankPlace& place) {
@@ -50,17 +85,24 @@ bool is_consequence(const Status& status) {
 
 // Ranks as threads of this process; the error is that of the rank that failed first, by itself.
 Result<int> train_threads(const TrainOptions& options, const Problem& problem, int ranks,
-                          const Log& log) {
+                          const Log& log, EndSignals& signals) {
   GW_ASSIGN(RunReport report, RunReport::create(options));
   if (options.mode.name == "hogwild") {
-    GW_TRY(run_hogwild_threads(options, problem, ranks, report));
+    GW_TRY(check_room(options, problem, ranks, ranks, true));
+    Interruption interruption(signals);
+    const Status status = run_hogwild_threads(options, problem, ranks, report,
+                                              options.checkpoint.empty() ? nullptr : &interruption);
+    if (!status.ok()) return end_with(ending_of(status, options, interruption));
     return 0;
   }
   GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
+  GW_TRY(check_room(options, problem, ranks, ranks, true));
   GW_ASSIGN(const auto places, place_threads(device, options.transport, ranks));
   GW_ASSIGN(auto communicators,
             make_inproc_communicators(ranks, communicator_options(options, log)));
   const auto store = make_inproc_store();
+  std::deque<Interruption> interruptions;
+  for (int rank = 0; rank < ranks; ++rank) interruptions.emplace_back(signals);
   std::mutex mutex;
   Status first;
   std::vector<std::jthread> threads;
@@ -71,10 +113,10 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
       }
       const auto taken = launch::take_place(places[rank]);
       auto joined = join_threads(std::move(messages), places[rank], store);
-      const Status status = joined.has_value()
-                                ? train_rank(on_rank(options, places[rank]), problem,
-                                             *joined.value(), rank == 0 ? &report : nullptr)
-                                : joined.error();
+      const Status status =
+          joined.has_value() ? train_rank(on_rank(options, places[rank]), problem, *joined.value(),
+                                          rank == 0 ? &report : nullptr, interruptions[rank])
+                             : joined.error();
       // Before the communicator goes: what its end does to others is not the first error.
       const std::lock_guard lock(mutex);
       if (first.ok() || (is_consequence(first) && !status.ok() && !is_consequence(status)))
@@ -82,13 +124,21 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
     });
   }
   threads.clear();
-  if (!first.ok()) return first;
+  if (!first.ok()) return end_with(ending_of(first, options, interruptions.front()));
   return 0;
+}
+
+// Ranks that share this host's memory, as far as the launcher tells: `gradwire run` starts all
+// here.
+int ranks_here(const LaunchInfo& launch) {
+  if (launch.local_size > 0) return launch.local_size;
+  return environment("GRADWIRE_LAUNCHER") ? launch.size : 1;
 }
 
 // This process is one rank of a job.
 Result<int> train_process(const TrainOptions& options, const Problem& problem,
-                          const LaunchInfo& launch, const Log& log) {
+                          const LaunchInfo& launch, const Log& log, EndSignals& signals) {
+  GW_TRY(check_room(options, problem, launch.size, ranks_here(launch), false));
   std::optional<RunReport> report;
   if (launch.rank == 0) {
     GW_ASSIGN(report, RunReport::create(options));
@@ -105,9 +155,12 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
   GW_ASSIGN(JoinedJob job,
             join_job(launch, place.transport, communicator_options(options, log), log, links));
   RunReport* mine = report ? &*report : nullptr;
-  const Status status = train_rank(on_rank(options, place), problem, *job.communicator, mine);
-  if (!status.ok()) return fail_promptly(status);
-  return 0;
+  Interruption interruption(signals);
+  const Status status =
+      train_rank(on_rank(options, place), problem, *job.communicator, mine, interruption);
+  if (status.ok()) return 0;
+  const Ending ending = ending_of(status, options, interruption);
+  return fail_promptly(ending.error, ending.exit_status);
 }
 
 Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
@@ -142,6 +195,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_TRY(settle_mode(flags, options));
+  GW_TRY(settle_own_momentum(flags, options));
   GW_TRY(check_train_options(flags, options));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
@@ -150,11 +204,12 @@ Result<int> train_command(const std::vector<std::string>& args) {
   GW_TRY(check_launch(options, launch));
   GW_TRY(check_flight_folder(flight_folder(options.flight)));
   GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
+  EndSignals signals(options.deadline);
   GW_ASSIGN(const Problem problem,
             load_problem(options, environment("GRADWIRE_DATA").value_or("")));
-  if (launch.size > 1) return train_process(options, problem, launch, log);
+  if (launch.size > 1) return train_process(options, problem, launch, log, signals);
   return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1,
-                       log);
+                       log, signals);
 }
 
 }  // namespace gradwire

@@ -188,7 +188,8 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
              "GRADWIRE_FLIGHT, else none");
   flags.integer("check-every", o.check_every, kFromZero,
                 "steps between comparisons of all ranks' parameter hashes, 0 for never");
-  flags.toggle("allow-unsafe", o.allow_unsafe, "run pairs that are known to fail, with a warning");
+  flags.toggle("allow-unsafe", o.allow_unsafe,
+               "run pairs that fail or may diverge, with a warning");
 }
 
 void add_checkpoint_flags(Flags& flags, TrainOptions& o) {
@@ -208,8 +209,10 @@ void add_report_flags(Flags& flags, TrainOptions& o) {
   flags.integer("measure-every", o.measure_every, kFromZero,
                 "steps between measurements of the averaged gradient's error and of the residual, "
                 "0 for never; outside the bytes and seconds of the metrics");
-  flags.toggle("dry-run", o.dry_run,
-               "check flags, data and model, say what would run, and end before the first step");
+  flags.toggle(
+      "dry-run", o.dry_run,
+      "check flags, data and model, say what would run and the memory that it would take, and "
+      "end without taking any");
   flags.text("metrics", o.metrics, "JSON lines: one per step and a last one of totals (rank 0)");
   flags.text("trace", o.trace,
              "Chrome trace of all ranks, for ui.perfetto.dev: layers, buckets, waits (rank 0)");
@@ -238,6 +241,10 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   }
   if (choice.method && options.offload != "none") {
     return refuse("--offload takes sgd, nesterov and adamw", "");
+  }
+  if (choice.method && options.measure_every > 0) {
+    return refuse("--measure-every compares averaged gradients",
+                  ", which sends something else; sgd, nesterov, adamw or lamb wanted");
   }
   if (options.offload == "parameters" && (options.zero == 1 || options.zero == 2)) {
     return refuse("--offload parameters belongs to --zero 0 or 3; --offload optimizer wanted", "");
@@ -332,6 +339,17 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   }
   if (options.inproc > 0 && options.accumulate > 1) {
     return refuse("--inproc and --accumulate exclude one another (both seen; one wanted)");
+  }
+  // A thread takes two of the mappings of which Linux gives a process 65,530, and what a container
+  // gives is less.
+  constexpr std::int64_t kMostThreads = 8192;
+  if (std::max<std::int64_t>(options.inproc, 1) * options.threads > kMostThreads) {
+    return refuse(
+        format("--threads %lld of each of --inproc %lld ranks (%lld threads of one "
+               "process seen; at most %lld wanted)",
+               static_cast<long long>(options.threads), static_cast<long long>(options.inproc),
+               static_cast<long long>(options.threads * options.inproc),
+               static_cast<long long>(kMostThreads)));
   }
   if (options.momentum >= 1)
     return refuse("--momentum remembers for ever (1 seen; below 1 wanted)");

@@ -38,6 +38,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   double lr = 0.05;
   double momentum = 0.9;
+  std::string momentum_of;  // the method that keeps it in place of the optimizer, of dgc's kind
   std::string momentum_at = "server";
   std::string optimizer = "sgd";     // in the grammar of optimizer_spec.h
   std::string optimizer_compressor;  // "": the optimizer's own

@@ -121,6 +121,136 @@ TEST_F(TrainCheckpoints, AnotherNumberOfRanksGoesOn) {
   EXPECT_THAT(saved(), UnorderedElementsAre("step-0000000010", "step-0000000020"));
 }
 
+// A cosine or steps of the rate are spread over the whole run: one of another length had other
+// rates from its first step on, so what is gone on with is neither run.
+TEST_F(TrainCheckpoints, AnotherLengthIsRefusedWhereTheScheduleDependsOnIt) {
+  for (const char* schedule : {"cosine:0.1", "warmup:2,step:0.5:0.1"}) {
+    fs::remove_all(file("run"));
+    ASSERT_EQ(run(6, {"--lr-schedule", schedule, "--checkpoint", file("run")}), "ok");
+    const std::string refused =
+        run(12, {"--lr-schedule", schedule, "--checkpoint", file("run"), "--resume"});
+    EXPECT_THAT(refused,
+                testing::AllOf(HasSubstr("6 steps"), HasSubstr("12 steps"), HasSubstr(schedule)));
+    // Another schedule is another plan for what is left.
+    EXPECT_EQ(run(12, {"--lr-schedule", "constant", "--checkpoint", file("run"), "--resume"}),
+              "ok");
+  }
+  // Modes likewise.
+  const auto elastic = [&](int steps, Words more) {
+    Words words{"--mode",        "eamsgd",
+                "--inproc",      "2",
+                "--batch",       "48",
+                "--hidden",      "16",
+                "--steps",       std::to_string(steps),
+                "--lr-schedule", "cosine:0.1",
+                "--checkpoint",  file("mode")};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  ASSERT_EQ(elastic(6, {}), "ok");
+  EXPECT_THAT(elastic(12, {"--resume"}),
+              testing::AllOf(HasSubstr("6 steps"), HasSubstr("12 steps")));
+}
+
+TEST_F(TrainCheckpoints, ARunOfTheSameLengthGoesOnUnderItsSchedule) {
+  const Words common{
+      "--lr-schedule", "warmup:3,cosine:0.1", "--checkpoint-every", "5", "--checkpoint-keep", "9"};
+  Words first = common;
+  first.insert(first.end(), {"--checkpoint", file("run"), "--save-params", file("whole")});
+  ASSERT_EQ(run(12, first), "ok");
+  fs::remove_all(file("run") + "/step-0000000010");
+  fs::remove_all(file("run") + "/step-0000000012");
+  Words second = common;
+  second.insert(second.end(),
+                {"--checkpoint", file("run"), "--resume", "--save-params", file("resumed")});
+  ASSERT_EQ(run(12, second), "ok");
+  EXPECT_EQ(contents(file("whole")), contents(file("resumed")));
+}
+
+// Under the same names there may be other contents by now.
+TEST_F(TrainCheckpoints, OtherDataOrInitsAreRefused) {
+  const auto text = [&](const std::string& words) {
+    std::ofstream out(file("text"));
+    for (int line = 0; line < 300; ++line) out << "the cat sat on the " << words << "\n";
+  };
+  const auto vocabulary = [&](const char* last) {
+    std::ofstream(file("words")) << "<unk>\n<eos>\nthe\ncat\nsat\non\n" << last << "\n";
+  };
+  const auto trained = [&](int steps, Words more) {
+    Words words{"--model",      "gpt",
+                "--data",       "text",
+                "--text-file",  file("text"),
+                "--tokens",     "words",
+                "--vocabulary", file("words"),
+                "--context",    "4",
+                "--width",      "8",
+                "--layers",     "1",
+                "--heads",      "2",
+                "--batch",      "4",
+                "--steps",      std::to_string(steps),
+                "--checkpoint", file("run")};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  text("mat");
+  vocabulary("mat");
+  ASSERT_EQ(trained(2, {}), "ok");
+  ASSERT_EQ(trained(3, {"--resume"}), "ok");
+  text("hat");
+  EXPECT_THAT(trained(4, {"--resume"}), HasSubstr("contents"));
+  text("mat");
+  vocabulary("hat");
+  EXPECT_THAT(trained(4, {"--resume"}), HasSubstr("contents"));
+  vocabulary("mat");
+  EXPECT_THAT(trained(4, {"--resume", "--init", "xavier"}), HasSubstr("init model; xavier"));
+  EXPECT_EQ(trained(4, {"--resume"}), "ok");
+}
+
+// Checkpoints that commit 4026363 wrote after six steps: they say less of their run, and are gone
+// on from as they were then. The bits are the machine's that wrote them.
+TEST_F(TrainCheckpoints, ThoseOfBeforeAreGoneOnFrom) {
+  const std::vector<std::pair<std::string, Words>> recorded{
+      {"topk",
+       {"--compressor", "topk:ratio=0.05,ef=ef14,min_elems=0,dense_1d=false", "--lr-schedule",
+        "warmup:4,cosine:0.1"}},
+      {"zero2", {"--zero", "2", "--optimizer", "adamw", "--lr", "0.001"}},
+      {"diloco", {"--optimizer", "diloco:inner_steps=3", "--lr", "0.001"}},
+      {"eamsgd", {"--mode", "eamsgd", "--period", "3"}}};
+  for (const auto& [name, flags] : recorded) {
+    fs::copy(std::string(GW_RECORDED) + "/" + name, file(name), fs::copy_options::recursive);
+    const auto trained = [&, &with = flags](Words more) {
+      Words words{"--inproc", "2",      "--batch", "48",      "--hidden",
+                  "4",        "--seed", "3",       "--steps", "12"};
+      words.insert(words.end(), with.begin(), with.end());
+      words.insert(words.end(), more.begin(), more.end());
+      return train(words);
+    };
+    const std::string whole = file(name + "-whole");
+    const std::string resumed = file(name + "-resumed");
+    ASSERT_EQ(trained({"--checkpoint", file(name), "--resume", "--save-params", resumed,
+                       "--metrics", file("m")}),
+              "ok")
+        << name;
+    EXPECT_EQ(json_lines(file("m")).size(), 6U + 1) << name;
+    if (name == "topk") continue;  // its six steps had the rates of a run of six
+    ASSERT_EQ(trained({"--save-params", whole}), "ok") << name;
+    EXPECT_LE(relative_distance(whole, resumed), 1e-4) << name;
+  }
+}
+
+// Counted from the run's first step, not from where it was gone on from.
+TEST_F(TrainCheckpoints, MeasurementsGoOnWhereTheyWere) {
+  const Words measured{"--checkpoint", file("run"),    "--measure-every", "4",
+                       "--metrics",    file("m.jsonl")};
+  ASSERT_EQ(run(6, measured), "ok");
+  Words more = measured;
+  more.push_back("--resume");
+  ASSERT_EQ(run(11, more), "ok");
+  const auto lines = json_lines(file("m.jsonl"));
+  ASSERT_EQ(lines.size(), 12U);
+  for (std::size_t t = 0; t < 11; ++t) EXPECT_EQ(lines[t].contains("nmse"), t % 4 == 0) << t;
+}
+
 TEST_F(TrainCheckpoints, NothingIsOverwrittenUnasked) {
   ASSERT_EQ(run(4, {"--checkpoint", file("run")}), "ok");
   EXPECT_THAT(run(4, {"--checkpoint", file("run")}),

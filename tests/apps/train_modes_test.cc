@@ -53,6 +53,29 @@ TEST_F(Modes, EveryModeLearnsAndReportsEveryStep) {
   }
 }
 
+// lr rho is alpha for as long as the rate stays; then rho's pull goes with it.
+TEST_F(Modes, AlphaStaysWhereRhoFollowsTheRate) {
+  const auto run = [&](const Words& pull, const Words& rate, const std::string& name) {
+    ASSERT_EQ(
+        train(with(with({"--mode", "eamsgd", "--inproc", "3", "--steps", "30", "--batch", "48",
+                         "--hidden", "16", "--lr", "0.125", "--save-params", file(name)},
+                        pull),
+                   rate)),
+        "ok");
+  };
+  const Words cosine{"--lr-schedule", "cosine:0.1"};
+  run({"--rho", "2"}, {}, "rho");
+  run({"--alpha", "0.25"}, {}, "alpha");
+  run({"--moving-rate", "0.75"}, {}, "beta");  // 3 x 0.25
+  EXPECT_LE(relative_distance(file("rho"), file("alpha")), 1e-5);
+  EXPECT_EQ(contents(file("rho")), contents(file("beta")));
+  run({"--rho", "2"}, cosine, "rho");
+  run({"--alpha", "0.25"}, cosine, "alpha");
+  run({"--moving-rate", "0.75"}, cosine, "beta");
+  EXPECT_GE(relative_distance(file("rho"), file("alpha")), 1e-3);
+  EXPECT_EQ(contents(file("rho")), contents(file("beta")));
+}
+
 TEST_F(Modes, P1_SyncServersEqualAccumulationBitForBit) {
   const Words common{"--steps", "20", "--batch", "48", "--hidden", "32,16", "--seed", "7"};
   for (const char* where : {"server", "worker"}) {
@@ -232,6 +255,12 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
   EXPECT_THAT(refusal({"--mode", "fedavg", "--participation", "0"}), HasSubstr("nobody train"));
   EXPECT_THAT(refusal({"--mode", "easgd", "--rho", "1", "--moving-rate", "0.5"}),
               HasSubstr("exclude one another"));
+  EXPECT_THAT(refusal({"--mode", "eamsgd", "--rho", "1", "--alpha", "0.5"}),
+              HasSubstr("--rho and --alpha"));
+  EXPECT_THAT(refusal({"--mode", "eamsgd", "--alpha", "0.5", "--moving-rate", "0.5"}),
+              HasSubstr("--alpha and --moving-rate"));
+  EXPECT_THAT(refusal({"--mode", "eamsgd", "--alpha", "0"}), HasSubstr("got --alpha 0"));
+  EXPECT_THAT(refusal({"--mode", "fedavg", "--alpha", "0.1"}), HasSubstr("--alpha belongs to"));
   EXPECT_THAT(
       refusal({"--mode", "ps-sync", "--inproc", "3", "--compressor", "topk:ratio=0.1,ef=ef21"}),
       HasSubstr("ef14 or loco wanted"));

@@ -90,9 +90,12 @@ TEST_F(TrainZero, Z1_TheTableOfMemoryHoldsWhatWasPlanned) {
 }
 
 // `gradwire plan` against what the transport counted, for a step between the first and the last.
-TEST_F(TrainZero, Z5_ThePlansTrafficIsWhatIsSent) {
+class TrainZeroTraffic : public TrainZero, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroTraffic, testing::Values("fp32", "bf16"));
+
+TEST_P(TrainZeroTraffic, Z5_ThePlansTrafficIsWhatIsSent) {
   // 64 inputs, 24 hidden units, 10 classes: 64 * 24 + 24 + 24 * 10 + 10.
-  ASSERT_TRUE(plan_command({"--params", "1810", "--precision", "fp32", "--data", "2", "--cost",
+  ASSERT_TRUE(plan_command({"--params", "1810", "--precision", GetParam(), "--data", "2", "--cost",
                             "--json", file("plan.jsonl")})
                   .has_value());
   std::map<std::string, double> planned;
@@ -100,9 +103,10 @@ TEST_F(TrainZero, Z5_ThePlansTrafficIsWhatIsSent) {
     planned[row["zero"]] += row["wire_bytes"].get<double>();
   }
   for (const std::string stage : {"0", "1", "2", "3"}) {
-    ASSERT_EQ(train({"--inproc", "2", "--steps", "4", "--batch", "48", "--hidden", "24",
-                     "--check-every", "0", "--zero", stage, "--metrics", file("m.jsonl")}),
-              "ok");
+    ASSERT_EQ(
+        train({"--inproc", "2", "--steps", "4", "--batch", "48", "--hidden", "24", "--precision",
+               GetParam(), "--check-every", "0", "--zero", stage, "--metrics", file("m.jsonl")}),
+        "ok");
     // A step also averages its loss, 8 bytes.
     const auto sent = json_lines(file("m.jsonl"))[2]["bytes_sent"].get<double>();
     EXPECT_NEAR(sent - 8, planned[stage], 0.01 * planned[stage]) << stage;

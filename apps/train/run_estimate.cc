@@ -1,0 +1,132 @@
+#include "apps/train/run_estimate.h"
+
+#include <algorithm>
+
+#include "adapters/launch/rank_place.h"
+#include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "apps/memory_room.h"
+#include "apps/sim/sim_text.h"
+#include "apps/train/mode_flags.h"
+#include "apps/train/run_options.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& problem, int rank,
+                                      int ranks) {
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  RunMemoryQuestion q;
+  q.micro_batch = std::max<std::int64_t>(o.batch / ranks / o.accumulate, 1);
+  q.accumulate = static_cast<int>(o.accumulate);
+  q.recompute = o.recompute;
+  GW_ASSIGN(q.precision, parse_precision(o.precision));
+  q.optimizer = choice.optimizer.name;
+  q.momentum = o.momentum;
+  q.momentum_at_worker = o.momentum_at == "worker";
+  q.stage = static_cast<int>(o.zero);
+  q.rank = rank;
+  q.ranks = ranks;
+  GW_ASSIGN(q.offload, parse_offload(o.offload));
+  q.offload_chunk = o.offload_chunk;
+  q.main_gradients = !o.no_main_grads;
+  GW_ASSIGN(const LossScaleOptions loss_scale, loss_scale_of(o));
+  q.whole_gradients = o.clip_worker > 0 || loss_scale.active();
+  q.space = o.place.space;
+  q.labels = problem.data.labels_per_sample();
+  return q;
+}
+
+// Of a mode, or an optimizer that exchanges: what every one of them has.
+RunMemoryQuestion least_of(RunMemoryQuestion q) {
+  q.optimizer = "sgd";
+  q.momentum = 0;
+  q.stage = 0;
+  return q;
+}
+
+}  // namespace
+
+Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, int rank,
+                                 int ranks) {
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  if (choice.method) {
+    return Status(Code::kInvalidArgument,
+                  "train: --memory with an optimizer that sends momenta or updates (sgd, nesterov, "
+                  "adamw or lamb wanted)");
+  }
+  GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, rank, ranks));
+  return run_memory(problem.model, question);
+}
+
+std::int64_t RunEstimate::of_rank() const {
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : classes) sum += bytes;
+  return sum;
+}
+
+Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, int ranks) {
+  RunEstimate estimate;
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  estimate.parameters = parameter_elems(problem.model.parameters());
+  estimate.at_least = choice.method.has_value() || o.mode.name != "sync";
+  estimate.ranks = ranks;
+  if (o.mode.name != "sync") {
+    GW_ASSIGN(estimate.ranks, workers_among(o, ranks));
+  }
+  GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, estimate.ranks));
+  if (estimate.at_least) question = least_of(question);
+  GW_ASSIGN(const RunMemory memory, run_memory(problem.model, question));
+  const bool there = o.place.space == MemorySpace::kCuda;
+  // hogwild's threads share the parameters.
+  const bool shared = o.mode.name == "hogwild";
+  for (std::size_t i = 0; i < kMemoryClasses; ++i) {
+    const auto what = static_cast<MemoryClass>(i);
+    const std::int64_t bytes = memory.host[i] + (there ? 0 : memory.device[i]);
+    if (bytes == 0 || (shared && what == MemoryClass::kParameters)) continue;
+    estimate.classes.emplace_back(to_string(what), bytes);
+  }
+  return estimate;
+}
+
+std::string to_text(const RunEstimate& estimate) {
+  std::string parts;
+  for (const auto& [name, bytes] : estimate.classes) {
+    parts += (parts.empty() ? "" : ", ") + name + " " + size_text(bytes);
+  }
+  std::string text = (estimate.at_least ? "at least " : "") + size_text(estimate.of_rank());
+  if (!parts.empty()) text += " (" + parts + ")";
+  return text + (estimate.ranks > 1 ? format(" for each of %d ranks", estimate.ranks) : "");
+}
+
+Status check_room(const TrainOptions& options, const Problem& problem, int ranks, int ranks_here,
+                  bool one_process) {
+  TrainOptions placed = options;
+  GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
+  placed.place.space = device.space;
+  // What no closed form fits is refused later, by those that know why.
+  const auto made = estimate_run(placed, problem, ranks);
+  if (!made.has_value()) return {};
+  RunEstimate here = made.value();
+  here.ranks = std::min(here.ranks, ranks_here);
+  const auto refuse = [&](std::int64_t needed, const MemoryRoom& room) {
+    return Status(
+        Code::kOutOfMemory,
+        format(
+            "train: the run does not fit: it needs %s on this host, where %s are to be had (%s): "
+            "%s; a smaller model or batch, --recompute, --zero over more hosts or "
+            "fewer ranks wanted",
+            size_text(needed).c_str(), size_text(room.bytes).c_str(), room.limit.c_str(),
+            to_text(here).c_str()));
+  };
+  const std::int64_t own = one_process ? here.total() : here.of_rank();
+  // Ranks of other processes may have taken theirs already: of what is free now only this one's
+  // part is sure to be wanted.
+  if (const MemoryRoom now = free_memory(); own > now.bytes) return refuse(own, now);
+  if (const MemoryRoom all = host_memory(); here.total() > all.bytes) {
+    return refuse(here.total(), all);
+  }
+  return {};
+}
+
+}  // namespace gradwire
