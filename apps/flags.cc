@@ -300,6 +300,19 @@ Status Flags::apply_words() {
   return {};
 }
 
+Status Flags::set(const std::string& name, const std::string& value) {
+  for (const auto& flag : flags_) {
+    if (flag->is_positional || flag->name != name) continue;
+    if (const Status set = flag->set(value); !set.ok()) {
+      return {set.code(), named(name, set.message())};
+    }
+    flag->given = true;
+    return {};
+  }
+  return {Code::kInvalidArgument,
+          "unknown flag ('" + name + "' seen; the flags of gradwire " + command_ + " wanted)"};
+}
+
 Status Flags::apply_file(const std::string& path) {
   GW_ASSIGN(const auto entries, read_config_file(path));
   for (const ConfigEntry& entry : entries) {

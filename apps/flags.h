@@ -65,6 +65,10 @@ class Flags {
   // Adds --config FILE.toml: keys are flag names (- or _); flags of the command line win.
   void config_file();
 
+  // As if a file gave one flag its value: an error names it without dashes. kInvalidArgument for a
+  // name that is not declared.
+  Status set(const std::string& name, const std::string& value);
+
   enum class Outcome : std::uint8_t { kRun, kHelp };
   // kHelp: the help was printed to stdout and there is nothing to do.
   Result<Outcome> parse(const std::vector<std::string>& args);

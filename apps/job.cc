@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "adapters/launch/join_notice.h"
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
 #include "base/text.h"
@@ -36,11 +37,13 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   GW_TRY(check_settings(transport));
   GW_ASSIGN(const launch::RankPlace place, place_process(launch, {}, transport, log));
   JoinedJob job;
+  launch::tell_launcher(environment, launch::JoinStep::kMeeting);
   GW_ASSIGN(job.rendezvous, launch::meet(launch, environment, log));
   CommunicatorOptions recorded = options;
   recorded.flight_folder = flight_folder(options.flight_folder);
   GW_ASSIGN(job.communicator,
             launch::connect(job.rendezvous, place.transport, recorded, environment, log, links));
+  launch::tell_launcher(environment, launch::JoinStep::kJoined);
   job.launcher =
       LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
   return job;
@@ -83,17 +86,17 @@ Result<double> deadline_from_environment(double otherwise) {
                                             "' seen; seconds above 0, at most 1e9, wanted)");
 }
 
-int fail_promptly(const Status& error) {
+int fail_promptly(const Status& error, int exit_status) {
   std::fflush(stdout);
   std::fprintf(stderr, "gradwire: error: %.*s\n", static_cast<int>(error.message().size()),
                error.message().data());
   std::fflush(stderr);
   // Destructors say goodbye to the other ranks, but may not hold the process up.
-  std::thread([] {
+  std::thread([exit_status] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    std::_Exit(1);
+    std::_Exit(exit_status);
   }).detach();
-  return 1;
+  return exit_status;
 }
 
 }  // namespace gradwire

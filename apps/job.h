@@ -69,6 +69,6 @@ Result<double> deadline_from_environment(double otherwise);
 
 // Prints the error of a rank of a job and returns its exit status. The process ends soon after,
 // whatever its destructors wait for: other ranks and the launcher count on it.
-int fail_promptly(const Status& error);
+int fail_promptly(const Status& error, int exit_status = 1);
 
 }  // namespace gradwire

@@ -1,11 +1,16 @@
 // The program gradwire: finds the subcommand and prints its error, if any.
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "apps/bench/bench.h"
@@ -78,6 +83,10 @@ int fail(std::string_view message) {
   } catch (const std::bad_alloc&) {
     (void)fail("out of memory (an allocation failed; smaller sizes wanted)");
     std::_Exit(1);
+  } catch (const std::system_error& refused) {  // mostly of threads, whose stacks take memory
+    (void)fail(std::string("the system refuses a thread (") + refused.what() +
+               "; fewer --threads or ranks, or a larger limit of memory or processes, wanted)");
+    std::_Exit(1);
   } catch (const std::exception& bug) {
     (void)fail(bug.what());
   }
@@ -110,10 +119,21 @@ int dispatch(const std::vector<std::string>& words) {
   return fail("unknown command '" + name + "' (commands: " + command_names() + ")");
 }
 
+// What was printed and could not be written makes the program fail: a full disk must not look like
+// an empty result. Why an earlier write failed is known by trying another one.
+int check_output(int status) {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return status;
+  const bool goes_on = flushed && ::write(STDOUT_FILENO, "\n", 1) == 1;
+  const std::string reason = goes_on ? "earlier, for a while" : std::strerror(errno);
+  const int failed = fail("cannot write to standard output (" + reason + ")");
+  return status == 0 ? failed : status;
+}
+
 }  // namespace
 }  // namespace gradwire
 
 int main(int argc, char** argv) {
   std::set_terminate(gradwire::explain_and_end);
-  return gradwire::dispatch({argv + 1, argv + argc});
+  return gradwire::check_output(gradwire::dispatch({argv + 1, argv + argc}));
 }

@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-// kInvalidArgument names the path and the system's reason.
+// kInvalidArgument names the path and the reason, as open_to_read() of base/files.h.
 Result<std::string> read_whole_file(const std::string& path);
 // Replaces what was there.
 Status write_whole_file(const std::string& path, std::string_view contents);

@@ -28,10 +28,10 @@ Result<RowFile::Output> RowFile::open(const std::string& path) {
   Output output;
   output.path = path;
   if (path.empty()) return output;
-  output.file.reset(std::fopen(path.c_str(), "w"));
-  if (output.file) return output;
-  return Status(Code::kInvalidArgument,
-                "cannot write the results to '" + path + "' (" + std::strerror(errno) + ")");
+  auto file = open_to_write(path);
+  if (!file.has_value()) return file.error().with_context("results");
+  output.file = std::move(file).value();
+  return output;
 }
 
 Status RowFile::put(const Output& output, const std::string& line) {

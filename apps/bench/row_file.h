@@ -1,13 +1,12 @@
 // Result rows for programs, each with the machine it was measured on: JSON lines, CSV, or both.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "apps/machine.h"
+#include "base/files.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -22,11 +21,8 @@ class RowFile {
   Status write(nlohmann::ordered_json row);
 
  private:
-  struct CloseFile {
-    void operator()(std::FILE* file) const { (void)std::fclose(file); }
-  };
   struct Output {
-    std::unique_ptr<std::FILE, CloseFile> file;  // null: drops
+    File file;  // null: drops
     std::string path;
   };
   static Result<Output> open(const std::string& path);

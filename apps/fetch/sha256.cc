@@ -3,27 +3,16 @@
 #include <openssl/evp.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
-namespace {
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { (void)std::fclose(file); }
-};
-
-}  // namespace
 
 Result<std::string> sha256_of_file(const std::string& path) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
-  if (file == nullptr) {
-    return Status(Code::kInvalidArgument, "cannot read '" + path + "': " + std::strerror(errno));
-  }
+  GW_ASSIGN(const File file, open_to_read(path));
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         EVP_MD_CTX_free);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};

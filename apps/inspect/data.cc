@@ -60,15 +60,23 @@ void print_images(const DataSet& data) {
 Result<int> inspect_data(const std::vector<std::string>& args) {
   std::string name;
   std::string data_dir;
+  DataOptions options;
   Flags flags("inspect data", "Reads and checks a data set and prints its counts and figures.");
   flags.positional("set", name, "digits, fashion-mnist, cifar10-subset, tinyshakespeare, ...");
   flags.text("data-dir", data_dir, "the set's folder or its parent; else GRADWIRE_DATA",
              "the carried sets");
+  flags.text("text-file", options.text_file, "the text of the set text");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  if ((name == "text") != flags.given("text-file")) {
+    return Status(Code::kInvalidArgument,
+                  "inspect data: --text-file and the set text belong together ('" + name +
+                      (flags.given("text-file") ? "' with" : "' without") +
+                      " --text-file seen; both or none wanted)");
+  }
   const DataPlaces places{data_dir, environment("GRADWIRE_DATA").value_or("")};
   GW_ASSIGN(const std::string folder, find_data_set(name, places));
-  GW_ASSIGN(const DataSet data, load_data_set(name, places));
+  GW_ASSIGN(const DataSet data, load_data_set(name, places, options));
   std::printf("%s%s%s\n", data.name().c_str(), folder.empty() ? "" : " in ", folder.c_str());
   if (data.is_text()) {
     print_text(data);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "comm/rendezvous/socket.h"
 
@@ -21,6 +22,7 @@ using rendezvous::Fd;
 
 // "/lib64/ld-linux-x86-64.so.2", from the program's own header; "" where it has none.
 std::string loader_of(const std::string& path) {
+  if (!check_readable(path).ok()) return "";
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header{};
   file.read(reinterpret_cast<char*>(&header), sizeof header);

@@ -26,15 +26,16 @@ void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.choice("optimizer", q.optimizer, {"sgd", "momentum", "nesterov", "adamw", "lamb"},
                "whose state is kept in fp32");
   flags.toggle("no-main-grads", q.no_main_grads,
-               "bf16 and fp16 gradients are not added up in fp32");
+               "bf16 and fp16 gradients are not added up in fp32; of stage 0 alone");
 }
 
 void add_mesh_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Ranks");
   flags.integer("zero", q.zero, {0, kZeroStages - 1}, "stage of ZeRO");
   flags.integer("data", q.data_ranks, kFromOne, "data-parallel ranks");
-  flags.integer("tensor", q.tensor_ranks, kFromOne, "ranks that share each layer");
-  flags.integer("pipeline", q.pipeline_stages, kFromOne, "stages of a pipeline of layers");
+  flags.integer("tensor", q.tensor_ranks, kFromOne, "ranks that share each layer: 1, for now");
+  flags.integer("pipeline", q.pipeline_stages, kFromOne,
+                "stages of a pipeline of layers: 1, for now");
   flags.bytes("device-mem", q.device_mem, {0}, "a rank's memory; 0: not limited");
 }
 
@@ -54,7 +55,25 @@ bool transformer_given(const TransformerShape& shape) {
   return shape.layers > 0 && shape.width > 0 && shape.heads > 0 && shape.sequence > 0;
 }
 
+// What no run can do is not planned either: it would be read as a promise.
+Status check_served(const PlanQuestion& q) {
+  const auto refuse = [](const std::string& seen, const char* wanted) {
+    return Status(Code::kInvalidArgument,
+                  "plan: no run does that yet (" + seen + " seen; " + wanted + " wanted)");
+  };
+  if (q.tensor_ranks > 1)
+    return refuse(format("--tensor %lld", static_cast<long long>(q.tensor_ranks)), "--tensor 1");
+  if (q.pipeline_stages > 1)
+    return refuse(format("--pipeline %lld", static_cast<long long>(q.pipeline_stages)),
+                  "--pipeline 1");
+  if (q.no_main_grads && q.zero > 0)
+    return refuse(format("--no-main-grads with --zero %lld", static_cast<long long>(q.zero)),
+                  "--zero 0");
+  return {};
+}
+
 Status check(const Flags& flags, const PlanQuestion& q) {
+  GW_TRY(check_served(q));
   const TransformerShape& shape = q.transformer;
   const bool some = shape.layers > 0 || shape.width > 0 || shape.heads > 0 || shape.sequence > 0;
   if (some && !transformer_given(shape)) {
@@ -101,10 +120,10 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   question.data_ranks = q.data_ranks;
   question.tensor_ranks = q.tensor_ranks;
   question.pipeline_stages = q.pipeline_stages;
+  question.emulated = true;
   if (!transformer_given(q.transformer)) return question;
   GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
-  const auto held = static_cast<double>(q.pipeline_stages);
-  question.activation_bytes = activation_bytes(q.transformer, recompute, q.tensor_ranks) / held;
+  question.activation_bytes = activation_bytes(q.transformer, recompute, q.tensor_ranks);
   question.gathered_params = largest_block(q.transformer) / static_cast<double>(q.tensor_ranks);
   return question;
 }

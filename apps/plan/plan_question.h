@@ -11,7 +11,7 @@
 
 namespace gradwire {
 
-inline constexpr int kZeroStages = 4;  // 0 to 3
+inline constexpr int kZeroStages = 4;  // 0 to 3, of which --no-main-grads has the first
 
 struct PlanQuestion {
   double params = 0;

@@ -8,7 +8,9 @@
 namespace gradwire {
 namespace {
 
-constexpr double kElemBytes = 4;  // the compressors' gradients are fp32
+constexpr double kElemBytes = 4;  // gradients and parameters travel in fp32, whatever is stored
+
+int stages_of(const PlanQuestion& q) { return q.no_main_grads ? 1 : kZeroStages; }
 
 CostQuestion question_of(const PlanQuestion& q, Collective collective, double elems,
                          double elem_bytes) {
@@ -34,18 +36,18 @@ PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, Collecti
   return traffic;
 }
 
-PlanStep step_of(const PlanQuestion& q, int stage, const StateBytes& bytes, double params) {
+PlanStep step_of(const PlanQuestion& q, int stage, double params) {
   PlanStep step;
   step.name = std::to_string(stage);
   if (stage == 0) {
-    step.traffic.push_back(traffic_of(q, "gradients", Collective::kAllReduce, params, bytes.grads));
+    step.traffic.push_back(traffic_of(q, "gradients", Collective::kAllReduce, params, kElemBytes));
     return step;
   }
   step.traffic.push_back(
-      traffic_of(q, "gradients", Collective::kReduceScatter, params, bytes.grads));
+      traffic_of(q, "gradients", Collective::kReduceScatter, params, kElemBytes));
   const char* when[] = {"parameters", "parameters for backward"};
   for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
-    step.traffic.push_back(traffic_of(q, when[pass], Collective::kAllGather, params, bytes.params));
+    step.traffic.push_back(traffic_of(q, when[pass], Collective::kAllGather, params, kElemBytes));
   }
   return step;
 }
@@ -66,7 +68,7 @@ double PlanStep::seconds() const {
 
 Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
   std::vector<PlanMemory> rows;
-  for (int stage = 0; stage < kZeroStages; ++stage) {
+  for (int stage = 0; stage < stages_of(question); ++stage) {
     GW_ASSIGN(const MemoryQuestion asked, memory_question(question, stage));
     PlanMemory row;
     row.stage = stage;
@@ -84,12 +86,11 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
 }
 
 Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
-  GW_ASSIGN(const StateBytes bytes, state_bytes(q.precision, q.optimizer, !q.no_main_grads));
   const double params =
       q.params / static_cast<double>(q.tensor_ranks) / static_cast<double>(q.pipeline_stages);
   std::vector<PlanStep> steps;
-  for (int stage = 0; stage < kZeroStages; ++stage) {
-    steps.push_back(step_of(q, stage, bytes, params));
+  for (int stage = 0; stage < stages_of(q); ++stage) {
+    steps.push_back(step_of(q, stage, params));
   }
   if (q.compressor.empty()) return steps;
   constexpr double kCodec = 1 / 35e9;  // seconds per raw byte and pass, as gradwire sim has it

@@ -30,7 +30,8 @@ struct PlanStep {
   double wire_bytes() const;
   double seconds() const;
 };
-// Stages 0 to 3, then the compressed exchanges of stage 0, if a compressor is asked for.
+// Stages 0 to 3 (0 without main gradients), then the compressed exchanges of stage 0, if a
+// compressor is asked for.
 Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& question);
 
 }  // namespace gradwire

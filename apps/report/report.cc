@@ -8,6 +8,7 @@
 #include "apps/report/table.h"
 #include "apps/report/tensorboard.h"
 #include "apps/whole_file.h"
+#include "base/text.h"
 
 namespace gradwire {
 namespace {
@@ -63,7 +64,11 @@ Result<int> report(const ReportFlags& flags) {
     for (const std::string& part : parts) written += ", " + part + ".png";
   }
   std::printf("%s\n", written.c_str());
-  return 0;
+  if (results.damaged.empty()) return 0;
+  return Status(Code::kInvalidArgument,
+                format("report: metrics of %zu run(s) are not whole, and left out (the first: %s; "
+                       "gradwire sweep --resume runs them again)",
+                       results.damaged.size(), results.damaged.front().c_str()));
 }
 
 }  // namespace

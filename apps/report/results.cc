@@ -16,7 +16,7 @@ std::string label_of(const StudyCase& one, std::uint64_t seed) {
 
 Result<Results> load_results(const std::string& directory) {
   GW_ASSIGN(PlanFile file, read_plan_file(directory));
-  Results results{.file = std::move(file), .runs = {}, .missing = {}};
+  Results results{.file = std::move(file), .runs = {}, .missing = {}, .damaged = {}};
   const StudyPlan& plan = results.plan();
   for (std::size_t i = 0; i < plan.cases.size(); ++i) {
     for (std::size_t s = 0; s < plan.seeds.size(); ++s) {
@@ -28,12 +28,18 @@ Result<Results> load_results(const std::string& directory) {
                                   (record ? record->reason : "not run"));
         continue;
       }
-      GW_ASSIGN(RunMetrics metrics, read_metrics(metrics_path(folder)));
+      auto metrics = read_whole_metrics(folder, *record);
+      if (!metrics.has_value()) {
+        results.missing.push_back(label_of(plan.cases[i], plan.seeds[s]) + ": " +
+                                  std::string(metrics.error().message()));
+        results.damaged.push_back(results.missing.back());
+        continue;
+      }
       results.runs.push_back({.case_index = i,
                               .seed = plan.seeds[s],
                               .name = name,
                               .record = std::move(*record),
-                              .metrics = std::move(metrics)});
+                              .metrics = std::move(metrics).value()});
     }
   }
   return results;

@@ -27,12 +27,13 @@ struct Results {
   PlanFile file;
   std::vector<RunResult> runs;       // complete or diverged, in the order cases x seeds
   std::vector<std::string> missing;  // the others, for people: "row, seed 3: why"
+  std::vector<std::string> damaged;  // of those, that ended and have lost some of their metrics
 
   const StudyPlan& plan() const { return file.plan; }
 };
 
-// kInvalidArgument when the folder holds no sweep, or a finished run's metrics cannot be read. A
-// sweep that is not done yet, or had failures, gives what there is.
+// kInvalidArgument when the folder holds no sweep. A sweep that is not done yet, had failures, or
+// lost what a run had measured, gives what there is.
 Result<Results> load_results(const std::string& directory);
 
 // The runs of one case, in the order of the seeds.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,7 +44,8 @@ void restore_signals() {
 bool redirect(int from, int to) { return ::dup2(from, to) == to; }
 
 // In the child, between fork and exec. Returns only if something fails, with errno set.
-void become(const ChildOptions& options, const std::vector<char*>& argv, int out, int err) {
+void become(const ChildOptions& options, const std::vector<char*>& argv, int out, int err,
+            int joining) {
   if (::setpgid(0, 0) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
   if (::getppid() != options.launcher) _exit(1);  // it died before the line above
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -54,6 +56,12 @@ void become(const ChildOptions& options, const std::vector<char*>& argv, int out
     const std::size_t equals = entry.find('=');
     ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
   }
+  // Inherited under another number than the parent's, which closes on exec.
+  struct stat pipe {};
+  const int kept = ::dup(joining);
+  if (kept < 0 || ::fstat(kept, &pipe) != 0) return;
+  const std::string place = format("%d:%llu", kept, static_cast<unsigned long long>(pipe.st_ino));
+  ::setenv("GRADWIRE_JOIN_PIPE", place.c_str(), 1);
   restore_signals();
   ::execvp(options.file.c_str(), argv.data());
 }
@@ -88,6 +96,7 @@ std::string resolve_program(const std::string& program) {
 Result<RankProcess> start_child(const ChildOptions& options) {
   GW_ASSIGN(Pipe out, make_pipe());
   GW_ASSIGN(Pipe err, make_pipe());
+  GW_ASSIGN(Pipe joining, make_pipe());
   GW_ASSIGN(Pipe trouble, make_pipe());  // closed by a successful exec, else it brings the errno
   std::vector<char*> argv;
   for (const std::string& word : options.arguments) argv.push_back(const_cast<char*>(word.c_str()));
@@ -97,7 +106,7 @@ Result<RankProcess> start_child(const ChildOptions& options) {
   if (pid < 0)
     return Status(Code::kInternal, format("cannot start a process (%s)", std::strerror(errno)));
   if (pid == 0) {
-    become(options, argv, out.write.get(), err.write.get());
+    become(options, argv, out.write.get(), err.write.get(), joining.write.get());
     const int error = errno;
     (void)!::write(trouble.write.get(), &error, sizeof error);
     _exit(127);
@@ -115,7 +124,8 @@ Result<RankProcess> start_child(const ChildOptions& options) {
   }
   (void)::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   (void)::fcntl(err.read.get(), F_SETFL, O_NONBLOCK);
-  return RankProcess{pid, std::move(out.read), std::move(err.read)};
+  (void)::fcntl(joining.read.get(), F_SETFL, O_NONBLOCK);
+  return RankProcess{pid, std::move(out.read), std::move(err.read), std::move(joining.read)};
 }
 
 }  // namespace gradwire

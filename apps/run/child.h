@@ -22,6 +22,7 @@ struct RankProcess {
   pid_t pid = 0;       // also its process group
   rendezvous::Fd out;  // read ends of its standard output and error, non-blocking
   rendezvous::Fd err;
+  rendezvous::Fd joining;  // read end of what it says on its way into the job, non-blocking
 };
 
 // Starts the program in a process group of its own, with the default signal dispositions, nothing

@@ -8,8 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
+#include "adapters/launch/join_notice.h"
 #include "base/text.h"
 #include "comm/rendezvous/hmac.h"
 
@@ -17,9 +22,11 @@ namespace gradwire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kReportSeconds = 2;  // beyond the ranks' own deadline
-constexpr double kEndingSeconds = 2;  // between SIGTERM and SIGKILL
-constexpr double kDrainSeconds = 1;   // for output that somebody outside the job still holds open
+constexpr double kReportSeconds = 2;   // beyond the ranks' own deadline
+constexpr double kEndingSeconds = 2;   // between SIGTERM and SIGKILL, beyond what is said there
+constexpr double kMeetingSeconds = 1;  // for ranks that cannot meet any more
+constexpr double kLastMeetingSeconds = 0.5;  // then, between SIGTERM and SIGKILL
+constexpr double kDrainSeconds = 1;  // for output that somebody outside the job still holds open
 const char* const kHost = "127.0.0.1";
 
 bool is_ignored(int signal) {
@@ -39,6 +46,20 @@ Job::~Job() {
   for (const int number : running())
     (void)::waitpid(ranks_[static_cast<std::size_t>(number)].child.pid, nullptr, 0);
   if (masked_) (void)::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  std::error_code ignored;
+  if (!token_folder_.empty()) std::filesystem::remove_all(token_folder_, ignored);
+}
+
+// Of sides that lose each other the one goes on that is first to write here (docs/failure.md).
+Status Job::make_token_store() {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  std::string name = (error ? std::filesystem::path("/tmp") : folder) / "gradwire-run-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) {
+    return {Code::kInternal, format("cannot make %s (%s)", name.c_str(), std::strerror(errno))};
+  }
+  token_folder_ = name;
+  return {};
 }
 
 Result<Verdict> Job::run() {
@@ -73,6 +94,8 @@ Status Job::start_ranks() {
                                      format("GRADWIRE_RENDEZVOUS=%s:%d", kHost, port),
                                      "GRADWIRE_JOB=" + job, "GRADWIRE_SECRET=" + options_.secret,
                                      "GRADWIRE_DEADLINE=" + shortest(options_.deadline)};
+  GW_TRY(make_token_store());
+  shared.push_back("GRADWIRE_LAUNCHER_STORE=file://" + token_folder_);
   shared.push_back("GRADWIRE_LAUNCHER=" + std::to_string(::getpid()));
   if (!options_.flight.empty()) shared.push_back("GRADWIRE_FLIGHT=" + options_.flight);
   ranks_.reserve(end_.ranks.size());
@@ -100,7 +123,17 @@ void Job::step() {
   move_output(deadline ? rendezvous::poll_timeout(*deadline) : -1);
   look_at_ranks();
   on_deadline(Clock::now());
-  if ((out_queue_.closed() || err_queue_.closed()) && end_.interrupted_by == 0) interrupt(SIGPIPE);
+  look_at_output();
+}
+
+// A job whose output is lost is ended. A reader that went away is SIGPIPE's to tell.
+void Job::look_at_output() {
+  if (end_.interrupted_by != 0 || end_.output_error != 0) return;
+  const int error = out_queue_.closed() ? out_queue_.error() : err_queue_.error();
+  if (error == 0 || running().empty()) return;
+  if (error == EPIPE) return interrupt(SIGPIPE);
+  end_.output_error = error;
+  end_ranks(SIGTERM, 0);
 }
 
 void Job::move_output(int timeout_ms) {
@@ -111,6 +144,7 @@ void Job::move_output(int timeout_ms) {
   }
   entries.push_back({out_queue_.empty() ? -1 : out_queue_.fd(), POLLOUT, 0});
   entries.push_back({err_queue_.empty() ? -1 : err_queue_.fd(), POLLOUT, 0});
+  for (const Rank& rank : ranks_) entries.push_back({rank.child.joining.get(), POLLIN, 0});
   (void)::poll(entries.data(), entries.size(), timeout_ms);
 
   // Output first: what a rank said last belongs to the judgement of its end.
@@ -118,14 +152,17 @@ void Job::move_output(int timeout_ms) {
     if (entries[1 + 2 * i].revents != 0) read_output(ranks_[i], false);
     if (entries[2 + 2 * i].revents != 0) read_output(ranks_[i], true);
   }
+  for (Rank& rank : ranks_) read_step(rank);
   if (entries[0].revents != 0) read_signals();
   out_queue_.write_some();
   err_queue_.write_some();
 }
 
 std::optional<Deadline> Job::next_deadline() const {
-  if (!job_end_ || (phase_end_ && *phase_end_ < *job_end_)) return phase_end_;
-  return job_end_;
+  std::optional<Deadline> first;
+  for (const auto& one : {job_end_, phase_end_, meeting_end_})
+    if (one && (!first || *one < *first)) first = one;
+  return first;
 }
 
 void Job::on_deadline(Deadline now) {
@@ -137,15 +174,30 @@ void Job::on_deadline(Deadline now) {
       if (const auto stopped = stopped_now(); !stopped.empty())
         end_.still_running += " (" + rank_list(stopped) + " stopped)";
     }
-    end_ranks(SIGTERM);
+    end_ranks(SIGTERM, options_.deadline);
   }
-  if (phase_ == Phase::kReporting && stopped_now().size() == running().size()) end_ranks(SIGTERM);
+  if (phase_ == Phase::kReporting && stopped_now().size() == running().size()) {
+    end_ranks(SIGTERM, 0);
+  }
+  end_meeting(now);
   if (!phase_end_ || now < *phase_end_) return;
   if (phase_ == Phase::kReporting) {
-    end_ranks(SIGTERM);
+    end_ranks(SIGTERM, 0);
   } else {
     signal_all(SIGKILL);  // again and again, should a rank be stuck in the kernel
     enter(Phase::kKilling, deadline_in(kEndingSeconds));
+  }
+}
+
+// Ranks that look for one that has died find it never; those that come to look later, neither.
+void Job::end_meeting(Deadline now) {
+  if (!meeting_end_ || now < *meeting_end_) return;
+  meeting_end_ = deadline_in(kLastMeetingSeconds);
+  for (const int number : running()) {
+    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    if (rank.step != static_cast<char>(launch::JoinStep::kMeeting)) continue;
+    (void)::kill(-rank.child.pid, std::exchange(rank.told_to_end, true) ? SIGKILL : SIGTERM);
+    (void)::kill(-rank.child.pid, SIGCONT);
   }
 }
 
@@ -154,11 +206,11 @@ void Job::enter(Phase phase, Deadline until) {
   phase_end_ = until;
 }
 
-void Job::end_ranks(int signal) {
+void Job::end_ranks(int signal, double seconds) {
   if (phase_ == Phase::kEnding || phase_ == Phase::kKilling) return;
   signal_all(signal);
   signal_all(SIGCONT);  // a stopped process takes no signal but SIGKILL
-  enter(Phase::kEnding, deadline_in(kEndingSeconds));
+  enter(Phase::kEnding, deadline_in(seconds + kEndingSeconds));
 }
 
 void Job::signal_all(int signal) {
@@ -179,7 +231,8 @@ void Job::interrupt(int signal) {
     return;
   }
   if (!end_.first_failed && !end_.timeout) end_.interrupted_by = signal;
-  end_ranks(signal == SIGPIPE ? SIGTERM : signal);
+  const bool well = phase_ == Phase::kRunning && signal != SIGPIPE;
+  end_ranks(signal == SIGPIPE ? SIGTERM : signal, well ? options_.deadline : 0);
 }
 
 void Job::read_output(Rank& rank, bool is_err) {
@@ -199,6 +252,14 @@ void Job::read_output(Rank& rank, bool is_err) {
       return;
     }
   }
+}
+
+void Job::read_step(Rank& rank) {
+  char step = 0;
+  ssize_t count = 0;
+  while (rank.child.joining.valid() && (count = ::read(rank.child.joining.get(), &step, 1)) > 0)
+    if (rank.step != static_cast<char>(launch::JoinStep::kJoined)) rank.step = step;
+  if (count == 0) rank.child.joining = rendezvous::Fd();
 }
 
 void Job::look_at_ranks() {
@@ -233,6 +294,7 @@ void Job::look_at(int number, std::vector<int>& failed) {
   state.exit_status = info.si_code == CLD_EXITED ? info.si_status : 0;
   state.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
   read_output(rank, true);
+  read_step(rank);
   state.last_error = rank.err.last_error();
   if (state.failed()) failed.push_back(number);
 }
@@ -251,15 +313,20 @@ void Job::judge_failures(std::vector<int>& failed) {
   const std::vector<int> stopped = stopped_now();
   if (!stopped.empty()) end_.first_stopped = *std::ranges::min_element(stopped, {}, since);
   enter(Phase::kReporting, deadline_in(options_.deadline + kReportSeconds));
+  const Rank& first = ranks_[static_cast<std::size_t>(failed.front())];
+  if (first.step != static_cast<char>(launch::JoinStep::kJoined))
+    meeting_end_ = deadline_in(kMeetingSeconds);
 }
 
 // One line for every rank that ends badly; what it said itself stands above already.
 void Job::note_end(int number) {
   const RankState& state = end_.ranks[static_cast<std::size_t>(number)];
   std::string text = format("rank %d: %s", number, describe_end(state, false).c_str());
-  if (state.signal != 0 && phase_ >= Phase::kEnding) text += ", ended by the launcher";
+  const bool told = ranks_[static_cast<std::size_t>(number)].told_to_end;
+  if (state.signal != 0 && (phase_ >= Phase::kEnding || told)) text += ", ended by the launcher";
   if (end_.first_failed == number && phase_ == Phase::kReporting && !running().empty())
-    text += format("; the others have %g s to report", options_.deadline + kReportSeconds);
+    text += format("; the others have %g s to report%s", options_.deadline + kReportSeconds,
+                   meeting_end_ ? ", 1 s those that wait for it to join" : "");
   note(text);
 }
 
@@ -295,6 +362,7 @@ void Job::drain() {
     rank.child = {};
   }
   while (!(out_queue_.empty() && err_queue_.empty()) && !impatient_) move_output(-1);
+  if (out_queue_.closed() && out_queue_.error() != EPIPE) end_.output_error = out_queue_.error();
 }
 
 }  // namespace gradwire

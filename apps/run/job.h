@@ -34,8 +34,13 @@ struct RunOptions {
 //      └── --timeout, a signal to the launcher, no reader of the output, only stopped ranks left
 //      ──^
 //
-// ending sends SIGTERM (a signal to the launcher: that one) and SIGCONT, killing sends SIGKILL. A
-// rank that ends is reaped at once, and what is left of its process group is killed.
+// When the rank that failed had not joined the job, ranks that still look for the others can only
+// wait for it: they are ended after 1 s.
+//
+// Ranks that are told to end while all is well have the deadline and 2 s for it: they may meet once
+// more and save. ending sends SIGTERM (a signal to the launcher: that one) and SIGCONT, killing
+// sends SIGKILL. A rank that ends is reaped at once, and what is left of its process group is
+// killed.
 class Job {
  public:
   explicit Job(const RunOptions& options);
@@ -54,12 +59,15 @@ class Job {
     RankProcess child;
     LinePrefixer out;
     LinePrefixer err;
+    char step = 0;             // the furthest launch::JoinStep that it told; 0: none
+    bool told_to_end = false;  // while it looked for a rank that has died
     bool stopped = false;
     Deadline stopped_since{};
   };
 
   Status take_signals();
   Status start_ranks();
+  Status make_token_store();
   void step();
   void move_output(int timeout_ms);
   std::optional<Deadline> next_deadline() const;
@@ -67,12 +75,15 @@ class Job {
   void read_signals();
   void interrupt(int signal);
   void read_output(Rank& rank, bool is_err);
+  void read_step(Rank& rank);
+  void look_at_output();
+  void end_meeting(Deadline now);
   void look_at_ranks();
   void look_at(int number, std::vector<int>& failed);
   void judge_failures(std::vector<int>& failed);
   void note_end(int number);
   void enter(Phase phase, Deadline until);
-  void end_ranks(int signal);
+  void end_ranks(int signal, double seconds);
   void signal_all(int signal);
   void note(const std::string& text);
   std::vector<int> running() const;
@@ -84,6 +95,7 @@ class Job {
   JobEnd end_;  // ranks[] is kept up to date all the time
   OutputQueue out_queue_;
   OutputQueue err_queue_;
+  std::string token_folder_;
   rendezvous::Fd port_;  // reserves the port where rank 0 will serve
   rendezvous::Fd signals_;
   sigset_t old_mask_{};
@@ -91,7 +103,8 @@ class Job {
   Phase phase_ = Phase::kRunning;
   std::optional<Deadline> phase_end_;
   std::optional<Deadline> job_end_;
-  bool impatient_ = false;  // the launcher was told again to end
+  std::optional<Deadline> meeting_end_;  // a rank failed before it had joined
+  bool impatient_ = false;               // the launcher was told again to end
 };
 
 }  // namespace gradwire

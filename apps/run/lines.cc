@@ -25,7 +25,7 @@ void OutputQueue::write_some() {
     if (count > 0) done += static_cast<std::size_t>(count);
     if (count >= 0 || errno == EINTR) continue;
     if (errno == EAGAIN) break;
-    closed_ = true;
+    error_ = errno;
     done = pending_.size();
   }
   pending_.erase(0, done);

@@ -14,19 +14,21 @@ class OutputQueue {
 
   int fd() const { return fd_; }
   bool empty() const { return pending_.empty(); }
-  bool closed() const { return closed_; }  // nobody reads any more
+  bool closed() const { return error_ != 0; }  // nothing can be written any more
+  // Why not, as errno: EPIPE where nobody reads; 0 while it can.
+  int error() const { return error_; }
   // So much is pending that what feeds the queue should be left unread.
   bool full() const { return pending_.size() > (std::size_t{1} << 20); }
   void append(std::string_view text) {
-    if (!closed_) pending_ += text;
+    if (!closed()) pending_ += text;
   }
-  // Writes what the descriptor takes now. A reader that has gone away ends the queue: what is
-  // pending and what comes later is dropped.
+  // Writes what the descriptor takes now. A write that fails (a reader that has gone away, a full
+  // disk) ends the queue: what is pending and what comes later is dropped.
   void write_some();
 
  private:
   int fd_;
-  bool closed_ = false;
+  int error_ = 0;
   std::string pending_;
 };
 

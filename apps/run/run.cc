@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <utility>
 
 #include "apps/flags.h"
 #include "apps/flight_folder.h"
 #include "apps/job.h"
 #include "apps/run/job.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "comm/rendezvous/hmac.h"
 
@@ -33,13 +33,12 @@ Result<std::string> read_secret(const std::string& path) {
     return Status(Code::kInvalidArgument,
                   format("run: --secret-file %s can be used by others (mode %03o seen; 600 wanted)",
                          path.c_str(), info.st_mode & 0777U));
-  std::ifstream file(path);
-  std::string secret{std::istreambuf_iterator<char>(file), {}};
+  auto read = read_text(path);
+  if (!read.has_value()) return read.error().with_context("run: --secret-file");
+  std::string secret = std::move(read).value();
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
   const bool fits =
       secret.size() >= 16 && secret.size() <= 4096 && secret.find('\0') == std::string::npos;
-  if (!file.good() && !file.eof())
-    return Status(Code::kInvalidArgument, "run: cannot read --secret-file " + path);
   if (!fits)
     return Status(Code::kInvalidArgument,
                   format("run: --secret-file %s holds %zu bytes (wanted: 16..4096 of text)",

@@ -35,7 +35,10 @@ class Observer final : public PoolObserver {
       check.reason = words_of(at + ".txt");
     } else if (const auto text = read_whole_file(at + ".jsonl"); text.has_value()) {
       const auto line = nlohmann::json::parse(text.value(), nullptr, false);
-      if (line.is_object()) check.steps = line.value("planned_steps", std::int64_t{0});
+      if (!line.is_object()) return {};
+      check.steps = line.value("planned_steps", std::int64_t{0});
+      // The check itself takes none of what the run will take.
+      check.peak_bytes += line.value("planned_bytes", std::uint64_t{0});
     }
     return {};
   }

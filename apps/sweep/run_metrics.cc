@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -44,6 +45,7 @@ StepMetrics step_of(const Json& line) {
 }  // namespace
 
 Result<RunMetrics> read_metrics(const std::string& path) {
+  GW_TRY(check_readable(path));
   std::ifstream file(path);
   if (!file) return Status(Code::kInvalidArgument, "cannot read metrics (" + path + ")");
   RunMetrics run;
@@ -51,7 +53,8 @@ Result<RunMetrics> read_metrics(const std::string& path) {
   for (int number = 1; std::getline(file, text); ++number) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) {
-      if (file.peek() == std::ifstream::traits_type::eof()) break;
+      run.torn = file.peek() == std::ifstream::traits_type::eof();
+      if (run.torn) break;
       return Status(Code::kInvalidArgument,
                     format("%s, line %d: no JSON object", path.c_str(), number));
     }
@@ -66,6 +69,29 @@ Result<RunMetrics> read_metrics(const std::string& path) {
     if (const auto loss = maybe(line, "test_loss")) run.test_loss = loss;
   }
   return run;
+}
+
+Result<RunMetrics> read_whole_metrics(const std::string& folder, const RunRecord& record) {
+  const std::string path = metrics_path(folder);
+  GW_ASSIGN(RunMetrics run, read_metrics(path));
+  const auto lacks = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument, path + ": " + what);
+  };
+  const auto seen = static_cast<long long>(run.steps.size());
+  if (run.torn) return lacks(format("line %lld is cut off", seen + 1));
+  for (long long i = 0; i < seen; ++i) {
+    const auto step = static_cast<long long>(run.steps[static_cast<std::size_t>(i)].step);
+    if (step != i) return lacks(format("line %lld is of step %lld (%lld wanted)", i + 1, step, i));
+  }
+  if (record.outcome == RunOutcome::kComplete && !run.complete)
+    return lacks(format("%lld steps and no totals (both wanted of a run that was complete)", seen));
+  if (record.steps && *record.steps != seen)
+    return lacks(format("%lld steps (%lld wanted: so many it had when it ended)", seen,
+                        static_cast<long long>(*record.steps)));
+  const auto counted = run.totals.find("steps");
+  if (!run.complete || counted == run.totals.end() || *counted == seen) return run;
+  return lacks(
+      format("%lld steps (%s wanted: so many its totals count)", seen, counted->dump().c_str()));
 }
 
 }  // namespace gradwire

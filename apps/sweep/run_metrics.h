@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/sweep/run_record.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -33,8 +34,10 @@ struct StepMetrics {
 };
 
 struct RunMetrics {
-  bool complete = false;  // ran to its last step: the totals are there
+  bool complete = false;  // the totals are there: it ran to its last step, or its loss was not
+                          // finite
   bool diverged = false;  // a loss that is not finite
+  bool torn = false;      // the last line is cut off
   std::vector<StepMetrics> steps;
   std::optional<double> accuracy;  // the last ones
   std::optional<double> test_loss;
@@ -44,5 +47,9 @@ struct RunMetrics {
 // A torn last line, as a killed run leaves it, is passed over. kInvalidArgument names file and
 // line.
 Result<RunMetrics> read_metrics(const std::string& path);
+
+// Of a run that ended and is a result: all that it wrote. kInvalidArgument names the file and what
+// it lacks.
+Result<RunMetrics> read_whole_metrics(const std::string& folder, const RunRecord& record);
 
 }  // namespace gradwire

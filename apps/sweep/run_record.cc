@@ -47,18 +47,20 @@ Json to_json(const Machine& machine) {
 }
 
 Json to_json(const RunRecord& record) {
-  return {{"row", record.row},
-          {"setting", record.setting},
-          {"spec", record.spec},
-          {"command", record.command},
-          {"machine", to_json(record.machine)},
-          {"host", record.host},
-          {"started", record.started},
-          {"seconds", record.seconds},
-          {"peak_bytes", record.peak_bytes},
-          {"outcome", kOutcomes[static_cast<std::size_t>(record.outcome)]},
-          {"exit_status", record.exit_status},
-          {"reason", record.reason}};
+  Json json{{"row", record.row},
+            {"setting", record.setting},
+            {"spec", record.spec},
+            {"command", record.command},
+            {"machine", to_json(record.machine)},
+            {"host", record.host},
+            {"started", record.started},
+            {"seconds", record.seconds},
+            {"peak_bytes", record.peak_bytes},
+            {"outcome", kOutcomes[static_cast<std::size_t>(record.outcome)]},
+            {"exit_status", record.exit_status},
+            {"reason", record.reason}};
+  if (record.steps) json["steps"] = *record.steps;
+  return json;
 }
 
 std::optional<RunRecord> read_record(const std::string& folder) {
@@ -77,6 +79,8 @@ std::optional<RunRecord> read_record(const std::string& folder) {
                    .peak_bytes = static_cast<std::uint64_t>(number_of(json, "peak_bytes")),
                    .exit_status = static_cast<int>(number_of(json, "exit_status")),
                    .reason = text_of(json, "reason")};
+  if (json.contains("steps") && json["steps"].is_number_integer())
+    record.steps = json["steps"].get<std::int64_t>();
   const std::string outcome = text_of(json, "outcome");
   for (std::size_t i = 0; i < kOutcomes.size(); ++i) {
     if (outcome != kOutcomes[i]) continue;

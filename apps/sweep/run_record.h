@@ -14,7 +14,7 @@ namespace gradwire {
 
 enum class RunOutcome : std::uint8_t {
   kComplete,
-  kDiverged,  // ended by a loss or gradient that is not finite: a result, too
+  kDiverged,  // ended by a loss or gradient that is not finite: complete, and a result
   kFailed
 };
 
@@ -31,6 +31,8 @@ struct RunRecord {
   RunOutcome outcome = RunOutcome::kFailed;
   int exit_status = 0;
   std::string reason;  // in the run's own words, where it is not complete
+  // Lines of steps in its metrics when it ended; nullopt in records of before there was this.
+  std::optional<std::int64_t> steps = {};
 };
 
 nlohmann::ordered_json to_json(const RunRecord& record);

@@ -101,8 +101,11 @@ RunCommand command_of(const StudyCase& one, std::uint64_t seed) {
 
 RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
   RunCommand command;
-  command.argv = {"gradwire", "train", "--dry-run", "--inproc",
-                  std::to_string(std::min(one.ranks, kThreadsAtMost))};
+  command.argv = {"gradwire", "train", "--dry-run"};
+  // Micro-batches of one process stand for ranks already, and threads that had some are refused.
+  const auto accumulate = one.flags.find("accumulate");
+  if (accumulate == one.flags.end() || accumulate->second == "1" || one.transport == "inproc")
+    append(command.argv, {"--inproc", std::to_string(std::min(one.ranks, kThreadsAtMost))});
   append(command.argv, train_words(one, seed));
   return command;
 }

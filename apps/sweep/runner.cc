@@ -1,9 +1,5 @@
 #include "apps/sweep/runner.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/folder_lock.h"
 #include "apps/sweep/checks.h"
 #include "apps/sweep/child_pool.h"
 #include "apps/sweep/plan_file.h"
@@ -25,27 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Held while a sweep works in a folder; the kernel lets it go however the program ends.
-class FolderLock {
- public:
-  static Result<FolderLock> take(const std::string& directory) {
-    const std::string path = directory + "/lock";
-    FolderLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (lock.fd_ < 0) return Status(Code::kInvalidArgument, "cannot write '" + path + "'");
-    if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0)
-      return Status(Code::kInvalidArgument, "'" + directory + "' is in use by another sweep");
-    return lock;
-  }
-  FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FolderLock& operator=(FolderLock&&) = delete;
-  ~FolderLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  explicit FolderLock(int fd) : fd_(fd) {}
-  int fd_;
-};
+// That a sweep which was killed a moment ago may still hold its folder.
+constexpr double kSecondsToEnd = 0.2;
+constexpr int kOfSignals = 128;  // a status above it: ended by the signal of that number less 128
 
 // A run to be: several cases may be the same one.
 struct Run {
@@ -60,6 +39,7 @@ struct Run {
 struct Found {
   std::size_t kept = 0;
   std::size_t half = 0;
+  std::size_t damaged = 0;  // finished, but their metrics are not whole
   std::size_t failed = 0;
   std::size_t other_build = 0;
   std::size_t repeated = 0;  // finished, but all are to be run again
@@ -137,6 +117,8 @@ class Sweep final : public PoolObserver {
         ++found.repeated;
       } else if (!same_build && options_.keep != Keep::kAnyBuild) {
         ++found.other_build;
+      } else if (!read_whole_metrics(run.folder, *record).has_value()) {
+        ++found.damaged;
       } else {
         ++found.kept;
         run.record = std::move(record);
@@ -160,6 +142,7 @@ class Sweep final : public PoolObserver {
     };
     add(found.kept, "finished before and kept");
     add(found.half, "half-finished, thrown away and run again");
+    add(found.damaged, "with metrics that are not whole, thrown away and run again");
     add(found.failed, "failed before, run again");
     add(found.other_build, "of another build, thrown away and run again");
     add(found.repeated, "finished before, thrown away and run again");
@@ -246,6 +229,9 @@ class Sweep final : public PoolObserver {
                      .reason = {}};
     const auto metrics = read_metrics(metrics_path(run.folder));
     const std::string log = log_path(run.folder);
+    if (metrics.has_value()) {
+      record.steps = static_cast<std::int64_t>(metrics.value().steps.size());
+    }
     if (result.timed_out) {
       record.reason = format("took over %.0f s (--run-timeout)", options_.timeout_seconds);
     } else if (result.exit_status == 0 && metrics.has_value() && metrics.value().complete) {
@@ -254,7 +240,9 @@ class Sweep final : public PoolObserver {
     } else {
       const bool diverged =
           (metrics.has_value() && metrics.value().diverged) || says_not_finite(log);
-      record.outcome = diverged ? RunOutcome::kDiverged : RunOutcome::kFailed;
+      // A run that a signal ended is not done, whatever it had come to.
+      const bool ended = result.exit_status > kOfSignals;
+      record.outcome = diverged && !ended ? RunOutcome::kDiverged : RunOutcome::kFailed;
       record.reason = format("status %d: ", result.exit_status) + words_of(log);
     }
     GW_TRY(write_record(run.folder, record));
@@ -326,7 +314,8 @@ Result<std::vector<RunState>> run_plan(const StudyPlan& plan, const SweepOptions
   if (error)
     return Status(Code::kInvalidArgument,
                   "cannot make the folder (" + options.directory + "; " + error.message() + ")");
-  GW_ASSIGN(const FolderLock lock, FolderLock::take(options.directory));
+  GW_ASSIGN(const FolderLock lock,
+            FolderLock::take(options.directory, "lock", "sweep", kSecondsToEnd));
   Sweep sweep(plan, options);
   GW_TRY(write_plan_file(options.directory, {.plan = plan,
                                              .runs = sweep.folder_names(),

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
+#include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/flags.h"
+#include "apps/sweep/run_spec.h"
+#include "apps/train/mode_flags.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
 
@@ -13,6 +17,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kMostCases = 100'000;
+constexpr int kMostThreads = 64;  // that --inproc takes
 
 Status refuse(const std::string& what) { return {Code::kInvalidArgument, "study: " + what}; }
 
@@ -118,6 +123,10 @@ Status check_rule(const StudyPlan& plan, const AcceptRule& rule) {
   if (!rule.minus.empty()) GW_TRY(known(rule.minus));
   if (rule.metric != "accuracy" && rule.metric != "loss" && rule.metric != "test_loss")
     return refuse("accept: metric '" + rule.metric + "' (accuracy, loss, test_loss wanted)");
+  if (!(rule.at_least <= rule.at_most))
+    return refuse("accept: the rule about row '" + rule.row + "' accepts nothing (" +
+                  format("at_least %g, at_most %g seen; at_least <= at_most wanted)", rule.at_least,
+                         rule.at_most));
   if (std::isinf(rule.at_least) && std::isinf(rule.at_most))
     return refuse("accept: the rule about row '" + rule.row +
                   "' accepts anything (at_least or at_most wanted)");
@@ -144,7 +153,57 @@ Status check_place(const StudyCase& one) {
   if (!one.lab.empty() && one.transport == "inproc")
     return refuse("threads of one process have no links (lab " + one.lab +
                   " with transport inproc; ucx or tcp wanted)");
+  if (one.transport == "inproc" && one.ranks > kMostThreads)
+    return refuse(
+        format("transport inproc with %d ranks (at most %d threads of one process, or "
+               "another transport, wanted)",
+               one.ranks, kMostThreads));
+  if (one.lab.empty()) return {};
+  GW_ASSIGN(const LabLinks links, parse_lab(one.lab));
+  if (one.ranks % links.hosts == 0) return {};
+  return refuse(format("lab %s: %d ranks on %d hosts (a multiple of %d wanted)", one.lab.c_str(),
+                       one.ranks, links.hosts, links.hosts));
+}
+
+// What `gradwire train` says of a case's flags, without data and without ranks that meet.
+Status check_flags(const StudyCase& one, std::uint64_t seed) {
+  const std::vector<std::string> argv = command_of(one, seed).argv;
+  const auto command = std::find(argv.begin(), argv.end(), "train");
+  TrainOptions options;
+  Flags flags("train", "");
+  add_train_flags(flags, options);
+  GW_TRY(flags.parse({command + 1, argv.end()}).error());
+  GW_TRY(settle_mode(flags, options));
+  return check_train_options(flags, options);
+}
+
+Status check_rows(const StudyPlan& plan) {
+  std::map<std::string, Status> rows;  // ok once a setting can run it
+  for (const StudyCase& one : plan.cases) {
+    const auto [at, is_new] = rows.try_emplace(one.row);
+    if (!is_new && at->second.ok()) continue;
+    at->second = check_flags(one, plan.seeds.front());
+  }
+  for (const StudyCase& one : plan.cases) {
+    const Status& status = rows.at(one.row);
+    if (!status.ok())
+      return refuse("row '" + one.row +
+                    "' can run in no setting: " + std::string(status.message()));
+  }
   return {};
+}
+
+// Whether a run has averaged gradients that --measure-every can compare: whole ones, and no momenta
+// or updates in their place.
+bool has_averages(const TrainFlags& flags) {
+  const auto mode = flags.find("mode");
+  if (mode != flags.end() && mode->second != "sync") return false;
+  const auto narrow = flags.find("no-main-grads");
+  if (narrow != flags.end() && narrow->second != "false") return false;
+  const auto optimizer = flags.find("optimizer");
+  if (optimizer == flags.end()) return true;
+  const auto choice = parse_optimizer(optimizer->second);
+  return !choice.has_value() || !choice.value().method;
 }
 
 StudyCase case_of(const Setting& setting, const StudyRow& row) {
@@ -159,8 +218,7 @@ StudyCase case_of(const Setting& setting, const StudyRow& row) {
     one.setting = row.setting + (setting.name.empty() ? "" : ", " + setting.name);
   for (const auto& [name, value] : row.overrides) put(one.flags, name, value);
   // What the report says of errors and residuals is measured at so many steps, outside their time.
-  const auto mode = one.flags.find("mode");
-  if (mode == one.flags.end() || mode->second == "sync") one.flags.emplace("measure-every", "50");
+  if (has_averages(one.flags)) one.flags.emplace("measure-every", "50");
   return one;
 }
 
@@ -178,6 +236,13 @@ const std::vector<StudyFlag>& study_train_flags() {
     return all;
   }();
   return flags;
+}
+
+Status check_study_value(const std::string& name, const std::string& value) {
+  TrainOptions options;
+  Flags train("train", "");
+  add_train_flags(train, options);
+  return train.set(name, value);
 }
 
 Result<StudyPlan> plan_of(Study study, const std::string& transport) {
@@ -206,6 +271,7 @@ Result<StudyPlan> plan_of(Study study, const std::string& transport) {
   if (!has_case(plan, plan.baseline, {}))
     return refuse("the baseline '" + plan.baseline + "' is no row");
   for (const AcceptRule& rule : plan.accept) GW_TRY(check_rule(plan, rule));
+  GW_TRY(check_rows(plan));
   return plan;
 }
 

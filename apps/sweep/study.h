@@ -68,6 +68,9 @@ struct StudyFlag {
 // what says where its reports go.
 const std::vector<StudyFlag>& study_train_flags();
 
+// Whether a run takes the value: of a training flag, or of "compressor". The error names both.
+Status check_study_value(const std::string& name, const std::string& value);
+
 // A cell of the cross product, with everything in its place: what is run once per seed.
 struct StudyCase {
   std::string setting;  // "" where there is one only
@@ -92,7 +95,9 @@ struct StudyPlan {
 
 // Fills defaults (row names, the baseline: "none" where it is a row, seed 1, measure-every) and
 // multiplies out. `transport` is taken where the study names none. kInvalidArgument says what
-// cannot be: no row, two of one name, unknown names in rules, an axis that a row sets too.
+// cannot be: no row, two of one name, unknown names in rules, an axis that a row sets too, a row
+// whose flags exclude one another in every setting, ranks that a transport or a laboratory cannot
+// have. A row that only some settings exclude stays: its other runs can be.
 Result<StudyPlan> plan_of(Study study, const std::string& transport);
 
 // The settings of a plan, in order of their first case.

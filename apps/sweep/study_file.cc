@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -50,19 +51,36 @@ Status unknown_key(const Source& source, const toml::node& node, const std::stri
   return source.error(node, "unknown key '" + name + "' (" + joined(wanted) + " wanted)");
 }
 
+Status check_value(const Source& source, const toml::node& node, const std::string& name,
+                   const std::string& value) {
+  const Status status = check_study_value(name, value);
+  return status.ok() ? status : source.error(node, std::string(status.message()));
+}
+
+// "KEY and OTHER exclude one another", where the table has both.
+Status check_apart(const Source& source, const toml::table& table, const std::string& key,
+                   const std::string& other) {
+  if (!table.contains(key) || !table.contains(other)) return {};
+  return source.error(*table.get(other), "keys '" + key + "' and '" + other +
+                                             "' exclude one another (both seen; one wanted)");
+}
+
 Status read_flags(const Source& source, const toml::table& table,
                   const std::set<std::string>& own_keys, TrainFlags& flags) {
+  GW_TRY(check_apart(source, table, "epochs", "steps"));
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (own_keys.count(name) != 0) continue;
     if (!is_train_flag(name))
       return unknown_key(source, node, name, {own_keys.begin(), own_keys.end()});
     GW_ASSIGN(flags[name], as_text(source, name, node));
+    GW_TRY(check_value(source, node, name, flags[name]));
   }
   return {};
 }
 
 Status read_grid(const Source& source, const toml::table& table, Study& study) {
+  GW_TRY(check_apart(source, table, "epochs", "steps"));
   // TOML tables are sorted by key; the order of the file is the order of the settings.
   std::vector<std::pair<std::uint32_t, StudyAxis>> axes;
   for (const auto& [key, node] : table) {
@@ -77,6 +95,8 @@ Status read_grid(const Source& source, const toml::table& table, Study& study) {
       GW_ASSIGN(std::string text, as_text(source, axis.key, value));
       if (std::find(axis.values.begin(), axis.values.end(), text) != axis.values.end())
         return source.error(value, "axis '" + axis.key + "' has '" + text + "' twice");
+      if (axis.key != "ranks" && axis.key != "transport" && axis.key != "lab")
+        GW_TRY(check_value(source, value, axis.key, text));
       axis.values.push_back(std::move(text));
     }
     axes.emplace_back(node.source().begin.line, std::move(axis));
@@ -154,6 +174,7 @@ Status read_rows(const Source& source, const toml::table& root, Study& study) {
     GW_TRY(read_text(source, table, "compressor", row.compressor));
     GW_TRY(read_text(source, table, "setting", row.setting));
     if (row.compressor.empty()) return source.error(node, "a [[row]] needs a compressor");
+    GW_TRY(check_value(source, *table.get("compressor"), "compressor", row.compressor));
     GW_TRY(read_flags(source, table, {"name", "compressor", "setting"}, row.overrides));
     study.rows.push_back(std::move(row));
   }
@@ -199,7 +220,16 @@ Status read_ranks(const Source& source, const std::string& key, const toml::node
   return {};
 }
 
+// Of keys at the top each says how many ranks there are, or what they are.
+Status check_ranks(const Source& source, const toml::table& root) {
+  GW_TRY(check_apart(source, root, "ranks", "inproc"));
+  const toml::node* transport = root.get("transport");
+  const bool threads = transport == nullptr || transport->value_or(std::string()) == "inproc";
+  return threads ? Status() : check_apart(source, root, "inproc", "transport");
+}
+
 Status read_top(const Source& source, const toml::table& root, Study& study) {
+  GW_TRY(check_ranks(source, root));
   for (const auto& [key, node] : root) {
     const std::string name(key.str());
     if (name == "seeds") {
@@ -209,6 +239,8 @@ Status read_top(const Source& source, const toml::table& root, Study& study) {
     } else if (name == "target") {
       const auto value = node.value<double>();
       if (!value) return source.error(node, "key 'target' is no number");
+      if (!(*value >= 0 && *value <= 100))
+        return source.error(node, format("key 'target' is %g (percent, 0 to 100, wanted)", *value));
       study.target = *value;
     } else if (name == "train" || name == "grid") {
       if (!node.is_table()) return source.error(node, "'" + name + "' is written [" + name + "]");
@@ -236,9 +268,10 @@ Status read_top(const Source& source, const toml::table& root, Study& study) {
 
 Result<Study> load_study(const std::string& path) {
   const Source source{path};
+  GW_ASSIGN(const std::string text, gradwire::read_text(path));
   toml::table root;
   try {  // toml++ reports by exception; nothing leaves this function that way
-    root = toml::parse_file(path);
+    root = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     return Status(Code::kInvalidArgument, format("%s, line %u: %s", path.c_str(),
                                                  static_cast<unsigned>(error.source().begin.line),

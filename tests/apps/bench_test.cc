@@ -146,8 +146,8 @@ TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
   EXPECT_THAT(refusal("--min", "2G"), StartsWith("bench all_reduce: sizes from 2147483648"));
   EXPECT_THAT(refusal("--transport", "pigeon"), StartsWith("no transport 'pigeon' between"));
   EXPECT_THAT(refusal("--json", "/proc/no/rows"),
-              StartsWith("cannot write the results to '/proc/no/rows' ("));
-  EXPECT_THAT(refusal("--csv", "/proc/no/rows"), StartsWith("cannot write the results to"));
+              StartsWith("results: cannot write '/proc/no/rows' ("));
+  EXPECT_THAT(refusal("--csv", "/proc/no/rows"), StartsWith("results: cannot write"));
   const auto refusal_of = [&](const char* variable, const char* value) {
     setenv(variable, value, 1);
     std::string text = refusal("--transport", "tcp");

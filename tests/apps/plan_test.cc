@@ -9,6 +9,8 @@
 
 #include "apps/whole_file.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/accounts/run_memory.h"
+#include "trainer/models.h"
 
 namespace gradwire {
 namespace {
@@ -38,24 +40,77 @@ Outcome plan(std::vector<std::string> words) {
   return outcome;
 }
 
-// 17.2 billion parameters over 16 tensor ranks: 4 + 16/N bytes for each.
-TEST(Plan, Z6_StageOneOfAModelOverTensorRanks) {
+// In 16 bits a rank of stage 1 has 2 bytes of each parameter and 4 of it gathered, 2 of its
+// gradient and 4 of the gradient's sum, and 16 of each that it owns: parameter, averaged gradient,
+// two moments. Stage 2 keeps of gradients the own averages alone, stage 3 nothing that is not its
+// own.
+TEST(Plan, SixteenBitsUnderZeroAreWhatTheTrainerHolds) {
   for (const std::int64_t ranks : {2, 4, 16}) {
-    const Outcome found = plan({"--params", "17.2e9", "--zero", "1", "--tensor", "16", "--data",
-                                std::to_string(ranks), "--memory"});
+    const Outcome found =
+        plan({"--params", "1e9", "--zero", "1", "--data", std::to_string(ranks), "--memory"});
     ASSERT_EQ(found.error, "");
     ASSERT_EQ(found.rows.size(), 4U);
-    const auto& row = found.rows[1];
-    EXPECT_DOUBLE_EQ(row["state_bytes_per_param"], 4 + 16.0 / static_cast<double>(ranks));
-    EXPECT_DOUBLE_EQ(row["total_bytes"], 17.2e9 / 16 * (4 + 16.0 / static_cast<double>(ranks)));
+    const double own = 16.0 / static_cast<double>(ranks);
+    const double wanted[] = {20, 12 + own, 6 + own, own};
+    for (int stage = 0; stage < 4; ++stage) {
+      const auto& row = found.rows[static_cast<std::size_t>(stage)];
+      EXPECT_DOUBLE_EQ(row["state_bytes_per_param"], wanted[stage]) << stage;
+      EXPECT_DOUBLE_EQ(row["total_bytes"], 1e9 * wanted[stage]) << stage;
+    }
     EXPECT_THAT(found.text, HasSubstr("1 *"));
   }
 }
 
-// A stage sends what its operations say: (N-1)/N of the model twice, three times with stage 3.
-TEST(Plan, StagesSendTwiceOrThreeTimesTheModel) {
-  const Outcome found = plan({"--params", "1048576", "--precision", "fp32", "--data", "4", "--cost",
-                              "--alpha", "0", "--beta", "1e-9"});
+// Two linear layers of 64 by 64 and 64 outputs, counted class by class by the trainer's own
+// account.
+TEST(Plan, StatesEqualTheAccountOfARun) {
+  const auto model = make_model<float>({"mlp", {64}}, {1, 8, 8}, 64);
+  ASSERT_TRUE(model.has_value());
+  const auto elems = static_cast<double>(parameter_elems(model.value().parameters()));
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    const Outcome found =
+        plan({"--params", std::to_string(parameter_elems(model.value().parameters())),
+              "--precision", precision, "--data", "4", "--memory"});
+    ASSERT_EQ(found.error, "");
+    ASSERT_EQ(found.rows.size(), 4U);
+    for (int stage = 0; stage < 4; ++stage) {
+      RunMemoryQuestion question;
+      question.precision = parse_precision(precision).value();
+      question.stage = stage;
+      question.ranks = 4;
+      const auto run = run_memory(model.value(), question);
+      ASSERT_TRUE(run.has_value());
+      double state = 0;
+      for (const MemoryClass what :
+           {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
+            MemoryClass::kMaster, MemoryClass::kMoments}) {
+        state += static_cast<double>(run.value().device[static_cast<std::size_t>(what)]);
+      }
+      const auto& row = found.rows[static_cast<std::size_t>(stage)];
+      EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * elems, state)
+          << precision << ", stage " << stage;
+    }
+  }
+}
+
+TEST(Plan, WhatNoRunCanDoIsRefused) {
+  EXPECT_THAT(plan({"--params", "1e6", "--pipeline", "2"}).error, HasSubstr("--pipeline 2"));
+  EXPECT_THAT(plan({"--params", "1e6", "--tensor", "2"}).error, HasSubstr("--tensor 2"));
+  EXPECT_THAT(plan({"--params", "1e6", "--no-main-grads", "--zero", "1"}).error,
+              HasSubstr("--no-main-grads"));
+  const Outcome alone = plan({"--params", "1e6", "--no-main-grads", "--memory"});
+  ASSERT_EQ(alone.rows.size(), 1U);
+  EXPECT_DOUBLE_EQ(alone.rows[0]["state_bytes_per_param"], 16);
+}
+
+// A stage sends what its operations say: (N-1)/N of the model twice, three times with stage 3; in
+// fp32, whatever is stored.
+class PlanTraffic : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, PlanTraffic, testing::Values("fp32", "bf16", "fp16"));
+
+TEST_P(PlanTraffic, StagesSendTwiceOrThreeTimesTheModel) {
+  const Outcome found = plan({"--params", "1048576", "--precision", GetParam(), "--data", "4",
+                              "--cost", "--alpha", "0", "--beta", "1e-9"});
   ASSERT_EQ(found.error, "");
   const double model = 1048576 * 4.0 * 3 / 4;
   std::map<std::string, double> bytes;
@@ -85,13 +140,19 @@ TEST(Plan, ATransformersShapeIsEnough) {
   EXPECT_THAT(found.text, HasSubstr("1.244e+08 parameters"));
   EXPECT_GT(found.rows[3]["gathered_bytes"].get<double>(), 0);
   EXPECT_GT(found.rows[3]["activation_bytes"].get<double>(), 0);
-  EXPECT_DOUBLE_EQ(found.rows[0]["gathered_bytes"], 0);
+  // 16 bits are widened for a layer's turn, at every stage; fp32 has nothing to widen.
+  EXPECT_DOUBLE_EQ(found.rows[0]["gathered_bytes"], 4.0 * 50257 * 768);
+  const Outcome wide = plan({"--layers", "12", "--width", "768", "--heads", "12", "--sequence",
+                             "1024", "--vocabulary", "50257", "--precision", "fp32"});
+  ASSERT_EQ(wide.error, "");
+  EXPECT_DOUBLE_EQ(wide.rows[0]["gathered_bytes"], 0);
 }
 
 TEST(Plan, WhatDoesNotFitIsRefusedWithWhatDoes) {
   const Outcome tight =
-      plan({"--params", "10e9", "--zero", "1", "--data", "64", "--device-mem", "30G"});
-  EXPECT_THAT(tight.error, HasSubstr("--zero 1 needs 39.58 GiB"));
+      plan({"--params", "10e9", "--zero", "1", "--data", "64", "--device-mem", "60G"});
+  // 10e9 (12 + 16 / 64) bytes; stage 2 takes 6.25 of them, stage 3 a quarter.
+  EXPECT_THAT(tight.error, HasSubstr("--zero 1 needs 114.1 GiB"));
   EXPECT_THAT(tight.error, HasSubstr("fits at --zero 2, 3"));
   const Outcome none = plan({"--params", "1e12", "--device-mem", "30G"});
   EXPECT_THAT(none.error, HasSubstr("no stage fits"));

@@ -107,6 +107,83 @@ TEST(StudyFile, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(error_of("[grid]\nseed = [1, 2]\n"), HasSubstr("unknown key 'seed'"));
 }
 
+// The file's text, the line and the names that its error has.
+struct Impossible {
+  const char* text;
+  int line;
+  std::vector<const char*> names;
+};
+
+TEST(StudyFile, RefusesValuesThatNoRunCanHaveBeforeTheFirst) {
+  const char* const run = "[[row]]\ncompressor = \"none\"\n";
+  for (const Impossible& study : std::vector<Impossible>{
+           {"[train]\nlr = \"abc\"\n", 2, {"lr", "'abc'"}},
+           {"[train]\nlr = -1\n", 2, {"lr", "'-1'"}},
+           {"[train]\nsteps = 1e99\n", 2, {"steps", "1e+99"}},
+           {"[train]\nmodel = \"brain\"\n", 2, {"model", "'brain'"}},
+           {"[train]\nallow-unsafe = \"perhaps\"\n", 2, {"allow-unsafe", "'perhaps'"}},
+           {"[train]\nsteps = 1\nepochs = 1\n", 2, {"'steps'", "'epochs'"}},
+           {"[grid]\nlr = [0.1, \"abc\"]\n", 2, {"lr", "'abc'"}},
+           {"[grid]\nsteps = [3]\nepochs = [1]\n", 2, {"'steps'", "'epochs'"}},
+           {"[grid]\ncompressor = [\"none\", \"topk:k=1,k=2,(\"]\n", 2, {"compressor"}},
+           {"[[row]]\ncompressor = \"none\"\nbatch = 0\n", 3, {"batch", "'0'"}},
+           {"inproc = 2\nranks = 2\n", 1, {"'ranks'", "'inproc'"}},
+           {"inproc = 2\ntransport = \"ucx\"\n", 2, {"'transport'", "'inproc'"}},
+           {"target = 101\n", 1, {"target", "101"}},
+       }) {
+    const auto read = load_study(write("impossible.toml", study.text + std::string(run)));
+    ASSERT_FALSE(read.has_value()) << study.text;
+    EXPECT_EQ(read.error().code(), Code::kInvalidArgument) << study.text;
+    const std::string message(read.error().message());
+    EXPECT_THAT(message, HasSubstr("impossible.toml, line " + std::to_string(study.line) + ":"));
+    for (const char* name : study.names) EXPECT_THAT(message, HasSubstr(name)) << study.text;
+  }
+}
+
+TEST(StudyFile, ThreadsMaySayThatTheyAreThreads) {
+  const auto made = plan_in("inproc = 2\ntransport = \"inproc\"\n[[row]]\ncompressor = \"none\"\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_EQ(made.value().cases[0].ranks, 2);
+}
+
+TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
+  EXPECT_THAT(error_of("[train]\noptimizer = \"adamw\"\nmomentum = 0.9\n[[row]]\n"
+                       "compressor = \"none\"\n"),
+              testing::AllOf(HasSubstr("row 'none'"), HasSubstr("--momentum")));
+  const auto made = plan_in(
+      "[train]\nmomentum = 0.9\n[grid]\noptimizer = [\"adamw\", \"sgd\"]\n"
+      "compressor = [\"none\"]\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_EQ(made.value().cases.size(), 2u);
+  const auto batches =
+      plan_in("ranks = 2\n[train]\naccumulate = 2\n[[row]]\ncompressor = \"none\"\n");
+  ASSERT_TRUE(batches.has_value()) << batches.error().message();
+  EXPECT_EQ(
+      shell_text(check_command_of(batches.value().cases[0], 1)),
+      "gradwire train --dry-run --accumulate 2 --measure-every 50 --compressor none --seed 1");
+}
+
+TEST(Plan, RanksFitTheirPlace) {
+  const std::string run = "[[row]]\ncompressor = \"none\"\n";
+  EXPECT_THAT(error_of("inproc = 65\n" + run), testing::AllOf(HasSubstr("65"), HasSubstr("64")));
+  EXPECT_THAT(error_of("ranks = 4\nlab = \"3x1gbit\"\n" + run),
+              testing::AllOf(HasSubstr("3x1gbit"), HasSubstr("4 ranks")));
+  EXPECT_THAT(error_of("ranks = 4\nlab = \"4x1parsec\"\n" + run), HasSubstr("4x1parsec"));
+}
+
+TEST(Plan, ARuleThatNothingMeetsIsRefused) {
+  Study study;
+  study.rows = {row({}, "none")};
+  study.accept = {
+      {.text = {}, .row = "none", .minus = {}, .setting = {}, .at_least = 2, .at_most = 1}};
+  const auto plan = plan_of(study, "ucx");
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_THAT(std::string(plan.error().message()),
+              testing::AllOf(HasSubstr("'none'"), HasSubstr("at_least 2, at_most 1")));
+  study.accept[0].at_least = std::nan("");
+  EXPECT_FALSE(plan_of(study, "ucx").has_value());
+}
+
 TEST(Plan, RefusesTwinsAndRulesAboutNobody) {
   Study twins;
   twins.rows = {row({}, "none"), row("none", "cast:bf16")};
@@ -191,6 +268,11 @@ TEST(Plan, ErrorsAreMeasuredWhereAllRanksAverage) {
   ASSERT_TRUE(made.has_value()) << made.error().message();
   EXPECT_EQ(made.value().cases[0].flags.at("measure-every"), "50");
   EXPECT_EQ(made.value().cases[1].flags.count("measure-every"), 0u);
+  const auto more = plan_in(
+      "[grid]\noptimizer = [\"adamw\", \"diloco:inner_steps=5\"]\ncompressor = [\"none\"]\n");
+  ASSERT_TRUE(more.has_value()) << more.error().message();
+  EXPECT_EQ(more.value().cases[0].flags.count("measure-every"), 1u);
+  EXPECT_EQ(more.value().cases[1].flags.count("measure-every"), 0u);
 }
 
 TEST(Plan, StepsAndEpochsReplaceOneAnother) {

@@ -1,5 +1,6 @@
 """gradwire sweep and compare, end to end on the carried digits: resumed after a kill, with cases that fail, over real
 processes. usage: sweep_resume_test.py GRADWIRE UCX_VERSION"""
+import csv
 import json
 import os
 import pathlib
@@ -96,6 +97,78 @@ class Sweep(unittest.TestCase):
         for name in set(before) - {half, failed}:
             self.assertEqual(after[name], before[name], name)
         self.assertEqual(len(self.results()), 8)
+
+    def test_metrics_that_are_not_whole_are_named_left_out_and_measured_again(self):
+        study = self.study(self.SMALL.replace("ranks = [1, 2]", "ranks = [1]"))
+        self.assertEqual(run("sweep", study, "--out", str(self.out)).returncode, 0)
+        whole = run("report", str(self.out))
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        names = sorted(self.records())
+        for cut in (lambda lines: lines[:3], lambda lines: lines[:-1], lambda lines: lines[:-1] + [lines[-1][:30]],
+                    lambda lines: lines[1:], lambda lines: []):
+            path = self.out / "runs" / names[0] / "metrics.jsonl"
+            before = path.read_text()
+            path.write_text("".join(cut(before.splitlines(keepends=True))))
+            report = run("report", str(self.out))
+            self.assertEqual(report.returncode, 1, report.stderr)
+            self.assertIn(str(path), report.stderr)
+            with open(self.out / "table.csv", newline="", encoding="utf-8") as file:
+                self.assertEqual(sorted(row["runs"] for row in csv.DictReader(file)), ["1", "2"])
+            again = run("sweep", study, "--out", str(self.out), "--resume")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertIn("3 finished before and kept; 1 with metrics that are not whole", again.stderr)
+            hashes = [json.loads(text.splitlines()[-1])["params_hash"] for text in (before, path.read_text())]
+            self.assertEqual(hashes[0], hashes[1])
+        self.assertEqual(run("report", str(self.out)).returncode, 0)
+
+    def test_a_run_that_a_signal_ended_is_done_again(self):
+        study = self.study(self.SMALL.replace("steps = 6", "steps = 400000").replace("seeds = 2", "seeds = 1")
+                           .replace("ranks = [1, 2]", "ranks = [1]"))
+        with open(self.root / "log", "w", encoding="utf-8") as log:
+            sweep = subprocess.Popen([GRADWIRE, "sweep", study, "--out", str(self.out)], stdout=log, stderr=log, cwd="/")
+        self.addCleanup(sweep.wait, SECONDS)
+        self.addCleanup(sweep.kill)
+        ended = set()
+        end = time.monotonic() + SECONDS
+        while sweep.poll() is None and time.monotonic() < end:
+            for process, words in self.training().items():
+                if process in ended or "--metrics" not in words:
+                    continue
+                metrics = pathlib.Path(words[words.index("--metrics") + 1])
+                if "runs" in metrics.parts and metrics.exists() and metrics.read_text().count("\n") > 2:
+                    os.kill(process, signal.SIGTERM)
+                    ended.add(process)
+            time.sleep(0.02)
+        self.assertEqual(sweep.wait(SECONDS), 1, (self.root / "log").read_text())
+        self.assertEqual([record["outcome"] for record in self.records().values()], ["failed"] * 2)
+        self.assertEqual([record["exit_status"] for record in self.records().values()], [143] * 2)
+        short = self.study(self.SMALL.replace("seeds = 2", "seeds = 1").replace("ranks = [1, 2]", "ranks = [1]"))
+        done = run("sweep", short, "--out", str(self.out), "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 complete, 0 diverged, 0 failed", done.stdout)
+
+    def training(self):
+        """The command lines of gradwire train that this sweep has started, by process."""
+        found = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if words[1:2] == ["train"] and any(str(self.out) in word for word in words):
+                found[int(path.parent.name)] = words
+        return found
+
+    def test_what_no_run_can_have_is_refused_before_the_first(self):
+        for line in ("[train]\nlr = \"abc\"", "[train]\nsteps = 1e99", "inproc = 2"):
+            study = self.study(f"ranks = 2\n{line}\n[[row]]\ncompressor = \"none\"\n")
+            for words in (["sweep", study, "--list"], ["sweep", study, "--out", str(self.out)],
+                          ["compare", study, "--out", str(self.out)]):
+                refused = run(*words)
+                self.assertEqual(refused.returncode, 1, refused.stdout)
+                self.assertIn("study.toml, line ", refused.stderr)
+                self.assertEqual(refused.stdout, "")
+            self.assertFalse(self.out.exists())
 
     def test_runs_of_another_build_are_kept_only_if_asked_for(self):
         study = self.study(self.SMALL.replace("seeds = 2", "seeds = 1"))

@@ -178,5 +178,50 @@ TEST(RunMetrics, ReadsStepsTotalsAndATornLastLine) {
   EXPECT_THAT(std::string(read_metrics(path).error().message()), HasSubstr("line 1"));
 }
 
+// What a run that ended left: its metrics, how it ended, and the steps that its record counts.
+struct Left {
+  std::string metrics;
+  RunOutcome outcome = RunOutcome::kComplete;
+  std::optional<std::int64_t> steps = {};
+};
+
+TEST(RunMetrics, OfARunThatEndedMustBeWhole) {
+  const TemporaryFolder folder;
+  const auto read = [&](const Left& left) {
+    std::ofstream(metrics_path(folder.path())) << left.metrics;
+    return read_whole_metrics(folder.path(), {.row = {},
+                                              .setting = {},
+                                              .spec = {},
+                                              .command = {},
+                                              .machine = {},
+                                              .host = {},
+                                              .started = {},
+                                              .outcome = left.outcome,
+                                              .reason = {},
+                                              .steps = left.steps});
+  };
+  const std::string rows = "{\"step\":0,\"loss\":2}\n{\"step\":1,\"loss\":1}\n";
+  const std::string gone = "{\"step\":0,\"loss\":2}\n{\"step\":1,\"loss\":null}\n";
+  const std::string totals = "{\"total\":true,\"steps\":2,\"accuracy\":0.5}\n";
+  const std::size_t first = rows.find('\n') + 1;
+  EXPECT_TRUE(read({rows + totals}).has_value());
+  EXPECT_TRUE(read({rows + totals, RunOutcome::kComplete, 2}).has_value());
+  EXPECT_TRUE(read({gone, RunOutcome::kDiverged}).has_value());  // as older programs left it
+  EXPECT_TRUE(read({gone, RunOutcome::kDiverged, 2}).has_value());
+  for (const auto& [left, name] : std::vector<std::pair<Left, const char*>>{
+           {{rows}, "totals"},
+           {{rows + totals.substr(0, 20)}, "line 3"},
+           {{rows.substr(0, first) + totals}, "1 steps (2 wanted"},
+           {{rows.substr(first) + totals}, "line 1 is of step 1"},
+           {{gone, RunOutcome::kDiverged, 3}, "2 steps (3 wanted"},
+           {{gone.substr(0, first + 9), RunOutcome::kDiverged}, "line 2"}}) {
+    const auto whole = read(left);
+    ASSERT_FALSE(whole.has_value()) << left.metrics;
+    EXPECT_EQ(whole.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(std::string(whole.error().message()),
+                testing::AllOf(HasSubstr("metrics.jsonl"), HasSubstr(name)));
+  }
+}
+
 }  // namespace
 }  // namespace gradwire
