@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
@@ -15,6 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr Code kInvalid = Code::kInvalidArgument;
 class Bench : public testing::Test {
  protected:
   // Runs with --json; every line parsed.
@@ -117,50 +119,45 @@ TEST_F(Bench, CodecRowsHoldTheStableKeys) {
 TEST_F(Bench, BadRequestsSayWhatIsWrong) {
   const auto error = [](const std::vector<std::string>& words) {
     const auto outcome = bench_command(words);
-    return outcome.has_value() ? "ok" : std::string(outcome.error().message());
+    return outcome.has_value() ? Status() : outcome.error();
   };
   EXPECT_THAT(error({"all_reduce", "--inproc", "2", "--ranks", "2"}),
-              testing::HasSubstr("exclude one another"));
-  EXPECT_EQ(
-      error({"all_reduce", "--min", "1Q"}),
-      "bench all_reduce: bad value for --min ('1Q' seen; a number of bytes such as 4096, 64K, "
-      "25M or 1G wanted)");
-  EXPECT_THAT(error({"scan"}), testing::HasSubstr("unknown benchmark ('scan' seen"));
+              fails(kInvalid, "bench all_reduce", "--inproc", "--ranks"));
+  EXPECT_THAT(error({"all_reduce", "--min", "1Q"}),
+              fails(kInvalid, "bench all_reduce", "--min", "1Q", "4096", "64K", "25M", "1G"));
+  EXPECT_THAT(error({"scan"}), fails(kInvalid, "scan", "all_reduce", "codecs"));
   EXPECT_THAT(error({"gather", "--in-place", "--out-of-place"}),
-              testing::HasSubstr("exclude one another"));
-  EXPECT_THAT(error({"reduce", "--op", "median"}), testing::HasSubstr("'median' seen"));
+              fails(kInvalid, "bench gather", "--in-place", "--out-of-place"));
+  EXPECT_THAT(error({"reduce", "--op", "median"}),
+              fails(kInvalid, "bench reduce", "--op", "median"));
   EXPECT_THAT(error({"codecs", "--methods", "none;"}),
-              testing::StartsWith("bench codecs: bad value for --methods: "));
+              fails(kInvalid, "bench codecs", "--methods"));
 }
 
 // The test itself would be started as the ranks: what comes back is the refusal of one process.
 TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
-  using testing::HasSubstr;
-  using testing::StartsWith;
   const auto refusal = [](const char* flag, const char* value) {
     const auto outcome = bench_command({"all_reduce", "--ranks", "2", flag, value});
-    return std::string(outcome.has_value() ? "none" : outcome.error().message());
+    return outcome.has_value() ? Status() : outcome.error();
   };
-  EXPECT_THAT(refusal("--algorithm", "foo"), StartsWith("no algorithm 'foo' for all_reduce"));
-  EXPECT_THAT(refusal("--compressor", "topk:rat=3"), HasSubstr("unknown key 'rat'"));
-  EXPECT_THAT(refusal("--min", "2G"), StartsWith("bench all_reduce: sizes from 2147483648"));
-  EXPECT_THAT(refusal("--transport", "pigeon"), StartsWith("no transport 'pigeon' between"));
-  EXPECT_THAT(refusal("--json", "/proc/no/rows"),
-              StartsWith("results: cannot write '/proc/no/rows' ("));
-  EXPECT_THAT(refusal("--csv", "/proc/no/rows"), StartsWith("results: cannot write"));
+  EXPECT_THAT(refusal("--algorithm", "foo"), fails(kInvalid, "foo", "all_reduce"));
+  EXPECT_THAT(refusal("--compressor", "topk:rat=3"), fails(kInvalid, "rat"));
+  EXPECT_THAT(refusal("--min", "2G"), fails(kInvalid, "bench all_reduce", "2147483648"));
+  EXPECT_THAT(refusal("--transport", "pigeon"), fails(kInvalid, "transport", "pigeon"));
+  EXPECT_THAT(refusal("--json", "/proc/no/rows"), fails(kInvalid, "results", "/proc/no/rows"));
+  EXPECT_THAT(refusal("--csv", "/proc/no/rows"), fails(kInvalid, "results", "/proc/no/rows"));
   const auto refusal_of = [&](const char* variable, const char* value) {
     setenv(variable, value, 1);
-    std::string text = refusal("--transport", "tcp");
+    const Status refused = refusal("--transport", "tcp");
     unsetenv(variable);
-    return text;
+    return refused;
   };
-  EXPECT_THAT(refusal_of("GRADWIRE_LINKS", "zap"), StartsWith("bad value for GRADWIRE_LINKS"));
-  EXPECT_THAT(refusal_of("GRADWIRE_CHECKSUM", "2"), StartsWith("bad value for GRADWIRE_CHECKSUM"));
-  EXPECT_THAT(refusal_of("GRADWIRE_TCP_RATE", "1"), StartsWith("bad value for GRADWIRE_TCP_RATE"));
+  EXPECT_THAT(refusal_of("GRADWIRE_LINKS", "zap"), fails(kInvalid, "GRADWIRE_LINKS", "zap"));
+  EXPECT_THAT(refusal_of("GRADWIRE_CHECKSUM", "2"), fails(kInvalid, "GRADWIRE_CHECKSUM", "2"));
+  EXPECT_THAT(refusal_of("GRADWIRE_TCP_RATE", "1"), fails(kInvalid, "GRADWIRE_TCP_RATE", "1"));
   EXPECT_THAT(refusal_of("GRADWIRE_TCP_CONGESTION", "zap"),
-              StartsWith("bad value for GRADWIRE_TCP_CONGESTION: 'zap' seen"));
-  EXPECT_THAT(refusal_of("GRADWIRE_FLIGHT", "/proc/no"),
-              StartsWith("cannot write flight records to '/proc/no' ("));
+              fails(kInvalid, "GRADWIRE_TCP_CONGESTION", "zap"));
+  EXPECT_THAT(refusal_of("GRADWIRE_FLIGHT", "/proc/no"), fails(kInvalid, "flight", "/proc/no"));
 }
 
 TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {

@@ -75,8 +75,8 @@ class DataFetchTest(unittest.TestCase):
     def test_wrong_checksum_is_refused_and_the_file_removed(self):
         status, error = self.fetch()
         self.assertEqual(status, 1)
-        self.assertIn("gradwire: error: data fetch: cannot fetch '" + FILE, error)
-        self.assertIn("wrong checksum (sha256 ", error)
+        for word in ("gradwire: error: data fetch: ", FILE, "checksum", "sha256"):
+            self.assertIn(word, error)
         self.assertIn("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", error)
         self.assertEqual(list(self.out.iterdir()), [])
 
@@ -90,7 +90,7 @@ class DataFetchTest(unittest.TestCase):
         Handler.mode = "broken"
         status, error = self.fetch()
         self.assertEqual(status, 1)  # the contents are still not the set's
-        self.assertIn("wrong checksum", error)
+        self.assertIn("checksum", error)
         self.assertEqual(Handler.seen[0][1], None)
         # The half that came was kept: the next request names where it ends.
         start = int(re.fullmatch(r"bytes=(\d+)-", Handler.seen[1][1]).group(1))
@@ -102,20 +102,20 @@ class DataFetchTest(unittest.TestCase):
         (self.out / (FILE + ".part")).write_bytes(bytes(100))
         status, error = self.fetch()
         self.assertEqual(status, 1)
-        self.assertIn("wrong checksum", error)  # a whole file came
+        self.assertIn("checksum", error)  # a whole file came
         self.assertEqual([r for _, r in Handler.seen][:2], ["bytes=100-", None])
 
     def test_too_many_bytes_are_cut_off(self):
         Handler.content = bytes(SIZE + 1)
         status, error = self.fetch()
         self.assertEqual(status, 1)
-        self.assertIn(f"more than the expected {SIZE} bytes came", error)
+        self.assertRegex(error, rf"more than .*\b{SIZE} bytes")
 
     def test_too_few_bytes_name_both_numbers(self):
         Handler.content = bytes(1000)
         status, error = self.fetch()
         self.assertEqual(status, 1)
-        self.assertIn(f"1000 bytes seen; {SIZE} wanted", error)
+        self.assertRegex(error, rf"\b1000 bytes\b.*\b{SIZE}\b")
 
     def test_refused_connection_names_the_address(self):
         closed = http.server.HTTPServer(("127.0.0.1", 0), Handler)
@@ -123,14 +123,15 @@ class DataFetchTest(unittest.TestCase):
         closed.server_close()
         status, error = self.fetch(port)
         self.assertEqual(status, 1)
-        self.assertIn(f"http://127.0.0.1:{port}/{FILE}: Failed to connect", error)
+        self.assertIn(f"http://127.0.0.1:{port}/{FILE}", error)
+        self.assertNotIn("checksum", error)
 
     def test_an_existing_other_file_is_never_overwritten(self):
         self.out.mkdir()
         (self.out / FILE).write_bytes(b"mine")
         status, error = self.fetch()
         self.assertEqual(status, 1)
-        self.assertIn("is another file", error)
+        self.assertIn(str(self.out / FILE), error)
         self.assertEqual((self.out / FILE).read_bytes(), b"mine")
         self.assertEqual(Handler.seen, [])
 

@@ -5,6 +5,7 @@ usage: doctor_test.py PATH/TO/gradwire UCX_VERSION
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -45,7 +46,7 @@ class Alone(unittest.TestCase):
         self.assertIn("host", seen["ucx"]["memory_types"])
         if "cuda" not in seen["ucx"]["memory_types"]:
             self.assertFalse(seen["ucx"]["cuda_memory"]["direct"])
-            self.assertIn("names no memory type cuda", seen["ucx"]["cuda_memory"]["why"])
+            self.assertIn("cuda", seen["ucx"]["cuda_memory"]["why"])
         self.assertIn("tcp", [one["name"] for one in seen["ucx"]["transports"]])
         self.assertRegex(seen["same_host"]["describe"], "; (sysv|posix)")
         settings = {one["variable"]: one for one in seen["ucx"]["settings"]}
@@ -58,7 +59,9 @@ class Alone(unittest.TestCase):
         self.assertEqual((settings["UCX_KEEPALIVE_INTERVAL"]["value"], settings["UCX_KEEPALIVE_INTERVAL"]["source"]),
                          ("3s", "environment"))
         self.assertEqual(seen["environment"]["UCX_TLS"], "tcp")
-        self.assertIn("UCX_TLS keeps the ranks of one host from using shared memory", [one["text"] for one in seen["notes"]])
+        notes = [one["text"] for one in seen["notes"] if "UCX_TLS" in one["text"]]
+        self.assertEqual(len(notes), 1)
+        self.assertIn("shared memory", notes[0])
 
     def test_an_interface_that_is_not_there_is_named_with_those_that_are(self):
         seen = report(GRADWIRE_IFNAME="eth99")
@@ -98,14 +101,14 @@ class InAJob(unittest.TestCase):
         script = f"GRADWIRE_CHECKSUM=$GRADWIRE_RANK exec '{GRADWIRE}' doctor --json"
         done = subprocess.run([GRADWIRE, "run", "-n", "2", "--deadline", "2", "--", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("GRADWIRE_CHECKSUM: '1' on rank 1 ('0' wanted, as on rank 0)", done.stdout + done.stderr)
+        self.assertRegex(done.stdout + done.stderr, r"GRADWIRE_CHECKSUM\b.*'1' on rank 1\b.*'0'.* on rank 0\b")
 
     def test_ranks_that_differ_about_the_transport_learn_it(self):
         script = f"[ $GRADWIRE_RANK = 1 ] && export GRADWIRE_TRANSPORT=tcp || export GRADWIRE_TRANSPORT=auto; exec '{GRADWIRE}' doctor --json"
         done = subprocess.run([GRADWIRE, "run", "-n", "2", "--deadline", "20", "--", "sh", "-c", script], capture_output=True, text=True, timeout=LIMIT)
         self.assertNotEqual(done.returncode, 0)
         said = done.stdout + done.stderr
-        self.assertIn("transport: 'tcp' on rank 1 ('auto' wanted, as on rank 0)", said)
+        self.assertRegex(said, r"transport\b.*'tcp' on rank 1\b.*'auto'.* on rank 0\b")
         self.assertNotIn("was not set", said)
 
     def test_an_unknown_congestion_control_is_refused(self):
@@ -113,7 +116,7 @@ class InAJob(unittest.TestCase):
         done = doctor(launcher=(GRADWIRE, "run", "-n", "2", "--deadline", "2", "--"), **variables)
         self.assertNotEqual(done.returncode, 0)
         said = done.stdout + done.stderr
-        self.assertEqual(said.count("GRADWIRE_TCP_CONGESTION: 'zap' seen"), 1, said)
+        self.assertEqual(len(re.findall(r"GRADWIRE_TCP_CONGESTION\b.*'zap'", said)), 1, said)
 
     def test_checksums_are_named(self):
         seen = report(launcher=(GRADWIRE, "run", "-n", "2", "--plain", "--"), GRADWIRE_CHECKSUM="1")

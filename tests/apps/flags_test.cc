@@ -6,32 +6,34 @@
 #include <fstream>
 
 #include "apps/train/train_options.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
 
-// Parses as `gradwire train` does; ok or the error's whole text.
-std::string error_of(const std::vector<std::string>& args, TrainOptions& options) {
+constexpr Code kInvalid = Code::kInvalidArgument;
+// Parses as `gradwire train` does.
+Status error_of(const std::vector<std::string>& args, TrainOptions& options) {
   Flags flags("train", "test");
   add_train_flags(flags, options);
   flags.config_file();
   const auto outcome = flags.parse(args);
-  if (!outcome.has_value()) return std::string(outcome.error().message());
-  return std::string(check_train_options(flags, options).message());
+  return outcome.has_value() ? check_train_options(flags, options) : outcome.error();
 }
-std::string error_of(const std::vector<std::string>& args) {
+Status error_of(const std::vector<std::string>& args) {
   TrainOptions options;
   return error_of(args, options);
 }
 
 TEST(Flags, ValuesArrive) {
   TrainOptions o;
-  EXPECT_EQ(error_of({"--steps", "0", "--batch=96", "--lr", "1e-3", "--hidden", "32,16", "--model",
-                      "mlp", "--bucket-bytes", "64K", "--threads", "3", "--allow-unsafe",
-                      "--lr-schedule", "step:0.5:0.25", "--compressor", "*.bias=none;*=cast:bf16"},
-                     o),
-            "ok");
+  const Status parsed =
+      error_of({"--steps", "0", "--batch=96", "--lr", "1e-3", "--hidden", "32,16", "--model", "mlp",
+                "--bucket-bytes", "64K", "--threads", "3", "--allow-unsafe", "--lr-schedule",
+                "step:0.5:0.25", "--compressor", "*.bias=none;*=cast:bf16"},
+               o);
+  EXPECT_TRUE(parsed.ok()) << parsed.message();
   EXPECT_EQ(o.steps, 0);
   EXPECT_EQ(o.batch, 96);
   EXPECT_EQ(o.lr, 1e-3);
@@ -48,10 +50,13 @@ struct Refusal {
   std::string message;
 };
 
+// The whole sentences of this family.
 class FlagRefusals : public testing::TestWithParam<Refusal> {};
 
 TEST_P(FlagRefusals, NameTheFlagTheValueAndWhatIsAllowed) {
-  EXPECT_EQ(error_of(GetParam().args), GetParam().message);
+  const Status refused = error_of(GetParam().args);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_EQ(refused.message(), GetParam().message);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -102,11 +107,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Flags, ABadSpecShowsWhere) {
   EXPECT_THAT(error_of({"--compressor", "topk:"}),
-              testing::StartsWith("train: bad value for --compressor: "));
+              fails(kInvalid, "train", "--compressor", "topk:"));
 }
 
 TEST(Flags, AMissingValueIsAnError) {
-  EXPECT_THAT(error_of({"--steps"}), testing::HasSubstr("--steps"));
+  EXPECT_THAT(error_of({"--steps"}), fails(kInvalid, "--steps"));
 }
 
 class ConfigFile : public testing::Test {
@@ -124,7 +129,8 @@ TEST_F(ConfigFile, EveryFlagMayStandInItAndFlagsWin) {
   write(
       "steps = 7\nbatch = 32\nlr = 0.125\nhidden = [8, 4]\nallow-unsafe = true\n"
       "momentum_at = \"worker\"\nbucket-bytes = \"2K\"\n");
-  EXPECT_EQ(error_of({"--config", path_, "--batch", "48"}, o), "ok");
+  const Status parsed = error_of({"--config", path_, "--batch", "48"}, o);
+  EXPECT_TRUE(parsed.ok()) << parsed.message();
   EXPECT_EQ(o.steps, 7);
   EXPECT_EQ(o.batch, 48);
   EXPECT_EQ(o.lr, 0.125);
@@ -136,25 +142,18 @@ TEST_F(ConfigFile, EveryFlagMayStandInItAndFlagsWin) {
 
 TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   write("steps = 7\nlr = \"fast\"\n");
-  EXPECT_EQ(error_of({"--config", path_}),
-            path_ + ":2: bad value for lr ('fast' seen; a number from 0 to 1e+06 wanted)");
+  EXPECT_THAT(error_of({"--config", path_}),
+              fails(kInvalid, path_ + ":2", "lr", "fast", "0", "1e+06"));
   write("stepz = 7\n");
-  EXPECT_EQ(error_of({"--config", path_}),
-            path_ +
-                ":1: unknown key ('stepz' seen; perhaps steps wanted, the flags of gradwire "
-                "train wanted)");
+  EXPECT_THAT(error_of({"--config", path_}), fails(kInvalid, path_ + ":1", "stepz", "steps"));
   write("\n\nsteps = = 7\n");
-  EXPECT_THAT(error_of({"--config", path_}), testing::StartsWith(path_ + ":3: no TOML ("));
+  EXPECT_THAT(error_of({"--config", path_}), fails(kInvalid, path_ + ":3", "TOML"));
   write("[steps]\na = 1\n");
-  EXPECT_EQ(error_of({"--config", path_}),
-            path_ +
-                ":1: bad value for steps (a text, number, true, false or an array of them "
-                "wanted)");
+  EXPECT_THAT(error_of({"--config", path_}), fails(kInvalid, path_ + ":1", "steps", "array"));
 }
 
 TEST_F(ConfigFile, AMissingFileIsAnError) {
-  EXPECT_EQ(error_of({"--config", path_}),
-            "cannot read '" + path_ + "' (No such file or directory)");
+  EXPECT_THAT(error_of({"--config", path_}), fails(kInvalid, path_, "No such file or directory"));
 }
 
 TEST(Bytes, KMGArePowersOf1024) {

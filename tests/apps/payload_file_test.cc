@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "bench/codec_bench.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
+
+constexpr Code kCorrupt = Code::kCorruptPayload;
 
 std::vector<std::byte> bytes_of(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
@@ -15,9 +18,9 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-std::string parse_error(const std::string& text) {
+Status parse_error(const std::string& text) {
   const auto file = parse_payload_file(bytes_of(text));
-  return file.has_value() ? "ok" : std::string(file.error().message());
+  return file.has_value() ? Status() : file.error();
 }
 
 const std::string kHeader =
@@ -55,28 +58,27 @@ TEST(PayloadFile, EveryMethodComesBackThroughAFile) {
 }
 
 TEST(PayloadFile, HostileFilesGiveErrors) {
-  EXPECT_THAT(parse_error(""), testing::HasSubstr("not a payload file"));
-  EXPECT_THAT(parse_error("gradwire payload 2\n"), testing::HasSubstr("not a payload file"));
-  EXPECT_THAT(parse_error("gradwire payload 1\n"), testing::HasSubstr("no line 'spec'"));
+  EXPECT_THAT(parse_error(""), fails(kCorrupt, "gradwire payload 1"));
+  EXPECT_THAT(parse_error("gradwire payload 2\n"), fails(kCorrupt, "gradwire payload 1"));
+  EXPECT_THAT(parse_error("gradwire payload 1\n"), fails(kCorrupt, "spec"));
   EXPECT_THAT(parse_error("gradwire payload 1\nspec " + std::string(10000, 'x') + "\n"),
-              testing::HasSubstr("no line 'spec'"));
-  EXPECT_THAT(parse_error(kHeader + "123"),
-              testing::HasSubstr("truncated (3 bytes left; 4 wanted)"));
-  EXPECT_THAT(parse_error(kHeader + "12345"), testing::HasSubstr("1 bytes too many"));
+              fails(kCorrupt, "spec"));
+  EXPECT_THAT(parse_error(kHeader + "123"), fails(kCorrupt, "truncated", "3 bytes", "4"));
+  EXPECT_THAT(parse_error(kHeader + "12345"), fails(kCorrupt, "1 bytes"));
   const auto with = [](const std::string& from, const std::string& to) {
     std::string text = kHeader + "1234";
     return parse_error(text.replace(text.find(from), from.size(), to));
   };
-  EXPECT_EQ(with("seed 1", "seed 2"), "ok");
-  EXPECT_THAT(with("shape 1 2", "shape 0 2"), testing::HasSubstr("'shape' wants"));
-  EXPECT_THAT(with("shape 1 2", "shape 1 2 3 4 5"), testing::HasSubstr("'shape' wants"));
+  EXPECT_TRUE(with("seed 1", "seed 2").ok());
+  EXPECT_THAT(with("shape 1 2", "shape 0 2"), fails(kCorrupt, "shape", "0 2"));
+  EXPECT_THAT(with("shape 1 2", "shape 1 2 3 4 5"), fails(kCorrupt, "shape", "1 2 3 4 5"));
   EXPECT_THAT(with("shape 1 2", "shape 4294967296 4294967296"),
-              testing::HasSubstr("too many elements"));
-  EXPECT_THAT(with("dtype f32", "dtype i8"), testing::HasSubstr("unknown dtype ('i8' seen"));
-  EXPECT_THAT(with("rounds 4", "rounds -4"), testing::HasSubstr("'rounds' wants"));
+              fails(kCorrupt, "elements", std::to_string(kMaxPayloadElems)));
+  EXPECT_THAT(with("dtype f32", "dtype i8"), fails(kCorrupt, "dtype", "i8", "f32", "f64"));
+  EXPECT_THAT(with("rounds 4", "rounds -4"), fails(kCorrupt, "rounds", "-4"));
   EXPECT_THAT(with("rounds 4", "rounds 99999999999999999999"),
-              testing::HasSubstr("'rounds' wants"));
-  EXPECT_THAT(with("end", "fin"), testing::HasSubstr("a line 'end' wanted"));
+              fails(kCorrupt, "rounds", "99999999999999999999"));
+  EXPECT_THAT(with("end", "fin"), fails(kCorrupt, "end", "fin"));
 }
 
 TEST(PayloadFile, ContentsThatContradictTheHeaderAreErrors) {
@@ -103,7 +105,7 @@ TEST(PayloadFile, EveryCutAndEveryFlippedByteIsSurvived) {
     ASSERT_TRUE(file.has_value());
     const std::string whole = text_of(format_payload_file(file.value()));
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      EXPECT_NE(parse_error(whole.substr(0, i)), "ok");
+      EXPECT_FALSE(parse_error(whole.substr(0, i)).ok());
       std::string flipped = whole;
       flipped[i] = static_cast<char>(flipped[i] ^ 0x55);
       const auto parsed = parse_payload_file(bytes_of(flipped));

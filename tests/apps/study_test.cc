@@ -10,13 +10,15 @@
 #include "apps/sweep/run_spec.h"
 #include "apps/sweep/study.h"
 #include "apps/sweep/study_file.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
+
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 // The file lives as long as the program.
 std::string write(const std::string& name, const std::string& text) {
@@ -31,9 +33,14 @@ Result<StudyPlan> plan_in(const std::string& text) {
   return plan_of(std::move(study), "ucx");
 }
 
-std::string error_of(const std::string& text) {
+Status error_of(const std::string& text) {
   const auto plan = plan_in(text);
-  return plan.has_value() ? "no error" : std::string(plan.error().message());
+  return plan.has_value() ? Status() : plan.error();
+}
+
+Status error_of(const Study& study) {
+  const auto plan = plan_of(study, "ucx");
+  return plan.has_value() ? Status() : plan.error();
 }
 
 StudyRow row(const std::string& name, const std::string& compressor) {
@@ -83,28 +90,29 @@ at_least = -1
 
 TEST(StudyFile, ErrorsNameFileLineAndKey) {
   const auto unknown = load_study(write("bad.toml", "title = \"t\"\n[train]\nlearning_rate = 1\n"));
-  EXPECT_THAT(std::string(unknown.error().message()),
-              testing::AllOf(HasSubstr("bad.toml, line 3"), HasSubstr("'learning_rate'"),
-                             HasSubstr("lr-schedule")));
+  EXPECT_THAT(unknown.error(),
+              fails(kInvalid, "bad.toml", "line 3", "learning_rate", "lr-schedule"));
   // What a run is given by the study itself is no flag of [train].
   for (const char* key : {"seed", "compressor", "metrics", "inproc"}) {
-    EXPECT_THAT(error_of("[train]\n" + std::string(key) + " = 1\n"), HasSubstr("unknown key"));
+    EXPECT_THAT(error_of("[train]\n" + std::string(key) + " = 1\n"),
+                fails(kInvalid, "line 2", key, "lr-schedule"));
   }
   const auto syntax = load_study(write("syntax.toml", "a = \n"));
-  EXPECT_THAT(std::string(syntax.error().message()), HasSubstr("syntax.toml, line 1"));
+  EXPECT_THAT(syntax.error(), fails(kInvalid, "syntax.toml", "line 1"));
   const auto ranks = load_study(write("ranks.toml", "ranks = 0\n"));
-  EXPECT_THAT(std::string(ranks.error().message()), HasSubstr("1 to 4096 wanted"));
+  EXPECT_THAT(ranks.error(), fails(kInvalid, "ranks.toml", "line 1", "ranks", "1", "4096"));
   for (const char* seeds : {"0", "-3", "100000000000", "[]", "[-1]", "[1, 2, 1]", "\"1\""}) {
     const auto study = load_study(write("seeds.toml", "seeds = " + std::string(seeds) + "\n"));
     ASSERT_FALSE(study.has_value()) << seeds;
-    EXPECT_THAT(std::string(study.error().message()), HasSubstr("seeds.toml, line 1")) << seeds;
+    EXPECT_THAT(study.error(), fails(kInvalid, "seeds.toml", "line 1")) << seeds;
   }
   const auto nameless = load_study(write("row.toml", "[[row]]\nname = \"x\"\n"));
-  EXPECT_THAT(std::string(nameless.error().message()), HasSubstr("needs a compressor"));
+  EXPECT_THAT(nameless.error(), fails(kInvalid, "row.toml", "line 1", "[[row]]", "compressor"));
   EXPECT_FALSE(load_study("/nonexistent/study.toml").has_value());
-  EXPECT_THAT(error_of("[grid]\nlr = 1\n"), HasSubstr("axis 'lr' is no list"));
-  EXPECT_THAT(error_of("[grid]\nlr = [1, 1]\n"), HasSubstr("has '1' twice"));
-  EXPECT_THAT(error_of("[grid]\nseed = [1, 2]\n"), HasSubstr("unknown key 'seed'"));
+  EXPECT_THAT(error_of("[grid]\nlr = 1\n"), fails(kInvalid, "line 2", "lr", "list"));
+  EXPECT_THAT(error_of("[grid]\nlr = [7, 7]\n"), fails(kInvalid, "line 2", "lr", "7", "twice"));
+  EXPECT_THAT(error_of("[grid]\nseed = [1, 2]\n"),
+              fails(kInvalid, "line 2", "seed", "lr-schedule"));
 }
 
 // The file's text, the line and the names that its error has.
@@ -117,26 +125,28 @@ struct Impossible {
 TEST(StudyFile, RefusesValuesThatNoRunCanHaveBeforeTheFirst) {
   const char* const run = "[[row]]\ncompressor = \"none\"\n";
   for (const Impossible& study : std::vector<Impossible>{
-           {"[train]\nlr = \"abc\"\n", 2, {"lr", "'abc'"}},
-           {"[train]\nlr = -1\n", 2, {"lr", "'-1'"}},
+           {"[train]\nlr = \"abc\"\n", 2, {"lr", "abc"}},
+           {"[train]\nlr = -1\n", 2, {"lr", "-1"}},
            {"[train]\nsteps = 1e99\n", 2, {"steps", "1e+99"}},
-           {"[train]\nmodel = \"brain\"\n", 2, {"model", "'brain'"}},
-           {"[train]\nallow-unsafe = \"perhaps\"\n", 2, {"allow-unsafe", "'perhaps'"}},
-           {"[train]\nsteps = 1\nepochs = 1\n", 2, {"'steps'", "'epochs'"}},
-           {"[grid]\nlr = [0.1, \"abc\"]\n", 2, {"lr", "'abc'"}},
-           {"[grid]\nsteps = [3]\nepochs = [1]\n", 2, {"'steps'", "'epochs'"}},
+           {"[train]\nmodel = \"brain\"\n", 2, {"model", "brain"}},
+           {"[train]\nallow-unsafe = \"perhaps\"\n", 2, {"allow-unsafe", "perhaps"}},
+           {"[train]\nsteps = 1\nepochs = 1\n", 2, {"steps", "epochs"}},
+           {"[grid]\nlr = [0.1, \"abc\"]\n", 2, {"lr", "abc"}},
+           {"[grid]\nsteps = [3]\nepochs = [1]\n", 2, {"steps", "epochs"}},
            {"[grid]\ncompressor = [\"none\", \"topk:k=1,k=2,(\"]\n", 2, {"compressor"}},
-           {"[[row]]\ncompressor = \"none\"\nbatch = 0\n", 3, {"batch", "'0'"}},
-           {"inproc = 2\nranks = 2\n", 1, {"'ranks'", "'inproc'"}},
-           {"inproc = 2\ntransport = \"ucx\"\n", 2, {"'transport'", "'inproc'"}},
+           {"[[row]]\ncompressor = \"none\"\nbatch = 0\n", 3, {"batch", "0"}},
+           {"inproc = 2\nranks = 2\n", 1, {"ranks", "inproc"}},
+           {"inproc = 2\ntransport = \"ucx\"\n", 2, {"transport", "inproc"}},
            {"target = 101\n", 1, {"target", "101"}},
        }) {
     const auto read = load_study(write("impossible.toml", study.text + std::string(run)));
     ASSERT_FALSE(read.has_value()) << study.text;
-    EXPECT_EQ(read.error().code(), Code::kInvalidArgument) << study.text;
-    const std::string message(read.error().message());
-    EXPECT_THAT(message, HasSubstr("impossible.toml, line " + std::to_string(study.line) + ":"));
-    for (const char* name : study.names) EXPECT_THAT(message, HasSubstr(name)) << study.text;
+    EXPECT_THAT(read.error(),
+                fails(kInvalid, "impossible.toml", "line " + std::to_string(study.line)))
+        << study.text;
+    for (const char* name : study.names) {
+      EXPECT_THAT(read.error(), fails(kInvalid, name)) << study.text;
+    }
   }
 }
 
@@ -149,7 +159,7 @@ TEST(StudyFile, ThreadsMaySayThatTheyAreThreads) {
 TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
   EXPECT_THAT(error_of("[train]\noptimizer = \"adamw\"\nmomentum = 0.9\n[[row]]\n"
                        "compressor = \"none\"\n"),
-              testing::AllOf(HasSubstr("row 'none'"), HasSubstr("--momentum")));
+              fails(kInvalid, "none", "--momentum"));
   const auto made = plan_in(
       "[train]\nmomentum = 0.9\n[grid]\noptimizer = [\"adamw\", \"sgd\"]\n"
       "compressor = [\"none\"]\n");
@@ -165,10 +175,10 @@ TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
 
 TEST(Plan, RanksFitTheirPlace) {
   const std::string run = "[[row]]\ncompressor = \"none\"\n";
-  EXPECT_THAT(error_of("inproc = 65\n" + run), testing::AllOf(HasSubstr("65"), HasSubstr("64")));
+  EXPECT_THAT(error_of("inproc = 65\n" + run), fails(kInvalid, "65", "64"));
   EXPECT_THAT(error_of("ranks = 4\nlab = \"3x1gbit\"\n" + run),
-              testing::AllOf(HasSubstr("3x1gbit"), HasSubstr("4 ranks")));
-  EXPECT_THAT(error_of("ranks = 4\nlab = \"4x1parsec\"\n" + run), HasSubstr("4x1parsec"));
+              fails(kInvalid, "3x1gbit", "4 ranks", "3 hosts"));
+  EXPECT_THAT(error_of("ranks = 4\nlab = \"4x1parsec\"\n" + run), fails(kInvalid, "4x1parsec"));
 }
 
 TEST(Plan, ARuleThatNothingMeetsIsRefused) {
@@ -176,28 +186,23 @@ TEST(Plan, ARuleThatNothingMeetsIsRefused) {
   study.rows = {row({}, "none")};
   study.accept = {
       {.text = {}, .row = "none", .minus = {}, .setting = {}, .at_least = 2, .at_most = 1}};
-  const auto plan = plan_of(study, "ucx");
-  ASSERT_FALSE(plan.has_value());
-  EXPECT_THAT(std::string(plan.error().message()),
-              testing::AllOf(HasSubstr("'none'"), HasSubstr("at_least 2, at_most 1")));
+  EXPECT_THAT(error_of(study), fails(kInvalid, "none", "at_least 2", "at_most 1"));
   study.accept[0].at_least = std::nan("");
   EXPECT_FALSE(plan_of(study, "ucx").has_value());
 }
 
 TEST(Plan, RefusesTwinsAndRulesAboutNobody) {
   Study twins;
-  twins.rows = {row({}, "none"), row("none", "cast:bf16")};
-  EXPECT_THAT(std::string(plan_of(twins, "ucx").error().message()),
-              HasSubstr("two rows are named 'none'"));
+  twins.rows = {row("twin", "none"), row("twin", "cast:bf16")};
+  EXPECT_THAT(error_of(twins), fails(kInvalid, "two", "twin"));
   Study rule;
   rule.rows = {row({}, "none")};
   rule.accept = {{.text = {}, .row = "topk", .minus = {}, .setting = {}}};
-  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()),
-              HasSubstr("there is no row 'topk'"));
+  EXPECT_THAT(error_of(rule), fails(kInvalid, "accept", "topk"));
   rule.accept = {{.text = {}, .row = "none", .minus = {}, .setting = {}}};
-  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()), HasSubstr("accepts anything"));
+  EXPECT_THAT(error_of(rule), fails(kInvalid, "accept", "none", "anything"));
   rule.accept = {{.text = {}, .row = "none", .minus = {}, .setting = {}, .metric = "joy"}};
-  EXPECT_THAT(std::string(plan_of(rule, "ucx").error().message()), HasSubstr("metric 'joy'"));
+  EXPECT_THAT(error_of(rule), fails(kInvalid, "accept", "joy", "accuracy", "loss", "test_loss"));
   EXPECT_FALSE(plan_of(Study(), "ucx").has_value());
 }
 
@@ -249,18 +254,18 @@ at_least = 80
   EXPECT_EQ(made.value().cases[0].flags.at("batch"), "8");
   EXPECT_THAT(error_of("[[row]]\ncompressor = \"none\"\nsetting = \"a\"\n[[accept]]\nrow = \"none\""
                        "\nsetting = \"b\"\nat_least = 1\n"),
-              HasSubstr("no row 'none' in setting 'b'"));
+              fails(kInvalid, "accept", "none", "b"));
 }
 
 TEST(Plan, WhatARowSetsIsNoAxis) {
   EXPECT_THAT(error_of("[grid]\nlr = [0.1, 0.2]\n[[row]]\ncompressor = \"none\"\nlr = 1\n"),
-              HasSubstr("sets 'lr', which is an axis"));
+              fails(kInvalid, "none", "lr", "axis"));
   EXPECT_THAT(error_of("[grid]\nranks = [0]\ncompressor = [\"none\"]\n"),
-              HasSubstr("axis 'ranks' has '0'"));
+              fails(kInvalid, "ranks", "0", "4096"));
   EXPECT_THAT(error_of("[grid]\ntransport = [\"pigeon\"]\ncompressor = [\"none\"]\n"),
-              HasSubstr("transport 'pigeon'"));
+              fails(kInvalid, "transport", "pigeon", "ucx"));
   EXPECT_THAT(error_of("inproc = 2\nlab = \"2x1gbit\"\n[grid]\ncompressor = [\"none\"]\n"),
-              HasSubstr("threads of one process have no links"));
+              fails(kInvalid, "2x1gbit", "inproc"));
 }
 
 TEST(Plan, ErrorsAreMeasuredWhereAllRanksAverage) {
@@ -317,8 +322,7 @@ at_least = -1
   EXPECT_EQ(plan.cases[3].setting, "lr 0.2");
   EXPECT_EQ(plan.accept[0].minus, "none");
   EXPECT_TRUE(std::isinf(plan.accept[0].at_most));
-  EXPECT_THAT(std::string(read_plan_file("/nonexistent").error().message()),
-              HasSubstr("holds no sweep or comparison"));
+  EXPECT_THAT(read_plan_file("/nonexistent").error(), fails(kInvalid, "/nonexistent"));
   std::ofstream(folder.path() + "/study.json") << "{\"title\": 3}";
   EXPECT_FALSE(read_plan_file(folder.path()).has_value());
 }

@@ -10,6 +10,7 @@
 #include "apps/sweep/child_pool.h"
 #include "apps/sweep/run_metrics.h"
 #include "apps/sweep/run_record.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
@@ -175,7 +176,7 @@ TEST(RunMetrics, ReadsStepsTotalsAndATornLastLine) {
   EXPECT_TRUE(done.value().diverged);
   EXPECT_EQ(done.value().totals["accuracy"], 0.1);
   std::ofstream(path) << "hello\n{\"step\":1}\n";
-  EXPECT_THAT(std::string(read_metrics(path).error().message()), HasSubstr("line 1"));
+  EXPECT_THAT(read_metrics(path).error(), fails(Code::kInvalidArgument, path, "line 1"));
 }
 
 // What a run that ended left: its metrics, how it ended, and the steps that its record counts.
@@ -208,18 +209,19 @@ TEST(RunMetrics, OfARunThatEndedMustBeWhole) {
   EXPECT_TRUE(read({rows + totals, RunOutcome::kComplete, 2}).has_value());
   EXPECT_TRUE(read({gone, RunOutcome::kDiverged}).has_value());  // as older programs left it
   EXPECT_TRUE(read({gone, RunOutcome::kDiverged, 2}).has_value());
-  for (const auto& [left, name] : std::vector<std::pair<Left, const char*>>{
-           {{rows}, "totals"},
-           {{rows + totals.substr(0, 20)}, "line 3"},
-           {{rows.substr(0, first) + totals}, "1 steps (2 wanted"},
-           {{rows.substr(first) + totals}, "line 1 is of step 1"},
-           {{gone, RunOutcome::kDiverged, 3}, "2 steps (3 wanted"},
-           {{gone.substr(0, first + 9), RunOutcome::kDiverged}, "line 2"}}) {
+  for (const auto& [left, named] : std::vector<std::pair<Left, std::vector<const char*>>>{
+           {{rows}, {"totals"}},
+           {{rows + totals.substr(0, 20)}, {"line 3"}},
+           {{rows.substr(0, first) + totals}, {"1 steps", "2"}},
+           {{rows.substr(first) + totals}, {"line 1", "step 1"}},
+           {{gone, RunOutcome::kDiverged, 3}, {"2 steps", "3"}},
+           {{gone.substr(0, first + 9), RunOutcome::kDiverged}, {"line 2"}}}) {
     const auto whole = read(left);
     ASSERT_FALSE(whole.has_value()) << left.metrics;
-    EXPECT_EQ(whole.error().code(), Code::kInvalidArgument);
-    EXPECT_THAT(std::string(whole.error().message()),
-                testing::AllOf(HasSubstr("metrics.jsonl"), HasSubstr(name)));
+    EXPECT_THAT(whole.error(), fails(Code::kInvalidArgument, "metrics.jsonl"));
+    for (const char* name : named) {
+      EXPECT_THAT(whole.error(), fails(Code::kInvalidArgument, name));
+    }
   }
 }
 

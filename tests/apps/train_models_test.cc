@@ -8,12 +8,13 @@
 #include <string>
 
 #include "tests/apps/train_runs.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
 
-using testing::HasSubstr;
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -104,15 +105,17 @@ TEST_F(TrainModels, WordsOfAFileWithAVocabulary) {
 }
 
 TEST_F(TrainModels, RefusesWhatDoesNotFitTogether) {
-  EXPECT_THAT(train({"--model", "gpt"}), HasSubstr("model gpt on digits; a text wanted"));
-  EXPECT_THAT(train({"--model", "mlp", "--data", "grammar"}),
-              HasSubstr("model mlp on grammar; gpt, which reads texts, wanted"));
-  EXPECT_THAT(train({"--hidden", "8", "--model", "cnn"}), HasSubstr("--hidden belongs to the mlp"));
-  EXPECT_THAT(train({"--heads", "8"}), HasSubstr("--heads belongs to the gpt"));
-  EXPECT_THAT(train({"--width", "8"}), HasSubstr("gpt or alexnet or resnet8 or resnet20"));
-  EXPECT_THAT(train({"--data", "text"}), HasSubstr("--text-file and --data text belong together"));
-  EXPECT_THAT(train({"--model", "gpt", "--data", "grammar", "--width", "10", "--heads", "4"}),
-              HasSubstr("width 10; a multiple of the 4 heads"));
+  EXPECT_THAT(refusal({"--model", "gpt"}), fails(kInvalid, "gpt", "digits", "text"));
+  EXPECT_THAT(refusal({"--model", "mlp", "--data", "grammar"}),
+              fails(kInvalid, "mlp", "grammar", "gpt"));
+  EXPECT_THAT(refusal({"--hidden", "8", "--model", "cnn"}),
+              fails(kInvalid, "--hidden", "cnn", "mlp"));
+  EXPECT_THAT(refusal({"--heads", "8"}), fails(kInvalid, "--heads", "gpt"));
+  EXPECT_THAT(refusal({"--width", "8"}),
+              fails(kInvalid, "--width", "gpt", "alexnet", "resnet8", "resnet20"));
+  EXPECT_THAT(refusal({"--data", "text"}), fails(kInvalid, "--text-file", "--data text"));
+  EXPECT_THAT(refusal({"--model", "gpt", "--data", "grammar", "--width", "10", "--heads", "4"}),
+              fails(kInvalid, "width 10", "4 heads"));
 }
 
 }  // namespace

@@ -32,6 +32,12 @@ std::string train(Words flags) {
   return outcome.value() == 0 ? "ok" : "status " + std::to_string(outcome.value());
 }
 
+Status refusal(Words flags) {
+  flags.push_back("--quiet");
+  const auto outcome = train_command(flags);
+  return outcome.has_value() ? Status() : outcome.error();
+}
+
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;

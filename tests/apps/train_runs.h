@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/status.h"
 namespace gradwire {
 
 using Words = std::vector<std::string>;
 
 // `gradwire train` in this process with --quiet; "ok" or the error's text.
 std::string train(Words flags);
+
+// The same where an error is judged: ok() where the command had none.
+Status refusal(Words flags);
 
 // One JSON value per line; a line that is none fails the test.
 std::vector<nlohmann::json> json_lines(const std::string& path);

@@ -1,0 +1,86 @@
+// The whole sentences of two families of errors: studies, and the runs that a report reads. All
+// other tests judge an error by its code and by what it names; flags_test.cc and mpi_test.cc pin
+// the sentences of flags and of launchers.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/sweep/plan_file.h"
+#include "apps/sweep/run_metrics.h"
+#include "apps/sweep/study.h"
+#include "apps/sweep/study_file.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire {
+namespace {
+
+struct Golden {
+  Status error;
+  std::string text;
+};
+
+void expect_all(const std::vector<Golden>& errors) {
+  for (const Golden& one : errors) {
+    EXPECT_EQ(one.error.code(), Code::kInvalidArgument) << one.text;
+    EXPECT_EQ(one.error.message(), one.text);
+  }
+}
+
+TEST(Messages, OfStudies) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/study.toml";
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    auto study = load_study(path);
+    if (!study.has_value()) return study.error();
+    const auto plan = plan_of(std::move(study).value(), "ucx");
+    return plan.has_value() ? Status() : plan.error();
+  };
+  const std::string row = "[[row]]\ncompressor = \"none\"\n";
+  expect_all({
+      {refused("[grid]\nlr = [7, 7]\n"), path + ", line 2: axis 'lr' has '7' twice"},
+      {refused("inproc = 2\nranks = 2\n" + row),
+       path + ", line 1: keys 'ranks' and 'inproc' exclude one another (both seen; one wanted)"},
+      {refused("ranks = 0\n" + row),
+       path + ", line 1: key 'ranks' is no number of ranks (1 to 4096 wanted)"},
+      {refused("target = 101\n" + row),
+       path + ", line 1: key 'target' is 101 (percent, 0 to 100, wanted)"},
+      {refused("ranks = 4\nlab = \"3x1gbit\"\n" + row),
+       "study: lab 3x1gbit: 4 ranks on 3 hosts (a multiple of 3 wanted)"},
+      {refused(row + row), "study: two rows are named 'none'"},
+      {refused(row + "[[accept]]\nrow = \"topk\"\nat_least = 1\n"),
+       "study: accept: there is no row 'topk'"},
+  });
+}
+
+TEST(Messages, OfReports) {
+  const TemporaryFolder folder;
+  const std::string metrics = metrics_path(folder.path());
+  const auto refused = [&](const std::string& lines, std::optional<std::int64_t> steps = {}) {
+    std::ofstream(metrics) << lines;
+    RunRecord record{};
+    record.outcome = RunOutcome::kComplete;
+    record.steps = steps;
+    const auto read = read_whole_metrics(folder.path(), record);
+    return read.has_value() ? Status() : read.error();
+  };
+  const std::string step = "{\"step\":0,\"loss\":2}\n";
+  const std::string totals = "{\"total\":true,\"steps\":2}\n";
+  expect_all({
+      {refused("hello\n" + step), metrics + ", line 1: no JSON object"},
+      {refused(step + "{\"step\""), metrics + ": line 2 is cut off"},
+      {refused("{\"step\":3,\"loss\":2}\n"), metrics + ": line 1 is of step 3 (0 wanted)"},
+      {refused(step), metrics + ": 1 steps and no totals (both wanted of a run that was complete)"},
+      {refused(step + totals), metrics + ": 1 steps (2 wanted: so many its totals count)"},
+      {refused(step + totals, 5), metrics + ": 1 steps (5 wanted: so many it had when it ended)"},
+      {read_plan_file(folder.path()).error(),
+       "'" + folder.path() + "' holds no sweep or comparison: cannot read '" + folder.path() +
+           "/study.json' (No such file or directory)"},
+  });
+}
+
+}  // namespace
+}  // namespace gradwire
