@@ -14,15 +14,17 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/reader.h"
 
 namespace gradwire {
 namespace {
 
+constexpr Code kInvalid = Code::kInvalidArgument;
+
 namespace fs = std::filesystem;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 std::string contents(const std::string& path) {
@@ -113,12 +115,14 @@ TEST_F(Checkpoint, WhatDoesNotFitIsRefusedByName) {
   ASSERT_TRUE(reader.has_value());
   std::vector<float> out(24);
   const auto refusal = [&](const std::string& name, const Shape& shape, std::int64_t begin) {
-    return std::string(reader.value().read(name, shape, begin, view_of(std::span(out))).message());
+    return reader.value().read(name, shape, begin, view_of(std::span(out)));
   };
-  EXPECT_THAT(refusal("fc.bias", Shape::vector(24), 0), HasSubstr("has no tensor 'fc.bias'"));
-  EXPECT_THAT(refusal("fc.weight", Shape::vector(24), 0), HasSubstr("is (4, 6); (24) wanted"));
-  EXPECT_THAT(refusal("fc.weight", Shape::matrix(4, 6), 1), HasSubstr("elements [1, 25)"));
-  EXPECT_THAT(refusal("counter", Shape::vector(2), 0), HasSubstr("is i64; f32 wanted"));
+  EXPECT_THAT(refusal("fc.bias", Shape::vector(24), 0), fails(kInvalid, "fc.bias"));
+  EXPECT_THAT(refusal("fc.weight", Shape::vector(24), 0),
+              fails(kInvalid, "fc.weight", "(4, 6)", "(24)"));
+  EXPECT_THAT(refusal("fc.weight", Shape::matrix(4, 6), 1),
+              fails(kInvalid, "fc.weight", "[1, 25)"));
+  EXPECT_THAT(refusal("counter", Shape::vector(2), 0), fails(kInvalid, "counter", "i64", "f32"));
 }
 
 TEST_F(Checkpoint, EveryFlippedBitIsNamedWithItsFile) {
@@ -134,7 +138,7 @@ TEST_F(Checkpoint, EveryFlippedBitIsNamedWithItsFile) {
       auto reader = CheckpointReader::open(folder);
       const Status seen = reader.has_value() ? reader.value().verify() : reader.error();
       ASSERT_FALSE(seen.ok()) << path << " at " << at;
-      ASSERT_THAT(std::string(seen.message()), HasSubstr(name)) << at;
+      ASSERT_TRUE(names(seen.message(), name)) << seen.message() << " at " << at;
     }
     put(path, whole);
   }
@@ -149,14 +153,13 @@ TEST_F(Checkpoint, EveryTruncatedFileIsNamed) {
     auto reader = CheckpointReader::open(store_.path_of(20));
     ASSERT_TRUE(reader.has_value());
     const Status seen = reader.value().verify();
-    ASSERT_EQ(seen.code(), Code::kCorruptPayload);
-    ASSERT_THAT(std::string(seen.message()), HasSubstr("rank-1.safetensors: "));
+    ASSERT_THAT(seen, fails(Code::kCorruptPayload, "rank-1.safetensors"));
   }
   fs::remove(path);
   auto reader = CheckpointReader::open(store_.path_of(20));
   ASSERT_TRUE(reader.has_value());
-  EXPECT_THAT(std::string(reader.value().verify().message()),
-              HasSubstr("cannot read " + path + ": No such file"));
+  EXPECT_THAT(reader.value().verify(),
+              fails(Code::kCorruptPayload, path, "No such file or directory"));
 }
 
 TEST_F(Checkpoint, OnlyCompleteOnesCount) {
@@ -211,18 +214,17 @@ TEST_F(Checkpoint, TheLastOnesAreKept) {
 TEST_F(Checkpoint, NothingIsOverwritten) {
   write(10);
   const auto again = store_.begin(10, 3);
-  EXPECT_THAT(std::string(again.error().message()), HasSubstr("step-0000000010: File exists"));
+  EXPECT_THAT(again.error(), fails(kInvalid, "step-0000000010", "File exists"));
   put(folder_.path() + "/file", "x");
   const CheckpointStore below(folder_.path() + "/file/deep");
-  EXPECT_THAT(std::string(below.begin(1, 1).error().message()),
-              HasSubstr("cannot make folder " + folder_.path() + "/file"));
+  EXPECT_THAT(below.begin(1, 1).error(), fails(kInvalid, folder_.path() + "/file"));
   EXPECT_FALSE(below.complete().has_value());
 }
 
 TEST_F(Checkpoint, APartOutsideItsTensorIsRefused) {
   const std::vector<TensorPart> parts{{"w", Shape::vector(12), 4, weight(0, 10)}};
-  EXPECT_THAT(std::string(write_tensor_file(folder_.path(), "x", parts, {}).error().message()),
-              HasSubstr("elements [4, 14) of 'w', which has 12"));
+  EXPECT_THAT(write_tensor_file(folder_.path(), "x", parts, {}).error(),
+              fails(kInvalid, "w", "[4, 14)", "12"));
   EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 

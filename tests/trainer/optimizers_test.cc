@@ -15,6 +15,7 @@
 #include "base/elements.h"
 #include "base/philox.h"
 #include "tests/reference/optimizers_reference.h"
+#include "tests/support/fails.h"
 #include "trainer/clipping.h"
 #include "trainer/optimizer.h"
 #include "trainer/sgd.h"
@@ -22,8 +23,9 @@
 namespace gradwire {
 namespace {
 
+constexpr Code kInvalid = Code::kInvalidArgument;
+
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // A matrix, a bias, a tensor whose gradient is always zero, and one of zeros.
 ParameterTable table() {
@@ -241,18 +243,18 @@ TEST(Slices, OfAPartKeepTheirPlaceInTheTensor) {
 }
 
 TEST(Optimizers, RefuseBadOptions) {
-  const auto message = [](auto change) {
+  const auto refusal = [](auto change) {
     OptimizerOptions o;
     change(o);
-    return std::string(make_optimizer(o, whole_slices(table())).error().message());
+    return make_optimizer(o, whole_slices(table())).error();
   };
   using O = OptimizerOptions;
-  EXPECT_THAT(message([](O& o) { o.name = "adam"; }), HasSubstr("'adam'; sgd, nesterov"));
-  EXPECT_THAT(message([](O& o) { o.momentum = 1; }), HasSubstr("momentum 1; 0 <="));
-  EXPECT_THAT(message([](O& o) { o.beta1 = -0.1; }), HasSubstr("beta1 -0.1"));
-  EXPECT_THAT(message([](O& o) { o.beta2 = std::nan(""); }), HasSubstr("beta2 nan"));
-  EXPECT_THAT(message([](O& o) { o.epsilon = 0; }), HasSubstr("epsilon 0"));
-  EXPECT_THAT(message([](O& o) { o.weight_decay = -1; }), HasSubstr("weight_decay -1"));
+  EXPECT_THAT(refusal([](O& o) { o.name = "adam"; }), fails(kInvalid, "adam", "sgd", "nesterov"));
+  EXPECT_THAT(refusal([](O& o) { o.momentum = 1; }), fails(kInvalid, "momentum 1", "0"));
+  EXPECT_THAT(refusal([](O& o) { o.beta1 = -0.1; }), fails(kInvalid, "beta1 -0.1"));
+  EXPECT_THAT(refusal([](O& o) { o.beta2 = std::nan(""); }), fails(kInvalid, "beta2 nan"));
+  EXPECT_THAT(refusal([](O& o) { o.epsilon = 0; }), fails(kInvalid, "epsilon 0"));
+  EXPECT_THAT(refusal([](O& o) { o.weight_decay = -1; }), fails(kInvalid, "weight_decay -1"));
 }
 
 TEST(Clipping, ByHand) {

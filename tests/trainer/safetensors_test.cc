@@ -15,13 +15,13 @@
 
 #include "base/elements.h"
 #include "gradwire/tensor.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 NamedTensor named(const std::string& name, std::vector<float>& data, Shape shape) {
   return {name, TensorView(reinterpret_cast<std::byte*>(data.data()), shape, DType::kF32)};
@@ -52,11 +52,9 @@ class Safetensors : public testing::Test {
     std::memcpy(bytes.data(), &length, sizeof(length));
     put(bytes + header + std::string(data_bytes, '\0'));
   }
-  void expect_refused(Code code, const std::string& part) {
-    const Status status = load_safetensors(path_, tensors_);
-    EXPECT_EQ(status.code(), code) << status.message();
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+  template <typename... Words>
+  void expect_refused(Code code, const Words&... words) {
+    EXPECT_THAT(load_safetensors(path_, tensors_), fails(code, path_, words...));
     EXPECT_EQ(weight_[0], 1) << "changed by a refused file";
     EXPECT_THAT(bias_, ElementsAre(7, 8));
   }
@@ -82,8 +80,8 @@ TEST_F(Safetensors, ALinkKeepsPointingWhereItDid) {
 TEST_F(Safetensors, ADeviceStaysADevice) {
   EXPECT_TRUE(save_safetensors("/dev/null", tensors_).ok());
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
-  const Status full = save_safetensors("/dev/full", tensors_);
-  EXPECT_THAT(std::string(full.message()), HasSubstr("cannot write /dev/full"));
+  EXPECT_THAT(save_safetensors("/dev/full", tensors_),
+              fails(Code::kInvalidArgument, "/dev/full", "No space left on device"));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
@@ -91,10 +89,10 @@ TEST_F(Safetensors, APlaceIsLookedAtWithoutLeavingAnything) {
   EXPECT_TRUE(check_save_path(path_).ok());
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
-  EXPECT_THAT(std::string(check_save_path(path_ + "/no/such").message()),
-              HasSubstr("cannot write " + path_ + "/no/such"));
-  EXPECT_THAT(std::string(check_save_path(testing::TempDir()).message()),
-              HasSubstr("cannot write"));
+  EXPECT_THAT(check_save_path(path_ + "/no/such"),
+              fails(Code::kInvalidArgument, path_ + "/no/such", "No such file or directory"));
+  EXPECT_THAT(check_save_path(testing::TempDir()),
+              fails(Code::kInvalidArgument, testing::TempDir(), "Is a directory"));
 }
 
 TEST_F(Safetensors, BytesByHand) {
@@ -147,15 +145,15 @@ TEST_F(Safetensors, MetadataOfOthersIsIgnored) {
 TEST_F(Safetensors, RefusesBrokenLengthsAndHeaders) {
   expect_refused(Code::kInvalidArgument, "No such file or directory");
   put("1234567");
-  expect_refused(Code::kCorruptPayload, "7 bytes; at least 8 wanted");
+  expect_refused(Code::kCorruptPayload, "7 bytes", "8");
   put(std::string(8, '\xff') + "{}");
-  expect_refused(Code::kCorruptPayload, "a header of 18446744073709551615 bytes; at most 2");
+  expect_refused(Code::kCorruptPayload, "header", "18446744073709551615 bytes", "2");
   put("{\"a\":", 0);
-  expect_refused(Code::kCorruptPayload, "not a JSON object");
+  expect_refused(Code::kCorruptPayload, "JSON");
   put("[]", 0);
-  expect_refused(Code::kCorruptPayload, "not a JSON object");
+  expect_refused(Code::kCorruptPayload, "JSON");
   put(std::string(100000, '['), 0);
-  expect_refused(Code::kCorruptPayload, "not a JSON object");
+  expect_refused(Code::kCorruptPayload, "JSON");
 }
 
 TEST_F(Safetensors, EveryTruncationIsAnError) {
@@ -163,10 +161,10 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
   const std::string whole = contents();
   for (std::size_t length = 0; length < whole.size(); ++length) {
     put(whole.substr(0, length));
-    expect_refused(Code::kCorruptPayload, "wanted");
+    expect_refused(Code::kCorruptPayload);
   }
   put(whole + "x");
-  expect_refused(Code::kCorruptPayload, "33 bytes of data; 32");
+  expect_refused(Code::kCorruptPayload, "33 bytes", "32");
 }
 
 TEST_F(Safetensors, RefusesWrongEntries) {
@@ -176,41 +174,41 @@ TEST_F(Safetensors, RefusesWrongEntries) {
         data);
   };
   with("7", 24);
-  expect_refused(Code::kCorruptPayload, "fc.bias: its entry is not an object");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "object");
   with(R"({"dtype":3,"shape":[2],"data_offsets":[24,32]})", 32);
-  expect_refused(Code::kCorruptPayload, "its dtype is missing or malformed");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "dtype");
   with(R"({"dtype":"F16","shape":[2],"data_offsets":[24,28]})", 28);
-  expect_refused(Code::kInvalidArgument, "dtype F16; F32 wanted");
+  expect_refused(Code::kInvalidArgument, "fc.bias", "dtype F16", "F32");
   with(R"({"dtype":"F32","shape":[-2],"data_offsets":[24,32]})", 32);
-  expect_refused(Code::kCorruptPayload, "its shape is missing or malformed");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "shape");
   with(R"({"dtype":"F32","shape":[2],"data_offsets":[32,24]})", 32);
-  expect_refused(Code::kCorruptPayload, "its data_offsets");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "data_offsets");
   with(R"({"dtype":"F32","shape":[2],"data_offsets":[20,28]})", 28);
-  expect_refused(Code::kCorruptPayload, "begins at 20; 24 wanted");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "20", "24");
   with(R"({"dtype":"F32","shape":[2],"data_offsets":[28,36]})", 36);
-  expect_refused(Code::kCorruptPayload, "begins at 28; 24 wanted");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "28", "24");
   with(R"({"dtype":"F32","shape":[2],"data_offsets":[24,18446744073709551608]})", 8);
-  expect_refused(Code::kCorruptPayload, "bytes of data");
+  expect_refused(Code::kCorruptPayload, "32 bytes", "18446744073709551608");
   with(R"({"dtype":"F32","shape":[2],"data_offsets":[24,36]})", 36);
-  expect_refused(Code::kCorruptPayload, "tensor fc.bias: 12 bytes; 8");
+  expect_refused(Code::kCorruptPayload, "fc.bias", "12 bytes", "8");
   with(R"({"dtype":"F32","shape":[1,2],"data_offsets":[24,32]})", 32);
-  expect_refused(Code::kInvalidArgument, "fc.bias: shape (1, 2); (2) wanted");
+  expect_refused(Code::kInvalidArgument, "fc.bias", "(1, 2)", "(2)");
 }
 
 TEST_F(Safetensors, RefusesMissingAndForeignNames) {
   const std::string weight = R"("fc.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})";
   put("{" + weight + "}", 24);
-  expect_refused(Code::kInvalidArgument, "it has no tensor fc.bias");
+  expect_refused(Code::kInvalidArgument, "fc.bias");
   put("{" + weight + R"(,"fc.bias":{"dtype":"F32","shape":[2],"data_offsets":[24,32]},)" +
           R"("zz":{"dtype":"F32","shape":[0],"data_offsets":[32,32]}})",
       32);
-  expect_refused(Code::kInvalidArgument, "its tensor zz is not one of the model's");
+  expect_refused(Code::kInvalidArgument, "zz");
 }
 
 TEST_F(Safetensors, SayWhyTheyCannotBeWritten) {
-  const Status status = save_safetensors("/nonexistent/x.safetensors", tensors_);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/x.safetensors: No such file"));
+  EXPECT_THAT(
+      save_safetensors("/nonexistent/x.safetensors", tensors_),
+      fails(Code::kInvalidArgument, "/nonexistent/x.safetensors", "No such file or directory"));
 }
 
 }  // namespace

@@ -19,7 +19,6 @@ namespace gradwire {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Calls the given function in place of the exchange, with the gradients of this rank.
 class Exchange : public GradientHook {
