@@ -10,11 +10,12 @@
 
 #include "adapters/trainer/optimizers/dct.h"
 #include "tests/adapters/method_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
 
-using ::testing::HasSubstr;
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 TEST(Dct, IsOrthonormalAndItsInverseIsItsTranspose) {
   const Dct rows(6);
@@ -63,16 +64,14 @@ TEST(OptimizerSpec, ReadsNamesAndKeys) {
 }
 
 TEST(OptimizerSpec, RefusesByName) {
-  const auto message = [](const char* text) {
-    return std::string(parse_optimizer(text).error().message());
-  };
-  EXPECT_THAT(message("adam"), HasSubstr("unknown optimizer 'adam'; sgd, nesterov"));
-  EXPECT_THAT(message("sgd:beta1=0.5"), HasSubstr("unknown key 'beta1'; none wanted"));
-  EXPECT_THAT(message("demo:freeze=3"), HasSubstr("'freeze'; decay, chunk, topk wanted"));
-  EXPECT_THAT(message("adamw:beta1=x"), HasSubstr("beta1=x; a number wanted"));
-  EXPECT_THAT(message("onebit_adam:freeze=1.5"), HasSubstr("freeze=1.5; a whole number wanted"));
-  EXPECT_THAT(message("adamw|sgd"), HasSubstr("one stage"));
-  EXPECT_THAT(message("sgd:0.9"), HasSubstr("unknown key ''"));
+  const auto refusal = [](const char* text) { return parse_optimizer(text).error(); };
+  EXPECT_THAT(refusal("adam"), fails(kInvalid, "optimizer", "adam", "sgd", "nesterov"));
+  EXPECT_THAT(refusal("sgd:beta1=0.5"), fails(kInvalid, "key", "beta1", "none"));
+  EXPECT_THAT(refusal("demo:freeze=3"), fails(kInvalid, "freeze", "decay", "chunk", "topk"));
+  EXPECT_THAT(refusal("adamw:beta1=x"), fails(kInvalid, "beta1=x", "number"));
+  EXPECT_THAT(refusal("onebit_adam:freeze=1.5"), fails(kInvalid, "freeze=1.5", "whole number"));
+  EXPECT_THAT(refusal("adamw|sgd"), fails(kInvalid, "adamw|sgd", "stage"));
+  EXPECT_THAT(refusal("sgd:0.9"), fails(kInvalid, "key", "''"));
 }
 
 }  // namespace

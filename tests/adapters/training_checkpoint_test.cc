@@ -15,11 +15,12 @@
 #include "base/elements.h"
 #include "gradwire/schedule.h"
 #include "tests/adapters/training_runs.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
 
-using ::testing::HasSubstr;
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 // "name:key=value" of a method without defaults for all of its keys.
 const std::map<std::string, std::string>& examples() {
@@ -224,11 +225,10 @@ TEST(TrainingCheckpoint, OtherRanksKeepTheAverageResidualAndTheLoss) {
   }
 }
 
-void expect_refused(const Training& training, const std::string& folder, const std::string& part) {
+template <typename... Words>
+void expect_refused(const Training& training, const std::string& folder, const Words&... words) {
   const Outcome outcome = run(training, {.resume_from = folder});
-  for (const Status& status : outcome.statuses) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-  }
+  for (const Status& status : outcome.statuses) EXPECT_THAT(status, fails(kInvalid, words...));
 }
 
 TEST(TrainingCheckpoint, WhatDoesNotFitIsNamed) {
@@ -237,14 +237,13 @@ TEST(TrainingCheckpoint, WhatDoesNotFitIsNamed) {
   ASSERT_TRUE(all_ok(run(training, {.save_to = folder.path()})));
   Training other = training;
   other.compressor = "none";
-  expect_refused(other, folder.path(),
-                 "it was trained with compressor topk:ratio=0.05,ef=ef14,min_elems=0; none");
+  expect_refused(other, folder.path(), "compressor", "topk:ratio=0.05,ef=ef14,min_elems=0", "none");
   other = training;
   other.steps = 5;
-  expect_refused(other, folder.path(), "is after 10 steps, and the run ends after 5");
+  expect_refused(other, folder.path(), "10 steps", "5");
   other = training;
   other.momentum_at = MomentumAt::kWorker;
-  expect_refused(other, folder.path(), "has no tensor 'worker-");
+  expect_refused(other, folder.path(), "tensor", "worker");
 }
 
 }  // namespace

@@ -9,9 +9,12 @@
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/adapters/modes/virtual_ranks.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
+
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 constexpr float kLr = 0.125F;
 constexpr float kRho = 1.25F;
@@ -92,8 +95,7 @@ TEST(Easgd, RefusesToBeAlone) {
     Flat own = toy_start();
     return run_easgd(*communicator, nullptr, {.steps = 1, .lr = kLr}, {.rho = kRho}, own, {});
   });
-  EXPECT_EQ(statuses[0].code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(statuses[0].message()), ::testing::HasSubstr("2 ranks"));
+  EXPECT_THAT(statuses[0], fails(kInvalid, "2 ranks"));
 }
 
 // The pull of Zhang et al. does not know the rate; that of You et al. follows it.

@@ -110,8 +110,8 @@ class Refusals(unittest.TestCase):
             with self.subTest(launcher=launcher):
                 code, text = under(launcher, GRADWIRE, "mpi", "--", PROGRAMS[other], "pending")
                 self.assertNotEqual(code, 0)
-                self.assertRegex(text, rf"{re.escape(PROGRAMS[other])}: mpi: a program of {TITLES[other]} \(libmpi\S+\) was started by "
-                                       rf"{TITLES[launcher]}'s launcher .*mpirun\.{other} wanted")
+                self.assertRegex(text, rf"{re.escape(PROGRAMS[other])}: .*{TITLES[other]} \(libmpi\S+\).*{TITLES[launcher]}.*"
+                                       rf"mpirun\.{other}")
 
     def test_an_mpi_that_sees_fewer_ranks_than_were_launched(self):
         name = next(iter(PROGRAMS))
@@ -119,16 +119,15 @@ class Refusals(unittest.TestCase):
         shim = next((pathlib.Path(GRADWIRE).parent.parent / "adapters/mpi").glob(f"libgradwire_mpi_{name}.so"))
         code, text = run("env", f"LD_PRELOAD={shim}", "GRADWIRE_MPI_RANKS=3", program, "pending")
         self.assertNotEqual(code, 0)
-        self.assertIn("has 1 of the launcher's 3 processes in MPI_COMM_WORLD", text)
+        self.assertRegex(text, r"\b1 of\b.*\b3 processes\b.*MPI_COMM_WORLD")
 
     def test_what_is_missing(self):
-        for words, message in ((["mpi"], "mpi: no program (wanted: gradwire mpi ... -- PROGRAM ARGS...)"),
-                               (["record", "--", "true"], "record: --out is not given (wanted: a folder)"),
-                               (["mpi", "--", "true"], "no launcher says which it is"),
-                               (["mpi", "--mpi", "openmpi", "--", "/no/such/program"], "cannot execute '/no/such/program'")):
+        for words, named in ((["mpi"], "mpi: .*-- PROGRAM"), (["record", "--", "true"], r"record: .*--out\b"),
+                             (["mpi", "--", "true"], "--mpi openmpi .*--mpi mpich"),
+                             (["mpi", "--mpi", "openmpi", "--", "/no/such/program"], "'/no/such/program'")):
             code, text = run(GRADWIRE, *words)
             self.assertEqual(code, 1, text)
-            self.assertIn(message, text)
+            self.assertRegex(text, named)
 
 
 if __name__ == "__main__":
