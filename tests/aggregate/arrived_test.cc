@@ -8,11 +8,12 @@
 #include "base/elements.h"
 #include "gradwire/aggregator.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
 
-using ::testing::HasSubstr;
+constexpr Code kInvalid = Code::kInvalidArgument;
 
 constexpr int kRanks = 3;
 constexpr int kTensors = 6;
@@ -119,12 +120,12 @@ TEST(Arrived, IsOfReadyGradientsOfThisStep) {
     GW_TRY(gradients.open(*communicator, options_of("none")));
     const auto before = gradients.aggregator->arrived(0, true);
     GW_TRY(expect(!before.has_value(), "asked before it was ready"));
-    EXPECT_THAT(std::string(before.error().message()), HasSubstr("'t0' is asked for before"));
+    EXPECT_THAT(before.error(), fails(kInvalid, "t0", "before"));
     GW_TRY(one_step(gradients, communicator->rank(), 2));
     const auto after = gradients.aggregator->arrived(0, false);
     GW_TRY(expect(!after.has_value(), "asked after the step"));
     const auto beyond = gradients.aggregator->arrived(kTensors, false);
-    EXPECT_THAT(std::string(beyond.error().message()), HasSubstr("0 to 5 wanted"));
+    EXPECT_THAT(beyond.error(), fails(kInvalid, "6", "0", "5"));
     return {};
   }));
 }

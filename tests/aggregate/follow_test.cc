@@ -9,12 +9,14 @@
 #include "base/elements.h"
 #include "compress/error_feedback/stored_residual.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
 
+constexpr Code kInvalid = Code::kInvalidArgument;
+
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // An aggregator of one 2 x 2 gradient "w" on one rank.
 class One {
@@ -141,8 +143,7 @@ TEST(Follow, WhatWouldNotBeFiniteIsRefusedAndChangesNothing) {
     EXPECT_TRUE(one->set_learning_rate(1).ok());
     one.step({8, 1, 2, 3});
     const Status status = one->set_learning_rate(1e-39);
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("state 'w.error': element 1"));
+    EXPECT_THAT(status, fails(kInvalid, "w.error", "element 1"));
     EXPECT_THAT(one.entry("w.error"), ElementsAre(0, 1, 2, 3));
     EXPECT_THAT(one.entry("aggregator.scales"), ElementsAre(1, 0));
     for (const double bad : {-1.0, std::numeric_limits<double>::infinity(),
@@ -163,12 +164,9 @@ TEST(Follow, OnlyBetweenSteps) {
     ASSERT_TRUE(aggregator->add("a", view_of(std::span<float>(a))).ok());
     ASSERT_TRUE(aggregator->add("b", view_of(std::span<float>(b))).ok());
     ASSERT_TRUE(aggregator->ready(0).ok());
-    EXPECT_THAT(std::string(aggregator->set_learning_rate(1).message()),
-                HasSubstr("in the middle of a step"));
-    EXPECT_THAT(std::string(aggregator->set_loss_scale(1).message()),
-                HasSubstr("in the middle of a step"));
-    EXPECT_THAT(std::string(aggregator->skip_step(true).error().message()),
-                HasSubstr("in the middle of a step"));
+    EXPECT_THAT(aggregator->set_learning_rate(1), fails(kInvalid, "step"));
+    EXPECT_THAT(aggregator->set_loss_scale(1), fails(kInvalid, "step"));
+    EXPECT_THAT(aggregator->skip_step(true).error(), fails(kInvalid, "step"));
     ASSERT_TRUE(aggregator->ready(1).ok());
     ASSERT_TRUE(aggregator->finish().ok());
   });

@@ -6,11 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/fails.h"
+
 namespace gradwire {
 namespace {
 
+constexpr Code kInvalid = Code::kInvalidArgument;
+
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(LaunchOrder, ByHand) {
@@ -121,8 +124,7 @@ TEST(RunStep, ErrorsNameStepBucketAndPhase) {
   Source source(-1, log);
   StepCost cost;
   const Status status = run_step(buckets, 17, source, cost);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("step 17, bucket 1, phase 0: no"));
+  EXPECT_THAT(status, fails(kInvalid, "step 17", "bucket 1", "phase 0", "no"));
 }
 
 }  // namespace

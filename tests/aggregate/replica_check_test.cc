@@ -8,11 +8,10 @@
 
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 // Every rank checks tensors a, b, c after `spoil` had its way with them.
 std::vector<Status> check(int ranks, void (*spoil)(int rank, std::vector<Flat>& tensors)) {
@@ -40,9 +39,7 @@ TEST(ReplicaCheck, TheFirstDifferingTensorAndItsRanksAreNamedOnAllRanks) {
     if (rank == 1 || rank == 3) tensors[2][1] = -0.0F;
   };
   for (const Status& status : check(4, spoil)) {
-    EXPECT_EQ(status.code(), Code::kRankMismatch);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("replicas after step 7: 'c' differs: ranks 1, 3 hold other bytes"));
+    EXPECT_THAT(status, fails(Code::kRankMismatch, "step 7", "c", "ranks 1, 3"));
   }
 }
 

@@ -10,12 +10,12 @@
 
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 struct Entry {
   std::uint32_t index;
@@ -153,9 +153,7 @@ TEST(VariablePayload, ALengthBeyondTheMethodsClaimIsCorrupt) {
     return rank == 0 ? 0.0F : 2.0F;
   };
   const JobOutcome outcome = run_job(job);
-  EXPECT_EQ(outcome.status.code(), Code::kCorruptPayload) << outcome.status.message();
-  EXPECT_THAT(std::string(outcome.status.message()),
-              HasSubstr("rank 1's payload of parameter 'a' has 32 bytes (at most 24 wanted"));
+  EXPECT_THAT(outcome.status, fails(Code::kCorruptPayload, "rank 1", "'a'", "32 bytes", "24"));
 }
 
 }  // namespace
