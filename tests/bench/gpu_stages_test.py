@@ -148,11 +148,11 @@ class Stages(unittest.TestCase):
                          [(False, "encode"), (False, "decode"), (True, None)])
 
     def test_wrong_words_are_refused(self):
-        for words, said in ((["--rounds", "0"], "--rounds '0' (a number from 1 to"), (["--feedback", "ef21"], "none, ef14 or both wanted"),
-                            (["--rouds", "1"], "--rouds (")):
+        for words, named in ((["--rounds", "0"], r"--rounds '0'.*\b1\b"), (["--feedback", "ef21"], "none.*ef14.*both"),
+                             (["--rouds", "1"], r"--rouds\b")):
             ran = subprocess.run([GPU_BENCH, *words], capture_output=True, text=True, timeout=DEADLINE)
             self.assertEqual((ran.returncode, ran.stdout), (1, ""))
-            self.assertIn(said, ran.stderr)
+            self.assertRegex(ran.stderr, named)
 
     def test_everything_in_its_order(self):
         self.list_tests([("gpu_laws", "passing"), ("gpu_nccl_laws", "apart"), ("gpu_nccl_laws_sharing", "skipped"), ("gpu_topk", "passing")])
@@ -224,10 +224,10 @@ class Stages(unittest.TestCase):
         self.assertEqual(status, 0, self.said)
         self.assertEqual(len(self.of(rows, bench="codec", spec="none")), 4)
         self.assertIn("left_out", self.of(rows, bench="codec", spec="hang")[0])
-        self.assertIn("of --seconds 30 were left", self.of(rows, bench="codec", spec="signum")[0]["left_out"])
+        self.assertIn("--seconds 30", self.of(rows, bench="codec", spec="signum")[0]["left_out"])
         self.assertEqual(self.of(rows, target="gpu_tests")[0].get("left_out") is None, False)
         self.assertIn("left_out", self.of(rows, test="gpu_device_ops")[0])
-        self.assertIn("left out: hang, feedback none", self.said)
+        self.assertRegex(self.said, r"left out: .*\bhang\b.*\bnone\b")
 
     def test_what_nobody_foresaw_ends_its_stage_alone(self):
         (self.tools / "tests.json").write_text("[{}]")
@@ -259,7 +259,7 @@ class Stages(unittest.TestCase):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
         status, rows = self.run_gpu()
         self.assertEqual(status, 1)
-        self.assertIn("a card is here, and CUDA has none: cudaErrorNoDevice", self.of(rows, bench="codec")[0]["failed"])
+        self.assertRegex(self.of(rows, bench="codec")[0]["failed"], "a card .*CUDA .*cudaErrorNoDevice")
 
     def test_the_folder_follows_the_options(self):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
@@ -282,7 +282,7 @@ class Stages(unittest.TestCase):
         (deps / "prefetched").touch()
         status, rows = self.run_gpu("--deps", str(deps))
         self.assertEqual(status, 1)
-        self.assertIn("was configured with libraries of 'the system'", self.said)
+        self.assertRegex(self.said, "error: .*libraries .*'the system'")
 
     def test_tools_that_are_missing_are_named(self):
         bare = self.folder / "bare"
@@ -291,16 +291,16 @@ class Stages(unittest.TestCase):
             (bare / name).symlink_to(shutil.which(name))
         status, _ = self.run_gpu(path=str(bare))
         self.assertEqual(status, 1)
-        self.assertIn("error: python3 is not here", self.said)
+        self.assertRegex(self.said, r"error: .*\bpython3\b")
         (bare / "python3").symlink_to(os.path.realpath(sys.executable))
         for name in ("meson", "ninja"):
             status, _ = self.run_gpu(path=str(bare))
             self.assertEqual(status, 1)
-            self.assertIn(f"error: {name} is not here", self.said)
+            self.assertRegex(self.said, rf"error: .*\b{name}\b")
             (bare / name).symlink_to(self.tools / name)
         status, _ = self.run_gpu("--second", "9")
         self.assertEqual(status, 1)
-        self.assertIn("gradwire: error: unrecognized arguments: --second 9", self.said)
+        self.assertRegex(self.said, r"gradwire: error: .*--second\b")
 
 
 if __name__ == "__main__":
