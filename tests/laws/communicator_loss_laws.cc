@@ -14,15 +14,13 @@
 #include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
+#include "tests/support/names.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
 namespace {
 
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::Not;
-using testing::StartsWith;
+using testing::AnyOf;
 
 Status wait_for(Result<Work> work) {
   if (!work.has_value()) return work.error();
@@ -91,11 +89,11 @@ TEST(CommunicatorLoss, AKilledRankIsNamedByAllSurvivors) {
   });
   for (const int r : {0, 1, 3}) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    EXPECT_EQ(outcome.first.code(), Code::kPeerLost) << "rank " << r;
     EXPECT_THAT(
-        text(outcome.first),
-        MatchesRegex("rank 2 lost in all_reduce \\(operation [01]\\) after [0-9.]+ s: killed "
-                     "\\(deadline 60.0 s\\)"));
+        outcome.first,
+        AnyOf(fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 0", "killed", "60.0"),
+              fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 1", "killed", "60.0")))
+        << "rank " << r;
     EXPECT_LT(outcome.seconds, kAmple / 2);
     EXPECT_EQ(outcome.later.code(), Code::kPeerLost);
     // Sticky: for every call, and for what is split from it.
@@ -113,9 +111,8 @@ TEST(CommunicatorLoss, AStoppedRankIsNamedByItsSilence) {
   });
   for (const int r : {1, 2}) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    EXPECT_EQ(outcome.first.code(), Code::kPeerLost);
-    EXPECT_THAT(text(outcome.first), HasSubstr("rank 0 lost in all_reduce (operation 0)"));
-    EXPECT_THAT(text(outcome.first), HasSubstr("no heartbeat for 0.2 s"));
+    EXPECT_THAT(outcome.first,
+                fails(Code::kPeerLost, "rank 0", "all_reduce", "operation 0", "heartbeat", "0.2"));
   }
 }
 
@@ -126,23 +123,21 @@ TEST(CommunicatorLoss, ARankThatNeverComesIsNamedByAllWithinASecondOfTheDeadline
       outcomes_of(world, [&](int r) { return r == 2 ? Status() : sum(world.at(r)); });
   for (const int r : {0, 1, 3}) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    EXPECT_THAT(text(outcome.first), HasSubstr("rank 2 lost in all_reduce (operation 0) after "));
-    EXPECT_THAT(text(outcome.first), HasSubstr(": took no part"));
-    EXPECT_THAT(text(outcome.first), HasSubstr("(deadline 1.0 s)"));
+    EXPECT_THAT(
+        outcome.first,
+        AnyOf(fails(Code::kTimedOut, "rank 2", "all_reduce", "operation 0", "part", "1.0"),
+              fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 0", "part", "1.0")));
     EXPECT_LT(outcome.seconds, kAmple / 2);
   }
   // When it comes after all, it learns that it was given up.
-  EXPECT_THAT(text(sum(world.at(2))), HasSubstr("rank 2"));
+  EXPECT_THAT(sum(world.at(2)), fails(Code::kPeerLost, "rank 2"));
 }
 
 TEST(CommunicatorLoss, AMissingSenderIsNamed) {
   World world(2, kShort);
   std::vector<float> data(10);
   const Status status = wait_for(world.at(0).recv(view_of(std::span(data)), 1));
-  EXPECT_EQ(status.code(), Code::kTimedOut);
-  EXPECT_THAT(text(status),
-              MatchesRegex("rank 0 timed out in recv \\(operation 0\\) after [0-9.]+ s: "
-                           "waiting for rank 1 \\(deadline 1.0 s\\)"));
+  EXPECT_THAT(status, fails(Code::kTimedOut, "rank 0", "recv", "operation 0", "rank 1", "1.0"));
 }
 
 TEST(CommunicatorLoss, CountsThatDifferAreAMismatchOnBothSides) {
@@ -151,9 +146,8 @@ TEST(CommunicatorLoss, CountsThatDifferAreAMismatchOnBothSides) {
     const auto outcomes =
         outcomes_of(world, [&](int r) { return sum(world.at(r), r == 0 ? 1000 : longer); });
     for (const Outcome& outcome : outcomes) {
-      EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+      EXPECT_THAT(outcome.first, fails(Code::kRankMismatch, "all_reduce", std::to_string(longer)));
       EXPECT_LT(outcome.seconds, kAmple / 2);
-      EXPECT_THAT(text(outcome.first), HasSubstr("bytes"));
     }
   }
 }
@@ -167,32 +161,19 @@ TEST(CommunicatorLoss, DtypesThatDifferAreAMismatchAtTheDeadline) {
     return wait_for(world.at(r).all_reduce(tensor, ReduceOp::kSum));
   });
   for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
+    EXPECT_THAT(outcome.first, fails(Code::kRankMismatch, "all_reduce", "8", "f32", "i32"));
     EXPECT_LT(outcome.seconds, kAmple / 2);
-    EXPECT_THAT(text(outcome.first), HasSubstr("runs all_reduce of 8"));
   }
 }
 
-// Every rank says that ranks disagree, and calls none lost.
-void expect_disagreement(const std::vector<Outcome>& outcomes) {
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.first.code(), Code::kRankMismatch) << text(outcome.first);
-    EXPECT_THAT(text(outcome.first), StartsWith("ranks disagree in "));
-    EXPECT_THAT(text(outcome.first), Not(HasSubstr("lost")));
-  }
-}
-
-// And what one of them runs beside what it runs itself.
-void expect_mismatch(const std::vector<Outcome>& outcomes, const std::string& one,
-                     const std::string& other) {
-  int both = 0;
-  expect_disagreement(outcomes);
+// Every rank says that ranks disagree, which is another code than that of a loss, and names what
+// one of them runs beside what it runs itself.
+template <typename... Words>
+void expect_mismatch(const std::vector<Outcome>& outcomes, const Words&... words) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_LT(outcome.seconds, kAmple / 2);
-    const std::string said = text(outcome.first);
-    both += said.find(one) != std::string::npos && said.find(other) != std::string::npos ? 1 : 0;
+    EXPECT_THAT(outcome.first, fails(Code::kRankMismatch, words...));
   }
-  EXPECT_EQ(both, static_cast<int>(outcomes.size())) << text(outcomes.front().first);
 }
 
 TEST(CommunicatorLoss, ReductionsThatDifferAreAMismatch) {
@@ -204,7 +185,7 @@ TEST(CommunicatorLoss, ReductionsThatDifferAreAMismatch) {
                     const ReduceOp op = r == 1 ? ReduceOp::kMax : ReduceOp::kSum;
                     return wait_for(world.at(r).all_reduce(view_of(std::span(data)), op));
                   }),
-      "all_reduce of 8 f32 sum", "all_reduce of 8 f32 max");
+      "all_reduce", "8", "f32", "sum", "max");
 }
 
 TEST(CommunicatorLoss, RootsThatDifferAreAMismatch) {
@@ -215,7 +196,7 @@ TEST(CommunicatorLoss, RootsThatDifferAreAMismatch) {
                                 return wait_for(world.at(r).broadcast(view_of(std::span(data)),
                                                                       r == 1 ? 1 : 0));
                               }),
-                  "broadcast of 8 f32 with root 0", "broadcast of 8 f32 with root 1");
+                  "broadcast", "8", "f32", "root 0", "root 1");
 }
 
 TEST(CommunicatorLoss, AnotherOrderIsAMismatch) {
@@ -234,20 +215,22 @@ TEST(CommunicatorLoss, AnotherOrderIsAMismatch) {
                                 if (!first.ok()) return first;
                                 return wait_for(world.at(1).barrier());
                               }),
-                  "barrier", "all_reduce of 8 f32 sum");
+                  "barrier", "all_reduce", "8", "f32", "sum");
 }
 
 TEST(CommunicatorLoss, CountsThatDifferAreReportedWithBoth) {
   World world(2, kAmple);
   expect_mismatch(outcomes_of(world, [&](int r) { return sum(world.at(r), r == 0 ? 1000 : 1001); }),
-                  "all_reduce of 1000 f32 sum", "all_reduce of 1001 f32 sum");
+                  "all_reduce", "1000", "1001", "f32", "sum");
 }
 
 TEST(CommunicatorLoss, AnOperationThatOthersDoNotRunIsAMismatch) {
   World world(3, kShort);
   const auto outcomes = outcomes_of(
       world, [&](int r) { return r == 1 ? wait_for(world.at(r).barrier()) : sum(world.at(r)); });
-  expect_disagreement(outcomes);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.first, fails(Code::kRankMismatch, "rank 1", "barrier", "all_reduce"));
+  }
 }
 
 // Rank 2 takes no part in it.
@@ -259,13 +242,8 @@ TEST(CommunicatorLoss, ADisagreementOfOthersIsToldAsOne) {
     return wait_for(r == 1 ? world.at(1).send(tensor, 0)
                            : world.at(r).recv(tensor, r == 0 ? 1 : 0));
   });
-  const Outcome& told = outcomes[2];
-  EXPECT_EQ(told.first.code(), Code::kRankMismatch) << text(told.first);
-  EXPECT_THAT(text(told.first), StartsWith("ranks disagree in recv (operation 0) after "));
-  EXPECT_THAT(text(told.first),
-              HasSubstr(": reported by rank 0: message of 4004 bytes from rank 1"));
-  EXPECT_THAT(text(told.first), HasSubstr("the receive takes 4000"));
-  EXPECT_THAT(text(told.first), Not(HasSubstr("lost")));
+  EXPECT_THAT(outcomes[2].first, fails(Code::kRankMismatch, "recv", "operation 0", "rank 0", "4004",
+                                       "rank 1", "4000"));
 }
 
 TEST(CommunicatorLoss, AFlightRecordThatCannotBeWrittenIsMentionedOnce) {
@@ -285,8 +263,8 @@ TEST(CommunicatorLoss, AFlightRecordThatCannotBeWrittenIsMentionedOnce) {
   }
   ASSERT_EQ(warnings.size(), 2u);
   std::ranges::sort(warnings);
-  EXPECT_THAT(warnings[0], HasSubstr("cannot write /proc/nothing/here/rank-0.json"));
-  EXPECT_THAT(warnings[1], HasSubstr("cannot write /proc/nothing/here/rank-1.json"));
+  EXPECT_THAT(warnings[0], tells("/proc/nothing/here/rank-0.json"));
+  EXPECT_THAT(warnings[1], tells("/proc/nothing/here/rank-1.json"));
 }
 
 TEST(CommunicatorLoss, AWaitThatEndsEarlyLeavesTheOperationAlone) {
@@ -329,8 +307,7 @@ TEST(CommunicatorLoss, ADestroyedWorkFinishesTheCommunicator) {
   EXPECT_EQ(sum(world.at(0)).code(), Code::kCancelled);
   // The other rank learns who gave up instead of waiting for its deadline.
   const Status other = sum(world.at(1));
-  EXPECT_EQ(other.code(), Code::kPeerLost);
-  EXPECT_THAT(text(other), HasSubstr("rank 0 gave up in all_reduce"));
+  EXPECT_THAT(other, fails(Code::kPeerLost, "rank 0", "gave up", "all_reduce"));
 }
 
 TEST(CommunicatorLoss, AWorkOutlivesItsCommunicator) {
@@ -371,8 +348,7 @@ TEST(CommunicatorLoss, OperationsOfAllCommunicatorsEndTogether) {
   });
   for (const int r : {0, 1}) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    EXPECT_EQ(outcome.first.code(), Code::kPeerLost) << text(outcome.first);
-    EXPECT_THAT(text(outcome.first), HasSubstr("rank 2 lost in"));
+    EXPECT_THAT(outcome.first, fails(Code::kPeerLost, "rank 2"));
   }
 }
 

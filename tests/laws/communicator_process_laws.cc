@@ -9,12 +9,12 @@
 #include "base/elements.h"
 #include "tests/laws/communicator_programs.h"
 #include "tests/support/ended_cleanly.h"
+#include "tests/support/names.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire {
 namespace {
 
-using testing::HasSubstr;
 using Program = std::string (*)(Communicator& world);
 
 void run(const ProcessJob& job, const std::vector<Program>& programs) {
@@ -74,9 +74,8 @@ void signal_one_of_four(const ProcessJob& job, int signal_number) {
         kill(pids[kVictim], signal_number);
       },
       job.backend);
-  EXPECT_THAT(outcomes,
-              survivors_ended_saying(
-                  4, kVictim, HasSubstr("peer lost: rank 2 lost in all_reduce (operation ")));
+  EXPECT_THAT(outcomes, survivors_ended_saying(
+                            4, kVictim, tells(to_string(Code::kPeerLost), "rank 2", "all_reduce")));
 }
 
 TEST_P(CommunicatorProcessLoss, AKilledRankIsNamedByAll) {
