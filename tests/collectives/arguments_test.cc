@@ -1,4 +1,4 @@
-// Every refusal by its text: the operation, the value seen, the value wanted.
+// Every refusal names the operation, the value seen and the value wanted.
 #include "collectives/arguments.h"
 
 #include <gtest/gtest.h>
@@ -12,10 +12,16 @@
 #include <vector>
 
 #include "gradwire/communicator.h"
+#include "tests/support/fails.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
 namespace {
+
+template <typename... Words>
+auto refused(const Words&... words) {
+  return fails(Code::kInvalidArgument, words...);
+}
 
 // Rank 1 of 3, with 40 floats of memory from which tensors are taken.
 class Arguments : public testing::Test {
@@ -26,52 +32,50 @@ class Arguments : public testing::Test {
   static Result<Extent> check(const OpCall& call, double factor = 1) {
     return check_call(call, {.deadline = {}, .stream = {}, .factor = factor}, 1, 3);
   }
-  static std::string refusal(const OpCall& call, double factor = 1) {
-    const Status status = check(call, factor).error();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    return std::string(status.message());
+  static Status refusal(const OpCall& call, double factor = 1) {
+    return check(call, factor).error();
   }
   std::vector<float> memory_ = std::vector<float>(40);
 };
 
 TEST_F(Arguments, RanksOutOfRange) {
-  EXPECT_EQ(refusal({.kind = OpKind::kBroadcast, .out = at(0, 4), .peer = 3}),
-            "broadcast: root 3 (0 to 2 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kGatherV, .in = at(0, 4), .peer = -1}),
-            "gather_v: root -1 (0 to 2 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kSend, .in = at(0, 4), .peer = 9}),
-            "send: peer 9 (0 to 2 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kRecv, .out = at(0, 4), .peer = 1}),
-            "recv: peer 1, which is this rank itself (another wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kBroadcast, .out = at(0, 4), .peer = 3}),
+              refused("broadcast", "root 3", "0 to 2"));
+  EXPECT_THAT(refusal({.kind = OpKind::kGatherV, .in = at(0, 4), .peer = -1}),
+              refused("gather_v", "root -1", "0 to 2"));
+  EXPECT_THAT(refusal({.kind = OpKind::kSend, .in = at(0, 4), .peer = 9}),
+              refused("send", "peer 9", "0 to 2"));
+  EXPECT_THAT(refusal({.kind = OpKind::kRecv, .out = at(0, 4), .peer = 1}),
+              refused("recv", "peer 1"));
 }
 
 TEST_F(Arguments, SizesThatDoNotFit) {
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(8, 5)}),
-            "all_reduce: out has 5 elements (4 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 8), .out = at(20, 3)}),
-            "reduce_scatter: in has 8 elements (9 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kGather, .in = at(0, 3), .out = at(20, 8), .peer = 1}),
-            "gather: out has 8 elements (9 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kScatter, .in = at(0, 8), .out = at(20, 3), .peer = 1}),
-            "scatter: in has 8 elements (9 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kAllToAll, .in = at(0, 8), .out = at(20, 8)}),
-            "all_to_all: in has 8 elements (a multiple of 3 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kReduce, .in = at(0, 3), .out = at(20, 2), .peer = 1}),
-            "reduce: out has 2 elements (3 wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(8, 5)}),
+              refused("all_reduce", "out", "5", "4"));
+  EXPECT_THAT(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 8), .out = at(20, 3)}),
+              refused("reduce_scatter", "in", "8", "9"));
+  EXPECT_THAT(refusal({.kind = OpKind::kGather, .in = at(0, 3), .out = at(20, 8), .peer = 1}),
+              refused("gather", "out", "8", "9"));
+  EXPECT_THAT(refusal({.kind = OpKind::kScatter, .in = at(0, 8), .out = at(20, 3), .peer = 1}),
+              refused("scatter", "in", "8", "9"));
+  EXPECT_THAT(refusal({.kind = OpKind::kAllToAll, .in = at(0, 8), .out = at(20, 8)}),
+              refused("all_to_all", "in", "8", "multiple", "3"));
+  EXPECT_THAT(refusal({.kind = OpKind::kReduce, .in = at(0, 3), .out = at(20, 2), .peer = 1}),
+              refused("reduce", "out", "2", "3"));
 }
 
 // 3 rows of 2^63 / 3 + 1 elements and more are, in 64 bits, a few elements or none.
 TEST_F(Arguments, RowsTooLongToBeAddedUp) {
   const std::int64_t vast = std::numeric_limits<std::int64_t>::max() / 3 * 2;
-  EXPECT_EQ(refusal({.kind = OpKind::kAllGather, .in = at(0, vast), .out = at(0, 0)}),
-            "all_gather: 3 rows of 6148914691236517204 elements (2^50 at most together)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllGather, .in = at(0, vast), .out = at(0, 0)}),
+              refused("all_gather", "3", "6148914691236517204", "2^50"));
   for (const OpKind kind : {OpKind::kGather, OpKind::kAllGather}) {
     EXPECT_EQ(check({.kind = kind, .in = at(0, vast), .out = at(0, 0), .peer = 1}).error().code(),
               Code::kInvalidArgument);
   }
   for (const OpKind kind : {OpKind::kScatter, OpKind::kReduceScatter}) {
-    const std::string text = refusal({.kind = kind, .in = at(0, 8), .out = at(0, vast), .peer = 1});
-    EXPECT_NE(text.find("2^50"), std::string::npos) << text;
+    EXPECT_THAT(refusal({.kind = kind, .in = at(0, 8), .out = at(0, vast), .peer = 1}),
+                refused("2^50"));
   }
 }
 
@@ -81,68 +85,65 @@ TEST_F(Arguments, CountsThatDoNotFit) {
   const std::vector<std::int64_t> vast{1, std::int64_t{1} << 60, 2};
   const std::vector<std::int64_t> good{1, 2, 3};
   const std::vector<std::int64_t> other{1, 3, 3};
-  EXPECT_EQ(refusal({.kind = OpKind::kAllGatherV, .in = at(0, 2), .out = at(8, 6), .counts = two}),
-            "all_gather_v: 2 counts (3 wanted, one a rank)");
-  EXPECT_EQ(refusal({.kind = OpKind::kScatterV, .out = at(0, 2), .peer = 0, .counts = negative}),
-            "scatter_v: counts[1] is -1 elements (0 or more wanted, 2^50 at most together)");
-  EXPECT_EQ(
-      refusal({.kind = OpKind::kReduceScatterV, .counts = vast}),
-      "reduce_scatter_v: counts[1] is 1152921504606846976 elements (0 or more wanted, 2^50 at "
-      "most together)");
-  EXPECT_EQ(refusal({.kind = OpKind::kGatherV, .in = at(0, 3), .peer = 0, .counts = good}),
-            "gather_v: in has 3 elements (2 wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kAllToAllV,
-                     .in = at(0, 6),
-                     .out = at(8, 7),
-                     .counts = good,
-                     .recv_counts = other}),
-            "all_to_all_v: 2 elements from this rank to itself, 3 received from it (as many "
-            "wanted)");
+  EXPECT_THAT(
+      refusal({.kind = OpKind::kAllGatherV, .in = at(0, 2), .out = at(8, 6), .counts = two}),
+      refused("all_gather_v", "2", "counts", "3"));
+  EXPECT_THAT(refusal({.kind = OpKind::kScatterV, .out = at(0, 2), .peer = 0, .counts = negative}),
+              refused("scatter_v", "counts[1]", "-1", "2^50"));
+  EXPECT_THAT(refusal({.kind = OpKind::kReduceScatterV, .counts = vast}),
+              refused("reduce_scatter_v", "counts[1]", "1152921504606846976", "2^50"));
+  EXPECT_THAT(refusal({.kind = OpKind::kGatherV, .in = at(0, 3), .peer = 0, .counts = good}),
+              refused("gather_v", "in", "3", "2"));
+  EXPECT_THAT(refusal({.kind = OpKind::kAllToAllV,
+                       .in = at(0, 6),
+                       .out = at(8, 7),
+                       .counts = good,
+                       .recv_counts = other}),
+              refused("all_to_all_v", "2", "3"));
 }
 
 TEST_F(Arguments, TypesAndReductions) {
-  EXPECT_EQ(refusal({.kind = OpKind::kAllGather, .in = at(0, 2), .out = at(8, 6, DType::kI32)}),
-            "all_gather: f32 into i32 (one type wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllGather, .in = at(0, 2), .out = at(8, 6, DType::kI32)}),
+              refused("all_gather", "f32", "i32"));
   const TensorView whole = at(0, 4, DType::kI32);
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = whole, .out = whole, .op = ReduceOp::kMean}),
-            "all_reduce: mean of i32 (a floating type wanted)");
-  EXPECT_EQ(
+  EXPECT_THAT(
+      refusal({.kind = OpKind::kAllReduce, .in = whole, .out = whole, .op = ReduceOp::kMean}),
+      refused("all_reduce", "mean", "i32"));
+  EXPECT_THAT(
       refusal({.kind = OpKind::kReduce, .in = whole, .op = ReduceOp::kPreMulSum, .peer = 0}, 2),
-      "reduce: pre_mul_sum of i32 (a floating type wanted)");
-  EXPECT_EQ(
+      refused("reduce", "pre_mul_sum", "i32"));
+  EXPECT_THAT(
       refusal(
           {.kind = OpKind::kExclusiveScan, .in = at(0, 4), .out = at(0, 4), .op = ReduceOp::kMean}),
-      "exclusive_scan: mean (sum, pre_mul_sum, product, min or max wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4)}, 0.5),
-            "all_reduce: factor 0.5 without pre_mul_sum (1 wanted)");
-  EXPECT_EQ(
+      refused("exclusive_scan", "mean", "sum", "pre_mul_sum", "product", "min", "max"));
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4)}, 0.5),
+              refused("all_reduce", "factor 0.5", "pre_mul_sum", "1"));
+  EXPECT_THAT(
       refusal(
           {.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4), .op = ReduceOp::kPreMulSum},
           std::numeric_limits<double>::infinity()),
-      "all_reduce: factor inf (a finite number wanted)");
+      refused("all_reduce", "factor inf", "finite"));
 }
 
 TEST_F(Arguments, OverlapsThatAreNotInPlace) {
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(3, 4)}),
-            "all_reduce: out overlaps in, 12 bytes behind its beginning (0, which is in place, or "
-            "apart wanted)");
-  EXPECT_EQ(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 9), .out = at(0, 3)}),
-            "reduce_scatter: out overlaps in, 0 bytes behind its beginning (12, which is in place, "
-            "or apart wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(3, 4)}),
+              refused("all_reduce", "out", "in", "12", "0"));
+  EXPECT_THAT(refusal({.kind = OpKind::kReduceScatter, .in = at(0, 9), .out = at(0, 3)}),
+              refused("reduce_scatter", "out", "in", "0", "12"));
   const std::vector<std::int64_t> sent{1, 2, 3};
   const std::vector<std::int64_t> received{3, 2, 1};
-  EXPECT_EQ(refusal({.kind = OpKind::kAllToAllV,
-                     .in = at(0, 6),
-                     .out = at(0, 6),
-                     .counts = sent,
-                     .recv_counts = received}),
-            "all_to_all_v: out overlaps in, 0 bytes behind its beginning (apart wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllToAllV,
+                       .in = at(0, 6),
+                       .out = at(0, 6),
+                       .counts = sent,
+                       .recv_counts = received}),
+              refused("all_to_all_v", "out", "in", "0", "apart"));
   const std::vector<TensorView> tensors{at(4, 4), at(0, 5)};
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduceFused, .tensors = tensors}),
-            "all_reduce_fused: two of its tensors overlap (tensors apart wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = tensors}),
+              refused("all_reduce_fused", "tensors", "apart"));
   const std::vector<TensorView> mixed{at(0, 4), at(8, 4, DType::kI32)};
-  EXPECT_EQ(refusal({.kind = OpKind::kAllReduceFused, .tensors = mixed}),
-            "all_reduce_fused: tensors of f32 and i32 (one type wanted)");
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = mixed}),
+              refused("all_reduce_fused", "tensors", "f32", "i32"));
 }
 
 TEST_F(Arguments, InPlaceIsTheRowOfTheOwnRank) {
@@ -195,7 +196,7 @@ int gather_too_much() {
   });
   int wrong = 0;
   for (const Status& outcome : outcomes) {
-    const bool named = outcome.message().find("from rank 1") != std::string_view::npos;
+    const bool named = names(outcome.message(), "rank 1");
     wrong += outcome.code() == Code::kOutOfMemory && named ? 0 : 1;
   }
   return wrong;

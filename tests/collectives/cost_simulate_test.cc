@@ -6,6 +6,7 @@
 #include "collectives/schedules/steps.h"
 #include "collectives/selection.h"
 #include "collectives/simulate.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
@@ -266,16 +267,15 @@ TEST(Simulate, SchedulesThatDoNotFitAreReported) {
     return schedule;
   };
   const Status never = simulate(2, alone, {}).error();
-  EXPECT_EQ(never.code(), Code::kInternal);
-  EXPECT_THAT(std::string(never.message()), testing::HasSubstr("rank 0 waits for ever in round 1"));
+  EXPECT_THAT(never, fails(Code::kInternal, "rank 0", "round 1"));
   const auto unequal = [](int rank) {
     Schedule schedule{.rank = rank, .size = 2, .in_elems = 4, .out_elems = 4};
     schedule.rounds = {
         {rank == 0 ? recv_copy(1, out_place_of({0, 4})) : send_step(0, out_place_of({0, 3}))}};
     return schedule;
   };
-  EXPECT_THAT(std::string(simulate(2, unequal, {}).error().message()),
-              testing::HasSubstr("rank 1 sends 12 bytes where rank 0 receives 16"));
+  EXPECT_THAT(simulate(2, unequal, {}).error(),
+              fails(Code::kInternal, "rank 1", "12", "rank 0", "16"));
 }
 
 TEST(Simulate, AThousandRanksOneByOne) {

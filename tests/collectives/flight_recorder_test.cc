@@ -1,4 +1,5 @@
 #include "collectives/flight_recorder.h"
+#include "tests/support/fails.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -94,8 +95,7 @@ TEST(FlightRecorder, WritesWhatJsonReadersTake) {
 
 TEST(FlightRecorder, AFolderThatCannotBeIsAnError) {
   const Status status = write_flight("/proc/nothing/here", {}, {});
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/proc/nothing/here/rank-0.json"));
+  EXPECT_THAT(status, fails(Code::kInvalidArgument, "/proc/nothing/here/rank-0.json"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "collectives/selection.h"
+#include "tests/support/fails.h"
 
 #include <gtest/gtest.h>
 
@@ -17,18 +18,17 @@ TEST(Selection, KnownNamesStay) {
 
 TEST(Selection, AnUnknownNameIsRefusedWithTheList) {
   const Status error = resolve_algorithm(Collective::kAllReduce, "rign").error();
-  EXPECT_EQ(error.code(), Code::kInvalidArgument);
-  EXPECT_EQ(error.message(),
-            "no algorithm 'rign' for all_reduce (known: auto, ring, canonical, direct, "
-            "recursive_doubling, halving_doubling, double_tree, tree, knomial, parameter_server, "
-            "two_level, blueconnect)");
+  EXPECT_THAT(error,
+              fails(Code::kInvalidArgument, "rign", "all_reduce", "auto", "ring", "canonical",
+                    "direct", "recursive_doubling", "halving_doubling", "double_tree", "tree",
+                    "knomial", "parameter_server", "two_level", "blueconnect"));
   EXPECT_FALSE(resolve_algorithm(Collective::kBarrier, "ring").has_value());
 }
 
 TEST(Selection, BruckTakesNoUnequalRows) {
   EXPECT_TRUE(resolve_algorithm(Collective::kAllToAll, "bruck").has_value());
-  EXPECT_EQ(resolve_algorithm(Collective::kAllToAll, "bruck", true).error().message(),
-            "no algorithm 'bruck' for all_to_all_v (known: auto, pairwise, direct)");
+  EXPECT_THAT(resolve_algorithm(Collective::kAllToAll, "bruck", true).error(),
+              fails(Code::kInvalidArgument, "bruck", "all_to_all_v", "auto", "pairwise", "direct"));
 }
 
 TEST(Selection, MakesTheNamedSchedule) {
