@@ -1,5 +1,6 @@
 // Limits of descriptors, each in a process of its own.
 #include "comm/descriptors.h"
+#include "tests/support/names.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -43,10 +44,9 @@ TEST(Descriptors, AreRaisedAsFarAsTheHardLimitAllows) {
 TEST(Descriptors, ThatCannotBeHadAreAnErrorThatNamesThem) {
   EXPECT_TRUE(holds(64, 80, [] {
     const Status status = make_room_for_descriptors(93, "connections to 31 ranks");
-    const std::string text(status.message());
-    const auto says = [&](const char* word) { return text.find(word) != std::string::npos; };
-    return status.code() == Code::kUnsupported && says("connections to 31 ranks") && says(" 64 ") &&
-           says(" 80 ") && says("RLIMIT_NOFILE") && soft_limit() == 64;
+    return status.code() == Code::kUnsupported &&
+           names_all(status.message(), "connections to 31 ranks", "64", "80", "RLIMIT_NOFILE") &&
+           soft_limit() == 64;
   }));
 }
 

@@ -5,8 +5,10 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gradwire/config.h"
+#include "tests/support/names.h"
 
 namespace gradwire {
 namespace {
@@ -207,15 +209,14 @@ TEST(Reasons, NameWhatWasSeenAndWhatWasLeftAside) {
     const auto found = discover(environment);
     return found.has_value() ? found.value().reason : std::string(found.error().message());
   };
-  EXPECT_EQ(reason({}), "no launcher's variables are set");
-  EXPECT_EQ(reason(kHydra), "PMI_RANK=1 and PMI_SIZE=2");
-  EXPECT_EQ(reason(merged(kSrun, kHydra)),
-            "PMI_RANK=1 and PMI_SIZE=2; left aside: Slurm (SLURM_STEP_ID=0 and SLURM_NTASKS=4)");
-  EXPECT_EQ(reason(merged(kTorchrun, {{"SLURM_NTASKS", "2"}})),
-            "RANK=3 and LOCAL_RANK=1; left aside: Slurm (SLURM_NTASKS=2)");
-  EXPECT_EQ(reason({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}),
-            "SLURM_NTASKS=4 is set, but no SLURM_STEP_ID: a batch script or an allocation's shell, "
-            "no task of srun");
+  EXPECT_EQ(reason({}).find('='), std::string::npos);  // no variable
+  EXPECT_THAT(reason(kHydra), tells("PMI_RANK=1", "PMI_SIZE=2"));
+  EXPECT_THAT(reason(merged(kSrun, kHydra)), tells("PMI_RANK=1", "PMI_SIZE=2", "aside", "Slurm",
+                                                   "SLURM_STEP_ID=0", "SLURM_NTASKS=4"));
+  EXPECT_THAT(reason(merged(kTorchrun, {{"SLURM_NTASKS", "2"}})),
+              tells("RANK=3", "LOCAL_RANK=1", "aside", "Slurm", "SLURM_NTASKS=2"));
+  EXPECT_THAT(reason({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}),
+              tells("SLURM_NTASKS=4", "SLURM_STEP_ID"));
 }
 
 TEST(Arguments, ComeBeforeTheEnvironment) {
@@ -238,17 +239,20 @@ TEST(Arguments, ComeBeforeTheEnvironment) {
     EXPECT_EQ(found.value().job, "j");
   }
   const auto refused = [&](const LaunchArguments& arguments) {
-    return std::string(discover_launch(none, arguments).error().message());
+    return discover_launch(none, arguments).error();
   };
-  EXPECT_EQ(refused({.rank = 1}), "the argument size is not given, but rank is (both wanted)");
-  EXPECT_EQ(refused({.rank = 3, .size = 3}), "rank ('3' seen; 0 to 2 wanted)");
-  EXPECT_EQ(refused({.rank = 0, .size = 0}), "size ('0' seen; 1 to 65536 wanted)");
+  EXPECT_THAT(refused({.rank = 1}), fails(Code::kInvalidArgument, "size", "rank"));
+  EXPECT_THAT(refused({.rank = 3, .size = 3}),
+              fails(Code::kInvalidArgument, "rank", "'3'", "0 to 2"));
+  EXPECT_THAT(refused({.rank = 0, .size = 0}),
+              fails(Code::kInvalidArgument, "size", "'0'", "1 to 65536"));
 }
 
 struct Refused {
   const char* name;
   Environment environment;
-  const char* message;
+  // The first is what is to be changed: the message begins with it.
+  std::vector<std::string> named;
 };
 
 class BadEnvironments : public testing::TestWithParam<Refused> {};
@@ -256,61 +260,54 @@ class BadEnvironments : public testing::TestWithParam<Refused> {};
 TEST_P(BadEnvironments, AreRefusedByName) {
   const auto found = discover(GetParam().environment);
   ASSERT_FALSE(found.has_value());
-  EXPECT_EQ(found.error().code(), Code::kInvalidArgument);
-  EXPECT_EQ(found.error().message(), GetParam().message);
+  EXPECT_TRUE(found.error().message().starts_with(GetParam().named[0])) << found.error().message();
+  for (const std::string& name : GetParam().named) {
+    EXPECT_THAT(found.error(), fails(Code::kInvalidArgument, name));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadEnvironments,
     testing::Values(
-        Refused{"no_size",
-                {{"GRADWIRE_RANK", "1"}},
-                "GRADWIRE_WORLD_SIZE is not set, but GRADWIRE_RANK is (wanted: the number of "
-                "ranks)"},
-        Refused{"no_rank",
-                {{"GRADWIRE_WORLD_SIZE", "1"}},
-                "GRADWIRE_RANK is not set, but GRADWIRE_WORLD_SIZE is (wanted: this process's "
-                "rank, from 0)"},
+        Refused{"no_size", {{"GRADWIRE_RANK", "1"}}, {"GRADWIRE_WORLD_SIZE", "GRADWIRE_RANK"}},
+        Refused{
+            "no_rank", {{"GRADWIRE_WORLD_SIZE", "1"}}, {"GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE"}},
         Refused{"no_rendezvous",
                 {{"GRADWIRE_RANK", "1"}, {"GRADWIRE_WORLD_SIZE", "2"}},
-                "GRADWIRE_RENDEZVOUS is not set, but GRADWIRE_RANK is (wanted: host:port of rank "
-                "0, or file://DIR)"},
+                {"GRADWIRE_RENDEZVOUS", "GRADWIRE_RANK", "host:port", "file://DIR"}},
         Refused{"rank_too_large",
                 {{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
-                "OMPI_COMM_WORLD_RANK ('4' seen; a whole number from 0 to 3 wanted)"},
+                {"OMPI_COMM_WORLD_RANK", "'4'", "0 to 3"}},
         Refused{"size_is_text",
                 {{"PMI_RANK", "0"}, {"PMI_SIZE", "two"}},
-                "PMI_SIZE ('two' seen; a whole number from 1 to 65536 wanted)"},
+                {"PMI_SIZE", "'two'", "1 to 65536"}},
         Refused{"size_is_empty",
                 {{"PALS_RANKID", "0"}, {"PALS_SIZE", ""}},
-                "PALS_SIZE ('' seen; a whole number from 1 to 65536 wanted)"},
-        Refused{"rank_alone",
-                {{"RANK", "0"}},
-                "WORLD_SIZE is not set, but RANK is (wanted: the number of ranks)"},
-        Refused{"torchrun_without_size",
-                {{"RANK", "0"}, {"LOCAL_RANK", "0"}},
-                "WORLD_SIZE is not set, but RANK is (wanted: the number of ranks)"},
-        Refused{"half_an_address", merged(kTorchrun, {{"MASTER_PORT", "http"}}),
-                "MASTER_PORT ('http' seen; a whole number from 1 to 65535 wanted)"},
+                {"PALS_SIZE", "''", "1 to 65536"}},
+        Refused{"rank_alone", {{"RANK", "0"}}, {"WORLD_SIZE", "RANK"}},
+        Refused{
+            "torchrun_without_size", {{"RANK", "0"}, {"LOCAL_RANK", "0"}}, {"WORLD_SIZE", "RANK"}},
+        Refused{"half_an_address",
+                merged(kTorchrun, {{"MASTER_PORT", "http"}}),
+                {"MASTER_PORT", "'http'", "1 to 65535"}},
         Refused{"address_without_port",
                 {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}},
-                "MASTER_PORT is not set, but MASTER_ADDR is (wanted: a free port on that host)"},
-        Refused{"local_rank_alone",
-                {{"LOCAL_RANK", "0"}},
-                "RANK is not set, but LOCAL_RANK is (wanted: this process's rank, from 0)"},
-        Refused{"pmi_fd", merged(kHydra, {{"PMI_FD", "six"}}),
-                "PMI_FD ('six' seen; a whole number from 0 to 2147483647 wanted)"},
-        Refused{"more_ranks_here_than_there_are", merged(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}),
-                "LOCAL_WORLD_SIZE ('5' seen; a whole number from 1 to 4 wanted)"},
-        Refused{"slurm_without_nodes", merged(kSrun, {{"SLURM_STEP_NODELIST", "n[7"}}),
-                "SLURM_STEP_NODELIST: 'n[7' seen, a bracket that nothing closes; a list of hosts "
-                "as rack[03-07,11],login wanted"},
+                {"MASTER_PORT", "MASTER_ADDR"}},
+        Refused{"local_rank_alone", {{"LOCAL_RANK", "0"}}, {"RANK", "LOCAL_RANK"}},
+        Refused{
+            "pmi_fd", merged(kHydra, {{"PMI_FD", "six"}}), {"PMI_FD", "'six'", "0 to 2147483647"}},
+        Refused{"more_ranks_here_than_there_are",
+                merged(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}}),
+                {"LOCAL_WORLD_SIZE", "'5'", "1 to 4"}},
+        Refused{"slurm_without_nodes",
+                merged(kSrun, {{"SLURM_STEP_NODELIST", "n[7"}}),
+                {"SLURM_STEP_NODELIST", "'n[7'", "bracket"}},
         Refused{"slurm_without_rank",
                 {{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
-                "SLURM_PROCID is not set, but SLURM_NTASKS is (wanted: this process's rank, from "
-                "0)"},
-        Refused{"slurm_tasks", merged(kSrun, {{"SLURM_NTASKS", "-4"}}),
-                "SLURM_NTASKS ('-4' seen; a whole number from 1 to 2147483647 wanted)"}),
+                {"SLURM_PROCID", "SLURM_NTASKS"}},
+        Refused{"slurm_tasks",
+                merged(kSrun, {{"SLURM_NTASKS", "-4"}}),
+                {"SLURM_NTASKS", "'-4'", "1 to 2147483647"}}),
     [](const auto& param) { return param.param.name; });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/membership.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::comm {
 namespace {
@@ -147,7 +148,7 @@ TEST_F(MembershipTest, AGoodbyeIsAnsweredAndIsNoLoss) {
   EXPECT_FALSE(members_.lost().has_value());
   members_.need(1);
   EXPECT_EQ(members_.lost()->rank, 1);
-  EXPECT_EQ(members_.why(1).message(), "rank 1 closed");
+  EXPECT_THAT(members_.why(1), fails(Code::kPeerLost, "rank 1", "closed"));
 }
 
 TEST_F(MembershipTest, TheFirstVerdictStays) {

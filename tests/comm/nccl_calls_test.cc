@@ -14,28 +14,24 @@
 
 #include "comm/nccl/have_nccl.h"
 #include "comm/nccl/nccl_comm.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
 
 using nccl::open_calls;
-using testing::AllOf;
-using testing::HasSubstr;
 
 TEST(NcclCalls, AMissingLibraryIsNamedWithItsReason) {
   const auto calls = open_calls({"libnone-such.so.2", "/nowhere/libnccl.so.2"});
   ASSERT_FALSE(calls.has_value());
-  EXPECT_EQ(calls.error().code(), Code::kUnsupported);
-  EXPECT_THAT(std::string(calls.error().message()),
-              AllOf(HasSubstr("NCCL cannot be used; libnone-such.so.2: "),
-                    HasSubstr("; /nowhere/libnccl.so.2: ")));
+  EXPECT_THAT(calls.error(),
+              fails(Code::kUnsupported, "NCCL", "libnone-such.so.2", "/nowhere/libnccl.so.2"));
 }
 
 TEST(NcclCalls, AnOldLibraryIsRefusedAndTheNextIsTaken) {
   const auto old = open_calls({GW_OLD_NCCL});
   ASSERT_FALSE(old.has_value());
-  EXPECT_EQ(old.error().message(), std::string("NCCL cannot be used; ") + GW_OLD_NCCL +
-                                       " is version 2.18.5 (2.19 or newer wanted)");
+  EXPECT_THAT(old.error(), fails(Code::kUnsupported, "NCCL", GW_OLD_NCCL, "2.18.5", "2.19"));
   const auto next = open_calls({GW_OLD_NCCL, GW_FAKE_NCCL});
   ASSERT_TRUE(next.has_value()) << next.error().message();
   EXPECT_EQ(next.value()->library, GW_FAKE_NCCL);
@@ -45,8 +41,7 @@ TEST(NcclCalls, AnOldLibraryIsRefusedAndTheNextIsTaken) {
 TEST(NcclCalls, AMissingCallIsNamed) {
   const auto calls = open_calls({GW_BARE_NCCL});
   ASSERT_FALSE(calls.has_value());
-  EXPECT_EQ(calls.error().message(),
-            std::string("NCCL cannot be used; ") + GW_BARE_NCCL + " has no ncclGetLastError");
+  EXPECT_THAT(calls.error(), fails(Code::kUnsupported, "NCCL", GW_BARE_NCCL, "ncclGetLastError"));
 }
 
 TEST(NcclCalls, VersionsAreReadAsNcclWritesThem) {
@@ -78,8 +73,7 @@ TEST(NcclCalls, ErrorsNameTheCall) {
   EXPECT_TRUE(error(ncclInProgress).ok());
   EXPECT_EQ(error(ncclRemoteError).code(), Code::kPeerLost);
   EXPECT_EQ(error(ncclInvalidUsage).code(), Code::kInvalidArgument);
-  EXPECT_EQ(error(ncclSystemError).code(), Code::kInternal);
-  EXPECT_EQ(error(ncclSystemError).message(), "result 2 from ncclSend");
+  EXPECT_THAT(error(ncclSystemError), fails(Code::kInternal, "result 2", "ncclSend"));
 }
 
 // The library that the build has found, as on a machine without devices.
@@ -100,8 +94,7 @@ TEST_F(RealNccl, OpensAndSaysItsVersion) {
   EXPECT_GE(calls_->version, nccl::kOldestVersion);
   EXPECT_LT(calls_->version, 40000);
   const Status error = nccl::status_of(*calls_, ncclInvalidArgument, "ncclReduce", nullptr);
-  EXPECT_THAT(std::string(error.message()),
-              AllOf(HasSubstr("invalid argument"), HasSubstr(" from ncclReduce")));
+  EXPECT_THAT(error, fails(Code::kInvalidArgument, "invalid argument", "ncclReduce"));  // NCCL's
 }
 
 TEST_F(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
@@ -109,8 +102,10 @@ TEST_F(RealNccl, WithoutADeviceACommunicatorIsRefusedByName) {
   const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(30));
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code(), Code::kUnsupported);
-  EXPECT_THAT(std::string(made.error().message()),
-              AllOf(HasSubstr("cudaError"), HasSubstr(" from cudaGetDevice")));
+  // Whichever CUDA gives: names end where they do in its headers.
+  EXPECT_NE(made.error().message().find("cudaError"), std::string_view::npos)
+      << made.error().message();
+  EXPECT_TRUE(names(made.error().message(), "cudaGetDevice")) << made.error().message();
   EXPECT_LT(std::chrono::steady_clock::now(), before + std::chrono::seconds(30));
 }
 
@@ -124,8 +119,8 @@ TEST_F(RealNccl, ItsOwnRefusalBecomesAStatus) {
   const ncclResult_t result = calls_->init(&comm, 1, id, 0, &config);
   const Status status = nccl::status_of(*calls_, result, "ncclCommInitRankConfig", comm);
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("cuda"), HasSubstr(" from ncclCommInitRankConfig")));
+  EXPECT_NE(status.message().find("cuda"), std::string_view::npos) << status.message();
+  EXPECT_TRUE(names(status.message(), "ncclCommInitRankConfig")) << status.message();
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "comm/nccl/nccl_calls.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/support/names.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::emulation {
@@ -146,27 +147,24 @@ TEST_F(NcclCommTest, SplitsByColorAndKey) {
 TEST_F(NcclCommTest, ASetUpThatNeverEndsEndsAtItsDeadline) {
   fake_.fail("", ncclInProgress);
   const auto texts = on_threads<std::string>(1, [&](int) {
-    const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(0.05));
-    return std::string(to_string(made.error().code())) + ": " + std::string(made.error().message());
+    return code_and_message(NcclComm::create(calls_, {.id = {}}, deadline_in(0.05)).error());
   });
-  EXPECT_EQ(texts[0], "timed out: ncclCommInitRankConfig had not ended at its deadline");
+  EXPECT_THAT(texts[0], tells(to_string(Code::kTimedOut), "ncclCommInitRankConfig"));
   EXPECT_THAT(log(), HasSubstr("ncclCommAbort rank 0\n"));
 }
 
 TEST_F(NcclCommTest, ARefusedSetUpIsAborted) {
   fake_.fail("ncclCommInitRankConfig", ncclInvalidUsage);
   const auto made = NcclComm::create(calls_, {.id = {}}, deadline_in(20));
-  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
-  EXPECT_EQ(made.error().message(), "result 5 from ncclCommInitRankConfig");
+  EXPECT_THAT(made.error(), fails(Code::kInvalidArgument, "result 5", "ncclCommInitRankConfig"));
   EXPECT_THAT(log(), HasSubstr("ncclCommAbort rank 0\n"));
 }
 
 TEST_F(NcclCommTest, ADeviceThatIsNotThereIsRefusedBeforeNcclIsAsked) {
   const auto made =
       NcclComm::create(calls_, {.id = {}, .device = {MemorySpace::kCuda, 77}}, deadline_in(20));
-  EXPECT_EQ(made.error().code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(made.error().message()),
-              AllOf(HasSubstr("cudaErrorInvalidDevice"), HasSubstr("from cudaSetDevice")));
+  EXPECT_THAT(made.error(),
+              fails(Code::kInvalidArgument, "cudaErrorInvalidDevice", "cudaSetDevice"));
   EXPECT_EQ(log(), "");
 }
 
@@ -178,11 +176,10 @@ TEST_F(NcclCommTest, AGroupEndsWhereACallInItFails) {
     log();
     fake_.fail("ncclSend", ncclSystemError);
     const Status status = comm.launch(steps, kStream, deadline_in(20));
-    return std::string(status.message()) + "\n" + log();
+    EXPECT_THAT(status, fails(Code::kInternal, "result 2", "ncclSend"));
+    return log();
   });
-  EXPECT_EQ(texts[0],
-            "result 2 from ncclSend\nncclGroupStart\nncclSend rank 0: count 1 type 1 to 0\n"
-            "ncclGroupEnd\n");
+  EXPECT_EQ(texts[0], "ncclGroupStart\nncclSend rank 0: count 1 type 1 to 0\nncclGroupEnd\n");
 }
 
 TEST_F(NcclCommTest, LaterErrorsAreStateAndAbortIsFinal) {
@@ -236,13 +233,12 @@ TEST_F(NcclCommTest, TheIdIsTradedThroughTheStoreWithADeadline) {
 
   const Rendezvous alone{.rank = 1, .size = 2, .store = make_inproc_store()};
   const auto never = nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(0.02));
-  EXPECT_EQ(never.error().code(), Code::kTimedOut);
-  EXPECT_THAT(std::string(never.error().message()), HasSubstr("nccl/id"));
+  EXPECT_THAT(never.error(), fails(Code::kTimedOut, "nccl/id"));
 
   const std::vector<std::byte> garbage(3);
   ASSERT_TRUE(alone.store->set("nccl/id", garbage, deadline_in(1)).ok());
-  EXPECT_EQ(nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(1)).error().message(),
-            "rank 0's NCCL id has 3 bytes (128 wanted)");
+  EXPECT_THAT(nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(1)).error(),
+              fails(Code::kCorruptPayload, "rank 0", "NCCL id", "3", "128"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/rendezvous/server_session.h"
+#include "tests/support/names.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -93,20 +94,18 @@ TEST(ServerSession, SaysWhyItRefuses) {
     return reason;
   };
   const auto as_is = [](Hello&) {};
-  EXPECT_EQ(refusal(sealed, "sesame", as_is), "wrong secret (wanted: the job's secret)");
-  EXPECT_EQ(refusal(sealed, "", as_is), "no secret was given (wanted: the job's secret)");
-  EXPECT_EQ(refusal(open, "secret", as_is),
-            "a secret was given (wanted: none, this job's rank 0 has none)");
-  EXPECT_EQ(refusal(open, "", [](Hello& h) { h.job = "other"; }), "job 'other' (wanted 'mine')");
-  EXPECT_EQ(refusal(sealed, "secret", [](Hello& h) { h.job = "other"; }),
-            "job 'other' (wanted another one)");
-  EXPECT_EQ(refusal(open, "", [](Hello& h) { h.size = 5; }),
-            "a world of 5 ranks (wanted 4, as rank 0 has it)");
-  EXPECT_EQ(refusal(open, "", [](Hello& h) { h.rank = 4; }),
-            "rank 4 (wanted 1..3; rank 0 is the one that serves)");
-  EXPECT_EQ(refusal(open, "", [](Hello& h) { h.rank = 0; }),
-            "rank 0 (wanted 1..3; rank 0 is the one that serves)");
-  EXPECT_EQ(refusal(open, "", [](Hello& h) { h.version = 9; }), "rendezvous protocol 9 (wanted 1)");
+  // A wrong one, none where there is one, and one where there is none.
+  EXPECT_THAT(refusal(sealed, "sesame", as_is), tells("wrong", "secret"));
+  EXPECT_THAT(refusal(sealed, "", as_is), tells("no", "secret"));
+  EXPECT_THAT(refusal(open, "secret", as_is), tells("secret", "none"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.job = "other"; }), tells("'other'", "'mine'"));
+  const std::string hidden = refusal(sealed, "secret", [](Hello& h) { h.job = "other"; });
+  EXPECT_THAT(hidden, tells("'other'"));
+  EXPECT_EQ(hidden.find("mine"), std::string::npos) << hidden;
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.size = 5; }), tells("5", "4", "rank 0"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 4; }), tells("rank 4", "1..3"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 0; }), tells("rank 0", "1..3"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.version = 9; }), tells("protocol 9", "1"));
 }
 
 TEST(ServerSession, ARankIsThereOnce) {
