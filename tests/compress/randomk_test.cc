@@ -16,12 +16,12 @@
 #include "compress/randomk/places.h"
 #include "tests/reference/sparse_reference.h"
 #include "tests/support/coder_ranks.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
 
 using testing::CoderRanks;
-using ::testing::HasSubstr;
 using testing::make;
 using testing::normals;
 using Places = std::vector<std::uint32_t>;
@@ -142,9 +142,8 @@ TEST(Randomk, ElementsThatAreNotSentMustBeFiniteToo) {
     std::vector<float> x(100, 1.0F);
     x[bad] = std::numeric_limits<float>::quiet_NaN();
     const auto outcome = ranks.value().step({x}, 0);
-    EXPECT_EQ(outcome.status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(std::string(outcome.status.message()),
-                HasSubstr(format("randomk: element %zu of (100) is nan", bad)));
+    EXPECT_THAT(outcome.status, fails(Code::kInvalidArgument, "randomk",
+                                      "element " + std::to_string(bad), "(100)", "nan"));
   }
 }
 
