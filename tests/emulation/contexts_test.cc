@@ -17,6 +17,7 @@
 #include "device/rank_device.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
@@ -120,9 +121,7 @@ TEST_F(Contexts, PeersReachAPoolWhenTheyAreLet) {
 
 TEST(Launches, MoreBlocksThanCudaHasAreRefusedByName) {
   const Status refused = cuda::too_many_blocks("many", std::int64_t{1} << 31);
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()),
-              testing::HasSubstr("many: 2147483648 blocks of threads (2147483647 at most)"));
+  EXPECT_THAT(refused, fails(Code::kInvalidArgument, "many", "2147483648", "2147483647"));
 }
 
 }  // namespace

@@ -13,11 +13,10 @@
 #include "device/patience.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr Device kDevice{MemorySpace::kCuda, 0};
 constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
@@ -53,9 +52,7 @@ TEST(Waits, AStreamThatIsHeldUpEndsTheWaitForIt) {
   const DevicePatience patience(0.1);
   const Status late = cuda::synchronize(stream.stream());
   emulation::release(stream.stream().native);
-  EXPECT_EQ(late.code(), Code::kTimedOut);
-  EXPECT_THAT(std::string(late.message()),
-              HasSubstr("CUDA device 0 has not run within 0.1 s what it was given"));
+  EXPECT_THAT(late, fails(Code::kTimedOut, "CUDA device 0", "0.1"));
   EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
 }
 

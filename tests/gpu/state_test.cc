@@ -6,6 +6,7 @@
 #include "tests/gpu/device_pair.h"
 #include "tests/gpu/hosted_method.h"
 #include "tests/support/coder_ranks.h"
+#include "tests/support/fails.h"
 
 namespace gradwire {
 namespace {
@@ -97,12 +98,10 @@ TEST(DeviceState, StaysWhereAGradientIsNotFinite) {
       for (auto& grad : grads) grad[bad] = std::numeric_limits<float>::quiet_NaN();
       EXPECT_EQ(pairs.here.value().step(grads, 1).status.code(), Code::kInvalidArgument);
       const auto refused = pairs.there.value().step(grads, 1);
-      EXPECT_EQ(refused.status.code(), Code::kInvalidArgument);
       // The norm is not finite, where it is wanted.
       const bool clips = spec.find("clip") != std::string::npos;
       const std::string named = clips ? "norm" : "element " + std::to_string(bad);
-      EXPECT_NE(refused.status.message().find(named), std::string_view::npos)
-          << refused.status.message();
+      EXPECT_THAT(refused.status, fails(Code::kInvalidArgument, named));
       expect_same_step(pairs, gradients(5000, 3), 2);
     }
   }

@@ -10,13 +10,13 @@
 #include "tests/gpu/nccl/nccl_threads.h"
 #include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/on_device.h"
+#include "tests/support/names.h"
 
 namespace gradwire {
 namespace {
 
 using nccl_test::FakeNccl;
 using testing::Each;
-using testing::HasSubstr;
 
 class Capture : public gpu::OverFakeNccl, public testing::WithParamInterface<int> {
  protected:
@@ -64,7 +64,7 @@ TEST_P(Capture, MessagesAreRefused) {
                        {.deadline = std::nullopt, .stream = stream})
           .error();
     });
-    EXPECT_THAT(captured.error(), HasSubstr("captured as a CUDA graph"));
+    EXPECT_THAT(captured.error(), tells("all_reduce", "CUDA graph"));
   }
 }
 
