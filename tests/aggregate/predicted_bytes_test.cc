@@ -69,7 +69,7 @@ TEST(PredictedBytes, OfShardsBothHalves) {
 TEST(PredictedBytes, TheTextHasAllThreeNumbers) {
   const std::string text =
       more_than_dense("*=lossless", predict("lossless", Path::kGather, 3), 28000, 21848, 3);
-  EXPECT_THAT(text, names_all("*=lossless", "28000", "at most 32816", "21848", "3 ranks"));
+  EXPECT_THAT(text, tells("*=lossless", "28000", "at most 32816", "21848", "3 ranks"));
   EXPECT_THAT(
       more_than_dense("topk:ratio=0.9", predict("topk:ratio=0.9", Path::kGather, 3), 9, 8, 3),
       Not(HasSubstr("at most")));

@@ -116,8 +116,8 @@ TEST_F(TrainCheckpoints, RunningStatisticsGoOn) {
 TEST_F(TrainCheckpoints, TheStartIsSaid) {
   const Words words{"--inproc", "2",  "--steps",      "6",         "--batch", "48",
                     "--hidden", "16", "--checkpoint", file("run"), "--resume"};
-  EXPECT_THAT(says(words), names_all(file("run"), "step 0"));
-  EXPECT_THAT(says(words), names_all(file("run") + "/step-0000000006", "6 of 6", "2 rank(s)"));
+  EXPECT_THAT(says(words), tells(file("run"), "step 0"));
+  EXPECT_THAT(says(words), tells(file("run") + "/step-0000000006", "6 of 6", "2 rank(s)"));
 }
 
 TEST_F(TrainCheckpoints, AnotherNumberOfRanksGoesOn) {
