@@ -156,9 +156,9 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithWhatDoes) {
   const Outcome tight =
       plan({"--params", "10e9", "--zero", "1", "--data", "64", "--device-mem", "60G"});
   // 10e9 (12 + 16 / 64) bytes; stage 2 takes 6.25 of them, stage 3 a quarter.
-  EXPECT_THAT(tight.error, fails(kInvalid, "--zero 1", "114.1 GiB", "60G", "--zero 2, 3"));
+  EXPECT_THAT(tight.error, fails(kInvalid, "--zero 1", "114.1 GiB", "60 GiB", "--zero 2, 3"));
   const Outcome none = plan({"--params", "1e12", "--device-mem", "30G"});
-  EXPECT_THAT(none.error, fails(kInvalid, "--zero 0", "30G", "no stage"));
+  EXPECT_THAT(none.error, fails(kInvalid, "--zero 0", "30 GiB", "no stage"));
   EXPECT_TRUE(plan({"--params", "1e9", "--device-mem", "30G"}).error.ok());
 }
 
