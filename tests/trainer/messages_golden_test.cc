@@ -51,17 +51,17 @@ TEST_F(Messages, OfDataFiles) {
   const std::string one = "1";
   expect_all({
       {read_idx(put("i", images), put("l", ""), 10).error(), Code::kCorruptPayload,
-       path("i") + ": magic 2049; 2051 wanted"},
+       path("i") + ": IDX magic 2049; 2051 wanted"},
       {read_cifar10(put("c", one)).error(), Code::kCorruptPayload,
        path("c") + ": 1 bytes; a positive multiple of the record's 3073 wanted"},
       {read_digits(put("d", one)).error(), Code::kCorruptPayload,
-       path("d") + " line 1: 1 values; 65 wanted"},
+       path("d") + ": line 1: 1 values; 65 wanted"},
       {find_data_set("digits", {path("no"), ""}).error(), Code::kInvalidArgument,
        "data-dir " + path("no") + " is no folder (a data set's or its parent wanted)"},
   });
 }
 
-TEST(TrainerMessages, OfOptions) {
+TEST_F(Messages, OfOptions) {
   const auto refused = [](auto change) {
     TrainingOptions options;
     change(options);
@@ -92,7 +92,8 @@ TEST_F(Messages, OfCheckpoints) {
       {load_safetensors(file, tensors), Code::kInvalidArgument, file + ": it has no tensor v"},
       {load_safetensors(put("short", "1234567"), tensors), Code::kCorruptPayload,
        path("short") + ": 7 bytes; at least 8 wanted"},
-      {read_manifest("[]").error(), Code::kCorruptPayload, "not a JSON object"},
+      {read_manifest("[]").error(), Code::kCorruptPayload,
+       "not a JSON object with a member \"checkpoint\""},
       {CheckpointReader::open(folder).error(), Code::kInvalidArgument,
        "cannot read " + folder + "/manifest.json: No such file or directory"},
   });

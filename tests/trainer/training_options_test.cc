@@ -43,7 +43,7 @@ TEST(Training, RefusesBadOptions) {
               fails(kInvalid, "clip-worker nan"));
   EXPECT_THAT(refusal([](O& o) { o.optimizer.name = "adam"; }), fails(kInvalid, "adam"));
   EXPECT_THAT(refusal([](O& o) { o.optimizer.name = "hook", o.clip = 1; }),
-              fails(kInvalid, "hook", "clip 1"));
+              fails(kInvalid, "clip 1", "optimizer", "clip-worker"));
   EXPECT_THAT(refusal([](O& o) {
                 o.optimizer.name = "nesterov";
                 o.momentum_at = MomentumAt::kWorker;
