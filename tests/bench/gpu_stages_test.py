@@ -282,7 +282,7 @@ class Stages(unittest.TestCase):
         (deps / "prefetched").touch()
         status, rows = self.run_gpu("--deps", str(deps))
         self.assertEqual(status, 1)
-        self.assertRegex(self.said, "error: .*libraries .*'the system'")
+        self.assertRegex(self.said, "bench/gpu: .*libraries .*'the system'")
 
     def test_tools_that_are_missing_are_named(self):
         bare = self.folder / "bare"
