@@ -113,8 +113,8 @@ TEST(Loss, StaysAndComesOutOfEveryCall) {
                                    GW_TRY(aggregator->ready(1));
                                    const Status first = aggregator->finish();
                                    EXPECT_FALSE(first.ok());
-                                   EXPECT_EQ(message(aggregator->ready(0)), message(first));
-                                   EXPECT_EQ(message(aggregator->finish()), message(first));
+                                   EXPECT_EQ(aggregator->ready(0).message(), first.message());
+                                   EXPECT_EQ(aggregator->finish().message(), first.message());
                                    return first;
                                  },
                                  {.deadline_seconds = kDeadlineSeconds, .algorithm = "auto"});
