@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -68,20 +69,19 @@ std::string awaited_text(const Operation& operation, const Transport& transport)
                                                                   : ranks_text(ranks);
 }
 
-// Whether the ranks that this one does not hear are the larger side (survivor_vote.h has the rule).
-bool outvoted(const Failure& failure, const std::vector<int>& group) {
-  std::vector<int> beyond = failure.call.silent;
-  std::vector<int> here = group;
+// Whether shrink() would end here. Who only does not answer in the short time of a roll call may be
+// slow, or stopped on this host: alone with that, a rank names it.
+bool isolates(const Failure& failure, const std::vector<int>& group, SideRule rule) {
+  std::set<int> here(group.begin(), group.end()), beyond;
   for (const LostPeer& lost : failure.lost) {
-    std::erase(here, lost.rank);
-    if (!lost.certain && std::ranges::find(group, lost.rank) != group.end()) {
-      beyond.push_back(lost.rank);
-    }
+    if (here.erase(lost.rank) > 0 && !lost.certain) beyond.insert(lost.rank);
   }
-  std::erase_if(here, [&](int rank) { return std::ranges::find(beyond, rank) != beyond.end(); });
-  if (beyond.empty() || here.empty()) return false;
-  if (here.size() != beyond.size()) return here.size() < beyond.size();
-  return std::ranges::min(beyond) < std::ranges::min(here);
+  if (beyond.empty()) rule.allow_lone = true;
+  for (const int rank : failure.call.silent) {
+    if (here.erase(rank) > 0) beyond.insert(rank);
+  }
+  return !here.empty() &&
+         outvoted({here.begin(), here.end()}, {beyond.begin(), beyond.end()}, rule);
 }
 
 // Of all that cannot be reached, those that are part of why.
@@ -124,7 +124,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 Failure investigate(Transport& transport, const Operation* culprit, Status cause,
-                    const FlightRecorder& recorder) {
+                    const FlightRecorder& recorder, const SideRule& rule) {
   Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
   failure.rank = transport.rank();
   failure.lost = gone(transport, failure.verdict);
@@ -153,7 +153,7 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
                  failure.call.disagreement + format(", rank %d runs ", failure.rank) + own + found);
     }
   }
-  failure.isolated = outvoted(failure, *route.group);
+  failure.isolated = isolates(failure, *route.group, rule);
   return failure;
 }
 

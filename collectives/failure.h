@@ -7,6 +7,7 @@
 
 #include "collectives/operation.h"
 #include "collectives/roll_call.h"
+#include "collectives/survivor_vote.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
@@ -18,14 +19,14 @@ struct Failure {
   std::optional<LostPeer> verdict;  // the transport's, if it has one
   std::vector<LostPeer> lost = {};  // all that are gone, but for those that left in good order
   RollCall call = {};
-  bool isolated = false;  // more ranks, or the lowest one, are beyond a network that fails
+  bool isolated = false;  // others may go on beyond a network that fails, and this rank may not
   int rank = 0;           // of this rank in the job
 };
 
 // Who is to blame. Asks the other ranks (roll_call.h), so it takes up to 0.4 s. `culprit`: the
-// operation that failed, null if it was none.
+// operation that failed, null if it was none. `rule`: of the shrink() that may follow.
 Failure investigate(Transport& transport, const Operation* culprit, Status cause,
-                    const FlightRecorder& recorder);
+                    const FlightRecorder& recorder, const SideRule& rule);
 
 // The outcome of `operation`, with its name and times:
 //   rank 2 lost in all_reduce (operation 41) after 3.2 s: no heartbeat for 5.0 s (deadline 15.0 s)

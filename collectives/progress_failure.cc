@@ -134,7 +134,9 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
   if (failed_ && active_.empty()) return;
   failed_ = true;
   if (culprit == nullptr && !active_.empty()) culprit = active_.front().get();
-  const Failure failure = investigate(*transport_, culprit, std::move(cause), recorder_);
+  const Failure failure = investigate(*transport_, culprit, std::move(cause), recorder_,
+                                      {.by_token = static_cast<bool>(options_.take_token),
+                                       .allow_lone = options_.allow_lone_survivor});
   const Deadline now = Clock::now();
   std::vector<Status> outcomes;
   Status first = failure.cause;

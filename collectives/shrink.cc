@@ -4,15 +4,13 @@
 #include <chrono>
 #include <iterator>
 #include <set>
-#include <span>
 #include <string>
-#include <utility>
 
-#include "base/hash.h"
 #include "base/text.h"
 #include "collectives/failure.h"
 #include "collectives/notes.h"
 #include "collectives/roll_call.h"
+#include "collectives/side_token.h"
 #include "collectives/survivor_vote.h"
 
 namespace gradwire {
@@ -30,6 +28,8 @@ constexpr auto kNap = std::chrono::milliseconds(20);
 constexpr auto kGrace = std::chrono::milliseconds(600);
 // Nothing lasts longer than this beyond the deadline.
 constexpr auto kOvertime = std::chrono::milliseconds(1000);
+// Of the question whether a rank is there at all: it is not about an operation.
+constexpr std::uint64_t kNoOperation = ~std::uint64_t{0};
 
 class Shrinking {
  public:
@@ -37,39 +37,47 @@ class Shrinking {
       : transport_(transport),
         call_(call),
         recorder_(recorder),
+        token_(call.take_token, everybody(), transport.rank()),
         vote_(first_vote()),
         until_(call.deadline) {}
 
   Result<Survivors> run();
 
  private:
+  std::vector<int> everybody() const;
   SurvivorVote first_vote() const;
   Status look();
   void hear(const Note& note);
   void tell(Deadline now);
   Status on_deadline(Deadline now);
   Status isolated() const;
-  Result<bool> take_token();
+  Status take_token();
   Result<bool> rebuild();
 
   Transport& transport_;
   const ShrinkCall& call_;
   const FlightRecorder& recorder_;
+  SideToken token_;
   SurvivorVote vote_;
   Deadline until_;
-  std::set<int> came_;  // have proposed something in this call, be it in an earlier vote
+  std::set<int> came_;   // have proposed something in this call, be it in an earlier vote
+  std::set<int> alive_;  // have answered in this call
   bool last_call_ = false;
   Proposal told_;
   Deadline tell_again_{};
 };
 
-// Whom an earlier shrink left behind is in the vote, as lost: so one who calls a second time, for a
-// rank that died while the first went on, can meet one who is still in its first.
-SurvivorVote Shrinking::first_vote() const {
+// Whom an earlier shrink left behind, too: so one who calls a second time, for a rank that died
+// while the first went on, can meet one who is still in its first.
+std::vector<int> Shrinking::everybody() const {
   std::vector<int> all;
   std::ranges::set_union(call_.group, call_.left_behind, std::back_inserter(all));
+  return all;
+}
+
+SurvivorVote Shrinking::first_vote() const {
   SurvivorVote vote(
-      transport_.rank(), std::move(all), call_.attempt.generation,
+      transport_.rank(), everybody(), call_.attempt.generation,
       {.by_token = static_cast<bool>(call_.take_token), .allow_lone = call_.allow_lone_survivor});
   for (const int rank : call_.left_behind) vote.lose(rank, true);
   for (const int rank : call_.attempt.lost) {
@@ -98,9 +106,11 @@ void Shrinking::hear(const Note& note) {
   if (heard->kind == EngineNote::Kind::kAsk) {
     answer(transport_, note.from, *heard, recorder_, call_.failure);
   }
-  if (heard->kind != EngineNote::Kind::kPropose || heard->communicator != call_.communicator) {
-    return;
+  if (heard->communicator != call_.communicator) return;
+  if (heard->kind == EngineNote::Kind::kAnswer && heard->operation == kNoOperation) {
+    alive_.insert(note.from);
   }
+  if (heard->kind != EngineNote::Kind::kPropose) return;
   came_.insert(note.from);
   vote_.hear(note.from, {heard->generation, heard->ready, heard->lost, heard->certain});
 }
@@ -117,6 +127,11 @@ void Shrinking::tell(Deadline now) {
   note.lost = own.lost;
   note.certain = own.certain;
   for (const int rank : vote_.audience()) transport_.tell(rank, encode(note));
+  // Every engine answers, whatever its caller does.
+  note = {.kind = EngineNote::Kind::kAsk,
+          .communicator = call_.communicator,
+          .operation = kNoOperation};
+  for (const int rank : vote_.absent()) transport_.tell(rank, encode(note));
 }
 
 Status Shrinking::isolated() const {
@@ -132,38 +147,31 @@ Status Shrinking::isolated() const {
                                   transport_.rank(), ranks_text(here).c_str(), lost.c_str())};
 }
 
-// Whether this side has the next generation's token. All of its ranks ask for themselves, in the
-// same words. One that was agreed on when this rank had not come so far may be of this rank's side
-// too: then the one after it decides.
-Result<bool> Shrinking::take_token() {
-  std::vector<int> all;
-  std::ranges::set_union(call_.group, call_.left_behind, std::back_inserter(all));
-  const std::uint64_t group = hash_bytes(std::as_bytes(std::span(all)), call_.communicator);
-  const std::string name =
-      format("shrink/%016llx/%u", static_cast<unsigned long long>(group), vote_.next_generation());
-  const std::string self = "," + std::to_string(transport_.rank()) + ",";
-  std::string holder = ",";
-  for (const int rank : vote_.survivors()) holder += std::to_string(rank) + ",";
-  const Result<std::string> held = call_.take_token(name, holder, Clock::now() + kAsking);
-  if (!held.has_value()) {
-    return Status(Code::kPeerLost,
-                  format("shrink: rank %d is isolated: %s may go on without it, and the launcher's "
-                         "store does not answer: %s",
-                         transport_.rank(), ranks_text(vote_.proposal().lost).c_str(),
-                         std::string(held.error().message()).c_str()));
+// Whether this side has the launcher's token; also where nobody contests it, so that who is left
+// out now, alive or not, finds that out there whenever it comes.
+Status Shrinking::take_token() {
+  if (!call_.take_token) return {};
+  const Deadline until = std::min(Clock::now() + kAsking, call_.deadline + kOvertime);
+  const auto others = token_.take(vote_.survivors(), vote_.next_generation(), until);
+  const int self = transport_.rank();
+  if (others.has_value() && !others.value().empty()) {
+    return {Code::kPeerLost,
+            format("shrink: rank %d is isolated: the others, %s, have the launcher's token and go "
+                   "on without it",
+                   self, others.value().c_str())};
   }
-  if (held.value() == holder) return true;
-  if (held.value().find(self) == std::string::npos) {
-    return Status(Code::kPeerLost,
-                  format("shrink: rank %d is isolated: ranks %s hold the token of generation %u",
-                         transport_.rank(), held.value().c_str(), vote_.next_generation()));
-  }
-  call_.attempt = {vote_.next_generation(), vote_.proposal().lost, vote_.proposal().certain};
-  vote_ = first_vote();
-  return false;
+  // Who has ended, or knows that it is left behind, takes no token.
+  if (others.has_value() || !vote_.contested()) return {};
+  return {Code::kPeerLost,
+          format("shrink: rank %d is isolated: %s may go on without it, and the launcher's store "
+                 "does not answer: %s",
+                 self, ranks_text(vote_.proposal().lost).c_str(),
+                 std::string(others.error().message()).c_str())};
 }
 
-// Those who have said nothing by the deadline are not coming; then there is one more chance.
+// Those who have said nothing by the deadline are not coming; then there is one more chance. One
+// that answers but does not come is told that it is left behind. One that does not answer may be
+// beyond a network that fails, and go on there; so may any, where it can ask the store for itself.
 Status Shrinking::on_deadline(Deadline now) {
   if (now < until_) return {};
   std::vector<int> absent = vote_.absent();
@@ -175,11 +183,12 @@ Status Shrinking::on_deadline(Deadline now) {
   last_call_ = true;
   until_ = now + kGrace;
   for (const int rank : absent) {
+    const bool certain = !call_.take_token && alive_.contains(rank);
     transport_.announce({.rank = rank,
                          .reason = "did not join shrink",
-                         .certain = true,
+                         .certain = certain,
                          .cause = LossCause::kLeftBehind});
-    vote_.lose(rank, true);
+    vote_.lose(rank, certain);
   }
   return {};
 }
@@ -205,10 +214,7 @@ Result<Survivors> Shrinking::run() {
     tell(now);
     if (vote_.state() == SurvivorVote::State::kIsolated) return isolated();
     if (vote_.state() == SurvivorVote::State::kAgreed) {
-      if (call_.take_token && vote_.contested()) {
-        GW_ASSIGN(const bool ours, take_token());
-        if (!ours) continue;
-      }
+      GW_TRY(take_token());
       Survivors survivors{vote_.survivors(), vote_.proposal().lost, vote_.next_generation()};
       GW_ASSIGN(const bool rebuilt, rebuild());
       if (rebuilt) return survivors;

@@ -67,7 +67,7 @@ void SurvivorVote::update() {
   };
   own_.ready = std::ranges::all_of(others, proposes_the_same);
   if (!own_.ready) return;
-  if (outvoted()) {
+  if (outvoted(survivors(), beyond(), rule_)) {
     state_ = State::kIsolated;
   } else if (std::ranges::all_of(others, [&](int rank) { return heard_.at(rank).ready; })) {
     state_ = State::kAgreed;
@@ -80,14 +80,11 @@ std::vector<int> SurvivorVote::beyond() const {
   return ranks;
 }
 
-// Nothing is known of what the ranks beyond think of each other: they count as one side.
-bool SurvivorVote::outvoted() const {
-  const std::vector<int> others = beyond();
-  if (others.empty() || rule_.by_token) return false;
-  const std::vector<int> here = survivors();
-  if (here.size() == 1) return !rule_.allow_lone;
-  if (here.size() != others.size()) return here.size() < others.size();
-  return others.front() < here.front();
+bool outvoted(const std::vector<int>& here, const std::vector<int>& beyond, const SideRule& rule) {
+  if (beyond.empty() || rule.by_token) return false;
+  if (here.size() == 1) return !rule.allow_lone;
+  if (here.size() != beyond.size()) return here.size() < beyond.size();
+  return beyond.front() < here.front();
 }
 
 }  // namespace gradwire

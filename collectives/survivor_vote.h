@@ -37,6 +37,11 @@ struct SideRule {
   bool allow_lone = false;  // one rank alone, too
 };
 
+// Whether `here` (not empty) ends, since `beyond`, who may live on out of its reach, may go on.
+// Both ascending; those who certainly have ended are in neither. Nothing is known of what the ranks
+// beyond think of each other: they count as one side.
+bool outvoted(const std::vector<int>& here, const std::vector<int>& beyond, const SideRule& rule);
+
 class SurvivorVote {
  public:
   // Among `group` (ascending, `self` among them). `generation`: the highest that this rank has
@@ -71,7 +76,6 @@ class SurvivorVote {
   bool is_lost(int rank) const { return lost_.contains(rank); }
   void update();
   std::vector<int> beyond() const;
-  bool outvoted() const;
 
   int self_;
   std::vector<int> group_;

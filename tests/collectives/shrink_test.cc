@@ -1,0 +1,308 @@
+// Which side goes on when ranks lose each other: shrinks over a network of notes that the test
+// cuts, and a launcher's store that is a map.
+#include "collectives/shrink.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/notes.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using Ranks = std::vector<int>;
+
+// Carries notes between ranks, and knows whom each of them holds for lost.
+class Net {
+ public:
+  explicit Net(int size) : ranks_(static_cast<std::size_t>(size)) {}
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  // Connections between `side` and the rest were reset: all live, and each calls the other lost.
+  void part(const std::set<int>& side) {
+    for (int a = 0; a < size(); ++a) {
+      for (int b = 0; b < size(); ++b) {
+        if (side.contains(a) != side.contains(b)) lose(a, b, false);
+      }
+    }
+  }
+  // The process table of its host says so to everybody.
+  void end(int rank) {
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank) lose(r, rank, true);
+    }
+  }
+  // It does not call shrink(); its engine answers.
+  void idle(int rank) { at(rank).idle = true; }
+
+  void lose(int at_rank, int lost, bool certain) {
+    const std::lock_guard lock(mutex_);
+    at(at_rank).lost[lost] = at(at_rank).lost[lost] || certain;
+  }
+  std::map<int, bool> lost(int rank) {
+    const std::lock_guard lock(mutex_);
+    return at(rank).lost;
+  }
+  void tell(int from, int to, ConstByteSpan note) {
+    const std::lock_guard lock(mutex_);
+    if (at(from).lost.contains(to) || at(to).lost.contains(from)) return;
+    at(to).notes.push_back({from, {note.begin(), note.end()}});
+    const auto said = decode_note(note, size());
+    if (!at(to).idle || !said || said->kind != EngineNote::Kind::kAsk) return;
+    at(from).notes.push_back({to, encode({.kind = EngineNote::Kind::kAnswer,
+                                          .standing = EngineNote::Standing::kNotBegun,
+                                          .communicator = said->communicator,
+                                          .operation = said->operation})});
+  }
+  std::vector<Note> take(int rank) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(at(rank).notes, {});
+  }
+
+ private:
+  struct Rank {
+    std::vector<Note> notes = {};
+    std::map<int, bool> lost = {};  // certain?
+    bool idle = false;
+  };
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::mutex mutex_;
+  std::vector<Rank> ranks_;
+};
+
+using OnRebuild = std::function<Status(int rank)>;
+
+class Wire final : public Transport {
+ public:
+  Wire(Net& net, int rank, const OnRebuild& on_rebuild)
+      : net_(net), rank_(rank), on_rebuild_(on_rebuild) {}
+  int rank() const override { return rank_; }
+  int size() const override { return net_.size(); }
+  TransportCaps caps() const override { return {.notes = true}; }
+  TransportStats stats() const override { return {}; }
+  std::string describe() const override { return "wire"; }
+  Result<Ticket> post(std::span<const Transfer>, const Stream&) override {
+    return Status(Code::kUnsupported, "no data");
+  }
+  Result<int> progress() override { return 0; }
+  std::optional<Status> poll(Ticket) override { return Status(); }
+  std::size_t received(Ticket, std::size_t) const override { return 0; }
+  void cancel(Ticket) override {}
+  std::optional<LostPeer> lost() const override { return {}; }
+  void announce(const LostPeer& culprit) override {
+    net_.lose(rank_, culprit.rank, culprit.certain);
+  }
+  Status wait(Deadline) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {};
+  }
+  void wake() override {}
+  void tell(int peer, ConstByteSpan note) override { net_.tell(rank_, peer, note); }
+  std::vector<Note> take_notes() override { return net_.take(rank_); }
+  std::vector<LostPeer> all_lost() const override {
+    std::vector<LostPeer> lost;
+    for (const auto& [rank, certain] : net_.lost(rank_)) {
+      lost.push_back({.rank = rank, .reason = "lost", .certain = certain});
+    }
+    return lost;
+  }
+  Status rebuild(std::span<const int>, std::uint32_t, Deadline) override {
+    return on_rebuild_ ? on_rebuild_(rank_) : Status();
+  }
+
+ private:
+  Net& net_;
+  int rank_;
+  const OnRebuild& on_rebuild_;
+};
+
+// A launcher's store.
+class Tokens {
+ public:
+  TakeToken taker() {
+    return [this](const std::string& name, const std::string& holder, Deadline) {
+      const std::lock_guard lock(mutex_);
+      return Result<std::string>(held_.emplace(name, holder).first->second);
+    };
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> held_;
+};
+
+struct Shrinks {
+  Net& net;
+  TakeToken take_token = {};
+  double seconds = 20;
+  bool allow_lone = false;
+  std::map<int, Attempt> attempts = {};  // of each rank; none yet
+  OnRebuild on_rebuild = {};
+
+  Result<Survivors> one(int rank, Ranks group, Ranks left_behind) {
+    Wire wire(net, rank, on_rebuild);
+    const FlightRecorder recorder(16);
+    Attempt& attempt = attempts.at(rank);
+    return agree_and_rebuild(
+        wire,
+        {std::move(group), std::move(left_behind), 0, Status(Code::kPeerLost, "lost"),
+         deadline_in(seconds), attempt, allow_lone, take_token},
+        recorder);
+  }
+
+  // "0,1" for ranks that have gone on with these, "isolated", or other words; by rank.
+  std::map<int, std::string> run(const Ranks& callers, const Ranks& group,
+                                 const Ranks& left_behind = {}) {
+    for (const int rank : callers) attempts.try_emplace(rank);
+    const auto said = on_threads<std::string>(static_cast<int>(callers.size()), [&](int i) {
+      const auto left = one(callers[static_cast<std::size_t>(i)], group, left_behind);
+      if (!left.has_value()) {
+        const std::string words(left.error().message());
+        const bool isolated = left.error().code() == Code::kPeerLost &&
+                              words.find("is isolated") != std::string::npos;
+        return isolated ? std::string("isolated") : words;
+      }
+      std::string text;
+      for (const int rank : left.value().ranks) {
+        text += (text.empty() ? "" : ",") + std::to_string(rank);
+      }
+      return text;
+    });
+    std::map<int, std::string> by_rank;
+    for (std::size_t i = 0; i < callers.size(); ++i) by_rank[callers[i]] = said[i];
+    return by_rank;
+  }
+};
+
+using Said = std::map<int, std::string>;
+
+TEST(Shrink, OfTwoSidesOneGetsTheToken) {
+  // Also where one of them has tried before, and numbers what it tries now otherwise.
+  for (const std::uint32_t tried : {0u, 3u}) {
+    Net net(4);
+    net.part({0, 1});
+    Tokens tokens;
+    Shrinks shrinks{.net = net, .take_token = tokens.taker()};
+    for (const int rank : {0, 1}) shrinks.attempts[rank].generation = tried;
+    const Said said = shrinks.run({0, 1, 2, 3}, {0, 1, 2, 3});
+    const Said low{{0, "0,1"}, {1, "0,1"}, {2, "isolated"}, {3, "isolated"}};
+    const Said high{{0, "isolated"}, {1, "isolated"}, {2, "2,3"}, {3, "2,3"}};
+    EXPECT_TRUE(said == low || said == high) << testing::PrintToString(said);
+  }
+}
+
+// Nobody contested it: all others held rank 2 for ended or left behind. It lives.
+TEST(Shrink, OneThatWasLeftOutUncontestedGetsNoTokenLater) {
+  Net net(3);
+  for (const int rank : {0, 1}) net.lose(rank, 2, true);
+  for (const int rank : {0, 1}) net.lose(2, rank, false);
+  Tokens tokens;
+  Shrinks shrinks{.net = net, .take_token = tokens.taker()};
+  EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2}), (Said{{0, "0,1"}, {1, "0,1"}}));
+  EXPECT_EQ(shrinks.run({2}, {0, 1, 2}), (Said{{2, "isolated"}}));
+  // Nor when it has tried often, or asked for other ranks than it did.
+  shrinks.attempts[2].generation = 7;
+  EXPECT_EQ(shrinks.run({2}, {0, 1, 2}), (Said{{2, "isolated"}}));
+}
+
+// Ranks that had a token together fall apart: one after the other, each part asks for the next.
+TEST(Shrink, AHolderThatIncludesThisRankIsNoReasonToEnd) {
+  Net net(4);
+  net.end(3);
+  Tokens tokens;
+  Shrinks shrinks{.net = net, .take_token = tokens.taker()};
+  EXPECT_EQ(shrinks.run({0, 1, 2}, {0, 1, 2, 3}), (Said{{0, "0,1,2"}, {1, "0,1,2"}, {2, "0,1,2"}}));
+  net.part({2, 3});
+  EXPECT_EQ(shrinks.run({2}, {0, 1, 2}, {3}), (Said{{2, "2"}}));
+  EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2}, {3}), (Said{{0, "isolated"}, {1, "isolated"}}));
+  // Rank 2 is still in its first communicator where the others went on before it died.
+  EXPECT_EQ(shrinks.run({2}, {0, 1, 2, 3}), (Said{{2, "2"}}));
+}
+
+TEST(Shrink, OneThatEndsWhileItsSideHasTheTokenTakesItFromNobody) {
+  Net net(4);
+  net.part({0, 1});
+  Tokens tokens;
+  Shrinks shrinks{.net = net, .take_token = tokens.taker()};
+  shrinks.on_rebuild = [&](int rank) -> Status {
+    if (rank == 3) return {Code::kInternal, "killed"};
+    if (net.lost(2).contains(3)) return {};
+    net.end(3);
+    return {Code::kPeerLost, "rank 3 lost"};
+  };
+  EXPECT_EQ(shrinks.run({2, 3}, {0, 1, 2, 3}), (Said{{2, "2"}, {3, "killed"}}));
+  EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2, 3}), (Said{{0, "isolated"}, {1, "isolated"}}));
+}
+
+TEST(Shrink, AStoreThatDoesNotAnswerEndsOnlyThoseWhoNeedIt) {
+  const TakeToken dead = [](const std::string&, const std::string&, Deadline) {
+    return Result<std::string>(Status(Code::kPeerLost, "refused"));
+  };
+  Net uncontested(3);
+  uncontested.end(2);
+  Shrinks with_dead{.net = uncontested, .take_token = dead};
+  EXPECT_EQ(with_dead.run({0, 1}, {0, 1, 2}), (Said{{0, "0,1"}, {1, "0,1"}}));
+  Net contested(3);
+  contested.part({2});
+  Shrinks with_lost{.net = contested, .take_token = dead};
+  EXPECT_EQ(with_lost.run({0, 1}, {0, 1, 2}), (Said{{0, "isolated"}, {1, "isolated"}}));
+}
+
+// It waits a second at most, and ends within one of the deadline.
+TEST(Shrink, AStoreThatIsSlowIsGivenAtMostASecond) {
+  Net net(2);
+  net.end(1);
+  std::vector<double> given;
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  Shrinks shrinks{.net = net};
+  shrinks.take_token = [&](const std::string&, const std::string&, Deadline until) {
+    given.push_back(std::chrono::duration<double>(until - now()).count());
+    return Result<std::string>(Status(Code::kTimedOut, "slow"));
+  };
+  EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, "0"}}));
+  shrinks.seconds = -0.6;
+  EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, "0"}}));
+  ASSERT_EQ(given.size(), 2u);
+  EXPECT_LE(given[0], 1.0);
+  EXPECT_LE(given[1], 0.4);
+}
+
+TEST(Shrink, OneThatDoesNotComeMayLiveUnlessItAnswers) {
+  Net mute(2);
+  Shrinks unanswered{.net = mute, .seconds = 0.5};
+  EXPECT_EQ(unanswered.run({0}, {0, 1}), (Said{{0, "isolated"}}));
+  EXPECT_FALSE(mute.lost(0).at(1));
+  Net net(2);
+  net.idle(1);
+  Shrinks answered{.net = net, .seconds = 0.5};
+  EXPECT_EQ(answered.run({0}, {0, 1}), (Said{{0, "0"}}));
+  EXPECT_TRUE(net.lost(0).at(1));
+}
+
+// Where it can ask the store for itself nothing is certain before the token is taken.
+TEST(Shrink, OneThatDoesNotComeIsLeftOutByTheToken) {
+  Net net(2);
+  net.idle(1);
+  Tokens tokens;
+  Shrinks shrinks{.net = net, .take_token = tokens.taker(), .seconds = 0.5};
+  EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, "0"}}));
+  EXPECT_FALSE(net.lost(0).at(1));
+  net.part({1});
+  (void)net.take(1);  // it has heard nothing
+  EXPECT_EQ(shrinks.run({1}, {0, 1}), (Said{{1, "isolated"}}));
+}
+
+}  // namespace
+}  // namespace gradwire
