@@ -6,8 +6,10 @@ usage: sides_test.py PATH/TO/sides_rank BENCH_FOLDER TRANSPORT[,TRANSPORT...]
 Hosts are namespaces of this machine, each with its own process table. Exit status 77 where there are none, or no iptables,
 which resets connections between live ranks.
 """
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,11 +32,11 @@ def wait_until(condition, what):
 
 
 class Job:
-    """Ranks, `per_host` on each of two hosts."""
+    """Ranks, `per_host` on each of two hosts. `flags`: further ones of the program."""
 
-    def __init__(self, lab, folder, transport, per_host, victims="", store=False, lone=False):
-        self.folder, self.size = pathlib.Path(folder), 2 * per_host
-        self.victims = [int(victim) for victim in victims]
+    def __init__(self, lab, folder, transport, per_host, store=False, lone=False, flags=()):
+        self.folder, self.per_host, self.size = pathlib.Path(folder), per_host, 2 * per_host
+        self.victims = []  # ranks of whom no report is to be waited for
         (self.folder / "meet").mkdir()
         self.processes = []
         for rank in range(self.size):
@@ -47,7 +49,7 @@ class Job:
             if lone:
                 environment["GRADWIRE_ALLOW_LONE_SURVIVOR"] = "1"
             with open(self.folder / f"output-{rank}", "w") as output:
-                self.processes.append(lab.start(host, [RANK, "--folder", str(self.folder), "--victims", victims],
+                self.processes.append(lab.start(host, [RANK, "--folder", str(self.folder), *flags],
                                                 environment, stdout=output, stderr=output))
         wait_until(lambda: all((self.folder / f"ready-{rank}").exists() for rank in range(self.size)), "the ranks to meet")
 
@@ -80,8 +82,17 @@ class Sides(unittest.TestCase):
                 job.end()
 
     @staticmethod
-    def kill(_, job):
-        (job.folder / "go").touch()
+    def ends(host):
+        """The host's process 1 ends, and the kernel all others with it: no rank there lives to see another one dead, and to
+        tell."""
+        def fault(lab, job):
+            job.victims = list(range(host * job.per_host, (host + 1) * job.per_host))
+            os.kill(lab.keepers[host], signal.SIGKILL)
+        return fault
+
+    @staticmethod
+    def abort(_, job):
+        (job.folder / "abort").touch()
 
     @staticmethod
     def reset(lab, _):
@@ -103,17 +114,17 @@ class Sides(unittest.TestCase):
     def test_the_host_of_rank_0_ends_and_the_launchers_store_lets_the_other_one_go_on(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.kill, transport, 2, victims="01", store=True), [2, 3])
+                self.expect(self.play(self.ends(0), transport, 2, store=True), [2, 3])
 
     def test_the_host_of_rank_0_ends_and_without_a_store_nobody_goes_on(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.kill, transport, 2, victims="01"), [])
+                self.expect(self.play(self.ends(0), transport, 2), [])
 
     def test_the_other_host_ends_and_the_half_with_rank_0_goes_on(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.kill, transport, 2, victims="23"), [0, 1])
+                self.expect(self.play(self.ends(1), transport, 2), [0, 1])
 
     def test_of_ranks_that_reset_each_other_the_half_with_rank_0_goes_on(self):
         for transport in TRANSPORTS:
@@ -126,12 +137,31 @@ class Sides(unittest.TestCase):
                 reports = self.play(self.reset, transport, 2, store=True)
                 self.expect(reports, [0, 1] if reports[0][1] == "ok" else [2, 3])
 
+    def test_one_ends_while_its_side_asks_for_the_token(self):
+        """Whatever its side had by then: of the others, exactly one side goes on."""
+        def fault(lab, job):
+            job.victims = [3]
+            self.reset(lab, job)
+        for transport in TRANSPORTS:
+            for after in ("0", "60", "200"):
+                with self.subTest(transport, after=after):
+                    reports = self.play(fault, transport, 2, store=True, flags=("--dying", "3", "--after", after))
+                    going = [0, 1] if reports[0][1] == "ok" else reports[2][0]
+                    self.assertIn(going, ([0, 1], [2], [2, 3]), reports)  # it may have gone on and ended with rank 3 there
+                    self.expect(reports, going)
+
+    def test_one_that_lives_but_does_not_shrink_is_left_behind(self):
+        for transport in TRANSPORTS:
+            with self.subTest(transport):
+                self.expect(self.play(self.abort, transport, 1, flags=("--idle", "1")), [0])
+                self.expect(self.play(self.abort, transport, 1, store=True, flags=("--idle", "1")), [0])
+
     def test_one_alone_does_not_go_on_unasked(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.kill, transport, 1, victims="1"), [])
-                self.expect(self.play(self.kill, transport, 1, victims="1", lone=True), [0])
-                self.expect(self.play(self.kill, transport, 1, victims="0", store=True), [1])
+                self.expect(self.play(self.ends(1), transport, 1), [])
+                self.expect(self.play(self.ends(1), transport, 1, lone=True), [0])
+                self.expect(self.play(self.ends(0), transport, 1, store=True), [1])
 
     def test_two_that_reset_each_other_do_not_both_go_on(self):
         for transport in TRANSPORTS:
