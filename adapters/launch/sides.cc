@@ -27,9 +27,14 @@ TakeToken tokens_of(std::shared_ptr<KeyValueStore> store, const std::string& job
   };
 }
 
-TakeToken tokens_of_agent(const rendezvous::HostPort& where, const std::string& job) {
-  return [where, job](const std::string& name, const std::string& holder, Deadline until) {
-    return rendezvous::first_over_torch(where, job + "/" + name, holder, until);
+// The agent's store outlives the ranks that it starts again, and `job` may be the same then.
+TakeToken tokens_of_agent(const rendezvous::HostPort& where, const std::string& job,
+                          const EnvLookup& env) {
+  const std::string life = env("TORCHELASTIC_RUN_ID").value_or("none") + "/" +
+                           env("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  return [where, space = life + "/" + job](const std::string& name, const std::string& holder,
+                                           Deadline until) {
+    return rendezvous::first_over_torch(where, space + "/" + name, holder, until);
   };
 }
 
@@ -55,7 +60,7 @@ Result<TakeToken> tokens(const Rendezvous& rendezvous, const EnvLookup& env) {
   const auto agent = agent_of(env);
   if (!agent) return TakeToken();
   GW_ASSIGN(const rendezvous::HostPort where, rendezvous::parse_host_port(*agent));
-  return tokens_of_agent(where, rendezvous.job);
+  return tokens_of_agent(where, rendezvous.job, env);
 }
 
 }  // namespace
