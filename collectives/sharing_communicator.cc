@@ -29,8 +29,9 @@ Result<std::unique_ptr<Communicator>> SharingCommunicator::shrink(
   GW_ASSIGN(auto left, group_->shrink(deadline));
   std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(left.release()));
   auto shared = share_memory(group, hosts_->most_bytes);
-  if (shared.has_value()) return shared;
-  // Somebody else was lost: as ever, the next operation says so, and shrink() may follow.
+  // Where somebody else was lost meanwhile the group has failed: as ever, the next operation says
+  // so, and shrink() may follow. What leaves the group as it was nobody else would tell.
+  if (shared.has_value() || group->status().ok()) return shared;
   return std::unique_ptr<Communicator>(std::move(group));
 }
 
