@@ -114,7 +114,10 @@ class Sides(unittest.TestCase):
     def test_the_host_of_rank_0_ends_and_the_launchers_store_lets_the_other_one_go_on(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.ends(0), transport, 2, store=True), [2, 3])
+                reports = self.play(self.ends(0), transport, 2, store=True)
+                self.expect(reports, [2, 3])
+                for rank in (2, 3):  # which side goes on is not known before one has asked
+                    self.assertNotRegex(reports[rank][2], "isolated in all_reduce")
 
     def test_the_host_of_rank_0_ends_and_without_a_store_nobody_goes_on(self):
         for transport in TRANSPORTS:
@@ -159,8 +162,12 @@ class Sides(unittest.TestCase):
     def test_one_alone_does_not_go_on_unasked(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.ends(1), transport, 1), [])
-                self.expect(self.play(self.ends(1), transport, 1, lone=True), [0])
+                reports = self.play(self.ends(1), transport, 1)
+                self.expect(reports, [])
+                self.assertNotRegex(reports[0][2], "rank 1 lost in all_reduce")  # but: isolated
+                reports = self.play(self.ends(1), transport, 1, lone=True)
+                self.expect(reports, [0])
+                self.assertNotRegex(reports[0][2], "isolated in all_reduce")
                 self.expect(self.play(self.ends(0), transport, 1, store=True), [1])
 
     def test_two_that_reset_each_other_do_not_both_go_on(self):
