@@ -204,6 +204,17 @@ TEST(TorchStore, GivesRankZerosText) {
   EXPECT_EQ(got.value(), text);
 }
 
+TEST(TorchStore, SaysWhoWasFirst) {
+  const Store store(little_endian(5) + "0:2,3");
+  const auto held = first_over_torch(store.where(), "key", "0:0,1", deadline_in(kSeconds));
+  ASSERT_TRUE(held.has_value()) << held.error().message();
+  EXPECT_EQ(held.value(), "0:2,3");
+  const Store mute("");
+  const auto none = first_over_torch(mute.where(), "key", "0:0,1", deadline_in(0.1));
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code(), Code::kTimedOut);
+}
+
 TEST(TorchStore, ThatClaimsTooMuchIsRefused) {
   const Store store(little_endian(1) + std::string(1, '\0') +
                     little_endian(std::uint64_t{1} << 60));
