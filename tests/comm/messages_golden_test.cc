@@ -56,10 +56,11 @@ TEST(CommMessages, OfTheRendezvous) {
   const int port = tcp_store_port(*server);
   ASSERT_TRUE(server->set("key", bytes_of("a"), deadline_in(10)).ok());
   EXPECT_EQ(sentence(server->set("key", bytes_of("b"), deadline_in(10))),
-            "rendezvous: key 'key' was set twice with different bytes (wanted once; do two "
+            "rank 0: rendezvous: key 'key' was set twice with different bytes (wanted once; do two "
             "processes claim the same rank, or do two jobs share this store?)");
-  EXPECT_EQ(sentence(server->get("address/2", deadline_in(0.05)).error()),
-            "rendezvous: key 'address/2' was not set within T s; ranks that never came: 1, 2");
+  EXPECT_EQ(
+      sentence(server->get("address/2", deadline_in(0.05)).error()),
+      "rank 0: rendezvous: key 'address/2' was not set within T s; ranks that never came: 1, 2");
   const auto refused = make_tcp_store(
       {.port = port, .rank = 1, .size = 3, .secret = "sesame", .timeout_seconds = 20});
   EXPECT_EQ(sentence(refused.error(), port),

@@ -10,7 +10,6 @@
 #include "base/elements.h"
 #include "compress/little_endian.h"
 #include "gradwire/registry.h"
-#include "gradwire/spec.h"
 
 namespace gradwire {
 namespace {
@@ -44,13 +43,15 @@ TEST(CompressMessages, SpecsThatAreRefused) {
 }
 
 TEST(CompressMessages, GradientsThatAreNotFinite) {
-  const auto method = std::move(Registry::builtin().make("topk:k=2")).value();
+  const auto method = std::move(Registry::builtin().make("randomk:k=2")).value();
   const auto coder = std::move(method->open(Shape::vector(6), {})).value();
   const std::vector<float> x{1, 2, std::numeric_limits<float>::quiet_NaN(), 4, 5, 6};
   ASSERT_TRUE(coder->begin(const_view_of(std::span(x)), 0, {}).ok());
   std::vector<std::byte> payload(100);
-  EXPECT_EQ(coder->encode(0, payload, {}).error().message(),
-            "topk: element 2 of (6) is nan (finite gradients wanted)");
+  EXPECT_EQ(
+      coder->encode(0, payload, {}).error().message(),
+      "randomk: element 2 of (6) is nan (finite numbers wanted: most are not sent, and would be "
+      "forgotten)");
 }
 
 TEST(CompressMessages, PayloadsThatAreCorrupt) {
@@ -68,7 +69,8 @@ TEST(CompressMessages, PayloadsThatAreCorrupt) {
   };
   EXPECT_EQ(refusal(6, 1, 52), "ok");
   EXPECT_EQ(refusal(7, 1, 60), "threshold: payload of rank 0: 7 pairs (at most 6 wanted)");
-  EXPECT_EQ(refusal(5, 1, 52), "threshold: payload of rank 0: 48 bytes (40 wanted)");
+  EXPECT_EQ(refusal(5, 1, 52),
+            "threshold: payload of rank 0: pairs: a payload of 48 bytes (40 wanted)");
   EXPECT_EQ(refusal(6, 6, 52),
             "threshold: payload of rank 0: index 6 at place 1 (from 1 to 5 wanted)");
 }
