@@ -39,6 +39,8 @@ class FlowWindow {
     sent_ = sent;
     return true;
   }
+  // A message that was admitted has been withdrawn, and nothing of it was sent.
+  void give_back(std::size_t bytes) { sent_ -= std::min(sent_ - confirmed_, charge(bytes)); }
   // The peer's credit() has come.
   void confirm(std::uint64_t credit) {
     const std::uint64_t taken = credit & kCount;

@@ -52,7 +52,7 @@ void Inbound::post(Op& op, std::vector<Op*>& done) {
   const bool complete = found->data.size() == found->bytes;
   const bool fits = found->bytes <= op.data.size();
   kept_bytes_ -= found->bytes;
-  met_ += comm::FlowWindow::charge(found->bytes);
+  if (!found->met) met_ += comm::FlowWindow::charge(found->bytes);
   if (!fits) {
     refuse(op, found->bytes);
   } else if (!found->data.empty()) {
@@ -71,12 +71,18 @@ void Inbound::withdraw(Op& op) {
   if (op_ != &op) return waiting_.remove(op);
   op_ = nullptr;
   if (target_ == Target::kNowhere) return;
+  // Announced data is sent to this receive alone.
+  if (comm::is_announced_tag(op.tag)) {
+    target_ = Target::kNowhere;
+    return;
+  }
   // What has been read of its message waits for the next receive.
   const auto begin = op.data.begin();
   message_ =
       kept_.insert(kept_.end(), {.tag = op.tag,
                                  .bytes = op.arrived + left_,
-                                 .data = {begin, begin + static_cast<std::ptrdiff_t>(op.arrived)}});
+                                 .data = {begin, begin + static_cast<std::ptrdiff_t>(op.arrived)},
+                                 .met = true});
   kept_bytes_ += message_->bytes;
   target_ = Target::kMessage;
 }
@@ -87,6 +93,7 @@ void Inbound::want(Op& op, std::uint64_t id, std::size_t bytes, std::vector<Op*>
   answers_.push_back({id, fits});
   if (fits) {
     op.tag = comm::announced_tag(id);
+    op.id = id;
     waiting_.push(op);
   } else {
     refuse(op, bytes);

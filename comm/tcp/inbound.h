@@ -37,6 +37,8 @@ class Inbound {
   // cannot take its message has that error in its batch's status and is done too.
   void post(Op& op, std::vector<Op*>& done);
   void withdraw(Op& op);
+  // The receive that has asked for the announced message, of which nothing has come; null if none.
+  Op* asking(std::uint64_t id) const { return waiting_.asking(id); }
 
   // The connection may have something to read, or (`ended`) has ended behind that.
   void notice(bool ended) {
@@ -82,6 +84,7 @@ class Inbound {
     std::size_t bytes = 0;
     std::vector<std::byte> data;
     std::uint64_t id = 0;  // of an announced one, of which no data has come
+    bool met = false;      // a receive that was withdrawn; it is counted
   };
   enum class Target : std::uint8_t { kNone, kOp, kMessage, kNowhere };
 

@@ -38,7 +38,7 @@ struct Op {
   std::uint64_t tag = 0;  // Tag's bits
   ByteSpan data;
   std::size_t arrived = 0;
-  std::uint64_t id = 0;  // of an announced message; 0: it is none
+  std::uint64_t id = 0;  // of an announced message, sent or asked for; 0: it is none
   Op* next = nullptr;    // in the list of receives that wait for the same peer
   Op* previous = nullptr;
 };
@@ -70,6 +70,12 @@ class WaitingReceives {
       if (op->tag == tag) return true;
     }
     return false;
+  }
+  // The one that waits for the data of the announced message; null if none does.
+  Op* asking(std::uint64_t id) const {
+    Op* op = first_;
+    while (op != nullptr && op->id != id) op = op->next;
+    return op;
   }
   // The oldest with this tag, taken out; null if none.
   Op* take(std::uint64_t tag) {

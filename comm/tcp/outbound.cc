@@ -116,17 +116,18 @@ void Outbound::advance(std::size_t bytes, std::vector<Op*>& done) {
   }
 }
 
-void Outbound::withdraw(Op& op) {
+bool Outbound::withdraw(Op& op) {
   const auto found =
       std::find_if(queue_.begin(), queue_.end(), [&](const Item& item) { return item.op == &op; });
-  if (found == queue_.end()) return;
+  if (found == queue_.end()) return false;
   if (found != queue_.begin() || written_ == 0) {
     queue_.erase(found);
-    return;
+    return true;
   }
   found->op = nullptr;
   found->copy.assign(found->data, found->data + found->bytes);
   found->data = found->copy.data();
+  return false;
 }
 
 void Outbound::shut() {

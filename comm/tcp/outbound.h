@@ -43,8 +43,9 @@ class Outbound {
   std::uint64_t next_large() const;
   // Of the last one that has been.
   std::uint64_t last_large() const { return last_large_; }
-  // Lets go of the message's memory: it is not sent, or, if it has been begun, from a copy.
-  void withdraw(Op& op);
+  // Lets go of the message's memory: it is not sent, or, if it has been begun, from a copy. True if
+  // it was queued, and nothing of it will come.
+  bool withdraw(Op& op);
   // Messages that are pushed from now on are of another generation.
   void rebuild(std::uint64_t prefix) { prefix_ = prefix; }
   // Nothing more comes after what is queued.

@@ -118,15 +118,16 @@ void Tickets::start(Op& op) {
 // What the rank is to hear of its messages that have met receives.
 void Tickets::answer(int rank) {
   Inbound& in = peers_.at(rank).in;
-  const auto tell = [&](comm::Control::Kind kind, std::uint64_t id) {
-    if (membership_.live(rank)) peers_.send(rank, {.kind = kind, .from = rank_, .id = id});
-  };
   for (const Inbound::Answer& answer : in.take_answers()) {
-    tell(answer.wanted ? comm::Control::Kind::kWant : comm::Control::Kind::kTaken, answer.id);
+    tell(rank, answer.wanted ? comm::Control::Kind::kWant : comm::Control::Kind::kTaken, answer.id);
   }
   comm::FlowWindow& window = windows_[static_cast<std::size_t>(rank)];
   window.took(in.take_met());
-  if (const auto credit = window.credit()) tell(comm::Control::Kind::kCredit, *credit);
+  if (const auto credit = window.credit()) tell(rank, comm::Control::Kind::kCredit, *credit);
+}
+
+void Tickets::tell(int rank, comm::Control::Kind kind, std::uint64_t id) {
+  if (membership_.live(rank)) peers_.send(rank, {.kind = kind, .from = rank_, .id = id});
 }
 
 void Tickets::on_message(const comm::Control& message) {
@@ -134,9 +135,19 @@ void Tickets::on_message(const comm::Control& message) {
   if (message.kind == Kind::kCredit) {
     windows_[static_cast<std::size_t>(message.from)].confirm(message.id);
   }
+  if (message.kind == Kind::kWithdraw) {
+    Op* const op = peers_.at(message.from).in.asking(message.id);
+    if (op == nullptr) return;
+    return fail(*op->batch,
+                {Code::kCancelled, format("rank %d withdrew its message", message.from)});
+  }
   if (message.kind != Kind::kWant && message.kind != Kind::kTaken) return;
   const auto found = announced_.find(message.id);
-  if (found == announced_.end() || found->second->peer != message.from) return;
+  if (found == announced_.end() || found->second->peer != message.from) {
+    // It was cancelled meanwhile.
+    if (message.kind == Kind::kWant) tell(message.from, Kind::kWithdraw, message.id);
+    return;
+  }
   Op& op = *found->second;
   announced_.erase(found);
   if (message.kind == Kind::kTaken) {
@@ -282,11 +293,17 @@ void Tickets::fail(Batch& batch, const Status& why) {
     } else if (op.kind == Transfer::Kind::kRecv) {
       peers_.at(op.peer).in.withdraw(op);
     } else {
-      announced_.erase(op.id);
-      peers_.at(op.peer).out.withdraw(op);
+      withdraw_send(op);
     }
     close(op);
   }
+}
+
+void Tickets::withdraw_send(Op& op) {
+  const bool asked = op.id != 0 && announced_.erase(op.id) == 0;
+  if (!peers_.at(op.peer).out.withdraw(op)) return;
+  if (op.id == 0) windows_[static_cast<std::size_t>(op.peer)].give_back(op.data.size());
+  if (asked) tell(op.peer, comm::Control::Kind::kWithdraw, op.id);
 }
 
 void Tickets::sever(bool severed) {

@@ -37,7 +37,7 @@ class Tickets {
   bool runnable() const;
   // Some message waits for its turn.
   bool holding() const;
-  // kWant, kTaken and kCredit; others are none of its business.
+  // kWant, kWithdraw, kTaken and kCredit; others are none of its business.
   void on_message(const comm::Control& message);
   // Settles what names peers that are not live any more.
   void on_losses();
@@ -66,11 +66,13 @@ class Tickets {
   void start(Op& op);
   void start_self(Op& op);
   void answer(int rank);
+  void tell(int rank, comm::Control::Kind kind, std::uint64_t id);
   bool read(int rank, Deadline now);
   bool write(int rank, Deadline now);
   void settle_done();
   void close(Op& op);
   void fail(Batch& batch, const Status& why);
+  void withdraw_send(Op& op);
   Status cancelled() const;
 
   Peers& peers_;

@@ -81,6 +81,69 @@ TEST_F(TcpStream, AnAnnouncedMessageMayBeTooLongOrUnwanted) {
   EXPECT_EQ(in, Bytes(in.size()));
 }
 
+// Nobody would ever take it from there: the room is for messages of other tags.
+TEST_F(TcpStream, AnnouncedDataThatIsWithdrawnInTheMiddleTakesNoRoom) {
+  Bytes data = pattern(Inbound::kRoom, 1), in(data.size()), behind = pattern(1 << 20, 2);
+  Op& sent = op(Transfer::Kind::kSend, 1, data);
+  sent.id = 1;
+  out_.announce(sent);
+  Op& given_up = receive(1, in);
+  move();
+  out_.push_announced(sent);
+  (void)out_.write(1 << 16, done_);
+  in_.notice(false);
+  (void)in_.read(1 << 10, done_, now_);
+  ASSERT_GT(given_up.arrived, 0u);
+  in_.withdraw(given_up);
+  const Op& next = send(2, behind);
+  move(1 << 20, 1);
+  EXPECT_TRUE(is_done(sent));
+  EXPECT_TRUE(is_done(next));
+  EXPECT_FALSE(is_done(given_up));
+}
+
+TEST_F(TcpStream, AnnouncedDataMayBeWithdrawnByItsSender) {
+  Bytes data = pattern(5000, 1), in(5000);
+  Op& sent = op(Transfer::Kind::kSend, 1, data);
+  sent.id = 7;
+  out_.announce(sent);
+  Op& wanted = receive(1, in);
+  EXPECT_EQ(in_.asking(7), nullptr);
+  move();
+  EXPECT_EQ(in_.asking(7), &wanted);
+  EXPECT_EQ(in_.asking(8), nullptr);
+  out_.push_announced(sent);
+  EXPECT_TRUE(out_.withdraw(sent));
+  out_.push_announced(sent);
+  (void)out_.write(100, done_);
+  EXPECT_FALSE(out_.withdraw(sent));
+}
+
+TEST_F(TcpStream, AMessageThatMeetsTwoReceivesIsCountedOnce) {
+  Bytes data = pattern(50'000, 1), in(50'000);
+  constexpr std::uint64_t kCharge = 50'000 + comm::FlowWindow::kPerMessage;
+  for (const bool late : {false, true}) {
+    send(1, data);
+    if (late) {  // the message has begun to wait
+      (void)out_.write(10'000, done_);
+      in_.notice(false);
+      (void)in_.read(1 << 10, done_, now_);
+      now_ += std::chrono::seconds(1);
+      (void)in_.read(1 << 10, done_, now_);
+    }
+    Op& first = receive(1, in);
+    (void)out_.write(10'000, done_);
+    in_.notice(false);
+    (void)in_.read(1 << 10, done_, now_);
+    ASSERT_GT(first.arrived, 0u);
+    in_.withdraw(first);
+    const Op& second = receive(1, in);
+    move();
+    EXPECT_TRUE(is_done(second) && in == data);
+    EXPECT_EQ(in_.take_met(), kCharge) << late;
+  }
+}
+
 TEST_F(TcpStream, WhatHasMetReceivesIsCounted) {
   Bytes data = pattern(1000, 1), in(1000), late(1000);
   receive(1, in);
