@@ -12,20 +12,15 @@
 #include "comm/ucx/settings.h"
 
 namespace gradwire::ucx {
-namespace {
 
-// Other transports of this process may make their workers first.
-constexpr std::chrono::seconds kLimit{60};
-
-}  // namespace
-
-Result<std::unique_ptr<EventPause>> EventPause::begin() {
+Result<std::unique_ptr<EventPause>> EventPause::begin(Deadline until) {
   std::unique_ptr<EventPause> pause(new EventPause);
-  GW_TRY(pause->start());
+  GW_TRY(pause->start(until));
   return pause;
 }
 
-Status EventPause::start() {
+Status EventPause::start(Deadline until) {
+  const auto begun = std::chrono::steady_clock::now();
   fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd_ < 0) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
   const ucs_status_t status = ucs_async_set_event_handler(
@@ -33,9 +28,10 @@ Status EventPause::start() {
   if (status != UCS_OK) return error("its event thread", status);
   watched_ = true;
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, kLimit, [this] { return reached_; })) return {};
-  return {Code::kTimedOut, format("ucx: its event thread did not answer within %d s",
-                                  static_cast<int>(kLimit.count()))};
+  if (changed_.wait_until(lock, until, [this] { return reached_; })) return {};
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begun;
+  return {Code::kTimedOut,
+          format("ucx: its event thread did not answer within %.1f s", waited.count())};
 }
 
 EventPause::~EventPause() {

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "gradwire/status.h"
+#include "gradwire/tensor.h"
 
 namespace gradwire::ucx {
 
@@ -20,15 +21,17 @@ namespace gradwire::ucx {
 // several threads come one after another.
 class EventPause {
  public:
-  // Returns when the thread stands still. Errors: kTimedOut when it did not within 60 s, kInternal.
-  static Result<std::unique_ptr<EventPause>> begin();
+  // Returns when the thread stands still. Errors: kTimedOut when it did not until then, kInternal.
+  static Result<std::unique_ptr<EventPause>> begin(Deadline until);
+  // For callers without a deadline: other transports of this process may make their workers first.
+  static Deadline patience() { return deadline_in(60); }
   ~EventPause();
   EventPause(const EventPause&) = delete;
   EventPause& operator=(const EventPause&) = delete;
 
  private:
   EventPause() = default;
-  Status start();
+  Status start(Deadline until);
   static void on_event(int id, ucs_event_set_types_t events, void* self);
 
   int fd_ = -1;  // an event for the thread, whose handling takes as long as the pause

@@ -116,7 +116,7 @@ Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation
 }
 
 Status Peers::rewire(const std::vector<int>& others, std::uint32_t generation, Deadline deadline) {
-  GW_TRY(worker_.renew_data());
+  GW_TRY(worker_.renew_data(deadline));
   listen(worker_.data(), over_data_);
   GW_ASSIGN(const std::string address, worker_.data_address());
   for (const int rank : others) {
@@ -321,14 +321,14 @@ void Peers::close() {
 
 void Peers::leave(Deadline deadline) {
   membership_.say_goodbye();
-  const auto letting_go = [](const auto& peer) { return peer->in_flight > 0; };
-  const auto closed_ones_wait = [&] {
+  // Over the control wire may be something that was told before the goodbye.
+  const auto letting_go = [&] {
     return std::ranges::any_of(peers_, [&](const auto& peer) {
-      const bool closed = membership_.state(peer->rank) == comm::Membership::State::kClosed;
-      return closed && letting_go(peer);
+      const bool lost = membership_.state(peer->rank) == comm::Membership::State::kLost;
+      return !lost && peer->in_flight > 0;
     });
   };
-  while ((membership_.awaits_farewell() || closed_ones_wait()) && Clock::now() < deadline) {
+  while ((membership_.awaits_farewell() || letting_go()) && Clock::now() < deadline) {
     (void)worker_.progress_control();
     (void)worker_.progress();
     (void)tend();

@@ -122,6 +122,7 @@ void Tickets::start_send(Op& op) {
   if (lends) return offer(op, kLentMagic, reinterpret_cast<std::uintptr_t>(op.data.data()));
   if (window(op.peer).admit(op.data.size())) return send_bytes(op, op.data, op.device, tag);
   ++announced_;
+  op.announces = true;
   offer(op, kAnnouncedMagic, 0);
 }
 
@@ -132,13 +133,6 @@ void Tickets::offer(Op& op, std::uint64_t magic, std::uint64_t address) {
   hold(op, kLoan);
   send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {},
              wire_tag(options_.rank, op.tag) | kLent);
-}
-
-// The peer has a receive for it.
-void Tickets::send_announced(Op& op) {
-  send_bytes(op, op.data, op.device,
-             wire_tag(options_.rank, comm::announced_tag(op.descriptor.id)));
-  end_loan(op);
 }
 
 // Nobody has it on loan, or waits for it, any more.
@@ -197,8 +191,7 @@ void Tickets::on_sent(void* request, ucs_status_t status, void* op) {
 void Tickets::sent(Op& op, ucs_status_t status) {
   if (status == UCS_OK) {
     ++stats_.messages_sent;
-    const bool announcement = op.descriptor.magic == kAnnouncedMagic && (op.holds & kLoan) != 0;
-    stats_.bytes_sent += announcement ? sizeof op.descriptor : op.data.size();
+    stats_.bytes_sent += op.announces ? sizeof op.descriptor : op.data.size();
   } else {
     peers_.suspect(op.peer, status);
     if (op.batch->status.ok()) hold(op, kReason);
@@ -256,77 +249,6 @@ void Tickets::took(int peer, std::size_t bytes) {
   if (const auto credit = window(peer).credit()) credits_.emplace_back(peer, *credit);
 }
 
-// What callbacks of UCX left to be said.
-void Tickets::answer() {
-  for (const auto& [peer, credit] : std::exchange(credits_, {})) {
-    peers_.tell(peer, {.kind = Control::Kind::kCredit, .id = credit});
-  }
-  for (std::size_t i = 0; i < reads_.size();) {
-    Op& op = *reads_[i];
-    if (op.descriptor.magic != kAnnouncedMagic) {
-      ++i;
-      continue;
-    }
-    reads_.erase(reads_.begin() + static_cast<std::ptrdiff_t>(i));
-    receive_announced(op);
-    release(op, kRead);
-  }
-}
-
-// A receive has met an announcement: asks for the data where it has room.
-void Tickets::receive_announced(Op& op) {
-  const std::uint64_t id = op.descriptor.id;
-  const auto refuse = [&] { peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = id}); };
-  if (withdrawn_.erase({op.peer, id}) > 0) {  // that was answered
-    if (op.batch->status.ok()) op.batch->status = withdrawn_by(op.peer);
-    return;
-  }
-  if (!op.batch->status.ok()) return refuse();
-  if (op.descriptor.bytes > op.data.size()) {
-    too_long(op, op.descriptor.bytes);
-    return refuse();
-  }
-  hold(op, kData);
-  awaited_.push_back(&op);
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  params.cb.recv = on_data;
-  params.user_data = &op;
-  params.memory_type = memory_type(op.device);
-  const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_.data(), op.data.data(), op.data.size(),
-                       wire_tag(op.peer, comm::announced_tag(id)), ~std::uint64_t{0}, &params);
-  if (!UCS_PTR_IS_PTR(request)) return got_announced(op, UCS_PTR_STATUS(request), 0);
-  op.request = request;  // nothing can have come before kWant
-  peers_.tell(op.peer, {.kind = Control::Kind::kWant, .id = id});
-}
-
-void Tickets::on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                      void* op) {
-  auto& self = *static_cast<Op*>(op);
-  self.request = nullptr;
-  const std::size_t bytes = info->length;
-  ucp_request_free(request);
-  self.owner->got_announced(self, status, bytes);
-}
-
-void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
-  std::erase(awaited_, &op);
-  if (status == UCS_OK) {
-    membership_.heard(op.peer);
-    ++stats_.messages_received;
-    stats_.bytes_received += bytes;
-    op.arrived = bytes;
-  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    too_long(op, bytes);
-  } else if (op.batch->status.ok()) {
-    peers_.suspect(op.peer, status);
-    hold(op, kReason);
-  }
-  release(op, kData);
-}
-
 void Tickets::too_long(Op& op, std::size_t bytes) {
   if (!op.batch->status.ok()) return;
   op.batch->status =
@@ -338,8 +260,6 @@ void Tickets::too_long(Op& op, std::size_t bytes) {
 bool Tickets::progress() {
   const bool copied = end_copies();
   if (!credits_.empty() || !reads_.empty()) answer();
-  // What was announced waits for control messages.
-  if (announced_ > 0) (void)worker_.progress_control();
   const bool busy = reading();
   if (busy) read_lent();
   if (!failing_.empty()) abandon(std::chrono::steady_clock::now());
@@ -359,20 +279,7 @@ void Tickets::on_message(const Control& message) {
     if (!op.wanted) send_announced(op);
     return;
   }
-  // kWithdraw: if it is being read, kTaken follows by itself.
-  for (const Op* op : reads_) {
-    if (op->descriptor.magic == kAnnouncedMagic) continue;
-    if (op->peer == message.from && op->descriptor.id == message.id) return;
-  }
-  const auto awaited = std::ranges::find_if(awaited_, [&](const Op* op) {
-    return op->peer == message.from && op->descriptor.id == message.id;
-  });
-  if (awaited == awaited_.end()) {
-    withdrawn_.emplace(message.from, message.id);
-  } else {
-    fail(*(*awaited)->batch, withdrawn_by(message.from));
-  }
-  peers_.tell(message.from, {.kind = Control::Kind::kTaken, .id = message.id});
+  on_withdrawal(message.from, message.id);
 }
 
 std::optional<Status> Tickets::poll(Ticket ticket) {

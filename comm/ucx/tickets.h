@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -74,6 +75,8 @@ class Tickets {
   int take_settled() { return std::exchange(settled_, 0); }
   bool any_settled() const { return settled_ > 0; }
   bool reading() const;
+  // Something that was announced waits for control messages.
+  bool awaits_answers() const { return announced_ > 0; }
   // For devices, of whose end nobody is told.
   bool copying() const { return !copies_.empty(); }
   int sending() const { return sending_; }
@@ -106,7 +109,15 @@ class Tickets {
     std::size_t arrived = 0;
     void* request = nullptr;
     Descriptor descriptor{};  // sent, or received
+    bool announces = false;   // what UCX holds, or held last, is an announcement
     bool wanted = false;      // announced, and the peer has asked before UCX let go of that
+  };
+  // Announced data whose receive was cancelled after it had asked.
+  struct Drop {
+    Tickets* owner;
+    int peer;
+    std::uint64_t id;
+    void* request = nullptr;
   };
   // What a device copies for this rank, and what follows.
   struct Copy {
@@ -144,6 +155,8 @@ class Tickets {
   void send_announced(Op& op);
   void receive_announced(Op& op);
   void got_announced(Op& op, ucs_status_t status, std::size_t bytes);
+  void drop_announced(int peer, std::uint64_t id);
+  void on_withdrawal(int peer, std::uint64_t id);
   void end_loan(Op& op);
   void took(int peer, std::size_t bytes);
   void answer();
@@ -172,6 +185,8 @@ class Tickets {
                           void* op);
   static void on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                       void* op);
+  static void on_dropped(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                         void* drop);
   static void on_sent(void* request, ucs_status_t status, void* op);
 
   Worker& worker_;
@@ -187,6 +202,7 @@ class Tickets {
   std::unordered_map<std::uint64_t, Op*> loans_;        // and what was announced
   int announced_ = 0;                                   // of these
   std::vector<Op*> awaited_;                            // receives that hold kData
+  std::list<Drop> drops_;                               // UCX points to them
   std::vector<comm::FlowWindow> windows_;               // by rank
   std::vector<std::pair<int, std::uint64_t>> credits_;  // to be told to ranks
   std::set<std::pair<int, std::uint64_t>> withdrawn_;   // (rank, loan id), before it was read

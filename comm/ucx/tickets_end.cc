@@ -58,10 +58,12 @@ void Tickets::withdraw(Op& op) {
     end_loan(op);
   }
   release(op, kReason);
+  const bool asked = (op.holds & kData) != 0 && op.descriptor.id != 0;
   // The callback may come from within this call.
   if (op.request != nullptr && op.kind == Transfer::Kind::kRecv) {
     ucp_request_cancel(worker_.data(), op.request);
   }
+  if (asked && (op.holds & kData) == 0 && live) drop_announced(op.peer, op.descriptor.id);
 }
 
 // What UCX only reads, or a lost peer was lent, is nobody's business any more. A receive that UCX
@@ -102,6 +104,7 @@ void Tickets::sever() {
   loans_.clear();
   announced_ = 0;
   awaited_.clear();
+  drops_.clear();
   credits_.clear();
   reads_.clear();
   withdrawn_.clear();

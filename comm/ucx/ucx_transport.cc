@@ -204,7 +204,7 @@ Status UcxTransport::start() {
   GW_TRY(check(rendezvous_, options_));
   ucx::release_signals();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
-  GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}));
+  GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}, deadline));
   for (const ucx::Setting& setting : worker_->settings()) {
     if (setting.variable == "UCX_TLS")
       options_.log(LogLevel::kInfo, "ucx: without posix: " + setting.why);
@@ -313,6 +313,7 @@ Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&
 // One round of everything; false when there was nothing to do.
 bool UcxTransport::advance() {
   bool busy = worker_->progress();
+  if (tickets_->awaits_answers()) busy = worker_->progress_control() || busy;
   const bool changed = peers_->tend();
   for (const Control& message : peers_->take_messages()) {
     tickets_->on_message(message);

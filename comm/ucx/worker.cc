@@ -32,51 +32,53 @@ constexpr int kTurnsPerControl = 16;
 
 }  // namespace
 
-Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options) {
+Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options, Deadline until) {
   std::unique_ptr<Worker> worker(new Worker);
-  GW_TRY(worker->start(options));
+  GW_TRY(worker->start(options, until));
   return worker;
 }
 
-Status Worker::start(const SettingsOptions& options) {
+Status Worker::start(const SettingsOptions& options, Deadline until) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
-  GW_TRY(start_data(options));
+  GW_TRY(start_data(options, until));
   cuda_ = cuda_route(context_, settings_);
-  return start_control(options);
+  return start_control(options, until);
 }
 
 // UCX gives up as a whole where one of its transports finds no room in /dev/shm (64 MiB in a
 // container of Docker's), though others would carry the messages as well.
-Status Worker::start_data(const SettingsOptions& options) {
+Status Worker::start_data(const SettingsOptions& options, Deadline until) {
+  // Before the lock of the log, which is not to be held while others' pauses are waited for.
+  GW_ASSIGN(const auto pause, EventPause::begin(until));
   const SharedRoom room = shared_room();
   Status first;
   {
     const QuietLog quiet(room.little());
-    first = try_data(options);
+    first = try_data(options, *pause);
   }
-  if (first.ok()) return first;
+  if (first.ok() || !room.little()) return first;
   SettingsOptions others = options;
   others.without_posix = true;
-  if (try_data(others).ok()) return {};
-  if (!room.little()) return first;
+  if (try_data(others, *pause).ok()) return {};
   return {first.code(), std::string(first.message()) + "; " + to_text(shared_room())};
 }
 
-Status Worker::try_data(const SettingsOptions& options) {
+Status Worker::try_data(const SettingsOptions& options, const EventPause& pause) {
   if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
   GW_ASSIGN(Settings settings, read_settings(options));
   settings_ = std::move(settings.list);
   devices_ = std::move(settings.devices);
   GW_ASSIGN(context_, make_context(settings.config.get()));
-  GW_ASSIGN(data_, make_half(context_));
+  GW_ASSIGN(data_, make_half(context_, pause));
   return {};
 }
 
 // A machine without TCP, or a user who chose transports, leaves control messages where data goes.
-Status Worker::start_control(SettingsOptions options) {
+Status Worker::start_control(SettingsOptions options, Deadline until) {
+  GW_ASSIGN(const auto pause, EventPause::begin(until));
   options.tcp_alone = true;
   const Result<Settings> settings = read_settings(options);
   if (settings.has_value()) {
@@ -84,13 +86,13 @@ Status Worker::start_control(SettingsOptions options) {
     if (made.has_value()) control_context_ = made.value();
   }
   if (control_context_ != nullptr) {
-    Result<Half> half = make_half(control_context_);
+    Result<Half> half = make_half(control_context_, *pause);
     if (half.has_value()) {
       control_ = half.value();
       return {};
     }
   }
-  GW_ASSIGN(control_, make_half(context_));
+  GW_ASSIGN(control_, make_half(context_, *pause));
   return {};
 }
 
@@ -105,16 +107,13 @@ Result<ucp_context_h> Worker::make_context(const ucp_config_t* config) {
   return context;
 }
 
-Result<Worker::Half> Worker::make_half(ucp_context_h context) {
+// The pause is the one during which it is made.
+Result<Worker::Half> Worker::make_half(ucp_context_h context, const EventPause&) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   Half half;
-  ucs_status_t status = UCS_OK;
-  {
-    GW_ASSIGN(const auto pause, EventPause::begin());
-    status = ucp_worker_create(context, &params, &half.handle);
-  }
+  ucs_status_t status = ucp_worker_create(context, &params, &half.handle);
   if (status != UCS_OK) return error("ucp_worker_create", status);
   status = ucp_worker_get_efd(half.handle, &half.arrivals_fd);
   if (status == UCS_OK) return half;
@@ -138,8 +137,9 @@ void Worker::drop_data() {
   data_ = {};
 }
 
-Status Worker::renew_data() {
-  GW_ASSIGN(data_, make_half(context_));
+Status Worker::renew_data(Deadline until) {
+  GW_ASSIGN(const auto pause, EventPause::begin(until));
+  GW_ASSIGN(data_, make_half(context_, *pause));
   return {};
 }
 

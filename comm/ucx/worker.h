@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/ucx/device_memory.h"
+#include "comm/ucx/event_pause.h"
 #include "comm/ucx/settings.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -24,7 +25,9 @@ namespace gradwire::ucx {
 // One thread at a time, but for wake().
 class Worker {
  public:
-  static Result<std::unique_ptr<Worker>> make(const SettingsOptions& options = {});
+  // kTimedOut where UCX's event thread does not stand still until then.
+  static Result<std::unique_ptr<Worker>> make(const SettingsOptions& options = {},
+                                              Deadline until = EventPause::patience());
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -44,7 +47,7 @@ class Worker {
   // Ends every request of the data worker, without a callback. Its endpoints are to be closed.
   void drop_data();
   // A new one, after drop_data().
-  Status renew_data();
+  Status renew_data(Deadline until = EventPause::patience());
 
   // Handles what has arrived, a bounded amount of it; false when there was nothing. Control
   // messages wait for every sixteenth call, or for sleep().
@@ -62,12 +65,12 @@ class Worker {
     int arrivals_fd = -1;  // belongs to the worker
   };
   Worker() = default;
-  Status start(const SettingsOptions& options);
-  Status start_data(const SettingsOptions& options);
-  Status try_data(const SettingsOptions& options);
-  Status start_control(SettingsOptions options);
+  Status start(const SettingsOptions& options, Deadline until);
+  Status start_data(const SettingsOptions& options, Deadline until);
+  Status try_data(const SettingsOptions& options, const EventPause& pause);
+  Status start_control(SettingsOptions options, Deadline until);
   static Result<ucp_context_h> make_context(const ucp_config_t* config);
-  static Result<Half> make_half(ucp_context_h context);
+  static Result<Half> make_half(ucp_context_h context, const EventPause& pause);
   static Result<std::string> address(const Half& half);
   static bool drain(const Half& half);
   // False: something has come meanwhile.

@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/ucx/event_pause.h"
+#include "comm/ucx/shared_room.h"
 #include "comm/ucx/worker.h"
 
 namespace {
@@ -32,6 +34,8 @@ constexpr std::chrono::milliseconds kWindow{20};
 std::vector<int> strangers;
 bool knocking = false;
 bool just_come = false;
+// How often UCX has asked a broken interface what it can do; < 0: none is broken.
+int broken = -1;
 
 // Strangers that say much, little or nothing; every second one stays.
 void knock(int listener) {
@@ -75,6 +79,8 @@ extern "C" signed char ucs_global_opts_get_value(const char* name, char* value, 
 extern "C" signed char uct_iface_query(void* iface, void* attributes) {
   static const auto real = next("uct_iface_query", &uct_iface_query);
   if (std::exchange(just_come, false)) std::this_thread::sleep_for(kWindow);
+  constexpr signed char kInputOutputError = -3;
+  if (broken >= 0) return ++broken, kInputOutputError;
   return real(iface, attributes);
 }
 
@@ -142,6 +148,31 @@ int give_up_data_together() {
 TEST(UcxWorker, ThoseThatGiveUpTheirDataTogetherLeaveTheLogLevelAsItWas) {
   expect_none_wrong(give_up_data_together);
 }
+
+// What fails for other reasons than room in /dev/shm is not tried without it.
+int fail_once() {
+  broken = 0;
+  const auto worker = ucx::Worker::make();
+  const int wanted = ucx::shared_room().little() ? 2 : 1;
+  return !worker.has_value() && broken == wanted ? 0 : 1;
+}
+
+TEST(UcxWorker, ThatCannotBeMadeIsNotTriedWithoutSharedMemoryOfWhichThereIsEnough) {
+  expect_none_wrong(fail_once);
+}
+
+// Somebody else in this process holds UCX's event thread for longer than there is time.
+int give_up_in_time() {
+  const auto pause = ucx::EventPause::begin(deadline_in(10));
+  if (!pause.has_value()) return 1;
+  const auto start = std::chrono::steady_clock::now();
+  const auto worker = ucx::Worker::make({}, deadline_in(0.2));
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  if (worker.has_value() || worker.error().code() != Code::kTimedOut) return 2;
+  return time.count() < 10 ? 0 : 3;
+}
+
+TEST(UcxWorker, WaitsForTheEventThreadNoLongerThanItsCaller) { expect_none_wrong(give_up_in_time); }
 
 }  // namespace
 }  // namespace gradwire

