@@ -33,6 +33,7 @@ Result<std::unique_ptr<TcpServer>> TcpServer::start(Fd listener, std::shared_ptr
   GW_TRY(comm::make_room_for_descriptors(static_cast<std::size_t>(job->size),
                                          format("rendezvous of %d ranks", job->size)));
   GW_ASSIGN(const int port, local_port(listener.get()));
+  listener.keep_from_children();  // a child that lives on would keep the port
   const int flags = ::fcntl(listener.get(), F_GETFL);
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid() || flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)

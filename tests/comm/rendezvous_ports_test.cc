@@ -1,8 +1,12 @@
 // Jobs that begin to look at the same port, as two steps of Slurm may, and what else listens there.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -99,6 +103,30 @@ TEST(Ports, ASpanBeyondTheLastPortIsRefused) {
   const auto store = make_tcp_store_among({.port = 65535, .rank = 0, .size = 2}, 2);
   ASSERT_FALSE(store.has_value());
   EXPECT_THAT(store.error(), fails(Code::kInvalidArgument, "2 ports", "65535"));
+}
+
+// A child that lives on would keep the port from the next job, and take its ranks' calls.
+TEST(Ports, AServersIsNotKeptByChildrenOfFork) {
+  auto made = make_tcp_store({.size = 1, .timeout_seconds = 20});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  std::shared_ptr<KeyValueStore> store = std::move(made).value();
+  const int port = tcp_store_port(*store);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    while (true) pause();
+  }
+  store.reset();
+  bool refused = false;  // as soon as the child has begun
+  for (const Deadline until = deadline_in(20);
+       !refused && std::chrono::steady_clock::now() < until;) {
+    refused = !rendezvous::connect_to({"127.0.0.1", port}, until).has_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(refused);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 }  // namespace

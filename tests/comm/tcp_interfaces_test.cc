@@ -1,7 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <chrono>
 
 #include "comm/tcp/interfaces.h"
+#include "comm/tcp/sockets.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -48,6 +54,26 @@ TEST(TcpInterfaces, ThisHostHasAnIdentity) {
   EXPECT_EQ(network_identity(), network_identity());
   EXPECT_FALSE(network_identity().empty());
   EXPECT_EQ(network_identity().find(' '), std::string::npos);  // it is a word of a record
+}
+
+int option_of(const rendezvous::Fd& fd, int level, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  EXPECT_EQ(getsockopt(fd.get(), level, name, &value, &size), 0);
+  return value;
+}
+
+TEST(TcpSockets, IdleOnesAreKeptKnownAndUnansweredOnesEnd) {
+  const rendezvous::Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 0);
+  prepare_bulk(fd.get(), true, "");
+  EXPECT_EQ(option_of(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE), 60);
+  EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL), 20);
+  EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_KEEPCNT), 6);
+  EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+  prepare_control(fd.get(), std::chrono::seconds(3));
+  EXPECT_EQ(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 3000);
 }
 
 }  // namespace
