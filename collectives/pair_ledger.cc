@@ -16,6 +16,7 @@ PairLedger::Message PairLedger::take_send(int peer, int tag) {
   const std::lock_guard lock(mutex_);
   Pair& pair = of(peer, tag);
   const std::uint64_t number = pair.sent++;
+  if (pair.wanted) pair.told = pair.sent;
   return {number, turn_of(tag, pair.sending, number), pair.wanted};
 }
 
@@ -32,7 +33,18 @@ std::optional<std::uint64_t> PairLedger::want(int job_rank, int tag) {
   const std::lock_guard lock(mutex_);
   Pair& pair = of(peer, tag);
   pair.wanted = true;
-  return pair.sent;
+  return pair.told = pair.sent;
+}
+
+std::vector<PairLedger::Count> PairLedger::untold() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Count> counts;
+  for (const auto& [of, pair] : pairs_) {
+    const auto& [peer, tag] = of;
+    if (pair.sent == pair.told) continue;
+    counts.push_back({(*group_)[static_cast<std::size_t>(peer)], tag, pair.sent});
+  }
+  return counts;
 }
 
 void PairLedger::hear(int job_rank, int tag, std::uint64_t count) {

@@ -32,6 +32,14 @@ class PairLedger {
   // A peer that searches asks how many messages it was sent: that many, and it will be told of
   // every later one. nullopt: no rank of this group.
   std::optional<std::uint64_t> want(int job_rank, int tag);
+  // How many messages a peer was sent with a tag.
+  struct Count {
+    int job_rank = 0;
+    int tag = 0;
+    std::uint64_t sent = 0;
+  };
+  // Of those that peers have not been told of: for a last word.
+  std::vector<Count> untold() const;
   // The answer, from a peer.
   void hear(int job_rank, int tag, std::uint64_t count);
   // Whether a message of that peer is known of that no recv has taken.
@@ -42,6 +50,7 @@ class PairLedger {
  private:
   struct Pair {
     std::uint64_t sent = 0;
+    std::uint64_t told = 0;  // of these
     std::uint64_t taken = 0;
     std::uint64_t heard = 0;
     bool wanted = false;

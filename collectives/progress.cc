@@ -66,6 +66,7 @@ ProgressEngine::~ProgressEngine() {
   if (!active_.empty()) {
     fail(nullptr, Status(Code::kCancelled, "its communicator was destroyed"));
   }
+  if (transport_ && !failed_) tell_last_counts();
 }
 
 Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {

@@ -104,7 +104,8 @@ class ProgressEngine {
     bell_ = std::move(bell);
   }
 
-  // Where messages of that communicator are counted, as long as it lives; for peers that ask.
+  // Where messages of that communicator are counted, until another gets its id: a peer may ask when
+  // it is gone here.
   void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger) {
     const std::lock_guard lock(mutex_);
     ledgers_[communicator] = ledger;
@@ -145,6 +146,7 @@ class ProgressEngine {
   bool turn();
   bool read_notes();
   bool read_search(int from, const EngineNote& note);
+  void tell_last_counts();
   Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
   bool accept();
@@ -186,7 +188,7 @@ class ProgressEngine {
   std::vector<std::unique_ptr<Operation>> incoming_;
   CommunicatorIds ids_;
   std::shared_ptr<shm::Bell> bell_;
-  std::map<std::uint32_t, std::weak_ptr<PairLedger>> ledgers_;  // by communicator
+  std::map<std::uint32_t, std::shared_ptr<PairLedger>> ledgers_;  // by communicator
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> stopping_{false};

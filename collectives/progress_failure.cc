@@ -88,7 +88,7 @@ bool ProgressEngine::read_search(int from, const EngineNote& note) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = ledgers_.find(note.communicator);
-    if (found != ledgers_.end()) ledger = found->second.lock();
+    if (found != ledgers_.end()) ledger = found->second;
   }
   if (ledger == nullptr) return false;
   if (!asks) {
@@ -100,6 +100,17 @@ bool ProgressEngine::read_search(int from, const EngineNote& note) {
                                              options_.generation, tag_of(note), *count)));
   }
   return false;
+}
+
+// A peer that looks for what this rank has sent asks in vain when it has left.
+void ProgressEngine::tell_last_counts() {
+  for (const auto& [communicator, ledger] : ledgers_) {
+    for (const PairLedger::Count& count : ledger->untold()) {
+      transport_->tell(count.job_rank,
+                       encode(note_about(EngineNote::Kind::kSent, communicator, options_.generation,
+                                         count.tag, count.sent)));
+    }
+  }
 }
 
 // The proposal may be here before the verdict that led to it, which its sender has told by another

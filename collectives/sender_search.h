@@ -4,7 +4,8 @@
 // asks its peers how many messages with the tag they have begun to send to it. Each answers at
 // once, and from then on tells of every further one when it begins. As soon as a peer has sent more
 // than was received, that is the sender; a recv from it follows. Questions and answers are notes
-// beside the data; a question is asked again now and then, since notes may be lost.
+// beside the data; a question is asked again now and then, since notes may be lost. A rank
+// that leaves tells its last counts to those who have not asked, who may ask too late.
 #pragma once
 
 #include <atomic>

@@ -135,17 +135,10 @@ std::string exchange(Communicator& world, const Traffic& traffic) {
   return wait_for_sends(traffic, sent);
 }
 
-// Every rank sends to every other one, and takes what comes.
-std::string from_any_source(Communicator& world, const Traffic& traffic) {
-  const int p = world.size();
-  std::vector<Sent> sent(static_cast<std::size_t>(p));
-  for (int to = 0; to < p; ++to) {
-    if (to == world.rank()) continue;
-    auto fault = send_all(world, traffic, to, sent[static_cast<std::size_t>(to)]);
-    if (!fault.empty()) return fault;
-  }
+// Takes what comes from all the others.
+std::string take_from_any(Communicator& world, const Traffic& traffic) {
   std::map<std::pair<int, int>, int> last;  // message with a tag from a rank
-  for (int i = 0; i < kMessages * (p - 1); ++i) {
+  for (int i = 0; i < kMessages * (world.size() - 1); ++i) {
     const int slot = i % kMessages;
     const int tag = tag_of(traffic, slot);
     Ints got(message(traffic, 0, 0, slot).size(), -1);
@@ -160,14 +153,24 @@ std::string from_any_source(Communicator& world, const Traffic& traffic) {
     auto fault = contents_of(traffic, got, from, world.rank(), found->second);
     if (!fault.empty()) return fault;
   }
+  return "";
+}
+
+// Every rank sends to every other one, and leaves when it has taken what came.
+std::string from_any_source(Communicator& world, const Traffic& traffic) {
+  const int p = world.size();
+  std::vector<Sent> sent(static_cast<std::size_t>(p));
+  for (int to = 0; to < p; ++to) {
+    if (to == world.rank()) continue;
+    auto fault = send_all(world, traffic, to, sent[static_cast<std::size_t>(to)]);
+    if (!fault.empty()) return fault;
+  }
+  if (auto fault = take_from_any(world, traffic); !fault.empty()) return fault;
   for (Sent& each : sent) {
     if (each.works.empty()) continue;
     if (auto fault = wait_for_sends(traffic, each); !fault.empty()) return fault;
   }
-  // A rank that has closed answers nobody who looks for a sender.
-  auto barrier = world.barrier();
-  const Status status = barrier.has_value() ? barrier.value().wait() : barrier.error();
-  return status.ok() ? "" : std::string(status.message());
+  return "";
 }
 
 std::vector<int> in_order() {
@@ -304,12 +307,35 @@ std::string send_ahead(Communicator& world) {
   return growth_of("late receives", memory);
 }
 
+// All but the last rank send to that one and leave; only then it looks for who has sent.
+std::string leave_ahead(Communicator& world) {
+  auto part = world.split(0, world.rank());
+  if (!part.has_value()) return std::string(part.error().message());
+  const int last = world.size() - 1;
+  if (world.rank() == last) come_late();
+  const Traffic traffic{.name = "ranks that left", .tags = {0, 7, 1}, .lengths = {1, 7, 5000}};
+  for (Communicator* comm : {part.value().get(), &world}) {
+    if (comm->rank() == last) {
+      const auto found = comm->probe(kAnySource, 7, deadline_in(kSlow));
+      if (!found.has_value() || found.value() < 0) return "a probe that found nobody";
+      if (auto fault = take_from_any(*comm, traffic); !fault.empty()) return fault;
+      continue;
+    }
+    Sent sent;
+    if (auto fault = send_all(*comm, traffic, last, sent); !fault.empty()) return fault;
+    if (auto fault = wait_for_sends(traffic, sent); !fault.empty()) return fault;
+    if (comm != &world) part.value().reset();
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string run_ahead(Communicator& world) {
   if (world.size() == 1) return "";
   if (auto fault = broadcast_ahead(world); !fault.empty()) return fault;
-  return send_ahead(world);
+  if (auto fault = send_ahead(world); !fault.empty()) return fault;
+  return leave_ahead(world);
 }
 
 // 8 MiB at most, 16 segments of 512 KiB; less where more ranks have to hold it.
