@@ -142,7 +142,7 @@ TEST(PsSync, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(2, far), fails(kInvalid, "ef21", "ef14", "loco"));
   SyncServerOptions twice;
   twice.server.pull = "topk:ratio=0.1,ef=ef14";
-  EXPECT_THAT(refusal(2, twice), fails(kInvalid, "topk:ratio=0.1,ef=ef14", "ef"));
+  EXPECT_THAT(refusal(2, twice), fails(kInvalid, "ef=ef14", "no ef"));
   SyncServerOptions warm;
   warm.server.push = "topk:ratio=0.1,ef=ef14,warmup_steps=3";
   EXPECT_THAT(refusal(2, warm), fails(kInvalid, "warmup_steps"));
