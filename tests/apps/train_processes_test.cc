@@ -94,7 +94,7 @@ TEST_P(Processes, Z7_StagesOfZeroWriteTheSameParameters) {
 
 TEST_P(Processes, ABadFlagEndsTheJobWithItsReason) {
   EXPECT_THAT(train_processes({"--steps", "5", "--batch", "48", "--compressor", "nonesuch"}),
-              tells("status 1", "invalid argument", "nonesuch"));
+              tells("status 1", "gradwire: error", "nonesuch"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, testing::Values(2, 3, 4));
