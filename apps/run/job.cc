@@ -129,11 +129,17 @@ void Job::step() {
 // A job whose output is lost is ended. A reader that went away is SIGPIPE's to tell.
 void Job::look_at_output() {
   if (end_.interrupted_by != 0 || end_.output_error != 0) return;
-  const int error = out_queue_.closed() ? out_queue_.error() : err_queue_.error();
+  const bool of_error = !out_queue_.closed();
+  const int error = of_error ? err_queue_.error() : out_queue_.error();
   if (error == 0 || running().empty()) return;
   if (error == EPIPE) return interrupt(SIGPIPE);
-  end_.output_error = error;
+  lose_output(error, of_error);
   end_ranks(SIGTERM, 0);
+}
+
+void Job::lose_output(int error, bool of_error) {
+  end_.output_error = error;
+  end_.of_error = of_error;
 }
 
 void Job::move_output(int timeout_ms) {
@@ -221,7 +227,8 @@ void Job::signal_all(int signal) {
 void Job::read_signals() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info))
-    if (info.ssi_signo != SIGCHLD) interrupt(static_cast<int>(info.ssi_signo));
+    if (info.ssi_signo != SIGCHLD && !repeats_.is_repeat(static_cast<int>(info.ssi_signo)))
+      interrupt(static_cast<int>(info.ssi_signo));
 }
 
 void Job::interrupt(int signal) {
@@ -362,7 +369,9 @@ void Job::drain() {
     rank.child = {};
   }
   while (!(out_queue_.empty() && err_queue_.empty()) && !impatient_) move_output(-1);
-  if (out_queue_.closed() && out_queue_.error() != EPIPE) end_.output_error = out_queue_.error();
+  for (const OutputQueue* queue : {&err_queue_, &out_queue_})
+    if (queue->closed() && queue->error() != EPIPE)
+      lose_output(queue->error(), queue == &err_queue_);
 }
 
 }  // namespace gradwire

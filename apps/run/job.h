@@ -11,6 +11,7 @@
 
 #include "apps/run/child.h"
 #include "apps/run/lines.h"
+#include "apps/run/signal_repeats.h"
 #include "apps/run/verdict.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -77,6 +78,7 @@ class Job {
   void read_output(Rank& rank, bool is_err);
   void read_step(Rank& rank);
   void look_at_output();
+  void lose_output(int error, bool of_error);
   void end_meeting(Deadline now);
   void look_at_ranks();
   void look_at(int number, std::vector<int>& failed);
@@ -98,6 +100,7 @@ class Job {
   std::string token_folder_;
   rendezvous::Fd port_;  // reserves the port where rank 0 will serve
   rendezvous::Fd signals_;
+  SignalRepeats repeats_;
   sigset_t old_mask_{};
   bool masked_ = false;
   Phase phase_ = Phase::kRunning;

@@ -73,17 +73,21 @@ Result<int> run_command(const std::vector<std::string>& args) {
   double timeout = 0;
   RunOptions options;
   std::string secret_file;
-  Flags flags("run",
-              "Starts the ranks of a job on this machine: gradwire run -n 4 -- PROGRAM ARGS...\n"
-              "Their output comes line by line as 'rank R | text'. Exits with the status of the "
-              "first rank that failed (128 + signal for a killed one, 124 after --timeout).");
+  Flags flags(
+      "run",
+      "Starts the ranks of a job on this machine: gradwire run -n 4 -- PROGRAM ARGS...\n"
+      "Their output comes line by line as 'rank R | text'. Exits with the status of the "
+      "first rank that failed (128 + signal for a killed one), 124 after --timeout, 128 + "
+      "signal after one to gradwire run, 1 where the ranks' output cannot be written.\n"
+      "Ranks that a signal or --timeout ends have --deadline and 2 s more to save what they "
+      "have and to report; a second signal kills them.");
   flags.integer("ranks", ranks, {1, kMaxRanks}, "how many ranks to start; -n for short",
                 "required");
   flags.number("timeout", timeout, {0, 1e9}, "seconds after which the job is ended", "none");
   flags.number(
       "deadline", options.deadline, {0.1, 1e9},
-      "seconds that one operation of the ranks may take; when a rank fails, the others get "
-      "2 s more to report");
+      "seconds that one operation of the ranks may take; when a rank fails, or all are to end, the "
+      "others get 2 s more to report");
   flags.text("secret-file", secret_file,
              "file (mode 600) with the secret of the rendezvous, 16 bytes or more",
              "a random secret");

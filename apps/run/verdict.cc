@@ -49,7 +49,8 @@ Verdict judge(const JobEnd& end) {
             format("rank %d failed first: %s", *end.first_failed, describe_end(failed).c_str())};
   }
   if (end.output_error != 0)
-    return {1, format("cannot write to standard output (%s)", std::strerror(end.output_error))};
+    return {1, format("cannot write to standard %s (%s)", end.of_error ? "error" : "output",
+                      std::strerror(end.output_error))};
   if (end.timeout)
     return {kTimedOutStatus,
             format("the job did not end within %g s (--timeout); still running: %s", *end.timeout,

@@ -25,7 +25,8 @@ struct JobEnd {
   std::optional<double> timeout = {};     // seconds: --timeout has ended the job
   std::string still_running = {};         // at that time: "ranks 1, 3"
   int interrupted_by = 0;                 // the signal that told the launcher to end the job
-  int output_error = 0;  // errno of what the launcher could not write of the ranks' output
+  int output_error = 0;   // errno of what the launcher could not write of the ranks' output
+  bool of_error = false;  // which was their standard error
 };
 
 struct Verdict {

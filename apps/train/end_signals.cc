@@ -74,6 +74,7 @@ void EndSignals::watch() {
 
 void EndSignals::take(int signal) {
   if (!listening_) end_now(signal, "");
+  if (repeats_.is_repeat(signal)) return;
   if (signal_ != 0) end_now(signal, ", the second one");
   until_ = deadline_in(seconds_);
   signal_ = signal;

@@ -1,6 +1,6 @@
 // SIGINT and SIGTERM of a training process. Where ranks save checkpoints the first one is passed on
-// to them and they end together; else, and where it comes again, it ends the process at once. The
-// status is 128 + signal either way.
+// to them and they end together; else, and where it comes again later than SignalRepeats::kSeconds,
+// it ends the process at once. The status is 128 + signal either way.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "adapters/trainer/interruption.h"
+#include "apps/run/signal_repeats.h"
 #include "comm/rendezvous/socket.h"
 #include "gradwire/status.h"
 
@@ -42,8 +43,9 @@ class EndSignals final : public EndRequest {
   sigset_t before_{};
   rendezvous::Fd signals_;
   rendezvous::Fd stop_;
-  Deadline until_{};     // of the thread alone
-  std::jthread thread_;  // last: it uses the others
+  Deadline until_{};       // of the thread alone
+  SignalRepeats repeats_;  // likewise
+  std::jthread thread_;    // last: it uses the others
 };
 
 }  // namespace gradwire

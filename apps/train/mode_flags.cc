@@ -117,7 +117,7 @@ void add_mode_flags(Flags& flags, ModeFlags& mode) {
   flags.number("alpha", mode.alpha, {0, 1e9},
                "easgd, sync-easgd, eamsgd: as Zhang et al. (NeurIPS 2015) have it: alpha stays "
                "constant while the learning rate moves",
-               "none: --rho");
+               "none: as --rho or --moving-rate say");
   flags.number("moving-rate", mode.moving_rate, {0, 1e3},
                "easgd, sync-easgd, eamsgd: beta = workers alpha of Zhang et al. where the learning "
                "rate is --lr; alpha then follows the rate, as with --rho");

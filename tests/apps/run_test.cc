@@ -1,11 +1,16 @@
 // The launcher's pure parts: cutting output into lines, and the verdict.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "apps/run/lines.h"
+#include "apps/run/signal_repeats.h"
 #include "apps/run/verdict.h"
 
 namespace gradwire {
@@ -90,6 +95,16 @@ RankState ended(int status, int signal = 0, std::string error = "") {
           .last_error = std::move(error)};
 }
 
+TEST(SignalRepeats, TheSameOneAtOnceIsOneAndALaterOneOrAnotherIsNot) {
+  SignalRepeats repeats;
+  EXPECT_FALSE(repeats.is_repeat(SIGINT));
+  EXPECT_TRUE(repeats.is_repeat(SIGINT));
+  EXPECT_FALSE(repeats.is_repeat(SIGTERM));
+  EXPECT_FALSE(repeats.is_repeat(SIGINT));
+  std::this_thread::sleep_for(std::chrono::duration<double>(SignalRepeats::kSeconds + 0.05));
+  EXPECT_FALSE(repeats.is_repeat(SIGINT));
+}
+
 TEST(Verdict, AllIsWellWhenEveryRankEndsWithZero) {
   const Verdict verdict = judge({.ranks = {ended(0), ended(0)}});
   EXPECT_EQ(verdict.exit_status, 0);
@@ -129,6 +144,15 @@ TEST(Verdict, WhoeverEndsTheLauncherIsNamed) {
   const Verdict verdict = judge({.ranks = {ended(1)}, .first_failed = 0, .interrupted_by = 2});
   EXPECT_EQ(verdict.exit_status, 130);
   EXPECT_EQ(verdict.message, "interrupted by signal 2 (SIGINT)");
+}
+
+TEST(Verdict, OutputThatIsLostIsNamed) {
+  JobEnd end{.ranks = {ended(0)}, .output_error = ENOSPC};
+  EXPECT_EQ(judge(end).exit_status, 1);
+  EXPECT_EQ(judge(end).message, "cannot write to standard output (No space left on device)");
+  end.of_error = true;
+  EXPECT_EQ(judge(end).exit_status, 1);
+  EXPECT_EQ(judge(end).message, "cannot write to standard error (No space left on device)");
 }
 
 TEST(Verdict, ListsRanks) {

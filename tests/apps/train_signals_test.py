@@ -85,7 +85,7 @@ class Signals(unittest.TestCase):
     def start(self, words, transport="tcp"):
         (self.root / "m").unlink(missing_ok=True)
         with open(self.root / "log", "w", encoding="utf-8") as log:
-            process = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment(transport))
+            process = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment(transport), start_new_session=True)
         self.addCleanup(process.wait, SECONDS)
         self.addCleanup(process.kill)
         return process
@@ -129,8 +129,17 @@ class Signals(unittest.TestCase):
         own = ranks_of(process.pid)
         if ranks > 0:
             self.assertEqual(len(own), ranks)
-        for pid in [process.pid] if ranks < 0 or to == "launcher" else [own[1]] if to == "one" else own.values():
-            os.kill(pid, number)
+        if to == "group":
+            os.killpg(process.pid, number)
+        elif to == "launcher, twice":
+            process.send_signal(number)
+            time.sleep(0.05)
+            process.send_signal(number)
+        else:
+            all_of_them = [process.pid, *own.values()]
+            those = {"one": [own.get(1)], "all": own.values(), "launcher": [process.pid], "everybody": all_of_them}
+            for pid in those[to] if ranks > 0 else [process.pid]:
+                os.kill(pid, number)
         self.ended(process, number)
         (last,) = steps_in(self.folder)
         self.assertGreaterEqual(last, 12)
@@ -138,7 +147,7 @@ class Signals(unittest.TestCase):
         self.assertEqual([name for name in os.listdir(self.folder) if not name.startswith("step-")], [])
         text = self.log()
         self.assertIn(f"signal {int(number)} ({number.name}) after step {last}, with a checkpoint in {self.folder}", text)
-        if ranks > 0 and to != "launcher":
+        if ranks > 0 and to in ("one", "all"):
             self.assertEqual([text.count(f"rank {rank}: exit status {128 + number}") > 0 for rank in range(ranks)],
                              [True] * ranks, text)
         self.finish(ranks, last, flags, transport, exact)
@@ -148,6 +157,15 @@ class Signals(unittest.TestCase):
             for number, to in ((signal.SIGTERM, "one"), (signal.SIGINT, "all"), (signal.SIGINT, "launcher")):
                 with self.subTest(transport=transport, to=to):
                     self.check(3, EXACT["sync"], number, to, transport)
+
+    def test_one_that_reaches_the_launcher_and_its_ranks_is_one(self):
+        """Ctrl-C, timeout(1) and managers of services tell all processes, and the launcher passes its own on."""
+        for to in ("group", "everybody", "launcher, twice"):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(to=to, number=number):
+                    self.check(3, EXACT["sync"], number, to)
+        with self.subTest("threads"):
+            self.check(-3, EXACT["sync"], signal.SIGINT, "launcher, twice")
 
     def test_every_mode_as_processes(self):
         for name, flags in (EXACT | FREE).items():
