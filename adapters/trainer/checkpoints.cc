@@ -100,7 +100,10 @@ Status Checkpoints::save(const CheckpointPosition& position,
                          const std::map<std::string, std::string>& settings,
                          std::span<const TensorPart> mine) {
   const bool first = communicator_.rank() == 0;
-  GW_TRY(share_outcome(communicator_, check_model(mine), {}, options_.seconds).error());
+  const Status finite =
+      share_outcome(communicator_, check_model(mine), {}, options_.seconds).error();
+  diverged_ = finite.code() == Code::kInvalidArgument;  // what is lost on the way has other codes
+  GW_TRY(finite);
   GW_ASSIGN(const std::string part, begin(position.step));
   tell("folder made");
   Status outcome;

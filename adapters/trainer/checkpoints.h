@@ -39,6 +39,8 @@ class Checkpoints {
   // yet. After an error while it was written those that were there still are.
   Status save(const CheckpointPosition& position,
               const std::map<std::string, std::string>& settings, std::span<const TensorPart> mine);
+  // Whether the last save() was refused because the model is not finite.
+  bool diverged() const { return diverged_; }
 
   // After a run that came to its end: the last `keep` stay. Rank 0's work.
   Status settle();
@@ -60,6 +62,7 @@ class Checkpoints {
   Communicator& communicator_;
   CheckpointsOptions options_;
   CheckpointStore store_;
+  bool diverged_ = false;
 };
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/own_momentum.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/host_copy.h"
@@ -65,11 +66,12 @@ Result<LoadedState> load_state(CheckpointReader& reader, const std::string& pref
 }
 
 // Nothing that was saved of the model and its training is left behind silently.
-Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used) {
+Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used,
+                          bool leaves_momentum) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     const bool ours =
         name.starts_with(kParameters) || name.starts_with(kBuffers) || name.starts_with(kTrainer);
-    if (!ours || used.contains(name)) continue;
+    if (!ours || used.contains(name) || (leaves_momentum && is_momentum(name))) continue;
     return {Code::kInvalidArgument,
             reader.path() + ": tensor '" + name + "' belongs to nothing of this run"};
   }
@@ -243,7 +245,7 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
     GW_TRY(worker ? restore_worker(reader, worker->micro, {std::string(worker->name), own.tensor})
                   : read(kTrainer, own));
   }
-  GW_TRY(check_nothing_left(reader, used));
+  GW_TRY(check_nothing_left(reader, used, options_.leaves_momentum));
   GW_TRY(restore_hook(reader).with_context(reader.path()));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));
   const std::int64_t step = reader.manifest().position.step;

@@ -36,6 +36,9 @@ struct TrainingCheckpointOptions {
   // them, and the checkpoint's schedule was the same.
   std::int64_t steps = 0;
   LrSchedule schedule;
+  // The compressor keeps a momentum itself, and the run has no other. Checkpoints from before these
+  // excluded one another hold the optimizer's, too: it is left out.
+  bool leaves_momentum = false;
 };
 
 // What was resumed from.
@@ -69,6 +72,8 @@ class TrainingCheckpoint {
   // After a step that left the replicas equal: the rate and the loss scale that it used. Errors as
   // Checkpoints::save().
   Status save(double learning_rate, double loss_scale);
+  // As Checkpoints::diverged().
+  bool diverged() const { return checkpoints_.diverged(); }
   // As Checkpoints::settle().
   Status settle() { return checkpoints_.settle(); }
   // Before the first step: from the last complete one; nullopt where there is none. As many ranks

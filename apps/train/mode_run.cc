@@ -125,6 +125,11 @@ Status report_end(RunReport* report, RunFacts facts, const Status& finite, doubl
   return report->finish(facts);
 }
 
+// Whether a run ended because its model, which was to be saved, is not finite.
+bool is_refused(const OpenedCheckpoint& checkpoint, const Status& trained) {
+  return !trained.ok() && checkpoint.saver != nullptr && checkpoint.saver->diverged();
+}
+
 std::string headline_of(const TrainOptions& o, std::int64_t elems, const std::string& who,
                         std::int64_t steps) {
   return format(
@@ -307,7 +312,11 @@ Status ModeRun::run() {
   }
   GW_TRY(start());
   rows_->start(facts());
-  GW_TRY(train());
+  const Status trained = train();
+  if (is_refused(checkpoint_, trained)) {
+    return report_end(report_, facts(), trained.with_context("train"), 0, params_);
+  }
+  GW_TRY(trained);
   return finish();
 }
 
@@ -344,8 +353,12 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
   mode.saver = checkpoint.saver.get();
   mode.interruption = interruption;
   if (interruption != nullptr) interruption->listen();
-  GW_TRY(run_hogwild(sources, mode, params, evaluator->running(),
-                     [&](const ModeStep& step) { return rows.step(step); }));
+  const Status trained = run_hogwild(sources, mode, params, evaluator->running(),
+                                     [&](const ModeStep& step) { return rows.step(step); });
+  if (is_refused(checkpoint, trained)) {
+    return report_end(&report, facts, trained.with_context("train"), 0, params);
+  }
+  GW_TRY(trained);
   GW_ASSIGN(const double accuracy, rows.evaluate(params, false));
   const Status finite = check_model(params).with_context("train");
   if (checkpoint.saver != nullptr && finite.ok()) GW_TRY(checkpoint.saver->settle());

@@ -13,8 +13,8 @@ Status settle_own_momentum(const Flags& flags, TrainOptions& options) {
   if (asked) {
     return {Code::kInvalidArgument,
             format("train: --compressor %s keeps a momentum itself, and the optimizer's would act "
-                   "on it once more (--optimizer %s, --momentum %g seen; sgd and 0, or no "
-                   "--momentum, wanted)",
+                   "on it once more (--optimizer %s, --momentum %g seen; --momentum 0 wanted, "
+                   "also to resume a run that had one)",
                    options.compressor.c_str(), options.optimizer.c_str(), options.momentum)};
   }
   options.momentum = 0;

@@ -213,7 +213,9 @@ Status RankRun::on_step(const StepReport& step) {
   exchanges_held_ = exchanges;
   if (report_ != nullptr) GW_TRY(report_step(step));
   if (const Status finite = check_losses(step); !finite.ok()) return diverged(finite);
-  return checkpoints_ != nullptr ? checkpoints_->after_step(step) : Status();
+  if (checkpoints_ == nullptr) return {};
+  const Status saved = checkpoints_->after_step(step);
+  return checkpoints_->diverged() ? diverged(saved) : saved;
 }
 
 // Of a step that ranks made alone the loss is known, and is the same on all of them, when they

@@ -1,11 +1,15 @@
 #include "apps/train/run_checkpoints.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/own_momentum.h"
 #include "base/text.h"
 #include "gradwire/version.h"
 
@@ -55,6 +59,7 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
       {"init", o.init}};
   c.steps = steps;
   c.schedule = o.lr_schedule;
+  c.leaves_momentum = o.momentum == 0 && !keeps_momentum(o.compressor).empty();
   c.notes = {{"algorithm", o.algorithm},
              {"clip", shortest(o.clip)},
              {"clip-worker", shortest(o.clip_worker)},
@@ -90,15 +95,30 @@ ModeCheckpointOptions mode_options(const TrainOptions& o, const DataSet& data, s
   return m;
 }
 
-std::string resuming(const ResumedFrom& from, std::int64_t steps) {
+std::string resuming(const ResumedFrom& from, const TrainOptions& o, std::int64_t steps) {
   std::string text = format("resuming from %s: %lld of %lld step(s) done, written by %d rank(s)",
                             from.path.c_str(), static_cast<long long>(from.step),
                             static_cast<long long>(steps), from.ranks);
   for (const auto& [name, before] : from.was) text += "; " + name + " was " + before;
+  const std::string own = o.momentum == 0 ? keeps_momentum(o.compressor) : "";
+  if (from.was.contains("momentum") && !own.empty()) text += ", which " + own + " goes on without";
   return text;
 }
 std::string from_nothing(const TrainOptions& o) {
   return "no complete checkpoint in " + o.checkpoint + ": starting from step 0";
+}
+
+// A run that could not save is better told so before it has trained.
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && ::access(path.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return {};
+  return {Code::kInvalidArgument,
+          format("train: cannot write to --checkpoint %s (%s; a folder that can be written wanted)",
+                 path.c_str(), error.message().c_str())};
 }
 
 // Of rank 0, which the others hear of. A folder that cannot be locked is left open: where it cannot
@@ -106,9 +126,8 @@ std::string from_nothing(const TrainOptions& o) {
 Result<std::optional<FolderLock>> take_folder(const TrainOptions& o, Communicator& communicator) {
   Status taken;
   std::optional<FolderLock> lock;
-  if (communicator.rank() == 0) {
-    std::error_code ignored;
-    std::filesystem::create_directories(o.checkpoint, ignored);
+  if (communicator.rank() == 0) taken = make_folder(o.checkpoint);
+  if (communicator.rank() == 0 && taken.ok()) {
     auto made = FolderLock::take(o.checkpoint, ".lock", "run", kSecondsToEnd);
     if (made.has_value()) {
       lock.emplace(std::move(made).value());
@@ -146,7 +165,7 @@ Result<std::string> RunCheckpoints::start() {
   GW_ASSIGN(lock_, take_folder(options_, communicator_));
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
-    return from ? resuming(*from, trainer_.steps()) : from_nothing(options_);
+    return from ? resuming(*from, options_, trainer_.steps()) : from_nothing(options_);
   }
   GW_ASSIGN(const std::optional<std::int64_t> last, checkpoint_.last_step());
   return anew(options_, last);
@@ -157,7 +176,9 @@ Status RunCheckpoints::after_step(const StepReport& step) {
   const bool last = interruption_ != nullptr && interruption_->agreed() != 0;
   due_ = due_ || last || done == trainer_.steps() ||
          (options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0);
-  if (!due_ || !hook_.replicas_equal()) return {};
+  // Where losses still wait for their average so do the rows of these steps, which a run that goes
+  // on would not have. Ranks that step alone, and left their update out, are equal and wait.
+  if (!due_ || !step.averaged || !hook_.replicas_equal()) return {};
   due_ = false;
   if (last) interruption_->meet();
   GW_TRY(checkpoint_.save(step.lr, step.loss_scale.value_or(1)));
@@ -172,7 +193,7 @@ Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const
   opened.saver = std::make_unique<ModeCheckpoint>(communicator, mode_options(options, data, steps));
   if (options.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, opened.saver->open_last());
-    opened.says = from ? resuming(*from, steps) : from_nothing(options);
+    opened.says = from ? resuming(*from, options, steps) : from_nothing(options);
     opened.steps_done = from ? from->step : 0;
     return opened;
   }

@@ -35,6 +35,8 @@ class RunCheckpoints {
   // After every step: saves when one is due. A method whose ranks step alone for a while saves when
   // they have met again.
   Status after_step(const StepReport& step);
+  // Whether after_step() failed because the model is not finite, which is not saved.
+  bool diverged() const { return checkpoint_.diverged(); }
   // After a run that came to its end.
   Status settle() { return checkpoint_.settle(); }
 

@@ -241,6 +241,65 @@ TEST_F(TrainCheckpoints, ThoseOfBeforeAreGoneOnFrom) {
   }
 }
 
+// Their fields are those of 4026363, whose `dgc` had the optimizer's momentum beside its own: the
+// refusal of that came later, and what is gone on with is dgc's alone.
+TEST_F(TrainCheckpoints, ThoseOfDgcBesideAMomentumAreGoneOnFromWithoutIt) {
+  const std::vector<std::pair<std::string, Words>> recorded{
+      {"dgc", {"--inproc", "2"}}, {"dgc-ps-sync", {"--inproc", "3", "--mode", "ps-sync"}}};
+  for (const auto& [name, flags] : recorded) {
+    fs::copy(std::string(GW_RECORDED) + "/" + name, file(name), fs::copy_options::recursive);
+    Words words{"--batch",      "48",
+                "--hidden",     "4",
+                "--seed",       "3",
+                "--steps",      "12",
+                "--compressor", "dgc:ratio=0.05",
+                "--checkpoint", file(name),
+                "--resume"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    Words asked = words;
+    asked.insert(asked.end(), {"--momentum", "0.9"});
+    EXPECT_THAT(refusal(asked), fails(kInvalid, "dgc", "--momentum 0")) << name;
+    const std::string text = says(words);
+    EXPECT_THAT(text, tells("momentum was 0.9", "dgc")) << name;
+    EXPECT_THAT(text, tells("momentum 0")) << name;
+    EXPECT_TRUE(fs::exists(file(name) + "/step-0000000012")) << name;
+  }
+}
+
+// Where every step overflows no step exchanges anything: losses are averaged with the last one, and
+// what is saved before would go on without the rows of its steps.
+TEST_F(TrainCheckpoints, WaitForTheLossesOfTheirSteps) {
+  ASSERT_EQ(train({"--inproc",
+                   "2",
+                   "--steps",
+                   "5",
+                   "--batch",
+                   "48",
+                   "--hidden",
+                   "16",
+                   "--optimizer",
+                   "diloco:inner_steps=4",
+                   "--lr",
+                   "0.001",
+                   "--precision",
+                   "fp16",
+                   "--loss-scale",
+                   "1e30",
+                   "--checkpoint",
+                   file("run"),
+                   "--checkpoint-every",
+                   "1",
+                   "--checkpoint-keep",
+                   "10",
+                   "--metrics",
+                   file("m.jsonl")}),
+            "ok");
+  const auto lines = json_lines(file("m.jsonl"));
+  ASSERT_EQ(lines.size(), 6U);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(lines[i].contains("skipped")) << i;
+  EXPECT_THAT(saved(), UnorderedElementsAre("step-0000000005"));
+}
+
 // Counted from the run's first step, not from where it was gone on from.
 TEST_F(TrainCheckpoints, MeasurementsGoOnWhereTheyWere) {
   const Words measured{"--checkpoint", file("run"),    "--measure-every", "4",
@@ -261,6 +320,12 @@ TEST_F(TrainCheckpoints, NothingIsOverwrittenUnasked) {
 }
 
 TEST_F(TrainCheckpoints, BadRequestsSayWhatIsWrong) {
+  EXPECT_THAT(refused(4, {"--checkpoint", ""}), fails(kInvalid, "--checkpoint", "empty"));
+  EXPECT_THAT(refused(4, {"--metrics", ""}), fails(kInvalid, "--metrics", "empty"));
+  // Before a step is made.
+  EXPECT_THAT(refused(4, {"--checkpoint", "/proc/run", "--metrics", file("m")}),
+              fails(kInvalid, "--checkpoint /proc/run"));
+  EXPECT_EQ(contents(file("m")), "");
   EXPECT_THAT(refused(4, {"--resume"}), fails(kInvalid, "--resume", "--checkpoint DIR"));
   EXPECT_THAT(refused(4, {"--checkpoint-every", "2"}),
               fails(kInvalid, "--checkpoint-every", "--checkpoint DIR"));

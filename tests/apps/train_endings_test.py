@@ -119,6 +119,21 @@ class NotFinite(Endings):
                     done = run("train", *slow, "--steps", str(saved[-1] + 2))
                 self.assertEqual(done.returncode, 0, f"{saved} {done.stderr}")
 
+    def test_a_model_that_cannot_be_saved_ends_with_totals(self):
+        # Of weights that decay by lr * decay = 1e12 a step, which is growth: the model overflows before a loss does.
+        grows = ["--model", "logistic", "--batch", "36", "--lr", "1e6", "--weight-decay", "1e6", "--momentum", "0", "--steps", "60"]
+        for number, mode in enumerate(([], ["--zero", "2"], ["--mode", "ps-sync"], ["--mode", "ps-async"])):
+            with self.subTest(mode=mode):
+                saves = ["--checkpoint", self.run + str(number), "--checkpoint-every", "1"]
+                done = run("train", "--inproc", "3", *grows, *mode, *saves, "--metrics", str(self.root / "m"))
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertRegex(done.stderr, r"checkpoint: rank \d+: (parameters/|rank-)[^ ]+: element \d+ is (-?inf|nan) ")
+                *rows, totals = self.metrics()
+                self.assertEqual((totals["diverged"], totals["steps"]), (True, len(rows)))
+                self.assertNotIn("accuracy", totals)
+                self.assertTrue(all(row["loss"] is not None for row in rows))
+                self.assertEqual(steps_in(self.run + str(number))[-1:], [len(rows) - 1])
+
     def test_is_a_result_of_a_sweep_and_of_its_rules(self):
         study = self.root / "study.toml"
         study.write_text("""

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/own_momentum.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -49,6 +50,7 @@ Status ModeCheckpoint::read(std::span<const ModePart> mine) {
     const int rank = rank_in(name);
     const bool gone = rank >= communicator_.size();
     if (!gone && (rank != communicator_.rank() || used.contains(name))) continue;
+    if (options_.run.leaves_momentum && is_momentum(name)) continue;
     return {Code::kInvalidArgument,
             from_->path() + ": tensor '" + name + "' belongs to nothing of this run"};
   }

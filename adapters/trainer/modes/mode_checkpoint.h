@@ -42,6 +42,8 @@ class ModeCheckpoint final : public ModeSaver {
   // Before the run: what restore() will take, the last complete checkpoint; nullopt where there is
   // none. kInvalidArgument names the setting that differs from this run's.
   Result<std::optional<ResumedFrom>> open_last();
+  // As Checkpoints::diverged().
+  bool diverged() const { return checkpoints_.diverged(); }
   // As Checkpoints::settle().
   Status settle() { return checkpoints_.settle(); }
   // The step of the last complete one, if there is any.
