@@ -5,16 +5,14 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <map>
 #include <optional>
 
+#include "apps/control_groups.h"
 #include "base/text.h"
 
 namespace gradwire {
 namespace {
-
-constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 
 // "MemTotal:        24684448 kB" and so on, in bytes by name.
 std::map<std::string, std::int64_t> kernel_memory() {
@@ -31,21 +29,22 @@ std::map<std::string, std::int64_t> kernel_memory() {
   return all;
 }
 
-MemoryRoom of_kernel(const char* memory, const char* swap) {
+// Bytes under a name; none where the kernel does not say.
+std::optional<std::int64_t> kernel_bytes(const char* name) {
   const auto all = kernel_memory();
-  const auto found = all.find(memory);
-  if (found == all.end()) return {kUnlimited, "no limit known"};
-  const auto swapped = all.find(swap);
-  return {found->second + (swapped == all.end() ? 0 : swapped->second),
+  const auto found = all.find(name);
+  return found == all.end() ? std::nullopt : std::optional(found->second);
+}
+
+MemoryRoom of_kernel(const char* memory, const char* swap) {
+  const auto bytes = kernel_bytes(memory);
+  if (!bytes) return {kUnlimitedMemory, "no limit known"};
+  return {*bytes + kernel_bytes(swap).value_or(0),
           std::string(memory) + " and " + swap + " of /proc/meminfo"};
 }
 
-std::optional<std::int64_t> number_in(const char* path) {
-  std::ifstream file(path);
-  std::string text;
-  file >> text;
-  const auto value = to_int(text);  // "max" where there is no limit
-  return value && *value >= 0 ? std::optional<std::int64_t>(*value) : std::nullopt;
+MemoryRoom lesser(const MemoryRoom& one, const MemoryRoom& other) {
+  return other.bytes < one.bytes ? other : one;
 }
 
 // Of this process, now.
@@ -59,23 +58,20 @@ std::int64_t address_space() {
 }  // namespace
 
 MemoryRoom free_memory() {
-  MemoryRoom room = of_kernel("MemAvailable", "SwapFree");
+  const MemoryRoom room = lesser(of_kernel("MemAvailable", "SwapFree"),
+                                 free_group_memory(kernel_bytes("SwapFree").value_or(0)));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return room;
   const std::int64_t left = std::max<std::int64_t>(
-      static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimited)) - address_space(), 0);
-  if (left < room.bytes) room = {left, "ulimit -v"};
-  return room;
+      static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimitedMemory)) -
+          address_space(),
+      0);
+  return lesser(room, {left, "ulimit -v"});
 }
 
 MemoryRoom host_memory() {
-  MemoryRoom room = of_kernel("MemTotal", "SwapTotal");
-  const auto group = number_in("/sys/fs/cgroup/memory.max");
-  if (!group || *group >= room.bytes) return room;
-  const auto swap = number_in("/sys/fs/cgroup/memory.swap.max");
-  const std::int64_t most = *group + swap.value_or(0);
-  if (most < room.bytes) room = {most, "memory.max of /sys/fs/cgroup"};
-  return room;
+  return lesser(of_kernel("MemTotal", "SwapTotal"),
+                group_memory(kernel_bytes("SwapTotal").value_or(0)));
 }
 
 }  // namespace gradwire

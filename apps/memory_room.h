@@ -2,17 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace gradwire {
+
+constexpr std::int64_t kUnlimitedMemory = std::numeric_limits<std::int64_t>::max();
 
 struct MemoryRoom {
   std::int64_t bytes = 0;
   std::string limit;  // "MemAvailable and SwapFree of /proc/meminfo", "ulimit -v"
 };
-// What this process can still get: of the host with its swap, and below its limit of address space.
+// What this process can still get: of the host with its swap, of what its control groups allow, and
+// below its limit of address space.
 MemoryRoom free_memory();
-// What the host has in all, or the control group's limit where that is less.
+// What the host has in all, or the least of the control groups' limits where that is less.
 MemoryRoom host_memory();
 
 }  // namespace gradwire

@@ -3,22 +3,12 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <string>
 
-#include "base/text.h"
+#include "apps/control_groups.h"
 
 namespace gradwire {
 namespace {
-
-std::optional<std::uint64_t> number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  file >> text;
-  const auto value = to_int(text);  // "max" where there is no limit
-  if (!value || *value < 0) return std::nullopt;
-  return static_cast<std::uint64_t>(*value);
-}
 
 std::uint64_t available_by_kernel() {
   std::ifstream file("/proc/meminfo");
@@ -55,11 +45,8 @@ void Capacity::end(const RunLoad& load) {
 }
 
 std::uint64_t available_memory() {
-  std::uint64_t bytes = available_by_kernel();
-  const auto most = number_in("/sys/fs/cgroup/memory.max");
-  const auto used = number_in("/sys/fs/cgroup/memory.current");
-  if (most && used) bytes = std::min(bytes, *most > *used ? *most - *used : 0);
-  return bytes;
+  const auto left = static_cast<std::uint64_t>(free_group_memory(0).bytes);
+  return std::min(available_by_kernel(), left);
 }
 
 }  // namespace gradwire

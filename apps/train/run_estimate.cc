@@ -115,7 +115,7 @@ Status check_room(const TrainOptions& options, const Problem& problem, int ranks
         format(
             "train: the run does not fit: it needs %s on this host, where %s are to be had (%s): "
             "%s; a smaller model or batch, --recompute, --zero over more hosts or "
-            "fewer ranks wanted",
+            "fewer ranks wanted, or --allow-overcommit to try",
             size_text(needed).c_str(), size_text(room.bytes).c_str(), room.limit.c_str(),
             to_text(here).c_str()));
   };

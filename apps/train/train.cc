@@ -72,6 +72,15 @@ Result<int> end_with(const Ending& ending) {
   return ending.exit_status;
 }
 
+// check_room(), or what it says as a warning.
+Status look_for_room(const TrainOptions& options, const Problem& problem, int ranks, int here,
+                     bool one_process, const Log& log) {
+  const Status room = check_room(options, problem, ranks, here, one_process);
+  if (room.ok() || !options.allow_overcommit) return room;
+  log(LogLevel::kWarn, room.message());
+  return {};
+}
+
 TrainOptions on_rank(TrainOptions options, const launch::RankPlace& place) {
   options.place = place.device;
   options.transport = place.transport;
@@ -88,7 +97,7 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
                           const Log& log, EndSignals& signals) {
   GW_ASSIGN(RunReport report, RunReport::create(options));
   if (options.mode.name == "hogwild") {
-    GW_TRY(check_room(options, problem, ranks, ranks, true));
+    GW_TRY(look_for_room(options, problem, ranks, ranks, true, log));
     Interruption interruption(signals);
     const Status status = run_hogwild_threads(options, problem, ranks, report,
                                               options.checkpoint.empty() ? nullptr : &interruption);
@@ -96,7 +105,7 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
     return 0;
   }
   GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
-  GW_TRY(check_room(options, problem, ranks, ranks, true));
+  GW_TRY(look_for_room(options, problem, ranks, ranks, true, log));
   GW_ASSIGN(const auto places, place_threads(device, options.transport, ranks));
   GW_ASSIGN(auto communicators,
             make_inproc_communicators(ranks, communicator_options(options, log)));
@@ -138,7 +147,7 @@ int ranks_here(const LaunchInfo& launch) {
 // This process is one rank of a job.
 Result<int> train_process(const TrainOptions& options, const Problem& problem,
                           const LaunchInfo& launch, const Log& log, EndSignals& signals) {
-  GW_TRY(check_room(options, problem, launch.size, ranks_here(launch), false));
+  GW_TRY(look_for_room(options, problem, launch.size, ranks_here(launch), false, log));
   std::optional<RunReport> report;
   if (launch.rank == 0) {
     GW_ASSIGN(report, RunReport::create(options));

@@ -100,6 +100,8 @@ void add_memory_flags(Flags& flags, TrainOptions& o) {
   flags.choice("offload-overlap", o.offload_overlap, {"on", "off"},
                "whether they are while the rest of the gradient is on its way; the same bits");
   flags.toggle("memory", o.memory, "print what was held by class, beside what was to be expected");
+  flags.toggle("allow-overcommit", o.allow_overcommit,
+               "start a run that needs more memory than there seems to be, with a warning");
 }
 
 void add_device_flags(Flags& flags, TrainOptions& o) {
@@ -306,6 +308,24 @@ Status check_model_flags(const Flags& flags, const TrainOptions& options) {
   return {};
 }
 
+// An empty path is what a shell leaves of a variable that is not set: nobody means "none" by it.
+Status check_paths(const Flags& flags, const TrainOptions& o) {
+  for (const auto& [name, path] : {std::pair("checkpoint", &o.checkpoint),
+                                   {"load-params", &o.load_params},
+                                   {"metrics", &o.metrics},
+                                   {"save-params", &o.save_params},
+                                   {"trace", &o.trace}}) {
+    if (!flags.given(name) || !path->empty()) continue;
+    return {Code::kInvalidArgument, format("train: --%s is empty (a path wanted)", name)};
+  }
+  if (o.tokens == "words" || !(flags.given("vocabulary") || flags.given("vocabulary-size"))) {
+    return {};
+  }
+  return {Code::kInvalidArgument,
+          "train: --vocabulary and --vocabulary-size are of words (--tokens " + o.tokens +
+              " seen; --tokens words wanted)"};
+}
+
 }  // namespace
 
 void add_train_flags(Flags& flags, TrainOptions& options) {
@@ -373,6 +393,7 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (flags.given("text-file") != (options.data == "text")) {
     return refuse("--text-file and --data text belong together (one seen; both wanted)");
   }
+  GW_TRY(check_paths(flags, options));
   return check_model_flags(flags, options);
 }
 

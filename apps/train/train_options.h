@@ -73,6 +73,7 @@ struct TrainOptions {
   std::int64_t check_every = 10;
   std::int64_t measure_every = 0;  // steps between measurements of the average's error; 0: never
   bool memory = false;             // a table of what was held
+  bool allow_overcommit = false;   // a warning where it seems not to fit
   bool dry_run = false;            // ends before the first step
 
   ModeFlags mode;

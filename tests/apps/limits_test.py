@@ -192,8 +192,11 @@ class Memory(Folder):
                       ["--mode", "hogwild", "--inproc", "2", *self.BIG], ["--optimizer", "onebit_adam", *self.BIG]):
             with self.subTest(" ".join(words)):
                 start = time.monotonic()
-                self.refused(gradwire("train", *words, preexec_fn=limit), "ulimit -v")
+                self.refused(gradwire("train", *words, preexec_fn=limit), "ulimit -v", "--allow-overcommit")
                 self.assertLess(time.monotonic() - start, 20)
+        with self.subTest("asked to try all the same"):
+            # A warning, and then what the system says.
+            self.refused(gradwire("train", *self.BIG, "--allow-overcommit", preexec_fn=limit), "[warning]", "does not fit", "none left")
 
     def test_memory_or_threads_refused_at_the_start_are_an_error(self):
         for kilobytes in (40000, 60000, 80000, 100000, 130000):
