@@ -66,7 +66,7 @@ Result<int> report(const ReportFlags& flags) {
   std::printf("%s\n", written.c_str());
   if (results.damaged.empty()) return 0;
   return Status(Code::kInvalidArgument,
-                format("report: metrics of %zu run(s) are not whole, and left out (the first: %s; "
+                format("report: results of %zu run(s) are not whole, and left out (the first: %s; "
                        "gradwire sweep --resume runs them again)",
                        results.damaged.size(), results.damaged.front().c_str()));
 }

@@ -1,5 +1,7 @@
 #include "apps/report/results.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/text.h"
@@ -24,8 +26,13 @@ Result<Results> load_results(const std::string& directory) {
       const std::string folder = directory + "/runs/" + name;
       auto record = read_record(folder);
       if (!record || record->outcome == RunOutcome::kFailed) {
+        std::error_code ignored;
+        const bool is_there = !record && std::filesystem::exists(folder + "/run.json", ignored);
         results.missing.push_back(label_of(plan.cases[i], plan.seeds[s]) + ": " +
-                                  (record ? record->reason : "not run"));
+                                  (record     ? record->reason
+                                   : is_there ? folder + "/run.json is no record of a run"
+                                              : "not run"));
+        if (is_there) results.damaged.push_back(results.missing.back());
         continue;
       }
       auto metrics = read_whole_metrics(folder, *record);

@@ -109,7 +109,9 @@ Result<PlanFile> read_plan_file(const std::string& directory) {
       return Status(Code::kInvalidArgument, path_in(directory) + ": not a run per case and seed");
     return file;
   } catch (const Json::exception& error) {
-    return Status(Code::kInvalidArgument, path_in(directory) + ": " + error.what());
+    return Status(Code::kInvalidArgument, path_in(directory) + " is no plan of a sweep (" +
+                                              error.what() +
+                                              "); gradwire sweep --resume writes it anew");
   }
 }
 

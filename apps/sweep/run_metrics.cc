@@ -3,6 +3,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -22,8 +24,25 @@ double number(const Json& line, const char* key) {
   return maybe(line, key).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
+// The first of what is read of a line that holds something else than a number. What is not finite
+// was written as null.
+std::optional<std::string> no_number(const Json& line) {
+  for (const char* key : {"step", "loss", "lr", "accuracy", "test_loss", "bytes_sent",
+                          "payload_bytes", "dense_bytes", "step_seconds", "compute_seconds", "nmse",
+                          "encode_seconds", "wire_seconds", "decode_seconds", "exposed_seconds"}) {
+    const auto found = line.find(key);
+    if (found != line.end() && !found->is_number() && !found->is_null()) return key;
+  }
+  return std::nullopt;
+}
+
+bool is_total(const Json& line) {
+  const auto found = line.find("total");
+  return found != line.end() && found->is_boolean() && found->get<bool>();
+}
+
 StepMetrics step_of(const Json& line) {
-  return {.step = line.value("step", std::int64_t{0}),
+  return {.step = static_cast<std::int64_t>(maybe(line, "step").value_or(0)),
           .loss = number(line, "loss"),
           .lr = number(line, "lr"),
           .accuracy = maybe(line, "accuracy"),
@@ -58,7 +77,12 @@ Result<RunMetrics> read_metrics(const std::string& path) {
       return Status(Code::kInvalidArgument,
                     format("%s, line %d: no JSON object", path.c_str(), number));
     }
-    if (line.value("total", false)) {
+    if (const auto key = no_number(line)) {
+      return Status(Code::kInvalidArgument,
+                    format("%s, line %d: '%s' is %s (a number wanted)", path.c_str(), number,
+                           key->c_str(), line.at(*key).dump().c_str()));
+    }
+    if (is_total(line)) {
       run.complete = true;
       run.totals = line;
     } else {

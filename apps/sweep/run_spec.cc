@@ -101,11 +101,18 @@ RunCommand command_of(const StudyCase& one, std::uint64_t seed) {
 
 RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
   RunCommand command;
-  command.argv = {"gradwire", "train", "--dry-run"};
-  // Micro-batches of one process stand for ranks already, and threads that had some are refused.
+  const std::string ranks = std::to_string(std::min(one.ranks, kThreadsAtMost));
+  // Threads that have micro-batches are refused: these ranks are processes, over what is always
+  // there.
   const auto accumulate = one.flags.find("accumulate");
-  if (accumulate == one.flags.end() || accumulate->second == "1" || one.transport == "inproc")
-    append(command.argv, {"--inproc", std::to_string(std::min(one.ranks, kThreadsAtMost))});
+  const bool batches = accumulate != one.flags.end() && accumulate->second != "1";
+  const bool processes = batches && one.transport != "inproc";
+  if (processes) {
+    command.environment["GRADWIRE_TRANSPORT"] = "tcp";
+    command.argv = {"gradwire", "run", "-n", ranks, "--plain", "--"};
+  }
+  append(command.argv, {"gradwire", "train", "--dry-run"});
+  if (!processes) append(command.argv, {"--inproc", ranks});
   append(command.argv, train_words(one, seed));
   return command;
 }

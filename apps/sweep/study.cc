@@ -10,6 +10,7 @@
 #include "apps/flags.h"
 #include "apps/sweep/run_spec.h"
 #include "apps/train/mode_flags.h"
+#include "apps/train/own_momentum.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
 
@@ -165,6 +166,18 @@ Status check_place(const StudyCase& one) {
                        one.ranks, links.hosts, links.hosts));
 }
 
+// What ranks that are processes say of their batch once they have met; threads say it at once.
+Status check_parts(const StudyCase& one, const TrainOptions& options) {
+  GW_ASSIGN(const std::int64_t workers, workers_among(options, one.ranks));
+  const std::int64_t parts = workers * options.accumulate;
+  if (options.batch % parts == 0) return {};
+  return {Code::kInvalidArgument,
+          format("--batch cannot be cut into equal parts (%lld over %lld ranks with --accumulate "
+                 "%lld seen; a multiple of %lld wanted)",
+                 static_cast<long long>(options.batch), static_cast<long long>(workers),
+                 static_cast<long long>(options.accumulate), static_cast<long long>(parts))};
+}
+
 // What `gradwire train` says of a case's flags, without data and without ranks that meet.
 Status check_flags(const StudyCase& one, std::uint64_t seed) {
   const std::vector<std::string> argv = command_of(one, seed).argv;
@@ -174,7 +187,9 @@ Status check_flags(const StudyCase& one, std::uint64_t seed) {
   add_train_flags(flags, options);
   GW_TRY(flags.parse({command + 1, argv.end()}).error());
   GW_TRY(settle_mode(flags, options));
-  return check_train_options(flags, options);
+  GW_TRY(settle_own_momentum(flags, options));
+  GW_TRY(check_train_options(flags, options));
+  return check_parts(one, options);
 }
 
 Status check_rows(const StudyPlan& plan) {

@@ -35,8 +35,7 @@ Result<std::string> as_text(const Source& source, std::string_view key, const to
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   if (const auto* number = node.as_floating_point()) return shortest(number->get());
   if (const auto* truth = node.as_boolean()) return std::string(truth->get() ? "true" : "false");
-  return source.error(node, "key '" + std::string(key) +
-                                "' holds a table or list (a string, number or boolean wanted)");
+  return source.error(node, "key '" + std::string(key) + "' is no string, number or boolean");
 }
 
 bool is_train_flag(const std::string& name) {

@@ -170,7 +170,13 @@ TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
   ASSERT_TRUE(batches.has_value()) << batches.error().message();
   EXPECT_EQ(
       shell_text(check_command_of(batches.value().cases[0], 1)),
-      "gradwire train --dry-run --accumulate 2 --measure-every 50 --compressor none --seed 1");
+      "GRADWIRE_TRANSPORT=tcp gradwire run -n 2 --plain -- gradwire train --dry-run --accumulate 2 "
+      "--measure-every 50 --compressor none --seed 1");
+  EXPECT_THAT(error_of("ranks = 3\n[train]\naccumulate = 2\nbatch = 100\n[[row]]\n"
+                       "compressor = \"none\"\n"),
+              testing::AllOf(HasSubstr("--batch"), HasSubstr("100"), HasSubstr("multiple of 6")));
+  EXPECT_THAT(error_of("[train]\nmomentum = 0.9\n[[row]]\ncompressor = \"dgc:ratio=0.01\"\n"),
+              testing::AllOf(HasSubstr("dgc"), HasSubstr("--momentum 0.9")));
 }
 
 TEST(Plan, RanksFitTheirPlace) {

@@ -108,7 +108,9 @@ class Sweep(unittest.TestCase):
         self.assertEqual(whole.returncode, 0, whole.stderr)
         names = sorted(self.records())
         for cut in (lambda lines: lines[:3], lambda lines: lines[:-1], lambda lines: lines[:-1] + [lines[-1][:30]],
-                    lambda lines: lines[1:], lambda lines: []):
+                    lambda lines: lines[1:], lambda lines: [],
+                    *(lambda lines, key=key: [line.replace(f'"{key}":', f'"{key}":"x","was":') for line in lines]
+                      for key in ("loss", "step", "total", "accuracy"))):
             path = self.out / "runs" / names[0] / "metrics.jsonl"
             before = path.read_text()
             path.write_text("".join(cut(before.splitlines(keepends=True))))
@@ -123,6 +125,10 @@ class Sweep(unittest.TestCase):
             hashes = [json.loads(text.splitlines()[-1])["params_hash"] for text in (before, path.read_text())]
             self.assertEqual(hashes[0], hashes[1])
         self.assertEqual(run("report", str(self.out)).returncode, 0)
+        (self.out / "runs" / names[0] / "run.json").write_text("[1]")
+        report = run("report", str(self.out))
+        self.assertEqual(report.returncode, 1, report.stderr)
+        self.assertIn(f"{names[0]}/run.json is no record of a run", report.stderr)
 
     def test_a_run_that_a_signal_ended_is_done_again(self):
         study = self.study(self.SMALL.replace("steps = 6", "steps = 400000").replace("seeds = 2", "seeds = 1")
