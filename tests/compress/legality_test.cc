@@ -115,12 +115,21 @@ TEST(Legality, ASmallShareIsAnnouncedWithItsPrice) {
   EXPECT_THAT(warning(3.0), tells("divided by 4", "3 gradients", "residual"));
   EXPECT_THAT(warning(1.0), tells("divided by 2"));
   EXPECT_THAT(warning(1.0), ::testing::Not(tells("residual")));
-  const auto terngrad =
-      std::move(Registry::builtin().make("global_qsgd:levels=1,bucket=tensor")).value();
-  for (const Shape& shape : {Shape::matrix(68, 68), Shape::matrix(144, 144)}) {
-    const double divisor = 1 + terngrad->bound(shape).value;
-    const auto verdict = check_pair(*terngrad, shape, {.error_feedback = true}).value();
-    EXPECT_NEAR(verdict.scale, 1 / divisor, 1e-12);
+  // One level over n elements with one scale: half of sqrt(n) times the energy, of ranks' common
+  // scale all of it. 68 * 68 and 144 * 144 elements: 34 and 72, 68 and 144.
+  struct Case {
+    const char* spec;
+    std::int64_t side;
+    double divisor;
+  };
+  for (const Case& one : {Case{"qsgd:bits=2,bucket=65536", 68, 35},
+                          {"qsgd:bits=2,bucket=65536", 144, 73},
+                          {"global_qsgd:levels=1,bucket=tensor", 68, 69},
+                          {"global_qsgd:levels=1,bucket=tensor", 144, 145}}) {
+    const auto method = std::move(Registry::builtin().make(one.spec)).value();
+    const Shape shape = Shape::matrix(one.side, one.side);
+    const auto verdict = check_pair(*method, shape, {.error_feedback = true}).value();
+    EXPECT_NEAR(verdict.scale, 1 / one.divisor, 1e-12) << one.spec << " of side " << one.side;
   }
 }
 

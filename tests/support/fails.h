@@ -14,15 +14,24 @@
 
 namespace gradwire {
 
-// Whether `text` has `word` as a word of its own: no letter, digit or '_' continues it.
+// Whether `text` has `word` as a word of its own: no letter, digit or '_' continues it, and no
+// number, which has a '.' between digits: "0.9" names neither 0 nor 9.
 inline bool names(std::string_view text, std::string_view word) {
   const auto inside = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
+  const auto is_digit = [&](std::size_t i) {
+    return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+  };
+  const auto is_point = [&](std::size_t i) {
+    return i > 0 && i < text.size() && text[i] == '.' && is_digit(i - 1) && is_digit(i + 1);
+  };
   for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
     const std::size_t end = at + word.size();
-    const bool left = at > 0 && inside(text[at - 1]) && inside(word.front());
-    const bool right = end < text.size() && inside(text[end]) && inside(word.back());
+    const bool left =
+        at > 0 && ((inside(text[at - 1]) && inside(word.front())) || is_point(at - 1));
+    const bool right =
+        end < text.size() && ((inside(text[end]) && inside(word.back())) || is_point(end));
     if (!left && !right) return true;
   }
   return false;
