@@ -8,11 +8,10 @@
 
 #include "comm/tcp/interfaces.h"
 #include "comm/tcp/sockets.h"
+#include "tests/support/names.h"
 
 namespace gradwire::tcp {
 namespace {
-
-using testing::HasSubstr;
 
 const std::vector<Interface> kSeen = {
     {"lo", "127.0.0.1", true, true, false},    {"docker0", "172.17.0.1", true, false, true},
@@ -40,8 +39,8 @@ TEST(TcpInterfaces, NamesAndAddressesInTheirOrder) {
 }
 
 TEST(TcpInterfaces, WhatIsNotThereIsRefusedWithWhatIs) {
-  EXPECT_THAT(chosen("eth0"), HasSubstr("no interface 'eth0' that is up"));
-  EXPECT_THAT(chosen("wlan0"), HasSubstr("eth0 10.0.0.7 (down), eth1 10.0.1.7"));
+  EXPECT_THAT(chosen("eth0"), tells("'eth0'", "up"));
+  EXPECT_THAT(chosen("wlan0"), tells("'wlan0'", "eth0 10.0.0.7 (down)", "eth1 10.0.1.7"));
 }
 
 TEST(TcpInterfaces, NoneIsNoError) {
