@@ -174,9 +174,9 @@ TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
       "--measure-every 50 --compressor none --seed 1");
   EXPECT_THAT(error_of("ranks = 3\n[train]\naccumulate = 2\nbatch = 100\n[[row]]\n"
                        "compressor = \"none\"\n"),
-              testing::AllOf(HasSubstr("--batch"), HasSubstr("100"), HasSubstr("multiple of 6")));
+              fails(kInvalid, "--batch", "100", "multiple of 6"));
   EXPECT_THAT(error_of("[train]\nmomentum = 0.9\n[[row]]\ncompressor = \"dgc:ratio=0.01\"\n"),
-              testing::AllOf(HasSubstr("dgc"), HasSubstr("--momentum 0.9")));
+              fails(kInvalid, "dgc", "--momentum 0.9"));
 }
 
 TEST(Plan, RanksFitTheirPlace) {
