@@ -212,6 +212,8 @@ TEST_P(TransportLaws, AMessageThatWaitsMayBeCancelled) {
     Bytes all = all_messages(*transport), got(kMessage), token(1);
     if (transport->rank() == 0) {
       const std::vector<Ticket> tickets = send_ahead(*transport, peer, all);
+      // Once its peer has the last one, the one before has been announced.
+      EXPECT_EQ(exchange(*transport, {recv(peer, tag(902), token)}, soon()).message(), "ok");
       const std::uint64_t i = one_that_waits(*transport, tickets);
       transport->cancel(tickets[i]);
       EXPECT_EQ(settle(*transport, tickets[i], soon()).code(), Code::kCancelled);
@@ -225,6 +227,7 @@ TEST_P(TransportLaws, AMessageThatWaitsMayBeCancelled) {
     idle(*transport, kLate);
     EXPECT_EQ(exchange(*transport, {recv(peer, tag(kMessages - 1), got)}, soon()).message(), "ok");
     EXPECT_TRUE(is_part(got, all, kMessages - 1));
+    EXPECT_EQ(exchange(*transport, {send(peer, tag(902), token)}, soon()).message(), "ok");
     EXPECT_EQ(exchange(*transport, {recv(peer, tag(900), token)}, soon()).message(), "ok");
     const auto i = std::to_integer<std::uint64_t>(token[0]);
     receive_the_fresh_one(*transport, peer, tag(i), all, kMessage, 1, soon());
