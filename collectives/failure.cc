@@ -70,13 +70,13 @@ std::string awaited_text(const Operation& operation, const Transport& transport)
 }
 
 // Whether shrink() would end here. Who only does not answer in the short time of a roll call may be
-// slow, or stopped on this host: alone with that, a rank names it.
+// slow, or stopped on this host: alone with one such, a rank names it.
 bool isolates(const Failure& failure, const std::vector<int>& group, SideRule rule) {
   std::set<int> here(group.begin(), group.end()), beyond;
   for (const LostPeer& lost : failure.lost) {
     if (here.erase(lost.rank) > 0 && !lost.certain) beyond.insert(lost.rank);
   }
-  if (beyond.empty()) rule.allow_lone = true;
+  if (beyond.empty() && failure.call.silent.size() == 1) rule.allow_lone = true;
   for (const int rank : failure.call.silent) {
     if (here.erase(rank) > 0) beyond.insert(rank);
   }

@@ -236,7 +236,9 @@ bool ProgressEngine::advance_all(bool polling_alone) {
     const Result<bool> moved = operation.execution->advance(*transport_, pool_);
     operation.count_bytes();
     if (!moved.has_value()) {
-      fail(&operation, moved.error());
+      // A peer that gives up says so, and then withdraws what it was about to send.
+      const bool of_a_loss = moved.error().code() == Code::kCancelled && transport_->lost();
+      fail(&operation, of_a_loss ? Status(Code::kPeerLost, "a rank is lost") : moved.error());
       return true;
     }
     any = any || moved.value();

@@ -104,8 +104,8 @@ class ProgressEngine {
     bell_ = std::move(bell);
   }
 
-  // Where messages of that communicator are counted, until another gets its id: a peer may ask when
-  // it is gone here.
+  // Where messages of that communicator are counted, until another claims its id: a peer may ask
+  // when it is gone here.
   void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger) {
     const std::lock_guard lock(mutex_);
     ledgers_[communicator] = ledger;
@@ -133,6 +133,8 @@ class ProgressEngine {
     const std::lock_guard lock(mutex_);
     if (!ids_.claim(id)) return false;
     recorder_.forget(static_cast<std::uint32_t>(id));
+    // Another's counts, told to one who asks before keep_ledger(), would name a wrong sender.
+    ledgers_.erase(static_cast<std::uint32_t>(id));
     return true;
   }
   void release_id(int id) {

@@ -141,8 +141,8 @@ TEST_P(CommunicatorLossShm, ARankThatGoesIsNamedByAll) {
         kill(pids[kVictim], loss.signal_number);
       },
       "auto");
-  EXPECT_THAT(outcomes, survivors_ended_saying(
-                            4, kVictim, tells(to_string(Code::kPeerLost), "rank 2", "all_reduce")));
+  EXPECT_THAT(outcomes,
+              survivors_ended_saying(4, kVictim, tells("peer lost: rank 2", "all_reduce")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Losses, CommunicatorLossShm,

@@ -338,6 +338,38 @@ std::string run_ahead(Communicator& world) {
   return leave_ahead(world);
 }
 
+// Rank 0 gives up when the first of many messages has gone, most of which wait for its turn.
+std::string abort_amid_messages(Communicator& world) {
+  constexpr std::size_t kElems = std::size_t{1} << 20;
+  const std::string why = "out of disk";
+  std::vector<Ints> data;
+  std::vector<Work> works;
+  Status status;
+  for (int k = 0; k < kMessages && world.size() > 1 && world.rank() < 2; ++k) {
+    data.emplace_back(kElems);
+    auto work = world.rank() == 0 ? world.send(const_view_of(std::span(std::as_const(data[k]))), 1)
+                                  : world.recv(view_of(std::span(data[k])), 0);
+    if (work.has_value()) works.push_back(std::move(work).value());
+  }
+  if (world.rank() == 0) {
+    if (!works.empty()) status = works.front().wait();
+    world.abort(why);
+    return status.ok() ? "" : std::string(status.message());
+  }
+  for (Work& work : works) {
+    if (status = work.wait(); !status.ok()) break;
+  }
+  for (int i = 0; i < kMessages && status.ok(); ++i) {
+    auto work = world.barrier();
+    status = work.has_value() ? work.value().wait() : work.error();
+  }
+  if (status.code() != Code::kPeerLost || !status.message().starts_with("rank 0 gave up") ||
+      status.message().find(why) == std::string_view::npos) {
+    return std::string(to_string(status.code())) + ": " + std::string(status.message());
+  }
+  return "";
+}
+
 // 8 MiB at most, 16 segments of 512 KiB; less where more ranks have to hold it.
 std::string send_many_large(Communicator& world) {
   return send_many(world, world.size() == 2 ? 128 << 10 : 8 << 10);

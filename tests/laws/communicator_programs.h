@@ -38,6 +38,8 @@ std::string send_many_large(Communicator& world);
 // A root of 1,000 broadcasts of 1 MiB beside a rank that comes late, and 64 messages of 4 MiB to
 // ranks that receive late: no process holds more than 64 MiB beside its tensors. For processes.
 std::string run_ahead(Communicator& world);
+// 64 messages of 4 MiB whose sender gives up amid them: the others hear who did, and why.
+std::string abort_amid_messages(Communicator& world);
 // Rows and columns of a grid, each driven by a thread of its own at the same time. Needs 4 ranks.
 std::string rows_and_columns(Communicator& world);
 // Splits: order by key, groups of one, nobody's color, ids that come back.
