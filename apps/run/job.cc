@@ -232,7 +232,8 @@ void Job::read_signals() {
 }
 
 void Job::interrupt(int signal) {
-  if (end_.interrupted_by != 0 || running().empty()) {
+  const bool ending = phase_ == Phase::kEnding || phase_ == Phase::kKilling;
+  if (end_.interrupted_by != 0 || (end_.timeout && ending) || running().empty()) {
     signal_all(SIGKILL);
     impatient_ = true;
     return;

@@ -240,6 +240,14 @@ class Ends(unittest.TestCase):
         self.assertEqual(last_line(done), "gradwire: error: the job did not end within 8 s (--timeout); "
                                           "still running: ranks 0, 2")
 
+    def test_a_signal_after_the_timeout_kills_those_that_do_not_end(self):
+        process = subprocess.Popen(command(2, "trap 'echo told' TERM; while :; do sleep 0.1; done", "--timeout", "8", "--deadline", "300"),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertIn("told", process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT)
+        self.assertEqual(process.returncode, 124)
+
     def test_timeout_ends_stopped_ranks_too(self):
         done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "8", "--deadline", "1")
         self.assertEqual(done.returncode, 124)
