@@ -99,14 +99,29 @@ RunCommand command_of(const StudyCase& one, std::uint64_t seed) {
   return command;
 }
 
+namespace {
+
+// Every process of a trial loads the data.
+constexpr int kProcessesOfTrial = 4;
+
+// The largest divisor: a batch that all ranks can share can be shared among these.
+int divisor_within(int ranks, int most) {
+  int divisor = std::min(ranks, most);
+  while (ranks % divisor != 0) --divisor;
+  return divisor;
+}
+
+}  // namespace
+
 RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
   RunCommand command;
-  const std::string ranks = std::to_string(std::min(one.ranks, kThreadsAtMost));
   // Threads that have micro-batches are refused: these ranks are processes, over what is always
   // there.
   const auto accumulate = one.flags.find("accumulate");
   const bool batches = accumulate != one.flags.end() && accumulate->second != "1";
   const bool processes = batches && one.transport != "inproc";
+  const std::string ranks =
+      std::to_string(divisor_within(one.ranks, processes ? kProcessesOfTrial : kThreadsAtMost));
   if (processes) {
     command.environment["GRADWIRE_TRANSPORT"] = "tcp";
     command.argv = {"gradwire", "run", "-n", ranks, "--plain", "--"};
