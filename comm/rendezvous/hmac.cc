@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "base/check.h"
@@ -33,9 +34,11 @@ Mac hmac(ConstByteSpan key, std::initializer_list<ConstByteSpan> parts) {
   }
   Mac mac{};
   unsigned int size = 0;
-  GW_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                reinterpret_cast<unsigned char*>(mac.data()), &size) != nullptr);
+  const unsigned char* const made =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+           reinterpret_cast<unsigned char*>(mac.data()), &size);
+  if (made == nullptr) throw std::bad_alloc();  // with a key and a digest, only memory can lack
   GW_CHECK(size == mac.size());
   return mac;
 }
