@@ -99,7 +99,7 @@ TEST_F(Arguments, CountsThatDoNotFit) {
                        .out = at(8, 7),
                        .counts = good,
                        .recv_counts = other}),
-              refused("all_to_all_v", "2", "3"));
+              refused("all_to_all_v", "2", "3", "itself"));
 }
 
 TEST_F(Arguments, TypesAndReductions) {

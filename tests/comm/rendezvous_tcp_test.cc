@@ -121,7 +121,7 @@ TEST_F(Tcp, MisfitsLearnWhyAndTheOthersAreServed) {
   misfit = options_;
   misfit.rank = 3;
   misfit.size = 4;
-  expect_refused(misfit, "4", "3");
+  expect_refused(misfit, "4 ranks", "3");
 
   const auto first = join(1);
   ASSERT_TRUE(first.has_value());
