@@ -159,7 +159,7 @@ TEST(TwoLevel, RefusesWhatItCannotServe) {
   EXPECT_THAT(
       refusal("topk:k=3,inner=none,between=nccl", AggregateForm::kAllReduce, Code::kUnsupported),
       fails(Code::kUnsupported, "NCCL", "between=messages"));
-  EXPECT_THAT(refusal("topk:k=3,inner=topk:k=3"), fails(kInvalid, "inner=topk:k=3", "inner=none"));
+  EXPECT_THAT(refusal("topk:k=3,inner=topk"), fails(kInvalid, "inner=topk", "ratio", "k"));
   EXPECT_THAT(refusal("topk:k=3,inner=lossless"), fails(kInvalid, "lossless", "inner=none"));
   EXPECT_THAT(refusal("topk:k=3,inner=cast:bf16,ef=ef14"), fails(kInvalid, "ef", "inner=none"));
   EXPECT_THAT(refusal("qsgd:bits=4,inner=none", AggregateForm::kReduceScatter),

@@ -17,7 +17,6 @@ namespace gradwire {
 // Whether `text` has `word` as a word of its own: no letter, digit or '_' continues it, and no
 // number, which has a '.' between digits: "0.9" names neither 0 nor 9.
 inline bool names(std::string_view text, std::string_view word) {
-  if (word.empty()) return false;
   const auto inside = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
