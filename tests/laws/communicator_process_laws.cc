@@ -19,7 +19,7 @@ using Program = std::string (*)(Communicator& world);
 
 void run(const ProcessJob& job, const std::vector<Program>& programs) {
   const auto outcomes = on_processes(
-      job.ranks, {.node_of = job.node_of}, 60,
+      job.ranks, {.node_of = job.node_of}, 120,
       [&](std::unique_ptr<Communicator> world) {
         for (const Program program : programs) {
           if (std::string fault = program(*world); !fault.empty()) return fault;
