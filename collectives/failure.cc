@@ -69,8 +69,9 @@ std::string awaited_text(const Operation& operation, const Transport& transport)
                                                                   : ranks_text(ranks);
 }
 
-// Whether shrink() would end here. Who only does not answer in the short time of a roll call may be
-// slow, or stopped on this host: alone with one such, a rank names it.
+// Whether this rank's side may not go on without those that it does not hear, as shrink() judges
+// it. One rank that only leaves the query of a failure unanswered may be slow, or stopped on this
+// host: it is reported, and this rank is not called isolated.
 bool isolates(const Failure& failure, const std::vector<int>& group, SideRule rule) {
   std::set<int> here(group.begin(), group.end()), beyond;
   for (const LostPeer& lost : failure.lost) {
@@ -128,10 +129,10 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
   Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
   failure.rank = transport.rank();
   failure.lost = gone(transport, failure.verdict);
-  const int deserter = culprit == nullptr ? -1 : culprit->execution->deserter();
-  if (deserter >= 0 && !failure.verdict) {
+  const int closed_peer = culprit == nullptr ? -1 : culprit->execution->closed_peer();
+  if (closed_peer >= 0 && !failure.verdict) {
     failure.verdict = LostPeer{
-        .rank = deserter, .reason = "closed", .certain = true, .cause = LossCause::kClosed};
+        .rank = closed_peer, .reason = "closed", .certain = true, .cause = LossCause::kClosed};
     return failure;
   }
   const Code code = failure.cause.code();

@@ -102,7 +102,7 @@ bool ProgressEngine::read_search(int from, const EngineNote& note) {
   return false;
 }
 
-// A peer that looks for what this rank has sent asks in vain when it has left.
+// Once this rank has left, nobody answers a peer that looks for what it has sent.
 void ProgressEngine::tell_last_counts() {
   for (const auto& [communicator, ledger] : ledgers_) {
     for (const PairLedger::Count& count : ledger->untold()) {

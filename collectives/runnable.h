@@ -31,7 +31,7 @@ class Runnable {
   // Job ranks that it waits for now, ascending.
   virtual std::vector<int> waiting_for(const Transport& transport) const = 0;
   // A job rank that has closed without what this operation waits for; -1 where there is none.
-  virtual int deserter() const { return -1; }
+  virtual int closed_peer() const { return -1; }
   // The ranks that take part, and the tags that are this operation's.
   virtual const Route& route() const = 0;
   // To other ranks, so far.

@@ -60,7 +60,7 @@ class SenderSearch final : public Runnable {
   std::uint64_t bytes_sent() const override { return 0; }
   bool tend(Transport& transport, Deadline now) override;
   // What follows is what the recv says, once there is one.
-  int deserter() const override { return receiving_ ? receiving_->deserter() : -1; }
+  int closed_peer() const override { return receiving_ ? receiving_->closed_peer() : -1; }
   bool polls() const override { return receiving_ && receiving_->polls(); }
   bool listens() const override { return !receiving_ || receiving_->listens(); }
   bool ready() const override { return !receiving_ || receiving_->ready(); }

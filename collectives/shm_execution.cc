@@ -106,7 +106,7 @@ int ShmExecution::closed_too_early() const {
   return -1;
 }
 
-int ShmExecution::deserter() const {
+int ShmExecution::closed_peer() const {
   const int q = closed_too_early();
   return q < 0 ? q : job_rank(q);
 }
@@ -129,7 +129,7 @@ void ShmExecution::go_on(Phase phase) {
 
 Result<bool> ShmExecution::step() {
   if (!met()) {
-    const int closed = deserter();
+    const int closed = closed_peer();
     if (closed < 0) return false;
     return Status(Code::kPeerLost, "rank " + std::to_string(closed) + " closed");
   }

@@ -31,7 +31,7 @@ class ShmExecution final : public Runnable {
   bool settled(Transport&) override { return true; }
   void release(ScratchPool&) override;
   std::vector<int> waiting_for(const Transport& transport) const override;
-  int deserter() const override;
+  int closed_peer() const override;
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
   bool polls() const override { return true; }

@@ -83,9 +83,9 @@ std::vector<int> StagedExecution::waiting_for(const Transport& transport) const 
   return done() ? std::vector<int>() : pieces_[first_].stage().waiting_for(transport);
 }
 
-int StagedExecution::deserter() const {
+int StagedExecution::closed_peer() const {
   int found = -1;
-  any_stage([&](const Runnable& stage) { return (found = stage.deserter()) >= 0; });
+  any_stage([&](const Runnable& stage) { return (found = stage.closed_peer()) >= 0; });
   return found;
 }
 

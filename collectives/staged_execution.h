@@ -32,7 +32,7 @@ class StagedExecution final : public Runnable {
   std::vector<int> waiting_for(const Transport& transport) const override;
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override;
-  int deserter() const override;
+  int closed_peer() const override;
   bool polls() const override;
   bool listens() const override;
   bool waits_for_device() const override;

@@ -39,14 +39,14 @@ TEST_F(ControlGroups, WithoutALimitThereIsNone) {
 }
 
 TEST_F(ControlGroups, OfVersion2TheStrictestOfThoseAboveCounts) {
-  write("membership", "0::/work/job");
-  write("groups/work/job/memory.max", std::to_string(900 * kMiB));
-  write("groups/work/job/memory.current", std::to_string(100 * kMiB));
-  write("groups/work/memory.max", std::to_string(600 * kMiB));
-  write("groups/work/memory.current", std::to_string(200 * kMiB));
+  write("membership", "0::/jobs/one");
+  write("groups/jobs/one/memory.max", std::to_string(900 * kMiB));
+  write("groups/jobs/one/memory.current", std::to_string(100 * kMiB));
+  write("groups/jobs/memory.max", std::to_string(600 * kMiB));
+  write("groups/jobs/memory.current", std::to_string(200 * kMiB));
   EXPECT_EQ(most(), 600 * kMiB);
   EXPECT_EQ(left(), 400 * kMiB);
-  EXPECT_EQ(group_memory(0, places_).limit, folder_.path() + "/groups/work/memory.max");
+  EXPECT_EQ(group_memory(0, places_).limit, folder_.path() + "/groups/jobs/memory.max");
 }
 
 TEST_F(ControlGroups, CachedFilesAreFree) {
@@ -73,17 +73,17 @@ TEST_F(ControlGroups, SwapCountsAsFarAsTheGroupMayHaveIt) {
 }
 
 TEST_F(ControlGroups, OfVersion1TheMemoryControllersAreRead) {
-  write("membership", "9:name=systemd:/\n5:cpu,cpuacct:/other\n4:memory:/work/job\n0::/");
-  write("groups/memory/work/job/memory.limit_in_bytes", "9223372036854771712");  // none
-  write("groups/memory/work/memory.limit_in_bytes", std::to_string(800 * kMiB));
-  write("groups/memory/work/memory.usage_in_bytes", std::to_string(300 * kMiB));
-  write("groups/memory/work/memory.stat", "inactive_file 1\ntotal_inactive_file " +
+  write("membership", "9:name=systemd:/\n5:cpu,cpuacct:/other\n4:memory:/jobs/one\n0::/");
+  write("groups/memory/jobs/one/memory.limit_in_bytes", "9223372036854771712");  // none
+  write("groups/memory/jobs/memory.limit_in_bytes", std::to_string(800 * kMiB));
+  write("groups/memory/jobs/memory.usage_in_bytes", std::to_string(300 * kMiB));
+  write("groups/memory/jobs/memory.stat", "inactive_file 1\ntotal_inactive_file " +
                                               std::to_string(100 * kMiB) + "\ntotal_active_file 0");
   EXPECT_EQ(most(), 800 * kMiB);
   EXPECT_EQ(left(), 600 * kMiB);
   // Of memory and swap together.
-  write("groups/memory/work/memory.memsw.limit_in_bytes", std::to_string(850 * kMiB));
-  write("groups/memory/work/memory.memsw.usage_in_bytes", std::to_string(320 * kMiB));
+  write("groups/memory/jobs/memory.memsw.limit_in_bytes", std::to_string(850 * kMiB));
+  write("groups/memory/jobs/memory.memsw.usage_in_bytes", std::to_string(320 * kMiB));
   EXPECT_EQ(most(500 * kMiB), 850 * kMiB);
   EXPECT_EQ(left(500 * kMiB), 630 * kMiB);
 }

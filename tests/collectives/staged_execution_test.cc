@@ -38,7 +38,7 @@ class Actor final : public Runnable {
   bool settled(Transport&) override { return true; }
   void release(ScratchPool&) override { play_.events.push_back("release " + name_); }
   std::vector<int> waiting_for(const Transport&) const override { return {name_.back() - '0'}; }
-  int deserter() const override { return play_.open.contains("gone " + name_) ? 7 : -1; }
+  int closed_peer() const override { return play_.open.contains("gone " + name_) ? 7 : -1; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return started_ ? 10 : 0; }
   bool polls() const override { return in_memory_; }
@@ -121,11 +121,11 @@ TEST_F(StagedExecutionTest, CancelEndsWhatHasNotEndedOfAllPieces) {
 TEST_F(StagedExecutionTest, ADeserterOfAnyPieceUnderWayIsNamed) {
   StagedExecution execution = staged(3, 2);
   turn(execution);
-  EXPECT_EQ(execution.deserter(), -1);
+  EXPECT_EQ(execution.closed_peer(), -1);
   play_.open = {"gone in 2"};
-  EXPECT_EQ(execution.deserter(), -1);  // not under way
+  EXPECT_EQ(execution.closed_peer(), -1);  // not under way
   play_.open = {"gone in 1"};
-  EXPECT_EQ(execution.deserter(), 7);
+  EXPECT_EQ(execution.closed_peer(), 7);
 }
 
 TEST_F(StagedExecutionTest, WithoutStagesItIsDoneAtOnce) {
