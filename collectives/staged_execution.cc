@@ -24,6 +24,8 @@ bool StagedExecution::any_stage(const Property& is) const {
   return false;
 }
 
+// Pieces that others make room for begin in this turn: the next comes when memory or a message
+// moves what has begun, and all that had may have ended now.
 Result<bool> StagedExecution::advance(Transport& transport, ScratchPool& pool) {
   bool moved = false;
   for (std::size_t i = first_; i < end_of_window(); ++i) {
@@ -31,8 +33,8 @@ Result<bool> StagedExecution::advance(Transport& transport, ScratchPool& pool) {
     if (pieces_[i].done()) continue;
     GW_ASSIGN(const bool piece_moved, advance(pieces_[i], alone, transport, pool));
     moved = moved || piece_moved;
+    while (!done() && pieces_[first_].done()) ++first_;
   }
-  while (!done() && pieces_[first_].done()) ++first_;
   return moved;
 }
 

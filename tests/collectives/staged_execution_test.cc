@@ -100,11 +100,26 @@ TEST_F(StagedExecutionTest, APieceThatEndsMakesRoomForTheNext) {
   EXPECT_TRUE(turn(execution).empty());  // the first is not done
   EXPECT_EQ(execution.waiting_for(*transport_), std::vector<int>{0});
   play_.open = {"net 0", "in 2", "net 2"};
-  EXPECT_THAT(turn(execution), ElementsAre("end net 0", "release net 0"));
-  turn(execution);
+  EXPECT_THAT(turn(execution),
+              ElementsAre("end net 0", "release net 0", "start in 2", "end in 2", "release in 2",
+                          "start net 2", "end net 2", "release net 2"));
   EXPECT_TRUE(execution.done());
   EXPECT_EQ(execution.bytes_sent(), 60U);
   EXPECT_TRUE(execution.waiting_for(*transport_).empty());
+}
+
+// Nobody turns an execution that waits for messages before some come, and what has not begun has
+// asked for none.
+TEST_F(StagedExecutionTest, WhenAllUnderWayEndTogetherTheNextBeginInThatTurn) {
+  std::vector<StagedExecution::Stages> pieces(5);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].push_back(std::make_unique<Actor>(play_, "net " + std::to_string(i), false));
+  }
+  StagedExecution execution(Route{}, std::move(pieces), 2);
+  EXPECT_THAT(turn(execution), ElementsAre("start net 0", "start net 1"));
+  play_.open = {"net 0", "net 1"};
+  EXPECT_THAT(turn(execution), ElementsAre("end net 0", "release net 0", "end net 1",
+                                           "release net 1", "start net 2", "start net 3"));
 }
 
 TEST_F(StagedExecutionTest, CancelEndsWhatHasNotEndedOfAllPieces) {
@@ -118,7 +133,7 @@ TEST_F(StagedExecutionTest, CancelEndsWhatHasNotEndedOfAllPieces) {
   EXPECT_TRUE(execution.settled(*transport_));
 }
 
-TEST_F(StagedExecutionTest, ADeserterOfAnyPieceUnderWayIsNamed) {
+TEST_F(StagedExecutionTest, APeerThatHasClosedOnAnyPieceUnderWayIsNamed) {
   StagedExecution execution = staged(3, 2);
   turn(execution);
   EXPECT_EQ(execution.closed_peer(), -1);
