@@ -3,8 +3,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/rendezvous/exchange.h"
+#include "comm/rendezvous/hmac.h"
 #include "comm/rendezvous/socket.h"
 
 namespace gradwire::launch {
@@ -14,10 +17,25 @@ ConstByteSpan bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-TakeToken tokens_of(std::shared_ptr<KeyValueStore> store, const std::string& job) {
-  return [store = std::move(store), job](const std::string& name, const std::string& holder,
-                                         Deadline until) -> Result<std::string> {
-    const std::string key = job + "/" + name;
+// Of this meeting of the ranks alone, the same on all. The launcher's store outlives them, and a
+// job of this name, or these ranks once more, may have tokens in it.
+Result<std::string> meeting_word(const Rendezvous& rendezvous) {
+  constexpr std::string_view kKey = "sides/meeting";
+  const Deadline until = deadline_in(rendezvous.timeout_seconds);
+  if (rendezvous.rank == 0) {
+    const std::string word = rendezvous::random_hex(8);
+    GW_TRY(rendezvous.store->set(kKey, bytes_of(word), until));
+    return word;
+  }
+  GW_ASSIGN(const std::vector<std::byte> word, rendezvous.store->get(kKey, until));
+  return std::string(reinterpret_cast<const char*>(word.data()), word.size());
+}
+
+// Tokens have names below `space`.
+TakeToken tokens_of(std::shared_ptr<KeyValueStore> store, const std::string& space) {
+  return [store = std::move(store), space](const std::string& name, const std::string& holder,
+                                           Deadline until) -> Result<std::string> {
+    const std::string key = space + "/" + name;
     const Status taken = store->set(key, bytes_of(holder), until);
     if (taken.ok()) return holder;
     // It has another holder, or the store cannot be reached: then neither can this.
@@ -27,13 +45,8 @@ TakeToken tokens_of(std::shared_ptr<KeyValueStore> store, const std::string& job
   };
 }
 
-// The agent's store outlives the ranks that it starts again, and `job` may be the same then.
-TakeToken tokens_of_agent(const rendezvous::HostPort& where, const std::string& job,
-                          const EnvLookup& env) {
-  const std::string life = env("TORCHELASTIC_RUN_ID").value_or("none") + "/" +
-                           env("TORCHELASTIC_RESTART_COUNT").value_or("0");
-  return [where, space = life + "/" + job](const std::string& name, const std::string& holder,
-                                           Deadline until) {
+TakeToken tokens_of_agent(const rendezvous::HostPort& where, const std::string& space) {
+  return [where, space](const std::string& name, const std::string& holder, Deadline until) {
     return rendezvous::first_over_torch(where, space + "/" + name, holder, until);
   };
 }
@@ -49,18 +62,22 @@ std::optional<std::string> agent_of(const EnvLookup& env) {
 
 Result<TakeToken> tokens(const Rendezvous& rendezvous, const EnvLookup& env) {
   constexpr std::string_view kFile = "file://";
-  if (const auto place = env("GRADWIRE_LAUNCHER_STORE"); place && !place->empty()) {
-    if (!place->starts_with(kFile) || place->size() == kFile.size()) {
-      return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LAUNCHER_STORE ('" + *place +
-                                                "' seen; file://DIRECTORY wanted)");
-    }
-    GW_ASSIGN(auto store, make_file_store(place->substr(kFile.size()), rendezvous.secret));
-    return tokens_of(std::move(store), rendezvous.job);
+  const std::string place = env("GRADWIRE_LAUNCHER_STORE").value_or("");
+  if (!place.empty() && (!place.starts_with(kFile) || place.size() == kFile.size())) {
+    return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LAUNCHER_STORE ('" + place +
+                                              "' seen; file://DIRECTORY wanted)");
   }
   const auto agent = agent_of(env);
-  if (!agent) return TakeToken();
+  // One rank has nobody to lose.
+  if ((place.empty() && !agent) || rendezvous.store == nullptr) return TakeToken();
+  GW_ASSIGN(const std::string word, meeting_word(rendezvous));
+  const std::string space = rendezvous.job + "/" + word;
+  if (!place.empty()) {
+    GW_ASSIGN(auto store, make_file_store(place.substr(kFile.size()), rendezvous.secret));
+    return tokens_of(std::move(store), space);
+  }
   GW_ASSIGN(const rendezvous::HostPort where, rendezvous::parse_host_port(*agent));
-  return tokens_of_agent(where, rendezvous.job, env);
+  return tokens_of_agent(where, space);
 }
 
 }  // namespace

@@ -131,8 +131,8 @@ struct CommunicatorOptions {
   // goes on all the same. It may then be one of several that do.
   bool allow_lone_survivor = false;
   // Of shrink(): in a store that outlives the ranks (their launcher's). Where ranks that may live
-  // are out of reach, those go on that take the next generation's token, however few; who cannot
-  // ask the store does not. Empty: the majority goes on. On all ranks, or on none.
+  // are out of reach, those go on that take the next token, however few; who cannot ask the store
+  // does not. Empty: the majority goes on. On all ranks, or on none.
   TakeToken take_token = {};
 };
 

@@ -8,6 +8,7 @@ torchrun is GRADWIRE_TORCHRUN, else .cache/torch/bin/torchrun of this project, e
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,9 +58,12 @@ class Tokens(unittest.TestCase):
 
     @unittest.skipUnless(torchrun(), "torchrun is not installed (Python: torch==2.13.0)")
     def test_torchruns_agent_gives_each_restart_tokens_of_its_own(self):
-        # Where the job's name is given, it alone does not tell one life of the ranks from the next.
+        # Where name and place of the job are given, they do not tell one life of the ranks from the next.
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            place = f"127.0.0.1:{probe.getsockname()[1]}"
         self.run_job(torchrun(), "--standalone", "--nproc-per-node", str(RANKS), "--max-restarts", "1", "--no-python", "--",
-                     GRADWIRE_JOB="job", GRADWIRE_RENDEZVOUS=f"file://{self.folder}/meet")
+                     GRADWIRE_JOB="job", GRADWIRE_RENDEZVOUS=place)
         for life in (0, 1):
             self.assertEqual(self.holder(life), "agent")
 
