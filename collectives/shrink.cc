@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 
@@ -28,6 +29,9 @@ constexpr auto kNap = std::chrono::milliseconds(20);
 constexpr auto kGrace = std::chrono::milliseconds(600);
 // Nothing lasts longer than this beyond the deadline.
 constexpr auto kOvertime = std::chrono::milliseconds(1000);
+// Who answered so long ago may have been cut off since: they are asked with each proposal, and
+// answer within 0.4 s where their machine is not busy.
+constexpr auto kFresh = std::chrono::milliseconds(1500);
 // Of the question whether a rank is there at all: it is not about an operation.
 constexpr std::uint64_t kNoOperation = ~std::uint64_t{0};
 
@@ -60,8 +64,8 @@ class Shrinking {
   SideToken token_;
   SurvivorVote vote_;
   Deadline until_;
-  std::set<int> came_;   // have proposed something in this call, be it in an earlier vote
-  std::set<int> alive_;  // have answered in this call
+  std::set<int> came_;  // have proposed something in this call, be it in an earlier vote
+  std::map<int, Deadline> answered_;  // when, in this call, for the last time
   bool last_call_ = false;
   Proposal told_;
   Deadline tell_again_{};
@@ -108,7 +112,7 @@ void Shrinking::hear(const Note& note) {
   }
   if (heard->communicator != call_.communicator) return;
   if (heard->kind == EngineNote::Kind::kAnswer && heard->operation == kNoOperation) {
-    alive_.insert(note.from);
+    answered_[note.from] = Clock::now();
   }
   if (heard->kind != EngineNote::Kind::kPropose) return;
   came_.insert(note.from);
@@ -170,8 +174,9 @@ Status Shrinking::take_token() {
 }
 
 // Those who have said nothing by the deadline are not coming; then there is one more chance. One
-// that answers but does not come is told that it is left behind. One that does not answer may be
-// beyond a network that fails, and go on there; so may any, where it can ask the store for itself.
+// that answers but does not come is told that it is left behind. One that does not answer now may
+// be beyond a network that fails, and go on there; so may any, where it can ask the store for
+// itself.
 Status Shrinking::on_deadline(Deadline now) {
   if (now < until_) return {};
   std::vector<int> absent = vote_.absent();
@@ -183,7 +188,9 @@ Status Shrinking::on_deadline(Deadline now) {
   last_call_ = true;
   until_ = now + kGrace;
   for (const int rank : absent) {
-    const bool certain = !call_.take_token && alive_.contains(rank);
+    const auto answered = answered_.find(rank);
+    const bool lives = answered != answered_.end() && now - answered->second < kFresh;
+    const bool certain = lives && !call_.take_token;
     transport_.announce({.rank = rank,
                          .reason = "did not join shrink",
                          .certain = certain,

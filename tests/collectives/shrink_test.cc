@@ -44,8 +44,8 @@ class Net {
       if (r != rank) lose(r, rank, true);
     }
   }
-  // It does not call shrink(); its engine answers.
-  void idle(int rank) { at(rank).idle = true; }
+  // It does not call shrink(); its engine answers, so often.
+  void idle(int rank, int answers = 1 << 20) { at(rank).answers = answers; }
 
   void lose(int at_rank, int lost, bool certain) {
     const std::lock_guard lock(mutex_);
@@ -60,7 +60,8 @@ class Net {
     if (at(from).lost.contains(to) || at(to).lost.contains(from)) return;
     at(to).notes.push_back({from, {note.begin(), note.end()}});
     const auto said = decode_note(note, size());
-    if (!at(to).idle || !said || said->kind != EngineNote::Kind::kAsk) return;
+    if (!said || said->kind != EngineNote::Kind::kAsk || at(to).answers == 0) return;
+    --at(to).answers;
     at(from).notes.push_back({to, encode({.kind = EngineNote::Kind::kAnswer,
                                           .standing = EngineNote::Standing::kNotBegun,
                                           .communicator = said->communicator,
@@ -75,7 +76,7 @@ class Net {
   struct Rank {
     std::vector<Note> notes = {};
     std::map<int, bool> lost = {};  // certain?
-    bool idle = false;
+    int answers = 0;                // that are left
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::mutex mutex_;
@@ -287,6 +288,15 @@ TEST(Shrink, OneThatDoesNotComeMayLiveUnlessItAnswers) {
   Shrinks answered{.net = net, .seconds = 0.5};
   EXPECT_EQ(answered.run({0}, {0, 1}), (Said{{0, "0"}}));
   EXPECT_TRUE(net.lost(0).at(1));
+}
+
+// It answered when it was asked first, and then no more: a network may have fallen apart since.
+TEST(Shrink, OneThatAnswersNoMoreMayLiveOutOfReach) {
+  Net net(2);
+  net.idle(1, 1);
+  Shrinks shrinks{.net = net, .seconds = 2};
+  EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, kIsolated}}));
+  EXPECT_FALSE(net.lost(0).at(1));
 }
 
 // Where it can ask the store for itself nothing is certain before the token is taken.
