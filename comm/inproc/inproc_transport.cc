@@ -13,7 +13,8 @@ namespace {
 
 class InprocTransport final : public Transport, public comm::KnowsCrowd {
  public:
-  InprocTransport(std::shared_ptr<inproc::Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  InprocTransport(std::shared_ptr<inproc::Hub> hub, int rank)
+      : hub_(std::move(hub)), rank_(rank), left_(hub_->size()) {}
   ~InprocTransport() override { hub_->close(rank_); }
 
   int rank() const override { return rank_; }
@@ -24,7 +25,7 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
   bool is_crowded() const override {
     comm::Crowd crowd;
     const std::string here = comm::process_space();
-    for (int r = 0; r < size(); ++r) crowd.add(r, here, shm::usable_processors());
+    for (int r = 0; r < left_; ++r) crowd.add(r, here, shm::usable_processors());
     return crowd.is_crowded();
   }
   std::string describe() const override {
@@ -67,7 +68,9 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
     return true;
   }
   Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) override {
-    return hub_->rebuild(rank_, survivors, generation);
+    GW_TRY(hub_->rebuild(rank_, survivors, generation));
+    left_ = static_cast<int>(survivors.size());
+    return {};
   }
 
   inproc::Hub& hub() { return *hub_; }
@@ -75,6 +78,7 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
  private:
   std::shared_ptr<inproc::Hub> hub_;
   int rank_;
+  int left_;  // ranks, since the last rebuild
 };
 
 }  // namespace

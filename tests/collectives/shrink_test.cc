@@ -83,7 +83,7 @@ class Net {
   std::vector<Rank> ranks_;
 };
 
-using OnRebuild = std::function<Status(int rank)>;
+using OnRebuild = std::function<Status(int rank, std::uint32_t generation)>;
 
 class Wire final : public Transport {
  public:
@@ -119,8 +119,8 @@ class Wire final : public Transport {
     }
     return lost;
   }
-  Status rebuild(std::span<const int>, std::uint32_t, Deadline) override {
-    return on_rebuild_ ? on_rebuild_(rank_) : Status();
+  Status rebuild(std::span<const int>, std::uint32_t generation, Deadline) override {
+    return on_rebuild_ ? on_rebuild_(rank_, generation) : Status();
   }
 
  private:
@@ -235,7 +235,7 @@ TEST(Shrink, OneThatEndsWhileItsSideHasTheTokenTakesItFromNobody) {
   net.part({0, 1});
   Tokens tokens;
   Shrinks shrinks{.net = net, .take_token = tokens.taker()};
-  shrinks.on_rebuild = [&](int rank) -> Status {
+  shrinks.on_rebuild = [&](int rank, std::uint32_t) -> Status {
     if (rank == 3) return {Code::kInternal, "killed"};
     if (net.lost(2).contains(3)) return {};
     net.end(3);
@@ -243,6 +243,29 @@ TEST(Shrink, OneThatEndsWhileItsSideHasTheTokenTakesItFromNobody) {
   };
   EXPECT_EQ(shrinks.run({2, 3}, {0, 1, 2, 3}), (Said{{2, "2"}, {3, kKilled}}));
   EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2, 3}), (Said{{0, kIsolated}, {1, kIsolated}}));
+}
+
+// What is left of a try, addresses and greetings, bears its number: the next one has another, in
+// the same shrink and in a later one of the same communicator.
+TEST(Shrink, EveryTryHasANumberOfItsOwn) {
+  Net net(3);
+  net.end(2);
+  std::mutex mutex;
+  std::map<int, std::vector<std::uint32_t>> tried;
+  Shrinks shrinks{.net = net};
+  shrinks.on_rebuild = [&](int rank, std::uint32_t generation) -> Status {
+    const std::lock_guard lock(mutex);
+    tried[rank].push_back(generation);
+    switch (tried[rank].size()) {
+      case 1: return {Code::kPeerLost, "somebody gave the try up"};
+      case 2: return {Code::kTimedOut, "and then it took too long"};
+      default: return {};
+    }
+  };
+  const std::string late(to_string(Code::kTimedOut));
+  EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2}), (Said{{0, late}, {1, late}}));
+  EXPECT_EQ(shrinks.run({0, 1}, {0, 1, 2}), (Said{{0, "0,1"}, {1, "0,1"}}));
+  for (const int rank : {0, 1}) EXPECT_EQ(tried[rank], (std::vector<std::uint32_t>{1, 2, 3}));
 }
 
 TEST(Shrink, AStoreThatDoesNotAnswerEndsOnlyThoseWhoNeedIt) {

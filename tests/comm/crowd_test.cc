@@ -1,5 +1,5 @@
-// More ranks than processors: by hand, and as transports see it whose ranks are bound to
-// processors.
+// More ranks than processors: by hand, and among ranks as threads. Of other transports the laws ask
+// it (tests/laws/transport_recovery_laws.cc).
 #include "comm/crowd.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,10 @@
 // The laws of Transport about going on after a loss: notes, sever() and rebuild().
+#include <sched.h>
+
 #include <algorithm>
 #include <string>
 
+#include "comm/crowd.h"
 #include "tests/laws/transport_laws.h"
 #include "tests/laws/transport_steps.h"
 
@@ -211,7 +214,7 @@ TEST_P(TransportLaws, ARebuildThatAStoppedRankEndsIsTriedAgainByFewer) {
 // What waits for its receives when ranks rebuild is never taken, and does not count any more.
 TEST_P(TransportLaws, ARebuildForgetsWhatWaited) {
   on_ranks(2, [](std::unique_ptr<Transport> transport) {
-    if (!transport->caps().notes) return;
+    ASSERT_TRUE(transport->caps().notes);
     constexpr std::uint64_t kMessages = 40;
     const int peer = 1 - transport->rank();
     Bytes stale = pattern(1 << 20, 1), fresh = pattern(1 << 20, 2), got(1 << 20);
@@ -234,6 +237,42 @@ TEST_P(TransportLaws, ARebuildForgetsWhatWaited) {
       }
     }
   });
+}
+
+// Ranks that are made while this lives may run on one processor, the same for all.
+class OneProcessor {
+ public:
+  OneProcessor() {
+    EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i) {
+      if (CPU_ISSET(i, &before_)) CPU_SET(i, &one);
+    }
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OneProcessor() { (void)sched_setaffinity(0, sizeof before_, &before_); }
+  OneProcessor(const OneProcessor&) = delete;
+  OneProcessor& operator=(const OneProcessor&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+// More ranks than processors wait otherwise (docs/threads.md), until so few are left that each has
+// one.
+TEST_P(TransportLaws, TwoRanksOnOneProcessorAreCrowdedAndTheLastIsNot) {
+  const OneProcessor alone;
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    EXPECT_TRUE(comm::is_crowded(*transport));
+    std::vector<Note> kept;
+    meet_by_notes(*transport, {0, 1}, kept, soon());
+    if (transport->rank() == 1) return GetParam().end(*transport, Fate::kKilled);
+    EXPECT_EQ(first_lost(*transport, deadline_in(GetParam().notice_seconds)), 1);
+    ASSERT_EQ(transport->rebuild(std::vector{0}, 1, soon()).message(), "ok");
+    EXPECT_FALSE(comm::is_crowded(*transport));
+  };
+  on_ranks(2, body, {{1, Fate::kKilled}});
 }
 
 // A reason that is no loss ends with the rebuild.
