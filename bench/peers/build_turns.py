@@ -2,9 +2,11 @@
 """Two builds of gradwire by turns: no operation's speed at any size is to fall behind that of the build of before.
 
     bench/peers/build_turns.py --before BUILD --now BUILD --log FILE [--rounds 9] [--again 25] [--seconds 0.2]
-        [--operations all_reduce,broadcast,all_to_all,send_recv] [--transports ucx,tcp] [--ranks 2,4] [--sizes 1K,...,64M]
+        [--operations all_reduce,broadcast,all_to_all,send_recv] [--transports ucx,tcp] [--ranks 2,4]
+        [--min 1K] [--max 64M] [--factor 4]
 
-Every round runs both builds once for each operation, transport and number of ranks, on this host, the other one first each time.
+Every round runs both builds once for each operation, transport and number of ranks, on this host, the other one first each time;
+a run takes all sizes from --min to --max.
 A row's ratio of a round is the speed of now by that of before (medians). Printed is the geometric mean of its rounds with the 95 %
 interval (Student's t, of the logarithms). A row whose interval lies wholly below 0.97 is measured once more, alone, with more
 rounds, and counts if that fails too; both are printed, and the exit status is 1.
@@ -12,17 +14,18 @@ rounds, and counts if that fails too; both are printed, and the exit status is 1
 FILE holds one line for each row and round. A run that is ended goes on from there; delete it to begin anew.
 """
 import argparse
+import itertools
 import json
 import math
 import pathlib
 import statistics
 import sys
+import time
 
 import contenders
 from pair_allreduce import bytes_of
 
 FLOOR = 0.97
-SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M"
 # Two-sided 95 % quantiles of Student's t, by degrees of freedom.
 QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
              2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
@@ -42,11 +45,22 @@ def parse(arguments):
     parser.add_argument("--operations", type=words, default=words("all_reduce,broadcast,all_to_all,send_recv"))
     parser.add_argument("--transports", type=words, default=words("ucx,tcp"))
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")], default=[2, 4])
-    parser.add_argument("--sizes", type=lambda text: [bytes_of(one) for one in text.split(",")], default=SIZES)
+    parser.add_argument("--min", type=bytes_of, default="1K")
+    parser.add_argument("--max", type=bytes_of, default="64M")
+    parser.add_argument("--factor", type=int, default=4, help="from one size to the next")
     options = parser.parse_args(arguments)
     if options.rounds < 2 or options.again < 2:
         parser.error(f"--rounds {options.rounds} --again {options.again} (2 or more wanted: an interval needs them)")
+    if not 0 < options.min <= options.max or options.factor < 2:
+        parser.error(f"--min {options.min} --max {options.max} --factor {options.factor} (0 < min <= max, factor >= 2 wanted)")
     return options
+
+
+def sizes_of(options):
+    sizes = [options.min]
+    while sizes[-1] * options.factor <= options.max:
+        sizes.append(sizes[-1] * options.factor)
+    return sizes
 
 
 def interval(ratios):
@@ -105,28 +119,37 @@ class Log:
         return [before / now for before, now in self.rows[key].values()]
 
 
-def run(options, build, operation, transport, ranks, size):
-    """The median, in microseconds. Both builds choose algorithms by the links that the first run has measured and kept."""
-    rows = contenders.gradwire(contenders.Place("lo", ranks, build), operation, [size], options.seconds, ["--transport", transport])
-    if rows[0]["wrong"] != 0:
-        raise contenders.Failed(f"{build} has {rows[0]['wrong']} wrong elements in {operation} of {size} bytes")
-    return rows[0]["time_us_p50"]
+def run(options, build, group, sizes):
+    """Size -> its median, in microseconds. Both builds choose algorithms by the links that the first run has measured and kept."""
+    operation, transport, ranks = group
+    rows = contenders.gradwire_range(contenders.Place("lo", ranks, build), operation, sizes[0], sizes[-1], options.seconds,
+                                     ["--transport", transport, "--factor", str(options.factor)])
+    times = {}
+    for row in rows:
+        if row["wrong"] != 0:
+            raise contenders.Failed(f"{build} has {row['wrong']} wrong elements in {operation} of {row['bytes']} bytes")
+        times[row["bytes"]] = row["time_us_p50"]
+    if sorted(times) != sizes:
+        raise contenders.Failed(f"{build} has rows of {sorted(times)} bytes in {operation} ({sizes} wanted)")
+    return times
 
 
-def measure(options, log, keys, rounds):
-    """Every key, (operation, transport, ranks, bytes, again), so often."""
+def measure(options, log, groups, sizes, again, rounds):
+    """Every group, (operation, transport, ranks), at every size so often."""
+    started = time.monotonic()
     for number in range(rounds):
-        for key in keys:
-            if log.has(key, number):
+        builds = [options.before, options.now]
+        if number % 2:
+            builds.reverse()
+        for group in groups:
+            if all(log.has((*group, size, again), number) for size in sizes):
                 continue
-            operation, transport, ranks, size, again = key
-            builds = [options.before, options.now]
-            if number % 2:
-                builds.reverse()
-            times = {build: run(options, build, operation, transport, ranks, size) for build in builds}
-            log.add({"operation": operation, "transport": transport, "ranks": ranks, "bytes": size, "again": again,
-                     "round": number, "before_us": times[options.before], "now_us": times[options.now]})
-        print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
+            times = {build: run(options, build, group, sizes) for build in builds}
+            for size in sizes:
+                log.add({**dict(zip(("operation", "transport", "ranks"), group)), "bytes": size, "again": again, "round": number,
+                         "before_us": times[options.before][size], "now_us": times[options.now][size]})
+        left = (time.monotonic() - started) / (number + 1) * (rounds - number - 1)
+        print(f"round {number + 1} of {rounds} done, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
 
 
 def text_of(log, key):
@@ -141,16 +164,17 @@ def main(arguments):
     options = parse(arguments)
     settings = {"before": str(options.before.resolve()), "now": str(options.now.resolve()), "seconds": options.seconds}
     log = Log(options.log, settings)
-    keys = [(operation, transport, ranks, size, False) for operation in options.operations
-            for transport in options.transports for ranks in options.ranks for size in options.sizes]
-    measure(options, log, keys, options.rounds)
+    groups = list(itertools.product(options.operations, options.transports, options.ranks))
+    sizes = sizes_of(options)
+    keys = [(*group, size, False) for group in groups for size in sizes]
+    measure(options, log, groups, sizes, False, options.rounds)
     behind = 0
     print(f"speed of {options.now} by that of {options.before}:")
     for key in keys:
         print(text_of(log, key))
     for key in [key for key in keys if fails(log.ratios(key))]:
         again = (*key[:-1], True)
-        measure(options, log, [again], options.again)
+        measure(options, log, [key[:3]], [key[3]], True, options.again)
         print(text_of(log, key))
         print(text_of(log, again))
         behind += fails(log.ratios(again))

@@ -105,15 +105,20 @@ class LabPlace(Place):
         return [self.start(rank, words, self.lab.rank_environment(rank, self.port, secret)) for rank in range(self.ranks)]
 
 
+def gradwire_range(place, operation, first, last, seconds, words):
+    """One program takes all sizes from the first to the last."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "rows.jsonl"
+        command = [str(place.build / "apps/gradwire"), "bench", operation, "--min", str(first), "--max", str(last),
+                   "--seconds", str(seconds), "--json", str(out), *words]
+        finish(place.start_gradwire(command), "gradwire")
+        return rows_of(out.read_text())
+
+
 def gradwire(place, operation, sizes, seconds, words):
     rows = []
     for size in sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "rows.jsonl"
-            command = [str(place.build / "apps/gradwire"), "bench", operation, "--min", str(size), "--max", str(size),
-                       "--seconds", str(seconds), "--json", str(out), *words]
-            finish(place.start_gradwire(command), "gradwire")
-            rows += rows_of(out.read_text())
+        rows += gradwire_range(place, operation, size, size, seconds, words)
     return rows
 
 
