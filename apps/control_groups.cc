@@ -71,8 +71,8 @@ std::optional<GroupMemory> version_1(const std::string& folder) {
   return group;
 }
 
-// The group of a path below `root` and those above it. A path of another namespace is not there:
-// then `root` is this process's own.
+// The group of a path below `root`, which begins with "/", and those above it. A path of another
+// namespace is not there: then `root` is this process's own.
 template <typename Read>
 void add_groups(std::vector<GroupMemory>& groups, const std::string& root, std::string path,
                 const Read& read) {
@@ -80,7 +80,7 @@ void add_groups(std::vector<GroupMemory>& groups, const std::string& root, std::
     while (!path.empty() && path.back() == '/') path.pop_back();
     if (const auto group = read(root + path)) groups.push_back(*group);
     if (path.empty()) return;
-    path.erase(std::min(path.rfind('/'), path.size()));
+    path.erase(path.rfind('/'));
   }
 }
 
@@ -97,6 +97,7 @@ std::vector<GroupMemory> groups_of(const ControlGroupPlaces& places) {
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
+    if (!path.starts_with('/')) continue;
     if (controllers.empty()) add_groups(groups, places.mounted, path, version_2);
     if (has_memory(controllers)) add_groups(groups, places.mounted + "/memory", path, version_1);
   }

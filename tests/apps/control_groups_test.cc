@@ -102,6 +102,18 @@ TEST_F(ControlGroups, WhatIsUsedUpLeavesNothing) {
   EXPECT_EQ(left(), 0);
 }
 
+// The kernel writes none of these.
+TEST_F(ControlGroups, ALineWhosePathIsNoneIsNoMembership) {
+  for (const char* damaged : {"0::jobs", "0::jobs/one", "0::", "4:memory:one/two", ":::", "0:"}) {
+    write("membership", damaged);
+    write("groups/memory.max", std::to_string(100 * kMiB));
+    write("groups/memory/memory.limit_in_bytes", std::to_string(100 * kMiB));
+    EXPECT_EQ(most(), kUnlimitedMemory) << damaged;
+  }
+  write("membership", "0::jobs\n0::/");
+  EXPECT_EQ(most(), 100 * kMiB);
+}
+
 TEST(MemoryRoom, ThereIsSome) {
   EXPECT_GT(free_memory().bytes, kMiB);
   EXPECT_GE(host_memory().bytes, free_memory().bytes);
