@@ -172,16 +172,29 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
     return;
   }
   Peer& peer = at(rank);
-  if (peer.state == State::kLost) return;
+  const bool certain = culprit.certain || peer.certain || peer.state == State::kClosed;
+  if (peer.state == State::kLost) {
+    if (certain) make_certain(rank);
+    return;
+  }
   unsuspect(rank);
   peer.state = State::kLost;
   peer.reason = reason;
-  peer.certain = culprit.certain;
+  peer.certain = certain;
   peer.cause = culprit.cause;
   peer.reporter = reporter == options_.rank ? -1 : reporter;
   liveness_.forget(rank);
   carrier_.cut(rank);
   changed_ = true;
+}
+
+// Of one that is lost already: why stays as it was told first, and the others have the word of who
+// knows it. A goodbye from here says it too.
+void Membership::make_certain(int rank) {
+  at(rank).certain = true;
+  if (!lost_ || lost_->rank != rank || !lost_->gone) return;
+  lost_->certain = true;
+  verdict_->certain = true;
 }
 
 void Membership::look_for_losses(Deadline now) {

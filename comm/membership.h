@@ -95,7 +95,7 @@ class Membership {
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
     bool member = true;     // of this generation
-    bool certain = false;   // of the loss
+    bool certain = false;   // of the loss; once any rank knows it, for good
     LossCause cause = LossCause::kUnsaid;
     int reporter = -1;
     std::optional<Deadline> suspect_since;
@@ -109,6 +109,7 @@ class Membership {
   void look_for_losses(Deadline now);
   void on_verdict(const Control& message);
   void lose(const LostPeer& culprit, int reporter);
+  void make_certain(int rank);
   std::string told(const LostPeer& culprit, int reporter) const;
   void blame(const LostPeer& culprit, int reporter);
   void close_if_done(int rank);

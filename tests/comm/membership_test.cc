@@ -121,6 +121,57 @@ TEST_F(MembershipTest, AConnectionThatEndsProvesNothingButTheProcessTableDoes) {
   EXPECT_TRUE(members_.all_lost()[0].certain);
 }
 
+// A rank of another host has seen no more than that a connection ended.
+TEST_F(MembershipTest, ALossBecomesCertainWhenAnyRankKnowsIt) {
+  members_.suspect(1, "Connection reset by peer", at(0));
+  run(0, 400, {2, 3});
+  ASSERT_EQ(members_.all_lost().size(), 1u);
+  EXPECT_FALSE(members_.all_lost()[0].certain);
+  EXPECT_TRUE(members_.take_changed());
+  const std::size_t sent = sent_.size();
+
+  hear({.kind = Kind::kVerdict,
+        .culprit = 1,
+        .reporter = 3,
+        .certain = true,
+        .cause = LossCause::kSilence,
+        .text = "its process has ended"},
+       3, 450);
+  ASSERT_EQ(members_.all_lost().size(), 1u);
+  EXPECT_TRUE(members_.all_lost()[0].certain);
+  EXPECT_TRUE(members_.lost()->certain);
+  // What was said of it first stays, and nobody is told twice.
+  EXPECT_EQ(members_.all_lost()[0].reason, "Connection reset by peer");
+  EXPECT_EQ(members_.all_lost()[0].cause, LossCause::kConnection);
+  EXPECT_EQ(members_.all_lost()[0].reporter, -1);
+  EXPECT_FALSE(members_.take_changed());
+  EXPECT_EQ(cut_, (std::vector<int>{1}));
+  EXPECT_EQ(sent_.size(), sent);
+
+  members_.announce({.rank = 1, .reason = "a doubt"});  // which takes nothing back
+  EXPECT_TRUE(members_.all_lost()[0].certain);
+}
+
+TEST_F(MembershipTest, ARankThatLeavesPassesOnThatALossIsCertain) {
+  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 2, .text = "reset"}, 2, 0);
+  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 3, .certain = true, .text = "ended"}, 3,
+       10);
+  members_.say_goodbye();
+  ASSERT_EQ(receivers_of(Kind::kGoodbye), (std::vector<int>{2, 3}));
+  EXPECT_TRUE(sent_.back().message.certain);
+  EXPECT_EQ(sent_.back().message.text, "reset");
+}
+
+// Another rank may not have read its goodbye before the connection ended.
+TEST_F(MembershipTest, ARankThatHasClosedIsStillCertainlyGoneWhenItIsReportedLost) {
+  hear({.kind = Kind::kGoodbye}, 1, 0);
+  members_.data_over(1, "connection closed", at(10));
+  ASSERT_EQ(members_.state(1), State::kClosed);
+  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 2, .text = "reset"}, 2, 20);
+  ASSERT_EQ(members_.state(1), State::kLost);
+  EXPECT_TRUE(members_.all_lost()[0].certain);
+}
+
 // The words of a reason are anybody's: programs go by the fields.
 TEST_F(MembershipTest, WhatAnotherRankReportsKeepsItsFields) {
   hear({.kind = Kind::kVerdict,
