@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -108,21 +109,20 @@ std::string from_nothing(const TrainOptions& o) {
   return "no complete checkpoint in " + o.checkpoint + ": starting from step 0";
 }
 
-// A run that could not save is better told so before it has trained.
+Status cannot_write(const std::string& path, const std::string& why) {
+  return {Code::kInvalidArgument,
+          format("train: cannot write to --checkpoint %s (%s; a folder that can be written wanted)",
+                 path.c_str(), why.c_str())};
+}
+
 Status make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (!error && ::access(path.c_str(), W_OK | X_OK) != 0) {
-    error = std::error_code(errno, std::generic_category());
-  }
-  if (!error) return {};
-  return {Code::kInvalidArgument,
-          format("train: cannot write to --checkpoint %s (%s; a folder that can be written wanted)",
-                 path.c_str(), error.message().c_str())};
+  return error ? cannot_write(path, error.message()) : Status();
 }
 
-// Of rank 0, which the others hear of. A folder that cannot be locked is left open: where it cannot
-// be written to, saving will say so.
+// Of rank 0, which the others hear of. A folder that cannot be locked is left open: it may be read,
+// and where it cannot be written to either, look_for_right() says so to those who want to.
 Result<std::optional<FolderLock>> take_folder(const TrainOptions& o, Communicator& communicator) {
   Status taken;
   std::optional<FolderLock> lock;
@@ -138,6 +138,15 @@ Result<std::optional<FolderLock>> take_folder(const TrainOptions& o, Communicato
   }
   GW_TRY(share_outcome(communicator, taken, {}, o.deadline + kSecondsToEnd).error());
   return lock;
+}
+
+// A run that could not save is better told so before it has trained. One with no step left to make
+// saves nothing. Of rank 0, as above.
+Status look_for_right(const TrainOptions& o, Communicator& communicator, std::int64_t steps_left) {
+  if (steps_left <= 0) return {};
+  const bool may = communicator.rank() != 0 || ::access(o.checkpoint.c_str(), W_OK | X_OK) == 0;
+  const Status found = may ? Status() : cannot_write(o.checkpoint, std::strerror(errno));
+  return share_outcome(communicator, found, {}, o.deadline).error();
 }
 
 // A run that was not asked to go on leaves what there is alone.
@@ -165,9 +174,11 @@ Result<std::string> RunCheckpoints::start() {
   GW_ASSIGN(lock_, take_folder(options_, communicator_));
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
+    GW_TRY(look_for_right(options_, communicator_, trainer_.steps() - (from ? from->step : 0)));
     return from ? resuming(*from, options_, trainer_.steps()) : from_nothing(options_);
   }
   GW_ASSIGN(const std::optional<std::int64_t> last, checkpoint_.last_step());
+  GW_TRY(look_for_right(options_, communicator_, trainer_.steps()));
   return anew(options_, last);
 }
 
@@ -195,9 +206,11 @@ Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const
     GW_ASSIGN(const std::optional<ResumedFrom> from, opened.saver->open_last());
     opened.says = from ? resuming(*from, options, steps) : from_nothing(options);
     opened.steps_done = from ? from->step : 0;
+    GW_TRY(look_for_right(options, communicator, steps - opened.steps_done));
     return opened;
   }
   GW_ASSIGN(const std::optional<std::int64_t> last, opened.saver->last_step());
+  GW_TRY(look_for_right(options, communicator, steps));
   GW_ASSIGN(opened.says, anew(options, last));
   return opened;
 }

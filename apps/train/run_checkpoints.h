@@ -26,8 +26,8 @@ class RunCheckpoints {
 
   // Before the first step. With --resume: the last complete checkpoint becomes the run's state; a
   // folder without one is a start from the beginning. Without it a folder that holds checkpoints is
-  // refused, and so is one that another run writes to; from now on it is this run's. A sentence
-  // that says which.
+  // refused, and so is one that another run writes to; from now on it is this run's. So is one that
+  // cannot be written, unless no step is left to be made. A sentence that says which.
   Result<std::string> start();
   // Before the first step: ranks that agree to end save, and after_step() returns what they end
   // with. Borrowed.

@@ -2,6 +2,7 @@
 another run writes to. usage: train_endings_test.py GRADWIRE UCX_VERSION|none"""
 
 import array
+import ctypes
 import json
 import math
 import os
@@ -164,6 +165,41 @@ class NotFinite(Endings):
         self.assertRegex(report.stdout, r"accepted +\+0\.00")
         (record,) = [json.loads(path.read_text()) for path in pathlib.Path(out).glob("runs/too-fast*/run.json")]
         self.assertEqual((record["outcome"], record["exit_status"]), ("diverged", 1))
+
+
+class AFolderThatCannotBeWritten(Endings):
+    def run_without_right(self, *words):
+        """As a user who may do what the mode of files says alone, root too."""
+        of_root = ctypes.CDLL(None, use_errno=True)
+        drop, cap_dac_override = 24, 1  # PR_CAPBSET_DROP; without root's rights there is nothing to drop
+        return subprocess.run([GRADWIRE, *words], capture_output=True, text=True, timeout=SECONDS, env=environment(),
+                              preexec_fn=lambda: of_root.prctl(drop, cap_dac_override, 0, 0, 0))
+
+    def test_is_refused_unless_no_step_is_left(self):
+        for number, mode in enumerate(([], ["--mode", "fedavg"], ["--mode", "hogwild"])):
+            with self.subTest(mode=mode):
+                folder = self.run + str(number)
+                words = ["train", "--inproc", "2", *GOOD, *mode, "--checkpoint", folder, "--resume"]
+                self.assertEqual(run(*words, "--steps", "4").returncode, 0)
+                os.chmod(folder, 0o555)
+                self.addCleanup(os.chmod, folder, 0o755)
+                before = sorted(os.listdir(folder))
+                done = self.run_without_right(*words, "--steps", "4")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("4 of 4", done.stdout + done.stderr)
+                more = self.run_without_right(*words, "--steps", "6")
+                self.assertEqual(more.returncode, 1, more.stderr)
+                self.assertIn(folder, more.stderr)
+                self.assertNotIn("step 5", more.stderr)  # before it has trained
+                self.assertEqual(sorted(os.listdir(folder)), before)
+
+    def test_is_refused_to_a_run_that_begins(self):
+        os.mkdir(self.run, 0o555)
+        for more in ([], ["--resume"], ["--mode", "fedavg"]):
+            with self.subTest(more=more):
+                done = self.run_without_right("train", "--inproc", "2", *GOOD, "--steps", "4", "--checkpoint", self.run, *more)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(self.run, done.stderr)
 
 
 class OneFolder(Endings):
