@@ -122,18 +122,28 @@ class NotFinite(Endings):
 
     def test_a_model_that_cannot_be_saved_ends_with_totals(self):
         # Of weights that decay by lr * decay = 1e12 a step, which is growth: the model overflows before a loss does.
-        grows = ["--model", "logistic", "--batch", "36", "--lr", "1e6", "--weight-decay", "1e6", "--momentum", "0", "--steps", "60"]
-        for number, mode in enumerate(([], ["--zero", "2"], ["--mode", "ps-sync"], ["--mode", "ps-async"])):
-            with self.subTest(mode=mode):
-                saves = ["--checkpoint", self.run + str(number), "--checkpoint-every", "1"]
-                done = run("train", "--inproc", "3", *grows, *mode, *saves, "--metrics", str(self.root / "m"))
+        grows = ["--lr", "1e6", "--weight-decay", "1e6"]
+        # Modes without decay: after the sixth step no float is as large as the rate. A thread alone does not hear of it
+        # from another one's loss.
+        leaps = ["--lr", "1", "--lr-schedule", "step:0.1:1e60"]
+        cases = [(3, [*grows, *mode]) for mode in ([], ["--zero", "2"], ["--mode", "ps-sync"], ["--mode", "ps-async"])]
+        cases += [(3, [*leaps, *mode]) for mode in (["--mode", "fedavg", "--local-steps", "1"], ["--mode", "easgd"],
+                                                    ["--mode", "sync-easgd"], ["--mode", "eamsgd"], ["--mode", "eamsgd", "--asynchronous"])]
+        cases += [(1, [*leaps, "--mode", "hogwild"])]
+        always = ["--model", "logistic", "--batch", "36", "--momentum", "0", "--steps", "60", "--checkpoint-every", "1"]
+        for number, (ranks, words) in enumerate(cases):
+            with self.subTest(words=words):
+                folder = self.run + str(number)
+                done = run("train", "--inproc", str(ranks), *always, *words, "--checkpoint", folder, "--metrics", str(self.root / "m"))
                 self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
                 self.assertRegex(done.stderr, r"checkpoint: rank \d+: (parameters/|rank-)[^ ]+: element \d+ is (-?inf|nan) ")
                 *rows, totals = self.metrics()
                 self.assertEqual((totals["diverged"], totals["steps"]), (True, len(rows)))
                 self.assertNotIn("accuracy", totals)
                 self.assertTrue(all(row["loss"] is not None for row in rows))
-                self.assertEqual(steps_in(self.run + str(number))[-1:], [len(rows) - 1])
+                self.assertEqual(steps_in(folder)[-1:], [len(rows) - 1])
+                if "--lr-schedule" in words:
+                    self.assertEqual(len(rows), 7)
 
     def test_is_a_result_of_a_sweep_and_of_its_rules(self):
         study = self.root / "study.toml"
