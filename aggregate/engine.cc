@@ -200,12 +200,13 @@ std::vector<std::string> Engine::notices() const {
 }
 
 // On two levels most of the bytes stay inside nodes, where a flat ring is no measure. Whatever
-// messages add is told apart from payloads by what was predicted.
+// messages add is told apart from payloads by what was predicted, and so is what the pieces of
+// small tensors make of one rank's share.
 void Engine::compare_with_dense(std::uint64_t wire_bytes) {
   const std::uint64_t sent = wire_bytes - stats_.wire_bytes;
   const std::uint64_t dense = per_step_.dense_ring_bytes;
   if (nodes_ != nullptr || !notices_.empty()) return;
-  if (sent <= dense || predicted_.most <= dense) return;
+  if (sent <= dense || predicted_.most <= std::max(dense, predicted_.dense)) return;
   notices_.push_back(
       more_than_dense(options_.compressor, predicted_, sent, dense, communicator_.size()));
 }

@@ -74,6 +74,7 @@ PredictedBytes predict_bytes(std::span<const Parameter> parameters, int rank, in
         break;
     }
     all.most += bytes;
+    all.dense += dense;
     all.exact = all.exact && lengths_are_fixed(parameter, size);
     if (bytes <= dense || bytes - dense <= worst) continue;
     worst = bytes - dense;

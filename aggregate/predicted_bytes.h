@@ -12,8 +12,9 @@ namespace gradwire {
 
 struct PredictedBytes {
   std::uint64_t most = 0;  // sent by a rank in a step: exactly so many, but for cuts of a few bytes
-  bool exact = true;       // else at most so many, for lengths that vary with the data or the step
-  std::string spec;        // of the method that sends most beyond what its gradients would, if any
+  std::uint64_t dense = 0;  // likewise, were nothing compressed: a ring for each tensor
+  bool exact = true;        // else at most so many, for lengths that vary with the data or the step
+  std::string spec;         // of the method that sends most beyond what its gradients would, if any
   Path path = Path::kDense;  // its
 };
 

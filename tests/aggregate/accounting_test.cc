@@ -186,5 +186,23 @@ TEST(MoreThanDense, IsSaidOnceWithTheBytesThatWereSent) {
   }
 }
 
+// Of tensors of one element the first rank owns all: gathered alone they are twice what they would
+// be as one tensor in pieces of one size. No method adds to that.
+TEST(MoreThanDense, IsNothingThatPiecesOfManySizesAreTo) {
+  for (const AggregateForm form : {AggregateForm::kAllGather, AggregateForm::kReduceScatter}) {
+    for (const int ranks : {2, 3, 4}) {
+      Job job;
+      for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+        job.tensors.push_back({name, Shape::vector(1)});
+      }
+      job.ranks = ranks;
+      job.form = form;
+      const JobOutcome outcome = run_job(job);
+      EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+      EXPECT_THAT(outcome.warnings, ::testing::IsEmpty()) << ranks;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::testing

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gradwire/registry.h"
 #include "tests/support/names.h"
@@ -64,6 +65,20 @@ TEST(PredictedBytes, OfShardsBothHalves) {
   EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4, 1, AggregateForm::kReduceScatter).most, 3u * 520);
   EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4, 1, AggregateForm::kAllGather).most, 3u * 520);
   EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4).spec, "");
+}
+
+// Tensors of one element in pieces for 2 ranks: each is the first rank's, which gathers three where
+// one tensor of three would have it send two.
+TEST(PredictedBytes, UncompressedIsToldTensorByTensor) {
+  std::vector<Parameter> tensors;
+  for (int i = 0; i < 3; ++i) {
+    tensors.push_back(parameter("none", Path::kDense));
+    tensors.back().grad = TensorView(tensors.back().grad.data(), Shape::vector(1), DType::kF32);
+  }
+  const PredictedBytes predicted = predict_bytes(tensors, 0, 2, AggregateForm::kAllGather);
+  EXPECT_EQ(predicted.most, 3u * 4);
+  EXPECT_EQ(predicted.dense, 3u * 4);
+  EXPECT_EQ(predict("topk:ratio=0.01", Path::kGather, 4).dense, 2u * 3 * 1024 * 4);
 }
 
 TEST(PredictedBytes, TheTextHasAllThreeNumbers) {
