@@ -64,6 +64,11 @@ Result<int> report(const ReportFlags& flags) {
     for (const std::string& part : parts) written += ", " + part + ".png";
   }
   std::printf("%s\n", written.c_str());
+  if (results.runs.empty() && results.damaged.empty())
+    return Status(Code::kInvalidArgument,
+                  format("report: none of %zu run(s) has a result in %s/runs (gradwire sweep "
+                         "--resume makes them)",
+                         results.missing.size(), flags.directory.c_str()));
   if (results.damaged.empty()) return 0;
   return Status(Code::kInvalidArgument,
                 format("report: results of %zu run(s) are not whole, and left out (the first: %s; "

@@ -45,6 +45,14 @@ struct Found {
   std::size_t repeated = 0;  // finished, but all are to be run again
 };
 
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return {};
+  return {Code::kInvalidArgument,
+          "cannot make the folder '" + path + "' (" + error.message() + ")"};
+}
+
 class Sweep final : public PoolObserver {
  public:
   Sweep(const StudyPlan& plan, const SweepOptions& options)
@@ -204,14 +212,7 @@ class Sweep final : public PoolObserver {
     return {};
   }
 
-  Status starting(std::size_t index) override {
-    std::error_code error;
-    fs::create_directories(runs_[index].folder, error);
-    if (error)
-      return {Code::kInvalidArgument,
-              "cannot make the folder '" + runs_[index].folder + "' (" + error.message() + ")"};
-    return {};
-  }
+  Status starting(std::size_t index) override { return make_folder(runs_[index].folder); }
 
   Status ended(const PoolResult& result) override {
     Run& run = runs_[result.index];
@@ -304,16 +305,11 @@ class Sweep final : public PoolObserver {
 bool holds_runs(const std::string& directory) {
   std::error_code error;
   const fs::path runs = directory + "/runs";
-  return fs::exists(runs, error) && !fs::is_empty(runs, error);
+  return fs::is_directory(runs, error) && !fs::is_empty(runs, error);
 }
 
 Result<std::vector<RunState>> run_plan(const StudyPlan& plan, const SweepOptions& options) {
-  std::error_code error;
-  fs::create_directories(options.directory + "/runs", error);
-  if (!error) fs::create_directories(options.directory + "/checks", error);
-  if (error)
-    return Status(Code::kInvalidArgument,
-                  "cannot make the folder (" + options.directory + "; " + error.message() + ")");
+  for (const char* part : {"", "/runs", "/checks"}) GW_TRY(make_folder(options.directory + part));
   GW_ASSIGN(const FolderLock lock,
             FolderLock::take(options.directory, "lock", "sweep", kSecondsToEnd));
   Sweep sweep(plan, options);

@@ -115,9 +115,10 @@ Status check_room(const TrainOptions& options, const Problem& problem, int ranks
         format(
             "train: the run does not fit: it needs %s on this host, where %s are to be had (%s): "
             "%s; a smaller model or batch, --recompute, --zero over more hosts or "
-            "fewer ranks wanted, or --allow-overcommit to try",
+            "fewer ranks wanted%s",
             size_text(needed).c_str(), size_text(room.bytes).c_str(), room.limit.c_str(),
-            to_text(here).c_str()));
+            to_text(here).c_str(),
+            options.allow_overcommit ? "" : ", or --allow-overcommit to try"));
   };
   const std::int64_t own = one_process ? here.total() : here.of_rank();
   // Ranks of other processes may have taken theirs already: of what is free now only this one's

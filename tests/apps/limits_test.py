@@ -73,6 +73,18 @@ class Files(Folder):
     def test_a_folder_in_place_of_a_file_is_refused(self):
         self.in_place_of_a_file(os.mkdir)
 
+    def test_a_file_in_place_of_a_sweeps_folder_is_named(self):
+        study, out = self.path / "study.toml", self.path / "out"
+        study.write_text('inproc = 1\n[train]\nsteps = 2\n[[row]]\ncompressor = "none"\n')
+        self.refused(gradwire("sweep", str(study), "--out", str(study), "--resume"), f"'{study}'")
+        out.mkdir()
+        for name in ("runs", "checks"):
+            (out / name).write_text("a file")
+            for more in ([], ["--resume"], ["--fresh"]):
+                with self.subTest(name=name, more=more):
+                    self.refused(gradwire("sweep", str(study), "--out", str(out), *more), f"'{out}/{name}'")
+            (out / name).unlink()
+
     def test_the_ranks_secret_is_no_fifo(self):
         os.mkfifo(self.path / "secret", 0o600)
         done = gradwire("train", *QUICK, env={**os.environ, "GRADWIRE_RANK": "0", "GRADWIRE_WORLD_SIZE": "2",
@@ -196,7 +208,9 @@ class Memory(Folder):
                 self.assertLess(time.monotonic() - start, 20)
         with self.subTest("asked to try all the same"):
             # A warning, and then what the system says.
-            self.refused(gradwire("train", *self.BIG, "--allow-overcommit", preexec_fn=limit), "[warning]", "does not fit", "none left")
+            tried = gradwire("train", *self.BIG, "--allow-overcommit", preexec_fn=limit)
+            self.refused(tried, "[warning]", "does not fit", "none left")
+            self.assertNotIn("--allow-overcommit", tried.stderr)  # which has been given
 
     def test_memory_or_threads_refused_at_the_start_are_an_error(self):
         for kilobytes in (40000, 60000, 80000, 100000, 130000):

@@ -168,6 +168,18 @@ class Report(unittest.TestCase):
         self.assertEqual([row["seeds_at_target"] for row in rows], ["2", "2"])
         self.assertRegex(run("report", "/nonexistent").stderr, "gradwire: error: .*/nonexistent")
 
+    def test_a_report_of_no_run_at_all_says_what_was_looked_for(self):
+        empty = self.root / "empty"
+        empty.mkdir(exist_ok=True)
+        shutil.copy(self.out / "study.json", empty)
+        for make in (lambda: None, (empty / "runs").mkdir):
+            make()
+            done = run("report", str(empty))
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stderr.splitlines()[-1], rf"gradwire: error: .*\b4 run.*{empty}/runs\b")
+            self.assertEqual(done.stderr.count("no result of row"), 4)
+            self.assertTrue("4 of 4 runs have no result" in (empty / "report.html").read_text())
+
     def test_no_browser_is_said_after_the_page_is_written(self):
         (self.out / "report.html").unlink(missing_ok=True)
         done = run("report", str(self.out), "--png", "--quiet", PATH="/nonexistent")
