@@ -6,6 +6,7 @@
 #include <barrier>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,8 @@ namespace gradwire {
 namespace {
 
 using testing::AnyOf;
+using testing::Not;
+using testing::StartsWith;
 
 Status wait_for(Result<Work> work) {
   if (!work.has_value()) return work.error();
@@ -79,6 +82,18 @@ std::vector<Outcome> outcomes_of(World& world, const std::function<Status(int ra
   });
 }
 
+// `status` of rank `r` is about `culprit`: others may be named in it, too, as those who found it
+// out or who waited, and `r` itself wherever it failed. Its transport holds the same without words.
+void expect_blamed(World& world, int r, const Status& status, int culprit, LossCause cause) {
+  SCOPED_TRACE("rank " + std::to_string(r));
+  EXPECT_THAT(status.message(), StartsWith("rank " + std::to_string(culprit) + " "));
+  const std::optional<LostPeer> lost = world.hook(r).lost();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->rank, culprit);
+  EXPECT_EQ(lost->cause, cause);
+  EXPECT_EQ(lost->gone, cause != LossCause::kGaveUp);
+}
+
 TEST(CommunicatorLoss, AKilledRankIsNamedByAllSurvivors) {
   World world(4, kAmple);
   const auto outcomes = outcomes_of(world, [&](int r) {
@@ -94,6 +109,7 @@ TEST(CommunicatorLoss, AKilledRankIsNamedByAllSurvivors) {
         AnyOf(fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 0", "killed", "60.0"),
               fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 1", "killed", "60.0")))
         << "rank " << r;
+    expect_blamed(world, r, outcome.first, 2, LossCause::kConnection);
     EXPECT_LT(outcome.seconds, kAmple / 2);
     EXPECT_EQ(outcome.later.code(), Code::kPeerLost);
     // Sticky: for every call, and for what is split from it.
@@ -113,6 +129,7 @@ TEST(CommunicatorLoss, AStoppedRankIsNamedByItsSilence) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
     EXPECT_THAT(outcome.first,
                 fails(Code::kPeerLost, "rank 0", "all_reduce", "operation 0", "heartbeat", "0.2"));
+    expect_blamed(world, r, outcome.first, 0, LossCause::kSilence);
   }
 }
 
@@ -127,17 +144,25 @@ TEST(CommunicatorLoss, ARankThatNeverComesIsNamedByAllWithinASecondOfTheDeadline
         outcome.first,
         AnyOf(fails(Code::kTimedOut, "rank 2", "all_reduce", "operation 0", "part", "1.0"),
               fails(Code::kPeerLost, "rank 2", "all_reduce", "operation 0", "part", "1.0")));
+    expect_blamed(world, r, outcome.first, 2, LossCause::kNoPart);
     EXPECT_LT(outcome.seconds, kAmple / 2);
   }
-  // When it comes after all, it learns that it was given up.
-  EXPECT_THAT(sum(world.at(2)), fails(Code::kPeerLost, "rank 2"));
+  // When it comes after all, it learns that another one gave it up, and over what.
+  const Status late = sum(world.at(2));
+  EXPECT_THAT(late, fails(Code::kPeerLost, "part", "all_reduce", "operation 0"));
+  expect_blamed(world, 2, late, 2, LossCause::kNoPart);
+  const int reporter = world.hook(2).lost()->reporter;
+  EXPECT_THAT(reporter, AnyOf(0, 1, 3));
+  EXPECT_THAT(late, fails(Code::kPeerLost, "rank " + std::to_string(reporter)));
 }
 
 TEST(CommunicatorLoss, AMissingSenderIsNamed) {
   World world(2, kShort);
   std::vector<float> data(10);
   const Status status = wait_for(world.at(0).recv(view_of(std::span(data)), 1));
+  // Who waited is the one that gives up; whom it waited for is there and may be busy.
   EXPECT_THAT(status, fails(Code::kTimedOut, "rank 0", "recv", "operation 0", "rank 1", "1.0"));
+  expect_blamed(world, 0, status, 0, LossCause::kGaveUp);
 }
 
 TEST(CommunicatorLoss, CountsThatDifferAreAMismatchOnBothSides) {
@@ -224,12 +249,22 @@ TEST(CommunicatorLoss, CountsThatDifferAreReportedWithBoth) {
                   "all_reduce", "1000", "1001", "f32", "sum");
 }
 
+// The clause that has `rank` for its subject.
+std::string said_of(const Status& status, int rank) {
+  const std::string all = text(status);
+  const std::size_t begin = all.find("rank " + std::to_string(rank) + " ");
+  if (begin == all.npos) return "";
+  return all.substr(begin, all.find_first_of(",;", begin) - begin);
+}
+
 TEST(CommunicatorLoss, AnOperationThatOthersDoNotRunIsAMismatch) {
   World world(3, kShort);
   const auto outcomes = outcomes_of(
       world, [&](int r) { return r == 1 ? wait_for(world.at(r).barrier()) : sum(world.at(r)); });
   for (const Outcome& outcome : outcomes) {
     EXPECT_THAT(outcome.first, fails(Code::kRankMismatch, "rank 1", "barrier", "all_reduce"));
+    EXPECT_THAT(said_of(outcome.first, 1), tells("barrier"));
+    EXPECT_THAT(said_of(outcome.first, 1), Not(tells("all_reduce")));
   }
 }
 
@@ -244,6 +279,11 @@ TEST(CommunicatorLoss, ADisagreementOfOthersIsToldAsOne) {
   });
   EXPECT_THAT(outcomes[2].first, fails(Code::kRankMismatch, "recv", "operation 0", "rank 0", "4004",
                                        "rank 1", "4000"));
+  // Its transport, too, knows that ranks disagree, and who found it out.
+  const std::optional<LostPeer> lost = world.hook(2).lost();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->cause, LossCause::kDisagreement);
+  EXPECT_EQ(lost->reporter, 0);
 }
 
 TEST(CommunicatorLoss, AFlightRecordThatCannotBeWrittenIsMentionedOnce) {
@@ -308,6 +348,7 @@ TEST(CommunicatorLoss, ADestroyedWorkFinishesTheCommunicator) {
   // The other rank learns who gave up instead of waiting for its deadline.
   const Status other = sum(world.at(1));
   EXPECT_THAT(other, fails(Code::kPeerLost, "rank 0", "gave up", "all_reduce"));
+  expect_blamed(world, 1, other, 0, LossCause::kGaveUp);
 }
 
 TEST(CommunicatorLoss, AWorkOutlivesItsCommunicator) {
@@ -348,7 +389,9 @@ TEST(CommunicatorLoss, OperationsOfAllCommunicatorsEndTogether) {
   });
   for (const int r : {0, 1}) {
     const Outcome& outcome = outcomes[static_cast<std::size_t>(r)];
-    EXPECT_THAT(outcome.first, fails(Code::kPeerLost, "rank 2"));
+    EXPECT_THAT(outcome.first,
+                fails(Code::kPeerLost, r == 0 ? "all_reduce" : "barrier", "killed", "60.0"));
+    expect_blamed(world, r, outcome.first, 2, LossCause::kConnection);
   }
 }
 
