@@ -164,9 +164,11 @@ TEST(Follow, OnlyBetweenSteps) {
     ASSERT_TRUE(aggregator->add("a", view_of(std::span<float>(a))).ok());
     ASSERT_TRUE(aggregator->add("b", view_of(std::span<float>(b))).ok());
     ASSERT_TRUE(aggregator->ready(0).ok());
-    EXPECT_THAT(aggregator->set_learning_rate(1), fails(kInvalid, "step"));
-    EXPECT_THAT(aggregator->set_loss_scale(1), fails(kInvalid, "step"));
-    EXPECT_THAT(aggregator->skip_step(true).error(), fails(kInvalid, "step"));
+    EXPECT_THAT(aggregator->set_learning_rate(1),
+                fails(kInvalid, "learning rate", "step", "finish()"));
+    EXPECT_THAT(aggregator->set_loss_scale(1), fails(kInvalid, "loss scale", "step", "finish()"));
+    EXPECT_THAT(aggregator->skip_step(true).error(),
+                fails(kInvalid, "skip_step()", "step", "finish()"));
     ASSERT_TRUE(aggregator->ready(1).ok());
     ASSERT_TRUE(aggregator->finish().ok());
   });

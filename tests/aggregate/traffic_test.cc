@@ -8,7 +8,7 @@
 
 #include "aggregate/plan.h"
 #include "gradwire/aggregator.h"
-#include "tests/support/fails.h"
+#include "tests/support/names.h"
 
 namespace gradwire {
 namespace {
@@ -140,7 +140,8 @@ TEST(TrafficPolicy, UnsafePairsRunWithAWarning) {
   const auto plan =
       read_plan(Registry::builtin(), policy.value().options(TrafficClass::kActivations));
   ASSERT_TRUE(plan.has_value());
-  EXPECT_THAT(plan.value().warnings, Contains(HasSubstr("unsafe")));
+  EXPECT_THAT(plan.value().warnings,
+              Contains(tells("'qsgd:bits=4,ef=ef14' for activations", "error feedback", "unsafe")));
 }
 
 // The one whole sentence of this family.

@@ -148,7 +148,8 @@ TEST(CollectiveBench, BadOptionsAreRefused) {
   EXPECT_THAT(rows_of(2, rooted).error(), fails(kInvalid, "bench reduce", "root 2", "0", "1"));
   CollectiveBenchOptions compressed = quick("broadcast");
   compressed.compressor = "qsgd";
-  EXPECT_THAT(rows_of(1, compressed).error(), fails(kInvalid));
+  EXPECT_THAT(rows_of(1, compressed).error(),
+              fails(kInvalid, "bench broadcast", "compressor", "f32 under all_reduce"));
 }
 
 TEST(CollectiveBench, ASpecKeepsTheKeysItHas) {

@@ -102,10 +102,11 @@ TEST(ServerSession, SaysWhyItRefuses) {
   const std::string hidden = refusal(sealed, "secret", [](Hello& h) { h.job = "other"; });
   EXPECT_THAT(hidden, tells("'other'"));
   EXPECT_EQ(hidden.find("mine"), std::string::npos) << hidden;
-  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.size = 5; }), tells("5", "4", "rank 0"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.size = 5; }),
+              tells("5 ranks", "wanted 4", "rank 0"));
   EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 4; }), tells("rank 4", "1..3"));
   EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 0; }), tells("rank 0", "1..3"));
-  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.version = 9; }), tells("protocol 9", "1"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.version = 9; }), tells("protocol 9", "wanted 1"));
 }
 
 TEST(ServerSession, ARankIsThereOnce) {
