@@ -144,8 +144,8 @@ GW_LAW(ThreadsChangeNoBit) {
   });
 }
 
-// One sum of three slices, of which the second is values; and payloads that no encoder writes.
-GW_LAW(ThreadsFoldAndRefuseAsOneDoes) {
+// Payloads that no encoder writes.
+GW_LAW(ThreadsRefuseAsOneDoes) {
   with_type([this]<typename T>() {
     const Shape shape = Shape::vector(kElems);
     Workers workers(3);
@@ -169,7 +169,20 @@ GW_LAW(ThreadsFoldAndRefuseAsOneDoes) {
       EXPECT_TRUE(!first.ok() || same_bits(a, b));
     }
     EXPECT_EQ(one.value()->folds(), many.value()->folds());
-    if (!one.value()->folds()) return;
+  });
+}
+
+// One sum of three slices, of which the second is values.
+GW_LAW(ThreadsFoldAsOneDoes) {
+  with_type([this]<typename T>() {
+    const Shape shape = Shape::vector(kElems);
+    Workers workers(3);
+    auto one = compressor().open_slices(shape, place(DTypeOf<T>::kValue));
+    auto many = open_slices_on(&workers, compressor(), shape, place(DTypeOf<T>::kValue));
+    ASSERT_TRUE(one.has_value() && many.has_value());
+    const auto x = gradient<T>(kElems, 0, 1);
+    const Bytes wire = packed<T>(*one.value(), x, 0, kElems, 0);
+    const Slice slice{.step = 6, .tensor = 5, .rank = 1};
     const Slice sum{.step = 6, .tensor = 5, .rank = 0, .stage = 1};
     const Addend addends[] = {{{}, wire, slice}, {const_view_of<T>(x), {}, {}}, {{}, wire, slice}};
     Bytes first(one.value()->bytes(kElems, 1));
@@ -183,6 +196,11 @@ GW_LAW(ThreadsFoldAndRefuseAsOneDoes) {
 bool is_elementwise(const Compressor& compressor, const CompressorCase&) {
   return compressor.traits().elementwise;
 }
+bool folds(const Compressor& compressor, const CompressorCase&) {
+  if (!compressor.traits().elementwise) return false;
+  const auto opened = compressor.open_slices(Shape::vector(kElems), place(DType::kF32));
+  return opened.has_value() && opened.value()->folds();
+}
 bool is_gathered_at_once(const Compressor& compressor, const CompressorCase&) {
   return compressor.traits().rounds == 1 && compressor.traits().exchange == Exchange::kAllGather;
 }
@@ -193,7 +211,8 @@ std::vector<Law> thread_laws() {
   return {
       {"PartsCutAtSeamsJoinToTheWhole", PartsCutAtSeamsJoinToTheWhole, is_elementwise},
       {"ThreadsChangeNoBit", ThreadsChangeNoBit, is_gathered_at_once},
-      {"ThreadsFoldAndRefuseAsOneDoes", ThreadsFoldAndRefuseAsOneDoes, is_elementwise},
+      {"ThreadsRefuseAsOneDoes", ThreadsRefuseAsOneDoes, is_elementwise},
+      {"ThreadsFoldAsOneDoes", ThreadsFoldAsOneDoes, folds},
   };
 }
 
