@@ -1,6 +1,6 @@
-"""Payloads as docs/wire_formats.md describes them, read without gradwire: its random numbers, its bit streams, and what payloads of
-randomk, of minmax and absmax with the Hadamard transform, and of thc decode to. Written from that page alone: where the two differ, the
-page is wrong or the program is."""
+"""Payloads as docs/wire_formats.md describes them, without gradwire: its random numbers, its bit streams, what payloads of randomk, of
+minmax and absmax with the Hadamard transform, and of thc decode to, and what methods that draw send of given elements. Written from that
+page alone: where the two differ, the page is wrong or the program is."""
 import math
 import struct
 
@@ -32,30 +32,82 @@ class Stream:
         key = mix(mix(mix(seed) ^ tensor) ^ ((rank + 1) % 2**32) * 2**32 ^ USES[use] * 2**8 ^ stage)
         self.key, self.step, self.blocks = (key & WORD, key >> 32), step, {}
 
-    def block(self, index):
-        if index not in self.blocks:
+    def block(self, index, rounds=10):
+        if (index, rounds) not in self.blocks:
             c = [index & WORD, index >> 32, self.step & WORD, self.step >> 32]
             k0, k1 = self.key
-            for _ in range(10):
+            for _ in range(rounds):
                 a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
                 c = [b >> 32 ^ c[1] ^ k0, b & WORD, a >> 32 ^ c[3] ^ k1, a & WORD]
                 k0, k1 = (k0 + 0x9E3779B9) & WORD, (k1 + 0xBB67AE85) & WORD
-            self.blocks[index] = c
-        return self.blocks[index]
+            self.blocks[index, rounds] = c
+        return self.blocks[index, rounds]
 
     def word(self, w):
         return self.block(w // 4)[w % 4]
 
+    def half(self, e):
+        """h of 16 bits."""
+        return self.word(e // 2) >> 16 * (e % 2) & 0xFFFF
+
     def draw(self, e):
         """u of 16 bits."""
-        return ((self.word(e // 2) >> 16 * (e % 2) & 0xFFFF) + 0.5) / 2**16
+        return (self.half(e) + 0.5) / 2**16
 
     def normal(self, e):
         u, v = (self.word(2 * e) + 1) / 2**32, self.word(2 * e + 1) / 2**32
         return math.sqrt(-2 * math.log(u)) * math.cos(2 * math.pi * v)
 
 
+# ---- Numbers of fp32: one operation in double, rounded, is one in fp32
+
+def f32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def bits_of(x):
+    return struct.unpack("<I", struct.pack("<f", x))[0]
+
+
+def above(x):
+    """x >= 0, rounded up to fp32."""
+    near = f32(x)
+    return near if near >= x else struct.unpack("<f", struct.pack("<I", bits_of(near) + 1))[0]
+
+
+def times(x, levels, scale):
+    """x levels / scale, as encoders compute it where scales are neither tiny nor huge."""
+    return f32(x * f32(levels / scale))
+
+
+def sum_of_squares(x):
+    sums = [0.0] * 16
+    for i, v in enumerate(x):
+        sums[i % 16] += v * v
+    for half in (8, 4, 2, 1):
+        sums = [sums[j] + sums[j + half] for j in range(half)]
+    return sums[0]
+
+
+def buckets(x, bucket):
+    return [(first, x[first:first + bucket]) for first in range(0, len(x), bucket)]
+
+
 # ---- Bytes
+
+def packed(codes_of, bits):
+    """A bit stream, its last byte's free bits 0."""
+    stream = sum(code << bits * i for i, code in enumerate(codes_of))
+    return stream.to_bytes((len(codes_of) * bits + 7) // 8, "little")
+
+
+def words(codes_of, most):
+    """Lanes of 32-bit words, on one rank."""
+    width = most.bit_length()
+    lanes = 32 // width
+    return b"".join(struct.pack("<I", sum(code << width * i for i, code in enumerate(codes_of[at:at + lanes])))
+                    for at in range(0, len(codes_of), lanes))
+
 
 def floats(data, at, count):
     return list(struct.unpack_from(f"<{count}f", data, at))
@@ -192,3 +244,103 @@ def thc_codes(x, norms, grid, block, clip, seed, tensor, rank=0, step=0):
             sent.append((low + gap if drawn < place - low else low, abs(drawn - (place - low))))
         first += n
     return sent
+
+
+# ---- What a rank sends of elements of fp32
+
+def qsgd(x, bits, bucket, seed, tensor, rank=0, step=0):
+    """The payload under the largest magnitude, and how often the second draw decided."""
+    stream = Stream(seed, "dither", tensor, rank, 0, step)
+    s, norms, sent, seconds = 2**(bits - 1) - 1, b"", [], 0
+    for first, part in buckets(x, bucket):
+        norm = max(map(abs, part))
+        norms += struct.pack("<f", norm)
+        for e, v in enumerate(part, first):
+            a = times(v, f32(256 * s), norm)
+            floor = math.floor(a)
+            h = stream.block(e // 16, 7)[e % 16 // 4] >> 8 * (e % 4) & 0xFF
+            c = 0
+            if (floor + h) % 256 == 255:
+                seconds += 1
+                u = (stream.block(2**63 + e // 4, 7)[e % 4] >> 8) / 2**24
+                near = 2**-22 * abs(a)
+                if f32(a - floor) <= near:
+                    c = 0
+                elif f32(floor + 1 - a) <= near:
+                    c = 1
+                else:
+                    c = int(u < f32(a - floor)) if a >= 0 else int(u >= f32(floor + 1 - a))
+            level = (floor + h + c) // 256
+            sent.append(abs(level) | (1 if level < 0 else 0) << (bits - 1))
+    return norms + packed(sent, bits), seconds
+
+
+def minmax(x, bits, bucket, seed, tensor, rank=0, step=0):
+    """With rounding=stochastic."""
+    stream = Stream(seed, "dither", tensor, rank, 0, step)
+    payload, most = b"", 2**bits - 1
+    for first, part in buckets(x, bucket):
+        base = min(part)
+        scale = above(max(part) - base)
+        sent = []
+        for e, v in enumerate(part, first):
+            a = times(f32(v - base), most, scale)
+            sent.append(min(most, math.floor(a) + (stream.draw(e) < f32(a - math.floor(a)))))
+        payload += struct.pack("<ff", base, scale) + packed(sent, bits)
+    return payload
+
+
+def natural(x, seed, tensor, rank=0, step=0):
+    stream = Stream(seed, "dither", tensor, rank, 0, step)
+    return packed([v < 0 for v in x], 1) + bytes((bits_of(abs(v)) + 128 * stream.half(e) + 64) >> 23 for e, v in enumerate(x))
+
+
+def levels(x, s, scale, clip, first, stream):
+    """Of elements `first` and on."""
+    for e, v in enumerate(x, first):
+        a = min(times(min(abs(v), clip), s, scale), s)
+        level = math.floor(a) + (stream.draw(e) < f32(a - math.floor(a)))
+        yield -level if v < 0 else level
+
+
+def terngrad(x, clip, seed, tensor, rank=0, step=0):
+    stream = Stream(seed, "dither", tensor, rank, 0, step)
+    s = above(min(max(map(abs, x)), clip * math.sqrt(sum_of_squares(x) / len(x))))
+    return struct.pack("<f", s), words([1 + t for t in levels(x, 1, s, s, 0, stream)], 2)
+
+
+def global_qsgd(x, bits, bucket, seed, tensor, rank=0, step=0):
+    stream = Stream(seed, "dither", tensor, rank, 0, step)
+    s, norms, sent = 2**(bits - 1) - 1, b"", []
+    for first, part in buckets(x, bucket):
+        norm = max(map(abs, part))
+        norms += struct.pack("<f", norm)
+        sent += [s + level for level in levels(part, s, norm, math.inf, first, stream)]
+    return norms, words(sent, 2 * s)
+
+
+# ---- powersgd and acpsgd at their first step. Matrices are lists of columns
+
+def start(rows, rank, seed, tensor, stage):
+    stream = Stream(seed, "start", tensor, ALL_RANKS, stage, 0)
+    return [[f32(stream.normal(rows * k + i)) for i in range(rows)] for k in range(rank)]
+
+
+def product(x, c, columns):
+    """M times each column, M of rows of c elements."""
+    return [[math.fsum(a * b for a, b in zip(x[i:i + c], column)) for i in range(0, len(x), c)] for column in columns]
+
+
+def transposed(x, c, columns):
+    return [[math.fsum(x[i * c + j] * v for i, v in enumerate(column)) for j in range(c)] for column in columns]
+
+
+def orthonormal(columns):
+    done = []
+    for column in columns:
+        for unit in done:
+            along = math.fsum(a * b for a, b in zip(unit, column))
+            column = [a - along * b for a, b in zip(column, unit)]
+        length = math.sqrt(math.fsum(a * a for a in column))
+        done.append([a / length for a in column])
+    return done
