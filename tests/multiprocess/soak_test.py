@@ -11,6 +11,7 @@ new one after each.
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,18 @@ def judge_growth(report, calm):
         if most > first + GROWTH:
             faults.append(f"rank {rank} grew from {first} to {most} MiB {when}")
     return faults
+
+
+def judge_rank(rank, code, report, calm):
+    """What is wrong with how a rank ended and with what it reports; `report`: None if it left none."""
+    if rank == RANKS - 1:  # kills itself at the end, as the loss that the others are to survive
+        return [] if code == -signal.SIGKILL else [f"rank {rank} ended with {code} (by its own SIGKILL wanted)"]
+    faults = [] if code == 0 else [f"rank {rank} ended with {code} (0 wanted)"]  # a sanitizer's findings show here
+    if report is None:
+        return [*faults, f"rank {rank} left no report"]
+    if report["trouble"]:
+        faults.append(f"rank {rank}: {report['trouble']}")
+    return faults + judge_growth(report, calm)
 
 
 def main():
@@ -65,18 +78,12 @@ def main():
                 process.kill()
                 process.wait()
                 faults.append(f"rank {rank} did not end")
-        for rank in range(RANKS - 1):  # the last one kills itself
-            if ranks[rank].returncode != 0:  # a sanitizer's findings show here
-                faults.append(f"rank {rank} ended with {ranks[rank].returncode} (0 wanted)")
+        for rank in range(RANKS):
             path = folder / f"report-{rank}"
-            if not path.exists():
-                faults.append(f"rank {rank} left no report")
-                continue
-            report = json.loads(path.read_text())
-            print(f"{transport}, {seconds:g} s, seed {seed}: {report}")
-            if report["trouble"]:
-                faults.append(f"rank {rank}: {report['trouble']}")
-            faults += judge_growth(report, transport.startswith("auto"))
+            report = json.loads(path.read_text()) if path.exists() else None
+            if report is not None:
+                print(f"{transport}, {seconds:g} s, seed {seed}: {report}")
+            faults += judge_rank(rank, ranks[rank].returncode, report, transport.startswith("auto"))
         for fault in faults:
             print(f"FAILED {fault}")
         return 1 if faults else 0
