@@ -127,7 +127,7 @@ class Sweep(unittest.TestCase):
         self.assertEqual(run("report", str(self.out)).returncode, 0)
         (self.out / "runs" / names[0] / "run.json").write_text("[1]")
         report = run("report", str(self.out))
-        self.assertEqual((report.returncode, f"{names[0]}/run.json is no record of a run" in report.stderr), (1, True), report.stderr)
+        self.assertEqual((report.returncode, f"{names[0]}/run.json" in report.stderr), (1, True), report.stderr)
 
     def test_a_run_that_a_signal_ended_is_done_again(self):
         study = self.study(self.SMALL.replace("steps = 6", "steps = 400000").replace("seeds = 2", "seeds = 1")

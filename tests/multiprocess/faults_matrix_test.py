@@ -31,7 +31,7 @@ HOWS = ("kill", "stop", "zombie")
 WHENS = ("before", "during", "after")
 OPERATIONS = ("all_reduce", "all_to_all", "broadcast", "barrier", "split")
 SIZES = (2, 4)
-DIED = "the launcher has died"
+DIED = "launcher"  # whose death a rank names
 DELAYS = (0, 300, 1000, 4000)  # microseconds into the operation
 
 

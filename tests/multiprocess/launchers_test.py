@@ -165,16 +165,16 @@ class HalfSet(unittest.TestCase):
         done = subprocess.run([GRADWIRE, "bench", "all_reduce", "--max", "64"], env=clean_environment() | variables, capture_output=True, text=True,
                               timeout=LIMIT)
         self.assertNotEqual(done.returncode, 0, done.stdout)
-        self.assertIn(message, done.stderr)
+        self.assertRegex(done.stderr, message)
 
     def test_the_variable_is_named(self):
-        self.refused("OMPI_COMM_WORLD_SIZE is not set, but OMPI_COMM_WORLD_RANK is (wanted: the number of ranks)", OMPI_COMM_WORLD_RANK="0")
-        self.refused("PMI_SIZE ('many' seen; a whole number from 1 to 65536 wanted)", PMI_RANK="0", PMI_SIZE="many")
-        self.refused("SLURM_PROCID is not set, but SLURM_NTASKS is", SLURM_STEP_ID="0", SLURM_NTASKS="4")
-        self.refused("RANK is not set, but LOCAL_RANK is", LOCAL_RANK="1")
-        self.refused("PMI_FD ('1023' seen; the open connection to the process manager wanted", PMI_RANK="0", PMI_SIZE="4", PMI_FD="1023")
-        self.refused("PALS names no place where the 4 ranks meet (wanted: GRADWIRE_RENDEZVOUS=host:port of rank 0", PALS_RANKID="0", PALS_SIZE="4")
-        self.refused("SLURM_STEP_NODELIST: 'n[1-' seen, a bracket that nothing closes", SLURM_STEP_ID="0", SLURM_NTASKS="4", SLURM_PROCID="0",
+        self.refused(r"OMPI_COMM_WORLD_SIZE\b.*\bOMPI_COMM_WORLD_RANK\b", OMPI_COMM_WORLD_RANK="0")
+        self.refused(r"PMI_SIZE\b.*'many'.*\b65536\b", PMI_RANK="0", PMI_SIZE="many")
+        self.refused(r"SLURM_PROCID\b.*\bSLURM_NTASKS\b", SLURM_STEP_ID="0", SLURM_NTASKS="4")
+        self.refused(r"\bRANK\b.*\bLOCAL_RANK\b", LOCAL_RANK="1")
+        self.refused(r"PMI_FD\b.*'1023'", PMI_RANK="0", PMI_SIZE="4", PMI_FD="1023")
+        self.refused(r"PALS\b.*\b4 ranks\b.*\bGRADWIRE_RENDEZVOUS\b", PALS_RANKID="0", PALS_SIZE="4")
+        self.refused(r"SLURM_STEP_NODELIST\b.*'n\[1-'", SLURM_STEP_ID="0", SLURM_NTASKS="4", SLURM_PROCID="0",
                      SLURM_STEP_NODELIST="n[1-")
 
 

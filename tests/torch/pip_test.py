@@ -82,7 +82,7 @@ class Installed(unittest.TestCase):
 
     def test_2_without_torch(self):
         self.assertEqual(self.python("import gradwire; print(gradwire.inspect('qsgd:bits=4').path)").stdout, "sra\n")
-        self.assertIn("gradwire.torch needs PyTorch 2.5 or later, found none", self.python("import gradwire.torch").stdout)
+        self.assertRegex(self.python("import gradwire.torch").stdout, r"PyTorch 2\.5\b.*\bnone\b")
 
     def test_3_the_readmes_lines_under_torchrun(self):
         pip_install(self.folder, "torch==2.13.0")
