@@ -62,6 +62,17 @@ class ExpectedSkips(unittest.TestCase):
     def test_a_case_of_googletest_counts(self):
         self.assertEqual(unexpected(['<testcase name="Case" classname="Suite" status="notrun"/>']), ["Suite.Case"])
 
+    def test_a_file_without_tests_is_a_failure_beside_one_with_tests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [pathlib.Path(folder) / name / "meson-logs/testlog.junit.xml" for name in ("one", "two")]
+            for path, cases in zip(paths, (PASSED, "")):
+                path.parent.mkdir(parents=True)
+                path.write_text(f"<testsuites>{cases}</testsuites>")
+            done = subprocess.run([sys.executable, SOURCE / "tests/support/count_tests.py", *paths], capture_output=True, text=True,
+                                  env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 1 failed, 0 skipped\n"))
+        self.assertIn(str(paths[1]), done.stderr)
+
     def test_the_program_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "meson-logs/testlog.junit.xml"

@@ -96,6 +96,8 @@ def main(words):
         expected = Expected(data, pathlib.Path(path).parents[1], in_ci)
         try:
             passed, failed, skips = count(path)
+            if not passed + failed + len(skips):
+                raise OSError("no test in it")
         except (OSError, tree.ParseError) as error:
             print(f"gradwire: error: no test results ({path}: {error})", file=sys.stderr)
             passed, failed, skips = 0, 1, []
@@ -104,7 +106,7 @@ def main(words):
             print(f"gradwire: error: unexpected skip of {skip.name}: {why}; it says: {skip.said[-300:] or 'nothing'}", file=sys.stderr)
         counts = (passed, failed + len(unexpected), len(skips) - len(unexpected))
         total = [a + b for a, b in zip(total, counts)]
-    if sum(total) == 0:
+    if sum(total) == 0:  # no file was given
         total[1] = 1
     print("{} passed, {} failed, {} skipped".format(*total))
     return 1 if total[1] else 0
