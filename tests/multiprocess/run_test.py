@@ -118,14 +118,14 @@ class Environment(unittest.TestCase):
             path.chmod(0o644)
             done = run(1, "echo no", "--secret-file", str(path))
             self.assertEqual((done.returncode, done.stdout), (1, ""))
-            self.assertIn("(mode 644 seen; 600 wanted)", done.stderr)
+            self.assertRegex(done.stderr, rf"{path}.*\b644\b.*\b600\b")
 
     def refused_once(self, done, text):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertEqual(done.stderr.count(text), 1, done.stderr)
 
     def test_a_folder_that_no_flight_record_can_be_in_is_refused_before_the_ranks_start(self):
-        text = "cannot write flight records to '/proc/nothing' ("
+        text = "'/proc/nothing'"
         self.refused_once(run(2, "echo ran", "--flight", "/proc/nothing"), text)
         self.refused_once(run(2, "echo ran", env={**os.environ, "GRADWIRE_FLIGHT": "/proc/nothing"}), text)
         with tempfile.TemporaryDirectory() as folder:
@@ -162,16 +162,16 @@ class Failures(unittest.TestCase):
             until [ -e "$0" ] && [ ! -e /proc/$(cat "$0") ]; do sleep 0.05; done; exit 4"""
         done = self.run_with_file(3, script, "--deadline", "20")
         self.assertEqual(done.returncode, 3)
-        self.assertEqual(last_line(done), "gradwire: error: rank 1 failed first: exit status 3")
+        self.assertRegex(last_line(done), r"^gradwire: error: rank 1\b.*\b3$")
 
     def test_the_last_line_repeats_what_the_rank_said(self):
         done = run(2, "echo 'gradwire: error: no data (seen: 0)' >&2; echo bye >&2; exit 1", "--deadline", "1")
-        self.assertRegex(last_line(done), r"rank \d failed first: exit status 1: no data \(seen: 0\)$")
+        self.assertRegex(last_line(done), r"rank \d\b.*\b1\b.* no data \(seen: 0\)$")
 
     def test_a_killed_rank(self):
         done = run(4, "if [ $GRADWIRE_RANK = 2 ]; then kill -9 $$; fi; exec sleep 60", "--deadline", "0.5")
         self.assertEqual(done.returncode, 137)
-        self.assertEqual(last_line(done), "gradwire: error: rank 2 failed first: killed by signal 9 (SIGKILL)")
+        self.assertRegex(last_line(done), r"^gradwire: error: rank 2\b.*\b9 \(SIGKILL\)$")
 
     def test_others_have_the_deadline_and_two_seconds_to_report(self):
         script = "if [ $GRADWIRE_RANK = 0 ]; then exit 9; fi; sleep 2; echo reported; exit 1"
@@ -202,29 +202,27 @@ class Failures(unittest.TestCase):
         done = self.run_with_file(4, script, "--deadline", "60")
         self.assertEqual(done.returncode, 6)
         self.assertRegex(last_line(done),
-                         r"rank 2 failed first: stopped by signal 19 \(SIGSTOP\); "
-                         r"then rank [013]: exit status 6: rank 2 lost$")
+                         r"^gradwire: error: rank 2\b.*\b19 \(SIGSTOP\).*\brank [013]\b.*\b6\b.* rank 2 lost$")
 
     def test_a_rank_that_was_stopped_and_goes_on_is_not_blamed(self):
         script = """if [ $GRADWIRE_RANK = 1 ]; then
               (until grep -q ') T ' /proc/$$/stat; do sleep 0.05; done; sleep 0.3; kill -CONT $$) & kill -STOP $$; wait; touch "$0"; exit 0
             fi
             until [ -e "$0" ]; do sleep 0.05; done; exit 6"""
-        self.assertEqual(last_line(self.run_with_file(2, script, "--deadline", "1")),
-                         "gradwire: error: rank 0 failed first: exit status 6")
+        self.assertRegex(last_line(self.run_with_file(2, script, "--deadline", "1")), r"^gradwire: error: rank 0\b.*\b6$")
 
     def test_what_cannot_be_executed(self):
         done = subprocess.run([GRADWIRE, "run", "-n", "2", "--", "no-such-program"], capture_output=True, text=True,
                               timeout=LIMIT)
         self.assertEqual(done.returncode, 127)
-        self.assertIn("cannot execute 'no-such-program' (No such file or directory", done.stderr)
+        self.assertRegex(done.stderr, r"'no-such-program' \(No such file or directory")
         done = subprocess.run([GRADWIRE, "run", "-n", "2", "--", "/etc/passwd"], capture_output=True, text=True,
                               timeout=LIMIT)
         self.assertEqual(done.returncode, 126)
 
     def test_bad_command_lines(self):
-        for words, message in ((["-n", "0", "--", "true"], "'0' seen"), (["--", "true"], "-n is not given"),
-                               (["-n", "2"], "no program"), (["-n", "2", "--"], "no program"),
+        for words, message in ((["-n", "0", "--", "true"], "'0' seen"), (["--", "true"], "-n "),
+                               (["-n", "2"], "program"), (["-n", "2", "--"], "program"),
                                (["-n", "2", "--timeout", "soon", "--", "true"], "--timeout ('soon' seen"),
                                (["-n2", "true"], "unexpected word ('true'")):
             done = subprocess.run([GRADWIRE, "run", *words], capture_output=True, text=True, timeout=LIMIT)
@@ -237,8 +235,7 @@ class Ends(unittest.TestCase):
         script = "if [ $GRADWIRE_RANK = 1 ]; then exit 0; fi; exec sleep 60"
         done = run(3, script, "--timeout", "8")
         self.assertEqual(done.returncode, 124)
-        self.assertEqual(last_line(done), "gradwire: error: the job did not end within 8 s (--timeout); "
-                                          "still running: ranks 0, 2")
+        self.assertRegex(last_line(done), r"^gradwire: error: .*\b8 s \(--timeout\).*: ranks 0, 2$")
 
     def test_a_signal_after_the_timeout_kills_those_that_do_not_end(self):
         process = subprocess.Popen(command(2, "trap 'echo told' TERM; while :; do sleep 0.1; done", "--timeout", "8", "--deadline", "300"),
@@ -251,7 +248,7 @@ class Ends(unittest.TestCase):
     def test_timeout_ends_stopped_ranks_too(self):
         done = run(2, "trap '' TERM; kill -STOP $$; sleep 60", "--timeout", "8", "--deadline", "1")
         self.assertEqual(done.returncode, 124)
-        self.assertIn("still running: ranks 0, 1 (ranks 0, 1 stopped)", last_line(done))
+        self.assertRegex(last_line(done), r"ranks 0, 1 \(ranks 0, 1 stopped\)")
 
     def test_a_signal_to_the_launcher_reaches_the_ranks(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -264,7 +261,7 @@ class Ends(unittest.TestCase):
             out, err = process.communicate(timeout=LIMIT)
             self.assertEqual(process.returncode, 128 + number)
             self.assertEqual(sorted(out.splitlines()), [f"rank {r} | got {name}" for r in range(2)])
-            self.assertIn(f"interrupted by signal {int(number)} ({number.name})", err)
+            self.assertIn(f"signal {int(number)} ({number.name})", err)
 
     def test_ranks_that_ignore_the_signal_are_killed(self):
         # They have the deadline and 2 s to end by themselves.
