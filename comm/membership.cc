@@ -87,7 +87,7 @@ void Membership::on_verdict(const Control& message) {
                          .cause = message.cause,
                          .operation = message.operation};
   if (culprit.gone) return lose(culprit, message.reporter);
-  if (message.id == generation_) blame(culprit, message.reporter);
+  if (message.id == generation_) (void)blame(culprit, message.reporter);
 }
 
 void Membership::suspect(int rank, const std::string& reason, Deadline now) {
@@ -133,31 +133,36 @@ std::string Membership::told(const LostPeer& culprit, int reporter) const {
 
 // The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
 // that saw it first goes at once.
-void Membership::blame(const LostPeer& culprit, int reporter) {
-  if (lost_ || !at(culprit.rank).member) return;
+bool Membership::blame(const LostPeer& culprit, int reporter) {
+  if (lost_ || !at(culprit.rank).member) return false;
   lost_ = culprit;
   lost_->reason = told(culprit, reporter);
   lost_->reporter = reporter == options_.rank ? -1 : reporter;
-  verdict_ = Control{.kind = Control::Kind::kVerdict,
-                     .culprit = culprit.rank,
-                     .reporter = reporter,
-                     .gone = culprit.gone,
-                     .certain = culprit.certain,
-                     .cause = culprit.cause,
-                     .operation = culprit.operation,
-                     .id = generation_,
-                     .text = culprit.reason};
+  verdict_ = verdict_on(culprit, reporter);
   const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
                            : culprit.cause == LossCause::kDisagreement
                                ? std::string("operations end, nobody is lost, ranks disagree: ")
                                : std::string("operations end, nobody is lost: ");
   options_.log(LogLevel::kWarn, what + lost_->reason);
   for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
+  return true;
+}
+
+Control Membership::verdict_on(const LostPeer& culprit, int reporter) const {
+  return {.kind = Control::Kind::kVerdict,
+          .culprit = culprit.rank,
+          .reporter = reporter,
+          .gone = culprit.gone,
+          .certain = culprit.certain,
+          .cause = culprit.cause,
+          .operation = culprit.operation,
+          .id = generation_,
+          .text = culprit.reason};
 }
 
 void Membership::lose(const LostPeer& culprit, int reporter) {
   const int rank = culprit.rank;
-  blame(culprit, reporter);
+  const bool all_know = blame(culprit, reporter);
   const std::string reason = told(culprit, reporter);
   if (rank == options_.rank) {  // the others have given this rank up: it reaches nobody any more
     given_up_ = true;
@@ -178,6 +183,9 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
     return;
   }
   unsuspect(rank);
+  // It counts for no side. One that is stopped may be continued: it must know then, or with others
+  // like it it might hold itself for the larger side.
+  if (certain && !all_know) send(rank, verdict_on(culprit, reporter));
   peer.state = State::kLost;
   peer.reason = reason;
   peer.certain = certain;
@@ -227,15 +235,15 @@ void Membership::look_for_losses(Deadline now) {
 }
 
 void Membership::need(int rank) {
-  blame({.rank = rank, .reason = at(rank).reason, .certain = true, .cause = at(rank).cause},
-        options_.rank);
+  (void)blame({.rank = rank, .reason = at(rank).reason, .certain = true, .cause = at(rank).cause},
+              options_.rank);
 }
 
 void Membership::announce(const LostPeer& culprit) {
   if (culprit.rank < 0 || culprit.rank >= options_.size) return;
+  if (culprit.gone && culprit.rank != options_.rank) return lose(culprit, options_.rank);
   // This rank's own failure: the others hear why it goes; it still reaches them.
-  if (!culprit.gone || culprit.rank == options_.rank) return blame(culprit, options_.rank);
-  lose(culprit, options_.rank);
+  (void)blame(culprit, options_.rank);
 }
 
 void Membership::tell(int rank, ConstByteSpan note) {

@@ -111,7 +111,9 @@ class Membership {
   void lose(const LostPeer& culprit, int reporter);
   void make_certain(int rank);
   std::string told(const LostPeer& culprit, int reporter) const;
-  void blame(const LostPeer& culprit, int reporter);
+  // Whether all have been told: a first culprit is, a later one is not.
+  bool blame(const LostPeer& culprit, int reporter);
+  Control verdict_on(const LostPeer& culprit, int reporter) const;
   void close_if_done(int rank);
 
   Carrier& carrier_;

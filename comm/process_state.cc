@@ -5,10 +5,23 @@
 
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <system_error>
 
 namespace gradwire::comm {
+namespace {
+
+// A process whose first thread has returned is called a zombie while its other threads go on.
+bool has_other_threads(pid_t pid) {
+  std::error_code gone;
+  const std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", gone);
+  return !gone && std::distance(begin(threads), end(threads)) > 1;
+}
+
+}  // namespace
 
 std::string process_space() {
   std::string boot;
@@ -31,7 +44,9 @@ bool has_ended_or_stopped(pid_t pid) {
   if (!std::getline(file, line)) return false;
   const std::size_t name_end = line.rfind(')');  // the name may hold anything
   if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
-  return std::string("TtZXx").find(line[name_end + 2]) != std::string::npos;
+  const char state = line[name_end + 2];
+  if (state == 'Z') return !has_other_threads(pid);
+  return std::string("TtXx").find(state) != std::string::npos;
 }
 
 }  // namespace gradwire::comm

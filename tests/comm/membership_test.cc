@@ -210,6 +210,45 @@ TEST_F(MembershipTest, TheFirstVerdictStays) {
   EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3}));  // passed on once
 }
 
+// Who is stopped counts for no side. Continued, it must not go on with others like it.
+TEST_F(MembershipTest, EachThatCountsForNoSideIsToldSo) {
+  members_.announce({.rank = 1, .reason = "killed", .certain = true});
+  sent_.clear();
+  for (const int rank : {2, 3}) {
+    members_.announce({.rank = rank,
+                       .reason = "no heartbeat for 5.0 s",
+                       .certain = true,
+                       .cause = LossCause::kSilence});
+  }
+  ASSERT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{2, 3}));
+  for (const Sent& sent : sent_) {
+    EXPECT_EQ(sent.message.culprit, sent.rank);
+    EXPECT_EQ(sent.message.cause, LossCause::kSilence);
+    EXPECT_TRUE(sent.message.gone && sent.message.certain);
+  }
+  EXPECT_EQ(members_.lost()->rank, 1);
+  EXPECT_EQ(cut_, (std::vector<int>{1, 2, 3}));
+}
+
+// Who may be out of reach is another side, and goes on by its own rule.
+TEST_F(MembershipTest, OneThatMayLiveOutOfReachIsNotToldThatItIsGivenUp) {
+  members_.announce({.rank = 1, .reason = "killed", .certain = true});
+  sent_.clear();
+  members_.announce({.rank = 2, .reason = "reset", .cause = LossCause::kConnection});
+  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{}));
+}
+
+TEST_F(MembershipTest, WhoIsGivenUpAfterALossOfAnotherKnowsBoth) {
+  hear({.kind = Kind::kVerdict, .culprit = 3, .reporter = 1, .certain = true, .text = "ended"}, 1,
+       0);
+  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .certain = true, .text = "late"}, 1,
+       10);
+  EXPECT_EQ(members_.lost()->rank, 3);
+  const auto lost = members_.all_lost();
+  ASSERT_EQ(lost.size(), 4u);
+  EXPECT_EQ(lost[0].rank, 0);
+}
+
 TEST_F(MembershipTest, OnlyWhoIsGoneIsLoggedAsLost) {
   const std::string why = "rank 1 runs barrier, rank 0 runs all_reduce of 8 f32 sum";
   members_.announce({.rank = 0, .reason = why, .gone = false, .cause = LossCause::kDisagreement});

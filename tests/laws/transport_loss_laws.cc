@@ -133,6 +133,37 @@ TEST_P(TransportLaws, AnAnnouncementReachesAll) {
   });
 }
 
+// Rank 0 goes on without all others, which were stopped, and are continued. Each of them finds
+// itself among the lost, so that they do not go on without it, together.
+TEST_P(TransportLaws, EachThatCountsForNoSideLearnsIt) {
+  on_ranks(4, [](std::unique_ptr<Transport> transport) {
+    meet(*transport);
+    Bytes token(1);
+    if (transport->rank() == 0) {
+      for (const int peer : {1, 2, 3}) {
+        EXPECT_EQ(exchange(*transport, {recv(peer, tag(901), token)}, soon()).message(), "ok");
+      }
+      for (const int peer : {1, 2, 3}) {
+        transport->announce({.rank = peer,
+                             .reason = "no heartbeat for 5.0 s",
+                             .certain = true,
+                             .cause = LossCause::kSilence});
+      }
+      return idle(*transport, 0.7);
+    }
+    EXPECT_EQ(exchange(*transport, {send(0, tag(901), token)}, soon()).message(), "ok");
+    const auto knows = [&] {
+      const auto lost = transport->all_lost();
+      return std::ranges::find(lost, transport->rank(), &LostPeer::rank) != lost.end();
+    };
+    for (const Deadline until = soon(); !knows() && std::chrono::steady_clock::now() < until;) {
+      ASSERT_TRUE(transport->progress().has_value());
+      ASSERT_TRUE(transport->wait(deadline_in(0.05)).ok());
+    }
+    EXPECT_TRUE(knows()) << "rank " << transport->rank();
+  });
+}
+
 TEST_P(TransportLaws, AGoodbyeIsNoLoss) {
   on_ranks(3, [](std::unique_ptr<Transport> transport) {
     meet(*transport);
