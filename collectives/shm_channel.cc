@@ -25,10 +25,12 @@ ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
 }
 
 ShmChannel::~ShmChannel() {
-  if (!mark_.in_child()) common_->left.fetch_add(1, std::memory_order_release);
+  if (mark_.in_child()) return;
+  if (closes_) say_closed();
+  common_->left.fetch_add(1, std::memory_order_release);
 }
 
-void ShmChannel::close() {
+void ShmChannel::say_closed() {
   lane(rank_).gone.store(1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   ring();

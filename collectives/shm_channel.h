@@ -119,8 +119,8 @@ class ShmChannel {
   std::byte* slot(int q, int index) const;
 
   // This rank starts no more operations, and that not because of a failure: then the others hear of
-  // that instead.
-  void close();
+  // that instead. They hear it when those under way, which hold the channel, have ended.
+  void close() { closes_ = true; }
   // Rank q has closed: what it has not done by now it never will.
   bool gone(int q) const { return lane(q).gone.load(std::memory_order_acquire) != 0; }
 
@@ -156,8 +156,10 @@ class ShmChannel {
   shm::Bell& bell(int q) const { return arena().bell(members_[static_cast<std::size_t>(q)]); }
   bool anybody_asleep() const;
   void ring();
+  void say_closed();
 
   ForkMark mark_;
+  bool closes_ = false;
   std::shared_ptr<ShmBoards> boards_;
   std::vector<int> members_;
   int rank_;

@@ -67,6 +67,54 @@ std::string split_and_split_again(Communicator& world) {
   return "";
 }
 
+// All but rank 0 call and let their group go; only then rank 0 calls.
+std::string end_amid_operations(Communicator& world) {
+  const int p = world.size();
+  const int right = (world.rank() + 1) % p;
+  const int left = (world.rank() + p - 1) % p;
+  for (const std::size_t n : {std::size_t{5}, std::size_t{700'001}}) {
+    auto part = world.split(0, world.rank());
+    if (!part.has_value()) return std::string(part.error().message());
+    const Floats out(n, static_cast<float>(world.rank()));
+    Floats sum(n, 1.0f), in(n);
+    std::vector<OpCall> calls{OpCall::recv(view_of(std::span(in)), left, 3),
+                              OpCall::send(const_view_of(std::span(out)), right, 3)};
+    if (p == 1) calls.clear();
+    calls.push_back({.kind = OpKind::kAllReduce,
+                     .in = view_of(std::span(sum)),
+                     .out = view_of(std::span(sum))});
+    if (world.rank() == 0) {
+      if (const Status met = wait_for(world.barrier()); !met.ok())
+        return std::string(met.message());
+    }
+    std::vector<Work> works;
+    for (const OpCall& call : calls) {
+      auto work = part.value()->start(call);
+      if (!work.has_value()) return "a call: " + std::string(work.error().message());
+      works.push_back(std::move(work).value());
+    }
+    part.value().reset();
+    if (world.rank() != 0) {
+      if (const Status met = wait_for(world.barrier()); !met.ok())
+        return std::string(met.message());
+    }
+    // Nothing of it comes to the next group.
+    auto next = world.split(0, world.rank());
+    if (!next.has_value()) return std::string(next.error().message());
+    if (auto fault = sum_job_ranks(*next.value(), 2, n); !fault.empty()) return "next: " + fault;
+    for (Work& work : works) {
+      if (const Status status = work.wait(); !status.ok()) {
+        return "its communicator has ended: " + std::string(status.message());
+      }
+    }
+    if (sum != Floats(n, static_cast<float>(p))) return "its communicator has ended: a wrong sum";
+    if (p > 1 && in != Floats(n, static_cast<float>(left))) {
+      return "its communicator has ended: another message";
+    }
+  }
+  return "";
+}
+
 std::string many_outstanding(Communicator& world) {
   constexpr int kOperations = 300;
   std::vector<Floats> tensors;

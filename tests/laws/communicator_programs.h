@@ -44,6 +44,8 @@ std::string abort_amid_messages(Communicator& world);
 std::string rows_and_columns(Communicator& world);
 // Splits: order by key, groups of one, nobody's color, ids that come back.
 std::string split_and_split_again(Communicator& world);
+// A communicator ends while its operations run, which some ranks have not begun: they end well.
+std::string end_amid_operations(Communicator& world);
 // Hundreds of operations started before the first is waited for.
 std::string many_outstanding(Communicator& world);
 // Every operation that has both forms, in place and out of place; sums of scaled inputs.
