@@ -160,9 +160,7 @@ void ProgressEngine::with_baton(const std::function<void()>& action) {
 }
 
 Status ProgressEngine::status() const {
-  if (in_child()) {
-    return {Code::kUnsupported, "a forked child has none of its parent's communicators"};
-  }
+  if (in_child()) return not_in_children();
   const std::lock_guard lock(mutex_);
   return failure_;
 }

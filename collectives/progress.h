@@ -89,6 +89,9 @@ class ProgressEngine {
   // The first failure, or ok. In a child of fork(): kUnsupported, as for all that can fail here;
   // the rest does nothing.
   Status status() const;
+  static Status not_in_children() {
+    return {Code::kUnsupported, "a forked child has none of its parent's communicators"};
+  }
   // Whether there is one.
   bool has_failed() const { return in_child() || has_failed_.load(std::memory_order_acquire); }
   bool in_child() const { return mark_.in_child(); }

@@ -1,11 +1,27 @@
 #include "gradwire/work.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "collectives/progress.h"
 #include "collectives/work_state.h"
 
 namespace gradwire {
+
+// An engine whose last owner has let it go ends its operations before it is gone, on that owner's
+// thread; nobody else can ask it for anything by then.
+bool WorkState::wait(std::optional<Deadline> until) const {
+  if (const auto engine = engine_.lock()) return engine->wait(*this, until);
+  constexpr std::chrono::seconds kItTakesLess{30};
+  const Deadline most = std::chrono::steady_clock::now() + kItTakesLess;
+  const Deadline end = std::min(until.value_or(most), most);
+  while (!done() && !in_child() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return done();
+}
 
 Work::Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 Work::Work(Work&&) noexcept = default;
@@ -24,26 +40,21 @@ Work::~Work() { finish(); }
 void Work::finish() {
   if (state_ == nullptr || state_->done()) return;
   cancel();
-  if (const auto engine = state_->engine()) engine->wait(*state_, std::nullopt);
+  (void)state_->wait(std::nullopt);
 }
 
 bool Work::done() const { return state_ == nullptr || state_->done(); }
 
 Status Work::wait(std::optional<Deadline> deadline) {
   if (state_ == nullptr) return {};
-  if (!state_->done()) {
-    // Without an engine the operation has ended: the engine's last act.
-    const auto engine = state_->engine();
-    if (engine && engine->in_child()) return engine->status();
-    if (engine && !engine->wait(*state_, deadline)) {
-      return {Code::kTimedOut, "the wait's deadline passed; the operation goes on"};
-    }
-  }
-  return state_->status();
+  if (state_->done() || state_->wait(deadline)) return state_->status();
+  if (state_->in_child()) return ProgressEngine::not_in_children();
+  return {Code::kTimedOut, "the wait's deadline passed; the operation goes on"};
 }
 
 Status Work::wait_on(const Stream& stream) {
-  const bool by_device = state_ != nullptr && state_->hold() && !state_->done();
+  const bool by_device =
+      state_ != nullptr && state_->hold() && !state_->done() && !state_->in_child();
   return by_device ? state_->hold()(stream) : wait();
 }
 

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "base/forks.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
+#include "gradwire/tensor.h"
 
 namespace gradwire {
 
@@ -30,6 +33,10 @@ class WorkState {
   // Requires done().
   const Status& status() const { return status_; }
   std::shared_ptr<ProgressEngine> engine() const { return engine_.lock(); }
+  // A child of the process that made it, in which it never ends.
+  bool in_child() const { return mark_.in_child(); }
+  // Until the end, or `until`; true at the end.
+  bool wait(std::optional<Deadline> until) const;
 
   // One operation has ended. Once for each; any thread.
   void finish(Status status) {
@@ -67,6 +74,7 @@ class WorkState {
     then();
   }
 
+  const ForkMark mark_;
   std::weak_ptr<ProgressEngine> engine_;
   Status status_;
   std::atomic<std::size_t> open_;

@@ -1,7 +1,6 @@
 #include "adapters/c/work_cell.h"
 
 #include "adapters/c/outcome.h"
-#include "collectives/progress.h"
 #include "collectives/work_state.h"
 
 namespace gradwire::c {
@@ -17,6 +16,7 @@ bool WorkCell::done() const {
 }
 
 bool WorkCell::wait(std::optional<Deadline> until) {
+  if (mark_.in_child()) return done_;
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return done_; };
   if (!until) {
@@ -81,10 +81,7 @@ std::shared_ptr<OperationCell> OperationCell::of(const Group& group, Work work, 
 
 bool OperationCell::wait(std::optional<Deadline> until) {
   const std::shared_ptr<WorkState>& state = work_.state();
-  if (state != nullptr && !state->done()) {
-    const auto engine = state->engine();
-    if (engine != nullptr && !engine->wait(*state, until)) return WorkCell::done();
-  }
+  if (state != nullptr && !state->done() && !state->wait(until)) return WorkCell::done();
   // Whoever found the end is about to say so.
   return WorkCell::wait(std::nullopt);
 }

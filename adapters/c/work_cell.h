@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "adapters/c/handles.h"
+#include "base/forks.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 #include "gradwire/work.h"
@@ -26,7 +27,7 @@ class WorkCell {
   virtual ~WorkCell() = default;
 
   bool done() const;
-  // Waits for the end or `until`; true at the end.
+  // Waits for the end or `until`; true at the end. In a child of fork() it comes no more.
   virtual bool wait(std::optional<Deadline> until);
   // Of one that is done.
   const Status& status() const { return status_; }
@@ -39,6 +40,7 @@ class WorkCell {
   void end(const Status& status, int source);
 
  private:
+  const ForkMark mark_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,6 +71,64 @@ TEST(ProgressEngine, AnswersWhileItIsBusy) {
   over = true;
   EXPECT_TRUE(engine->wait(*work, deadline_in(10)));
   EXPECT_TRUE(answered);
+}
+
+// Never ends by itself, and takes its time to be cancelled.
+class Lingering final : public Runnable {
+ public:
+  explicit Lingering(std::function<void()> cancelled)
+      : cancelled_(std::move(cancelled)),
+        route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+  Result<bool> advance(Transport&, ScratchPool&) override { return false; }
+  bool done() const override { return false; }
+  void cancel(Transport&) override { cancelled_(); }
+  bool settled(Transport&) override { return true; }
+  void release(ScratchPool&) override {}
+  std::vector<int> waiting_for(const Transport&) const override { return {}; }
+  const Route& route() const override { return route_; }
+  std::uint64_t bytes_sent() const override { return 0; }
+
+ private:
+  std::function<void()> cancelled_;
+  Route route_;
+};
+
+void await(const std::atomic<bool>& flag) {
+  for (const Deadline until = deadline_in(10); !flag && std::chrono::steady_clock::now() < until;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// One thread lets the last communicator go, and another waits for an operation of it.
+TEST(ProgressEngine, AWaitLastsUntilTheEndOfAnEngineThatIsBeingDestroyed) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  std::atomic<bool> ending{false}, waits{false};
+  auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[0]));
+  auto state = std::make_shared<WorkState>(engine);
+  const auto cancelled = [&] {
+    ending = true;
+    await(waits);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // now it waits
+  };
+  ASSERT_TRUE(engine
+                  ->submit(std::make_unique<Operation>(
+                      Operation{.name = "lingering",
+                                .started = std::chrono::steady_clock::now(),
+                                .deadline = deadline_in(60),
+                                .execution = std::make_unique<Lingering>(cancelled),
+                                .work = state,
+                                .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}))
+                  .ok());
+  Status seen;
+  std::thread other([&, work = Work(state)]() mutable {
+    await(ending);
+    waits = true;
+    seen = work.wait(deadline_in(20));
+  });
+  engine.reset();
+  other.join();
+  EXPECT_EQ(seen.code(), Code::kCancelled) << seen.message();
 }
 
 std::string wait_for(Result<Work> work) {

@@ -1,0 +1,81 @@
+// What fork() leaves to a child where ranks are threads: nothing of its parent's, to wait for or to
+// touch. Of processes: tests/laws/communicator_fork_laws.cc.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "gradwire/communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+constexpr unsigned kChildLimit = 20;  // seconds
+
+// What is wrong with how a child that does this ends; it should return 0.
+std::string in_child(const std::function<int()>& action) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kChildLimit);
+    _exit(action());
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return "no child";
+  return status == 0 ? "" : "the child ended with wait status " + std::to_string(status);
+}
+
+std::string sum_ones(Communicator& world) {
+  std::vector<float> data(5000, 1.0f);
+  auto work = world.all_reduce(view_of(std::span(data)), ReduceOp::kSum);
+  const Status status = work.has_value() ? work.value().wait() : work.error();
+  if (!status.ok()) return std::string(status.message());
+  return data == std::vector<float>(5000, static_cast<float>(world.size())) ? "" : "a wrong sum";
+}
+
+// A rank's communicator, and a receive whose message has not been sent.
+std::string fork_and_go_on(std::unique_ptr<Communicator> world) {
+  if (std::string fault = sum_ones(*world); !fault.empty()) return fault;
+  const int next = 1 - world->rank();
+  std::vector<float> in(3), out(3, 2.0f);
+  auto received = world->recv(view_of(std::span(in)), next);
+  if (!received.has_value()) return std::string(received.error().message());
+  std::optional<Work> receiving(std::move(received).value());
+  const std::string fault = in_child([&] {
+    const bool refused = world->barrier().error().code() == Code::kUnsupported;
+    const bool waits = receiving->wait().code() == Code::kUnsupported;
+    world.reset();
+    // Nobody is left that could end it, and it has not ended well.
+    const bool alone = receiving->wait().code() == Code::kUnsupported;
+    receiving.reset();
+    return (refused ? 0 : 1) + (waits ? 0 : 2) + (alone ? 0 : 4);
+  });
+  if (!fault.empty()) return fault;
+  auto sent = world->send(const_view_of(std::span<const float>(out)), next);
+  for (const Status& status :
+       {sent.has_value() ? sent.value().wait() : sent.error(), receiving->wait()}) {
+    if (!status.ok()) return std::string(status.message());
+  }
+  if (in != out) return "another message";
+  return sum_ones(*world);
+}
+
+TEST(Forks, ChildrenOfRanksThatAreThreadsTouchNothing) {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto faults = on_threads<std::string>(2, [&](int r) {
+    return fork_and_go_on(std::move(made.value()[static_cast<std::size_t>(r)]));
+  });
+  for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
+
+}  // namespace
+}  // namespace gradwire
