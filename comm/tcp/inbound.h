@@ -38,7 +38,7 @@ class Inbound {
   void post(Op& op, std::vector<Op*>& done);
   void withdraw(Op& op);
   // The receive that has asked for the announced message, of which nothing has come; null if none.
-  Op* asking(std::uint64_t id) const { return waiting_.asking(id); }
+  Op* asking(std::uint64_t id) const { return id == 0 ? nullptr : waiting_.asking(id); }
 
   // The connection may have something to read, or (`ended`) has ended behind that.
   void notice(bool ended) {

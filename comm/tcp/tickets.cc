@@ -151,6 +151,7 @@ void Tickets::on_message(const comm::Control& message) {
   Op& op = *found->second;
   announced_.erase(found);
   if (message.kind == Kind::kTaken) {
+    (void)peers_.at(op.peer).out.withdraw(op);  // of an announcement that has not gone yet
     done_.push_back(&op);
   } else {
     peers_.at(op.peer).out.push_announced(op);

@@ -1,0 +1,114 @@
+// What a peer that is out of order may say about messages, on one end of its connections.
+#include "comm/tcp/tickets.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "comm/membership.h"
+#include "comm/tcp/peers.h"
+
+namespace gradwire::tcp {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using comm::Control;
+
+constexpr std::uint8_t kEpoch = 7;
+// Two of these are more than a peer has room for.
+constexpr std::size_t kMessage = std::size_t{20} << 20;
+
+Deadline now() { return std::chrono::steady_clock::now(); }
+
+// Rank 0 of 2; the other one is the test.
+class TcpTickets : public testing::Test {
+ protected:
+  TcpTickets()
+      : peers_(2),
+        membership_(peers_, {0, 2, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}},
+                    now()),
+        tickets_(peers_, membership_, 0, kEpoch) {
+    std::vector<Links> links(2);
+    links[1] = {pair(bulk_), pair(control_)};
+    EXPECT_TRUE(peers_.start().ok());
+    EXPECT_TRUE(peers_.open(std::move(links), 0, kEpoch).ok());
+  }
+
+  static rendezvous::Fd pair(rendezvous::Fd& other) {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    other = rendezvous::Fd(ends[1]);
+    return rendezvous::Fd(ends[0]);
+  }
+
+  Ticket post(Transfer::Kind kind, std::uint32_t operation, Bytes& data) {
+    const Transfer transfer{kind, 1, Tag::make(0, operation, 0).value(), data, {}};
+    return tickets_.post({&transfer, 1});
+  }
+  void hear(Control::Kind kind, std::uint64_t id) {
+    tickets_.on_message({.kind = kind, .epoch = kEpoch, .from = 1, .id = id});
+  }
+
+  // Reads all that this rank writes; how much that was, and the last eight bytes of it.
+  std::pair<std::size_t, std::uint64_t> drain() {
+    Bytes all, chunk(1 << 20);
+    for (int idle = 0; idle < 3;) {
+      const ssize_t got = read(bulk_.get(), chunk.data(), chunk.size());
+      if (got > 0) all.insert(all.end(), chunk.begin(), chunk.begin() + got);
+      EXPECT_TRUE(peers_.look({}).ok());
+      idle = tickets_.move(now()) || got > 0 ? 0 : idle + 1;
+    }
+    std::uint64_t last = 0;
+    if (all.size() >= sizeof last) {
+      std::memcpy(&last, all.data() + all.size() - sizeof last, sizeof last);
+    }
+    return {all.size(), last};
+  }
+
+  rendezvous::Fd bulk_, control_;
+  Peers peers_;
+  comm::Membership membership_;
+  Tickets tickets_;
+};
+
+constexpr std::size_t kFrame = 16 + kMessage;
+constexpr std::size_t kAnnouncement = 24;
+
+// The message is its owner's again: what is left of it is not read any more.
+TEST_F(TcpTickets, AMessageThatIsTakenBeforeItWasAnnouncedIsNotAnnounced) {
+  Bytes data(kMessage);
+  post(Transfer::Kind::kSend, 0, data);
+  const Ticket second = post(Transfer::Kind::kSend, 1, data);
+  hear(Control::Kind::kTaken, 1);
+  EXPECT_TRUE(tickets_.poll(second).has_value());
+  post(Transfer::Kind::kSend, 2, data);
+  const auto [bytes, last] = drain();
+  EXPECT_EQ(bytes, kFrame + kAnnouncement);
+  EXPECT_EQ(last, 2u);
+}
+
+TEST_F(TcpTickets, AMessageIsAnnouncedBehindWhatGoesAtOnce) {
+  Bytes data(kMessage);
+  post(Transfer::Kind::kSend, 0, data);
+  const Ticket second = post(Transfer::Kind::kSend, 1, data);
+  EXPECT_EQ(drain(), std::pair(kFrame + kAnnouncement, std::uint64_t{1}));
+  EXPECT_FALSE(tickets_.poll(second).has_value());
+  hear(Control::Kind::kWant, 1);
+  EXPECT_EQ(drain().first, kFrame);
+  EXPECT_TRUE(tickets_.poll(second).has_value());
+}
+
+TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
+  Bytes data(100);
+  const Ticket receive = post(Transfer::Kind::kRecv, 0, data);
+  hear(Control::Kind::kWithdraw, 0);
+  EXPECT_FALSE(tickets_.poll(receive).has_value());
+  tickets_.cancel_all();
+}
+
+}  // namespace
+}  // namespace gradwire::tcp
