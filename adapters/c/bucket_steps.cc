@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/elements.h"
+#include "base/forks.h"
 #include "base/text.h"
 #include "device/ops.h"
 
@@ -40,7 +41,11 @@ void BucketSteps::Bucket::end(const Status& status) {
 Result<std::shared_ptr<BucketSteps>> BucketSteps::create(std::shared_ptr<Group> group,
                                                          const std::vector<Tensor>& tensors,
                                                          AggregatorOptions options, bool skips) {
-  auto steps = std::make_shared<BucketSteps>(group, skips);
+  // In a child of fork() it is left alone: the threads are not there that others wait for.
+  std::shared_ptr<BucketSteps> steps(new BucketSteps(group, skips),
+                                     [mark = ForkMark()](BucketSteps* it) {
+                                       if (!mark.in_child()) delete it;
+                                     });
   options.arrival = [raw = steps.get()](int index, const Status& outcome) {
     raw->arrived(index, outcome);
   };
