@@ -2,6 +2,8 @@
 // on a device that the host plays. The laws of communicators are in tests/gpu/nccl.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -203,6 +205,24 @@ TEST_F(NcclCommunicatorTest, AStreamWaitsWhereTheHostDoesNot) {
     return work.value().wait_on(other.stream()).ok() ? "" : "what is done cannot be waited for";
   });
   device_hangs = false;
+  EXPECT_THAT(texts, Each(""));
+}
+
+// Its memory is a copy; what it must not do it would ask NCCL for.
+TEST_F(NcclCommunicatorTest, AForkedChildAsksNcclForNothing) {
+  const auto texts = on_ranks(1, [&](std::unique_ptr<Communicator> world) -> std::string {
+    fake_.take_log();
+    const pid_t child = fork();
+    if (child == 0) {
+      constexpr unsigned kLimit = 20;  // seconds
+      alarm(kLimit);
+      world.reset();
+      _exit(std::string(fake_.take_log()).find("ncclComm") == std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child) return "no child";
+    return status == 0 ? "" : "the child ended with wait status " + std::to_string(status);
+  });
   EXPECT_THAT(texts, Each(""));
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -72,6 +73,15 @@ std::string destroy_in_child(Holdings& mine) {
   _exit(inert ? 0 : 3);
 }
 
+// As most programs end, with what libraries do then.
+std::string exit_in_child() {
+  const pid_t child = fork();
+  if (child < 0) return "fork";
+  if (child > 0) return await(child);
+  alarm(kChildLimit);
+  std::exit(0);
+}
+
 // Every rank forks while a receive is open that only then gets its message.
 std::string fork_and_go_on(std::unique_ptr<Communicator> world) {
   Holdings mine;
@@ -94,6 +104,7 @@ std::string fork_and_go_on(std::unique_ptr<Communicator> world) {
   if (!receiving.has_value()) return std::string(receiving.error().message());
   mine.receiving.emplace(std::move(receiving).value());
   if (std::string fault = destroy_in_child(mine); !fault.empty()) return fault;
+  if (std::string fault = exit_in_child(); !fault.empty()) return "a child that exits: " + fault;
   if (std::ranges::count(shared, static_cast<float>(mine.world->size())) != std::ssize(shared))
     return "the buffer has lost what was in it";
   const std::vector<float> out(1000, static_cast<float>(mine.world->rank()));

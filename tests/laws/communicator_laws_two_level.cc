@@ -31,6 +31,8 @@ auto jobs() {
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessLaws, jobs(), job_name);
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessLoss,
                          Values(ProcessJob{"auto", 4, {0, 0, 1, 1}}));
+INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessForks,
+                         Values(ProcessJob{"auto", 3, {0, 1, 1}, true}));
 
 Status finish(Result<Work> work) {
   GW_ASSIGN(Work started, std::move(work));

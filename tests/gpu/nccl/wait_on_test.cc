@@ -1,0 +1,148 @@
+// What Work::wait_on() promises, on a device that comes to its work later than it is told: over
+// NCCL the stream waits and the host does not, and what the host drives has ended.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/elements.h"
+#include "device/cuda/stream.h"
+#include "device/ops.h"
+#include "tests/emulation/emulated_device.h"
+#include "tests/emulation/queues.h"
+#include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/over_fake_nccl.h"
+#include "tests/gpu/on_device.h"
+#include "tests/support/thread_ranks.h"
+
+namespace gradwire {
+namespace {
+
+using gpu::kFirst;
+using gpu::OnDevice;
+using gpu::OwnStream;
+using testing::Each;
+
+const std::vector<float> kValues{1, 2};
+
+std::string text(const Status& status) { return std::string(status.message()); }
+
+Status copy(const OnDevice& from, const OnDevice& to, const OwnStream& behind) {
+  return copy_bytes(from.bytes(), kFirst, to.bytes(), kFirst, behind.stream());
+}
+
+Result<cuda::Event> point_on(const OwnStream& stream) {
+  GW_ASSIGN(cuda::Event point, cuda::Event::create(kFirst));
+  GW_TRY(point.record(stream.stream()));
+  return point;
+}
+
+Status await(const cuda::Event& point) {
+  for (const Deadline until = deadline_in(20); std::chrono::steady_clock::now() < until;) {
+    GW_ASSIGN(const bool passed, point.passed());
+    if (passed) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {Code::kTimedOut, "the point was not passed"};
+}
+
+// The device runs one piece of each stream's work by turns: when several of this stream have run,
+// so has everything before that could.
+Status let_others_run() {
+  const OwnStream stream;
+  for (int turn = 0; turn < 5; ++turn) {
+    GW_ASSIGN(const cuda::Event point, point_on(stream));
+    GW_TRY(await(point));
+  }
+  return {};
+}
+
+class WaitOnNccl : public gpu::OverFakeNccl {
+ protected:
+  void SetUp() override {
+    OverFakeNccl::SetUp();
+    if (HasFatalFailure()) return;
+    const nccl_test::FakeNccl::Catcher later = [](void* stream, std::function<void()> work) {
+      emulation::enqueue(static_cast<CUstream_st*>(stream), std::move(work));
+      return true;
+    };
+    fake_.capture(&later);
+  }
+  void TearDown() override {
+    if (fake_.capture != nullptr) fake_.capture(nullptr);
+    OverFakeNccl::TearDown();
+  }
+};
+
+// The sum comes to `out` when the device comes to it, and what follows on `other` not before.
+std::string sum_behind_held_stream(Communicator& world) {
+  const OnDevice in = gpu::uploaded(kValues), out(8), seen(8);
+  const OwnStream own, other;
+  emulation::hold(own.stream().native);
+  auto work =
+      world.all_reduce(in.tensor<float>(), out.tensor<float>(), ReduceOp::kSum, own.options());
+  if (!work.has_value()) return text(work.error());
+  const Status held = work.value().wait_on(other.stream());
+  const bool at_once = !work.value().done();
+  const Status copied = copy(out, seen, other);
+  const auto behind = point_on(other);
+  const Status others = let_others_run();
+  const auto passed = behind.has_value() ? behind.value().passed() : behind.error();
+  emulation::release(own.stream().native);
+  const Status ended = work.value().wait();
+  for (const Status& status : {held, copied, behind.error(), others, passed.error(), ended}) {
+    if (!status.ok()) return text(status);
+  }
+  if (!at_once) return "it waited for the operation";
+  if (passed.value()) return "the stream did not wait";
+  if (const Status come = await(behind.value()); !come.ok()) return text(come);
+  return seen.values<float>() == kValues ? "" : "the stream went on before the operation";
+}
+
+TEST_F(WaitOnNccl, MakesTheStreamWait) {
+  const auto texts = gpu::on_nccl_threads(
+      1, {.deadline_seconds = 60}, {GW_FAKE_NCCL},
+      [](std::unique_ptr<Communicator> world) { return sum_behind_held_stream(*world); });
+  EXPECT_THAT(texts, Each(""));
+}
+
+// By messages: when it returns the operation has ended, and any stream has the result.
+std::string sum_by_messages(Communicator& world) {
+  const OnDevice sum = gpu::uploaded(kValues), seen(8);
+  const OwnStream own, other;
+  auto work = world.all_reduce(sum.tensor<float>(), ReduceOp::kSum, own.options());
+  if (!work.has_value()) return text(work.error());
+  if (const Status waited = work.value().wait_on(other.stream()); !waited.ok()) return text(waited);
+  if (!work.value().done()) return "it returned before the end";
+  if (const Status copied = copy(sum, seen, other); !copied.ok()) return text(copied);
+  const auto behind = point_on(other);
+  const Status come = behind.has_value() ? await(behind.value()) : behind.error();
+  if (!come.ok()) return text(come);
+  return seen.values<float>() == std::vector<float>{2, 4} ? "" : "the stream has another sum";
+}
+
+TEST(WaitOnMessages, IsWait) {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto texts = on_threads<std::string>(2, [&](int r) -> std::string {
+    const auto world = std::move(made.value()[static_cast<std::size_t>(r)]);
+    std::string fault = sum_by_messages(*world);
+    if (!fault.empty()) return fault;
+    std::vector<float> here(3, 1.0f);
+    auto work = r == 0 ? world->all_reduce(view_of(std::span(here)), ReduceOp::kSum)
+                       : Result<Work>(Status(Code::kCancelled, "not called"));
+    if (r == 1) world->abort("on purpose");
+    if (r == 1) return "";
+    if (!work.has_value()) return "";  // the news was quicker
+    return work.value().wait_on({}).ok() ? "an aborted operation ended well" : "";
+  });
+  EXPECT_THAT(texts, Each(""));
+}
+
+}  // namespace
+}  // namespace gradwire
