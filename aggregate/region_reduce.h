@@ -2,6 +2,7 @@
 // who add them up.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +21,8 @@ struct Pair {
   std::uint32_t index;
   T value;
 };
-// Pairs travel one after another, unaligned: index:u32 value.
+// Pairs are sent one after another, unaligned: index:u32 value, little-endian.
+static_assert(std::endian::native == std::endian::little, "they are sent as they lie in memory");
 template <typename T>
 constexpr std::int64_t kPairBytes = sizeof(std::uint32_t) + sizeof(T);
 

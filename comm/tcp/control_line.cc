@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -14,6 +15,7 @@ namespace {
 using rendezvous::Moved;
 
 constexpr std::size_t kLengthBytes = 4;
+static_assert(std::endian::native == std::endian::little, "lengths are sent as they lie in memory");
 constexpr std::uint32_t kLongest = comm::kMostControlBytes;
 // A peer that takes nothing is not sent more than this.
 constexpr std::size_t kMostPending = 256 << 10;

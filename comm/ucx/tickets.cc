@@ -1,6 +1,7 @@
 #include "comm/ucx/tickets.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 using State = comm::Membership::State;
 
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
+static_assert(std::endian::native == std::endian::little, "descriptors are sent as they lie");
 
 }  // namespace
 

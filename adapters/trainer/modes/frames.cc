@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 
 namespace gradwire {
 namespace {
+
+static_assert(std::endian::native == std::endian::little, "headers are sent as they lie in memory");
 
 ConstTensorView bytes_view(ConstByteSpan bytes) {
   return {bytes.data(), Shape::vector(static_cast<std::int64_t>(bytes.size())), DType::kU8};
