@@ -12,6 +12,7 @@
 
 #include "tests/support/aggregate_job.h"
 #include "tests/support/checkpoint_parts.h"
+#include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire::testing {
@@ -19,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr int kFiller = 512 << 10;
@@ -65,10 +65,7 @@ class CheckpointDisk : public ::testing::Test {
   }
   void expect_refused(std::int64_t step, const std::string& reason) {
     for (const Status& status : save(step)) {
-      EXPECT_EQ(status.code(), Code::kInvalidArgument);
-      EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
-      EXPECT_THAT(std::string(status.message()), HasSubstr("cannot "));
-      EXPECT_THAT(std::string(status.message()), HasSubstr(run()));
+      EXPECT_THAT(status, fails(Code::kInvalidArgument, reason, run()));
     }
     std::vector<std::string> left;
     for (const auto& entry : fs::directory_iterator(run())) left.push_back(entry.path().filename());

@@ -16,6 +16,7 @@
 #include "tests/adapters/modes/small_problem.h"
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/ended_cleanly.h"
+#include "tests/support/names.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire::testing {
@@ -143,7 +144,7 @@ TEST(Processes, AKilledWorkerEndsServersAndWorkersNamingIt) {
           run_ps_async(*world, Registry::builtin(), &source, toy_table(), mode, {}, params, {})
               .error());
     });
-    EXPECT_THAT(outcomes, survivors_ended_saying(3, 2, ::testing::HasSubstr("rank 2")));
+    EXPECT_THAT(outcomes, survivors_ended_saying(3, 2, tells("rank 2")));
     ASSERT_TRUE(outcomes.has_value());
     EXPECT_TRUE(WIFSIGNALED(outcomes.value()[2].wait_status));
   }
