@@ -93,7 +93,42 @@ def timed_out(rank, size):
     return None
 
 
+def hooks_after_their_group(rank, size):
+    """The second operation of a batch ends behind what is chained to the first one, when its group has gone."""
+    import threading
+    import time
+
+    import gradwire.torch._groups as groups
+
+    group = dist.new_group()
+    seen, begun, gone = [], threading.Event(), threading.Event()
+    group._register_on_completion_hook(lambda info: seen.append(info.op_type))
+    if rank == 1:
+        time.sleep(0.5)  # rank 0's batch ends later, and apart
+    cpu = torch.device("cpu")
+    group._start_coalescing(cpu)
+    first = dist.all_reduce(torch.ones(4), group=group, async_op=True)
+    dist.all_reduce(torch.ones(4), group=group, async_op=True)
+    if rank == 0:
+        first.get_future().then(lambda _: (begun.set(), gone.wait(60)))
+    batch = group._end_coalescing(cpu)
+    batch.wait()
+    del batch, first
+    assert rank == 1 or begun.wait(60)
+    dist.distributed_c10d._abort_process_group(group)  # destroy_process_group() would wait for the callback
+    del group
+    groups._groups.close()  # as at the process' end: waits 2 s, and lets the group go
+    gone.set()
+    deadline = time.monotonic() + 60
+    while len(seen) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(seen) == 3, f"{seen}: the batch and its two operations wanted"
+
+
 class Modes(unittest.TestCase):
+    def test_completion_hooks_outlive_their_group(self):
+        ranks.run(2, hooks_after_their_group, seconds=120)
+
     def test_power_sgd_of_pytorch_in_blocking_mode(self):
         for settings in ({}, {"bucket_cap_mb": 0.001}):
             ranks.run(2, stock_power_sgd, 2, 8, settings, (12, 32, 32, 32, 16, 4), seconds=120)
