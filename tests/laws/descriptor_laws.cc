@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "tests/laws/communicator_process_laws.h"
 #include "tests/support/ended_cleanly.h"
+#include "tests/support/names.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire {
@@ -52,19 +53,15 @@ TEST_P(CommunicatorProcessDescriptors, ThatCannotBeHadAreNamed) {
     const auto outcomes = on_processes(
         kRanks, {.deadline_seconds = 60}, 150,
         [](std::unique_ptr<Communicator> world) { return sum(*world); }, {}, GetParam().backend);
-    if (!outcomes.has_value() || outcomes.value().size() != std::size_t{kRanks}) _exit(101);
-    int unnamed = 0;
-    for (const ProcessOutcome& outcome : outcomes.value()) {
-      const bool named = outcome.text.find("RLIMIT_NOFILE") != std::string::npos &&
-                         outcome.text.find(" 64 ") != std::string::npos;
-      if (!named && ++unnamed == 1) std::fprintf(stderr, "%s\n", outcome.text.c_str());
-    }
-    _exit(unnamed);
+    const auto named = ended_saying(kRanks, tells("RLIMIT_NOFILE", std::to_string(kFew)));
+    const bool all = named.Matches(outcomes);
+    if (!all) std::fprintf(stderr, "%s\n", testing::PrintToString(outcomes).c_str());
+    _exit(all ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "ranks that did not say why";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "ranks that did not say why, or crashed";
 }
 
 }  // namespace
