@@ -80,6 +80,7 @@ Meeting::Meeting(int rank, std::vector<PeerAddress> peers, std::vector<Fd> liste
       peers_(std::move(peers)),
       listeners_(std::move(listeners)),
       links_(peers_.size()) {
+  for (Fd& listener : listeners_) listener.keep_from_children();
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     if (peer <= rank_) continue;
     for (const LinkKind kind : {LinkKind::kBulk, LinkKind::kControl}) {
@@ -154,6 +155,7 @@ void Meeting::accept_guests(Deadline now) {
         if (crowded || errno == ECONNABORTED || errno == EINTR) continue;
         break;
       }
+      fd.keep_from_children();
       const int on = 1;
       (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       if (guests_.size() == kMostGuests) guests_.pop_front();
@@ -195,6 +197,7 @@ void Meeting::connect(Call& call, Deadline now) {
   call.until = now + kGreetingTime;
   call.again_at = now + kRetry;
   call.fd = start_connect(peer(call.peer).host, peer(call.peer).port);
+  call.fd.keep_from_children();
   if (call.fd.valid()) call.stage = Call::Stage::kConnecting;
 }
 

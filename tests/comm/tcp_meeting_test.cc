@@ -1,7 +1,13 @@
 // Connections between ranks as threads, with strangers in between.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "comm/tcp/meeting.h"
@@ -112,6 +118,58 @@ TEST(TcpMeeting, AWrongKeyIsNeverLetIn) {
   }
   EXPECT_THAT(outcomes[0].error(), fails(Code::kTimedOut, "rank 1", "127.0.0.1"));
   EXPECT_THAT(outcomes[1].error(), fails(Code::kTimedOut, "rank 0", "call"));
+}
+
+// Of this process.
+std::size_t open_sockets() {
+  std::size_t count = 0;
+  std::error_code gone;  // one that is closed while it is looked at
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    count += target.starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+
+// A child that lives on, from when two of three ranks have met, hides no end of theirs.
+TEST(TcpMeeting, AChildThatIsForkedMeanwhileKeepsNoConnectionOpen) {
+  const std::size_t before = open_sockets();
+  Place place = make_place(3);
+  std::vector<std::vector<Links>> links(3);
+  const auto come = [&](std::size_t rank) {
+    return std::jthread([&, rank] {
+      Meeting meeting(static_cast<int>(rank), place.addresses, std::move(place.listeners[rank]));
+      auto met = meeting.run(deadline_in(20), 20);
+      ASSERT_TRUE(met.has_value()) << met.error().message();
+      links[rank] = std::move(met).value();
+    });
+  };
+  std::vector<std::jthread> ranks;
+  for (const std::size_t first : {0, 1}) ranks.push_back(come(first));
+  // Three that listen, both ends of what the two have between them, and two calls of each.
+  for (int look = 0; open_sockets() < before + 3 + 4 + 4 && look < 2000; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    while (true) pause();
+  }
+  ASSERT_GT(child, 0);
+  ranks.push_back(come(2));
+  ranks.clear();
+  links[0].clear();  // as if it had ended
+  for (const std::size_t other : {1, 2}) {
+    for (const Fd* fd : {&links[other][0].bulk, &links[other][0].control}) {
+      std::byte seen{};
+      EXPECT_TRUE(rendezvous::wait_readable(fd->get(), deadline_in(5)).ok()) << other;
+      EXPECT_EQ(rendezvous::read_some(fd->get(), ByteSpan(&seen, 1)).kind,
+                rendezvous::Moved::Kind::kClosed)
+          << other;
+    }
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 // Reads until `bytes` are full or the connection ends; how many came.
