@@ -206,9 +206,16 @@ Status check_one_device(const Arguments& a, ConstTensorView x, ConstTensorView y
                   " (one device wanted)");
 }
 
+// Beyond, counts of bytes and of several tensors would not be what they say.
+Status check_extent(const Arguments& a, const char* which, ConstTensorView tensor) {
+  if (tensor.elems() >= 0 && tensor.elems() <= kMostElems) return {};
+  return a.refuse(format("%s has %lld elements (0 to 2^50 wanted)", which, wide(tensor.elems())));
+}
+
 Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor,
                    std::int64_t elems) {
   GW_TRY(check_place(a, which, tensor));
+  GW_TRY(check_extent(a, which, tensor));
   if (tensor.elems() == elems) return {};
   return a.refuse(
       format("%s has %lld elements (%lld wanted)", which, wide(tensor.elems()), wide(elems)));
@@ -281,7 +288,12 @@ Result<Extent> check_fused(const Arguments& a) {
       return a.refuse("tensors of " + std::string(to_string(extent.dtype)) + " and " +
                       std::string(to_string(tensor.dtype())) + " (one type wanted)");
     }
+    GW_TRY(check_extent(a, "a tensor", tensor));
     extent.agreed += tensor.elems();
+    if (extent.agreed > kMostElems) {
+      return a.refuse(
+          format("tensors of %lld elements (2^50 at most together)", wide(extent.agreed)));
+    }
   }
   std::erase_if(sorted, [](const TensorView& tensor) { return tensor.empty(); });
   std::ranges::sort(sorted, {}, [](const TensorView& tensor) { return begin_of(tensor); });

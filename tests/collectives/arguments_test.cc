@@ -64,6 +64,22 @@ TEST_F(Arguments, SizesThatDoNotFit) {
               refused("reduce", "out", "2", "3"));
 }
 
+// 2^62 floats are, in 64 bits, no bytes; five tensors of 2^61 elements less than none.
+TEST_F(Arguments, TensorsTooLongToBeCounted) {
+  const TensorView vast = at(0, std::int64_t{1} << 62);
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kExclusiveScan}) {
+    EXPECT_THAT(refusal({.kind = kind, .in = vast, .out = vast, .peer = 1}),
+                refused("4611686018427387904", "2^50"));
+  }
+  EXPECT_THAT(refusal({.kind = OpKind::kBroadcast, .out = vast, .peer = 0}), refused("2^50"));
+  EXPECT_THAT(refusal({.kind = OpKind::kSend, .in = vast, .peer = 0}), refused("2^50"));
+  EXPECT_THAT(refusal({.kind = OpKind::kRecv, .out = at(0, -1), .peer = 0}), refused("-1", "2^50"));
+  const std::vector<TensorView> one{vast};
+  const std::vector<TensorView> many(5, at(0, std::int64_t{1} << 49));
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = one}), refused("2^50"));
+  EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = many}), refused("2^50"));
+}
+
 // 3 rows of 2^63 / 3 + 1 elements and more are, in 64 bits, a few elements or none.
 TEST_F(Arguments, RowsTooLongToBeAddedUp) {
   const std::int64_t vast = std::numeric_limits<std::int64_t>::max() / 3 * 2;
