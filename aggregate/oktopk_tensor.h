@@ -16,7 +16,8 @@
 
 namespace gradwire {
 
-inline constexpr std::int64_t kMostOkTopkElems = std::int64_t{1} << 32;
+// Counts of pairs and of sums travel as 32 bits with a sign.
+inline constexpr std::int64_t kMostOkTopkElems = (std::int64_t{1} << 31) - 1;
 
 template <typename T>
 struct OkTopkTensor {
@@ -58,9 +59,9 @@ Result<OkTopkTensor<T>> open_oktopk_tensor(const ExchangeContext& context,
   if (tensor.end > kMostOkTopkElems) {
     return Status(
         Code::kUnsupported,
-        format("combine=oktopk: %lld elements in a bucket (at most 2^32, the reach of its "
-               "indices); write combine=gather",
-               static_cast<long long>(tensor.end)));
+        format("combine=oktopk: %lld elements in a bucket (at most %lld wanted, the reach of its "
+               "counts); write combine=gather",
+               static_cast<long long>(tensor.end), static_cast<long long>(kMostOkTopkElems)));
   }
   GW_ASSIGN(auto pairs, ChosenPairs<T>::open(*parameter.compressor, shape, where));
   tensor.pairs = pairs.get();

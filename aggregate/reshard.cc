@@ -21,6 +21,9 @@ constexpr std::string_view kScales[] = {".error.scale", ".error2.scale",
 constexpr auto kBlock = static_cast<std::int64_t>(kResidualBlock);
 // Of the shard that a rank owns: cut anew for other ranks.
 constexpr std::string_view kOwned[] = {kError2, ".shard_error", ".ef21.average"};
+constexpr std::string_view kAverage = ".ef21.average";
+constexpr std::string_view kMean = ".ef21.mean";
+constexpr std::string_view kOfSums[] = {kError2, ".error2.scale", kAverage};
 constexpr std::string_view kResidual = ".coder.residual";
 constexpr std::string_view kAveraged[] = {".ef21.h", ".ef21.v", kError};
 
@@ -45,6 +48,7 @@ class Reshard {
   // Checks, and copies only when `write`.
   Status carry(const NamedTensor& own, bool write) const {
     if (is_outer_state(own.name)) return carry_outer_state(own, own_, old_, rank_, size_, write);
+    if (was_gathered(own)) return begin_sums(own, write);
     if (same_size()) return copy(own, rank_, write);
     if (!tail_of(own.name, kScales).empty()) return {};  // carried with what it scales
     if (!tail_of(own.name, kOwned).empty()) return recut(own, write);
@@ -55,6 +59,42 @@ class Reshard {
  private:
   int old_size() const { return static_cast<int>(old_.size()); }
   bool same_size() const { return old_size() == size_; }
+
+  const NamedTensor* look_up(int old_rank, std::string_view name) const {
+    for (const NamedTensor& entry : old_[static_cast<std::size_t>(old_rank)]) {
+      if (entry.name == name) return &entry;
+    }
+    return nullptr;
+  }
+
+  // Whether `own` is about sums that owners send on, and the old ranks gathered the parameter
+  // without: so went, before they had slices, methods one of whose keys follows the step.
+  bool was_gathered(const NamedTensor& own) const {
+    const std::string_view tail = tail_of(own.name, kOfSums);
+    if (tail.empty()) return false;
+    const std::string first = own.name.substr(0, own.name.size() - tail.size()) +
+                              std::string(tail == kAverage ? kMean : kError);
+    for (int r = 0; r < old_size(); ++r) {
+      if (look_up(r, own.name) != nullptr || look_up(r, first) == nullptr) return false;
+    }
+    return true;
+  }
+
+  // Nothing is owed of sums, and what all took for the average is what the owner does.
+  Status begin_sums(const NamedTensor& own, bool write) const {
+    if (!ends_with(own.name, kAverage)) {
+      if (write) std::ranges::fill(own.tensor.bytes(), std::byte{0});
+      return {};
+    }
+    NamedTensor mean = own;
+    mean.name.replace(mean.name.size() - kAverage.size(), kAverage.size(), kMean);
+    const std::int64_t elems =
+        sizes_.elems_of(mean.name.substr(0, mean.name.size() - kMean.size()));
+    GW_ASSIGN(const ConstTensorView whole, find(0, mean, elems));
+    const Range mine = piece(elems, size_, rank_);
+    if (!write || mine.size() == 0) return {};
+    return copy_bytes(whole.slice(mine.begin, mine.size()).bytes(), {}, own.tensor.bytes(), {}, {});
+  }
 
   Result<ConstTensorView> find(int old_rank, const NamedTensor& own, std::int64_t elems) const {
     for (const NamedTensor& entry : old_[static_cast<std::size_t>(old_rank)]) {

@@ -242,5 +242,36 @@ TEST(Follow, WithoutTheKeyDgcKeepsItsUnits) {
   });
 }
 
+// Quantisers one of whose keys follows the step were gathered, before they had slices: what such a
+// run saved goes on by shards, and loses nothing.
+TEST(Follow, AScheduledQuantiserThatWasGatheredGoesOnByShards) {
+  for (const int ranks : {3, 2}) {
+    for (const std::string feedback : {"ef14", "ef14,ef_storage=int8", "ef21"}) {
+      Job gathered;
+      gathered.tensors = {{"w", Shape::matrix(10, 20)}};
+      gathered.ranks = 3;
+      gathered.steps = 3;
+      gathered.compressor = "qsgd:bits=8@0/4@5,bucket=64,combine=gather,min_elems=0,ef=" + feedback;
+      const JobOutcome before = run_job(gathered);
+      ASSERT_TRUE(before.status.ok()) << before.status.message();
+      Job by_shards = gathered;
+      by_shards.compressor = "qsgd:bits=8@0/4@5,bucket=64,min_elems=0,ef=" + feedback;
+      by_shards.ranks = ranks;
+      by_shards.steps = 4;
+      by_shards.start_saved = before.saved;
+      const JobOutcome after = run_job(by_shards);
+      ASSERT_TRUE(after.status.ok()) << feedback << ": " << after.status.message();
+      EXPECT_EQ(after.first_difference, -1);
+      if (feedback != "ef14") continue;
+      const std::vector<double> left = average_residual(by_shards, after);
+      for (std::size_t e = 0; e < left.size(); ++e) {
+        ASSERT_NEAR(before.sum_of_means[e] + after.sum_of_means[e] + left[e],
+                    before.sum_of_averages[e] + after.sum_of_averages[e], 1e-4)
+            << e;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::testing

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "aggregate/oktopk_tensor.h"
 #include "aggregate/shared_selection.h"
 #include "base/philox.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
@@ -189,6 +192,46 @@ TEST(OkTopk, FullTensorsTakeNoMoreThanARingAllReduce) {
   for (const AggregateStats& stats : outcome.stats_of_last_step) wire += stats.wire_bytes;
   const std::uint64_t ring = 2 * 3 * 4000 * 4;
   EXPECT_LE(wire, ring + 4 * 3 * 12 + 4 * 2 * 2 * 8);
+}
+
+// A sparse method whose coders nobody gets.
+class Closed final : public Compressor {
+ public:
+  std::string spec() const override { return "closed"; }
+  Traits traits() const override { return {.sparse = true}; }
+  ErrorBound bound(const Shape&) const override { return {}; }
+  std::size_t max_payload_bytes(const Shape&, DType, int, int) const override { return 8; }
+  Result<std::unique_ptr<Coder>> open(const Shape&, const Placement&) const override {
+    return Status(Code::kInternal, "opened");
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
+    return Status(Code::kUnsupported, "closed");
+  }
+};
+
+// Counts of pairs, and of sums over ranks, have 32 bits with a sign: more elements in a bucket
+// could make them negative, or another number.
+TEST(OkTopk, BucketsBeyondItsCountsAreRefused) {
+  const auto opened = [](std::int64_t before, std::int64_t elems) {
+    Status seen;
+    const auto body = [&](std::unique_ptr<Communicator>& communicator) -> Status {
+      const ExchangeContext context{*communicator, "ring"};
+      static std::byte nowhere{};
+      Parameter parameter;
+      parameter.name = "w";
+      parameter.grad = TensorView(&nowhere, Shape::vector(elems), DType::kF32);
+      parameter.compressor = std::make_shared<const Closed>();
+      seen = open_oktopk_tensor<float>(context, parameter, before).error();
+      return {};
+    };
+    EXPECT_TRUE(on_ranks(1, body).front().ok());
+    return seen;
+  };
+  constexpr std::int64_t kMost = 2147483647;
+  EXPECT_EQ(opened(0, kMost).code(), Code::kInternal);
+  EXPECT_EQ(opened(kMost - 10, 10).code(), Code::kInternal);
+  EXPECT_THAT(opened(0, kMost + 1), fails(Code::kUnsupported, "oktopk", "2147483648", "gather"));
+  EXPECT_THAT(opened(kMost, 5), fails(Code::kUnsupported, "oktopk", "2147483652", "2147483647"));
 }
 
 TEST(SharedSelection, FindsTheEdgeWhereverTheListLies) {

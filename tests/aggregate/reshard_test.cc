@@ -19,7 +19,9 @@ using ::testing::ElementsAre;
 
 class Sizes final : public ParameterSizes {
  public:
-  std::int64_t elems_of(std::string_view name) const override { return name == "w" ? 5 : 0; }
+  std::int64_t elems_of(std::string_view name) const override {
+    return name == "w" || name == "v" ? 5 : 0;
+  }
 };
 
 using State = std::map<std::string, std::vector<float>>;
@@ -103,6 +105,26 @@ TEST(Reshard, StoredResidualsAreAveragedByValue) {
   EXPECT_THAT(own.halves, ElementsAre(0x3fc0));
   EXPECT_THAT(own.h, ElementsAre(4, 7));
   EXPECT_THAT(own.mean, ElementsAre(7, 7));
+}
+
+// State of a parameter that was gathered, for one whose sums are sent on: nothing is owed of sums,
+// and its owner's average is what all took for it.
+TEST(Reshard, WhatWasGatheredOwesNothingOfSums) {
+  for (const std::size_t old_ranks : {2U, 3U}) {
+    std::vector<State> old(old_ranks, State{{"w.error", {4, 1, 2, 3, 4}},
+                                            {"v.ef21.h", {1, 2, 3, 4, 5}},
+                                            {"v.ef21.mean", {6, 7, 8, 9, 10}}});
+    State own{{"w.error", {9, 9, 9, 9, 9}},     {"w.error2", {9, 9}},
+              {"w.error2.scale", {9}},          {"v.ef21.h", {0, 0, 0, 0, 0}},
+              {"v.ef21.mean", {0, 0, 0, 0, 0}}, {"v.ef21.average", {9, 9}}};
+    const Status status = reshard_state(views(own), views(old), 1, 2, Sizes());
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_THAT(own["w.error"], ElementsAre(4, 1, 2, 3, 4));
+    EXPECT_THAT(own["w.error2"], ElementsAre(0, 0));
+    EXPECT_THAT(own["w.error2.scale"], ElementsAre(0));
+    EXPECT_THAT(own["v.ef21.mean"], ElementsAre(6, 7, 8, 9, 10));
+    EXPECT_THAT(own["v.ef21.average"], ElementsAre(9, 10));  // rank 1 of 2 owns elements 3 and 4
+  }
 }
 
 TEST(Reshard, WhatDoesNotFitIsRefusedByNameAndChangesNothing) {
