@@ -52,6 +52,25 @@ TEST(Plan, AutoTakesSumForLinearSraForElementwiseGatherForTheRest) {
   EXPECT_EQ(path_of("topk:ratio=0.01"), Path::kGather);
   EXPECT_EQ(path_of("signsgd:vote=majority"), Path::kGather);
   EXPECT_EQ(path_of("cast:bf16,ef=ef14"), Path::kSra);
+  // A key that follows the step changes nothing of the way.
+  EXPECT_EQ(path_of("qsgd:bits=exp(8..4@400)"), Path::kSra);
+  EXPECT_EQ(path_of("topk:ratio=0.25@0/0.01@400"), Path::kGather);
+}
+
+// 68 * 68 and 144 * 144 elements under one norm, on one level: 34 and 72 times the energy. The
+// matrix that rules are judged by would have 513.
+TEST(Plan, WarningsNameTheDivisorsThatAreUsed) {
+  AggregatorOptions options;
+  options.compressor = "qsgd:bits=2,bucket=1048576,ef=ef14";
+  auto plan = read_plan(Registry::builtin(), options);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  for (const std::int64_t side : {68, 144}) {
+    const auto parameter = plan_parameter(plan.value(), options, "w" + std::to_string(side),
+                                          grad_of(Shape::matrix(side, side)));
+    ASSERT_TRUE(parameter.has_value()) << parameter.error().message();
+    EXPECT_NEAR(parameter.value().scale, side == 68 ? 1.0 / 35 : 1.0 / 73, 1e-12);
+  }
+  EXPECT_THAT(plan.value().warnings, ElementsAre(tells("divided by 35 "), tells("divided by 73 ")));
 }
 
 TEST(Plan, TheModeAskedForIsTakenWhereLegal) {

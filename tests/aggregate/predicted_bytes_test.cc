@@ -59,6 +59,23 @@ TEST(PredictedBytes, OfSumsARing) {
             4u * static_cast<unsigned>(ring_elems_sent(1366, 0, 4) + ring_elems_sent(8, 0, 4)));
 }
 
+// Codes as wide as their sum fill a word alone where that takes 17 bits, and the maxima come on
+// top: of thc 15 from 4370 ranks on, of terngrad 2 from 32768 on.
+TEST(PredictedBytes, CodesOfVeryManyRanksAreMoreThanUncompressed) {
+  struct Case {
+    const char* spec;
+    int ranks;
+  };
+  for (const Case& one : {Case{"thc:grid=15", 4370}, {"terngrad", 32768}}) {
+    const PredictedBytes many = predict(one.spec, Path::kSum, one.ranks);
+    EXPECT_GT(many.most, many.dense) << one.spec;
+    EXPECT_EQ(many.spec, one.spec);
+    const PredictedBytes fewer = predict(one.spec, Path::kSum, one.ranks - 1);
+    EXPECT_LT(fewer.most, fewer.dense) << one.spec;
+    EXPECT_EQ(fewer.spec, "");
+  }
+}
+
 TEST(PredictedBytes, OfShardsBothHalves) {
   // Four shards of 1024: two norms and 512 bytes each; three to others, and the own one to three.
   EXPECT_EQ(predict("qsgd:bits=4", Path::kSra, 4).most, 6u * 520);

@@ -50,24 +50,23 @@ TEST_P(Strips, ChangeNoBit) {
 
 // With and without error feedback, formats of one section and of several, sums that are folded and
 // such that are not; kinds of feedback and votes that go in one strip whatever is asked.
-INSTANTIATE_TEST_SUITE_P(Methods, Strips,
-                         ::testing::Values("qsgd:bits=4,combine=sra,min_elems=0",
-                                           "qsgd:bits=4,combine=sra,ef=ef14,min_elems=0",
-                                           "qsgd:bits=8,bucket=128,combine=sra,ef=ef14,min_elems=0",
-                                           "minmax:bits=4,combine=sra,ef=ef14,min_elems=0",
-                                           "signsgd:ef=ef14,combine=sra,min_elems=0",
-                                           "signsgd:bucket=tensor,ef=ef14,combine=sra,min_elems=0",
-                                           "cast:bf16,ef=ef14,min_elems=0",
-                                           "fp8:ef=ef14,combine=sra,min_elems=0",
-                                           "natural:combine=sra,min_elems=0",
-                                           "mx:combine=sra,ef=ef14,min_elems=0",
-                                           "qsgd:bits=4,combine=sra,ef=loco,min_elems=0",
-                                           "qsgd:bits=4,combine=sra,ef=ef21,min_elems=0",
-                                           "signsgd:vote=majority,combine=sra,min_elems=0",
-                                           "large=qsgd:bits=4,combine=sra,ef=ef14;*=none"),
-                         [](const ::testing::TestParamInfo<std::string>& info) {
-                           return "spec" + std::to_string(info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Strips,
+    ::testing::Values(
+        "qsgd:bits=4,combine=sra,min_elems=0", "qsgd:bits=4,combine=sra,ef=ef14,min_elems=0",
+        "qsgd:bits=8,bucket=128,combine=sra,ef=ef14,min_elems=0",
+        "minmax:bits=4,combine=sra,ef=ef14,min_elems=0", "signsgd:ef=ef14,combine=sra,min_elems=0",
+        "signsgd:bucket=tensor,ef=ef14,combine=sra,min_elems=0", "cast:bf16,ef=ef14,min_elems=0",
+        "fp8:ef=ef14,combine=sra,min_elems=0", "natural:combine=sra,min_elems=0",
+        "mx:combine=sra,ef=ef14,min_elems=0", "qsgd:bits=4,combine=sra,ef=loco,min_elems=0",
+        "qsgd:bits=4,combine=sra,ef=ef21,min_elems=0",
+        "signsgd:vote=majority,combine=sra,min_elems=0",
+        "qsgd:bits=8@0/3@1/5@2,bucket=64,combine=sra,min_elems=0",
+        "absmax:bits=2@0/8@2,combine=sra,ef=ef14,min_elems=0",
+        "large=qsgd:bits=4,combine=sra,ef=ef14;*=none"),
+    [](const ::testing::TestParamInfo<std::string>& info) {
+      return "spec" + std::to_string(info.index);
+    });
 
 // Of one parameter of 40,000 bytes on one rank.
 std::size_t strips_of(const std::string& compressor, std::int64_t strip_bytes) {

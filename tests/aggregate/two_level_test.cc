@@ -76,11 +76,14 @@ TEST(TwoLevel, PiecesHaveOwnersAndASecondResidual) {
   EXPECT_EQ(kept(outcome, "w.outer.error2").size(), 4u);
 }
 
-// All elements alike, so that draws alone tell pieces apart: owners of a node's pieces drew the
-// same numbers, and errors of elements half a tensor apart were one error.
+// All pieces alike, so that draws alone tell them apart, of roundings or of the transform's signs:
+// owners of a node's pieces drew the same numbers, and errors of elements half a tensor apart were
+// one error.
 TEST(TwoLevel, PiecesAreRoundedWithDrawsOfTheirOwn) {
   for (const std::string spec : {"qsgd:bits=2,combine=sra", "qsgd:bits=2,combine=gather",
-                                 "absmax:bits=2,rounding=stochastic,combine=gather"}) {
+                                 "absmax:bits=2,rounding=stochastic,combine=gather",
+                                 "absmax:bits=2,transform=hadamard,combine=gather",
+                                 "minmax:bits=2,transform=hadamard,combine=sra"}) {
     for (const int owners : {2, 4}) {
       const std::size_t n = 4096;
       Flat grad(n, 0.25F);
