@@ -121,10 +121,14 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   question.tensor_ranks = q.tensor_ranks;
   question.pipeline_stages = q.pipeline_stages;
   question.emulated = true;
+  question.whole_gradients = q.precision == "fp16";  // which has a loss scale unless told otherwise
   if (!transformer_given(q.transformer)) return question;
   GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
   question.activation_bytes = activation_bytes(q.transformer, recompute, q.tensor_ranks);
-  question.gathered_params = largest_block(q.transformer) / static_cast<double>(q.tensor_ranks);
+  // At stage 3 the next layer's travel while one computes.
+  const double whole =
+      stage == 3 ? largest_neighbours(q.transformer) : largest_layer(q.transformer);
+  question.gathered_params = whole / static_cast<double>(q.tensor_ranks);
   return question;
 }
 

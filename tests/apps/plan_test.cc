@@ -80,6 +80,9 @@ TEST(Plan, StatesEqualTheAccountOfARun) {
       question.precision = parse_precision(precision).value();
       question.stage = stage;
       question.ranks = 4;
+      // What `gradwire train --precision fp16` has unless it is told otherwise: a loss scale, which
+      // looks at whole gradients before anything of them is reduced.
+      question.whole_gradients = question.precision == Precision::kF16;
       const auto run = run_memory(model.value(), question);
       ASSERT_TRUE(run.has_value());
       double state = 0;
@@ -92,6 +95,18 @@ TEST(Plan, StatesEqualTheAccountOfARun) {
       EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * elems, state)
           << precision << ", stage " << stage;
     }
+  }
+}
+
+// In fp16 stages 2 and 3 hold the whole gradient in fp32 for as long as its overflows are looked
+// for, which is what decides whether a run fits.
+TEST(Plan, WholeGradientsOfALossScaleCount) {
+  const Outcome found = plan({"--params", "1e9", "--precision", "fp16", "--data", "4", "--memory"});
+  ASSERT_EQ(found.rows.size(), 4U);
+  const double wanted[] = {20, 12 + 4, 10 + 4, 4 + 4};
+  for (int stage = 0; stage < 4; ++stage) {
+    const auto& row = found.rows[static_cast<std::size_t>(stage)];
+    EXPECT_DOUBLE_EQ(row["state_bytes_per_param"], wanted[stage]) << stage;
   }
 }
 
@@ -145,7 +160,7 @@ TEST(Plan, ATransformersShapeIsEnough) {
   EXPECT_GT(found.rows[3]["gathered_bytes"].get<double>(), 0);
   EXPECT_GT(found.rows[3]["activation_bytes"].get<double>(), 0);
   // 16 bits are widened for a layer's turn, at every stage; fp32 has nothing to widen.
-  EXPECT_DOUBLE_EQ(found.rows[0]["gathered_bytes"], 4.0 * 50257 * 768);
+  EXPECT_DOUBLE_EQ(found.rows[0]["gathered_bytes"], 4.0 * (50257 + 1024) * 768);
   const Outcome wide = plan({"--layers", "12", "--width", "768", "--heads", "12", "--sequence",
                              "1024", "--vocabulary", "50257", "--precision", "fp32"});
   ASSERT_TRUE(wide.error.ok()) << wide.error.message();

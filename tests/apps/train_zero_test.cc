@@ -120,6 +120,73 @@ TEST_P(TrainZeroTraffic, Z5_ThePlansTrafficIsWhatIsSent) {
   EXPECT_NEAR(planned["3"], 1.5 * planned["0"], 16);
 }
 
+// And against what the arena counted, on a rank that owns exactly half of every tensor.
+class TrainZeroState : public TrainZero, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroState, testing::Values("fp32", "bf16", "fp16"));
+
+TEST_P(TrainZeroState, Z3_Z4_Z5_ThePlansStateIsWhatIsHeld) {
+  ASSERT_TRUE(plan_command({"--params", "1810", "--precision", GetParam(), "--data", "2",
+                            "--memory", "--json", file("plan.jsonl")})
+                  .has_value());
+  const auto planned = json_lines(file("plan.jsonl"));
+  ASSERT_EQ(planned.size(), 4U);
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    ASSERT_EQ(run(2, 3,
+                  {"--precision", GetParam(), "--zero", std::to_string(stage), "--memory",
+                   "--metrics", file("m.jsonl")}),
+              "ok");
+    const auto device = json_lines(file("m.jsonl")).back()["memory_bytes"]["device"];
+    double held = 0;
+    for (const char* what : {"parameters", "gradients", "main_gradients", "master", "moments"}) {
+      if (device.contains(what)) held += device[what]["held"].get<double>();
+    }
+    EXPECT_DOUBLE_EQ(planned[stage]["state_bytes_per_param"].get<double>() * 1810, held) << stage;
+  }
+}
+
+// What is whole, or wide, for a layer's turn: of a decoder whose MLP has most, and of one whose
+// embedding has.
+TEST_P(TrainZeroState, Z5_ThePlanKnowsWhatIsGathered) {
+  for (const std::string width : {"64", "2"}) {
+    const Words shape{"--layers", "2", "--width", width, "--heads", "2"};
+    Words question{"--sequence", "16", "--vocabulary", "25",     "--precision",     GetParam(),
+                   "--data",     "2",  "--memory",     "--json", file("plan.jsonl")};
+    question.insert(question.end(), shape.begin(), shape.end());
+    ASSERT_TRUE(plan_command(question).has_value());
+    const auto planned = json_lines(file("plan.jsonl"));
+    ASSERT_EQ(planned.size(), 4U);
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      Words words{"--inproc",
+                  "2",
+                  "--model",
+                  "gpt",
+                  "--data",
+                  "grammar",
+                  "--context",
+                  "16",
+                  "--tied",
+                  "--batch",
+                  "64",
+                  "--steps",
+                  "2",
+                  "--precision",
+                  GetParam(),
+                  "--zero",
+                  std::to_string(stage),
+                  "--memory",
+                  "--metrics",
+                  file("m.jsonl")};
+      words.insert(words.end(), shape.begin(), shape.end());
+      ASSERT_EQ(train(words), "ok");
+      const auto device = json_lines(file("m.jsonl")).back()["memory_bytes"]["device"];
+      const double held =
+          device.contains("gathered") ? device["gathered"]["peak"].get<double>() : 0;
+      EXPECT_DOUBLE_EQ(planned[stage]["gathered_bytes"].get<double>(), held)
+          << "stage " << stage << ", width " << width;
+    }
+  }
+}
+
 TEST_F(TrainZero, ResumedRunsAreTheUninterruptedOnes) {
   const Words spec{"--compressor", "absmax:bits=8,ef=ef14,min_elems=0", "--parameter-compressor",
                    "cast:bf16"};

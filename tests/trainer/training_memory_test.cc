@@ -106,7 +106,8 @@ TEST(TrainingMemory, ParametersOfATransformer) {
   const TransformerShape shape{
       .layers = 12, .width = 768, .heads = 12, .sequence = 1024, .vocabulary = 50257};
   EXPECT_DOUBLE_EQ(transformer_params(shape), 124439808);
-  EXPECT_DOUBLE_EQ(largest_block(shape), 50257.0 * 768);
+  EXPECT_DOUBLE_EQ(largest_layer(shape), (50257.0 + 1024) * 768);
+  EXPECT_DOUBLE_EQ(largest_neighbours(shape), (50257.0 + 1024 + 4 * 768 + 6) * 768);
 }
 
 TEST(TrainingMemory, UnknownNamesAreRefused) {

@@ -18,8 +18,14 @@ Result<double> moment_bytes(std::string_view optimizer) {
                     "' (one of sgd, momentum, nesterov, adamw, lamb wanted)");
 }
 
-// Two norms (4 h), attention (4 h^2 + 4 h), two linear layers of width 4 h (8 h^2 + 5 h).
-double layer_params(double h) { return 12 * h * h + 13 * h; }
+// Each behind a norm (2 h): attention (4 h^2 + 4 h), and two linear layers of width 4 h (8 h^2 + 5
+// h).
+double attention_params(double h) { return 4 * h * h + 6 * h; }
+double mlp_params(double h) { return 8 * h * h + 7 * h; }
+
+double embedding_params(const TransformerShape& shape) {
+  return static_cast<double>(shape.vocabulary + shape.sequence) * static_cast<double>(shape.width);
+}
 
 // Of a rank's parameters, in 16 bits that are emulated at stages 1 to 3: `own` of `whole`.
 MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double own) {
@@ -30,6 +36,7 @@ MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double o
   row.optimizer = bytes.moments * own;
   if (question.stage <= 2) row.optimizer += kFp32 * whole + bytes.master * own;
   if (question.stage == 1) row.optimizer += kFp32 * whole + kFp32 * own;
+  if (question.stage >= 2 && question.whole_gradients) row.optimizer += kFp32 * whole;
   return row;
 }
 
@@ -90,13 +97,17 @@ double saving(const MemoryQuestion& question) {
 
 double transformer_params(const TransformerShape& shape) {
   const auto h = static_cast<double>(shape.width);
-  return static_cast<double>(shape.layers) * layer_params(h) +
-         static_cast<double>(shape.vocabulary + shape.sequence) * h + 2 * h;
+  return static_cast<double>(shape.layers) * (attention_params(h) + mlp_params(h)) +
+         embedding_params(shape) + 2 * h;
 }
 
-double largest_block(const TransformerShape& shape) {
+double largest_layer(const TransformerShape& shape) {
+  return std::max(mlp_params(static_cast<double>(shape.width)), embedding_params(shape));
+}
+
+double largest_neighbours(const TransformerShape& shape) {
   const auto h = static_cast<double>(shape.width);
-  return std::max(layer_params(h), static_cast<double>(shape.vocabulary) * h);
+  return attention_params(h) + largest_layer(shape);
 }
 
 Result<Recompute> recompute_of(std::string_view name) {

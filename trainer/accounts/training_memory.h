@@ -40,12 +40,16 @@ struct MemoryQuestion {
   std::int64_t data_ranks = 1;
   std::int64_t tensor_ranks = 1;
   std::int64_t pipeline_stages = 1;
-  // Parameters that are whole on a rank at the same time although they are sharded (stage 3).
+  // Parameters that are whole on a rank at the same time although they are sharded (stage 3), or
+  // wide although they are stored in 16 bits.
   double gathered_params = 0;
   // 16 bits as the bundled trainer has them, which computes, exchanges and shards in fp32: beside
   // whole parameters in two bytes stages 1 and 2 keep those that were gathered, owners' parts have
   // four bytes, and what a layer computes with is widened for its turn at every stage.
   bool emulated = false;
+  // Of these 16 bits: gradients are looked at as a whole before they are reduced, as a loss scale
+  // wants, so that stages 2 and 3 hold their fp32 sums for a while.
+  bool whole_gradients = false;
   double activation_bytes = 0;  // of a rank
 };
 
@@ -80,8 +84,10 @@ struct TransformerShape {
 // token embedding.
 double transformer_params(const TransformerShape& shape);
 
-// Of them, those of a layer or of the token embedding, whichever has more.
-double largest_block(const TransformerShape& shape);
+// Of them, those of the layer that has most: attention, MLP (each with its norm), or the embedding.
+double largest_layer(const TransformerShape& shape);
+// Likewise, of two neighbours.
+double largest_neighbours(const TransformerShape& shape);
 
 enum class Recompute : std::uint8_t {
   kNone,       // L s b h (34 + 5 a s / h); on t ranks L s b h (10 + 24 / t + 5 a s / (h t))
