@@ -39,8 +39,8 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
 }
 
 // Equal on all ranks, as is all that it depends on.
-int Execution::cuts_of(std::int64_t elems) const {
-  if (!schedule_.divisible) return 1;
+Cuts Execution::cuts_of(std::int64_t elems) const {
+  if (!schedule_.divisible) return {elems, std::max<std::int64_t>(1, elems), false};
   const std::size_t share = kMostWaiting / static_cast<std::size_t>(schedule_.fan_in);
   const std::size_t bytes = std::min(segmentation_.segment_bytes, std::max(share, kLeastSegment));
   const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
@@ -49,13 +49,13 @@ int Execution::cuts_of(std::int64_t elems) const {
   // One for every slot, if they are worth it.
   const std::int64_t even = (elems + segmentation_.slots - 1) / segmentation_.slots;
   const std::int64_t per_segment = std::max<std::int64_t>(1, std::min(most, std::max(least, even)));
-  return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
+  return {elems, per_segment, segmentation_.ends_short};
 }
 
 // Room for the largest cut of a cell.
 std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
   const std::size_t offset = used;
-  const auto largest = static_cast<std::size_t>(piece(elems, cuts_of(elems), 0).size());
+  const auto largest = static_cast<std::size_t>(cuts_of(elems)[0].size());
   used += (largest * size_of(operands_.dtype) + kAlignment - 1) / kAlignment * kAlignment;
   return offset;
 }
@@ -119,7 +119,7 @@ std::size_t Execution::plan(const Schedule& part) {
   for (const Round& round : part.rounds) {
     std::size_t here = 0;
     for (const Step& step : round) {
-      cuts_ = std::max(cuts_, cuts_of(elems_of(step)));
+      cuts_ = std::max(cuts_, cuts_of(elems_of(step)).count());
       if (step.op != Op::kSend) know(step.to);
       if (step.op == Op::kSend || !is_message(step)) know(step.from);
       if (step.op == Op::kRecvReduce) (void)reserve(elems_of(step), here);
@@ -152,11 +152,11 @@ Status Execution::start(ScratchPool& pool) {
 }
 
 bool Execution::takes_part(const Step& step, const Slot& slot) const {
-  return !begins_.empty() || slot.cut < cuts_of(elems_of(step));
+  return !begins_.empty() || slot.cut < cuts_of(elems_of(step)).count();
 }
 
 Range Execution::cut_of(std::int64_t elems, const Slot& slot) const {
-  return piece(elems, cuts_of(elems), begins_.empty() ? slot.cut : 0);
+  return cuts_of(elems)[begins_.empty() ? slot.cut : 0];
 }
 
 // Cells have spots of their own; ranges that may nest lie where they say.

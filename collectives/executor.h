@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/cuts.h"
 #include "collectives/posting_order.h"
 #include "collectives/runnable.h"
 #include "collectives/scratch_pool.h"
@@ -36,7 +37,8 @@ struct Segmentation {
   // are one core's 2 MiB of L2.
   std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
   std::size_t least_segment_bytes = 512 << 10;
-  int slots = 4;  // cuts in flight, at most 128
+  int slots = 4;            // cuts in flight, at most 128
+  bool ends_short = false;  // as Cuts has it; of messages of which one rank alone knows the length
 };
 
 // The memory that a schedule's ranges refer to. kIn and kOut may be the same.
@@ -129,7 +131,7 @@ class Execution final : public Runnable {
   bool in_slots(BufferId home) const;
   Status start(ScratchPool& pool);
   bool all_posted() const;
-  int cuts_of(std::int64_t elems) const;
+  Cuts cuts_of(std::int64_t elems) const;
   bool takes_part(const Step& step, const Slot& slot) const;
   std::size_t slot_offset(const Place& place) const;
   TensorView view(const Place& place, const Slot& slot) const;

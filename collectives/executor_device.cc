@@ -44,7 +44,7 @@ Status Execution::each_staged(const std::vector<Place>& cells, Slot& slot, const
   const Staging& staging = *operands_.staging;
   for (const Place& cell : cells) {
     if (!in_slots(cell.buffer)) continue;
-    if (begins_.empty() && slot.cut >= cuts_of(cell.range.size())) continue;
+    if (begins_.empty() && slot.cut >= cuts_of(cell.range.size()).count()) continue;
     const DevicePieces& pieces = cell.buffer == BufferId::kIn ? staging.in : staging.out;
     const ByteSpan here = view(cell, slot).bytes();
     staging.lane->count(here.size());

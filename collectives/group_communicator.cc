@@ -175,6 +175,7 @@ Route GroupCommunicator::route_of(const PlannedOperation& planned, std::uint64_t
 
 Segmentation GroupCommunicator::segmentation_of(const PlannedOperation& planned) const {
   Segmentation segmentation = segmentation_;
+  segmentation.ends_short = planned.pair;
   if (planned.segment_bytes > 0) {
     const auto bytes = static_cast<std::size_t>(planned.segment_bytes);
     segmentation.segment_bytes = segmentation.least_segment_bytes =

@@ -137,6 +137,33 @@ TEST(CommunicatorSegments, TinyOnesChangeNothing) {
   for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
 }
 
+// How a receive of so many elements of a message of so many ends.
+Status outcome_of(std::int64_t sent, std::int64_t wanted) {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 10});
+  if (!made.has_value()) return made.error();
+  return on_threads<Status>(2, [&](int r) -> Status {
+    Communicator& world = *made.value()[static_cast<std::size_t>(r)];
+    std::vector<float> data(static_cast<std::size_t>(r == 0 ? sent : wanted));
+    const TensorView all = view_of(std::span(data));
+    GW_ASSIGN(Work work, r == 0 ? world.send(all, 1) : world.recv(all, 0));
+    return work.wait();
+  })[1];
+}
+
+// Long messages go in parts, of which each would fit.
+TEST(CommunicatorPairs, AnotherCountIsAMismatchHoweverMessagesAreCut) {
+  constexpr std::int64_t kPart = 128 << 10;
+  for (const std::int64_t sent : {1, 2, 4, 5, 8}) {
+    for (const std::int64_t wanted : {0, 1, 2, 3, 4, 8, 9}) {
+      const Status status = outcome_of(sent * kPart, wanted * kPart);
+      const auto code = sent == wanted ? Code::kOk : Code::kRankMismatch;
+      EXPECT_EQ(status.code(), code) << wanted << " of " << sent << ": " << status.message();
+    }
+    const Status status = outcome_of(sent * kPart, sent * kPart - 1);
+    EXPECT_EQ(status.code(), Code::kRankMismatch) << sent << ": " << status.message();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLaws, testing::Values(1, 2, 3, 4, 5, 8));
 
 }  // namespace
