@@ -221,6 +221,9 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
   // Ends registration: buckets, coders and the thread come to be.
   Status start() {
+    if (mark_.in_child()) {
+      return {Code::kUnsupported, "a forked child has none of its parent's aggregators"};
+    }
     if (engine_ != nullptr) return {};
     if (parameters_.empty()) {
       return {Code::kInvalidArgument, "aggregator: no parameter was added"};

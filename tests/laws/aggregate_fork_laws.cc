@@ -58,9 +58,11 @@ std::string fork_amid_steps(std::unique_ptr<Communicator> world) {
     if (child < 0) return "fork";
     if (child == 0) {
       alarm(kChildLimit);
+      const bool inert = aggregator->ready(0).code() == Code::kUnsupported &&
+                         aggregator->finish().code() == Code::kUnsupported;
       aggregator.reset();
       world.reset();
-      _exit(0);
+      _exit(inert ? 0 : 3);
     }
     const Status finished = aggregator->finish();
     if (std::string fault = await(child); !fault.empty()) return fault;
