@@ -56,7 +56,6 @@ Result<std::shared_ptr<BucketSteps>> BucketSteps::create(std::shared_ptr<Group> 
   }
   steps->slots_.reserve(tensors.size());
   for (const Tensor& tensor : tensors) GW_TRY(steps->add(tensor));
-  steps->warnings_ = steps->aggregator_->warnings();
   if (skips) steps->decider_ = std::thread([raw = steps.get()] { raw->decide(); });
   return steps;
 }
@@ -202,8 +201,15 @@ gw_aggregator_stats BucketSteps::stats() const {
           seen.exposed_seconds};
 }
 
+// What creation says does not change, and steps add to it.
 const char* BucketSteps::warning(std::size_t i) {
   const std::lock_guard lock(mutex_);
+  if (i >= warnings_.size() && !deciding_) {
+    const std::vector<std::string> all = aggregator_->warnings();
+    for (std::size_t next = warnings_.size(); next < all.size(); ++next) {
+      warnings_.push_back(all[next]);
+    }
+  }
   return i < warnings_.size() ? warnings_[i].c_str() : nullptr;
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -91,7 +92,7 @@ class BucketSteps {
   bool stopping_ = false;
   std::uint64_t steps_ = 0;
   std::uint64_t skipped_ = 0;
-  std::vector<std::string> warnings_;
+  std::deque<std::string> warnings_;  // callers have pointers to them
 
   std::mutex arrivals_;
   Status failure_;  // under arrivals_

@@ -96,6 +96,7 @@ Result<SpecOptions> read_spec_options(const char* function, const gw_aggregator_
   read.options.allow_unsafe = options.allow_unsafe != 0;
   read.options.form = static_cast<AggregateForm>(options.form);
   read.options.traffic = traffic_of(options.traffic);
+  if (options.momentum != nullptr) read.options.momentum = *options.momentum;
   read.skips = options.nonfinite == GW_NONFINITE_SKIPS;
   return read;
 }

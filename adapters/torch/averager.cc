@@ -36,6 +36,21 @@ int fold(const std::vector<std::int64_t>& dims, std::int64_t* shape) {
   return static_cast<int>(std::min<std::size_t>(dims.size(), 4));
 }
 
+// Points into `options`.
+gw_aggregator_options settings_of(const AveragerOptions& options) {
+  gw_aggregator_options settings = GW_AGGREGATOR_OPTIONS_INIT;
+  settings.compressor = options.spec.c_str();
+  settings.bucket_bytes = options.bucket_bytes;
+  settings.seed = options.seed;
+  settings.threads = options.threads;
+  settings.allow_unsafe = options.allow_unsafe ? 1 : 0;
+  settings.form = options.form;
+  settings.traffic = options.traffic;
+  settings.nonfinite = options.skip_nonfinite ? GW_NONFINITE_SKIPS : GW_NONFINITE_FAILS;
+  if (options.momentum) settings.momentum = &*options.momentum;
+  return settings;
+}
+
 StateHandle state_of(const Averager::State& tensors) {
   gw_state* made = nullptr;
   check(gw_state_create(&made), "load_state_dict");
@@ -73,15 +88,7 @@ Averager::Averager(c10::intrusive_ptr<GradwireBackend> backend,
     elements_.push_back(elements);
     types_.push_back(tensor.type);
   }
-  gw_aggregator_options settings = GW_AGGREGATOR_OPTIONS_INIT;
-  settings.compressor = options.spec.c_str();
-  settings.bucket_bytes = options.bucket_bytes;
-  settings.seed = options.seed;
-  settings.threads = options.threads;
-  settings.allow_unsafe = options.allow_unsafe ? 1 : 0;
-  settings.form = options.form;
-  settings.traffic = options.traffic;
-  settings.nonfinite = options.skip_nonfinite ? GW_NONFINITE_SKIPS : GW_NONFINITE_FAILS;
+  const gw_aggregator_options settings = settings_of(options);
   gw_aggregator* made = nullptr;
   check(gw_aggregator_create(backend_->comm().get(), infos.data(), infos.size(), &settings, &made),
         "compress");
@@ -187,19 +194,15 @@ void Averager::load(const std::vector<std::optional<State>>& by_old_rank) {
   check(gw_aggregator_load(aggregator_.get(), states.data(), states.size()), "load_state_dict");
 }
 
-void check_spec(const std::string& spec, bool allow_unsafe, gw_form form, gw_traffic traffic) {
-  gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
-  options.compressor = spec.c_str();
-  options.allow_unsafe = allow_unsafe ? 1 : 0;
-  options.form = form;
-  options.traffic = traffic;
+void check_spec(const AveragerOptions& options) {
+  const gw_aggregator_options settings = settings_of(options);
   gw_tensor_info matrix = {};
   matrix.name = "weight";
   matrix.dtype = GW_F32;
   matrix.dimensions = 2;
   matrix.shape[0] = matrix.shape[1] = 64;
   gw_spec_info info = GW_SPEC_INFO_INIT;
-  check(gw_spec_inspect(&options, &matrix, 2, &info), "compress");
+  check(gw_spec_inspect(&settings, &matrix, 2, &info), "compress");
 }
 
 std::pair<std::int64_t, std::int64_t> shard_of(std::int64_t elements, int rank, int size) {

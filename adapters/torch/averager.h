@@ -22,6 +22,7 @@ struct AveragerOptions {
   std::uint64_t seed = 0;
   int threads = 1;
   std::int64_t bucket_bytes = 0;
+  std::optional<double> momentum = {};  // the optimizer's, where it is known
 };
 
 struct NamedShape {
@@ -66,7 +67,7 @@ class Averager {
 };
 
 // ValueError: a bad spec or an illegal pair, with what to write instead.
-void check_spec(const std::string& spec, bool allow_unsafe, gw_form form, gw_traffic traffic);
+void check_spec(const AveragerOptions& options);
 
 // A share of [0, elements) in the sharded forms: {begin, end}.
 std::pair<std::int64_t, std::int64_t> shard_of(std::int64_t elements, int rank, int size);

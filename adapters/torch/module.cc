@@ -95,7 +95,8 @@ void bind_options(py::module& module) {
 std::unique_ptr<Averager> averager_of(const c10::intrusive_ptr<c10d::Backend>& backend,
                                       const py::list& tensors, const std::string& spec, int form,
                                       int traffic, bool skip_nonfinite, bool allow_unsafe,
-                                      std::uint64_t seed, int threads, std::int64_t bucket_bytes) {
+                                      std::uint64_t seed, int threads, std::int64_t bucket_bytes,
+                                      std::optional<double> momentum) {
   std::vector<NamedShape> shapes;
   for (const py::handle& entry : tensors) {
     const auto pair = entry.cast<std::pair<std::string, at::Tensor>>();
@@ -108,7 +109,8 @@ std::unique_ptr<Averager> averager_of(const c10::intrusive_ptr<c10d::Backend>& b
                                 allow_unsafe,
                                 seed,
                                 threads,
-                                bucket_bytes};
+                                bucket_bytes,
+                                momentum};
   const py::gil_scoped_release release;
   return std::make_unique<Averager>(own_backend(backend), shapes, options);
 }
@@ -118,7 +120,7 @@ void bind_averager(py::module& module) {
   py::class_<Averager>(module, "Averager")
       .def(py::init(&averager_of), py::arg("backend"), py::arg("tensors"), py::arg("spec"),
            py::arg("form"), py::arg("traffic"), py::arg("skip_nonfinite"), py::arg("allow_unsafe"),
-           py::arg("seed"), py::arg("threads"), py::arg("bucket_bytes"))
+           py::arg("seed"), py::arg("threads"), py::arg("bucket_bytes"), py::arg("momentum"))
       .def("submit",
            [](Averager& self, const std::vector<std::int64_t>& indices,
               const std::vector<at::Tensor>& parts, const at::Tensor& whole) {
@@ -127,7 +129,7 @@ void bind_averager(py::module& module) {
       .def("set_learning_rate", &Averager::set_learning_rate, NoLock())
       .def("set_loss_scale", &Averager::set_loss_scale, NoLock())
       .def("stats", &Averager::stats, NoLock())
-      .def("warnings", &Averager::warnings)
+      .def("warnings", &Averager::warnings, NoLock())
       .def("save", &Averager::save, NoLock())
       .def("load", &Averager::load, NoLock());
 }
@@ -151,8 +153,13 @@ void bind(py::module& module) {
     return std::string(gw_comm_describe(own_backend(backend)->comm().get()));
   });
   module.def("shard_of", &shard_of);
-  module.def("check_spec", [](const std::string& spec, bool allow_unsafe, int form, int traffic) {
-    check_spec(spec, allow_unsafe, static_cast<gw_form>(form), static_cast<gw_traffic>(traffic));
+  module.def("check_spec", [](const std::string& spec, bool allow_unsafe, int form, int traffic,
+                              std::optional<double> momentum) {
+    check_spec({.spec = spec,
+                .form = static_cast<gw_form>(form),
+                .traffic = static_cast<gw_traffic>(traffic),
+                .allow_unsafe = allow_unsafe,
+                .momentum = momentum});
   });
   module.def("library_version", [] { return std::string(gw_version()); });
 }

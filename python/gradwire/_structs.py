@@ -45,7 +45,7 @@ class TensorInfo(c.Structure):
 class AggregatorOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("compressor", c.c_char_p), ("algorithm", c.c_char_p), ("bucket_bytes", c.c_int64),
                 ("seed", c.c_uint64), ("threads", c.c_int), ("allow_unsafe", c.c_int), ("form", c.c_int), ("traffic", c.c_int),
-                ("nonfinite", c.c_int)]
+                ("nonfinite", c.c_int), ("momentum", c.POINTER(c.c_double))]
 
 
 class Gradient(c.Structure):

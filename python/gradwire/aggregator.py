@@ -30,12 +30,13 @@ class Aggregator:
     """Turns every rank's arrays into their mean over ranks: exactly, or by a compressor spec with error feedback.
 
     Collective: all ranks give the same names, shapes and spec. ``arrays``: by name, the arrays or others of their shape and type.
-    A step averages each of them once, wherever its elements then are.
+    A step averages each of them once, wherever its elements then are. ``momentum``: the optimizer's, 0 for none; a compressor that keeps
+    one itself (dgc) is refused beside it, and warned of where it is not given.
     """
 
     def __init__(self, communicator: Communicator, arrays: Mapping[str, Array], compressor: str = "none", *, seed: int = 0,
                  bucket_bytes: int = 0, threads: int = 1, allow_unsafe: bool = False, skip_nonfinite: bool = False,
-                 algorithm: str | None = None) -> None:
+                 algorithm: str | None = None, momentum: float | None = None) -> None:
         self._handle: c.c_void_p | None = None
         self._communicator = communicator
         self._like = {name: (array.shape, array.dtype) for name, array in arrays.items()}
@@ -43,6 +44,8 @@ class Aggregator:
         infos = [tensor_info(name, array.shape, number_of(array)) for name, array in arrays.items()]
         options = s.AggregatorOptions(compressor=text(compressor), algorithm=text(algorithm), bucket_bytes=bucket_bytes, seed=seed,
                                       threads=threads, allow_unsafe=int(allow_unsafe), nonfinite=int(skip_nonfinite))
+        if momentum is not None:
+            options.momentum = c.pointer(c.c_double(momentum))
         handle = c.c_void_p()
         call("gw_aggregator_create", communicator._handle, (s.TensorInfo * len(infos))(*infos), len(infos), c.byref(options),
              c.byref(handle))
@@ -94,7 +97,7 @@ class Aggregator:
         return {name: getattr(seen, name) for name, _ in s.AggregatorStats._fields_[1:]}
 
     def warnings(self) -> list[str]:
-        """What is known to be fragile about the spec."""
+        """What is known to be fragile about the spec, and, from the step on that showed it, that more was sent than without compression."""
         found: list[str] = []
         while (line := load().gw_aggregator_warning(self._handle, len(found))) is not None:
             found.append(line.decode())

@@ -130,6 +130,21 @@ def aggregators(gradwire, comm):
         raise AssertionError("a step of one array was taken")
     except gradwire.InvalidArgument as error:
         assert "'bias'" in str(error)
+    # Nine tenths as pairs are more than all elements: known once a step has sent them.
+    crowded = gradwire.Aggregator(comm, gradients(0), "topk:ratio=0.9")
+    before = crowded.warnings()
+    for step in range(2):
+        crowded.average(gradients(step))
+        crowded.flush()
+        assert [line for line in crowded.warnings() if "uncompressed" in line] == crowded.warnings()[len(before) :] != []
+    assert len(crowded.warnings()) == len(before) + 1, crowded.warnings()
+    assert gradwire.Aggregator(comm, gradients(0), "dgc", momentum=0).warnings() == []
+    assert any("momentum" in line for line in gradwire.Aggregator(comm, gradients(0), "dgc").warnings())
+    try:
+        gradwire.Aggregator(comm, gradients(0), "dgc", momentum=0.9)
+        raise AssertionError("dgc was taken beside a momentum of 0.9")
+    except gradwire.InvalidArgument as error:
+        assert "dgc" in str(error) and "0.9" in str(error)
 
 
 def rank_main(arguments):

@@ -66,11 +66,14 @@ typedef struct gw_aggregator_options {
   gw_form form;
   gw_traffic traffic;
   gw_nonfinite nonfinite;
+  const double* momentum; /* of the optimizer that takes the means, 0 for none; NULL: not known.
+                             Methods that keep a momentum themselves (dgc) are refused beside one
+                             above 0, and warned of where it is not known */
 } gw_aggregator_options;
 #define GW_AGGREGATOR_OPTIONS_INIT                                                             \
   {                                                                                            \
     sizeof(gw_aggregator_options), 0, 0, 0, 0, 0, 0, GW_FORM_ALL_REDUCE, GW_TRAFFIC_GRADIENTS, \
-        GW_NONFINITE_FAILS                                                                     \
+        GW_NONFINITE_FAILS, 0                                                                  \
   }
 
 /* Collective over comm, with equal tensors and options. GW_INVALID_ARGUMENT names a bad spec or an
@@ -120,7 +123,8 @@ typedef struct gw_aggregator_stats {
   { sizeof(gw_aggregator_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* Since creation, on this rank. struct_size says how much the caller has room for. */
 gw_status gw_aggregator_get_stats(const gw_aggregator* aggregator, gw_aggregator_stats* stats);
-/* Warning i of creation and the first step; NULL from their number on. */
+/* Warning i of creation and, behind those, of the steps so far; NULL from their number on. A step
+ * that sends more than uncompressed gradients would is told of once. */
 const char* gw_aggregator_warning(const gw_aggregator* aggregator, size_t i);
 
 /* What survives a checkpoint, as named tensors: residuals ("layer1.weight.error", ...), warm

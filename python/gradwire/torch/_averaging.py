@@ -1,9 +1,14 @@
 """Named tensors that are averaged over a group's ranks, compressed, with their state."""
 
+import logging
+import re
+
 from gradwire.torch._groups import backend_of, extension
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
 GRADIENTS, PARAMETERS = 0, 1
+
+_log = logging.getLogger("gradwire")
 
 _OPTIONS = {"seed": 0, "threads": 1, "bucket_bytes": 0, "allow_unsafe": False, "nonfinite": None, "scaler": None, "optimizer": None}
 STATE_VERSION = 1
@@ -22,12 +27,19 @@ def checked_options(given):
     return options
 
 
+def momentum_of(optimizer):
+    """The largest of its groups' momenta; None where it has none to speak of, or is not known."""
+    momenta = [group["momentum"] for group in optimizer.param_groups if "momentum" in group] if optimizer is not None else []
+    return float(max(momenta)) if momenta else None
+
+
 class Averaging:
     """One aggregator: made by start() (collective), then fed each step by submit(). ValueError: a bad spec, or one that the form or the
     traffic cannot take, and what to write instead."""
 
     def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
-        extension.check_spec(spec, bool(options["allow_unsafe"]), form, traffic)
+        self._momentum = momentum_of(options["optimizer"]) if traffic == GRADIENTS else None
+        extension.check_spec(spec, bool(options["allow_unsafe"]), form, traffic, self._momentum)
         self.spec = spec
         self.options = options
         self.form = form
@@ -35,6 +47,9 @@ class Averaging:
         self._averager = None
         self._loaded = None  # state that waits for start()
         self._rank, self._size = 0, 1
+        self._seen = 0  # of its warnings
+        self.said = {}  # kinds of warnings, and whose they are; averagings that share it say each kind once
+        self._mark = object()
 
     @property
     def started(self):
@@ -48,6 +63,7 @@ class Averaging:
         self._averager = extension.Averager(
             backend, list(tensors), spec=self.spec, form=self.form, traffic=self.traffic, skip_nonfinite=options["nonfinite"] == "skip",
             allow_unsafe=options["allow_unsafe"], seed=options["seed"], threads=options["threads"], bucket_bytes=options["bucket_bytes"],
+            momentum=self._momentum,
         )
         if self._loaded is not None:
             self._averager.load(self._loaded)
@@ -64,6 +80,7 @@ class Averaging:
             self._averager.set_loss_scale(float(scaler.get_scale()))
         if optimizer is not None:
             self._averager.set_learning_rate(float(optimizer.param_groups[0]["lr"]))
+        self._say_warnings()
 
     def submit(self, indices, parts, whole):
         """Starts averaging the parts in place; a future whose value is `whole`."""
@@ -73,9 +90,14 @@ class Averaging:
         """[begin, end) of this rank's share in the sharded forms."""
         return extension.shard_of(elements, self._rank, self._size)
 
-    def warnings(self):
-        """What there is to say about the specs, on the first rank, so that a job says it once."""
-        return self._averager.warnings() if self.started and self._rank == 0 else []
+    def _say_warnings(self):
+        """What there is to say about the specs, and of the steps so far, on the first rank, so that a job says it once."""
+        if self._rank != 0:
+            return
+        for warning in self._averager.warnings()[self._seen :]:
+            self._seen += 1
+            if self.said.setdefault(re.sub(r"\d+", "", warning), self._mark) is self._mark:
+                _log.warning("%s", warning)
 
     def stats(self):
         return dict(self._averager.stats()) if self.started else {}

@@ -1,13 +1,10 @@
 """Compressed gradients for DistributedDataParallel and FSDP: compress(), and the hook that it registers."""
 
 import gc
-import logging
 
 import torch
 
 from gradwire.torch._averaging import ALL_REDUCE, REDUCE_SCATTER, Averaging, checked_options
-
-_log = logging.getLogger("gradwire")
 
 
 class HookState:
@@ -19,7 +16,8 @@ class HookState:
     process_group: the one that DDP has; None: the default one.
     options: seed, threads, bucket_bytes, allow_unsafe, nonfinite ("fail", or "skip": a step in which any rank has an element that is
         no finite number leaves residuals alone and gives NaN to all, which loss scalers see), scaler (a GradScaler: nonfinite="skip",
-        and residuals follow its scale), optimizer (residuals follow its learning rate, where the spec says so).
+        and residuals follow its scale), optimizer (residuals follow its learning rate, where the spec says so; beside its momentum
+        specs that keep one themselves, dgc, are refused).
 
     Residuals belong to parameters, so DDP may rebuild its buckets. Pickling keeps spec, options and this rank's state; the module,
     scaler, optimizer and group are left behind.
@@ -87,8 +85,6 @@ class HookState:
         self._averaging.start(self._group, named)
         self._index = {parameter: i for i, parameter in enumerate(parameters)}
         self._averaging.begin_step()
-        for warning in self._averaging.warnings():
-            _log.warning("%s", warning)
 
     def __getstate__(self):
         kept = {**self._averaging.options, "scaler": None, "optimizer": None}
@@ -141,9 +137,9 @@ def hook(state, bucket, output=None):
 class FlatState:
     """The state of one FSDP unit: its parameters are one flat tensor."""
 
-    def __init__(self, name, spec, options, group):
+    def __init__(self, name, spec, options, group, said):
         self.name = name
-        self._spec, self._options, self._group = spec, options, group
+        self._spec, self._options, self._group, self._said = spec, options, group, said
         self.averaging = None
         self._loaded = None
 
@@ -151,6 +147,7 @@ class FlatState:
         """The mean of all ranks' gradients: in place, or this rank's share of it in `shard`."""
         if self.averaging is None:
             self.averaging = Averaging(self._spec, self._options, ALL_REDUCE if shard is None else REDUCE_SCATTER)
+            self.averaging.said = self._said
             if self._loaded is not None:
                 self.averaging.load_state_dict(self._loaded)
         if not self.averaging.started:
@@ -232,10 +229,10 @@ def _compress_flat(module, spec, options):
     form = ALL_REDUCE if module.sharding_strategy == ShardingStrategy.NO_SHARD else REDUCE_SCATTER
     Averaging(spec, options, form)  # refuses now what the first backward would refuse
     module.register_comm_hook(None, hook)  # checks that this is a root, without a hook, and not a hybrid
-    parts = {}
+    parts, said = {}, {}
     for name, unit in module.named_modules():
         if isinstance(unit, FullyShardedDataParallel):
-            state = FlatState(name.replace("_fsdp_wrapped_module.", "") or "root", spec, options, unit.process_group)
+            state = FlatState(name.replace("_fsdp_wrapped_module.", "") or "root", spec, options, unit.process_group, said)
             unit._comm_hook_state = state
             parts[state.name] = state
     return parts

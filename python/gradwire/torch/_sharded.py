@@ -113,7 +113,8 @@ def units_of(module):
 
 
 def compress_units(units, spec, options):
-    parts = {name: ReduceScatter(spec, name=name, **options) for name, unit in units.items()}
+    parts, said = {name: ReduceScatter(spec, name=name, **options) for name in units}, {}
     for name, unit in units.items():
+        parts[name]._averaging.said = said
         unit.set_custom_reduce_scatter(parts[name])
     return parts

@@ -177,15 +177,68 @@ static void skipped_steps(gw_comm* comm) {
   gw_aggregator_free(beside);
 }
 
+static size_t warnings_of(const gw_aggregator* aggregator) {
+  size_t count = 0;
+  while (gw_aggregator_warning(aggregator, count) != NULL) ++count;
+  return count;
+}
+
+/* Nine tenths of the elements as pairs: more than uncompressed, which is known once a step has sent
+ * it, and is told once; with the number that the statistics have of the first step. */
+static void more_than_dense(gw_comm* comm, gw_nonfinite nonfinite) {
+  static gradients g;
+  gw_aggregator* aggregator = NULL;
+  gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
+  gw_aggregator_stats stats = GW_AGGREGATOR_STATS_INIT;
+  const char* told = NULL;
+  char sent[32];
+  size_t before = 0;
+  options.compressor = "topk:ratio=0.9";
+  options.nonfinite = nonfinite;
+  GW_CHECK_THAT(gw_aggregator_create(comm, kInfos, kTensors, &options, &aggregator) == GW_OK);
+  before = warnings_of(aggregator);
+  for (int step = 0; step < 3; ++step) {
+    one_step(aggregator, &g, step);
+    GW_CHECK_THAT(gw_aggregator_flush(aggregator) == GW_OK);
+    GW_CHECK_THAT(warnings_of(aggregator) == before + 1);
+    if (step > 0) {
+      GW_CHECK_THAT(gw_aggregator_warning(aggregator, before) == told);
+      continue;
+    }
+    told = gw_aggregator_warning(aggregator, before);
+    GW_CHECK_THAT(gw_aggregator_get_stats(aggregator, &stats) == GW_OK);
+    snprintf(sent, sizeof sent, "%llu", (unsigned long long)stats.wire_bytes);
+    GW_CHECK_THAT(told != NULL && strstr(told, "topk:ratio=0.9") != NULL);
+    GW_CHECK_THAT(told != NULL && strstr(told, sent) != NULL);
+  }
+  gw_aggregator_free(aggregator);
+}
+
 static void refusals(gw_comm* comm) {
   gw_aggregator* aggregator = NULL;
   gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
   const gw_tensor_info whole = {"count", GW_I32, 1, {4, 0, 0, 0}};
   const gw_gradient beyond = {3, &options};
+  const double heavy = 0.9;
+  const double none = 0;
   int skip = -1;
   options.compressor = "signsgd:vote=majority,ef=ef14";
   GW_CHECK_REFUSED(gw_aggregator_create(comm, kInfos, kTensors, &options, &aggregator),
                    GW_INVALID_ARGUMENT, "vote");
+  options.compressor = "dgc:ratio=0.25";
+  options.momentum = &heavy;
+  GW_CHECK_REFUSED(gw_aggregator_create(comm, kInfos, kTensors, &options, &aggregator),
+                   GW_INVALID_ARGUMENT, "0.9");
+  options.momentum = &none;
+  GW_CHECK_THAT(gw_aggregator_create(comm, kInfos, kTensors, &options, &aggregator) == GW_OK);
+  GW_CHECK_THAT(warnings_of(aggregator) == 0);
+  gw_aggregator_free(aggregator);
+  options.momentum = NULL;
+  GW_CHECK_THAT(gw_aggregator_create(comm, kInfos, kTensors, &options, &aggregator) == GW_OK);
+  GW_CHECK_THAT(warnings_of(aggregator) == 1 &&
+                strstr(gw_aggregator_warning(aggregator, 0), "momentum") != NULL);
+  gw_aggregator_free(aggregator);
+  aggregator = NULL;
   GW_CHECK_REFUSED(gw_aggregator_create(comm, &whole, 1, NULL, &aggregator), GW_INVALID_ARGUMENT,
                    "'count' is of i32");
   GW_CHECK_REFUSED(gw_aggregator_create(comm, kInfos, 0, NULL, &aggregator), GW_INVALID_ARGUMENT,
@@ -206,6 +259,8 @@ static void all_of_aggregators(gw_comm* comm) {
   checkpoints(comm);
   half_types(comm);
   skipped_steps(comm);
+  more_than_dense(comm, GW_NONFINITE_FAILS);
+  more_than_dense(comm, GW_NONFINITE_SKIPS);
   refusals(comm);
   GW_CHECK_THAT(gw_comm_status(comm) == GW_OK);
 }
