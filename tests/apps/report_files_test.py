@@ -199,5 +199,25 @@ class Report(unittest.TestCase):
             self.assertGreater(height, 300)
 
 
+class RecordedSweep(unittest.TestCase):
+    def test_runs_of_before_are_kept_by_a_sweep_that_goes_on(self):
+        """But those whose flags a study asks for otherwise by now: measurements of a method that has none."""
+        recorded = pathlib.Path(__file__).resolve().parent / "recorded/sweep"
+        with tempfile.TemporaryDirectory() as folder:
+            out = shutil.copytree(recorded, pathlib.Path(folder) / "out")
+            done = run("sweep", str(recorded / "study.toml"), "--out", str(out), "--resume", "--any-build", "--jobs", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = done.stdout + done.stderr
+            self.assertIn("6 finished before and kept", told)
+            self.assertIn("8 complete", told)
+            plan = json.loads((out / "study.json").read_text())
+            before = json.loads((recorded / "study.json").read_text())
+            for row in range(3):
+                self.assertEqual(plan["runs"][row], before["runs"][row])
+                for name in plan["runs"][row]:
+                    self.assertEqual((out / "runs" / name / "metrics.jsonl").read_bytes(),
+                                     (recorded / "runs" / name / "metrics.jsonl").read_bytes())
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -209,63 +209,6 @@ TEST_F(TrainCheckpoints, OtherDataOrInitsAreRefused) {
   EXPECT_EQ(train(flags(4, {"--resume"})), "ok");
 }
 
-// Checkpoints that commit 4026363 wrote after six steps: they say less of their run, and are gone
-// on from as they were then. The bits are the machine's that wrote them.
-TEST_F(TrainCheckpoints, ThoseOfBeforeAreGoneOnFrom) {
-  const std::vector<std::pair<std::string, Words>> recorded{
-      {"topk",
-       {"--compressor", "topk:ratio=0.05,ef=ef14,min_elems=0,dense_1d=false", "--lr-schedule",
-        "warmup:4,cosine:0.1"}},
-      {"zero2", {"--zero", "2", "--optimizer", "adamw", "--lr", "0.001"}},
-      {"diloco", {"--optimizer", "diloco:inner_steps=3", "--lr", "0.001"}},
-      {"eamsgd", {"--mode", "eamsgd", "--period", "3"}}};
-  for (const auto& [name, flags] : recorded) {
-    fs::copy(std::string(GW_RECORDED) + "/" + name, file(name), fs::copy_options::recursive);
-    const auto trained = [&, &with = flags](Words more) {
-      Words words{"--inproc", "2",      "--batch", "48",      "--hidden",
-                  "4",        "--seed", "3",       "--steps", "12"};
-      words.insert(words.end(), with.begin(), with.end());
-      words.insert(words.end(), more.begin(), more.end());
-      return train(words);
-    };
-    const std::string whole = file(name + "-whole");
-    const std::string resumed = file(name + "-resumed");
-    ASSERT_EQ(trained({"--checkpoint", file(name), "--resume", "--save-params", resumed,
-                       "--metrics", file("m")}),
-              "ok")
-        << name;
-    EXPECT_EQ(json_lines(file("m")).size(), 6U + 1) << name;
-    if (name == "topk") continue;  // its six steps had the rates of a run of six
-    ASSERT_EQ(trained({"--save-params", whole}), "ok") << name;
-    EXPECT_LE(relative_distance(whole, resumed), 1e-4) << name;
-  }
-}
-
-// Their fields are those of 4026363, whose `dgc` had the optimizer's momentum beside its own: the
-// refusal of that came later, and what is gone on with is dgc's alone.
-TEST_F(TrainCheckpoints, ThoseOfDgcBesideAMomentumAreGoneOnFromWithoutIt) {
-  const std::vector<std::pair<std::string, Words>> recorded{
-      {"dgc", {"--inproc", "2"}}, {"dgc-ps-sync", {"--inproc", "3", "--mode", "ps-sync"}}};
-  for (const auto& [name, flags] : recorded) {
-    fs::copy(std::string(GW_RECORDED) + "/" + name, file(name), fs::copy_options::recursive);
-    Words words{"--batch",      "48",
-                "--hidden",     "4",
-                "--seed",       "3",
-                "--steps",      "12",
-                "--compressor", "dgc:ratio=0.05",
-                "--checkpoint", file(name),
-                "--resume"};
-    words.insert(words.end(), flags.begin(), flags.end());
-    Words asked = words;
-    asked.insert(asked.end(), {"--momentum", "0.9"});
-    EXPECT_THAT(refusal(asked), fails(kInvalid, "dgc", "--momentum 0")) << name;
-    const std::string text = says(words);
-    EXPECT_THAT(text, tells("momentum was 0.9", "dgc")) << name;
-    EXPECT_THAT(text, tells("momentum 0")) << name;
-    EXPECT_TRUE(fs::exists(file(name) + "/step-0000000012")) << name;
-  }
-}
-
 // Where every step overflows no step exchanges anything: losses are averaged with the last one, and
 // what is saved before would go on without the rows of its steps.
 TEST_F(TrainCheckpoints, WaitForTheLossesOfTheirSteps) {
