@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "aggregate/plan.h"
@@ -15,6 +16,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kMostRound = std::numeric_limits<std::uint32_t>::max();  // in so many bytes
 
 TensorView shaped(std::span<float> values, const Shape& shape) {
   return {reinterpret_cast<std::byte*>(values.data()), shape, DType::kF32};
@@ -39,20 +41,40 @@ Status check_keys(const Parameter& plan, bool feedback) {
               "(ef14 or loco wanted)"};
 }
 
+AggregatorOptions options_of(const BlockCoding& coding) {
+  AggregatorOptions options;
+  options.compressor = coding.compressor;
+  options.allow_unsafe = coding.allow_unsafe;
+  options.seed = coding.seed;
+  return options;
+}
+
 Status named(const KeyBlock& block, const Status& status) {
   return status.ok() ? status : status.with_context("'" + block.tensor + "'");
 }
 
 }  // namespace
 
+Result<std::vector<std::string>> coding_warnings(const Registry& registry,
+                                                 const BlockCoding& coding,
+                                                 std::span<const KeyBlock> blocks,
+                                                 std::optional<double> momentum) {
+  AggregatorOptions options = options_of(coding);
+  options.momentum = momentum;
+  GW_ASSIGN(Plan plan, read_plan(registry, options));
+  std::byte nowhere{};  // nobody looks at their elements
+  for (const KeyBlock& block : blocks) {
+    const TensorView values(&nowhere, block.shape, DType::kF32);
+    GW_TRY(plan_parameter(plan, options, block.tensor, values).error());
+  }
+  return std::move(plan.warnings);
+}
+
 Result<std::unique_ptr<BlockCoder>> BlockCoder::open(const Registry& registry,
                                                      const BlockCoding& coding,
                                                      const KeyBlock& block, End end,
                                                      bool feedback) {
-  AggregatorOptions options;
-  options.compressor = coding.compressor;
-  options.allow_unsafe = coding.allow_unsafe;
-  options.seed = coding.seed;
+  const AggregatorOptions options = options_of(coding);
   GW_ASSIGN(Plan plan, read_plan(registry, options));
   std::unique_ptr<BlockCoder> made(new BlockCoder);
   made->block_ = block;
@@ -69,9 +91,16 @@ Result<std::unique_ptr<BlockCoder>> BlockCoder::open(const Registry& registry,
       .tensor = hash_name(block.tensor) + mix64(static_cast<std::uint64_t>(block.offset))};
   GW_ASSIGN(made->coder_, parameter.compressor->open(block.shape, where));
   for (int round = 0; round < parameter.compressor->traits().rounds; ++round) {
-    made->round_bytes_.push_back(
-        parameter.compressor->max_payload_bytes(block.shape, DType::kF32, round, 1));
-    made->most_bytes_ += kLengthBytes + made->round_bytes_.back();
+    const std::size_t most =
+        parameter.compressor->max_payload_bytes(block.shape, DType::kF32, round, 1);
+    if (most > kMostRound) {
+      return Status(Code::kUnsupported,
+                    format("'%s': a payload of up to %zu bytes in one message (at most %zu wanted: "
+                           "none for this tensor, or a method that sends less)",
+                           block.tensor.c_str(), most, kMostRound));
+    }
+    made->round_bytes_.push_back(most);
+    made->most_bytes_ += kLengthBytes + most;
   }
   made->scale_ = static_cast<float>(parameter.scale);
   if (end == End::kSender && parameter.feedback.kind != FeedbackKind::kNone) {

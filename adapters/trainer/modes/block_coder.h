@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,12 +34,20 @@ struct BlockCoding {
   std::uint64_t seed = 0;
 };
 
+// What there is to say of such a coding of these blocks, each thing once: what error feedback
+// divides by, and the like. `momentum`: AggregatorOptions::momentum.
+Result<std::vector<std::string>> coding_warnings(const Registry& registry,
+                                                 const BlockCoding& coding,
+                                                 std::span<const KeyBlock> blocks,
+                                                 std::optional<double> momentum);
+
 // Of one block, one sender and one direction. Not thread-safe.
 class BlockCoder {
  public:
   // `feedback`: the sender keeps what it did not send, as the spec's ef key says; without, a spec
   // that has one is refused. Errors as Aggregator::create(); kInvalidArgument too for what needs
-  // more than one sender (a moving mean on the other side: ef21).
+  // more than one sender (a moving mean on the other side: ef21). kUnsupported where a round may
+  // have 2^32 bytes.
   enum class End : std::uint8_t { kSender, kReceiver };
   static Result<std::unique_ptr<BlockCoder>> open(const Registry& registry,
                                                   const BlockCoding& coding, const KeyBlock& block,

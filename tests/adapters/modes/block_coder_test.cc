@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing {
 namespace {
@@ -122,6 +123,43 @@ TEST(BlockCoder, BadBytesAreRefused) {
   std::vector<std::byte> bad_index = good;
   bad_index.at(4) = bad_index.at(5) = bad_index.at(6) = bad_index.at(7) = std::byte{0xFF};
   EXPECT_EQ(decode(bad_index), Code::kCorruptPayload);
+}
+
+// A method that is nothing but a claim of what it may send.
+template <std::size_t Most>
+class Claims final : public Compressor {
+ public:
+  std::string spec() const override { return "claims"; }
+  Traits traits() const override { return {.needs_error_feedback = false}; }
+  ErrorBound bound(const Shape&) const override { return {}; }
+  std::size_t max_payload_bytes(const Shape&, DType, int, int) const override { return Most; }
+  Result<std::unique_ptr<Coder>> open(const Shape& shape, const Placement& where) const override {
+    return registry().make("topk:k=1").value()->open(shape, where);
+  }
+  Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
+    return Status(Code::kUnsupported, "claims only");
+  }
+};
+
+template <std::size_t Most>
+Status opened(End end) {
+  Registry own;
+  const Status added =
+      own.add({"claims", "a claim", "", {}, [](const Spec&) {
+                 return Result<std::unique_ptr<Compressor>>(std::make_unique<Claims<Most>>());
+               }});
+  EXPECT_TRUE(added.ok()) << added.message();
+  return BlockCoder::open(own, {"claims", false, 5}, block(), end, true).error();
+}
+
+// Lengths of rounds have 32 bits: what they cannot say is refused before anything is sent.
+TEST(BlockCoder, RoundsOf4GiBAreRefused) {
+  for (const End end : {End::kSender, End::kReceiver}) {
+    const Status most = opened<0xffffffff>(end);
+    EXPECT_TRUE(most.ok()) << most.message();
+    EXPECT_THAT(opened<0x100000000>(end),
+                fails(Code::kUnsupported, "fc.weight", "4294967296", "4294967295"));
+  }
 }
 
 TEST(MessageCoder, BytesBehindTheLastBlockAreRefused) {
