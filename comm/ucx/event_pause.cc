@@ -1,5 +1,6 @@
 #include "comm/ucx/event_pause.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -12,6 +13,25 @@
 #include "comm/ucx/settings.h"
 
 namespace gradwire::ucx {
+namespace {
+
+// UCX starts its thread for the first event that it is to watch, and aborts where it gets none. The
+// C library keeps the stack of a thread that has ended for the next one.
+Status look_for_a_thread() {
+  pthread_t thread{};
+  const auto nothing = [](void*) -> void* { return nullptr; };
+  const int error = ::pthread_create(&thread, nullptr, nothing, nullptr);
+  if (error != 0) {
+    return {Code::kOutOfMemory,
+            format("ucx: the system refuses a thread for its events (%s; a larger limit of memory "
+                   "or processes wanted)",
+                   std::strerror(error))};
+  }
+  (void)::pthread_join(thread, nullptr);
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<EventPause>> EventPause::begin(Deadline until) {
   std::unique_ptr<EventPause> pause(new EventPause);
@@ -21,6 +41,7 @@ Result<std::unique_ptr<EventPause>> EventPause::begin(Deadline until) {
 
 Status EventPause::start(Deadline until) {
   const auto begun = std::chrono::steady_clock::now();
+  GW_TRY(look_for_a_thread());
   fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd_ < 0) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
   const ucs_status_t status = ucs_async_set_event_handler(

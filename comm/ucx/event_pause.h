@@ -21,7 +21,8 @@ namespace gradwire::ucx {
 // several threads come one after another.
 class EventPause {
  public:
-  // Returns when the thread stands still. Errors: kTimedOut when it did not until then, kInternal.
+  // Returns when the thread stands still. Errors: kTimedOut when it did not until then,
+  // kOutOfMemory where there can be no thread, kInternal.
   static Result<std::unique_ptr<EventPause>> begin(Deadline until);
   // For callers without a deadline: other transports of this process may make their workers first.
   static Deadline patience() { return deadline_in(60); }
