@@ -8,15 +8,26 @@
 #include "base/files.h"
 
 namespace gradwire {
+namespace {
 
-Result<std::string> read_whole_file(const std::string& path) { return read_text(path); }
-
-Status write_whole_file(const std::string& path, std::string_view contents) {
-  GW_ASSIGN(File file, open_to_write(path));
+Status write_from(WriteFrom from, const std::string& path, std::string_view contents) {
+  GW_ASSIGN(File file, open_to_write(path, from));
   const bool written =
       std::fwrite(contents.data(), 1, contents.size(), file.get()) == contents.size();
   if (!written || std::fclose(file.release()) != 0) return cannot("write", path, errno);
   return {};
+}
+
+}  // namespace
+
+Result<std::string> read_whole_file(const std::string& path) { return read_text(path); }
+
+Status write_whole_file(const std::string& path, std::string_view contents) {
+  return write_from(WriteFrom::kBeginning, path, contents);
+}
+
+Status append_to_file(const std::string& path, std::string_view contents) {
+  return write_from(WriteFrom::kEnd, path, contents);
 }
 
 Status replace_whole_file(const std::string& path, std::string_view contents) {

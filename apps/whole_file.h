@@ -12,7 +12,10 @@ namespace gradwire {
 Result<std::string> read_whole_file(const std::string& path);
 // Replaces what was there.
 Status write_whole_file(const std::string& path, std::string_view contents);
-// The same, so that whoever reads sees the old contents or the new ones, also after a crash.
+// Leaves what was there.
+Status append_to_file(const std::string& path, std::string_view contents);
+// Replaces what was there, so that whoever reads sees the old contents or the new ones, also after
+// a crash.
 Status replace_whole_file(const std::string& path, std::string_view contents);
 
 }  // namespace gradwire

@@ -193,10 +193,9 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
 Status check_save_path(const std::string& path) {
   GW_ASSIGN(const SavePlace place, place_of(path));
   if (place.written == place.final) return {};
-  const bool opened = std::ofstream(place.written, std::ios::binary | std::ios::app).is_open();
-  const int code = errno;
+  const Status opened = open_to_write(place.written, WriteFrom::kEnd).error();
   discard(place);
-  return opened ? Status() : cannot_write(path, code);
+  return opened;
 }
 
 Status load_safetensors(const std::string& path, std::span<const NamedTensor> tensors) {

@@ -3,21 +3,15 @@
 #include <curl/curl.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 
 #include "apps/fetch/sha256.h"
+#include "base/files.h"
 
 namespace gradwire {
 namespace {
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { (void)std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
 
 struct FreeCurl {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -83,10 +77,8 @@ Status transfer_once(const RemoteFile& file, const std::string& url, const std::
                      const DownloadOptions& options) {
   const std::int64_t start = size_or_zero(part);
   if (start == file.bytes) return {};
-  const File out(std::fopen(part.c_str(), start > file.bytes ? "wb" : "ab"));
-  if (out == nullptr) {
-    return {Code::kInvalidArgument, "cannot write '" + part + "': " + std::strerror(errno)};
-  }
+  GW_ASSIGN(const File out,
+            open_to_write(part, start > file.bytes ? WriteFrom::kBeginning : WriteFrom::kEnd));
   Arrival arrival{out.get(), start > file.bytes ? 0 : start, file.bytes, false, false, &options};
   const Handle handle(curl_easy_init());
   std::array<char, CURL_ERROR_SIZE> detail{};

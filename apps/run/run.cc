@@ -46,10 +46,11 @@ Result<std::string> read_secret(const std::string& path) {
   return secret;
 }
 
-// Files that are opened later must not become standard input, output or error by accident.
+// Files that are opened later must not become standard input, output or error by accident. What is
+// written to one that was closed is lost, and an error.
 void occupy_standard_files() {
-  int fd = ::open("/dev/null", O_RDWR);
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  int fd = ::open("/dev/null", O_RDONLY);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDONLY);
   if (fd > STDERR_FILENO) ::close(fd);
 }
 

@@ -14,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/files.h"
+
 namespace gradwire {
 namespace {
 
@@ -36,18 +38,13 @@ namespace {
 
 Result<Child> Child::start(const std::vector<std::string>& argv, const std::string& log_path,
                            const std::map<std::string, std::string>& environment) {
-  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (log < 0) {
-    return Status(Code::kInvalidArgument,
-                  "cannot write (" + log_path + "; " + std::strerror(errno) + ")");
-  }
+  GW_ASSIGN(const File log, open_to_write(log_path));
   std::vector<char*> words;
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) become(words, log, parent, environment);
-  close(log);
+  if (pid == 0) become(words, fileno(log.get()), parent, environment);
   if (pid < 0)
     return Status(Code::kInternal,
                   std::string("cannot start a process (") + std::strerror(errno) + ")");

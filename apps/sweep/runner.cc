@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <utility>
@@ -14,6 +13,8 @@
 #include "apps/sweep/plan_file.h"
 #include "apps/sweep/run_metrics.h"
 #include "apps/sweep/run_progress.h"
+#include "apps/whole_file.h"
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -249,7 +250,7 @@ class Sweep final : public PoolObserver {
     GW_TRY(write_record(run.folder, record));
     run.record = std::move(record);
     progress_->run_ended(place_.at(result.index));
-    return write_result(run, std::ios::app);
+    return write_result(run);
   }
 
   void waiting(const std::vector<std::size_t>& running) override {
@@ -267,26 +268,21 @@ class Sweep final : public PoolObserver {
 
   // Starts results.jsonl anew with what was finished before.
   Status write_results() const {
-    const std::string path = options_.directory + "/results.jsonl";
-    if (const std::ofstream emptied(path, std::ios::trunc); !emptied) {
-      return {Code::kInvalidArgument, "sweep: cannot write " + path};
-    }
+    GW_TRY(open_to_write(results_path()).error().with_context("sweep"));
     for (const Run& run : runs_) {
-      if (run.record) GW_TRY(write_result(run, std::ios::app));
+      if (run.record) GW_TRY(write_result(run));
     }
     return {};
   }
 
-  Status write_result(const Run& run, std::ios::openmode mode) const {
-    const std::string path = options_.directory + "/results.jsonl";
+  std::string results_path() const { return options_.directory + "/results.jsonl"; }
+
+  Status write_result(const Run& run) const {
     Json line = to_json(*run.record);
     const auto metrics = read_metrics(metrics_path(run.folder));
     line["totals"] = metrics.has_value() ? metrics.value().totals : Json(nullptr);
-    std::ofstream file(path, mode);
-    file << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-    file.close();
-    if (!file) return {Code::kInvalidArgument, "cannot write '" + path + "'"};
-    return {};
+    return append_to_file(results_path(),
+                          line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
 
   const StudyPlan& plan_;

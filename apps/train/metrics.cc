@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "apps/machine.h"
+#include "apps/whole_file.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -124,10 +125,8 @@ Status MetricsFile::keep(std::int64_t steps) {
     ++steps_;
   }
   const std::string part = path_ + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << kept;
-  file.close();
-  if (!file || std::rename(part.c_str(), path_.c_str()) != 0) return cannot_write(path_);
+  GW_TRY(write_whole_file(part, kept));
+  if (std::rename(part.c_str(), path_.c_str()) != 0) return cannot_write(path_);
   GW_ASSIGN(MetricsFile again, append(path_));
   file_ = std::move(again.file_);
   return {};

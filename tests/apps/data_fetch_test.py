@@ -126,6 +126,14 @@ class DataFetchTest(unittest.TestCase):
         self.assertIn(f"http://127.0.0.1:{port}/{FILE}", error)
         self.assertNotIn("checksum", error)
 
+    def test_a_fifo_in_the_way_is_not_waited_for(self):
+        self.out.mkdir()
+        os.mkfifo(self.out / (FILE + ".part"))
+        status, error = self.fetch()
+        self.assertEqual(status, 1)
+        self.assertIn(f"{self.out / FILE}.part", error)
+        self.assertEqual(Handler.seen, [])
+
     def test_an_existing_other_file_is_never_overwritten(self):
         self.out.mkdir()
         (self.out / FILE).write_bytes(b"mine")
