@@ -66,7 +66,7 @@ double residual_squares(Aggregator& aggregator) {
 
 Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
     ReplicaHook& hook, Communicator& communicator, std::int64_t every,
-    std::span<const NamedTensor> gradients) {
+    std::span<const NamedTensor> gradients, const MemoryArena& memory) {
   GW_CHECK(every >= 1);
   if (hook.gradient_averages() == nullptr) {
     return Status(Code::kUnsupported, "no averages of gradients to measure");
@@ -80,11 +80,13 @@ Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
     bytes += gradient.tensor.bytes().size();
     there = there || gradient.tensor.device().space == MemorySpace::kCuda;
   }
-  const Device here{there ? MemorySpace::kPinnedHost : MemorySpace::kHost, 0};
-  GW_ASSIGN(made->exact_, Buffer::allocate(bytes, here));
-  if (there) {
-    GW_ASSIGN(made->averages_, Buffer::allocate(bytes, here));
+  if (!there) {
+    GW_ASSIGN(made->exact_, memory.allocate(MemoryClass::kOther, bytes));
+    return made;
   }
+  constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
+  GW_ASSIGN(made->exact_, Buffer::allocate(bytes, kPinned));
+  GW_ASSIGN(made->averages_, Buffer::allocate(bytes, kPinned));
   return made;
 }
 

@@ -11,6 +11,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
 #include "trainer/hooks.h"
+#include "trainer/memory/memory_arena.h"
 
 namespace gradwire {
 
@@ -30,12 +31,14 @@ struct GradientErrors {
 class MeasuredGradients final : public GradientHook {
  public:
   // All are borrowed for the hook's life. every: at least 1. gradients: f32, all of one device.
+  // memory: of the host, where copies of gradients lie that lie there, too.
   // kUnsupported where ranks exchange something else than gradients; else errors as
   // Buffer::allocate().
   static Result<std::unique_ptr<MeasuredGradients>> create(ReplicaHook& hook,
                                                            Communicator& communicator,
                                                            std::int64_t every,
-                                                           std::span<const NamedTensor> gradients);
+                                                           std::span<const NamedTensor> gradients,
+                                                           const MemoryArena& memory = {});
 
   Status before_step(double learning_rate) override { return hook_.before_step(learning_rate); }
   Result<bool> skip_step(bool overflow) override;

@@ -6,11 +6,13 @@
 #include <set>
 #include <utility>
 
+#include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/flags.h"
 #include "apps/sweep/run_spec.h"
 #include "apps/train/mode_flags.h"
 #include "apps/train/own_momentum.h"
+#include "apps/train/rank_run.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
 
@@ -189,6 +191,11 @@ Status check_flags(const StudyCase& one, std::uint64_t seed) {
   GW_TRY(settle_mode(flags, options));
   GW_TRY(settle_own_momentum(flags, options));
   GW_TRY(check_train_options(flags, options));
+  GW_TRY(check_problem(options));
+  for (const std::string& spec : {options.compressor, options.mode.pull_compressor,
+                                  options.optimizer_compressor, options.parameter_compressor}) {
+    if (!spec.empty()) GW_TRY(check_compressor(spec));
+  }
   return check_parts(one, options);
 }
 

@@ -41,6 +41,7 @@ Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Prob
   choice.method->optimizer.weight_decay = o.weight_decay;
   choice.method->parallel = parallel_options(o, trace);
   choice.method->compressor = o.optimizer_compressor;
+  choice.method->memory = trainer.places().device;
   GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
                                      problem.model.parameters(), trainer.parameters(), gradients));
   return std::unique_ptr<ReplicaHook>(std::move(method));
@@ -95,15 +96,18 @@ Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
   return o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
 }
 
+Status check_problem(const TrainOptions& options) {
+  const bool is_text = is_text_set(options.data);
+  if (is_text == (options.model == "gpt")) return {};
+  return {Code::kInvalidArgument,
+          format("train: model %s on %s; %s wanted", options.model.c_str(), options.data.c_str(),
+                 is_text ? "gpt, which reads texts," : "a text")};
+}
+
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {
+  GW_TRY(check_problem(options));
   GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir},
                                         data_options(options)));
-  if (data.is_text() != (options.model == "gpt")) {
-    return Status(
-        Code::kInvalidArgument,
-        format("train: model %s on %s; %s wanted", options.model.c_str(), options.data.c_str(),
-               data.is_text() ? "gpt, which reads texts," : "a text"));
-  }
   GW_ASSIGN(Model<float> model,
             make_model<float>(model_options(options), data.shape(), data.classes()));
   return Problem{std::move(data), std::move(model)};
@@ -137,9 +141,11 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   run->interruption_ = interruption;
   run->hook_->heed(interruption);
   if (options.measure_every > 0) {
+    // With an account of its own: what is measured is no part of what --memory counts.
     GW_ASSIGN(run->measured_,
               MeasuredGradients::create(*run->hook_, communicator, options.measure_every,
-                                        run->trainer_.gradients()));
+                                        run->trainer_.gradients(),
+                                        MemoryArena(Stream(), pages_of(options))));
   }
   return run;
 }

@@ -27,7 +27,10 @@ struct Problem {
   DataSet data;
   Model<float> model;
 };
-// `environment_dir` is what GRADWIRE_DATA says, "" when unset.
+// kInvalidArgument where the model is not one for the data.
+Status check_problem(const TrainOptions& options);
+// Errors as check_problem() and of what is loaded. `environment_dir` is what GRADWIRE_DATA says, ""
+// when unset.
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir);
 
 // What --shuffle says of these data.

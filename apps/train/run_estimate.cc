@@ -86,6 +86,9 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
     if (bytes == 0 || (shared && what == MemoryClass::kParameters)) continue;
     estimate.classes.emplace_back(to_string(what), bytes);
   }
+  if (o.measure_every > 0) {  // a copy of all gradients
+    estimate.classes.emplace_back("measurements", 4 * estimate.parameters);
+  }
   return estimate;
 }
 

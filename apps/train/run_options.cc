@@ -13,6 +13,10 @@ constexpr std::int64_t kBucketsInFlight = 3;
 
 }  // namespace
 
+MemoryArena::Pages pages_of(const TrainOptions& o) {
+  return o.dry_run ? MemoryArena::Pages::kWritten : MemoryArena::Pages::kNow;
+}
+
 Result<LossScaleOptions> loss_scale_of(const TrainOptions& o) {
   if (!o.loss_scale.empty()) return LossScaleOptions::parse(o.loss_scale);
   return LossScaleOptions::parse(o.precision == "fp16" ? "dynamic" : "none");
@@ -53,7 +57,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   }
   t.recompute = o.recompute;
   // CUDA's default stream, for which all of gradwire's wait; null on the host.
-  const auto pages = o.dry_run ? MemoryArena::Pages::kWritten : MemoryArena::Pages::kNow;
+  const MemoryArena::Pages pages = pages_of(o);
   t.places.device = MemoryArena(Stream{o.place, nullptr}, pages);
   t.places.host = MemoryArena(Stream(), pages);
   t.draws = !o.dry_run;

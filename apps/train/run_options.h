@@ -6,9 +6,12 @@
 #include "apps/train/rank_run.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
+#include "trainer/memory/memory_arena.h"
 
 namespace gradwire {
 
+// A dry run takes none of the memory that it asks for.
+MemoryArena::Pages pages_of(const TrainOptions& o);
 // As --loss-scale says, or else the precision.
 Result<LossScaleOptions> loss_scale_of(const TrainOptions& o);
 // Of this rank of `communicator`. kInvalidArgument for flags that exclude one another.

@@ -85,6 +85,25 @@ class Files(Folder):
                     self.refused(gradwire("sweep", str(study), "--out", str(out), *more), f"'{out}/{name}'")
             (out / name).unlink()
 
+    def test_a_fifo_in_a_sweeps_or_a_runs_way_is_not_waited_for(self):
+        study, out = self.path / "study.toml", self.path / "out"
+        study.write_text('inproc = 1\n[train]\nsteps = 2\n[[row]]\ncompressor = "none"\n')
+        (out / "checks").mkdir(parents=True)
+        for name in ("results.jsonl", "study.json.new", "checks/0000.txt", "checks/0000.jsonl"):
+            with self.subTest(name):
+                os.mkfifo(out / name)
+                done = gradwire("sweep", str(study), "--out", str(out), "--resume")
+                self.assertEqual((done.returncode, f"{out}/{name}" in done.stderr), (1, True), done.stderr)
+                (out / name).unlink()
+        metrics, kept = self.path / "metrics", self.path / "kept"
+        words = ["train", *QUICK, "--checkpoint", str(kept), "--metrics", str(metrics)]
+        self.assertEqual(gradwire(*words).returncode, 0)
+        os.mkfifo(f"{metrics}.part")
+        self.refused(gradwire(*words, "--resume"), f"{metrics}.part")
+        params = self.path / "params"
+        os.mkfifo(f"{params}.part")
+        self.refused(gradwire("train", *QUICK, "--save-params", str(params)), f"{params}.part")
+
     def test_the_ranks_secret_is_no_fifo(self):
         os.mkfifo(self.path / "secret", 0o600)
         done = gradwire("train", *QUICK, env={**os.environ, "GRADWIRE_RANK": "0", "GRADWIRE_WORLD_SIZE": "2",
@@ -153,6 +172,13 @@ class FullDisk(unittest.TestCase):
         with self.subTest("a rank that has ended"):
             self.fails("run", "-n", "1", "--", "echo", "lost")
 
+    def test_an_output_that_is_closed_is_lost_too(self):
+        for closed, to in ((">&-", ""), ("2>&-", ">&2")):
+            with self.subTest(closed):
+                done = subprocess.run(["bash", "-c", f"{GRADWIRE} run -n 1 -- sh -c 'echo lost {to}' {closed}"], timeout=LIMIT,
+                                      capture_output=True)
+                self.assertEqual(done.returncode, 1, done.stderr)
+
     def test_a_status_of_the_ranks_own_stays(self):
         with open(FULL, "w", encoding="utf-8") as full:
             done = gradwire("run", "-n", "1", "--", "sh", "-c", "exit 7", stdout=full)
@@ -180,7 +206,10 @@ class Memory(Folder):
         # Two layers of 8192 and one of 10 over 64 pixels: 64 * 8192 + 8192 + 8192 * 8192 + 8192 + 8192 * 10 + 10.
         parameters = 67731466
         metrics = self.path / "metrics"
-        for more in ([], ["--zero", "2"], ["--precision", "bf16"], ["--offload", "optimizer"]):
+        methods = [["--optimizer", name] for name in ("onebit_adam", "zero_one_adam", "onebit_lamb", "demo", "diloco")]
+        modes = [["--mode", name] for name in ("ps-sync", "hogwild", "easgd", "sync-easgd", "eamsgd", "fedavg")]
+        for more in ([], ["--zero", "2"], ["--precision", "bf16"], ["--offload", "optimizer"], ["--measure-every", "1"],
+                     ["--zero", "3", "--measure-every", "1"], *methods, *modes):
             with self.subTest(more):
                 peak = self.peak_bytes("train", "--dry-run", "--inproc", "2", "--hidden", "8192,8192", "--metrics", str(metrics), *more)
                 self.assertLess(peak, 4 * parameters)  # not even one rank's parameters
@@ -213,10 +242,11 @@ class Memory(Folder):
             self.assertNotIn("--allow-overcommit", tried.stderr)  # which has been given
 
     def test_memory_or_threads_refused_at_the_start_are_an_error(self):
-        for kilobytes in (40000, 60000, 80000, 100000, 130000):
+        for kilobytes in (40000, 60000, 80000, 96000, 100000, 130000, 160000):
             limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (kilobytes << 10, kilobytes << 10))
             for words in (["train", *QUICK], ["train", *QUICK, "--inproc", "8"], ["train", *QUICK, "--threads", "512"],
-                          ["run", "-n", "2", "--", GRADWIRE, "train", "--transport", "tcp", *QUICK]):
+                          ["run", "-n", "2", "--", GRADWIRE, "train", "--transport", "tcp", *QUICK],
+                          ["run", "-n", "2", "--", GRADWIRE, "train", "--transport", "ucx", *QUICK]):
                 with self.subTest(kilobytes=kilobytes, words=words):
                     done = gradwire(*words, preexec_fn=limit)
                     self.assertIn(done.returncode, (0, 1, 127), done.stderr)  # 127: not even the loader had enough

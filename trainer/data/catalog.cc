@@ -94,6 +94,7 @@ struct Entry {
   std::string name;
   Paths files;  // each may also lie there with .gz appended; none: the set lies in no folder
   Result<DataSet> (*load)(const Paths& paths, const DataOptions& options);
+  bool is_text = false;
 };
 
 std::vector<Entry> entries() {
@@ -104,9 +105,9 @@ std::vector<Entry> entries() {
         "t10k-labels-idx1-ubyte"},
        load_fashion_mnist},
       {"cifar10-subset", {"train_jpeg_8000.bin", "test_jpeg_2000.bin"}, load_cifar10_subset},
-      {"tinyshakespeare", {"input.txt"}, load_tinyshakespeare},
-      {"text", {}, load_text},
-      {"grammar", {}, load_grammar},
+      {"tinyshakespeare", {"input.txt"}, load_tinyshakespeare, true},
+      {"text", {}, load_text, true},
+      {"grammar", {}, load_grammar, true},
       {"separable", {}, load_separable},
       {"sparse", {}, load_sparse},
   };
@@ -174,6 +175,11 @@ std::vector<std::string> data_set_names() {
   std::vector<std::string> names;
   for (Entry& entry : entries()) names.push_back(std::move(entry.name));
   return names;
+}
+
+bool is_text_set(std::string_view name) {
+  const auto entry = entry_of(name);
+  return entry.has_value() && entry.value().is_text;
 }
 
 Result<std::string> find_data_set(std::string_view name, const DataPlaces& places) {

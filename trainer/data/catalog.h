@@ -30,6 +30,8 @@ struct DataOptions {
 // tinyshakespeare: a text, input.txt (or .gz). text: the one in options.text_file.
 // grammar, separable, sparse: made, without a file (synthetic.h).
 std::vector<std::string> data_set_names();
+// Whether the set of that name is a text, which a gpt reads.
+bool is_text_set(std::string_view name);
 
 // The folder that holds all files of the set: the first of data_dir, environment_dir, the source
 // tree's data folder and the installed one. kInvalidArgument for an unknown name, or lists every

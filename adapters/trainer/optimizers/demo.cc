@@ -90,7 +90,7 @@ Result<std::unique_ptr<Method>> Demo::create(Parts parts) {
   own->scratch_.resize(largest);
   own->counts_.resize(largest);
   own->order_.resize(largest);
-  GW_ASSIGN(own->momentum_, FlatState::allocate(own->slices(), {"delta"}));
+  GW_ASSIGN(own->momentum_, FlatState::allocate(own->slices(), {"delta"}, own->options().memory));
   if (!own->options().compressor.empty()) {
     return Status(Code::kInvalidArgument, "optimizer demo: compressor '" +
                                               own->options().compressor +

@@ -9,12 +9,12 @@ Result<std::unique_ptr<Method>> DiLoCo::create(Parts parts) {
   std::unique_ptr<DiLoCo> own(new DiLoCo(std::move(parts)));
   OptimizerOptions inner = own->options().optimizer;
   inner.name = "adamw";
-  GW_ASSIGN(own->inner_, make_optimizer(inner, own->slices()));
+  GW_ASSIGN(own->inner_, make_optimizer(inner, own->slices(), nullptr, own->options().memory));
   OptimizerOptions outer;
   outer.name = "nesterov";
   outer.momentum = own->options().optimizer.momentum;
-  GW_ASSIGN(own->outer_, make_optimizer(outer, own->slices()));
-  GW_ASSIGN(own->shared_, FlatState::allocate(own->slices(), {"shared"}));
+  GW_ASSIGN(own->outer_, make_optimizer(outer, own->slices(), nullptr, own->options().memory));
+  GW_ASSIGN(own->shared_, FlatState::allocate(own->slices(), {"shared"}, own->options().memory));
   const std::string& asked = own->options().compressor;
   GW_ASSIGN(own->ways_, own->open_exchange("outer", asked.empty() ? "none" : asked));
   return std::unique_ptr<Method>(std::move(own));

@@ -13,6 +13,7 @@
 #include "adapters/trainer/replica_hook.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
+#include "trainer/memory/memory_arena.h"
 #include "trainer/optimizer.h"
 
 namespace gradwire {
@@ -26,6 +27,7 @@ struct MethodOptions {
   DataParallelOptions parallel;
   // What momenta, updates or outer gradients travel as; empty: the method's own default.
   std::string compressor;
+  MemoryArena memory = {};  // where momenta, variances and replicas of the model lie
   // onebit_adam, onebit_lamb: so many first steps are dense and learn the variance.
   // zero_one_adam: steps until the variance is learnt no more and ranks begin to step alone.
   std::int64_t freeze = 100;

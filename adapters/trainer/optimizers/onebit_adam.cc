@@ -14,7 +14,8 @@ float adam_bound(const OptimizerOptions& options) {
 
 Result<std::unique_ptr<Method>> OnebitAdam::create(Parts parts) {
   std::unique_ptr<OnebitAdam> own(new OnebitAdam(std::move(parts)));
-  GW_ASSIGN(own->moments_, FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq"}));
+  GW_ASSIGN(own->moments_,
+            FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq"}, own->options().memory));
   const std::string& asked = own->options().compressor;
   GW_ASSIGN(own->momenta_, own->open_exchange("momenta", asked.empty() ? kOneBit : asked));
   return std::unique_ptr<Method>(std::move(own));

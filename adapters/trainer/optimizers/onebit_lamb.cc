@@ -26,8 +26,9 @@ double rms(std::span<const float> values) {
 Result<std::unique_ptr<Method>> OnebitLamb::create(Parts parts) {
   std::unique_ptr<OnebitLamb> own(new OnebitLamb(std::move(parts)));
   GW_ASSIGN(own->state_,
-            FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"}));
-  GW_ASSIGN(own->update_, FlatState::allocate(own->slices(), {"update"}));
+            FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+                                own->options().memory));
+  GW_ASSIGN(own->update_, FlatState::allocate(own->slices(), {"update"}, own->options().memory));
   own->numbers_.assign(static_cast<std::size_t>(own->tensors()) * kNumbers, 0);
   for (int t = 0; t < own->tensors(); ++t) {
     own->number(kScale, t) = 1;

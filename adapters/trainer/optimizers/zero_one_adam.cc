@@ -12,8 +12,10 @@ namespace gradwire {
 
 Result<std::unique_ptr<Method>> ZeroOneAdam::create(Parts parts) {
   std::unique_ptr<ZeroOneAdam> own(new ZeroOneAdam(std::move(parts)));
-  GW_ASSIGN(own->moments_, FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq"}));
-  GW_ASSIGN(own->alone_, FlatState::allocate(own->slices(), {"unsent", "last"}));
+  GW_ASSIGN(own->moments_,
+            FlatState::allocate(own->slices(), {"exp_avg", "exp_avg_sq"}, own->options().memory));
+  GW_ASSIGN(own->alone_,
+            FlatState::allocate(own->slices(), {"unsent", "last"}, own->options().memory));
   own->counters_.resize(kEnd, 0);
   own->counters_[kVarianceEvery] = 1;
   own->counters_[kLocalEvery] = 1;

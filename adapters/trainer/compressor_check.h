@@ -1,0 +1,14 @@
+// What is wrong about a compressor's text, before there is a communicator.
+#pragma once
+
+#include <string>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// kInvalidArgument names an unknown method or key, or a value that no tensor could be coded with.
+// Whether methods and keys go together is the aggregator's to say.
+Status check_compressor(const std::string& compressor);
+
+}  // namespace gradwire
