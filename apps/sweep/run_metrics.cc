@@ -61,6 +61,21 @@ StepMetrics step_of(const Json& line) {
           .residual_norm = maybe(line, "residual_norm")};
 }
 
+// A result that is not there must not count as 0, or as a loss that was not finite.
+Status check_complete(const std::string& path, const RunMetrics& run) {
+  const auto lacks = [&](const std::string& what) {
+    return Status(Code::kInvalidArgument,
+                  path + ": " + what + " wanted of a run that was complete)");
+  };
+  if (!run.complete) return lacks(format("%zu steps and no totals (both", run.steps.size()));
+  if (!maybe(run.totals, "accuracy")) return lacks("totals without an accuracy (one");
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    if (std::isfinite(run.steps[i].loss)) continue;
+    return lacks(format("line %zu has no loss (one", i + 1));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<RunMetrics> read_metrics(const std::string& path) {
@@ -107,8 +122,7 @@ Result<RunMetrics> read_whole_metrics(const std::string& folder, const RunRecord
     const auto step = static_cast<long long>(run.steps[static_cast<std::size_t>(i)].step);
     if (step != i) return lacks(format("line %lld is of step %lld (%lld wanted)", i + 1, step, i));
   }
-  if (record.outcome == RunOutcome::kComplete && !run.complete)
-    return lacks(format("%lld steps and no totals (both wanted of a run that was complete)", seen));
+  if (record.outcome == RunOutcome::kComplete) GW_TRY(check_complete(path, run));
   if (record.steps && *record.steps != seen)
     return lacks(format("%lld steps (%lld wanted: so many it had when it ended)", seen,
                         static_cast<long long>(*record.steps)));

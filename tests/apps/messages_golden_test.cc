@@ -68,12 +68,16 @@ TEST(Messages, OfReports) {
     return read.has_value() ? Status() : read.error();
   };
   const std::string step = "{\"step\":0,\"loss\":2}\n";
-  const std::string totals = "{\"total\":true,\"steps\":2}\n";
+  const std::string totals = "{\"total\":true,\"steps\":2,\"accuracy\":0.5}\n";
   expect_all({
       {refused("hello\n" + step), metrics + ", line 1: no JSON object"},
       {refused(step + "{\"step\""), metrics + ": line 2 is cut off"},
       {refused("{\"step\":3,\"loss\":2}\n"), metrics + ": line 1 is of step 3 (0 wanted)"},
       {refused(step), metrics + ": 1 steps and no totals (both wanted of a run that was complete)"},
+      {refused("{\"step\":0}\n" + totals),
+       metrics + ": line 1 has no loss (one wanted of a run that was complete)"},
+      {refused(step + "{\"total\":true}\n"),
+       metrics + ": totals without an accuracy (one wanted of a run that was complete)"},
       {refused(step + totals), metrics + ": 1 steps (2 wanted: so many its totals count)"},
       {refused(step + totals, 5), metrics + ": 1 steps (5 wanted: so many it had when it ended)"},
       {read_plan_file(folder.path()).error(),

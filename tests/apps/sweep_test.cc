@@ -214,6 +214,8 @@ TEST(RunMetrics, OfARunThatEndedMustBeWhole) {
            {{rows + totals.substr(0, 20)}, {"line 3"}},
            {{rows.substr(0, first) + totals}, {"1 steps", "2"}},
            {{rows.substr(first) + totals}, {"line 1", "step 1"}},
+           {{rows + "{\"total\":true,\"steps\":2}\n"}, {"totals", "accuracy"}},
+           {{gone + totals}, {"line 2", "loss"}},
            {{gone, RunOutcome::kDiverged, 3}, {"2 steps", "3"}},
            {{gone.substr(0, first + 9), RunOutcome::kDiverged}, {"line 2"}}}) {
     const auto whole = read(left);
