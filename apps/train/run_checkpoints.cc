@@ -121,23 +121,31 @@ Status make_folder(const std::string& path) {
   return error ? cannot_write(path, error.message()) : Status();
 }
 
-// Of rank 0, which the others hear of. A folder that cannot be locked is left open: it may be read,
-// and where it cannot be written to either, look_for_right() says so to those who want to.
-Result<std::optional<FolderLock>> take_folder(const TrainOptions& o, Communicator& communicator) {
-  Status taken;
+// Of rank 0, which the others hear of. A folder that cannot be locked is left open, and `open` says
+// so: it may be read, and where it cannot be written to either, look_for_right() refuses those who
+// want to.
+struct TakenFolder {
   std::optional<FolderLock> lock;
+  std::string open;
+};
+Result<TakenFolder> take_folder(const TrainOptions& o, Communicator& communicator) {
+  Status taken;
+  TakenFolder folder;
   if (communicator.rank() == 0) taken = make_folder(o.checkpoint);
   if (communicator.rank() == 0 && taken.ok()) {
     auto made = FolderLock::take(o.checkpoint, ".lock", "run", kSecondsToEnd);
     if (made.has_value()) {
-      lock.emplace(std::move(made).value());
-    } else if (made.error().code() != Code::kUnsupported) {
+      folder.lock.emplace(std::move(made).value());
+    } else if (made.error().code() == Code::kUnsupported) {
+      folder.open = "; " + std::string(made.error().message()) +
+                    ", so a second run into this folder is not refused";
+    } else {
       taken = Status(made.error().code(), "train: " + std::string(made.error().message()) +
                                               "; a --checkpoint folder of its own wanted");
     }
   }
   GW_TRY(share_outcome(communicator, taken, {}, o.deadline + kSecondsToEnd).error());
-  return lock;
+  return folder;
 }
 
 // A run that could not save is better told so before it has trained. One with no step left to make
@@ -171,15 +179,18 @@ RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& c
                   checkpoint_options(options, compressor, data, trainer.steps())) {}
 
 Result<std::string> RunCheckpoints::start() {
-  GW_ASSIGN(lock_, take_folder(options_, communicator_));
+  GW_ASSIGN(TakenFolder folder, take_folder(options_, communicator_));
+  lock_ = std::move(folder.lock);
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
     GW_TRY(look_for_right(options_, communicator_, trainer_.steps() - (from ? from->step : 0)));
-    return from ? resuming(*from, options_, trainer_.steps()) : from_nothing(options_);
+    return (from ? resuming(*from, options_, trainer_.steps()) : from_nothing(options_)) +
+           folder.open;
   }
   GW_ASSIGN(const std::optional<std::int64_t> last, checkpoint_.last_step());
   GW_TRY(look_for_right(options_, communicator_, trainer_.steps()));
-  return anew(options_, last);
+  GW_ASSIGN(const std::string what, anew(options_, last));
+  return what + folder.open;
 }
 
 Status RunCheckpoints::after_step(const StepReport& step) {
@@ -200,11 +211,12 @@ Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const
                                               Communicator& communicator, std::int64_t steps) {
   OpenedCheckpoint opened;
   if (options.checkpoint.empty()) return opened;
-  GW_ASSIGN(opened.lock, take_folder(options, communicator));
+  GW_ASSIGN(TakenFolder folder, take_folder(options, communicator));
+  opened.lock = std::move(folder.lock);
   opened.saver = std::make_unique<ModeCheckpoint>(communicator, mode_options(options, data, steps));
   if (options.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, opened.saver->open_last());
-    opened.says = from ? resuming(*from, options, steps) : from_nothing(options);
+    opened.says = (from ? resuming(*from, options, steps) : from_nothing(options)) + folder.open;
     opened.steps_done = from ? from->step : 0;
     GW_TRY(look_for_right(options, communicator, steps - opened.steps_done));
     return opened;
@@ -212,6 +224,7 @@ Result<OpenedCheckpoint> open_mode_checkpoint(const TrainOptions& options, const
   GW_ASSIGN(const std::optional<std::int64_t> last, opened.saver->last_step());
   GW_TRY(look_for_right(options, communicator, steps));
   GW_ASSIGN(opened.says, anew(options, last));
+  opened.says += folder.open;
   return opened;
 }
 

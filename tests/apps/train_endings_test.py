@@ -256,6 +256,16 @@ class OneFolder(Endings):
                         path.unlink()
                     (pathlib.Path(self.run) / name).rmdir()
 
+    def test_a_folder_that_cannot_be_locked_is_said_to_be_open(self):
+        for number, mode in enumerate(([], ["--mode", "fedavg"])):
+            with self.subTest(mode=mode):
+                folder = self.run + str(number)
+                os.makedirs(folder + "/.lock")  # where the file of the lock would be
+                for steps in ("2", "4"):
+                    done = run("train", "--inproc", "2", *GOOD, *mode, "--steps", steps, "--checkpoint", folder, "--resume")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(f"'{folder}/.lock'", done.stdout)
+
 
 if __name__ == "__main__":
     GRADWIRE, UCX = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
