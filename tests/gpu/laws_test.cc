@@ -96,5 +96,20 @@ std::vector<CompressorSubject> device_subjects() {
 
 INSTANTIATE_TEST_SUITE_P(Device, CompressorLaws, ::testing::ValuesIn(device_subjects()), name_of);
 
+// Claims decide which laws speak of a case: those of a method there are the host's, whose cases
+// compressor_laws_builtin.cc counts; but for folds, which hosted_method.h does not hand on.
+TEST(DeviceLawCases, AreThoseOfTheHost) {
+  const auto names = [](const Registry& registry) {
+    std::vector<std::string> names;
+    for (const CompressorSubject& one : subjects(registry, kCases)) {
+      names.push_back(name_of({one, 0}));
+    }
+    return names;
+  };
+  std::vector<std::string> wanted = names(Registry::builtin());
+  std::erase_if(wanted, [](const auto& name) { return name.starts_with("ThreadsFoldAsOneDoes"); });
+  EXPECT_EQ(names(hosted_registry()), wanted);
+}
+
 }  // namespace
 }  // namespace gradwire::laws

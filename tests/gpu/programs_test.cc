@@ -191,6 +191,7 @@ std::array<std::string, 2> processes_say(const std::array<int, 2>& local_ranks,
       if (std::chrono::steady_clock::now() > until) kill(children[r], SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+    EXPECT_EQ(status, 0) << "process " << r;
     std::array<char, 512> text{};
     const ssize_t bytes = read(pipes[r][0], text.data(), text.size());
     said[r] = bytes > 0 ? std::string(text.data(), static_cast<std::size_t>(bytes)) : "nothing";
