@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "apps/environment.h"
@@ -17,6 +18,10 @@ namespace {
 Status refuse(const std::string& folder, const std::string& why) {
   return {Code::kInvalidArgument, "cannot write flight records to '" + folder + "' (" + why +
                                       "; a folder that can be written wanted)"};
+}
+
+std::string orphan_mark(const std::string& folder, int rank) {
+  return folder + "/launcher-died-" + std::to_string(rank);
 }
 
 }  // namespace
@@ -36,6 +41,15 @@ Status check_flight_folder(const std::string& folder) {
   if (!file.valid()) return refuse(folder, std::strerror(errno));
   (void)::unlink(probe.c_str());  // gone already where another host's process has the same number
   return {};
+}
+
+void leave_orphan_mark(const std::string& folder, int rank) {
+  if (!folder.empty()) std::ofstream(orphan_mark(folder, rank)) << ::getpid() << "\n";
+}
+
+bool has_orphan_mark(const std::string& folder, int rank, std::int64_t pid) {
+  std::int64_t left = 0;
+  return std::ifstream(orphan_mark(folder, rank)) >> left && left == pid;
 }
 
 }  // namespace gradwire

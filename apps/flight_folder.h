@@ -1,6 +1,7 @@
 // Where ranks leave what they did last when a job fails.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "gradwire/status.h"
@@ -14,5 +15,13 @@ std::string flight_folder(const std::string& flag);
 // written in it; that is for the start of a job, since its failure is too late to find out. An
 // empty name is in order.
 Status check_flight_folder(const std::string& folder);
+
+// This process, rank `rank` of the job, has noticed that its launcher has died, and leaves that
+// beside its record; what the record's message says is for people. Nothing where `folder` is empty
+// or cannot be written.
+void leave_orphan_mark(const std::string& folder, int rank);
+// Whether process `pid`, of that rank, has left its mark. One of an earlier job in the same folder
+// has another number.
+bool has_orphan_mark(const std::string& folder, int rank, std::int64_t pid);
 
 }  // namespace gradwire

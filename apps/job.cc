@@ -44,8 +44,8 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
   GW_ASSIGN(job.communicator,
             launch::connect(job.rendezvous, place.transport, recorded, environment, log, links));
   launch::tell_launcher(environment, launch::JoinStep::kJoined);
-  job.launcher =
-      LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""), *job.communicator);
+  job.launcher = LauncherWatch::start(environment("GRADWIRE_LAUNCHER").value_or(""),
+                                      *job.communicator, recorded.flight_folder);
   return job;
 }
 

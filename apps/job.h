@@ -57,11 +57,8 @@ Status check_settings(const std::string& transport);
 // What `bench` and `doctor` take where no flag says it: GRADWIRE_TRANSPORT, else auto.
 std::string transport_from_environment();
 
-using launch::kSharedMemory;
 using launch::messages_of;
 using launch::transport_of;
-// What is in the text of transport_of() where ranks share memory inside each of several hosts.
-inline constexpr std::string_view kSharedInside = "; shared memory inside ";
 
 // Seconds that one operation may take: GRADWIRE_DEADLINE, which `gradwire run --deadline` sets,
 // else `otherwise`.

@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/flight_folder.h"
 #include "base/text.h"
 #include "comm/rendezvous/socket.h"
 
@@ -28,10 +29,11 @@ constexpr auto kToEnd = std::chrono::seconds(1);
 
 class PidfdWatch final : public LauncherWatch {
  public:
-  PidfdWatch(Fd launcher, Fd stop, Communicator& communicator)
+  PidfdWatch(Fd launcher, Fd stop, Communicator& communicator, std::string flight)
       : launcher_(std::move(launcher)),
         stop_(std::move(stop)),
         communicator_(communicator),
+        flight_(std::move(flight)),
         thread_([this] { watch(); }) {}
   ~PidfdWatch() override {
     const std::uint64_t one = 1;
@@ -49,19 +51,22 @@ class PidfdWatch final : public LauncherWatch {
       std::_Exit(1);
     }).detach();
     std::fputs("gradwire: error: the launcher has died\n", stderr);
+    leave_orphan_mark(flight_, communicator_.job_rank(communicator_.rank()));
     communicator_.abort("the launcher has died");
   }
 
   Fd launcher_;
   Fd stop_;
   Communicator& communicator_;
+  std::string flight_;
   std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace
 
 std::unique_ptr<LauncherWatch> LauncherWatch::start(const std::string& launcher,
-                                                    Communicator& communicator) {
+                                                    Communicator& communicator,
+                                                    const std::string& flight) {
   const auto pid = to_int(launcher);
   if (!pid || *pid <= 1) return nullptr;
   Fd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(*pid), 0)));
@@ -71,7 +76,7 @@ std::unique_ptr<LauncherWatch> LauncherWatch::start(const std::string& launcher,
   // that is gone is not worth dying for either.
   (void)::prctl(PR_SET_PDEATHSIG, 0);
   (void)::signal(SIGPIPE, SIG_IGN);
-  return std::make_unique<PidfdWatch>(std::move(process), std::move(stop), communicator);
+  return std::make_unique<PidfdWatch>(std::move(process), std::move(stop), communicator, flight);
 }
 
 }  // namespace gradwire

@@ -16,8 +16,10 @@ class LauncherWatch {
  public:
   // `launcher`: GRADWIRE_LAUNCHER, its process number. nullptr when it is empty or no process, and
   // where the system cannot watch processes (Linux before 5.3). `communicator` outlives the watch.
+  // `flight`: the folder of flight records, for a mark beside this rank's; empty: none.
   static std::unique_ptr<LauncherWatch> start(const std::string& launcher,
-                                              Communicator& communicator);
+                                              Communicator& communicator,
+                                              const std::string& flight = {});
   virtual ~LauncherWatch() = default;
 };
 

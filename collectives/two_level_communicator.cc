@@ -139,4 +139,8 @@ Result<PersistentWork> TwoLevelCommunicator::prepare(const OpCall& call, const O
       });
 }
 
+bool shares_memory_inside(const Communicator& communicator) {
+  return dynamic_cast<const TwoLevelCommunicator*>(&communicator) != nullptr;
+}
+
 }  // namespace gradwire

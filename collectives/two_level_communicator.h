@@ -43,4 +43,7 @@ class TwoLevelCommunicator final : public SharingCommunicator {
   TwoLevelStages stages_;
 };
 
+// Whether the ranks of each of several hosts share memory, and collectives go through it there.
+bool shares_memory_inside(const Communicator& communicator);
+
 }  // namespace gradwire

@@ -57,9 +57,6 @@ std::string messages_of(std::string_view transport);
 // 4 over ucx 1.13.1: ...".
 std::string transport_of(const Communicator& communicator);
 
-// How that text ends where ranks share memory.
-inline constexpr std::string_view kSharedMemory = "; collectives in shared memory";
-
 // "host:port" of rank 0's store; "" where there is none, or one without an address.
 std::string root_of(const Rendezvous& job);
 

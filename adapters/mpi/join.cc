@@ -13,6 +13,7 @@
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
 #include "base/text.h"
+#include "collectives/shm_communicator.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/shm/host.h"
@@ -113,10 +114,9 @@ Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector
     return made;
   }
   GW_ASSIGN(auto made, make_sharing_communicator(std::move(transport), options));
-  const std::string description = made->describe();
-  if (settings.transport == Kind::kShm &&
-      description.find("collectives in shared memory") == std::string::npos) {
-    return Status(Code::kUnsupported, "transport shm: no shared memory (" + description + ")");
+  if (settings.transport == Kind::kShm && !shares_memory(*made)) {
+    return Status(Code::kUnsupported,
+                  "transport shm: no shared memory (" + launch::transport_of(*made) + ")");
   }
   if (!one_host) GW_TRY(take_links(*made, settings.links, links_file(environment)));
   return made;

@@ -19,6 +19,8 @@
 #include "apps/run/run.h"
 #include "bench/collective_bench.h"
 #include "collectives/nccl_factory.h"
+#include "collectives/shm_communicator.h"
+#include "collectives/two_level_communicator.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -220,9 +222,9 @@ std::string wanted_transport(const CollectiveFlags& f) {
 // "ucx", "tcp", "shm", "shm+ucx", ...
 std::string label_of(const Communicator& communicator) {
   const std::string taken = transport_of(communicator);
-  if (taken.ends_with(kSharedMemory)) return "shm";
-  const bool both = taken.find(kSharedInside) != std::string::npos;
-  return (both ? "shm+" : "") + taken.substr(0, taken.find_first_of(" :"));
+  if (shares_memory(communicator)) return "shm";
+  return (shares_memory_inside(communicator) ? "shm+" : "") +
+         taken.substr(0, taken.find_first_of(" :"));
 }
 
 Result<int> bench_process(CollectiveFlags f, const LaunchInfo& launch, const Log& log) {

@@ -130,7 +130,7 @@ std::optional<std::string> accused(const Files& files) {
 std::optional<std::string> launcher(const Files& files) {
   std::set<int> orphans;
   for (const auto& [rank, file] : files) {
-    if (file.message.starts_with("the launcher has died")) orphans.insert(rank);
+    if (file.orphaned) orphans.insert(rank);
   }
   if (orphans.empty()) return std::nullopt;
   return "the launcher has died, noticed by " + listed(orphans);

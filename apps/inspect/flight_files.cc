@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "apps/flight_folder.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
 
@@ -83,6 +84,8 @@ Result<FlightFile> read_flight_file(const std::string& path) {
   file.size = static_cast<int>(size);
   file.generation = number_in(json, "generation", 0);
   file.message = text_in(json, "message");
+  file.orphaned = has_orphan_mark(std::filesystem::path(path).parent_path(), file.rank,
+                                  number_in(json, "pid", 0));
   file.lost = ranks_in(json, "lost");
   file.silent = ranks_in(json, "silent");
   file.absent = ranks_in(json, "absent");

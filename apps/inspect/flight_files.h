@@ -27,6 +27,7 @@ struct FlightFile {
   int size = 1;
   std::int64_t generation = 0;
   std::string message;
+  bool orphaned = false;  // its launcher had died
   std::vector<int> lost, silent, absent;
   std::vector<FlightOperation> operations;
 };

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <fstream>
 
+#include "apps/flight_folder.h"
 #include "apps/inspect/flight_files.h"
 #include "collectives/flight_recorder.h"
 #include "tests/support/fails.h"
@@ -72,6 +75,17 @@ TEST_F(Flight, ARankThatIsBehind) {
     leave(rank, records);
   }
   EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 had not begun operation 1 of communicator 0"));
+}
+
+// What its message says is for people, and may be anybody's words.
+TEST_F(Flight, ALauncherThatHasDiedIsKnownByTheMarkOfItsRanks) {
+  const Status words(Code::kCancelled, "the launcher has died of boredom");
+  for (const int rank : {0, 1}) leave(rank, {}, {.status = words, .lost = {3}});
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  std::ofstream(folder_.path() + "/launcher-died-0") << getpid() + 1 << "\n";  // an earlier job's
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  leave_orphan_mark(folder_.path(), 1);
+  EXPECT_THAT(explain(), HasSubstr("culprit: the launcher has died, noticed by rank 1"));
 }
 
 TEST_F(Flight, FilesThatAreNoneAreRefused) {
