@@ -1,5 +1,6 @@
 /* The C API without other processes: versions, refusals of what is no argument, states, specs, and
  * ranks that are threads as far as one thread can play them. */
+#define _DEFAULT_SOURCE
 #include <gradwire/c.h>
 #include <stdlib.h>
 
@@ -62,6 +63,33 @@ static void bad_options_are_refused(void) {
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "guessed");
   GW_CHECK_REFUSED(gw_init_unique_id(&(gw_unique_id){"gw1 what"}, 0, 1, NULL, &comm),
                    GW_INVALID_ARGUMENT, "these bytes are none");
+}
+
+static int set_nothing(void* context, const char* key, const void* value, size_t bytes) {
+  (void)context, (void)key, (void)value, (void)bytes;
+  return 0;
+}
+
+static int get_nothing(void* context, const char* key, double seconds,
+                       void (*give)(void* receiver, const void* value, size_t bytes),
+                       void* receiver) {
+  (void)context, (void)key, (void)seconds, (void)give, (void)receiver;
+  return 1;
+}
+
+/* However a rank joins (PyTorch's ranks do by a store), the rule for a rank that is left alone is
+ * that of its environment. */
+static void the_rule_for_a_lone_survivor_is_read(void) {
+  const gw_store store = {NULL, set_nothing, get_nothing};
+  gw_comm* comm = NULL;
+  GW_CHECK_THAT(setenv("GRADWIRE_ALLOW_LONE_SURVIVOR", "maybe", 1) == 0);
+  GW_CHECK_REFUSED(gw_init_env(NULL, &comm), GW_INVALID_ARGUMENT, "GRADWIRE_ALLOW_LONE_SURVIVOR");
+  GW_CHECK_REFUSED(gw_init_store(&store, 0, 1, NULL, &comm), GW_INVALID_ARGUMENT,
+                   "GRADWIRE_ALLOW_LONE_SURVIVOR");
+  GW_CHECK_THAT(setenv("GRADWIRE_ALLOW_LONE_SURVIVOR", "1", 1) == 0);
+  GW_CHECK_THAT(gw_init_store(&store, 0, 1, NULL, &comm) == GW_OK);
+  gw_comm_free(comm);
+  GW_CHECK_THAT(unsetenv("GRADWIRE_ALLOW_LONE_SURVIVOR") == 0);
 }
 
 /* One rank alone: everything is its own. */
@@ -163,6 +191,7 @@ int main(void) {
   versions_and_names();
   nothing_is_refused();
   bad_options_are_refused();
+  the_rule_for_a_lone_survivor_is_read();
   one_rank();
   states();
   specs();
