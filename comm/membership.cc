@@ -168,6 +168,8 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
     given_up_ = true;
     for (int other = 0; other < options_.size; ++other) {
       if (!live(other) || other == options_.rank) continue;
+      unsuspect(other);
+      liveness_.forget(other);  // nothing comes from it any more: it would be silent for good
       at(other).state = State::kLost;
       at(other).reason = format("it gave this rank up (%s)", reason.c_str());
       carrier_.cut(other);

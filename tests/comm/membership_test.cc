@@ -278,6 +278,16 @@ TEST_F(MembershipTest, WhoIsGivenUpReachesNobody) {
   EXPECT_EQ(cut_, (std::vector<int>{1, 2, 3}));
 }
 
+// Though it lives for longer than its patience with the others, and suspected one of them.
+TEST_F(MembershipTest, WhoIsGivenUpLivesOn) {
+  members_.suspect(2, "connection reset", at(0));
+  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .text = "silent"}, 1, 0);
+  run(100, 9000, {});
+  EXPECT_EQ(members_.lost()->rank, 0);
+  EXPECT_EQ(members_.all_lost().size(), 4u);
+  EXPECT_GT(members_.next_event(at(9000)), at(9020));  // nobody is suspected any more
+}
+
 TEST_F(MembershipTest, FarewellsAreAwaited) {
   members_.say_goodbye();
   EXPECT_EQ(receivers_of(Kind::kGoodbye), (std::vector<int>{1, 2, 3}));
