@@ -212,10 +212,8 @@ std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& fai
   if (failure.cause.code() != Code::kTimedOut || operation == nullptr) return own(cause);
   std::vector<LostPeer> verdicts;
   for (const int rank : missing(failure)) {
-    const bool there = std::ranges::binary_search(failure.call.absent, rank);
     verdicts.push_back({.rank = rank,
                         .reason = std::string(kTookNoPart) + " in " + name_of(*operation),
-                        .certain = there,
                         .cause = LossCause::kNoPart,
                         .operation = number});
   }

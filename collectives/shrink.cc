@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string>
 
@@ -29,11 +28,6 @@ constexpr auto kNap = std::chrono::milliseconds(20);
 constexpr auto kGrace = std::chrono::milliseconds(600);
 // Nothing lasts longer than this beyond the deadline.
 constexpr auto kOvertime = std::chrono::milliseconds(1000);
-// Who answered so long ago may have been cut off since: they are asked with each proposal, and
-// answer within 0.4 s where their machine is not busy.
-constexpr auto kFresh = std::chrono::milliseconds(1500);
-// Of the question whether a rank is there at all: it is not about an operation.
-constexpr std::uint64_t kNoOperation = ~std::uint64_t{0};
 
 class Shrinking {
  public:
@@ -65,7 +59,6 @@ class Shrinking {
   SurvivorVote vote_;
   Deadline until_;
   std::set<int> came_;  // have proposed something in this call, be it in an earlier vote
-  std::map<int, Deadline> answered_;  // when, in this call, for the last time
   bool last_call_ = false;
   Proposal told_;
   Deadline tell_again_{};
@@ -111,9 +104,6 @@ void Shrinking::hear(const Note& note) {
     answer(transport_, note.from, *heard, recorder_, call_.failure);
   }
   if (heard->communicator != call_.communicator) return;
-  if (heard->kind == EngineNote::Kind::kAnswer && heard->operation == kNoOperation) {
-    answered_[note.from] = Clock::now();
-  }
   if (heard->kind != EngineNote::Kind::kPropose) return;
   came_.insert(note.from);
   vote_.hear(note.from, {heard->generation, heard->ready, heard->lost, heard->certain});
@@ -131,11 +121,6 @@ void Shrinking::tell(Deadline now) {
   note.lost = own.lost;
   note.certain = own.certain;
   for (const int rank : vote_.audience()) transport_.tell(rank, encode(note));
-  // Every engine answers, whatever its caller does.
-  note = {.kind = EngineNote::Kind::kAsk,
-          .communicator = call_.communicator,
-          .operation = kNoOperation};
-  for (const int rank : vote_.absent()) transport_.tell(rank, encode(note));
 }
 
 Status Shrinking::isolated() const {
@@ -166,6 +151,7 @@ Status Shrinking::take_token() {
   }
   // Who has ended, or knows that it is left behind, takes no token.
   if (others.has_value() || !vote_.contested()) return {};
+  if (call_.allow_lone_survivor && vote_.survivors().size() == 1) return {};
   return {Code::kPeerLost,
           format("shrink: rank %d is isolated: %s may go on without it, and the launcher's store "
                  "does not answer: %s",
@@ -173,10 +159,9 @@ Status Shrinking::take_token() {
                  std::string(others.error().message()).c_str())};
 }
 
-// Those who have said nothing by the deadline are not coming; then there is one more chance. One
-// that answers but does not come is told that it is left behind. One that does not answer now may
-// be beyond a network that fails, and go on there; so may any, where it can ask the store for
-// itself.
+// Those who have said nothing by the deadline are not coming; then there is one more chance. They
+// may live, and come later, together, or be beyond a network that fails: look() finds them among
+// the lost, as another side.
 Status Shrinking::on_deadline(Deadline now) {
   if (now < until_) return {};
   std::vector<int> absent = vote_.absent();
@@ -188,14 +173,8 @@ Status Shrinking::on_deadline(Deadline now) {
   last_call_ = true;
   until_ = now + kGrace;
   for (const int rank : absent) {
-    const auto answered = answered_.find(rank);
-    const bool lives = answered != answered_.end() && now - answered->second < kFresh;
-    const bool certain = lives && !call_.take_token;
-    transport_.announce({.rank = rank,
-                         .reason = "did not join shrink",
-                         .certain = certain,
-                         .cause = LossCause::kLeftBehind});
-    vote_.lose(rank, certain);
+    transport_.announce(
+        {.rank = rank, .reason = "did not join shrink", .cause = LossCause::kLeftBehind});
   }
   return {};
 }

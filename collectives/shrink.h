@@ -38,11 +38,11 @@ struct Survivors {
   std::uint32_t generation = 0;
 };
 
-// Collective over the survivors; blocks. At the deadline, ranks that live but have not called count
-// as lost, and within another second it ends in any case. Errors: kPeerLost when this rank is
-// isolated: the others, who have the token, are more or have the lowest rank, go on without it, or
-// it is alone and cannot know that they do not; kTimedOut;
-// kUnsupported when the transport has no notes. After kTimedOut it may be called again.
+// Collective over the survivors; blocks. At the deadline, ranks that have not called count as lost,
+// and as another side, since they may live and call later; within another second it ends in any
+// case. Errors: kPeerLost when this rank is isolated: the others, who have the token, are more or
+// have the lowest rank, go on without it, or it is alone and cannot know that they do not;
+// kTimedOut; kUnsupported when the transport has no notes. After kTimedOut it may be called again.
 Result<Survivors> agree_and_rebuild(Transport& transport, const ShrinkCall& call,
                                     const FlightRecorder& recorder);
 

@@ -92,9 +92,9 @@ struct LostPeer {
   std::string reason;  // "no heartbeat for 5.0 s", "connection reset", "reported by rank 3: ..."
   // False: the rank is there, but has a reason to end the operations of all (abort, a mismatch).
   bool gone = true;
-  // Of one that is gone: false where it may live on beyond a network that fails. A connection that
-  // ends proves nothing: true where the process table of this host says so, and of ranks that the
-  // others reach, but do without.
+  // Of one that is gone: false where it may live on, and may go on with others. A connection that
+  // ends proves nothing, nor does absence: true where the process table of a host says so, or where
+  // it has closed.
   bool certain = false;
   LossCause cause = LossCause::kUnsaid;
   int reporter = -1;  // who found it out, where that was another rank

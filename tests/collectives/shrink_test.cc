@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/notes.h"
+#include "collectives/failure.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
@@ -44,8 +45,6 @@ class Net {
       if (r != rank) lose(r, rank, true);
     }
   }
-  // It does not call shrink(); its engine answers, so often.
-  void idle(int rank, int answers = 1 << 20) { at(rank).answers = answers; }
 
   void lose(int at_rank, int lost, bool certain) {
     const std::lock_guard lock(mutex_);
@@ -59,13 +58,6 @@ class Net {
     const std::lock_guard lock(mutex_);
     if (at(from).lost.contains(to) || at(to).lost.contains(from)) return;
     at(to).notes.push_back({from, {note.begin(), note.end()}});
-    const auto said = decode_note(note, size());
-    if (!said || said->kind != EngineNote::Kind::kAsk || at(to).answers == 0) return;
-    --at(to).answers;
-    at(from).notes.push_back({to, encode({.kind = EngineNote::Kind::kAnswer,
-                                          .standing = EngineNote::Standing::kNotBegun,
-                                          .communicator = said->communicator,
-                                          .operation = said->operation})});
   }
   std::vector<Note> take(int rank) {
     const std::lock_guard lock(mutex_);
@@ -76,7 +68,6 @@ class Net {
   struct Rank {
     std::vector<Note> notes = {};
     std::map<int, bool> lost = {};  // certain?
-    int answers = 0;                // that are left
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::mutex mutex_;
@@ -282,6 +273,28 @@ TEST(Shrink, AStoreThatDoesNotAnswerEndsOnlyThoseWhoNeedIt) {
   EXPECT_EQ(with_lost.run({0, 1}, {0, 1, 2}), (Said{{0, kIsolated}, {1, kIsolated}}));
 }
 
+TEST(Shrink, OneAloneThatMayGoOnNeedsNoStoreThatAnswersButHeedsOneThatDoes) {
+  const TakeToken dead = [](const std::string&, const std::string&, Deadline) {
+    return Result<std::string>(Status(Code::kPeerLost, "refused"));
+  };
+  for (const bool asked : {false, true}) {
+    Net net(2);
+    net.part({1});
+    Shrinks alone{.net = net, .take_token = dead, .allow_lone = asked};
+    EXPECT_EQ(alone.run({1}, {0, 1}), (Said{{1, asked ? "1" : kIsolated}}));
+  }
+  Net net(4);
+  net.part({0, 1});
+  Shrinks two{.net = net, .take_token = dead, .allow_lone = true};
+  EXPECT_EQ(two.run({0, 1}, {0, 1, 2, 3}), (Said{{0, kIsolated}, {1, kIsolated}}));
+  Net taken(2);
+  taken.part({1});
+  Tokens tokens;
+  Shrinks both{.net = taken, .take_token = tokens.taker(), .allow_lone = true};
+  EXPECT_EQ(both.run({0}, {0, 1}), (Said{{0, "0"}}));
+  EXPECT_EQ(both.run({1}, {0, 1}), (Said{{1, kIsolated}}));
+}
+
 // It waits a second at most, and ends within one of the deadline.
 TEST(Shrink, AStoreThatIsSlowIsGivenAtMostASecond) {
   Net net(2);
@@ -301,37 +314,57 @@ TEST(Shrink, AStoreThatIsSlowIsGivenAtMostASecond) {
   EXPECT_LE(given[1], 0.4);
 }
 
-TEST(Shrink, OneThatDoesNotComeMayLiveUnlessItAnswers) {
-  Net mute(2);
-  Shrinks unanswered{.net = mute, .seconds = 0.5};
-  EXPECT_EQ(unanswered.run({0}, {0, 1}), (Said{{0, kIsolated}}));
-  EXPECT_FALSE(mute.lost(0).at(1));
-  Net net(2);
-  net.idle(1);
-  Shrinks answered{.net = net, .seconds = 0.5};
-  EXPECT_EQ(answered.run({0}, {0, 1}), (Said{{0, "0"}}));
-  EXPECT_TRUE(net.lost(0).at(1));
+// Ranks that wait for each other in two operations are each absent from the other's.
+TEST(Shrink, OneThatDoesNotComeToAnOperationMayLiveAndGoOn) {
+  Net net(4);
+  const OnRebuild nothing;
+  const Wire wire(net, 0, nothing);
+  Operation operation;
+  operation.name = "barrier";
+  operation.number = 7;
+  Failure failure{.cause = Status(Code::kTimedOut, "late"), .verdict = {}};
+  failure.call.absent = {2};
+  failure.call.silent = {3};
+  const auto verdicts = verdicts_of(&operation, failure, wire);
+  ASSERT_EQ(verdicts.size(), 2u);
+  for (const LostPeer& verdict : verdicts) {
+    EXPECT_EQ(verdict.cause, LossCause::kNoPart);
+    EXPECT_FALSE(verdict.certain) << "rank " << verdict.rank;
+    EXPECT_EQ(verdict.operation, std::optional<std::uint64_t>(7));
+  }
 }
 
-// It answered when it was asked first, and then no more: a network may have fallen apart since.
-TEST(Shrink, OneThatAnswersNoMoreMayLiveOutOfReach) {
-  Net net(2);
-  net.idle(1, 1);
-  Shrinks shrinks{.net = net, .seconds = 2};
-  EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, kIsolated}}));
-  EXPECT_FALSE(net.lost(0).at(1));
+// Who does not come by the deadline may live, and come later: then with the same rule.
+TEST(Shrink, OneThatDoesNotComeIsAnotherSide) {
+  Net two(2);
+  Shrinks alone{.net = two, .seconds = 0.3};
+  EXPECT_EQ(alone.run({0}, {0, 1}), (Said{{0, kIsolated}}));
+  EXPECT_FALSE(two.lost(0).at(1));
+  Net three(3);
+  Shrinks more{.net = three, .seconds = 0.3};
+  EXPECT_EQ(more.run({1, 2}, {0, 1, 2}), (Said{{1, "1,2"}, {2, "1,2"}}));
+  three.part({0});
+  (void)three.take(0);  // it has heard nothing
+  EXPECT_EQ(more.run({0}, {0, 1, 2}), (Said{{0, kIsolated}}));
 }
 
-// Where it can ask the store for itself nothing is certain before the token is taken.
+TEST(Shrink, ThoseThatComeLateGoOnIfTheyAreMore) {
+  Net net(5);
+  Shrinks shrinks{.net = net, .seconds = 0.3};
+  EXPECT_EQ(shrinks.run({3, 4}, {0, 1, 2, 3, 4}), (Said{{3, kIsolated}, {4, kIsolated}}));
+  net.part({3, 4});
+  for (const int rank : {0, 1, 2}) (void)net.take(rank);
+  EXPECT_EQ(shrinks.run({0, 1, 2}, {0, 1, 2, 3, 4}),
+            (Said{{0, "0,1,2"}, {1, "0,1,2"}, {2, "0,1,2"}}));
+}
+
 TEST(Shrink, OneThatDoesNotComeIsLeftOutByTheToken) {
   Net net(2);
-  net.idle(1);
   Tokens tokens;
-  Shrinks shrinks{.net = net, .take_token = tokens.taker(), .seconds = 0.5};
+  Shrinks shrinks{.net = net, .take_token = tokens.taker(), .seconds = 0.3};
   EXPECT_EQ(shrinks.run({0}, {0, 1}), (Said{{0, "0"}}));
-  EXPECT_FALSE(net.lost(0).at(1));
   net.part({1});
-  (void)net.take(1);  // it has heard nothing
+  (void)net.take(1);
   EXPECT_EQ(shrinks.run({1}, {0, 1}), (Said{{1, kIsolated}}));
 }
 

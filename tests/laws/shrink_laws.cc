@@ -8,6 +8,7 @@
 
 #include "base/elements.h"
 #include "collectives/notes.h"
+#include "tests/support/process_ranks.h"
 
 namespace gradwire::laws {
 namespace {
@@ -149,6 +150,66 @@ namespace {
 Result<std::unique_ptr<Communicator>> plain(std::unique_ptr<Transport> transport) {
   return make_communicator(std::move(transport), {.deadline_seconds = 20});
 }
+
+// Ranks 3 and 4 of five do not wait for the others, which live, but come to shrink when these have
+// ended. Of the two sides one goes on.
+void some_come_late(const TransportBackend& backend) {
+  const ProcessCount met, early, late, early_go, late_go;
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    const int rank = transport->rank();
+    const bool comes_late = rank < 3;
+    auto world = plain(std::move(transport));
+    ASSERT_TRUE(world.has_value()) << world.error().message();
+    ASSERT_EQ(sum(*world.value(), 1000).message(), "ok");
+    met.come();
+    ASSERT_TRUE(met.await(5, 30));
+    if (comes_late) {
+      EXPECT_TRUE(early.await(2, 40));
+      EXPECT_EQ(sum(*world.value(), 1000).code(), Code::kPeerLost);
+    } else {
+      world.value()->abort("the test asks for it");
+    }
+    const auto shrunk = world.value()->shrink(deadline_in(comes_late ? 10 : 1));
+    const Status ends = shrunk.has_value() ? sum(*shrunk.value(), 1000) : shrunk.error();
+    EXPECT_EQ(ends.code(), shrunk.has_value() ? Code::kOk : Code::kPeerLost) << ends.message();
+    if (shrunk.has_value()) (comes_late ? late_go : early_go).come();
+    (comes_late ? late : early).come();
+    EXPECT_TRUE(late.await(3, 40));  // who has ended counts for no side
+  };
+  backend.run(5, body, {}, 100);
+  EXPECT_NE(early_go.await(2, 0), late_go.await(3, 0));
+  EXPECT_NE(early_go.await(1, 0), late_go.await(1, 0));
+}
+
+// Ranks 0 and 1 wait for the others in one group, and these for them in another: each holds the
+// others for absent. One side may go on, not both.
+void each_waits_for_the_other(const TransportBackend& backend) {
+  const ProcessCount met, done, low, high;
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    const int rank = transport->rank();
+    auto world = make_communicator(std::move(transport), {.deadline_seconds = 3});
+    ASSERT_TRUE(world.has_value()) << world.error().message();
+    auto first = world.value()->split(0, 0);
+    auto second = world.value()->split(0, 0);
+    ASSERT_TRUE(first.has_value() && second.has_value());
+    met.come();
+    ASSERT_TRUE(met.await(4, 30));
+    const Status failure = sum(rank < 2 ? *first.value() : *second.value(), 1000);
+    EXPECT_FALSE(failure.ok());
+    auto shrunk = world.value()->shrink(deadline_in(10));
+    if (shrunk.has_value()) (rank < 2 ? low : high).come();
+    done.come();
+    EXPECT_TRUE(done.await(4, 40));  // who has ended counts for no side
+  };
+  backend.run(4, body, {}, 100);
+  EXPECT_FALSE(low.await(1, 0) && high.await(1, 0));
+}
+
+TEST_P(TransportLaws, OfTwoSidesThatWaitForEachOtherAtMostOneGoesOn) {
+  each_waits_for_the_other(GetParam());
+}
+
+TEST_P(TransportLaws, OfThoseThatComeLateAndTheOthersOneSideGoesOn) { some_come_late(GetParam()); }
 
 TEST_P(TransportLaws, OneIsKilledBeforeItProposes) {
   shrink_past(GetParam(), Point::kFirstProposal, Fate::kKilled, plain);

@@ -153,11 +153,12 @@ class Sides(unittest.TestCase):
                     self.assertIn(going, ([0, 1], [2], [2, 3]), reports)  # it may have gone on and ended with rank 3 there
                     self.expect(reports, going)
 
-    def test_one_that_lives_but_does_not_shrink_is_left_behind(self):
+    def test_one_that_lives_but_does_not_shrink_is_another_side(self):
         for transport in TRANSPORTS:
             with self.subTest(transport):
-                self.expect(self.play(self.abort, transport, 1, flags=("--idle", "1")), [0])
+                self.expect(self.play(self.abort, transport, 1, flags=("--idle", "1")), [])
                 self.expect(self.play(self.abort, transport, 1, store=True, flags=("--idle", "1")), [0])
+                self.expect(self.play(self.abort, transport, 2, flags=("--idle", "3")), [0, 1, 2])
 
     def test_one_alone_does_not_go_on_unasked(self):
         for transport in TRANSPORTS:
