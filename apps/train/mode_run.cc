@@ -14,6 +14,7 @@
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/replicas.h"
 #include "apps/job.h"
+#include "apps/train/mode_warnings.h"
 #include "apps/train/own_momentum.h"
 #include "apps/train/run_estimate.h"
 #include "base/elements.h"
@@ -190,6 +191,9 @@ Status ModeRun::start() {
     GW_TRY(report_->go_on(checkpoint_.says, checkpoint_.steps_done));
   }
   report_->start(headline(), steps_);
+  // What is wrong with a spec the run itself says, on all ranks.
+  const auto warnings = mode_warnings(options_, problem_.model.parameters());
+  if (warnings.has_value()) report_->warn(warnings.value());
   return {};
 }
 
@@ -253,6 +257,10 @@ Status ModeRun::train_fedavg(const ModeOptions& mode) {
   aggregator.seed = options_.seed;
   aggregator.algorithm = dense_algorithm(options_);
   aggregator.allow_unsafe = options_.allow_unsafe;
+  aggregator.momentum = 0;  // what there is of it is the workers'
+  if (report_ != nullptr) {
+    fedavg.warn = [this](const std::vector<std::string>& warnings) { report_->warn(warnings); };
+  }
   return run_fedavg(communicator_, Registry::builtin(), *source_, mode, fedavg, params_,
                     [this](const ModeStep& step) { return rows_->step(step); });
 }

@@ -54,6 +54,46 @@ TEST_F(Modes, EveryModeLearnsAndReportsEveryStep) {
   }
 }
 
+// What is fragile about a spec is told in every mode that takes one, once; of blocks it is what
+// their coders use.
+TEST_F(Modes, WarningsOfTheCompressorAreTold) {
+  const auto told = [](const Words& mode, const std::string& compressor, const Words& more) {
+    const Words common{"--steps", "4",           "--batch", "12",           "--hidden",
+                       "32",      "--log-level", "off",     "--compressor", compressor};
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(train(with(with(with({"--mode"}, mode), common), more)), "ok") << mode[0];
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto times = [](const std::string& text, const std::string& words) {
+    int count = 0;
+    for (auto at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++count;
+    return count;
+  };
+  // One level over buckets of 512: sqrt(512) / 2 times the energy, and the message itself.
+  const std::string coarse = "*.bias=none;*=qsgd:bits=2,ef=ef14";
+  for (const Words& mode : std::vector<Words>{{"ps-sync", "--inproc", "3"},
+                                              {"ps-async", "--inproc", "3", "--lr", "0.02"},
+                                              {"sync-easgd", "--inproc", "2"},
+                                              {"eamsgd", "--inproc", "2"},
+                                              {"eamsgd", "--asynchronous", "--inproc", "3"},
+                                              {"fedavg", "--inproc", "2"}}) {
+    const std::string text = told(mode, coarse, {});
+    EXPECT_EQ(times(text, "divided by 12.31"), 1) << mode[0] << ": " << text;
+    EXPECT_EQ(times(text, "11.3 gradients"), 1) << mode[0] << ": " << text;
+  }
+  // Momentum behind error feedback over signs, where there is one.
+  const std::string signs = "*.bias=none;*=signsgd:ef=ef14";
+  const Words servers{"ps-sync", "--inproc", "3"};
+  EXPECT_EQ(times(told(servers, signs, {"--momentum", "0.9"}), "fragile with momentum"), 1);
+  EXPECT_EQ(times(told(servers, signs, {"--momentum", "0"}), "fragile with momentum"), 0);
+  const Words worker{"--momentum", "0.9", "--momentum-at", "worker"};
+  EXPECT_EQ(times(told(servers, signs, worker), "fragile with momentum"), 0);
+  // Three ranks' payloads, gathered, are more than a ring's: known once they have been sent.
+  EXPECT_EQ(times(told({"fedavg", "--inproc", "3", "--local-steps", "1"}, "lossless", {}),
+                  "more than uncompressed"),
+            1);
+}
+
 // lr rho is alpha for as long as the rate stays; then rho's pull goes with it.
 TEST_F(Modes, AlphaStaysWhereRhoFollowsTheRate) {
   const auto run = [&](const Words& pull, const Words& rate, const std::string& name) {

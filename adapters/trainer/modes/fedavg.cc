@@ -147,6 +147,7 @@ class Rounds {
       GW_TRY(aggregator_->ready(static_cast<int>(i)));
     }
     GW_TRY(aggregator_->finish());
+    if (fedavg_.warn) fedavg_.warn(aggregator_->warnings());
     descend(params_, change_, 1.0F);
     return average_running(communicator_, source_, share_);
   }

@@ -15,7 +15,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "adapters/trainer/modes/mode.h"
@@ -32,6 +34,8 @@ struct FedAvgOptions {
   double participation = 1;
   std::uint64_t seed = 0;  // of who they are
   AggregatorOptions aggregator = {};
+  // After each round: all that the aggregator has warned of so far. May be empty.
+  std::function<void(const std::vector<std::string>&)> warn = {};
 };
 
 // Who takes part in round `round`, ascending: a function of its arguments alone.
