@@ -81,7 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
          "absmax:bits=4,ef=ef14", "qsgd:bits=2,ef=ef14", "signsgd:ef=ef14", "cast:bf16,ef=ef14",
          "qsgd:bits=4,ef=ef14,ef_storage=bf16", "fp8:e4m3,ef=ef14,ef_storage=int8",
          "minmax:bits=2,ef=loco", "minmax:bits=2,ef=loco,ef_storage=fp32", "minmax:bits=4,ef=ef21",
-         "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra"},
+         "absmax:bits=4,ef=ef21_sgdm", "signsgd:vote=majority,combine=sra", "qsgd:bits=8@0/3@1",
+         "absmax:bits=2@0/8@1,ef=ef14"},
         {1, 2, 3, 4})),
     name_of);
 // Of the third all its sums travel, of the last those of the small matrix.
@@ -133,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::ValuesIn(level_cases(
         {"topk:ratio=0.05,ef=ef14,inner=none", "none:inner=none", "cast:bf16,inner=none",
          "qsgd:bits=4,inner=none", "qsgd:bits=4,inner=cast:bf16", "qsgd:bits=2,ef=ef14,inner=none",
-         "minmax:bits=4,ef=ef21,inner=none", "signsgd:ef=ef14,combine=gather,inner=none",
+         "minmax:bits=4,ef=ef21,inner=none", "absmax:bits=4,transform=hadamard,inner=none",
+         "signsgd:ef=ef14,combine=gather,inner=none",
          "threshold:0.4,ef=ef14,inner=none,warmup_steps=1",
          "topk:ratio=0.05,combine=oktopk,ef=ef14,inner=none",
          "powersgd:rank=2,ef=ef14,inner=none"})),
