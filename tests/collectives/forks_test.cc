@@ -59,6 +59,8 @@ std::string fork_and_go_on(std::unique_ptr<Communicator> world) {
     return (refused ? 0 : 1) + (waits ? 0 : 2) + (alone ? 0 : 4);
   });
   if (!fault.empty()) return fault;
+  auto met = world->barrier();  // both have forked
+  if (!met.has_value() || !met.value().wait().ok()) return "the barrier";
   auto sent = world->send(const_view_of(std::span<const float>(out)), next);
   for (const Status& status :
        {sent.has_value() ? sent.value().wait() : sent.error(), receiving->wait()}) {

@@ -87,6 +87,7 @@ static void fork_amid_steps(gw_comm* world) {
     if (t > 0) break;
     GW_CHECK_THAT(gw_recv(world, in, kElems, GW_F32, left, NULL, &mine.receiving) == GW_OK);
     fork_and_free(&mine);
+    GW_CHECK_THAT(gw_barrier(world, NULL, NULL) == GW_OK); /* all have forked */
     GW_CHECK_THAT(((const char*)mine.memory)[sizeof in - 1] == 7);
   }
   GW_CHECK_THAT(gw_work_wait(mine.bucket, 60) == GW_OK);
