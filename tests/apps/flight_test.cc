@@ -29,6 +29,7 @@ constexpr Signature kSum{.name = "all_reduce", .dtype = "f32", .reduce = "sum", 
 constexpr auto kDone = FlightRecord::State::kDone;
 constexpr auto kFailed = FlightRecord::State::kFailed;
 
+// The whole sentences of this family: what is told of each way to fail, once.
 class Flight : public testing::Test {
  protected:
   void leave(int rank, const std::vector<FlightRecord>& records, FlightFailure failure = {}) {
