@@ -65,14 +65,17 @@ void Hub::time(Op& send, Op& receive) {
       clock_->carry(send.owner, receive.owner, send.data.size(), send.posted, receive.posted);
 }
 
-// Undoes a match: the partner waits again, as the oldest of its queue.
+// Undoes a match: the partner meets another one that waits, or waits again in the order of posting.
 void Hub::unmatch(Op& op) {
   Op& partner = *op.partner;
   Op& receive = op.kind == Transfer::Kind::kRecv ? op : partner;
   std::erase(at(receive.owner).ready, &receive);
   op.partner = partner.partner = nullptr;
   op.state = partner.state = Op::State::kWaiting;
-  queue_of(partner).push_front(&partner);
+  std::deque<Op*>& queue = queue_of(partner);
+  if (!queue.empty() && queue.front()->kind != partner.kind) return start(partner);
+  const auto older = [&](const Op* waiting) { return waiting->number < partner.number; };
+  queue.insert(std::ranges::find_if_not(queue, older), &partner);
 }
 
 // Ends an op that nobody is copying.
@@ -213,6 +216,7 @@ Ticket Hub::post(int rank, std::span<const Transfer> transfers) {
     Op& op = batch->ops[i];
     op.batch = batch.get();
     op.kind = transfers[i].kind;
+    op.number = next_op_++;
     op.owner = rank;
     op.peer = transfers[i].peer;
     op.tag = transfers[i].tag.bits() | self.generation << kTagBits;

@@ -31,6 +31,7 @@ struct Op {
   int owner = 0;
   int peer = 0;
   std::uint64_t tag = 0;
+  std::uint64_t number = 0;  // in the order of posting
   ByteSpan data;
   std::size_t arrived = 0;
   ExactTime posted;  // both of the virtual clock, if there is one
@@ -125,6 +126,7 @@ class Hub {
 
   std::mutex mutex_;
   std::deque<Rank> ranks_;  // a deque: condition variables do not move
+  std::uint64_t next_op_ = 0;
   double silence_seconds_;
   std::shared_ptr<VirtualClock> clock_;
   std::optional<Deadline> next_silence_;
