@@ -29,6 +29,7 @@ auto jobs() {
                 ProcessJob{"auto", 4, {0, 1, 0, 1}});
 }
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessLaws, jobs(), job_name);
+INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessMessages, jobs(), job_name);
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessLoss,
                          Values(ProcessJob{"auto", 4, {0, 0, 1, 1}}));
 INSTANTIATE_TEST_SUITE_P(TwoLevel, CommunicatorProcessForks,

@@ -34,9 +34,9 @@ TEST_P(CommunicatorProcessLaws, Reductions) {
   run(GetParam(), {reduce_everything, reduce_large, count_bytes});
 }
 TEST_P(CommunicatorProcessLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
-TEST_P(CommunicatorProcessLaws, ManyMessages) { run(GetParam(), {send_many_large}); }
-TEST_P(CommunicatorProcessLaws, RunAhead) { run(GetParam(), {run_ahead}); }
-TEST_P(CommunicatorProcessLaws, AnAbortAmidMessages) { run(GetParam(), {abort_amid_messages}); }
+TEST_P(CommunicatorProcessMessages, ManyMessages) { run(GetParam(), {send_many_large}); }
+TEST_P(CommunicatorProcessMessages, RunAhead) { run(GetParam(), {run_ahead}); }
+TEST_P(CommunicatorProcessMessages, AnAbortAmidMessages) { run(GetParam(), {abort_amid_messages}); }
 std::string sample_the_product(Communicator& world) {
   const Sizes sizes{.elems = {1, world.size() + 1, 997, 65537}, .stride = 13};
   if (std::string fault = reduce_exactly(world, sizes); !fault.empty()) return fault;

@@ -1,8 +1,8 @@
 // The laws of Communicator over processes: the same programs as in process, and how ranks fail when
-// one is killed or stopped. A backend gets them all by two lines in a file of its own:
-//   INSTANTIATE_TEST_SUITE_P(Name, CommunicatorProcessLaws, process_jobs("name"), job_name);
-//   INSTANTIATE_TEST_SUITE_P(Name, CommunicatorProcessLoss, testing::Values(ProcessJob{"name",
-//   4}));
+// one is killed or stopped. A backend gets them all by three lines in a file of its own:
+//   INSTANTIATE_TEST_SUITE_P(N, CommunicatorProcessLaws, process_jobs("n"), job_name);
+//   INSTANTIATE_TEST_SUITE_P(N, CommunicatorProcessMessages, process_messages("n"), job_name);
+//   INSTANTIATE_TEST_SUITE_P(N, CommunicatorProcessLoss, testing::Values(ProcessJob{"n", 4}));
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,6 +20,8 @@ struct ProcessJob {
 };
 
 class CommunicatorProcessLaws : public testing::TestWithParam<ProcessJob> {};
+// Of messages between ranks, of which there are two or more.
+class CommunicatorProcessMessages : public testing::TestWithParam<ProcessJob> {};
 class CommunicatorProcessLoss : public testing::TestWithParam<ProcessJob> {};
 // descriptor_laws.cc
 class CommunicatorProcessDescriptors : public testing::TestWithParam<ProcessJob> {};
@@ -29,6 +31,9 @@ class CommunicatorProcessForks : public testing::TestWithParam<ProcessJob> {};
 inline auto process_jobs(const std::string& backend) {
   return testing::Values(ProcessJob{backend, 1}, ProcessJob{backend, 2}, ProcessJob{backend, 3},
                          ProcessJob{backend, 4});
+}
+inline auto process_messages(const std::string& backend) {
+  return testing::Values(ProcessJob{backend, 2}, ProcessJob{backend, 3}, ProcessJob{backend, 4});
 }
 inline std::string job_name(const testing::TestParamInfo<ProcessJob>& info) {
   std::string name = std::to_string(info.param.ranks) + "_ranks";

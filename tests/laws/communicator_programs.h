@@ -30,6 +30,7 @@ std::string reduce_large(Communicator& world);
 std::string move_everything(Communicator& world);
 // As above with rows of megabytes and of nothing.
 std::string move_large(Communicator& world);
+// The next four are for two ranks and more.
 // 64 messages between two ranks, both ways at once, of 1 element to 16 segments, before the first
 // is received: with one tag and several, in order, in reverse and shuffled, from any source.
 std::string send_many(Communicator& world, std::int64_t segment_elems);
