@@ -178,6 +178,19 @@ class Package(unittest.TestCase):
         np.testing.assert_array_equal(totals[0], numbers(0) + numbers(1))
         np.testing.assert_array_equal(totals[0], totals[1])
 
+    def test_messages_between_threads(self):
+        import gradwire
+        comms, ended = gradwire.threads(2), [False, False]
+        def play(rank):
+            many_messages(gradwire, comms[rank])
+            ended[rank] = True
+        players = [threading.Thread(target=play, args=(rank,)) for rank in range(2)]
+        for player in players:
+            player.start()
+        for player in players:
+            player.join(PATIENCE)
+        self.assertEqual(ended, [True, True])
+
     def test_specs(self):
         import gradwire
         info = gradwire.inspect("topk:ratio=0.01,ef=ef14", (100, 100))
