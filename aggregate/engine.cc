@@ -48,7 +48,7 @@ Engine::Engine(const ExchangeContext& context, const AggregatorOptions& options,
       bucket_of_(parameters.size()),
       per_step_(bytes_of_one_step(context, parameters)),
       predicted_(predict_bytes(parameters, context.communicator.rank(), context.communicator.size(),
-                               context.form)),
+                               context.form, context.nodes)),
       handed_over_(parameters.size(), false),
       missing_total_(static_cast<int>(parameters.size())),
       landed_(buckets_.size(), false) {
@@ -199,16 +199,18 @@ std::vector<std::string> Engine::notices() const {
   return notices_;
 }
 
-// On two levels most of the bytes stay inside nodes, where a flat ring is no measure. Whatever
-// messages add is told apart from payloads by what was predicted, and so is what the pieces of
-// small tensors make of one rank's share.
-void Engine::compare_with_dense(std::uint64_t wire_bytes) {
-  const std::uint64_t sent = wire_bytes - stats_.wire_bytes;
-  const std::uint64_t dense = per_step_.dense_ring_bytes;
-  if (nodes_ != nullptr || !notices_.empty()) return;
+// On two levels what stays inside nodes does not count. Whatever messages add is told apart from
+// payloads by what was predicted, and so is what the pieces of small tensors make of one rank's
+// share.
+void Engine::compare_with_dense(bool warming) {
+  const bool levels = nodes_ != nullptr;
+  const std::uint64_t so_far =
+      communicator_.bytes_sent() + (levels ? nodes_->bytes_sent_between() : 0);
+  const std::uint64_t sent = so_far - std::exchange(compared_, so_far);
+  const std::uint64_t dense = levels ? predicted_.dense : per_step_.dense_ring_bytes;
+  if (warming || !notices_.empty()) return;
   if (sent <= dense || predicted_.most <= std::max(dense, predicted_.dense)) return;
-  notices_.push_back(
-      more_than_dense(options_.compressor, predicted_, sent, dense, communicator_.size()));
+  notices_.push_back(more_than_dense(options_.compressor, predicted_, sent, dense, levels));
 }
 
 bool Engine::between_steps() const {
@@ -305,8 +307,10 @@ Status Engine::run_one_step() {
   std::vector<BucketExchange*> exchanges;
   bucket_at_.clear();
   flying_.clear();
+  bool any_warms = false;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const bool warming = step_ < buckets_[b].plan.warmup_steps;
+    any_warms = any_warms || warming;
     const Exchanges& own = warming ? buckets_[b].warmup : buckets_[b].exchanges;
     for (const auto& exchange : own) {
       exchanges.push_back(exchange.get());
@@ -323,10 +327,8 @@ Status Engine::run_one_step() {
   stats_.gradient_bytes += per_step_.gradient_bytes;
   stats_.dense_ring_bytes += per_step_.dense_ring_bytes;
   stats_.payload_bytes += cost.payload_bytes;
-  const std::uint64_t wire_bytes =
-      communicator_.bytes_sent() + (nodes_ == nullptr ? 0 : nodes_->bytes_sent());
-  compare_with_dense(wire_bytes);
-  stats_.wire_bytes = wire_bytes;
+  stats_.wire_bytes = communicator_.bytes_sent() + (nodes_ == nullptr ? 0 : nodes_->bytes_sent());
+  compare_with_dense(any_warms);
   stats_.encode_seconds += cost.encode_seconds;
   stats_.exchange_seconds += cost.exchange_seconds;
   stats_.decode_seconds += cost.decode_seconds;

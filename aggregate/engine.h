@@ -77,7 +77,7 @@ class Engine final : private StepSource {
   bool wait_for_step();  // false when there will be none: the engine ends
   Status run_one_step();
   std::uint64_t held_bytes();
-  void compare_with_dense(std::uint64_t wire_bytes);  // with mutex_ held, at a step's end
+  void compare_with_dense(bool warming);  // with mutex_ held, at a step's end
   Status check_agreement();
   void fail(const Status& status);
   std::vector<NamedTensor> live_state();
@@ -134,6 +134,7 @@ class Engine final : private StepSource {
   Status status_;  // sticky
   AggregateStats stats_;
   std::vector<std::string> notices_;
+  std::uint64_t compared_ = 0;  // bytes that steps sent so far, on two levels between nodes
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -28,8 +28,9 @@ struct NodeGroups {
   Communicator& between(Between between) const {
     return between == Between::kNccl ? *outer_nccl : *outer;
   }
-  std::uint64_t bytes_sent() const {
-    std::uint64_t bytes = inner->bytes_sent();
+  std::uint64_t bytes_sent() const { return inner->bytes_sent() + bytes_sent_between(); }
+  std::uint64_t bytes_sent_between() const {
+    std::uint64_t bytes = 0;
     for (const Communicator* const level : {outer.get(), outer_nccl.get()}) {
       if (level != nullptr) bytes += level->bytes_sent();
     }

@@ -51,54 +51,77 @@ bool lengths_are_fixed(const Parameter& parameter, int size) {
                      [](const RoundKind& kind) { return kind.fixed; });
 }
 
+std::uint64_t bytes_of(const Parameter& parameter, int rank, int size, AggregateForm form,
+                       std::uint64_t dense) {
+  switch (parameter.path) {
+    case Path::kDense:
+    case Path::kOkTopk: return dense;
+    case Path::kSra: return shard_bytes(parameter, rank, size, form);
+    case Path::kSum:
+    case Path::kGather: break;
+  }
+  std::uint64_t bytes = 0;
+  for (int round = 0; round < parameter.compressor->traits().rounds; ++round) {
+    bytes += round_bytes(parameter, round, rank, size);
+  }
+  return bytes;
+}
+
+// What this rank's node sends of it from here, on the way between nodes; only its shape counts.
+Parameter between_nodes(const Parameter& parameter, const NodeGroups& nodes) {
+  Parameter own = parameter;
+  spread_over_owners(own, own.path, nodes.owners);
+  const Range range = shard_of(own, nodes.inner->size(), nodes.inner->rank());
+  const bool whole = range.size() == own.grad.elems();
+  own.grad = TensorView(own.grad.data(), whole ? own.grad.shape() : Shape::vector(range.size()),
+                        own.grad.dtype());
+  own.owners = 0;
+  own.owner = -1;
+  return own;
+}
+
 }  // namespace
 
 PredictedBytes predict_bytes(std::span<const Parameter> parameters, int rank, int size,
-                             AggregateForm form) {
+                             AggregateForm form, const NodeGroups* nodes) {
   PredictedBytes all;
   std::uint64_t worst = 0;
   for (const Parameter& parameter : parameters) {
-    const std::uint64_t dense =
-        size_of(parameter.grad.dtype()) *
-        unsigned_of(ring_elems_sent(parameter.grad.elems(), rank, size, form));
-    std::uint64_t bytes = 0;
-    switch (parameter.path) {
-      case Path::kDense:
-      case Path::kOkTopk: bytes = dense; break;
-      case Path::kSra: bytes = shard_bytes(parameter, rank, size, form); break;
-      case Path::kSum:
-      case Path::kGather:
-        for (int round = 0; round < parameter.compressor->traits().rounds; ++round) {
-          bytes += round_bytes(parameter, round, rank, size);
-        }
-        break;
-    }
+    const bool levels = nodes != nullptr && parameter.inner != nullptr;
+    const Parameter own = levels ? between_nodes(parameter, *nodes) : parameter;
+    const int place = levels ? nodes->node : rank;
+    const int ranks = levels ? nodes->nodes : size;
+    if (ranks == 1 || own.grad.elems() == 0) continue;
+    const std::uint64_t dense = size_of(own.grad.dtype()) *
+                                unsigned_of(ring_elems_sent(own.grad.elems(), place, ranks, form));
+    const std::uint64_t bytes = bytes_of(own, place, ranks, form, dense);
     all.most += bytes;
     all.dense += dense;
-    all.exact = all.exact && lengths_are_fixed(parameter, size);
+    all.exact = all.exact && lengths_are_fixed(own, ranks);
     if (bytes <= dense || bytes - dense <= worst) continue;
     worst = bytes - dense;
-    all.spec = parameter.compressor->spec();
-    all.path = parameter.path;
+    all.spec = own.compressor->spec();
+    all.path = own.path;
+    all.ranks = ranks;
   }
   return all;
 }
 
 std::string more_than_dense(const std::string& compressor, const PredictedBytes& predicted,
-                            std::uint64_t sent, std::uint64_t dense, int size) {
+                            std::uint64_t sent, std::uint64_t dense, bool between_nodes) {
   const auto number = [](std::uint64_t bytes) { return static_cast<unsigned long long>(bytes); };
   std::string text = format(
       "compressor '%s': sends more than uncompressed gradients would: %llu bytes a rank and step "
-      "measured, %s%llu predicted, %llu uncompressed",
-      compressor.c_str(), number(sent), predicted.exact ? "" : "at most ", number(predicted.most),
-      number(dense));
+      "measured%s, %s%llu predicted, %llu uncompressed",
+      compressor.c_str(), number(sent), between_nodes ? " between nodes" : "",
+      predicted.exact ? "" : "at most ", number(predicted.most), number(dense));
   if (predicted.spec.empty()) return text;
   return text + format(predicted.path == Path::kSum
                            ? " (most of it '%s', whose codes are as wide as their sum over %d "
                              "ranks)"
                            : " (most of it '%s', whose payloads each of %d ranks gets from all "
                              "others)",
-                       predicted.spec.c_str(), size);
+                       predicted.spec.c_str(), predicted.ranks);
 }
 
 }  // namespace gradwire

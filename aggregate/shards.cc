@@ -16,6 +16,13 @@ Range shard_of(const Parameter& parameter, int size, int rank) {
   return rank < owners ? piece(elems, owners, rank) : Range{elems, elems};
 }
 
+void spread_over_owners(Parameter& parameter, Path path, int owners) {
+  parameter.owners = owners;
+  if (path == Path::kDense || parameter.compressor->traits().elementwise) return;
+  parameter.owner =
+      static_cast<int>(hash_name(parameter.name) % static_cast<std::uint64_t>(owners));
+}
+
 Compressor::Placement placement_of(const ExchangeContext& context, const PackedPart& part) {
   return {.dtype = part.parameter->grad.dtype(),
           .device = part.parameter->grad.device(),

@@ -27,7 +27,6 @@
 #include "aggregate/exchange.h"
 #include "aggregate/node_groups.h"
 #include "aggregate/shards.h"
-#include "base/hash.h"
 #include "base/philox.h"
 #include "device/ops.h"
 
@@ -38,17 +37,13 @@ namespace {
 Parameter inside(const Parameter& parameter, Path path, const NodeGroups& nodes) {
   const bool dense = path == Path::kDense;
   Parameter inner = parameter;
+  spread_over_owners(inner, path, nodes.owners);
   inner.inner = nullptr;
   inner.compressor = parameter.inner;
   inner.path = dense || parameter.inner->spec() == "none" ? Path::kDense : Path::kSra;
   inner.error_feedback = false;
   inner.feedback = {};
   inner.scale = 1;
-  inner.owners = nodes.owners;
-  if (!dense && !parameter.compressor->traits().elementwise) {
-    inner.owner =
-        static_cast<int>(hash_name(parameter.name) % static_cast<std::uint64_t>(nodes.owners));
-  }
   return inner;
 }
 

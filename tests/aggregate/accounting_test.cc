@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/aggregate_job.h"
+#include "tests/support/names.h"
 
 namespace gradwire::testing {
 namespace {
@@ -183,6 +184,48 @@ TEST(MoreThanDense, IsSaidOnceWithTheBytesThatWereSent) {
       EXPECT_EQ(notices(dense_or_less, 3, steps), 0u) << dense_or_less;
     }
     EXPECT_EQ(notices("lossless", 2, steps), 0u);
+  }
+}
+
+// What stays inside nodes is not compared: of three nodes lossless sends more between them than
+// uncompressed sums would, of two it does not.
+TEST(MoreThanDense, OfTwoLevelsIsWhatTravelsBetweenNodes) {
+  const auto notices = [](const std::string& compressor, int nodes) {
+    Job job;
+    job.compressor = compressor;
+    for (int t = 0; t < 12; ++t) {  // some of which this rank owns
+      job.tensors.push_back({"w" + std::to_string(t), Shape::matrix(32, 64)});
+    }
+    job.ranks = 2 * nodes;
+    for (int rank = 0; rank < job.ranks; ++rank) job.node_of.push_back(rank / 2);
+    job.steps = 2;
+    job.algorithm = "ring";
+    const JobOutcome outcome = run_job(job);
+    EXPECT_TRUE(outcome.status.ok()) << compressor << ": " << outcome.status.message();
+    std::string found;
+    for (const std::string& warning : outcome.warnings) {
+      if (warning.find("more than uncompressed") != std::string::npos) found += warning;
+    }
+    return found;
+  };
+  EXPECT_THAT(notices("lossless:inner=none", 3), tells("between nodes", "'lossless'", "3 ranks"));
+  EXPECT_EQ(notices("lossless:inner=none", 2), "");
+  EXPECT_EQ(notices("qsgd:bits=4,inner=none", 3), "");
+  EXPECT_EQ(notices("none:inner=none", 3), "");
+}
+
+// Steps that are sent as they are say nothing of the compressor.
+TEST(MoreThanDense, IsNothingOfStepsThatWarmUp) {
+  for (const int steps : {2, 3}) {
+    Job job;
+    job.compressor = "lossless:warmup_steps=2";
+    job.tensors = {{"w", Shape::matrix(64, 64)}};
+    job.ranks = 3;
+    job.steps = steps;
+    job.algorithm = "ring";
+    const JobOutcome outcome = run_job(job);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
+    EXPECT_EQ(outcome.warnings.size(), steps > 2 ? 1U : 0U);
   }
 }
 
