@@ -67,7 +67,7 @@ std::string price_of(double scale) {
   return format(
       "; so small a share leaves about %.3g gradients in the residual, which arrive as many steps "
       "late, and may cost more than ef gains (qsgd:bits=2 on a cnn: 46 %% with it, 52 to 56 %% "
-      "without ef); compare with ef=none, or with ef_scale=none",
+      "without ef); compare with ef=none, or with ef_scale=none where unsafe pairs are allowed",
       (1 - scale) / scale);
 }
 

@@ -112,7 +112,8 @@ TEST(Legality, ASmallShareIsAnnouncedWithItsPrice) {
     const Claims method("coarse", {.unbiased = true}, {Kind::kVariance, omega});
     return check_pair(method, kShape, {.error_feedback = true}).value().warnings.at(0);
   };
-  EXPECT_THAT(warning(3.0), tells("divided by 4", "3 gradients", "residual"));
+  EXPECT_THAT(warning(3.0), tells("divided by 4", "3 gradients", "residual", "ef=none",
+                                  "ef_scale=none", "unsafe"));
   EXPECT_THAT(warning(1.0), tells("divided by 2"));
   EXPECT_THAT(warning(1.0), ::testing::Not(tells("residual")));
   // One level over n elements with one scale: half of sqrt(n) times the energy, of ranks' common
