@@ -268,8 +268,12 @@ class Collectives(unittest.TestCase):
         self.on_ranks(coalesced)
 
     def test_messages(self):
+        def over_tcp(_backend):
+            return {"pg_options": gradwire.torch.Options(transport="tcp")}
+
         self.on_ranks(messages)
         self.on_ranks(many_messages)
+        ranks.run(2, many_messages, setup=over_tcp)
 
     def test_futures_and_objects(self):
         self.on_ranks(futures)
