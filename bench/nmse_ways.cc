@@ -17,6 +17,7 @@ class Codec {
   static Result<Codec> open(const Compressor& compressor, std::int64_t elems, std::uint64_t seed) {
     GW_ASSIGN(auto format,
               compressor.open_slices(Shape::vector(elems), {.seed = seed, .tensor = kTensor}));
+    format->turn_to(seed);  // as coders do: slices name it as their step
     return Codec(std::move(format), seed);
   }
 

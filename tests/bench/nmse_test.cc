@@ -66,6 +66,19 @@ TEST(Nmse, EveryWayAddsUpAllRanks) {
   }
 }
 
+// A seed is a step, too: what follows the step is measured as of that step, in every way.
+TEST(Nmse, KeysFollowTheSeed) {
+  NmseRecipe recipe{.elements = 4096, .seeds = 3};
+  for (const char* spec : {"qsgd:bits=8@0/2@1", "qsgd:bits=2"}) {
+    for (const NmseCombine way : {NmseCombine::kNone, NmseCombine::kGather, NmseCombine::kSra}) {
+      recipe.rows.push_back({.spec = spec, .combine = way, .ranks = 2});
+    }
+  }
+  const auto all = measure(recipe);
+  ASSERT_EQ(all.size(), 6U);
+  for (std::size_t way = 0; way < 3; ++way) EXPECT_EQ(all[way].bits, all[3 + way].bits) << way;
+}
+
 // Factors of a matrix of rank 1 are all there is of it.
 TEST(Nmse, LowRankMethodsSeeAMatrix) {
   const auto method = std::move(Registry::builtin().make("powersgd:rank=1")).value();
