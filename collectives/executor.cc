@@ -49,7 +49,9 @@ Cuts Execution::cuts_of(std::int64_t elems) const {
   // One for every slot, if they are worth it.
   const std::int64_t even = (elems + segmentation_.slots - 1) / segmentation_.slots;
   const std::int64_t per_segment = std::max<std::int64_t>(1, std::min(most, std::max(least, even)));
-  return {elems, per_segment, segmentation_.ends_short};
+  if (!segmentation_.ends_short) return {elems, per_segment, false};
+  // A little longer: the usual length, some segments and no more, has no part of nothing then.
+  return {elems, per_segment + static_cast<std::int64_t>(kAlignment) / width, true};
 }
 
 // Room for the largest cut of a cell.
