@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
+#include "base/files.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -162,6 +163,19 @@ std::string flight_json(const FlightFailure& failure, const std::vector<FlightRe
   return text + "\n]}\n";
 }
 
+namespace {
+
+// A FIFO in its place is not waited for: the error that is recorded wants to be told.
+bool write_text(const std::string& path, const std::string& text) {
+  auto opened = open_to_write(path);
+  if (!opened.has_value()) return false;
+  File file = std::move(opened).value();
+  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  return std::fclose(file.release()) == 0 && written;
+}
+
+}  // namespace
+
 Status write_flight(const std::string& folder, const FlightFailure& failure,
                     const std::vector<FlightRecord>& records) {
   std::error_code ignored;  // what is wrong shows when the file is opened
@@ -170,11 +184,10 @@ Status write_flight(const std::string& folder, const FlightFailure& failure,
   if (failure.generation > 0) name += format("-after-%u", failure.generation);
   const std::filesystem::path path = std::filesystem::path(folder) / (name + ".json");
   const std::filesystem::path part = std::filesystem::path(folder) / ("." + name + ".part");
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  file << flight_json(failure, records);
-  file.close();
-  if (file) std::filesystem::rename(part, path, ignored);
-  if (file && !ignored) return {};
+  if (write_text(part, flight_json(failure, records))) {
+    std::filesystem::rename(part, path, ignored);
+    if (!ignored) return {};
+  }
   return {Code::kInvalidArgument, "flight record: cannot write " + path.string() +
                                       " (a folder that can be written wanted)"};
 }

@@ -1,8 +1,10 @@
 #include "collectives/flight_recorder.h"
 #include "tests/support/fails.h"
+#include "tests/support/temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -91,6 +93,14 @@ TEST(FlightRecorder, WritesWhatJsonReadersTake) {
   EXPECT_THAT(text.str(), HasSubstr(R"("state":"failed")"));
   EXPECT_THAT(text.str(), HasSubstr(R"("waiting_for":[3])"));
   std::filesystem::remove_all(folder);
+}
+
+// It would be waited for with the error that everybody wants to read.
+TEST(FlightRecorder, AFifoInTheWayIsAnError) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder.path() + "/.rank-0.part").c_str(), 0600), 0);
+  const Status status = write_flight(folder.path(), {}, {});
+  EXPECT_THAT(status, fails(Code::kInvalidArgument, folder.path() + "/rank-0.json"));
 }
 
 TEST(FlightRecorder, AFolderThatCannotBeIsAnError) {
