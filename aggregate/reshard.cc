@@ -47,8 +47,8 @@ class Reshard {
 
   // Checks, and copies only when `write`.
   Status carry(const NamedTensor& own, bool write) const {
-    if (is_outer_state(own.name)) return carry_outer_state(own, own_, old_, rank_, size_, write);
     if (was_gathered(own)) return begin_sums(own, write);
+    if (is_outer_state(own.name)) return carry_outer_state(own, own_, old_, rank_, size_, write);
     if (same_size()) return copy(own, rank_, write);
     if (!tail_of(own.name, kScales).empty()) return {};  // carried with what it scales
     if (!tail_of(own.name, kOwned).empty()) return recut(own, write);
@@ -74,10 +74,14 @@ class Reshard {
     if (tail.empty()) return false;
     const std::string first = own.name.substr(0, own.name.size() - tail.size()) +
                               std::string(tail == kAverage ? kMean : kError);
+    int have = 0;
     for (int r = 0; r < old_size(); ++r) {
-      if (look_up(r, own.name) != nullptr || look_up(r, first) == nullptr) return false;
+      if (look_up(r, own.name) != nullptr) return false;
+      have += look_up(r, first) != nullptr ? 1 : 0;
     }
-    return true;
+    // Between nodes a parameter's owners alone have something, and averages are of their pieces.
+    if (is_outer_state(own.name)) return have > 0 && tail != kAverage;
+    return have == old_size();
   }
 
   // Nothing is owed of sums, and what all took for the average is what the owner does.

@@ -18,7 +18,8 @@ namespace gradwire {
 //   "<parameter>.ef21.h", ".ef21.v"  as ".error"; ".ef21.mean" is equal on all ranks
 //   "<parameter>.ef21.average", ".shard_error"  joined and cut anew as ".error2", not multiplied
 //   both of these, of a parameter that the old ranks gathered (none has them, all have ".error" or
-//                              ".ef21.mean")  0; the own elements of ".ef21.mean"
+//                              ".ef21.mean")  0; the own elements of ".ef21.mean". ".error2" also
+//                              between nodes
 //   kBF16 and kI8 residuals    decoded, carried over, rounded to nearest; their ".scale" goes along
 //   "<parameter>.coder.residual*"  as ".error": what a method with a feedback loop of its own keeps
 //   "<parameter>.outer.*"      as reshard_outer.h says

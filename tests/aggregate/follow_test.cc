@@ -245,24 +245,36 @@ TEST(Follow, WithoutTheKeyDgcKeepsItsUnits) {
 // Quantisers one of whose keys follows the step were gathered, before they had slices: what such a
 // run saved goes on by shards, and loses nothing.
 TEST(Follow, AScheduledQuantiserThatWasGatheredGoesOnByShards) {
-  for (const int ranks : {3, 2}) {
-    for (const std::string feedback : {"ef14", "ef14,ef_storage=int8", "ef21"}) {
+  struct Ranks {
+    std::vector<int> before, after;  // the nodes of two levels; or all of one
+  };
+  const std::vector<Ranks> all{{{0, 0, 0}, {0, 0, 0}},
+                               {{0, 0, 0}, {0, 0}},
+                               {{0, 0, 1, 1}, {0, 0, 1, 1}},
+                               {{0, 0, 1, 1}, {0, 0, 1, 1, 2, 2}}};
+  for (const Ranks& ranks : all) {
+    const bool levels = ranks.before.back() > 0;
+    for (std::string feedback : {"ef14", "ef14,ef_storage=int8", "ef21"}) {
+      if (levels && feedback == "ef21") continue;
+      if (levels) feedback += ",inner=none";
       Job gathered;
       gathered.tensors = {{"w", Shape::matrix(10, 20)}};
-      gathered.ranks = 3;
+      gathered.ranks = static_cast<int>(ranks.before.size());
+      gathered.node_of = ranks.before;
       gathered.steps = 3;
       gathered.compressor = "qsgd:bits=8@0/4@5,bucket=64,combine=gather,min_elems=0,ef=" + feedback;
       const JobOutcome before = run_job(gathered);
       ASSERT_TRUE(before.status.ok()) << before.status.message();
       Job by_shards = gathered;
       by_shards.compressor = "qsgd:bits=8@0/4@5,bucket=64,min_elems=0,ef=" + feedback;
-      by_shards.ranks = ranks;
+      by_shards.ranks = static_cast<int>(ranks.after.size());
+      by_shards.node_of = ranks.after;
       by_shards.steps = 4;
       by_shards.start_saved = before.saved;
       const JobOutcome after = run_job(by_shards);
       ASSERT_TRUE(after.status.ok()) << feedback << ": " << after.status.message();
       EXPECT_EQ(after.first_difference, -1);
-      if (feedback != "ef14") continue;
+      if (feedback.find("int8") != std::string::npos || feedback == "ef21") continue;
       const std::vector<double> left = average_residual(by_shards, after);
       for (std::size_t e = 0; e < left.size(); ++e) {
         ASSERT_NEAR(before.sum_of_means[e] + after.sum_of_means[e] + left[e],
