@@ -87,6 +87,7 @@ Status check_elasticity_flags(const Flags& flags, const ModeFlags& mode) {
   if (count > 1) return refuse(seen + " exclude one another (expected one of them)");
   if (flags.given("alpha") && mode.alpha == 0) return refuse("got --alpha 0, expected alpha > 0");
   if (flags.given("rho") && mode.rho == 0) return refuse("got --rho 0, expected rho > 0");
+  if (mode.moving_rate == 0) return refuse("got --moving-rate 0, expected moving-rate > 0");
   return {};
 }
 

@@ -305,6 +305,8 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
   EXPECT_THAT(refused({"--mode", "eamsgd", "--alpha", "0.5", "--moving-rate", "0.5"}),
               fails(kInvalid, "--alpha", "--moving-rate"));
   EXPECT_THAT(refused({"--mode", "eamsgd", "--alpha", "0"}), fails(kInvalid, "--alpha 0"));
+  EXPECT_THAT(refused({"--mode", "easgd", "--moving-rate", "0"}),
+              fails(kInvalid, "--moving-rate 0"));
   EXPECT_THAT(refused({"--mode", "fedavg", "--alpha", "0.1"}),
               fails(kInvalid, "--alpha", "fedavg", "eamsgd"));
   EXPECT_THAT(
