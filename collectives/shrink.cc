@@ -159,14 +159,15 @@ Status Shrinking::take_token() {
                  std::string(others.error().message()).c_str())};
 }
 
-// Those who have said nothing by the deadline are not coming; then there is one more chance. They
-// may live, and come later, together, or be beyond a network that fails: look() finds them among
-// the lost, as another side.
+// Those who have said nothing by the deadline are not coming. They may live, and come later,
+// together, or be beyond a network that fails: look() finds them among the lost, as another side.
+// There is one more chance then, also where another rank, whose deadline was earlier, has just said
+// who is missing.
 Status Shrinking::on_deadline(Deadline now) {
   if (now < until_) return {};
   std::vector<int> absent = vote_.absent();
   std::erase_if(absent, [&](int rank) { return came_.contains(rank); });
-  if (last_call_ || absent.empty()) {
+  if (last_call_) {
     return {Code::kTimedOut, format("shrink: rank %d found no agreement with %s", transport_.rank(),
                                     ranks_text(vote_.audience()).c_str())};
   }

@@ -341,11 +341,22 @@ TEST(Shrink, OneThatDoesNotComeIsAnotherSide) {
   EXPECT_EQ(alone.run({0}, {0, 1}), (Said{{0, kIsolated}}));
   EXPECT_FALSE(two.lost(0).at(1));
   Net three(3);
-  Shrinks more{.net = three, .seconds = 0.3};
+  Shrinks more{.net = three, .seconds = 0.6};
   EXPECT_EQ(more.run({1, 2}, {0, 1, 2}), (Said{{1, "1,2"}, {2, "1,2"}}));
   three.part({0});
   (void)three.take(0);  // it has heard nothing
   EXPECT_EQ(more.run({0}, {0, 1, 2}), (Said{{0, kIsolated}}));
+}
+
+// One says who is missing at the moment in which the other's deadline passes.
+TEST(Shrink, RanksWhoseDeadlinesAreNearlyOneGoOnTogether) {
+  for (int round = 0; round < 10; ++round) {
+    Net net(4);
+    Shrinks shrinks{.net = net, .seconds = 0.3};
+    ASSERT_EQ(shrinks.run({1, 2, 3}, {0, 1, 2, 3}),
+              (Said{{1, "1,2,3"}, {2, "1,2,3"}, {3, "1,2,3"}}))
+        << "round " << round;
+  }
 }
 
 TEST(Shrink, ThoseThatComeLateGoOnIfTheyAreMore) {
