@@ -223,8 +223,8 @@ Result<Settings> read_settings(const SettingsOptions& options) {
     if (user_value("TLS")) return Status(Code::kUnsupported, "ucx: UCX_TLS chooses transports");
     const ucs_status_t status = ucp_config_modify(config, "TLS", "^posix");
     if (status != UCS_OK) return error("UCX_TLS=^posix", status);
-    settings.list.push_back(
-        {"UCX_TLS", "^posix", Setting::Source::kGradwire, "its queues found no room in /dev/shm"});
+    settings.list.push_back({"UCX_TLS", "^posix", Setting::Source::kGradwire,
+                             "/dev/shm has little room, or cannot be written"});
   }
   const bool rdma = std::ranges::any_of(present, [&](const Device& one) {
     return one.kind == Device::Kind::kRdma &&

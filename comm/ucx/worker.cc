@@ -48,22 +48,21 @@ Status Worker::start(const SettingsOptions& options, Deadline until) {
   return start_control(options, until);
 }
 
-// UCX gives up as a whole where one of its transports finds no room in /dev/shm (64 MiB in a
-// container of Docker's), though others would carry the messages as well.
+// Where /dev/shm has little room (64 MiB in a container of Docker's) UCX gives up as a whole, or
+// ends the process (1.22, whose queues found room for a part), though others of its transports
+// would carry the messages as well: there it is not asked to use it, unless the user says so.
 Status Worker::start_data(const SettingsOptions& options, Deadline until) {
   // Before the lock of the log, which is not to be held while others' pauses are waited for.
   GW_ASSIGN(const auto pause, EventPause::begin(until));
   const SharedRoom room = shared_room();
-  Status first;
-  {
-    const QuietLog quiet(room.little());
-    first = try_data(options, *pause);
-  }
-  if (first.ok() || !room.little()) return first;
+  if (!room.little()) return try_data(options, *pause);
   SettingsOptions others = options;
   others.without_posix = true;
   if (try_data(others, *pause).ok()) return {};
-  return {first.code(), std::string(first.message()) + "; " + to_text(shared_room())};
+  const QuietLog quiet(true);
+  const Status last = try_data(options, *pause);
+  if (last.ok()) return {};
+  return {last.code(), std::string(last.message()) + "; " + to_text(shared_room())};
 }
 
 Status Worker::try_data(const SettingsOptions& options, const EventPause& pause) {

@@ -37,7 +37,7 @@ class SharedRoom(unittest.TestCase):
     def test_jobs_start_without_what_has_no_room(self):
         wanted = outcome(job("size=1g", "tcp"))
         self.assertRegex(wanted, "^[0-9a-f]{16}$")
-        for options in ("size=64m", "size=1m", "size=64m,ro"):
+        for options in ("size=64m", "size=16m", "size=1m", "size=64m,ro"):
             for transport in ("ucx", "auto", "shm"):
                 with self.subTest(options=options, transport=transport):
                     done = job(options, transport)
@@ -50,6 +50,9 @@ class SharedRoom(unittest.TestCase):
         for options, state in (("size=64m,ro", "cannot be written"), ("size=1m", "of 1 MiB free")):
             with self.subTest(options):
                 done = job(options, "ucx", 2, UCX_TLS="posix,tcp,self")
+                if done.returncode == 0 and "ro" not in options:  # newer versions leave it out by themselves
+                    self.assertIn("tcp", done.stdout)
+                    continue
                 self.assertEqual(done.returncode, 1, done.stderr[-2000:])
                 last = done.stderr.splitlines()[-1]
                 self.assertIn("/dev/shm", last)
