@@ -18,6 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kMessageId = 0x67;
 // Heartbeats to a peer that takes nothing are not piled up.
 constexpr int kMostInFlight = 8;
+// Who is driven seldom does not let control messages wait for the worker's turn of them.
+constexpr auto kLook = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -252,6 +254,10 @@ void Peers::suspect(int rank, const std::string& reason) {
 
 bool Peers::tend() {
   const Deadline now = Clock::now();
+  if (now >= next_look_) {
+    next_look_ = now + kLook;
+    (void)worker_.progress_control();
+  }
   if (!inbox_.empty()) {
     for (const auto& [message, control] : std::exchange(inbox_, {})) handle(message, control, now);
   }

@@ -138,6 +138,7 @@ class Peers final : public comm::Membership::Carrier {
   std::vector<std::unique_ptr<Peer>> peers_;  // callbacks keep their addresses
   comm::Membership membership_;
   Inlet over_data_{this, false}, over_control_{this, true};
+  Deadline next_look_{};           // at control messages
   std::vector<Incoming> inbox_;    // arrived in callbacks, not handled yet
   std::vector<Control> messages_;  // for take_messages()
   std::set<Outgoing*> with_data_;  // under way over data endpoints

@@ -50,7 +50,7 @@ class Worker {
   Status renew_data(Deadline until = EventPause::patience());
 
   // Handles what has arrived, a bounded amount of it; false when there was nothing. Control
-  // messages wait for every sixteenth call, or for sleep().
+  // messages wait for every sixteenth call, for sleep(), or for progress_control().
   bool progress();
   bool progress_control();
   // Yields a little, then sleeps until something arrives, wake(), `until`, or 100 ms (wake-ups of

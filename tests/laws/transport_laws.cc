@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/laws/transport_steps.h"
+#include "tests/support/process_ranks.h"
 
 namespace gradwire::laws {
 namespace {
@@ -228,6 +229,34 @@ TEST_P(TransportLaws, AnotherThreadEndsAWait) {
     }
     EXPECT_LT(std::chrono::steady_clock::now(), until);
     other.join();
+  });
+}
+
+// An engine without operations looks ten times a second, and answers what others ask meanwhile.
+TEST_P(TransportLaws, ARankThatIsDrivenSeldomHearsNotesAtOnce) {
+  constexpr int kNotes = 5;
+  constexpr int kTurns = 4;
+  const ProcessCount told, heard;
+  on_ranks(2, [&](std::unique_ptr<Transport> transport) {
+    const Bytes note(1);
+    for (int i = 1; i <= kNotes; ++i) {
+      if (transport->rank() == 0) {
+        transport->tell(1, note);
+        idle(*transport, 0.05);
+        told.come();
+        ASSERT_TRUE(heard.await(i, 20)) << i;
+        continue;
+      }
+      ASSERT_TRUE(told.await(i, 20)) << i;
+      bool came = false;
+      for (int turn = 0; turn < kTurns && !came; ++turn) {
+        ASSERT_TRUE(transport->progress().has_value());
+        came = !transport->take_notes().empty();
+        if (!came) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      EXPECT_TRUE(came) << "note " << i;
+      heard.come();
+    }
   });
 }
 
