@@ -81,9 +81,6 @@ Result<std::unique_ptr<Method>> Demo::create(Parts parts) {
     largest = std::max(largest, static_cast<std::size_t>(cut.height * cut.width));
     own->cuts_.push_back(cut);
   }
-  const auto size = static_cast<std::size_t>(own->communicator().size());
-  own->sent_.resize(own->payload_bytes_);
-  own->received_.resize(own->payload_bytes_ * size);
   own->chunk_.resize(largest);
   own->coefficients_.resize(largest);
   own->kept_chunk_.reserve(largest);
@@ -226,6 +223,8 @@ Status Demo::decode() {
 
 Status Demo::before_optimizer_step(const Stream&) {
   const auto start = Clock::now();
+  sent_.resize(payload_bytes_);  // at the first step: a dry run has none
+  received_.resize(payload_bytes_ * static_cast<std::size_t>(communicator().size()));
   std::size_t at = 0;
   for (int t = 0; t < tensors(); ++t) {
     const Cut& cut = cuts_[static_cast<std::size_t>(t)];
