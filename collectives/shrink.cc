@@ -49,6 +49,7 @@ class Shrinking {
   void tell(Deadline now);
   Status on_deadline(Deadline now);
   Status isolated() const;
+  void leave();
   Status take_token();
   Result<bool> rebuild();
 
@@ -136,6 +137,17 @@ Status Shrinking::isolated() const {
                                   transport_.rank(), ranks_text(here).c_str(), lost.c_str())};
 }
 
+// Those whom only the vote holds for lost, since another rank of this side said so, still hear this
+// rank, which ends: they are not to wait for it. Where nobody has been called lost so far they
+// would be told that they are given up, and are left alone.
+void Shrinking::leave() {
+  if (!transport_.lost()) return;
+  for (const int rank : vote_.proposal().lost) {
+    transport_.announce(
+        {.rank = rank, .reason = "goes on without this rank", .cause = LossCause::kLeftBehind});
+  }
+}
+
 // Whether this side has the launcher's token; also where nobody contests it, so that who is left
 // out now, alive or not, finds that out there whenever it comes.
 Status Shrinking::take_token() {
@@ -199,7 +211,10 @@ Result<Survivors> Shrinking::run() {
     GW_TRY(look());
     const Deadline now = Clock::now();
     tell(now);
-    if (vote_.state() == SurvivorVote::State::kIsolated) return isolated();
+    if (vote_.state() == SurvivorVote::State::kIsolated) {
+      leave();
+      return isolated();
+    }
     if (vote_.state() == SurvivorVote::State::kAgreed) {
       GW_TRY(take_token());
       Survivors survivors{vote_.survivors(), vote_.proposal().lost, vote_.next_generation()};
