@@ -199,12 +199,25 @@ void Job::on_deadline(Deadline now) {
 void Job::end_meeting(Deadline now) {
   if (!meeting_end_ || now < *meeting_end_) return;
   meeting_end_ = deadline_in(kLastMeetingSeconds);
+  const auto missing =
+      std::ranges::find_if(ranks_, [&](const Rank& one) { return has_missed(one); });
+  if (!end_.first_failed && missing == ranks_.end()) return;
   for (const int number : running()) {
     Rank& rank = ranks_[static_cast<std::size_t>(number)];
     if (rank.step != static_cast<char>(launch::JoinStep::kMeeting)) continue;
+    if (!end_.first_failed && !end_.absent) {
+      end_.absent = static_cast<int>(missing - ranks_.begin());
+    }
     (void)::kill(-rank.child.pid, std::exchange(rank.told_to_end, true) ? SIGKILL : SIGTERM);
     (void)::kill(-rank.child.pid, SIGCONT);
   }
+}
+
+// Whether a rank has ended well without having joined, and has left nobody who still could.
+bool Job::has_missed(const Rank& rank) const {
+  const RankState& state = end_.ranks[static_cast<std::size_t>(&rank - ranks_.data())];
+  return !state.running && !state.failed() && !rank.child.joining.valid() &&
+         rank.step != static_cast<char>(launch::JoinStep::kJoined);
 }
 
 void Job::enter(Phase phase, Deadline until) {
@@ -305,12 +318,14 @@ void Job::look_at(int number, std::vector<int>& failed) {
   read_step(rank);
   state.last_error = rank.err.last_error();
   if (state.failed()) failed.push_back(number);
+  const bool joined = rank.step == static_cast<char>(launch::JoinStep::kJoined);
+  if (!state.failed() && !joined && !meeting_end_) meeting_end_ = deadline_in(kMeetingSeconds);
 }
 
 // Of several that are found at the same time, one that was killed is the likelier cause: the others
 // may have failed for want of it.
 void Job::judge_failures(std::vector<int>& failed) {
-  if (end_.first_failed || phase_ != Phase::kRunning) return;
+  if (end_.first_failed || end_.absent || phase_ != Phase::kRunning) return;
   std::stable_partition(failed.begin(), failed.end(), [&](int number) {
     return end_.ranks[static_cast<std::size_t>(number)].signal != 0;
   });

@@ -35,8 +35,8 @@ struct RunOptions {
 //      └── --timeout, a signal to the launcher, no reader of the output, only stopped ranks left
 //      ──^
 //
-// When the rank that failed had not joined the job, ranks that still look for the others can only
-// wait for it: they are ended after 1 s.
+// When the rank that failed, or ended well, had not joined the job, ranks that still look for the
+// others can only wait for it: they are ended after 1 s.
 //
 // Ranks that are told to end while all is well have the deadline and 2 s for it: they may meet once
 // more and save. ending sends SIGTERM (a signal to the launcher: that one) and SIGCONT, killing
@@ -80,6 +80,7 @@ class Job {
   void look_at_output();
   void lose_output(int error, bool of_error);
   void end_meeting(Deadline now);
+  bool has_missed(const Rank& rank) const;
   void look_at_ranks();
   void look_at(int number, std::vector<int>& failed);
   void judge_failures(std::vector<int>& failed);
@@ -106,7 +107,7 @@ class Job {
   Phase phase_ = Phase::kRunning;
   std::optional<Deadline> phase_end_;
   std::optional<Deadline> job_end_;
-  std::optional<Deadline> meeting_end_;  // a rank failed before it had joined
+  std::optional<Deadline> meeting_end_;  // a rank ended before it had joined
   bool impatient_ = false;               // the launcher was told again to end
 };
 

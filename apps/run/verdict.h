@@ -22,6 +22,7 @@ struct JobEnd {
   std::vector<RankState> ranks;
   std::optional<int> first_failed = {};   // the rank that ended first with a failure
   std::optional<int> first_stopped = {};  // the rank stopped for longest when that happened
+  std::optional<int> absent = {};         // ended well, but before it had joined the others
   std::optional<double> timeout = {};     // seconds: --timeout has ended the job
   std::string still_running = {};         // at that time: "ranks 1, 3"
   int interrupted_by = 0;                 // the signal that told the launcher to end the job
@@ -36,8 +37,8 @@ struct Verdict {
 
 // 0 when every rank ended with 0; else the status of the first rank that failed, 128 + signal for a
 // killed one; 124 when --timeout ended the job, 128 + signal when the launcher was told to end it,
-// 1 when it could not write their output. A rank that was stopped while the others ran into their
-// deadlines is named before these.
+// 1 when it could not write their output, or ended ranks that looked for one that had ended well. A
+// rank that was stopped while the others ran into their deadlines is named before these.
 Verdict judge(const JobEnd& end);
 
 // "killed by signal 9 (SIGKILL)", "exit status 3"; with `error` ": " and its last error follow.

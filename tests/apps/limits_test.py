@@ -283,6 +283,15 @@ class DeadBeforeItJoins(unittest.TestCase):
         text = self.ended(f'[ "$GRADWIRE_RANK" = 1 ] && exit 3; exec {GRADWIRE} train --batch 48', 3, 10)
         self.assertIn("rank 1 failed first", text)
 
+    def test_a_rank_that_ends_well_without_joining_ends_the_others(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                text = self.ended(f'[ "$GRADWIRE_RANK" = {rank} ] && exit 0; exec {GRADWIRE} train --batch 48', 1, 10)
+                self.assertIn(f"rank {rank} ended before", text)
+
+    def test_programs_that_join_nobody_end_as_they_like(self):
+        self.ended('[ "$GRADWIRE_RANK" = 1 ] && exit 0; sleep 3', 0, 10)
+
     def test_those_who_come_later_are_ended_too(self):
         script = f'[ "$GRADWIRE_RANK" = 1 ] && exit 3; [ "$GRADWIRE_RANK" = 2 ] && sleep 4; exec {GRADWIRE} train --batch 48'
         self.ended(script, 3, 12)

@@ -146,6 +146,12 @@ TEST(Verdict, WhoeverEndsTheLauncherIsNamed) {
   EXPECT_EQ(verdict.message, "interrupted by signal 2 (SIGINT)");
 }
 
+TEST(Verdict, ARankThatNeverJoinedIsNamedBeforeThoseThatLookedForIt) {
+  const JobEnd end{.ranks = {ended(143), ended(0), ended(0, 15)}, .absent = 1};
+  EXPECT_EQ(judge(end).exit_status, 1);
+  EXPECT_EQ(judge(end).message.find("rank 1 ended before it had joined"), 0);
+}
+
 TEST(Verdict, OutputThatIsLostIsNamed) {
   JobEnd end{.ranks = {ended(0)}, .output_error = ENOSPC};
   EXPECT_EQ(judge(end).exit_status, 1);
