@@ -12,8 +12,8 @@ namespace gradwire::ucx {
 namespace {
 
 // Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
-// and for others' turns.
-constexpr std::size_t kReadPiece = 512 << 10;
+// and for others' turns. A part of a tensor, 512 KiB or a little more, is one piece.
+constexpr std::size_t kReadPiece = 513 << 10;
 // How long a device gets for what nobody waits for any more.
 constexpr auto kPatience = std::chrono::milliseconds(300);
 
