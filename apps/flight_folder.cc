@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "apps/environment.h"
+#include "apps/whole_file.h"
 #include "comm/rendezvous/socket.h"
 
 namespace gradwire {
@@ -44,12 +44,13 @@ Status check_flight_folder(const std::string& folder) {
 }
 
 void leave_orphan_mark(const std::string& folder, int rank) {
-  if (!folder.empty()) std::ofstream(orphan_mark(folder, rank)) << ::getpid() << "\n";
+  if (folder.empty()) return;
+  (void)write_whole_file(orphan_mark(folder, rank), std::to_string(::getpid()) + "\n");
 }
 
 bool has_orphan_mark(const std::string& folder, int rank, std::int64_t pid) {
-  std::int64_t left = 0;
-  return std::ifstream(orphan_mark(folder, rank)) >> left && left == pid;
+  const auto left = read_whole_file(orphan_mark(folder, rank));
+  return left.has_value() && left.value() == std::to_string(pid) + "\n";
 }
 
 }  // namespace gradwire

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -87,6 +88,13 @@ TEST_F(Flight, ALauncherThatHasDiedIsKnownByTheMarkOfItsRanks) {
   EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
   leave_orphan_mark(folder_.path(), 1);
   EXPECT_THAT(explain(), HasSubstr("culprit: the launcher has died, noticed by rank 1"));
+}
+
+TEST_F(Flight, AFifoInAMarksPlaceIsNotWaitedFor) {
+  leave(0, {}, {.status = Status(Code::kPeerLost, "lost"), .lost = {3}});
+  ASSERT_EQ(mkfifo((folder_.path() + "/launcher-died-0").c_str(), 0600), 0);
+  leave_orphan_mark(folder_.path(), 0);
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
 }
 
 TEST_F(Flight, FilesThatAreNoneAreRefused) {
