@@ -11,12 +11,13 @@ constexpr double kForever = 1e9;  // seconds
 }  // namespace
 
 bool WorkCell::done() const {
+  if (in_child()) return done_;  // who held the mutex is not there
   const std::lock_guard lock(mutex_);
   return done_;
 }
 
 bool WorkCell::wait(std::optional<Deadline> until) {
-  if (mark_.in_child()) return done_;
+  if (in_child()) return done_;
   std::unique_lock lock(mutex_);
   const auto ended = [this] { return done_; };
   if (!until) {
@@ -115,6 +116,9 @@ gw_status gw_work_wait(gw_work* work, double seconds) {
   return guarded([&]() -> Status {
     GW_TRY(check_handle(work, "gw_work_wait", "work"));
     if (work->cell->wait(until_in(seconds))) return work->cell->status();
+    if (work->cell->in_child()) {
+      return {Code::kUnsupported, "gw_work_wait: a forked child has none of its parent's works"};
+    }
     return {Code::kTimedOut,
             format("gw_work_wait: not done after %g s; the operation goes on", seconds)};
   });

@@ -26,8 +26,10 @@ class WorkCell {
   WorkCell& operator=(const WorkCell&) = delete;
   virtual ~WorkCell() = default;
 
+  // A child of the process that made it, in which it never ends.
+  bool in_child() const { return mark_.in_child(); }
   bool done() const;
-  // Waits for the end or `until`; true at the end. In a child of fork() it comes no more.
+  // Waits for the end or `until`; true at the end.
   virtual bool wait(std::optional<Deadline> until);
   // Of one that is done.
   const Status& status() const { return status_; }

@@ -25,7 +25,7 @@ gw_status gw_work_test(gw_work* work, int* done);
 /* Waits for the end, at most `seconds` (below 0: as long as the operation may take), and returns
  * the outcome; GW_TIMED_OUT while gw_work_test() says 0: the wait's end, the operation goes on.
  * Drives the operation meanwhile, so a thread that waits saves a switch of threads. Several threads
- * may wait for one work. */
+ * may wait for one work. In a child of fork(): GW_UNSUPPORTED at once while that says 0. */
 gw_status gw_work_wait(gw_work* work, double seconds);
 /* GW_IN_PROGRESS, or the outcome. Never blocks. */
 gw_status gw_work_status(gw_work* work);

@@ -30,14 +30,15 @@ static int free_all(holdings* mine) {
   float value = 1;
   const int refused =
       gw_all_reduce(mine->world, &value, &value, 1, GW_F32, GW_SUM, NULL, NULL) == GW_UNSUPPORTED &&
-      gw_work_wait(mine->receiving, 0) != GW_OK;
+      gw_work_wait(mine->receiving, 0) == GW_UNSUPPORTED &&
+      gw_work_wait(mine->bucket, -1) == GW_UNSUPPORTED;
   gw_memory_free(mine->memory);
   gw_work_free(mine->bucket);
   gw_aggregator_free(mine->aggregator);
   gw_comm_free(mine->part);
   gw_comm_free(mine->world);
   /* No communicator is left that could end it. */
-  const int open = gw_work_wait(mine->receiving, -1) != GW_OK;
+  const int open = gw_work_wait(mine->receiving, -1) == GW_UNSUPPORTED;
   gw_work_free(mine->receiving);
   return refused && open ? 0 : 1;
 }
