@@ -48,6 +48,10 @@ void leave_orphan_mark(const std::string& folder, int rank) {
   (void)write_whole_file(orphan_mark(folder, rank), std::to_string(::getpid()) + "\n");
 }
 
+void remove_orphan_mark(const std::string& folder, int rank) {
+  if (!folder.empty()) (void)::unlink(orphan_mark(folder, rank).c_str());
+}
+
 bool has_orphan_mark(const std::string& folder, int rank, std::int64_t pid) {
   const auto left = read_whole_file(orphan_mark(folder, rank));
   return left.has_value() && left.value() == std::to_string(pid) + "\n";

@@ -20,8 +20,10 @@ Status check_flight_folder(const std::string& folder);
 // beside its record; what the record's message says is for people. Nothing where `folder` is empty
 // or cannot be written.
 void leave_orphan_mark(const std::string& folder, int rank);
-// Whether process `pid`, of that rank, has left its mark. One of an earlier job in the same folder
-// has another number.
+// What a rank of an earlier job may have left there: its process may have had the same number, as
+// in a container.
+void remove_orphan_mark(const std::string& folder, int rank);
+// Whether process `pid`, of that rank, has left its mark.
 bool has_orphan_mark(const std::string& folder, int rank, std::int64_t pid);
 
 }  // namespace gradwire

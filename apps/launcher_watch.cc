@@ -67,6 +67,7 @@ class PidfdWatch final : public LauncherWatch {
 std::unique_ptr<LauncherWatch> LauncherWatch::start(const std::string& launcher,
                                                     Communicator& communicator,
                                                     const std::string& flight) {
+  remove_orphan_mark(flight, communicator.job_rank(communicator.rank()));
   const auto pid = to_int(launcher);
   if (!pid || *pid <= 1) return nullptr;
   Fd process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(*pid), 0)));

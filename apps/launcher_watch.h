@@ -16,7 +16,8 @@ class LauncherWatch {
  public:
   // `launcher`: GRADWIRE_LAUNCHER, its process number. nullptr when it is empty or no process, and
   // where the system cannot watch processes (Linux before 5.3). `communicator` outlives the watch.
-  // `flight`: the folder of flight records, for a mark beside this rank's; empty: none.
+  // `flight`: the folder of flight records, for a mark beside this rank's; empty: none. A mark of
+  // an earlier job is removed there.
   static std::unique_ptr<LauncherWatch> start(const std::string& launcher,
                                               Communicator& communicator,
                                               const std::string& flight = {});

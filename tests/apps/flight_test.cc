@@ -9,6 +9,7 @@
 
 #include "apps/flight_folder.h"
 #include "apps/inspect/flight_files.h"
+#include "apps/launcher_watch.h"
 #include "collectives/flight_recorder.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
@@ -88,6 +89,16 @@ TEST_F(Flight, ALauncherThatHasDiedIsKnownByTheMarkOfItsRanks) {
   EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
   leave_orphan_mark(folder_.path(), 1);
   EXPECT_THAT(explain(), HasSubstr("culprit: the launcher has died, noticed by rank 1"));
+}
+
+// Processes of the next job in the folder may have the same numbers.
+TEST_F(Flight, AMarkOfAnEarlierJobIsRemoved) {
+  leave(0, {}, {.status = Status(Code::kPeerLost, "lost"), .lost = {3}});
+  leave_orphan_mark(folder_.path(), 0);
+  const auto alone = make_inproc_communicators(1);
+  ASSERT_TRUE(alone.has_value()) << alone.error().message();
+  EXPECT_EQ(LauncherWatch::start("", *alone.value()[0], folder_.path()), nullptr);
+  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
 }
 
 TEST_F(Flight, AFifoInAMarksPlaceIsNotWaitedFor) {
