@@ -174,7 +174,11 @@ bool GradwireWork::wait(std::chrono::milliseconds timeout) {
     TORCH_CHECK(handle_ != nullptr, "gradwire: ", operation_.name,
                 " was not started: its batch has not ended");
     const bool limited = timeout.count() > 0;
-    gw_work_wait(handle_, limited ? seconds_of(timeout) : -1.0);
+    const int waited = gw_work_wait(handle_, limited ? seconds_of(timeout) : -1.0);
+    if (waited == GW_UNSUPPORTED) {
+      raise("gradwire: " + std::string(operation_.name) +
+            ": a forked child has none of its parent's operations");
+    }
     int done = 0;
     gw_work_test(handle_, &done);
     if (done == 0) {

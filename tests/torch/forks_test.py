@@ -46,6 +46,12 @@ def refused_and_destroyed(held):
         pass
     else:
         raise AssertionError("a child may reduce")
+    try:
+        held["receiving"].wait()
+    except RuntimeError as error:
+        assert "forked" in str(error), error
+    else:
+        raise AssertionError("a child may wait for its parent's receive")
     held.clear()  # the module, and what compresses its gradients
     gc.collect()
     dist.destroy_process_group()
