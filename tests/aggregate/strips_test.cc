@@ -118,7 +118,10 @@ TEST(StripsOfAParameter, ABadGradientEndsTheStep) {
     return tensor == "large" && e == kElems - 2 ? HUGE_VALF : 1.0F;
   };
   const JobOutcome outcome = run_job(job);
-  EXPECT_THAT(outcome.status, fails(Code::kInvalidArgument, "large"));
+  // Every rank has such a gradient. The first to reach the strip finds it; another may first hear
+  // that this one has given up.
+  EXPECT_THAT(outcome.statuses, ::testing::Contains(fails(Code::kInvalidArgument, "large")));
+  for (const Status& status : outcome.statuses) EXPECT_FALSE(status.ok());
 }
 
 }  // namespace
