@@ -4,6 +4,7 @@
 usage: shared_room_test.py PATH/TO/gradwire
 """
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -27,6 +28,12 @@ def job(options, transport, ranks=RANKS, **variables):
                               "--transport", transport, "--algorithm", "canonical", "--check-every", "1"], **variables)
 
 
+# Of the UCX that is loaded: (1, 13) of 1.13.1.
+def ucx_version():
+    done = subprocess.run([GRADWIRE, "doctor"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL, check=True)
+    return tuple(map(int, re.search(r"^UCX (\d+)\.(\d+)", done.stdout, re.MULTILINE).groups()))
+
+
 # "parameters HASH" of the summary.
 def outcome(done):
     return done.stdout.split("parameters ")[-1].split()[0]
@@ -46,11 +53,13 @@ class SharedRoom(unittest.TestCase):
                     self.assertNotIn("UCX  ERROR", done.stdout + done.stderr)
 
     def test_an_error_names_the_place_and_what_is_free(self):
-        # A user who chooses the transports gets them.
+        # A user who chooses the transports gets them. UCX 1.13 then gives up as a whole; newer ones may leave posix out by
+        # themselves where there is little room.
+        leaves_it_out = ucx_version() > (1, 13)
         for options, state in (("size=64m,ro", "cannot be written"), ("size=1m", "of 1 MiB free")):
             with self.subTest(options):
                 done = job(options, "ucx", 2, UCX_TLS="posix,tcp,self")
-                if done.returncode == 0 and "ro" not in options:  # newer versions leave it out by themselves
+                if done.returncode == 0 and leaves_it_out and "ro" not in options:
                     self.assertIn("tcp", done.stdout)
                     continue
                 self.assertEqual(done.returncode, 1, done.stderr[-2000:])
