@@ -72,7 +72,7 @@ TEST_F(Recorded, CheckpointsAreGoneOnFrom) {
                                          "--save-params", file("resumed")})),
               "ok");
     const auto metrics = json_lines(file("m"));
-    EXPECT_EQ(metrics.size(), 6U + 1);
+    ASSERT_EQ(metrics.size(), 6U + 1);
     EXPECT_EQ(metrics.front()["step"], 6);
     EXPECT_TRUE(fs::exists(run + "/step-0000000012"));
     if (within != "-") {
