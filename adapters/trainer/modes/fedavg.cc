@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/trainer/agreement.h"
 #include "adapters/trainer/modes/losses.h"
 #include "adapters/trainer/modes/mode_state.h"
 #include "base/philox.h"
@@ -16,6 +17,8 @@
 
 namespace gradwire {
 namespace {
+
+const std::string kAggregator = "aggregator/";
 
 Status check(const FedAvgOptions& fedavg) {
   if (fedavg.local_steps < 1) {
@@ -158,23 +161,30 @@ class Rounds {
     add_model(parts, source_.parameters(), params_, rank == 0);
     add_own(parts, rank, "direction", client_.direction());
     for (const NamedTensor& entry : aggregator) {
-      // Its counters are all ranks' alike.
-      if (entry.name.starts_with("aggregator.")) {
+      if (is_counter(entry)) {
         add_shared(parts, rank, entry.name, entry.tensor);
       } else {
-        add_own(parts, rank, "aggregator/" + entry.name, entry.tensor);
+        add_own(parts, rank, kAggregator + entry.name, entry.tensor);
       }
     }
     add_running(parts, rank, &source_);
     return parts;
   }
 
-  // The aggregator takes its state whole.
+  // Its counters are all ranks' alike.
+  static bool is_counter(const NamedTensor& entry) { return entry.name.starts_with("aggregator."); }
+
+  // The aggregator takes its state whole, and says itself what it can do without: checkpoints of
+  // before may lack what it keeps by now.
   Result<std::int64_t> restore(ModeCheckpoints& checkpoints) {
     if (options_.saver == nullptr) return 0;
     std::vector<Buffer> memory;
     std::vector<NamedTensor> loaded;
     for (const NamedTensor& entry : aggregator_->state()) {
+      if (!is_counter(entry) && entry.tensor.elems() > 0 &&
+          options_.saver->lacks(own_name(communicator_.rank(), kAggregator + entry.name))) {
+        continue;
+      }
       GW_ASSIGN(Buffer bytes, Buffer::allocate(entry.tensor.bytes().size()));
       memory.push_back(std::move(bytes));
       loaded.push_back(
@@ -185,7 +195,9 @@ class Rounds {
     // As many ranks as there were take from the others only what all have alike.
     const std::vector<std::vector<NamedTensor>> by_rank(
         static_cast<std::size_t>(communicator_.size()), loaded);
-    GW_TRY(aggregator_->load_state(by_rank));
+    GW_TRY(share_outcome(communicator_, aggregator_->load_state(by_rank), {},
+                         options_.deadline_seconds)
+               .error());
     return done;
   }
 

@@ -56,6 +56,9 @@ class ModeSaver {
   // Before the first step: the parts of the run that is gone on from; returns how many steps it has
   // done, 0 where there is none (nothing is written to then).
   virtual Result<std::int64_t> restore(std::span<const ModePart> mine) = 0;
+  // Before restore(): whether as many ranks as these wrote it, without this part. Parts of other
+  // numbers of ranks are asked for all the same, and refused by name.
+  virtual bool lacks(const std::string& part) const = 0;
   // After so many steps more state is due, first after `done` of them; beyond the run's steps:
   // never. The same on all ranks.
   virtual std::int64_t next(std::int64_t done) const = 0;

@@ -76,6 +76,11 @@ Result<std::int64_t> ModeCheckpoint::restore(std::span<const ModePart> mine) {
   return done;
 }
 
+bool ModeCheckpoint::lacks(const std::string& part) const {
+  if (!from_ || from_->manifest().position.ranks != communicator_.size()) return false;
+  return !from_->manifest().tensors.contains(part);
+}
+
 std::int64_t ModeCheckpoint::next(std::int64_t done) const {
   if (done >= options_.steps) return std::numeric_limits<std::int64_t>::max();
   if (options_.every == 0) return options_.steps;

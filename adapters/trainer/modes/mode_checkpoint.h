@@ -51,6 +51,7 @@ class ModeCheckpoint final : public ModeSaver {
 
   // kInvalidArgument names what this rank's is not there for, or what is left over.
   Result<std::int64_t> restore(std::span<const ModePart> mine) override;
+  bool lacks(const std::string& part) const override;
   std::int64_t next(std::int64_t done) const override;
   Status save(std::int64_t done, std::span<const ModePart> mine) override;
 

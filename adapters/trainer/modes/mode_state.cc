@@ -29,10 +29,12 @@ void add_model(ModeParts& parts, const ParameterTable& table, std::span<float> v
   }
 }
 
+std::string own_name(int rank, const std::string& name) {
+  return "rank-" + std::to_string(rank) + "/mode/" + name;
+}
 void add_own(ModeParts& parts, int rank, const std::string& name, const TensorView& values) {
   if (values.elems() == 0) return;
-  parts.push_back(
-      {"rank-" + std::to_string(rank) + "/mode/" + name, values.shape(), 0, values, true});
+  parts.push_back({own_name(rank, name), values.shape(), 0, values, true});
 }
 void add_own(ModeParts& parts, int rank, const std::string& name, std::span<float> values) {
   if (!values.empty()) add_own(parts, rank, name, view_of(values));

@@ -19,7 +19,9 @@ using ModeParts = std::vector<ModePart>;
 // "parameters/NAME", of the elements [first, first + values.size()) of the flat model.
 void add_model(ModeParts& parts, const ParameterTable& table, std::span<float> values, bool written,
                std::int64_t first = 0);
-// "rank-R/mode/NAME": this rank's alone. Nothing for a view of no elements.
+// "rank-R/mode/NAME": this rank's alone.
+std::string own_name(int rank, const std::string& name);
+// Under that name; nothing for a view of no elements.
 void add_own(ModeParts& parts, int rank, const std::string& name, const TensorView& values);
 void add_own(ModeParts& parts, int rank, const std::string& name, std::span<float> values);
 void add_own(ModeParts& parts, int rank, const std::string& name, std::span<std::int64_t> values);

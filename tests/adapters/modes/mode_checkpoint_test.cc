@@ -355,5 +355,17 @@ TEST(ModeCheckpoint, WhatDoesNotFitIsNamed) {
   }
 }
 
+// What the aggregator cannot do without it names itself, on all ranks alike.
+TEST(ModeCheckpoint, StateThatTheAggregatorMissesIsNamed) {
+  const TemporaryFolder folder;
+  const Mode mode = fedavg(3, 0, "none");
+  ASSERT_TRUE(all_ok(mode, run(mode, folder.path(), false)));
+  lose_the_end(folder.path());
+  const Mode other = fedavg(3, 0, "topk:ratio=0.1,ef=ef14,min_elems=0");
+  for (const Status& status : run(other, folder.path(), true).statuses) {
+    EXPECT_THAT(status, fails(kInvalid, "rank 0", ".error", "missing"));
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::testing
