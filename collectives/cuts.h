@@ -16,12 +16,16 @@ class Cuts {
   Cuts(std::int64_t elems, std::int64_t most, bool ends_short)
       : elems_(elems), most_(most), ends_short_(ends_short) {}
 
+  // Without a division: most messages of small operations are whole, and each is looked at often.
+  bool whole() const { return ends_short_ ? elems_ < most_ : elems_ <= most_; }
   int count() const {
+    if (whole()) return 1;
     const std::int64_t parts = ends_short_ ? elems_ / most_ + 1 : (elems_ + most_ - 1) / most_;
     return static_cast<int>(std::max<std::int64_t>(1, parts));
   }
   // The first one is the longest.
   Range operator[](int part) const {
+    if (whole() && part == 0) return {0, elems_};
     if (!ends_short_) return piece(elems_, count(), part);
     const std::int64_t begin = part * most_;
     return {begin, std::min(elems_, begin + most_)};

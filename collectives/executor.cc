@@ -40,7 +40,13 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
 
 // Equal on all ranks, as is all that it depends on.
 Cuts Execution::cuts_of(std::int64_t elems) const {
-  if (!schedule_.divisible) return {elems, std::max<std::int64_t>(1, elems), false};
+  const Cuts whole{elems, std::max<std::int64_t>(1, elems), false};
+  if (!schedule_.divisible) return whole;
+  // What is below comes to the same for them, with divisions that a small operation's time shows.
+  const std::size_t all = static_cast<std::size_t>(elems) * size_of(operands_.dtype);
+  if (all <=
+      std::min({kLeastSegment, segmentation_.segment_bytes, segmentation_.least_segment_bytes}))
+    return whole;
   const std::size_t share = kMostWaiting / static_cast<std::size_t>(schedule_.fan_in);
   const std::size_t bytes = std::min(segmentation_.segment_bytes, std::max(share, kLeastSegment));
   const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
