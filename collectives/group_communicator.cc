@@ -224,11 +224,14 @@ std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation plan
   Route route = route_of(planned, operation->number);
   route.turn = message.turn;
   const Segmentation segmentation = segmentation_of(planned);
-  operation->execution = std::make_unique<Execution>(std::move(planned.schedule), planned.operands,
-                                                     route, segmentation);
-  if (planned.fill.empty()) return operation;
+  if (planned.fill.empty()) {
+    operation->execution = std::make_unique<Execution>(
+        std::move(planned.schedule), planned.operands, std::move(route), segmentation);
+    return operation;
+  }
   StagedExecution::Stages stages;
-  stages.push_back(std::move(operation->execution));
+  stages.push_back(std::make_unique<Execution>(std::move(planned.schedule), planned.operands, route,
+                                               segmentation));
   stages.push_back(std::make_unique<DeviceFill>(route, planned.operands.staging->lane,
                                                 planned.operands.op, planned.fill));
   std::vector<StagedExecution::Stages> piece;
