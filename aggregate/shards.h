@@ -18,7 +18,7 @@ namespace gradwire {
 // owners say.
 Range shard_of(const Parameter& parameter, int size, int rank);
 
-// Spreads a parameter over the first `owners` ranks of a node, as what travels between nodes by
+// Spreads a parameter over the first `owners` ranks of a node, as the exchange between nodes by
 // `path` wants it: a piece for each, or all of it for one, picked by the parameter's name.
 void spread_over_owners(Parameter& parameter, Path path, int owners);
 

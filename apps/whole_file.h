@@ -14,7 +14,7 @@ Result<std::string> read_whole_file(const std::string& path);
 Status write_whole_file(const std::string& path, std::string_view contents);
 // Leaves what was there.
 Status append_to_file(const std::string& path, std::string_view contents);
-// Replaces what was there, so that whoever reads sees the old contents or the new ones, also after
+// Replaces what was there, so that readers see the old contents or the new ones, also after
 // a crash.
 Status replace_whole_file(const std::string& path, std::string_view contents);
 

@@ -40,16 +40,14 @@ Execution::Execution(Schedule schedule, const Operands& operands, Route route,
 
 // Equal on all ranks, as is all that it depends on.
 Cuts Execution::cuts_of(std::int64_t elems) const {
-  const Cuts whole{elems, std::max<std::int64_t>(1, elems), false};
-  if (!schedule_.divisible) return whole;
-  // What is below comes to the same for them, with divisions that a small operation's time shows.
-  const std::size_t all = static_cast<std::size_t>(elems) * size_of(operands_.dtype);
-  if (all <=
-      std::min({kLeastSegment, segmentation_.segment_bytes, segmentation_.least_segment_bytes}))
-    return whole;
+  const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
+  const std::size_t small =
+      std::min({kLeastSegment, segmentation_.segment_bytes, segmentation_.least_segment_bytes});
+  // What is below comes to one part for small cells, too, by divisions that cost time.
+  if (!schedule_.divisible || static_cast<std::size_t>(elems * width) <= small)
+    return {elems, std::max<std::int64_t>(1, elems), false};
   const std::size_t share = kMostWaiting / static_cast<std::size_t>(schedule_.fan_in);
   const std::size_t bytes = std::min(segmentation_.segment_bytes, std::max(share, kLeastSegment));
-  const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
   const auto most = static_cast<std::int64_t>(bytes) / width;
   const auto least = static_cast<std::int64_t>(segmentation_.least_segment_bytes) / width;
   // One for every slot, if they are worth it.
