@@ -4,7 +4,7 @@
 // active operations. Whoever starts an operation takes the baton for one turn if it is free, so
 // that messages leave at once; whoever waits takes it and drives until its own operation is done;
 // the engine's own thread drives when nobody waits, and keeps an idle transport alive. See
-// docs/threads.md.
+// docs/internals/threads.md.
 #pragma once
 
 #include <atomic>

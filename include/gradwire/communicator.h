@@ -84,7 +84,8 @@ struct OpOptions {
 };
 
 // What a rank does while it waits for others. On a processor of its own, spinning answers soonest;
-// where ranks share processors it keeps the others from theirs. docs/threads.md has figures.
+// where ranks share processors it keeps the others from theirs (figures:
+// docs/internals/threads.md).
 enum class Waiting : std::uint8_t {
   kAdaptive,  // some microseconds of spinning, or of yielding where ranks share processors; then
               // sleep

@@ -3,8 +3,8 @@
 // The batch is the primitive, not the single send: UCX does not care, NCCL needs simultaneous sends
 // and receives inside one group. Capability flags say what differs between backends.
 //
-// Threads: one at a time calls a Transport (the holder of the progress baton, docs/threads.md);
-// wake() alone may be called from any thread.
+// Threads: one at a time calls a Transport, the one that holds the progress lock
+// (docs/internals/threads.md); wake() alone may be called from any thread.
 #pragma once
 
 #include <cstddef>

@@ -268,8 +268,8 @@ class OneProcessor {
   cpu_set_t before_;
 };
 
-// More ranks than processors wait otherwise (docs/threads.md), until so few are left that each has
-// one.
+// More ranks than processors wait otherwise (docs/internals/threads.md), until so few are left that
+// each has one.
 TEST_P(TransportLaws, TwoRanksOnOneProcessorAreCrowdedAndTheLastIsNot) {
   const OneProcessor alone;
   const auto body = [&](std::unique_ptr<Transport> transport) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Folders include only what docs/architecture.md allows, and every source file is named by a meson.build."""
+"""Folders include only what docs/internals/architecture.md allows, and every source file is named by a meson.build."""
 import pathlib
 import re
 import sys
