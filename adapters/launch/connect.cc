@@ -11,6 +11,7 @@
 #include "comm/rendezvous/tcp_place.h"
 #include "comm/tcp/interfaces.h"
 #include "comm/tcp/tcp_transport.h"
+#include "comm/ucx/on_demand.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::launch {
@@ -40,6 +41,21 @@ Result<std::unique_ptr<Communicator>> over(std::unique_ptr<Transport> messages,
   if (!is_nccl(transport)) return communicator;
   GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(transport));
   return with_nccl(std::move(communicator), ordinal, rendezvous);
+}
+
+// Collective. Where the transport leaves it open: UCX if every rank has it, else tcp.
+Result<std::string> carrier_of(const Rendezvous& rendezvous, const std::string& transport,
+                               const Log& log) {
+  std::string carrier = messages_of(transport);
+  if (carrier == transport) return carrier;
+  GW_ASSIGN(const bool all, rendezvous::everywhere(rendezvous, "ucx", carrier == "ucx"));
+  if (all) return carrier;
+  if (kHaveUcx) {
+    const Status here = ucx::load();
+    log(LogLevel::kInfo, "transport " + transport + ": messages go over tcp: " +
+                             (here.ok() ? "another rank has no UCX" : std::string(here.message())));
+  }
+  return std::string("tcp");
 }
 
 }  // namespace
@@ -74,7 +90,7 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
   const bool one_host =
       on_loopback(root_of(rendezvous)) || std::ranges::count(known.node_of, 0) == rendezvous.size;
   MessageOptions carried = options.messages;
-  carried.carrier = messages_of(options.transport);
+  GW_ASSIGN(carried.carrier, carrier_of(rendezvous, options.transport, carried.log));
   GW_ASSIGN(auto messages, open_messages(carried, one_host, rendezvous));
   GW_ASSIGN(auto made, over(std::move(messages), options.transport, known, rendezvous));
   if (options.transport == "shm" && rendezvous.size > 1 && !shares_memory(*made)) {
@@ -87,7 +103,7 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
 
 std::string messages_of(std::string_view transport) {
   if (transport == "ucx" || transport == "tcp") return std::string(transport);
-  return kHaveUcx ? "ucx" : "tcp";
+  return ucx::load().ok() ? "ucx" : "tcp";
 }
 
 std::string transport_of(const Communicator& communicator) {

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
 // What ranks agree on first.
 inline constexpr std::string_view kTransportAgreement = "transport";
 
-// What carries the messages of such a job: "ucx" or "tcp", as given or as the build has it.
+// What carries the messages of such a job: "ucx" or "tcp", as given; else "ucx" where this process
+// has its libraries. A job all of whose ranks would say "ucx" takes it, any other job tcp.
 std::string messages_of(std::string_view transport);
 
 // What carries a communicator's bytes, for people: "ucx 1.13.1: ..." of "communicator 0: rank 0 of

@@ -58,4 +58,25 @@ Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::
   return verdict.empty() ? Status() : Status(Code::kRankMismatch, verdict);
 }
 
+Result<bool> everywhere(const Rendezvous& rendezvous, std::string_view name, bool here) {
+  if (rendezvous.size <= 1 || rendezvous.store == nullptr) return here;
+  constexpr std::string_view kYes = "yes";
+  constexpr std::string_view kNo = "no";
+  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
+  const std::string key = "everywhere/" + std::string(name);
+  const auto key_of = [&](int rank) { return key + "/" + std::to_string(rank); };
+  if (rendezvous.rank != 0) {
+    GW_TRY(rendezvous.store->set(key_of(rendezvous.rank), bytes_of(here ? kYes : kNo), deadline));
+    GW_ASSIGN(const std::vector<std::byte> answer, rendezvous.store->get(key, deadline));
+    return text_of(answer) == kYes;
+  }
+  bool all = here;
+  for (int rank = 1; rank < rendezvous.size; ++rank) {
+    GW_ASSIGN(const std::vector<std::byte> theirs, rendezvous.store->get(key_of(rank), deadline));
+    all = all && text_of(theirs) == kYes;
+  }
+  GW_TRY(rendezvous.store->set(key, bytes_of(all ? kYes : kNo), deadline));
+  return all;
+}
+
 }  // namespace gradwire::rendezvous

@@ -16,4 +16,8 @@ Status agree(const Rendezvous& rendezvous, std::string_view name, std::string_vi
 // others: all ranks return the same kRankMismatch, which has rank 0's value and the first other.
 Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::string_view value);
 
+// Collective, once a job and name. Whether `here` is true on every rank: one answer for all ranks.
+// Errors of the store as they are.
+Result<bool> everywhere(const Rendezvous& rendezvous, std::string_view name, bool here);
+
 }  // namespace gradwire::rendezvous

@@ -1,4 +1,5 @@
 #include "comm/ucx/inspection.h"
+#include "comm/ucx/on_demand.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire {
@@ -15,6 +16,8 @@ extern const bool kHaveUcx = false;
 Result<std::unique_ptr<Transport>> make_ucx_transport(const Rendezvous&, const UcxOptions&) {
   return no_ucx();
 }
+
+Status ucx::load() { return no_ucx(); }
 
 Result<ucx::Inspection> ucx::inspect(const std::string&) { return no_ucx(); }
 

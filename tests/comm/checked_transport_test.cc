@@ -206,5 +206,31 @@ TEST(Agree, AllRanksLearnTogetherThatOneDiffers) {
   EXPECT_TRUE(rendezvous::agree_together({}, "transport", "tcp").ok());  // alone
 }
 
+TEST(Everywhere, OneRankThatSaysNoIsHeardByAll) {
+  const auto store = make_inproc_store();
+  const auto answers = [&](const std::string& name, const std::vector<bool>& here) {
+    const int ranks = static_cast<int>(here.size());
+    std::vector<std::string> heard(here.size());
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto at = static_cast<std::size_t>(rank);
+        const Rendezvous met{
+            .rank = rank, .size = ranks, .job = "j", .store = store, .timeout_seconds = 20};
+        const auto answer = rendezvous::everywhere(met, name, here[at]);
+        heard[at] = !answer.has_value() ? "error" : answer.value() ? "yes" : "no";
+      });
+    }
+    threads.clear();
+    return heard;
+  };
+  using testing::Each;
+  EXPECT_THAT(answers("all", {true, true, true}), Each("yes"));
+  EXPECT_THAT(answers("the root does not", {false, true, true}), Each("no"));
+  EXPECT_THAT(answers("another does not", {true, true, false}), Each("no"));
+  EXPECT_FALSE(rendezvous::everywhere({}, "alone", false).value());
+  EXPECT_TRUE(rendezvous::everywhere({}, "alone", true).value());
+}
+
 }  // namespace
 }  // namespace gradwire

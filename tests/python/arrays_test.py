@@ -238,6 +238,28 @@ class Package(unittest.TestCase):
         self.assertIn("libucx0", run.stderr)
         self.assertIn(f"{folder}/libucp.so.0", run.stderr)
 
+    def test_a_job_of_which_one_rank_lacks_ucx_goes_over_tcp(self):
+        if os.environ.get("GRADWIRE_TEST_UCX") != "1":
+            self.skipTest("a build without UCX")
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "libucp.so.0").write_text("no library")
+            (pathlib.Path(folder) / "store").mkdir()
+            ranks = []
+            for rank in range(2):
+                program = (f"import gradwire, numpy; comm = gradwire.init(rank={rank}, size=2, rendezvous='file://{folder}/store'); "
+                           "print(comm.all_reduce(numpy.arange(3.0)).tolist(), comm)")
+                env = {**os.environ, "PYTHONPATH": str(SOURCE / "python"), "GRADWIRE_TRANSPORT": "auto"}
+                if rank == 1:
+                    env["LD_LIBRARY_PATH"] = folder
+                ranks.append(subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                              text=True))
+            for rank in ranks:
+                said = rank.communicate(timeout=PATIENCE)[0]
+                self.assertEqual(rank.returncode, 0, said)
+                self.assertIn("[0.0, 2.0, 4.0]", said)
+                self.assertIn("tcp", said)
+                self.assertNotIn("ucx", said)
+
     def test_without_the_library_the_import_says_where_it_looked(self):
         run = self.run_alone("import gradwire", GRADWIRE_LIBRARY="/nowhere/libgradwire.so")
         self.assertIn("/nowhere/libgradwire.so", run.stderr)
