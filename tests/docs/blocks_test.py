@@ -9,6 +9,7 @@ checkout; those that import torch run in the environment that ./check keeps, and
 """
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import tempfile
 import blocks
 
 SECONDS_A_BLOCK = 240
+WANTS_TORCH = re.compile(r"^\s*(import|from) (gradwire\.)?torch\b|^[^#\n]*\btorchrun ", re.M)
 LEFT_OUT = {".git", ".cache", "demo-out"}
 
 
@@ -40,7 +42,7 @@ def environment(root, build, folder):
 def command_of(block, root, folder):
     """What runs the block; None if this machine lacks what it needs."""
     if block.language in ("sh", "bash"):
-        if "torchrun" in block.text or "torch" in block.text:
+        if WANTS_TORCH.search(block.text):
             torch = root / ".cache/torch/bin"
             if not (torch / "python").exists():
                 return None
@@ -49,7 +51,7 @@ def command_of(block, root, folder):
     if block.language == "python":
         torch = root / ".cache/torch/bin/python"
         python = str(torch) if torch.exists() else sys.executable
-        if "torch" in block.text and not torch.exists():
+        if WANTS_TORCH.search(block.text) and not torch.exists():
             return None
         return [python, "-c", block.text]
     raise SystemExit(f"{block.page}:{block.line}: a block of '{block.language}' cannot be run "
