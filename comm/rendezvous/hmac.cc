@@ -1,15 +1,12 @@
 #include "comm/rendezvous/hmac.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include <cstdint>
-#include <new>
 #include <vector>
 
 #include "base/check.h"
+#include "comm/rendezvous/sha256.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -32,18 +29,10 @@ Mac hmac(ConstByteSpan key, std::initializer_list<ConstByteSpan> parts) {
       text.push_back(static_cast<std::byte>(std::uint64_t{part.size()} >> shift));
     text.insert(text.end(), part.begin(), part.end());
   }
-  Mac mac{};
-  unsigned int size = 0;
-  const unsigned char* const made =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-           reinterpret_cast<unsigned char*>(mac.data()), &size);
-  if (made == nullptr) throw std::bad_alloc();  // with a key and a digest, only memory can lack
-  GW_CHECK(size == mac.size());
-  return mac;
+  return hmac_sha256(key, text);
 }
 
-bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool equal(const Mac& a, const Mac& b) { return same_in_constant_time(a, b); }
 
 Nonce random_nonce() {
   Nonce nonce{};

@@ -26,6 +26,7 @@ THIRD_PARTY = {
     r"^cuda_runtime_api\.h$|^cublas": ["device/cuda/", "tests/emulation/"],
     r"^nccl\.h$": ["comm/nccl/", "tests/comm/"],
     r"^openssl/": ["comm/rendezvous/", "apps/"],
+    r"^sodium/": ["comm/rendezvous/"],
     r"^hwy/": ["compress/", "tests/support/"],
     r"^xxhash\.h$": ["comm/checked/", "trainer/checkpoint/"],
     r"^zlib\.h$": ["trainer/"],

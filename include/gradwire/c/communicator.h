@@ -22,8 +22,9 @@ typedef struct gw_comm_options {
   double liveness_seconds;   /* 0: GRADWIRE_DEADLINE, else 15. At least 0.5 */
   double timeout_seconds;    /* of operations that name none; 0: 300 */
   double rendezvous_seconds; /* how long to wait for the slowest rank; 0: 60 */
-  const char* transport;     /* "auto" (shared memory inside hosts, UCX between them), "shm", "ucx",
-                                "tcp", "nccl", "nccl:N"; NULL: GRADWIRE_TRANSPORT, else "auto" */
+  const char* transport;     /* "auto" (shared memory inside hosts; between them UCX, or TCP where a
+                                rank has no UCX), "shm", "ucx", "tcp", "nccl", "nccl:N"; NULL:
+                                GRADWIRE_TRANSPORT, else "auto" */
   const char* interface_name; /* of the network; NULL: GRADWIRE_IFNAME, else the first that fits */
   const char* algorithm;      /* of reductions that name none; NULL: "auto". "canonical": in rank
                                  order */
