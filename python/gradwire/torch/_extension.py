@@ -1,4 +1,5 @@
-"""The compiled part: built for the PyTorch that is installed, once, and kept in the user's cache.
+"""The compiled part: what the wheel carries where it fits; else built for the PyTorch that is installed, once, and kept in the user's
+cache.
 
 c10d has no stable binary interface, so a binary serves one version of PyTorch. The sources come with the package and are compiled
 by g++ (or $CXX) in less than a minute; ``python -m gradwire.torch.build`` does it ahead of time.
@@ -12,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -21,9 +23,11 @@ import time
 
 import gradwire
 from gradwire import _library
+from gradwire.torch import _prebuilt
 from gradwire.torch._versions import require_torch
 
 NAME = "_torch_backend"
+USUAL_SECONDS = 30  # of compiling, said beforehand
 COMPILE_SECONDS = 600.0
 LOCK_SECONDS = COMPILE_SECONDS + 60  # one process of a job compiles, the others wait for it
 
@@ -42,7 +46,13 @@ def cache_folder():
     own = os.environ.get("GRADWIRE_CACHE")
     if own:
         return pathlib.Path(own)
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "gradwire"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = pathlib.Path.home() / ".cache"
+        except RuntimeError as error:
+            raise ImportError(f"gradwire.torch: no folder for its cache: {error} (set GRADWIRE_CACHE to one)") from error
+    return pathlib.Path(base) / "gradwire"
 
 
 def compiler():
@@ -82,33 +92,45 @@ def _key(torch, root):
     for part in (torch.__file__, _library.path(), *_flags(torch)):
         digest.update(str(part).encode())
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    return f"torch{torch.__version__}-abi{abi}-{sys.implementation.cache_tag}-gradwire{gradwire.__version__}-{digest.hexdigest()[:16]}"
+    return (f"torch{torch.__version__}-abi{abi}-{sys.implementation.cache_tag}-{platform.machine()}-gradwire{gradwire.__version__}-"
+            f"{digest.hexdigest()[:16]}")
 
 
-def _command(torch, root, unit, target):
+def _links(torch):
+    """The linker's words for libgradwire.so and PyTorch's libraries, where they are installed."""
     base = pathlib.Path(torch.__file__).resolve().parent
-    includes = [root, _library.include_dir()]
-    foreign = [sysconfig.get_paths()["include"], base / "include", base / "include" / "torch" / "csrc" / "api" / "include"]
     wanted = _library.path()
     if "/" in wanted:
         library = pathlib.Path(wanted).resolve()
-        link = [str(library), f"-Wl,-rpath,{library.parent}"]
+        own = [str(library), f"-Wl,-rpath,{library.parent}"]
     else:  # the loader's own search, which is the linker's too
-        link = [f"-l:{wanted}"]
+        own = [f"-l:{wanted}"]
+    return [*own, f"-Wl,-rpath,{base / 'lib'}"]
+
+
+def _links_of_wheel(library):
+    """The same for a wheel: libgradwire.so from where this file will lie in it. PyTorch has loaded its own libraries by then."""
+    return [str(library), "-Wl,-rpath,$ORIGIN/../../..", "-O2", "-s"]
+
+
+def _command(torch, root, unit, target, links):
+    base = pathlib.Path(torch.__file__).resolve().parent
+    includes = [root, _library.include_dir()]
+    foreign = [sysconfig.get_paths()["include"], base / "include", base / "include" / "torch" / "csrc" / "api" / "include"]
     return [
         compiler(), *_flags(torch), *(f"-I{path}" for path in includes), *(f"-isystem{path}" for path in foreign), str(unit),
-        "-o", str(target), *link, f"-L{base / 'lib'}", f"-Wl,-rpath,{base / 'lib'}",
+        "-o", str(target), *links, f"-L{base / 'lib'}",
         "-ltorch", "-ltorch_cpu", "-lc10", "-ltorch_python",
     ]
 
 
-def _compile(torch, root, target):
+def _compile(torch, root, target, links):
     """Compiles all sources as one unit, which costs PyTorch's headers once, into `target`, atomically."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
         unit = pathlib.Path(folder) / "all.cc"
         unit.write_text("".join(f'#include "adapters/torch/{path.name}"\n' for path in _sources(root)))
         built = pathlib.Path(folder) / target.name
-        command = _command(torch, root, unit, built)
+        command = _command(torch, root, unit, built, links)
         try:
             result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:
@@ -132,6 +154,8 @@ def _locked(path):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
+                if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    break  # a file system without locks: several may compile, and each puts a whole file in place
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
             if time.monotonic() > deadline:
@@ -159,25 +183,56 @@ def build(force=False):
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ImportError(f"gradwire.torch: its cache {folder} cannot be made: {error} (GRADWIRE_CACHE names another)") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ImportError(f"gradwire.torch: its cache {folder} cannot be written (GRADWIRE_CACHE names another)")
     with _locked(folder / "lock"):
         if force or not target.is_file():
-            _compile(torch, root, target)
+            compiler()  # or its error, before anything is announced
+            print(f"gradwire: compiling the PyTorch extension for torch {torch.__version__} (about {USUAL_SECONDS} s, once)",
+                  file=sys.stderr, flush=True)
+            _compile(torch, root, target, _links(torch))
     return target
+
+
+def prebuild(target):
+    """Compiles the extension for a wheel, of which GRADWIRE_LIBRARY is the library."""
+    torch = require_torch()
+    _compile(torch, source_root(), target, _links_of_wheel(_library.path()))
+
+
+def _carried(torch):
+    """The extension that the package carries for this PyTorch, or None. It belongs to the package's own library."""
+    return None if os.environ.get("GRADWIRE_LIBRARY") else _prebuilt.find(torch, NAME)
+
+
+def _module(path):
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_file_location(NAME, str(path), loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def ahead(force=False):
+    """The extension's path: what the package carries, else as build()."""
+    return (None if force else _carried(require_torch())) or build(force)
 
 
 def load():
     """The extension as a module. ImportError says what is missing."""
     torch = require_torch()
     _library.load()  # names what is wrong with the library, where the linker would not
+    carried = _carried(torch)
+    if carried is not None:
+        try:
+            return _module(carried)
+        except ImportError as error:
+            print(f"gradwire: the wheel's PyTorch extension does not fit torch {torch.__version__} ({error})", file=sys.stderr, flush=True)
     path = build()
-    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
-    spec = importlib.util.spec_from_file_location(NAME, str(path), loader=loader)
     try:
-        module = importlib.util.module_from_spec(spec)
-        loader.exec_module(module)
+        return _module(path)
     except ImportError as error:
         raise ImportError(
             f"gradwire.torch: the extension {path} does not fit torch {torch.__version__} ({error}); "
             "`python -m gradwire.torch.build --force` compiles it again"
         ) from error
-    return module

@@ -1,4 +1,7 @@
-"""``python -m gradwire.torch.build [--force]``: compiles the extension for the installed PyTorch ahead of its first use."""
+"""``python -m gradwire.torch.build [--force]``: compiles the extension for the installed PyTorch ahead of its first use.
+
+Prints the extension's path. Where the package carries a compiled one, or the cache has one, nothing is compiled unless --force says so.
+"""
 
 import sys
 
@@ -10,7 +13,7 @@ def main(arguments):
     if unknown:
         print(f"gradwire: error: unknown argument {unknown[0]} (--force or nothing wanted)", file=sys.stderr)
         return 2
-    print(_extension.build(force="--force" in arguments))
+    print(_extension.ahead(force="--force" in arguments))
     return 0
 
 
