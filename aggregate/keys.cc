@@ -150,6 +150,8 @@ std::string_view aggregator_key_list() {
          "ef_storage, ef_eta, ef_beta, ef_reset, ef_rescale_lr";
 }
 
+std::vector<std::string> aggregator_key_names() { return {kKeys.begin(), kKeys.end()}; }
+
 Result<SplitSpec> split_spec(const SpecChain& chain) {
   SplitSpec split;
   Spec own{chain.front().name, {}};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "compress/error_feedback/feedback.h"
 #include "gradwire/registry.h"
@@ -46,5 +47,6 @@ Result<SplitSpec> split_spec(const SpecChain& spec);
 bool is_aggregator_key(std::string_view key);
 // "ef, ef_scale, ..."
 std::string_view aggregator_key_list();
+std::vector<std::string> aggregator_key_names();
 
 }  // namespace gradwire

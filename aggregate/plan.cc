@@ -6,6 +6,7 @@
 
 #include "aggregate/plan_levels.h"
 #include "aggregate/traffic.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "compress/error_feedback/legality.h"
 #include "compress/spec_reader.h"
@@ -24,10 +25,15 @@ Status check_keys(const Registry& registry, const SpecChain& chain) {
       const auto named = [&key = key](const SpecKey& known) { return known.name == key; };
       if (key.empty() || std::any_of(method.keys.begin(), method.keys.end(), named)) continue;
       std::string known;
-      for (const SpecKey& k : method.keys) known += k.name + ", ";
+      std::vector<std::string> names = aggregator_key_names();
+      for (const SpecKey& k : method.keys) {
+        known += k.name + ", ";
+        names.push_back(k.name);
+      }
       return {Code::kInvalidArgument, "compressor '" + method.name + "': unknown key '" + key +
-                                          "' (value '" + value + "'; keys: " + known +
-                                          std::string(aggregator_key_list()) + ")"};
+                                          "'" + did_you_mean(key, names) + " (value '" + value +
+                                          "'; keys: " + known + std::string(aggregator_key_list()) +
+                                          ")"};
     }
   }
   return {};

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "collectives/schedules/schedules.h"
 
 namespace gradwire {
@@ -158,7 +159,8 @@ Result<std::string_view> resolve_algorithm(Collective collective, std::string_vi
   if (name == "auto") return known.front();
   if (const auto found = std::ranges::find(known, name); found != known.end()) return *found;
   std::string text = "no algorithm '" + std::string(name) + "' for " +
-                     std::string(to_string(collective)) + (counted ? "_v" : "") + " (known: auto";
+                     std::string(to_string(collective)) + (counted ? "_v" : "") +
+                     did_you_mean(name, {known.begin(), known.end()}) + " (known: auto";
   for (const std::string_view one : known) text += ", " + std::string(one);
   return Status(Code::kInvalidArgument, text + ")");
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "compress/absmax/absmax.h"
 #include "compress/acpsgd/acpsgd.h"
@@ -46,7 +47,8 @@ Status check_keys(const Registry::Method& method, const Spec& spec) {
   for (const auto& [key, value] : spec.params) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     return {Code::kInvalidArgument,
-            "compressor '" + spec.name + "': unknown key '" + key + "' (value '" + value + "'; " +
+            "compressor '" + spec.name + "': unknown key '" + key + "'" + did_you_mean(key, known) +
+                " (value '" + value + "'; " +
                 (known.empty() ? "it takes none" : "keys: " + joined(known)) + ")"};
   }
   return {};
@@ -114,8 +116,9 @@ Result<std::pair<const Registry::Method*, Spec>> Registry::find(const Spec& stag
     GW_TRY(check_keys(method, spec));
     return std::pair(&method, std::move(spec));
   }
-  return Status(Code::kInvalidArgument,
-                "compressor: unknown method '" + stage.name + "' (known: " + joined(names) + ")");
+  return Status(Code::kInvalidArgument, "compressor: unknown method '" + stage.name + "'" +
+                                            did_you_mean(stage.name, names) +
+                                            " (known: " + joined(names) + ")");
 }
 
 Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -22,10 +23,10 @@ std::optional<std::string> SpecReader::find(std::string_view key) const {
   return std::nullopt;
 }
 
-Status SpecReader::wrong(std::string_view key, const std::string& value,
-                         const std::string& wanted) const {
+Status SpecReader::wrong(std::string_view key, const std::string& value, const std::string& wanted,
+                         const std::string& hint) const {
   return {Code::kInvalidArgument, "compressor '" + spec_.name + "': key '" + std::string(key) +
-                                      "' is '" + value + "' (" + wanted + " wanted)"};
+                                      "' is '" + value + "'" + hint + " (expected " + wanted + ")"};
 }
 
 Result<std::int64_t> SpecReader::integer(std::string_view key, std::int64_t fallback,
@@ -70,7 +71,7 @@ Result<std::string> SpecReader::choice(std::string_view key, std::string_view fa
   const auto text = find(key);
   if (!text) return std::string(fallback);
   if (std::find(allowed.begin(), allowed.end(), *text) != allowed.end()) return *text;
-  return wrong(key, *text, "one of " + joined(allowed));
+  return wrong(key, *text, "one of " + joined(allowed), did_you_mean(*text, allowed));
 }
 
 }  // namespace gradwire

@@ -31,7 +31,8 @@ class SpecReader {
 
  private:
   std::optional<std::string> find(std::string_view key) const;
-  Status wrong(std::string_view key, const std::string& value, const std::string& wanted) const;
+  Status wrong(std::string_view key, const std::string& value, const std::string& wanted,
+               const std::string& hint = "") const;
   const Spec& spec_;
 };
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/nearest.h"
 #include "base/text.h"
 #include "trainer/layers/flatten.h"
 #include "trainer/layers/linear.h"
@@ -62,8 +63,9 @@ Result<Model<T>> make(const ModelOptions& o, SampleShape input, std::int64_t cla
   if (o.name == "gpt") return make_gpt<T>(o, input, classes);
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : ", ") + name;
-  return Status(Code::kInvalidArgument,
-                format("unknown model '%s'; one of %s wanted", o.name.c_str(), names.c_str()));
+  return Status(Code::kInvalidArgument, "unknown model '" + o.name + "'" +
+                                            did_you_mean(o.name, model_names()) + " (expected " +
+                                            names + ")");
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 #include "adapters/launch/variables.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+#include <vector>
 
 #include "base/files.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "collectives/nccl_factory.h"
 #include "comm/tcp/sockets.h"
@@ -59,11 +60,11 @@ Status check_transport(std::string_view transport) {
     GW_TRY(nccl_ordinal(transport).error().with_context("transport"));
     return check_have_nccl().with_context("transport nccl");
   }
-  constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "ucx", "tcp"};
-  if (std::ranges::find(kTransports, transport) == kTransports.end()) {
-    return {Code::kInvalidArgument,
-            "no transport '" + std::string(transport) +
-                "' between processes (auto, shm, ucx, tcp, nccl or nccl:N wanted)"};
+  const std::vector<std::string> known{"auto", "shm", "ucx", "tcp", "nccl"};
+  if (std::ranges::find(known, transport) == known.end()) {
+    return {Code::kInvalidArgument, "unknown transport '" + std::string(transport) +
+                                        "' between processes" + did_you_mean(transport, known) +
+                                        " (expected auto, shm, ucx, tcp, nccl or nccl:N)"};
   }
   if (transport != "ucx" || kHaveUcx) return {};
   return {Code::kUnsupported, "transport ucx: this build has none (auto or tcp wanted)"};

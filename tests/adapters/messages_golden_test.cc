@@ -28,12 +28,12 @@ void expect_all(const std::vector<Golden>& errors) {
 TEST(Messages, OfOptimizersAndModes) {
   expect_all({
       {parse_optimizer("adam").error(),
-       "unknown optimizer 'adam'; sgd, nesterov, adamw, lamb, onebit_adam, zero_one_adam, "
-       "onebit_lamb, demo or diloco wanted"},
+       "unknown optimizer 'adam'; did you mean 'adamw'? (expected sgd, nesterov, adamw, lamb, "
+       "onebit_adam, zero_one_adam, onebit_lamb, demo or diloco)"},
       {parse_optimizer("adamw|sgd").error(),
        "optimizer 'adamw|sgd'; one stage, without '|', wanted"},
       {parse_optimizer("demo:freeze=3").error(),
-       "optimizer demo: unknown key 'freeze'; decay, chunk, topk wanted"},
+       "optimizer demo: unknown key 'freeze' (expected decay, chunk, topk)"},
       {check_elasticity({.rho = 1, .alpha = 0.5}),
        "elastic averaging: rho 1 and alpha 0.5; one of them wanted"},
       {check_elasticity({.rho = -1, .alpha = 0}),
@@ -47,7 +47,8 @@ TEST(Messages, OfTransports) {
   };
   expect_all({
       {refused("pigeon"),
-       "no transport 'pigeon' between processes (auto, shm, ucx, tcp, nccl or nccl:N wanted)"},
+       "unknown transport 'pigeon' between processes (expected auto, shm, ucx, tcp, nccl or "
+       "nccl:N)"},
       {refused("nccl:x"), "transport: 'nccl:x' (nccl, or nccl:N with N from 0 on, wanted)"},
   });
 }

@@ -30,7 +30,11 @@ TEST(CompressMessages, SpecsThatAreRefused) {
             "                 ^");
   EXPECT_EQ(rules_refused("=none"), "spec: a pattern is missing before '='\n  =none\n  ^");
   EXPECT_EQ(method_refused("qsgd:bits=9"),
-            "compressor 'qsgd': key 'bits' is '9' (an integer from 2 to 8 wanted)");
+            "compressor 'qsgd': key 'bits' is '9' (expected an integer from 2 to 8)");
+  EXPECT_TRUE(method_refused("topkk:ratio=0.1").starts_with(
+      "compressor: unknown method 'topkk'; did you mean 'topk'? (known: none, "));
+  EXPECT_TRUE(method_refused("topk:raito=0.1").starts_with(
+      "compressor 'topk': unknown key 'raito'; did you mean 'ratio'? (value '0.1'; keys: "));
   EXPECT_EQ(method_refused("topk"),
             "compressor 'topk': exactly one of the keys 'ratio' and 'k' must be given");
   EXPECT_EQ(method_refused("topk:k=3|powersgd:rank=2"),

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/nearest.h"
 #include "base/text.h"
 #include "trainer/built_in_places.h"
 #include "trainer/data/cifar10.h"
@@ -165,8 +166,9 @@ Result<Entry> entry_of(std::string_view name) {
     if (entry.name == name) return std::move(entry);
     names += (names.empty() ? "" : ", ") + entry.name;
   }
-  return Status(Code::kInvalidArgument,
-                "unknown data set '" + std::string(name) + "'; one of " + names + " wanted");
+  return Status(Code::kInvalidArgument, "unknown data set '" + std::string(name) + "'" +
+                                            did_you_mean(name, data_set_names()) + " (expected " +
+                                            names + ")");
 }
 
 }  // namespace

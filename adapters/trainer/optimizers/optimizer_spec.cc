@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/nearest.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
 
@@ -57,9 +58,11 @@ std::string_view main_key(std::string_view optimizer) {
 Status set(const Spec& spec, const std::string& key, const std::string& value,
            MethodOptions& options) {
   std::string known;
+  std::vector<std::string> names;
   for (const Key& each : all_keys()) {
     if (!has(each.owners, spec.name)) continue;
     known += (known.empty() ? "" : ", ") + std::string(each.name);
+    names.emplace_back(each.name);
     if (key != each.name) continue;
     const std::optional<double> number = to_double(value);
     const std::optional<std::int64_t> count = to_int(value);
@@ -72,8 +75,8 @@ Status set(const Spec& spec, const std::string& key, const std::string& value,
     if (each.count != nullptr) options.*each.count = *count;
     return {};
   }
-  return refuse(spec.name,
-                "unknown key '" + key + "'; " + (known.empty() ? "none" : known) + " wanted");
+  return refuse(spec.name, "unknown key '" + key + "'" + did_you_mean(key, names) + " (expected " +
+                               (known.empty() ? "none" : known) + ")");
 }
 
 }  // namespace
@@ -89,10 +92,12 @@ Result<OptimizerChoice> parse_optimizer(std::string_view text) {
   const std::vector<std::string>& methods = method_names();
   const bool is_method = std::find(methods.begin(), methods.end(), spec.name) != methods.end();
   if (!is_method && !has(plain, spec.name)) {
+    std::vector<std::string> known(plain.begin(), plain.end());
+    known.insert(known.end(), methods.begin(), methods.end());
     return Status(Code::kInvalidArgument,
-                  "unknown optimizer '" + spec.name +
-                      "'; sgd, nesterov, adamw, lamb, onebit_adam, zero_one_adam, onebit_lamb, "
-                      "demo or diloco wanted");
+                  "unknown optimizer '" + spec.name + "'" + did_you_mean(spec.name, known) +
+                      " (expected sgd, nesterov, adamw, lamb, onebit_adam, zero_one_adam, "
+                      "onebit_lamb, demo or diloco)");
   }
   MethodOptions options;
   options.name = spec.name;

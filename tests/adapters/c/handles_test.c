@@ -52,7 +52,7 @@ static void bad_options_are_refused(void) {
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "struct_size is 3");
   options.struct_size = sizeof options;
   options.transport = "pigeons";
-  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "no transport 'pigeons'");
+  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "unknown transport 'pigeons'");
   options.transport = "nccl:first";
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "transport: 'nccl:first'");
   options.transport = "tcp";
