@@ -137,7 +137,7 @@ class Environment(unittest.TestCase):
         tcp = {"GRADWIRE_TRANSPORT": "tcp"}
         for more, text in ((tcp | {"GRADWIRE_TCP_CONGESTION": "zap"}, "GRADWIRE_TCP_CONGESTION: 'zap' seen"),
                            (tcp | {"GRADWIRE_TCP_RATE": "zap"}, "GRADWIRE_TCP_RATE ('zap' seen"),
-                           ({"GRADWIRE_TRANSPORT": "pigeon"}, "no transport 'pigeon'"),
+                           ({"GRADWIRE_TRANSPORT": "pigeon"}, "unknown transport 'pigeon'"),
                            ({"GRADWIRE_LINKS": "zap"}, "GRADWIRE_LINKS ('zap' seen")):
             with self.subTest(text):
                 self.refused_once(run(2, "echo ran", env={**os.environ, **more}), text)
