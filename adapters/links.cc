@@ -31,7 +31,7 @@ std::string links_file(const EnvLookup& env) {
 
 Status take_links(Communicator& communicator, LinksFrom from, const std::string& file) {
   if (from == LinksFrom::kDefaults) return {};
-  return settle_links(communicator, {.cache = file, .measure = from == LinksFrom::kMeasurement})
+  return calibrate(communicator, {.cache = file, .measure = from == LinksFrom::kMeasurement})
       .error();
 }
 

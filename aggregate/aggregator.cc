@@ -212,8 +212,9 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       for (const NamedTensor& entry : entries) {
         if (!is_outer_state(entry.name)) continue;
         return {Code::kInvalidArgument, "state '" + entry.name +
-                                            "' is of a level between nodes, which this aggregator "
-                                            "lacks (one node, or no inner= in its rules)"};
+                                            "' belongs to the level between nodes, which this "
+                                            "aggregator lacks (it has one node, or no "
+                                            "intra_node= in its rules)"};
       }
     }
     return {};

@@ -12,8 +12,8 @@ namespace gradwire {
 namespace {
 
 constexpr std::array<std::string_view, 14> kKeys{
-    "ef",      "ef_scale", "ef_storage", "ef_eta",    "ef_beta",  "ef_reset",     "ef_rescale_lr",
-    "combine", "inner",    "between",    "min_elems", "dense_1d", "warmup_steps", "seed"};
+    "ef",      "ef_scale",   "ef_storage", "ef_eta",    "ef_beta",  "ef_reset",     "ef_rescale_lr",
+    "combine", "intra_node", "inter_node", "min_elems", "dense_1d", "warmup_steps", "seed"};
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 Result<Combine> read_combine(const SpecReader& reader) {
@@ -55,7 +55,7 @@ Result<ResidualStorage> read_storage(const SpecReader& reader, FeedbackKind kind
   return text == "int8" ? ResidualStorage::kInt8 : ResidualStorage::kFull;
 }
 
-// A key that another kind of error feedback reads would be a wish that nobody hears.
+// Refuses keys that the selected error feedback does not read: they would silently do nothing.
 Status check_feedback_keys(const Spec& spec, FeedbackKind kind) {
   const bool residual = kind == FeedbackKind::kEf14 || kind == FeedbackKind::kLoco;
   const bool loco = kind == FeedbackKind::kLoco;
@@ -93,12 +93,11 @@ Result<FeedbackOptions> read_feedback(const Spec& spec) {
 }
 
 Result<Between> read_between(const SpecReader& reader, const std::string& inner) {
-  GW_ASSIGN(const std::string text, reader.choice("between", "messages", {"messages", "nccl"}));
-  if (inner.empty() && reader.has("between")) {
+  GW_ASSIGN(const std::string text, reader.choice("inter_node", "messages", {"messages", "nccl"}));
+  if (inner.empty() && reader.has("inter_node")) {
     return Status(Code::kInvalidArgument,
-                  "key 'between' (value '" + text +
-                      "') is about the outer of two levels, and here is one; write inner=none "
-                      "beside it, or leave it out");
+                  "key 'inter_node' (got '" + text +
+                      "') needs two levels; add intra_node=none, or leave it out");
   }
   return text == "nccl" ? Between::kNccl : Between::kMessages;
 }
@@ -112,7 +111,7 @@ Result<AggregatorKeys> read_keys(const Spec& spec) {
   keys.scale_feedback = !keys.scale_feedback;
   GW_ASSIGN(keys.combine, read_combine(reader));
   for (const auto& [key, value] : spec.params) {
-    if (key == "inner") keys.inner = value;
+    if (key == "intra_node") keys.inner = value;
   }
   GW_ASSIGN(keys.between, read_between(reader, keys.inner));
   GW_ASSIGN(keys.min_elems, reader.integer("min_elems", keys.min_elems, 0, kMost));
@@ -146,14 +145,15 @@ bool is_aggregator_key(std::string_view key) {
 }
 
 std::string_view aggregator_key_list() {
-  return "ef, ef_scale, combine, inner, between, min_elems, dense_1d, warmup_steps, seed, "
+  return "ef, ef_scale, combine, intra_node, inter_node, min_elems, dense_1d, warmup_steps, seed, "
          "ef_storage, ef_eta, ef_beta, ef_reset, ef_rescale_lr";
 }
 
 std::vector<std::string> aggregator_key_names() { return {kKeys.begin(), kKeys.end()}; }
 
-Result<SplitSpec> split_spec(const SpecChain& chain) {
+Result<SplitSpec> split_spec(SpecChain chain) {
   SplitSpec split;
+  GW_ASSIGN(split.old_keys, rename_old_keys(chain));
   Spec own{chain.front().name, {}};
   for (std::size_t stage = 0; stage < chain.size(); ++stage) {
     Spec rest{chain[stage].name, {}};

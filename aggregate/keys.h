@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "aggregate/key_names.h"
 #include "compress/error_feedback/feedback.h"
 #include "gradwire/registry.h"
 #include "gradwire/status.h"
@@ -36,12 +37,13 @@ struct AggregatorKeys {
 
 struct SplitSpec {
   AggregatorKeys keys;
-  SpecChain method;  // what is left for the registry
+  SpecChain method;              // the keys that are left, for the registry
+  std::vector<OldKey> old_keys;  // that were given under an old name
 };
 
 // Takes the aggregator's keys out of the first stage. kInvalidArgument names the key, the value
-// seen and the values wanted; a key of the aggregator's in a later stage is refused too.
-Result<SplitSpec> split_spec(const SpecChain& spec);
+// got and the values expected; a key of the aggregator's in a later stage is refused too.
+Result<SplitSpec> split_spec(SpecChain spec);
 
 // Is `key` one of the aggregator's? For messages about unknown keys.
 bool is_aggregator_key(std::string_view key);

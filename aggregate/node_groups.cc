@@ -13,8 +13,8 @@ Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator, cons
   MessagesBelow* const below = messages_below(communicator);
   if (joins.nccl && below == nullptr) {
     return Status(Code::kUnsupported,
-                  "aggregator: between=nccl over " + communicator.describe() +
-                      " (a communicator over NCCL, or between=messages, wanted)");
+                  "aggregator: inter_node=nccl needs a communicator over NCCL (got " +
+                      communicator.describe() + "); write inter_node=messages");
   }
   auto groups = std::make_unique<NodeGroups>();
   const auto rank = static_cast<std::size_t>(communicator.rank());

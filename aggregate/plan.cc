@@ -17,6 +17,10 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
+void add_once(std::vector<std::string>& list, const std::string& text) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
 // Names the aggregator's keys beside the method's, which the registry alone could not.
 Status check_keys(const Registry& registry, const SpecChain& chain) {
   for (const Registry::Method& method : registry.methods()) {
@@ -183,8 +187,11 @@ Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& option
   Rule rule;
   rule.glob = text.glob;
   rule.sizes = text.sizes;
-  rule.text = to_string(text.spec);
   GW_ASSIGN(SplitSpec split, split_spec(text.spec));
+  for (const OldKey& key : split.old_keys) add_once(warnings, notice_of(key));
+  SpecChain present = text.spec;
+  GW_TRY(rename_old_keys(present).error());
+  rule.text = to_string(present);
   GW_TRY(check_keys(registry, split.method));
   rule.keys = split.keys;
   rule.seed = split.keys.seed.value_or(options.seed);
@@ -224,10 +231,6 @@ bool travels_dense(const Rule& rule, const Shape& shape) {
   if (rule.keys.dense_1d && shape.rank == 1) return true;
   // The same all-reduce, without a copy into a payload.
   return rule.path == Path::kSum && rule.compressor->spec() == "none";
-}
-
-void add_once(std::vector<std::string>& list, const std::string& text) {
-  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
 }
 
 }  // namespace

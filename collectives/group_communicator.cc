@@ -95,7 +95,7 @@ Route GroupCommunicator::route_among(std::shared_ptr<const std::vector<int>> job
           channel_of(false, dtype)};
 }
 
-void GroupCommunicator::use_links(const LinkModel& links) {
+void GroupCommunicator::set_link_parameters(const LinkModel& links) {
   options_.links = links;
   planner_.use({size(), links, static_cast<std::int64_t>(segmentation_.segment_bytes)});
 }

@@ -41,7 +41,7 @@ class GroupCommunicator final : public Communicator, public Bounded {
   }
   std::vector<int> nodes() const override { return planner_.nodes(); }
   LinkModel links() const override { return planner_.choice().links(); }
-  void use_links(const LinkModel& links) override;
+  void set_link_parameters(const LinkModel& links) override;
 
   // For a communicator that runs operations of its own over the same ranks: what they share.
   const CommunicatorOptions& options() const { return options_; }

@@ -101,7 +101,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
   auto left =
       std::make_unique<GroupCommunicator>(std::move(successor.engine), std::move(successor.group),
                                           rank, kRootId, options_, segmentation_);
-  left->use_links(links());
+  left->set_link_parameters(links());
   return std::unique_ptr<Communicator>(std::move(left));
 }
 

@@ -74,7 +74,7 @@ class NcclCommunicator final : public Communicator, public Bounded, public Messa
   double deadline_seconds() const override { return group_->deadline_seconds(); }
   std::vector<int> nodes() const override { return group_->nodes(); }
   LinkModel links() const override { return group_->links(); }
-  void use_links(const LinkModel& links) override { group_->use_links(links); }
+  void set_link_parameters(const LinkModel& links) override { group_->set_link_parameters(links); }
 
   // Of tensors on the host, unless "nccl" is asked for.
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,

@@ -28,7 +28,7 @@ class SharingCommunicator : public Communicator, public Bounded {
   double deadline_seconds() const final { return group_->deadline_seconds(); }
   std::vector<int> nodes() const final { return group_->nodes(); }
   LinkModel links() const final { return group_->links(); }
-  void use_links(const LinkModel& links) override { group_->use_links(links); }
+  void set_link_parameters(const LinkModel& links) override { group_->set_link_parameters(links); }
 
   void abort(std::string_view reason) final { group_->abort(reason); }
   // The survivors share memory anew: other ranks may still write into what there was. `deadline`

@@ -71,8 +71,8 @@ std::string TwoLevelCommunicator::describe() const {
   return group_->describe() + format("; shared memory inside %d hosts", stages_.hosts());
 }
 
-void TwoLevelCommunicator::use_links(const LinkModel& links) {
-  group_->use_links(links);
+void TwoLevelCommunicator::set_link_parameters(const LinkModel& links) {
+  group_->set_link_parameters(links);
   stages_.use_new_links();
 }
 

@@ -29,7 +29,7 @@ class TwoLevelCommunicator final : public SharingCommunicator {
   std::string describe() const override;
   Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
                                          std::string_view wanted) override;
-  void use_links(const LinkModel& links) override;
+  void set_link_parameters(const LinkModel& links) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "aggregate/key_names.h"
 #include "aggregate/keys.h"
 #include "gradwire/registry.h"
 
@@ -15,6 +16,10 @@ Status check_compressor(const std::string& compressor) {
     GW_TRY(registry.make(split.method).error());
   }
   return {};
+}
+
+std::string with_present_names(const std::string& compressor) {
+  return with_present_keys(compressor);
 }
 
 }  // namespace gradwire

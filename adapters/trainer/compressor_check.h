@@ -10,5 +10,7 @@ namespace gradwire {
 // kInvalidArgument names an unknown method or key, or a value that no tensor could be coded with.
 // Whether methods and keys go together is the aggregator's to say.
 Status check_compressor(const std::string& compressor);
+// The spec, or rules, with the present names of keys.
+std::string with_present_names(const std::string& compressor);
 
 }  // namespace gradwire

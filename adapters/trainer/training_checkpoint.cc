@@ -6,6 +6,7 @@
 
 #include "adapters/trainer/agreement.h"
 #include "adapters/trainer/own_momentum.h"
+#include "aggregate/key_names.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/host_copy.h"
@@ -93,6 +94,11 @@ Status check_same_rates(const std::map<std::string, std::string>& settings,
               steps->second + "; to train for longer, say another --lr-schedule too)"};
 }
 
+// "compressor", "optimizer-compressor", ...: a checkpoint may hold a key under its old name.
+bool same_spec(std::string_view name, const std::string& there, const std::string& here) {
+  return name.ends_with("compressor") && with_present_keys(there) == with_present_keys(here);
+}
+
 int workers_in(const CheckpointManifest& manifest, std::string_view name) {
   int count = 0;
   while (manifest.tensors.contains(worker_name(count, name))) ++count;
@@ -111,7 +117,7 @@ Status check_same_settings(const CheckpointManifest& manifest,
   for (const auto& [name, value] : options.must_match) {
     const auto found = settings.find(name);
     const std::string seen = found == settings.end() ? "none" : found->second;
-    if (seen != value) return other(name, seen, value);
+    if (seen != value && !same_spec(name, seen, value)) return other(name, seen, value);
   }
   for (const auto& [name, value] : options.match_if_known) {
     const auto found = settings.find(name);

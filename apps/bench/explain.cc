@@ -75,7 +75,7 @@ void use_given_links(Communicator& communicator, const LinkFlags& flags) {
   // They were found as multiples of the measured numbers.
   if (given.alpha >= 0 || given.alpha_intra >= 0) links.contention = 1;
   if (given.beta >= 0 || given.beta_intra >= 0) links.contention_beta = 1;
-  communicator.use_links(links);
+  communicator.set_link_parameters(links);
 }
 
 std::string explanation(Communicator& communicator, const bench::CollectiveBenchOptions& options) {

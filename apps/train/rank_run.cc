@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/divergence.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
@@ -72,7 +73,7 @@ DataOptions data_options(const TrainOptions& o) {
 
 // Without needless blanks, and with every key by its name: cast:bf16 is cast:type=bf16.
 std::string canonical(const Registry& registry, const std::string& compressor) {
-  auto rules = parse_spec_rules(compressor);
+  auto rules = parse_spec_rules(with_present_names(compressor));
   if (!rules.has_value()) return compressor;
   std::string text;
   for (SpecRule& rule : rules.value()) {

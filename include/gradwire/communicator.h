@@ -120,7 +120,7 @@ struct CommunicatorOptions {
   // Bytes of the host's memory that its ranks share at most; 0: half of it.
   std::size_t shared_bytes = 0;
   // What "auto" chooses by; equal on all ranks. Fixed numbers unless said otherwise, so that sums
-  // repeat bit for bit on every machine; settle_links() has those of this one.
+  // repeat bit for bit on every machine; calibrate() measures those of this one.
   LinkModel links = {};
   // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
   std::string flight_folder = {};
@@ -177,9 +177,12 @@ class Communicator {
   // How many; size() where nobody knows.
   int node_count() const;
   virtual LinkModel links() const = 0;
-  // Between operations, the same on all ranks: later calls, and communicators split off later,
-  // choose by these.
-  virtual void use_links(const LinkModel& links) = 0;
+  // Sets the link parameters by which "auto" chooses algorithms, in later calls and in
+  // communicators split off later. Call it between operations, with the same values on all ranks.
+  virtual void set_link_parameters(const LinkModel& links) = 0;
+  [[deprecated("use set_link_parameters()")]] void use_links(const LinkModel& links) {
+    set_link_parameters(links);
+  }
   // Ends all operations of this rank with kCancelled; the others' end too, and say that this rank
   // gave `reason`. Nothing after a failure.
   virtual void abort(std::string_view reason) = 0;
@@ -311,10 +314,14 @@ struct LinkSettings {
   std::string cache = {};
   bool measure = false;  // even where the file has them
 };
-// Collective: use_links() with the numbers of the links between these ranks, the same on all:
-// rank 0's cache has them, or they are measured, in some tens of milliseconds, and put there.
-// Returns them.
-Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& settings = {});
+// Collective: takes the parameters of the links between these ranks from rank 0's cache, or
+// measures them (tens of milliseconds) and caches them; gives all ranks the same with
+// set_link_parameters(), and returns them.
+Result<LinkModel> calibrate(Communicator& communicator, const LinkSettings& settings = {});
+[[deprecated("use calibrate()")]] inline Result<LinkModel> settle_links(
+    Communicator& communicator, const LinkSettings& settings = {}) {
+  return calibrate(communicator, settings);
+}
 
 // `options` with node_of, where it is empty, as the ranks' hosts say. Collective over the job,
 // once.

@@ -99,7 +99,7 @@ TEST(TrainingCheckpoint, ResumesBitForBitUnderEveryWayToStoreAndCombine) {
     expect_exact({.compressor = spec + small, .ranks = 3});
   }
   expect_exact({.compressor = "*.bias=none;fc1.*=topk:ratio=0.1,ef=ef14;*=qsgd:bits=8"});
-  expect_exact({.compressor = "topk:ratio=0.1,ef=ef14,inner=none" + small,
+  expect_exact({.compressor = "topk:ratio=0.1,ef=ef14,intra_node=none" + small,
                 .ranks = 4,
                 .node_of = {0, 0, 1, 1}});
   expect_exact({.compressor = "topk:ratio=0.1,ef=ef14" + small, .accumulate = 3});
@@ -230,6 +230,18 @@ template <typename... Words>
 void expect_refused(const Training& training, const std::string& folder, const Words&... words) {
   const Outcome outcome = run(training, {.resume_from = folder});
   for (const Status& status : outcome.statuses) EXPECT_THAT(status, fails(kInvalid, words...));
+}
+
+TEST(TrainingCheckpoint, ASpecsKeysMayHaveOldAndPresentNames) {
+  const std::string spec = "topk:ratio=0.05,ef=ef14,min_elems=0,";
+  const Training old_names{.compressor = spec + "inner=none", .ranks = 4, .node_of = {0, 0, 1, 1}};
+  Training present = old_names;
+  present.compressor = spec + "intra_node=none";
+  for (const auto& [first, second] : {std::pair(old_names, present), {present, old_names}}) {
+    const TemporaryFolder folder;
+    ASSERT_TRUE(all_ok(run(first, {.save_to = folder.path()})));
+    EXPECT_TRUE(all_ok(run(second, {.resume_from = folder.path()})));
+  }
 }
 
 TEST(TrainingCheckpoint, WhatDoesNotFitIsNamed) {

@@ -208,10 +208,11 @@ TEST(MoreThanDense, OfTwoLevelsIsWhatTravelsBetweenNodes) {
     }
     return found;
   };
-  EXPECT_THAT(notices("lossless:inner=none", 3), tells("between nodes", "'lossless'", "3 ranks"));
-  EXPECT_EQ(notices("lossless:inner=none", 2), "");
-  EXPECT_EQ(notices("qsgd:bits=4,inner=none", 3), "");
-  EXPECT_EQ(notices("none:inner=none", 3), "");
+  EXPECT_THAT(notices("lossless:intra_node=none", 3),
+              tells("between nodes", "'lossless'", "3 ranks"));
+  EXPECT_EQ(notices("lossless:intra_node=none", 2), "");
+  EXPECT_EQ(notices("qsgd:bits=4,intra_node=none", 3), "");
+  EXPECT_EQ(notices("none:intra_node=none", 3), "");
 }
 
 // Steps that are sent as they are say nothing of the compressor.

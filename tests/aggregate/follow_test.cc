@@ -256,7 +256,7 @@ TEST(Follow, AScheduledQuantiserThatWasGatheredGoesOnByShards) {
     const bool levels = ranks.before.back() > 0;
     for (std::string feedback : {"ef14", "ef14,ef_storage=int8", "ef21"}) {
       if (levels && feedback == "ef21") continue;
-      if (levels) feedback += ",inner=none";
+      if (levels) feedback += ",intra_node=none";
       Job gathered;
       gathered.tensors = {{"w", Shape::matrix(10, 20)}};
       gathered.ranks = static_cast<int>(ranks.before.size());

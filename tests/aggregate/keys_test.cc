@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/support/fails.h"
+#include "tests/support/names.h"
 
 namespace gradwire {
 namespace {
@@ -82,6 +83,35 @@ TEST(Keys, BareValuesBelongToTheMethod) {
   const auto result = split("cast:bf16,ef=none");
   ASSERT_TRUE(result.has_value());
   EXPECT_EQ(to_string(result.value().method), "cast:bf16");
+}
+
+TEST(Keys, OldNamesMeanTheSameAndAreReported) {
+  const auto old_names = split("topk:k=3,inner=cast:bf16,between=nccl");
+  const auto present = split("topk:k=3,intra_node=cast:bf16,inter_node=nccl");
+  ASSERT_TRUE(old_names.has_value() && present.has_value());
+  EXPECT_EQ(old_names.value().keys.inner, "cast:bf16");
+  EXPECT_EQ(old_names.value().keys.between, Between::kNccl);
+  EXPECT_EQ(present.value().keys.inner, "cast:bf16");
+  EXPECT_EQ(present.value().keys.between, Between::kNccl);
+  EXPECT_EQ(to_string(old_names.value().method), "topk:k=3");
+  EXPECT_TRUE(present.value().old_keys.empty());
+  ASSERT_EQ(old_names.value().old_keys.size(), 2U);
+  EXPECT_THAT(notice_of(old_names.value().old_keys[0]), tells("'inner'", "'intra_node'"));
+  EXPECT_THAT(notice_of(old_names.value().old_keys[1]), tells("'between'", "'inter_node'"));
+  const auto twice = split("topk:k=3,inner=none,intra_node=none");
+  ASSERT_FALSE(twice.has_value());
+  EXPECT_THAT(twice.error(), fails(kInvalid, "intra_node", "twice", "inner"));
+}
+
+TEST(Keys, PresentNamesAreWrittenForOldOnesAloneInTheFirstStage) {
+  EXPECT_EQ(with_present_keys("qsgd:4, inner=none , between=nccl"),
+            "qsgd:4,intra_node=none,inter_node=nccl");
+  EXPECT_EQ(with_present_keys("inner=topk:k=1,inner=none; *=none"),  // a parameter named "inner"
+            "inner=topk:k=1,intra_node=none;*=none");
+  for (const std::string same : {"qsgd: bits=4, intra_node=none", "inner=none;*=cast:bf16", "", "?",
+                                 "topk:k=1,inner=none,intra_node=none"}) {
+    EXPECT_EQ(with_present_keys(same), same);
+  }
 }
 
 TEST(Keys, BadValuesAreRefusedByName) {

@@ -173,6 +173,17 @@ TEST(Plan, ARuleThatNothingReachesIsToldWithTheOneBefore) {
                         "it takes them all"));
 }
 
+TEST(Plan, OldNamesOfKeysAreReportedOnceForAllRules) {
+  AggregatorOptions options;
+  options.compressor = "bias=none;a=topk:k=1,inner=none;*=qsgd:bits=4,inner=none";
+  const auto plan = read_plan(Registry::builtin(), options);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message();
+  EXPECT_THAT(plan.value().warnings, ElementsAre(tells("'inner'", "'intra_node'")));
+  EXPECT_EQ(plan.value().rules[2].text, "qsgd:bits=4,intra_node=none");
+  options.compressor = "qsgd:bits=4,intra_node=none";
+  EXPECT_THAT(read_plan(Registry::builtin(), options).value().warnings, IsEmpty());
+}
+
 TEST(Plan, UnknownKeysAreAnsweredWithTheMethodsAndTheAggregators) {
   EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), fails(kInvalid, "eff", "ef14", "ratio"));
   EXPECT_THAT(refusal("topk:ratio=0.1,eff=ef14"), fails(kInvalid, "ef", "ef_scale", "combine"));

@@ -49,7 +49,7 @@ const std::vector<Flat> kFour{{1, -2, 3, -4}, {3, 2, 1, -4}, {8, 0, 0, 2}, {0, 4
 
 TEST(TwoLevel, TopkChoosesFromTheMeansOfNodes) {
   const JobOutcome outcome =
-      average("topk:k=1,min_elems=0,inner=none,ef=ef14", kFour, {0, 0, 1, 1}, 2);
+      average("topk:k=1,min_elems=0,intra_node=none,ef=ef14", kFour, {0, 0, 1, 1}, 2);
   // Nodes hold (2, 0, 2, -4) and (4, 2, 1, 2); they send -4 and 4.
   EXPECT_THAT(outcome.means[0], ElementsAre(2, 0, 0, -2));
   // Then (4, 0, 4, -4) and (4, 4, 2, 4): the first of the largest.
@@ -60,13 +60,13 @@ TEST(TwoLevel, TopkChoosesFromTheMeansOfNodes) {
 
 // A node of one rank beside one of three: its mean counts for a quarter.
 TEST(TwoLevel, UnevenNodesCountByTheirRanks) {
-  const JobOutcome outcome = average("topk:k=4,min_elems=0,inner=none", kFour, {0, 1, 1, 1});
+  const JobOutcome outcome = average("topk:k=4,min_elems=0,intra_node=none", kFour, {0, 1, 1, 1});
   EXPECT_THAT(outcome.means[0], ElementsAre(FloatEq(3), FloatEq(1), FloatEq(1.5F), FloatEq(-1)));
 }
 
 TEST(TwoLevel, PiecesHaveOwnersAndASecondResidual) {
   const JobOutcome outcome = average(
-      "signsgd:bucket=tensor,min_elems=0,combine=sra,inner=none,ef=ef14", kFour, {0, 0, 1, 1});
+      "signsgd:bucket=tensor,min_elems=0,combine=sra,intra_node=none,ef=ef14", kFour, {0, 0, 1, 1});
   // Pieces (0, 1) and (2, 3): nodes hold (2, 0), (2, -4) and (4, 2), (1, 2).
   // Of a piece node 0 sums the first element, node 1 the second.
   // Element 0: 2 + 4 exactly: 6. Element 1: node 0 sends +0 with scale 0: 0 + 2 = 2.
@@ -91,7 +91,7 @@ TEST(TwoLevel, PiecesAreRoundedWithDrawsOfTheirOwn) {
       const std::vector<Flat> grads(static_cast<std::size_t>(2 * owners), grad);
       std::vector<int> nodes;
       for (int rank = 0; rank < 2 * owners; ++rank) nodes.push_back(rank / owners);
-      const Flat mean = average(spec + ",inner=none", grads, nodes).means[0];
+      const Flat mean = average(spec + ",intra_node=none", grads, nodes).means[0];
       const std::size_t piece = n / static_cast<std::size_t>(owners);
       for (std::size_t begin = piece; begin < n; begin += piece) {
         std::size_t equal = 0;
@@ -104,21 +104,21 @@ TEST(TwoLevel, PiecesAreRoundedWithDrawsOfTheirOwn) {
 
 TEST(TwoLevel, OneNodeIsExact) {
   const JobOutcome outcome =
-      average("topk:k=1,min_elems=0,inner=none,ef=ef14", kFour, {0, 0, 0, 0});
+      average("topk:k=1,min_elems=0,intra_node=none,ef=ef14", kFour, {0, 0, 0, 0});
   EXPECT_THAT(outcome.means[0], ElementsAre(3, 1, 1.5F, -1));
   EXPECT_TRUE(kept(outcome, "w.outer.error").empty());
 }
 
 // Pieces of what is not compressed: sums inside nodes, of those sums, and all of them everywhere.
 TEST(TwoLevel, NoneAddsUpNodesAndThenTheirSums) {
-  const JobOutcome outcome = average("none:inner=none", kFour, {0, 0, 1, 1});
+  const JobOutcome outcome = average("none:intra_node=none", kFour, {0, 0, 1, 1});
   EXPECT_THAT(outcome.means[0], ElementsAre(3, 1, 1.5F, -1));
-  const JobOutcome uneven = average("none:inner=none", kFour, {0, 1, 1, 1});
+  const JobOutcome uneven = average("none:intra_node=none", kFour, {0, 1, 1, 1});
   EXPECT_THAT(uneven.means[0], ElementsAre(FloatEq(3), FloatEq(1), FloatEq(1.5F), FloatEq(-1)));
 }
 
 TEST(TwoLevel, UnknownNodesAreRanksAndAWarning) {
-  const JobOutcome outcome = average("topk:k=1,min_elems=0,inner=none", kFour, {});
+  const JobOutcome outcome = average("topk:k=1,min_elems=0,intra_node=none", kFour, {});
   EXPECT_THAT(outcome.means[0], ElementsAre(2, 1, 0, -2));
   EXPECT_THAT(outcome.warnings, ::testing::Contains(HasSubstr("node_of")));
 }
@@ -127,7 +127,7 @@ TEST(TwoLevel, UnknownNodesAreRanksAndAWarning) {
 // each half, between nodes, its halves travel packed, twice.
 TEST(TwoLevel, BytesAreTheClosedForm) {
   Job job;
-  job.compressor = "minmax:bits=4,combine=sra,inner=none";
+  job.compressor = "minmax:bits=4,combine=sra,intra_node=none";
   job.tensors = {{"w", Shape::matrix(64, 64)}};
   job.ranks = 4;
   job.steps = 2;
@@ -155,18 +155,22 @@ TEST(TwoLevel, RefusesWhatItCannotServe) {
     EXPECT_EQ(outcome.status.code(), code) << spec;
     return outcome.status;
   };
-  EXPECT_THAT(refusal("none:inner=cast:bf16"), fails(kInvalid, "inner=none"));
-  EXPECT_THAT(refusal("topk:k=3,between=nccl"), fails(kInvalid, "between", "inner=none"));
-  EXPECT_THAT(refusal("topk:k=3,inner=none,between=ucx"),
-              fails(kInvalid, "between", "ucx", "messages", "nccl"));
-  EXPECT_THAT(
-      refusal("topk:k=3,inner=none,between=nccl", AggregateForm::kAllReduce, Code::kUnsupported),
-      fails(Code::kUnsupported, "NCCL", "between=messages"));
-  EXPECT_THAT(refusal("topk:k=3,inner=topk"), fails(kInvalid, "inner=topk", "ratio", "k"));
-  EXPECT_THAT(refusal("topk:k=3,inner=lossless"), fails(kInvalid, "lossless", "inner=none"));
-  EXPECT_THAT(refusal("topk:k=3,inner=cast:bf16,ef=ef14"), fails(kInvalid, "ef", "inner=none"));
-  EXPECT_THAT(refusal("qsgd:bits=4,inner=none", AggregateForm::kReduceScatter),
-              fails(kInvalid, "inner", "sharded"));
+  EXPECT_THAT(refusal("none:intra_node=cast:bf16"), fails(kInvalid, "intra_node=none"));
+  EXPECT_THAT(refusal("topk:k=3,inter_node=nccl"),
+              fails(kInvalid, "inter_node", "intra_node=none"));
+  EXPECT_THAT(refusal("topk:k=3,intra_node=none,inter_node=ucx"),
+              fails(kInvalid, "inter_node", "ucx", "messages", "nccl"));
+  EXPECT_THAT(refusal("topk:k=3,intra_node=none,inter_node=nccl", AggregateForm::kAllReduce,
+                      Code::kUnsupported),
+              fails(Code::kUnsupported, "NCCL", "inter_node=messages"));
+  EXPECT_THAT(refusal("topk:k=3,intra_node=topk"),
+              fails(kInvalid, "intra_node=topk", "ratio", "k"));
+  EXPECT_THAT(refusal("topk:k=3,intra_node=lossless"),
+              fails(kInvalid, "lossless", "intra_node=none"));
+  EXPECT_THAT(refusal("topk:k=3,intra_node=cast:bf16,ef=ef14"),
+              fails(kInvalid, "ef", "intra_node=none"));
+  EXPECT_THAT(refusal("qsgd:bits=4,intra_node=none", AggregateForm::kReduceScatter),
+              fails(kInvalid, "intra_node", "sharded"));
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ TEST(AlgorithmChoice, OtherNumbersMakeOtherChoices) {
   EXPECT_EQ(own.algorithm_for(OpKind::kAllReduce, 4096, "canonical").value(), "canonical");
   EXPECT_FALSE(own.algorithm_for(OpKind::kAllReduce, 4096, "nonesuch").has_value());
   EXPECT_FALSE(own.algorithm_for(OpKind::kSend, 4096).has_value());
-  own.use_links(LinkModel{});
+  own.set_link_parameters(LinkModel{});
   EXPECT_EQ(own.links(), LinkModel{});
 }
 

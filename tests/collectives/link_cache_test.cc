@@ -116,14 +116,14 @@ TEST_F(LinkCache, AFolderInItsPlaceIsNoHarm) {
   EXPECT_FALSE(cached_links(file_, 7, kNow));
 }
 
-// What settle_links() gives each of some ranks as threads.
+// What calibrate() gives each of some ranks as threads.
 std::vector<LinkModel> settled(const CommunicatorOptions& options, int ranks,
                                const LinkSettings& settings) {
   auto made = make_inproc_communicators(ranks, options);
   EXPECT_TRUE(made.has_value());
   return on_threads<LinkModel>(ranks, [&](int r) {
     Communicator& own = *made.value()[static_cast<std::size_t>(r)];
-    const auto links = settle_links(own, settings);
+    const auto links = calibrate(own, settings);
     EXPECT_TRUE(links.has_value()) << links.error().message();
     return own.links();
   });
@@ -139,6 +139,19 @@ TEST_F(LinkCache, AllRanksChooseByOneMeasurement) {
   EXPECT_EQ(settled({}, 3, {.cache = file_})[0], first[0]);
   EXPECT_NE(settled({}, 2, {.cache = file_})[0], first[0]);
   EXPECT_NE(settled({}, 3, {.cache = file_, .measure = true})[0], first[0]);
+}
+
+TEST_F(LinkCache, OldNamesOfTheFunctionsStillWork) {
+  auto made = make_inproc_communicators(1, {});
+  ASSERT_TRUE(made.has_value());
+  Communicator& alone = *made.value()[0];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  alone.use_links(kLinks);
+  const auto links = settle_links(alone);
+#pragma GCC diagnostic pop
+  ASSERT_TRUE(links.has_value());
+  EXPECT_EQ(links.value(), kLinks);
 }
 
 TEST_F(LinkCache, InsideIsMeasuredBetweenRanksOfOneNodeWhicheverTheyAre) {

@@ -101,7 +101,7 @@ class FedCommunicator final : public Communicator {
   }
   std::vector<int> nodes() const override { return {}; }
   LinkModel links() const override { return {}; }
-  void use_links(const LinkModel&) override {}
+  void set_link_parameters(const LinkModel&) override {}
   void abort(std::string_view) override {}
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline>) override { return none(); }
   Result<std::unique_ptr<Communicator>> split(int, int) override { return none(); }

@@ -47,10 +47,11 @@ std::vector<std::string> specs_of(const Layout& layout) {
                                  "threshold:tau=0.9,combine=oktopk,ef=ef14" + all};
   const bool one_host = layout.node_of.empty();
   for (const std::string spec :
-       {"topk:ratio=0.05,inner=none,ef=ef14", "topk:ratio=0.05,combine=oktopk,inner=none,ef=ef14",
-        "qsgd:bits=4,bucket=64,inner=none,ef=ef14", "qsgd:bits=4,inner=cast:bf16",
-        "signsgd:bucket=tensor,combine=sra,inner=none,ef=ef21",
-        "powersgd:rank=2,inner=none,ef=ef14", "thc:inner=none,ef=ef14"}) {
+       {"topk:ratio=0.05,intra_node=none,ef=ef14",
+        "topk:ratio=0.05,combine=oktopk,intra_node=none,ef=ef14",
+        "qsgd:bits=4,bucket=64,intra_node=none,ef=ef14", "qsgd:bits=4,intra_node=cast:bf16",
+        "signsgd:bucket=tensor,combine=sra,intra_node=none,ef=ef21",
+        "powersgd:rank=2,intra_node=none,ef=ef14", "thc:intra_node=none,ef=ef14"}) {
     if (!one_host) specs.push_back(spec + all);
   }
   // Sums over several hosts' memory are sums of sums, which threads do not round so.

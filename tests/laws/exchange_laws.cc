@@ -60,20 +60,20 @@ std::vector<Case> cases() {
   all.push_back({"topk:ratio=0.7,combine=oktopk,ef=ef14"});
   // Two levels: whole tensors, pieces of them, matrices.
   for (const std::string& ef : kFeedback) {
-    all.push_back({"topk:ratio=0.05,inner=none," + ef});
-    all.push_back({"qsgd:bits=4,bucket=64,inner=none," + ef});
+    all.push_back({"topk:ratio=0.05,intra_node=none," + ef});
+    all.push_back({"qsgd:bits=4,bucket=64,intra_node=none," + ef});
   }
-  for (const std::string spec :
-       {"signsgd:bucket=tensor,combine=gather,inner=none,ef=ef14",
-        "powersgd:rank=1,inner=none,ef=ef14", "topk:ratio=0.05,combine=oktopk,inner=none,ef=ef14",
-        "qsgd:bits=4,inner=cast:bf16", "cast:bf16,inner=minmax", "signsgd:vote=majority,inner=none",
-        "thc:inner=none"}) {
+  for (const std::string spec : {"signsgd:bucket=tensor,combine=gather,intra_node=none,ef=ef14",
+                                 "powersgd:rank=1,intra_node=none,ef=ef14",
+                                 "topk:ratio=0.05,combine=oktopk,intra_node=none,ef=ef14",
+                                 "qsgd:bits=4,intra_node=cast:bf16", "cast:bf16,intra_node=minmax",
+                                 "signsgd:vote=majority,intra_node=none", "thc:intra_node=none"}) {
     all.push_back({spec});
   }
   return all;
 }
 
-bool on_two_levels(const Case& c) { return c.spec.find("inner=") != std::string::npos; }
+bool on_two_levels(const Case& c) { return c.spec.find("intra_node=") != std::string::npos; }
 
 // Two ranks to a node, and what is left.
 std::vector<int> pairs_of(int ranks) {
@@ -185,13 +185,14 @@ std::vector<Case> telescoping_cases() {
   }
   for (const std::string spec :
        {"topk:ratio=0.05,combine=oktopk", "topk:k=1,combine=oktopk",
-        "topk:ratio=0.7,combine=oktopk", "topk:ratio=0.05,inner=none",
-        "topk:ratio=0.05,combine=oktopk,inner=none", "qsgd:bits=4,bucket=64,combine=sra,inner=none",
-        "qsgd:bits=4,combine=gather,inner=none", "qsgd:levels=1,norm=l2,inner=none",
-        "signsgd:bucket=tensor,inner=none", "cast:bf16,inner=none", "minmax:bits=2,inner=none",
-        "powersgd:rank=1,inner=none", "acpsgd:rank=1,inner=none", "atomo:budget=1,inner=none",
-        "onebit:inner=none", "thc:inner=none", "global_qsgd:bits=4,inner=none",
-        "terngrad:inner=none"}) {
+        "topk:ratio=0.7,combine=oktopk", "topk:ratio=0.05,intra_node=none",
+        "topk:ratio=0.05,combine=oktopk,intra_node=none",
+        "qsgd:bits=4,bucket=64,combine=sra,intra_node=none",
+        "qsgd:bits=4,combine=gather,intra_node=none", "qsgd:levels=1,norm=l2,intra_node=none",
+        "signsgd:bucket=tensor,intra_node=none", "cast:bf16,intra_node=none",
+        "minmax:bits=2,intra_node=none", "powersgd:rank=1,intra_node=none",
+        "acpsgd:rank=1,intra_node=none", "atomo:budget=1,intra_node=none", "onebit:intra_node=none",
+        "thc:intra_node=none", "global_qsgd:bits=4,intra_node=none", "terngrad:intra_node=none"}) {
     all.push_back({spec});
   }
   return all;
@@ -224,7 +225,7 @@ TEST(AllGatherOfWeights, FollowsThemByDifferences) {
 // Every rank's residual would be lost on one node, where nothing is compressed.
 TEST(TwoLevels, StateOfSeveralNodesIsRefusedOnOne) {
   Job job;
-  job.compressor = "topk:k=3,min_elems=0,ef=ef14,inner=none";
+  job.compressor = "topk:k=3,min_elems=0,ef=ef14,intra_node=none";
   job.tensors = {{"w", Shape::matrix(8, 16)}};
   job.ranks = 4;
   job.steps = 2;
@@ -235,7 +236,7 @@ TEST(TwoLevels, StateOfSeveralNodesIsRefusedOnOne) {
   job.start_saved = before.saved;
   const JobOutcome after = run_job(job);
   EXPECT_THAT(after.status,
-              fails(Code::kInvalidArgument, "w.outer", "nodes", "one node", "inner="));
+              fails(Code::kInvalidArgument, "w.outer", "nodes", "one node", "intra_node="));
 }
 
 // An error quotes the rule that it refuses, whose words are no reason: what it says beside that.

@@ -109,7 +109,7 @@ TEST(AggregateEnd, GradientsThatAreNeverFinalEndAtTheDeadlineAndAreNamed) {
 TEST(AggregateEnd, OnTwoLevelsAllRanksEndAtTheDeadlineToo) {
   const auto made = worlds(4, 1, {0, 0, 1, 1});  // time to come as far as that
   const AggregatorOptions options{.compressor =
-                                      "qsgd:bits=4,inner=none,min_elems=0,dense_1d=false"};
+                                      "qsgd:bits=4,intra_node=none,min_elems=0,dense_1d=false"};
   const auto outcomes = on_threads<std::string>(4, [&](int rank) {
     return finish_behind_a_held_stream(*made[static_cast<std::size_t>(rank)], options);
   });

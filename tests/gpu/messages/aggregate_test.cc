@@ -129,17 +129,19 @@ std::vector<LevelCase> level_cases(const std::vector<std::string>& specs) {
   all.push_back({specs.front(), {0, 1}});
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(
-    Nodes, TwoLevelsOnDevice,
-    ::testing::ValuesIn(level_cases(
-        {"topk:ratio=0.05,ef=ef14,inner=none", "none:inner=none", "cast:bf16,inner=none",
-         "qsgd:bits=4,inner=none", "qsgd:bits=4,inner=cast:bf16", "qsgd:bits=2,ef=ef14,inner=none",
-         "minmax:bits=4,ef=ef21,inner=none", "absmax:bits=4,transform=hadamard,inner=none",
-         "signsgd:ef=ef14,combine=gather,inner=none",
-         "threshold:0.4,ef=ef14,inner=none,warmup_steps=1",
-         "topk:ratio=0.05,combine=oktopk,ef=ef14,inner=none",
-         "powersgd:rank=2,ef=ef14,inner=none"})),
-    name_of_levels);
+INSTANTIATE_TEST_SUITE_P(Nodes, TwoLevelsOnDevice,
+                         ::testing::ValuesIn(level_cases(
+                             {"topk:ratio=0.05,ef=ef14,intra_node=none", "none:intra_node=none",
+                              "cast:bf16,intra_node=none", "qsgd:bits=4,intra_node=none",
+                              "qsgd:bits=4,intra_node=cast:bf16",
+                              "qsgd:bits=2,ef=ef14,intra_node=none",
+                              "minmax:bits=4,ef=ef21,intra_node=none",
+                              "absmax:bits=4,transform=hadamard,intra_node=none",
+                              "signsgd:ef=ef14,combine=gather,intra_node=none",
+                              "threshold:0.4,ef=ef14,intra_node=none,warmup_steps=1",
+                              "topk:ratio=0.05,combine=oktopk,ef=ef14,intra_node=none",
+                              "powersgd:rank=2,ef=ef14,intra_node=none"})),
+                         name_of_levels);
 
 class ShardsOnDevice : public ::testing::TestWithParam<DeviceCase> {};
 

@@ -12,7 +12,7 @@ namespace gradwire::testing {
 // of a device over NCCL have vectors that are not compressed go on two levels, too; the host's are
 // told to.
 inline Job host_job(const std::string& spec, const std::vector<int>& node_of) {
-  Job job = job_of("bias=none:inner=none;*=" + spec, static_cast<int>(node_of.size()));
+  Job job = job_of("bias=none:intra_node=none;*=" + spec, static_cast<int>(node_of.size()));
   job.node_of = node_of;
   job.algorithm = "auto";
   return job;

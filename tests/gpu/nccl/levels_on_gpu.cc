@@ -32,9 +32,10 @@ TEST_P(NcclLevelsOnGpu, HaveTheHostsBits) {
   EXPECT_THAT(outcomes, ended_cleanly(job.ranks));
 }
 INSTANTIATE_TEST_SUITE_P(Sharing, NcclLevelsOnGpu,
-                         ::testing::Values("none:inner=none", "qsgd:bits=2,ef=ef14,inner=none",
-                                           "topk:ratio=0.05,ef=ef14,inner=none",
-                                           "powersgd:rank=2,ef=ef14,inner=none"));
+                         ::testing::Values("none:intra_node=none",
+                                           "qsgd:bits=2,ef=ef14,intra_node=none",
+                                           "topk:ratio=0.05,ef=ef14,intra_node=none",
+                                           "powersgd:rank=2,ef=ef14,intra_node=none"));
 
 }  // namespace
 }  // namespace gradwire::testing

@@ -36,7 +36,7 @@ class StagedCommunicator final : public Communicator {
   }
   std::vector<int> nodes() const override { return world_->nodes(); }
   LinkModel links() const override { return world_->links(); }
-  void use_links(const LinkModel& links) override { world_->use_links(links); }
+  void set_link_parameters(const LinkModel& links) override { world_->set_link_parameters(links); }
   void abort(std::string_view reason) override { world_->abort(reason); }
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;

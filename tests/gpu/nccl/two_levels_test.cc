@@ -55,17 +55,17 @@ class NcclLevels : public gpu::OverFakeNccl {
 class NcclLevelsOf : public NcclLevels, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(NcclLevelsOf, HaveTheHostsBits) {
-  const std::string log = expect_host_bits(GetParam() + ",inner=none", {0, 0, 1, 1});
+  const std::string log = expect_host_bits(GetParam() + ",intra_node=none", {0, 0, 1, 1});
   EXPECT_THAT(log, AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclBroadcast ")));
 }
 TEST_P(NcclLevelsOf, OfUnequalNodesHaveTheHostsBits) {
-  (void)expect_host_bits(GetParam() + ",inner=none", {0, 1, 1});
+  (void)expect_host_bits(GetParam() + ",intra_node=none", {0, 1, 1});
 }
 TEST_P(NcclLevelsOf, JoinedByNcclHaveTheHostsBits) {
-  const Job here = host_job(GetParam() + ",inner=none", {0, 0, 1, 1});
+  const Job here = host_job(GetParam() + ",intra_node=none", {0, 0, 1, 1});
   Job device = over_nccl(here);
-  device.compressor =
-      "bias=none:inner=none,between=nccl;*=" + GetParam() + ",inner=none,between=nccl";
+  device.compressor = "bias=none:intra_node=none,inter_node=nccl;*=" + GetParam() +
+                      ",intra_node=none,inter_node=nccl";
   expect_equal(here, device);
 }
 INSTANTIATE_TEST_SUITE_P(Specs, NcclLevelsOf,
@@ -77,14 +77,14 @@ INSTANTIATE_TEST_SUITE_P(Specs, NcclLevelsOf,
 // Shards of sra are sent to their owners, which inside a node nothing is.
 TEST_F(NcclLevels, NodesAreJoinedByMessagesUnlessNcclIsAskedFor) {
   const auto log_of = [&](const std::string& between) {
-    Job job = over_nccl(host_job("qsgd:bits=4,inner=none", {0, 0, 1, 1}));
-    job.compressor = "qsgd:bits=4,inner=none" + between;
+    Job job = over_nccl(host_job("qsgd:bits=4,intra_node=none", {0, 0, 1, 1}));
+    job.compressor = "qsgd:bits=4,intra_node=none" + between;
     const JobOutcome outcome = run_job(job);
     EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
     return std::string(fake_.take_log());
   };
   EXPECT_THAT(log_of(""), AllOf(HasSubstr("ncclReduce "), Not(HasSubstr("ncclSend "))));
-  EXPECT_THAT(log_of(",between=nccl"), AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclSend ")));
+  EXPECT_THAT(log_of(",inter_node=nccl"), AllOf(HasSubstr("ncclReduce "), HasSubstr("ncclSend ")));
 }
 
 // On one level, too: what is chosen lies on the device, its pairs on the host.
@@ -149,8 +149,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, NcclSharedScales,
 
 // Before: over one level, by NCCL between nodes.
 TEST_F(NcclLevels, WhatIsNotCompressedIsJoinedByMessagesToo) {
-  Job job = over_nccl(host_job("topk:ratio=0.05,inner=none", {0, 1}));
-  job.compressor = "topk:ratio=0.05,inner=none,warmup_steps=1";
+  Job job = over_nccl(host_job("topk:ratio=0.05,intra_node=none", {0, 1}));
+  job.compressor = "topk:ratio=0.05,intra_node=none,warmup_steps=1";
   const JobOutcome outcome = run_job(job);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.message();
   // Nodes of one rank: whatever NCCL is called for is among one rank.
@@ -166,7 +166,7 @@ TEST_F(NcclLevels, ADeviceThatHangsInsideANodeEndsAllRanksAtTheDeadline) {
       kRanks, options, {GW_FAKE_NCCL}, [&](std::unique_ptr<Communicator> world) -> std::string {
         auto gradients = GradientsAt::make(kFirstDevice, {Shape::matrix(50, 50)});
         if (!gradients.has_value()) return std::string(gradients.error().message());
-        AggregatorOptions own{.compressor = "qsgd:bits=4,inner=none"};
+        AggregatorOptions own{.compressor = "qsgd:bits=4,intra_node=none"};
         own.on_span = [&](const AggregateSpan& span) {
           if (span.kind != AggregateSpan::Kind::kEncode || span.phase > 0) return;
           gpu::hang_when_all_are(encoded, kRanks);
@@ -185,8 +185,8 @@ TEST_F(NcclLevels, ADeviceThatHangsInsideANodeEndsAllRanksAtTheDeadline) {
 
 // Found between nodes, by the owner of the shard: the first rank of the first node.
 TEST_F(NcclLevels, ARankThatFailsBetweenNodesEndsAllAndIsNamed) {
-  Job job = over_nccl(host_job("qsgd:bits=2,ef=ef14,inner=none", {0, 0, 1, 1}));
-  job.compressor = "qsgd:bits=2,ef=ef14,inner=none";
+  Job job = over_nccl(host_job("qsgd:bits=2,ef=ef14,intra_node=none", {0, 0, 1, 1}));
+  job.compressor = "qsgd:bits=2,ef=ef14,intra_node=none";
   job.tensors = {{"large", Shape::matrix(101, 701)}};
   job.bucket_bytes = 1 << 20;
   job.gradient = [](const std::string&, int rank, int step, std::int64_t e) {

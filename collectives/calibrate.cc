@@ -57,7 +57,7 @@ Result<std::optional<LinkModel>> from_cache(Communicator& communicator,
 
 }  // namespace
 
-Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& settings) {
+Result<LinkModel> calibrate(Communicator& communicator, const LinkSettings& settings) {
   if (communicator.size() == 1) return communicator.links();
   GW_ASSIGN(const std::uint64_t key, key_of(communicator));
   GW_ASSIGN(std::optional<LinkModel> links, from_cache(communicator, settings, key));
@@ -67,7 +67,7 @@ Result<LinkModel> settle_links(Communicator& communicator, const LinkSettings& s
       cache_links(settings.cache, key, now(), *links);
     }
   }
-  communicator.use_links(*links);
+  communicator.set_link_parameters(*links);
   return *links;
 }
 
