@@ -9,6 +9,9 @@ import sys
 import tempfile
 
 PATIENCE = 500  # seconds a step at most
+MEAN = "mean of 2 ranks: 0.5"
+# What each example's programs print. Of 10 gradients of 512 KiB a hundredth as pairs of 8 bytes, and a header.
+PROGRAMS = {"c": {"mean": MEAN}, "cxx": {"mean": MEAN, "compressed_mean": "2 ranks: 5242880 bytes of gradients, "}}
 
 
 def run(*command, **settings):
@@ -21,7 +24,7 @@ def public_headers(folder):
 
 
 def build_and_run(example, folder, tool, root, libdir, sanitize):
-    """The program `mean` of an example, built in a copy of its folder, as two ranks."""
+    """The programs of an example, built in a copy of its folder, as two ranks."""
     shutil.copytree(example, folder)
     if tool == "meson":
         environment = {**os.environ, "PKG_CONFIG_PATH": str(root / libdir / "pkgconfig")}
@@ -32,12 +35,13 @@ def build_and_run(example, folder, tool, root, libdir, sanitize):
         flags = [] if sanitize == "none" else [f"-DCMAKE_{lang}_FLAGS=-fsanitize={sanitize}" for lang in ("C", "CXX")]
         run("cmake", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={root}", *flags, stdout=subprocess.DEVNULL)
         run("cmake", "--build", folder / "build")
-    job = [root / "bin/gradwire", "run", "-n", "2", "--", folder / "build/mean"]
-    environment = {**os.environ, "GRADWIRE_TRANSPORT": "tcp", "LD_LIBRARY_PATH": str(root / libdir)}
-    print("$", *job, flush=True)
-    seen = subprocess.run([str(part) for part in job], env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    if seen.returncode != 0 or "mean of 2 ranks: 0.5" not in seen.stdout:
-        sys.exit(f"{folder.name}: ended with {seen.returncode}:\n{seen.stdout}{seen.stderr}")
+    for program, wanted in PROGRAMS[example.name].items():
+        job = [root / "bin/gradwire", "run", "-n", "2", "--", folder / "build" / program]
+        environment = {**os.environ, "GRADWIRE_TRANSPORT": "tcp", "LD_LIBRARY_PATH": str(root / libdir)}
+        print("$", *job, flush=True)
+        seen = subprocess.run([str(part) for part in job], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        if seen.returncode != 0 or wanted not in seen.stdout:
+            sys.exit(f"{folder.name}/{program}: ended with {seen.returncode}:\n{seen.stdout}{seen.stderr}")
 
 
 def main():
