@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The README's commands are such that the program takes: what is quick is run, of the rest the flags are looked up.
+"""The commands of README.md and docs/commands.md are such that the program takes: what is quick is run, of the rest the flags are
+looked up. The compressors that README.md and docs/compressors.md list are those of the program.
 
 usage: readme_commands_test.py GRADWIRE
 """
@@ -13,15 +14,16 @@ import tempfile
 import unittest
 
 GRADWIRE = os.path.abspath(sys.argv.pop(1))
-README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = "README.md", "docs/commands.md"
 LIMIT = 100  # seconds for one command
 QUICK = {"train": ["--dry-run"], "plan": [], "inspect schedule": []}  # and what is added to run it
 
 
 def commands():
-    """The words behind each `gradwire` of its shell's lines."""
-    for block in re.findall(r"```sh\n(.*?)```", README.read_text(), re.S):
-        for line in block.splitlines():
+    """The words behind each `gradwire` of the pages' shell lines."""
+    for block in (block for page in PAGES for block in re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.S)):
+        for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             starts = [i for i, word in enumerate(words) if os.path.basename(word) == "gradwire"]
             for start, end in zip(starts, starts[1:] + [len(words)]):
@@ -59,6 +61,15 @@ class ReadmeCommands(unittest.TestCase):
                 self.assertEqual(flags - there, set())
                 seen += len(flags)
         self.assertGreater(seen, 40)
+
+    def test_the_compressors_are_the_programs(self):
+        listed = gradwire("inspect", "compressors").stdout
+        known = set(re.findall(r"^([a-z]\w*): ", listed, re.M))
+        self.assertGreater(len(known), 20, listed)
+        for page, heading, column in (("README.md", "All 24 compressors", 2), ("docs/compressors.md", "Methods", 1)):
+            section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+            cells = [line.split("|")[column] for line in section.splitlines() if line.startswith("|")]
+            self.assertEqual({name for cell in cells for name in re.findall(r"`([a-z]\w*)", cell)}, known, page)
 
 
 if __name__ == "__main__":
