@@ -26,8 +26,8 @@ install_packages() {
     say "packages: no apt-get here; the equivalents of these are needed: $*"
     return 0
   }
-  installed=" $(dpkg-query -W -f '${binary:Package} ${db:Status-Status}\n' "$@" 2>/dev/null |
-    sed -n 's/^\([^ :]*\)[^ ]* installed$/\1/p' | tr '\n' ' ') "
+  installed=$(dpkg-query -W -f '${binary:Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)  # 1: some are unknown
+  installed=" $(sed -n 's/^\([^ :]*\)[^ ]* installed$/\1/p' <<<"$installed" | tr '\n' ' ') "
   for package in "$@"; do
     [[ "$installed" == *" $package "* ]] || missing+=("$package")
   done

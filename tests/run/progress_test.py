@@ -89,6 +89,8 @@ class Progress(unittest.TestCase):
 DPKG_QUERY = """#!/bin/sh
 echo "libhere:amd64 installed
 gone config-files"
+echo "dpkg-query: no packages found matching new" >&2
+exit 1
 """
 APT_GET = """#!/bin/sh
 echo "apt-get $*" >>"$CALLS"
