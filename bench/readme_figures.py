@@ -51,12 +51,12 @@ PANELS = (  # title, heading of the table, what its command has, left edge of th
 HEADLINES = (
     ("PyTorch DDP, fp32", "torch-ddp-4mb", "torch-ddp-4mb", None),
     ("PyTorch DDP, fp16 hook", "torch-fp16-4mb", "torch-fp16-4mb", None),
-    ("PyTorch DDP, PowerSGD hook", "torch-powersgd-4", "torch-powersgd-4", None),
-    ("gradwire, uncompressed", "none", "torch-gradwire", "SGD momentum"),
-    ("gradwire, 4 bits + EF", "int4-sra", "torch-gradwire-int4", "int4"),
-    ("gradwire, PowerSGD + EF", "powersgd-4", "torch-gradwire-powersgd-4", "PowerSGD r4"),
-    ("gradwire, top-k 1 % + EF", "topk-1%", "torch-gradwire-topk-1%", "top-k 1 % + EF"),
-    ("gradwire, sign + EF", "signsgd-ef", None, "EF-sign nm lr .2"),
+    ("PyTorch DDP, PowerSGD hook, rank 4", "torch-powersgd-4", "torch-powersgd-4", None),
+    ("gradwire, `none`", "none", "torch-gradwire", "SGD momentum"),
+    ("gradwire, `absmax:bits=4,ef=ef14`", "int4-sra", "torch-gradwire-int4", "int4"),
+    ("gradwire, `powersgd:rank=4,ef=ef14`", "powersgd-4", "torch-gradwire-powersgd-4", "PowerSGD r4"),
+    ("gradwire, `topk:ratio=0.01,ef=ef14`", "topk-1%", "torch-gradwire-topk-1%", "top-k 1 % + EF"),
+    ("gradwire, `signsgd:ef=ef14`", "signsgd-ef", None, "EF-sign nm lr .2"),
 )
 
 PLOT = {"left": 608, "right": 868, "top": 66, "bottom": 306}
@@ -245,11 +245,11 @@ def table(times, torch_study):
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 8:  # row, spec, rate, accuracy, difference, bytes, between bars
             accuracies[cells[1]] = f"{cells[4]} %" if cells[5] == "–" else cells[5].replace("-", "−")
-    lines = ["| | step at 100 Mbit/s | step at 1 Gbit/s | accuracy |", "|---|---|---|---|"]
+    lines = ["| ms a step (× DDP's speed) | 100 Mbit/s | 1 Gbit/s, in PyTorch | accuracy |", "|---|---|---|---|"]
     for label, way, in_torch, row in HEADLINES:
         cells = [label]
         for rows, name in ((slow, way), (fast, in_torch)):
-            cells.append(f"{rows[name]:,.0f} ms ({rows[HEADLINES[0][1]] / rows[name]:.2g}×)" if name else "–")
+            cells.append(f"{rows[name]:,.0f} ({rows[HEADLINES[0][1]] / rows[name]:.2g}×)" if name else "–")
         cells.append(accuracies[row] if row else "–")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
