@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The README's picture and table of results, made from committed results: step times beside PyTorch DDP, and accuracy.
+"""The README's picture, and tables of results in README.md and docs/choosing.md, made from committed results: step times beside
+PyTorch DDP, and accuracy.
 
-    bench/readme_figures.py            writes docs/figures/speed_and_accuracy_{light,dark}.svg and the table in README.md
+    bench/readme_figures.py            writes docs/figures/speed_and_accuracy_{light,dark}.svg, and the tables into their pages
     bench/readme_figures.py --check    writes nothing; status 1 where a file differs from what would be written
 
 Sources: bench/results/train_beside_torch.txt (2 hosts), docs/studies/fashion_mnist.csv and docs/studies/fashion_mnist_torch.md.
@@ -18,8 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMES = "bench/results/train_beside_torch.txt"
 STUDY = "docs/studies/fashion_mnist.csv"
 TORCH_STUDY = "docs/studies/fashion_mnist_torch.md"
-README = "README.md"
-TABLE = re.compile(r"(<!-- table: bench/readme_figures.py -->\n).*?(<!-- end of table -->)", re.S)
 FIGURE = "docs/figures/speed_and_accuracy_{}.svg"
 
 SCHEMES = {
@@ -46,6 +45,7 @@ PANELS = (  # title, heading of the table, what its command has, left edge of th
     ("100 Mbit/s", "2 hosts, 100mbit", "--steps 4 --loss-steps 40", 166),
     ("1 Gbit/s", "2 hosts, 1gbit", "--loss-steps 0 --backend", 370),
 )
+FOUR_HOSTS = ("4 hosts, 100mbit", PANELS[0][2]), ("4 hosts, 1gbit", PANELS[1][2])
 
 # Label, way at 100 Mbit/s, way at 1 Gbit/s in PyTorch, row of the study in PyTorch.
 HEADLINES = (
@@ -57,6 +57,43 @@ HEADLINES = (
     ("gradwire, `powersgd:rank=4,ef=ef14`", "powersgd-4", "torch-gradwire-powersgd-4", "PowerSGD r4"),
     ("gradwire, `topk:ratio=0.01,ef=ef14`", "topk-1%", "torch-gradwire-topk-1%", "top-k 1 % + EF"),
     ("gradwire, `signsgd:ef=ef14`", "signsgd-ef", None, "EF-sign nm lr .2"),
+)
+
+# Of docs/choosing.md: label, ways (the fastest counts), at all links.
+LINKS = (
+    ("PyTorch DDP, fp32", ("torch-ddp", "torch-ddp-4mb")),
+    ("PyTorch fp16 hook", ("torch-fp16", "torch-fp16-4mb")),
+    ("PyTorch PowerSGD hook, rank 4", ("torch-powersgd-4",)),
+    ("`none`", ("none",)),
+    ("`cast:bf16`", ("bf16",)),
+    ("`absmax:bits=8,ef=ef14`", ("int8-sra",)),
+    ("`absmax:bits=4,ef=ef14`", ("int4-sra",)),
+    ("`qsgd:bits=4`", ("qsgd4-sra",)),
+    ("`signsgd:ef=ef14,combine=sra`", ("signsgd-ef-sra",)),
+    ("`topk:ratio=0.01,ef=ef14`", ("topk-1%",)),
+    ("`powersgd:rank=4,ef=ef14`", ("powersgd-4",)),
+    ("`lossless`", ("lossless",)),
+    ("`block_sparse` (gradient not sparse)", ("block-sparse",)),
+)
+# Of docs/choosing.md: label, row of the study.
+ACCURACIES = (
+    ("`powersgd:rank=4,ef=ef14`", "PowerSGD r4"),
+    ("`qsgd:bits=8`", "int8"),
+    ("`qsgd:bits=4`", "int4"),
+    ("`qsgd:bits=2` with error feedback (`ef_scale=none`: needs `--allow-unsafe`)", "int2 + EF"),
+    ("`natural`", "natural"),
+    ("`atomo:budget=3`", "ATOMO, budget 3"),
+    ("`signsgd:ef=ef14`, no momentum", "EF-sign nm lr .2"),
+    ("`topk:ratio=0.01,ef=ef14`, no momentum", "top-k 1 % nm lr .2 + EF"),
+    ("`powersgd:rank=2,ef=ef14`", "PowerSGD r2"),
+    ("`dgc`, 0.1 % after a warm-up of the ratio (payload: average)", "DGC 0.1 % with warm-up"),
+    ("`qsgd:bits=2`", "int2"),
+    ("`dgc:ratio=0.001`", "DGC 0.1 %"),
+    ("`signum`, rate 10⁻³", "Signum lr 1e-3"),
+    ("`topk:ratio=0.01,ef=ef14`, momentum 0.9", "top-k 1 % + EF"),
+    ("`terngrad` (clipped at 2.5)", "TernGrad, clip 2.5"),
+    ("`topk:ratio=0.001,ef=ef14`", "top-k 0.1 % + EF"),
+    ("`powersgd:rank=1,ef=ef14`", "PowerSGD r1"),
 )
 
 PLOT = {"left": 608, "right": 868, "top": 66, "bottom": 306}
@@ -237,8 +274,8 @@ def figure(scheme, times, accuracy):
     return drawing.svg("Step time per method beside PyTorch DDP at 100 Mbit/s and 1 Gbit/s, and test accuracy against bytes sent")
 
 
-def table(times, torch_study):
-    """Markdown rows: milliseconds and how many times as fast as DDP; accuracies, the compressed ones as differences."""
+def headline(times, torch_study):
+    """The README's rows: milliseconds and how many times as fast as DDP; accuracies, the compressed ones as differences."""
     slow, fast = (step_times(times, heading, words)[0] for _, heading, words, _ in PANELS)
     accuracies = {}
     for line in torch_study.splitlines():
@@ -255,15 +292,54 @@ def table(times, torch_study):
     return "\n".join(lines) + "\n"
 
 
+def factor(ratio):
+    return f"{ratio:.0f}×" if ratio >= 20 else f"{ratio:.1f}×" if ratio >= 0.95 else f"{ratio:.2f}×"
+
+
+def by_link(times):
+    """Rows of every method: milliseconds, and how many times as fast as DDP."""
+    two = [step_times(times, heading, words)[0] for _, heading, words, _ in PANELS]
+    four = [step_times(times, heading, words)[0] for heading, words in FOUR_HOSTS]
+    lines = ["| method | 100 Mbit/s, 2 hosts | 100 Mbit/s, 4 hosts | 1 Gbit/s, 2 hosts | 1 Gbit/s, 4 hosts |", "|---|---|---|---|---|"]
+    for label, ways in LINKS:
+        cells = [label]
+        for rows in (two[0], four[0], two[1], four[1]):
+            value = min((rows[way] for way in ways if way in rows), default=None)
+            dense = min(rows[way] for way in LINKS[0][1])
+            cells.append("–" if value is None else f"{value:,.0f} ({factor(dense / value)})")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def by_method(accuracy):
+    """Rows of every method: difference to the uncompressed row in points, and the share of its payload."""
+    rows = study(accuracy)
+    dense = rows["SGD momentum"]
+    lines = ["| method | points | payload |", "|---|---|---|"]
+    for label, name in ACCURACIES:
+        payload, percent, _ = rows[name]
+        share = dense[0] / payload
+        points = f"{percent - dense[1]:+.2f}".replace("-", "−")
+        lines.append(f"| {label} | {points} | 1/{share:.{0 if share >= 9.5 else 1}f} |".replace(".0 |", " |"))
+    return "\n".join(lines) + "\n"
+
+
 def contents():
     """(path, text that it should have) of every file that this makes, or has a part in."""
-    times, accuracy, torch_study, readme = ((ROOT / name).read_text() for name in (TIMES, STUDY, TORCH_STUDY, README))
-    if not TABLE.search(readme):
-        raise DataError(f"{README}: no lines <!-- table: bench/readme_figures.py --> and <!-- end of table -->")
+    times, accuracy, torch_study = ((ROOT / name).read_text() for name in (TIMES, STUDY, TORCH_STUDY))
     for scheme in SCHEMES:
         yield FIGURE.format(scheme), figure(scheme, times, accuracy)
-    rows = table(times, torch_study)
-    yield README, TABLE.sub(lambda found: found[1] + rows + found[2], readme)
+    pages = {"README.md": {"headline": headline(times, torch_study)},
+             "docs/choosing.md": {"links": by_link(times), "methods": by_method(accuracy)}}
+    for page, tables_of_it in pages.items():
+        text = (ROOT / page).read_text()
+        for name, rows in tables_of_it.items():
+            first, last = f"<!-- table {name}: bench/readme_figures.py -->\n", "<!-- end of table -->"
+            if text.count(first) != 1 or last not in text.split(first)[1]:
+                raise DataError(f"{page}: got no table between '{first.strip()}' and '{last}', expected one")
+            before, after = text.split(first)
+            text = before + first + rows + after[after.index(last):]
+        yield page, text
 
 
 def main():
