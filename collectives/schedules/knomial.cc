@@ -12,7 +12,8 @@
 //   barrier      the same without elements: 2 ceil(log2 p) rounds
 //
 // Cut into segments the trees pipeline by themselves: a rank passes a segment on while the next
-// comes in.
+// comes in. Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 2005 (the
+// binomial tree).
 #include <utility>
 
 #include "collectives/schedules/schedules.h"

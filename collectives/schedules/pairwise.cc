@@ -5,6 +5,8 @@
 //   all-to-all       the rows are what others want; the own row is copied
 //   reduce-scatter   the rows are contributions to others' rows, added as they come: rank r's row
 //                    is summed in the order r, r - 1, r - 2, ... around the circle
+//
+// Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 2005.
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/steps.h"
 

@@ -8,7 +8,8 @@
 //
 // There are as many parts as the smallest node has ranks; further ranks of larger nodes give and
 // take only inside. Elements from a rank that owns part j, of l = n/g: n - l + 2 l (N-1)/N + (g-1)
-// l.
+// l. Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash",
+// arXiv:1811.05233, 2018 (2D-torus all-reduce; here any shape of nodes).
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -13,9 +13,9 @@
 // keeps one outlier from coming back at once, and is why the invariant does not hold.
 //
 // Steps are counted by begin()'s `step`, not by calls or tensors.
-// Source: Xie et al., "LoCo: Low-bit communication adaptor for large-scale model training", 2024
-// (beta 0.8, int8, a reset now and then). Here rounding is stochastic, and a scale belongs to 256
-// elements.
+// Source: Xie, Lin, Toh, Zhou, "LoCo: Low-bit communication adaptor for large-scale model
+// training", arXiv:2407.04480, 2024 (beta 0.8, int8, a reset now and then). Here rounding is
+// stochastic, and a scale belongs to 256 elements.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,9 @@
 // A group with a NaN or an infinity, or with magnitudes beyond fp32, has scale NaN and codes 0 and
 // decodes to NaN as a whole. Codes that stand for NaN or infinity are corrupt.
 // Bound: relative 2^-4 (e4m3), 2^-3 (e5m2) an element above the least normal, half its step below.
-// Source: Micikevicius et al., "FP8 formats for deep learning", 2022; scales inline before rows:
-// the quantised all-reduce of torchft. Deviation: the largest magnitude travels, not its inverse.
+// Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433, 2022; scales
+// inline before rows: the quantised all-reduce of torchft. Deviation: the largest magnitude is
+// sent, not its inverse.
 #pragma once
 
 #include "gradwire/registry.h"

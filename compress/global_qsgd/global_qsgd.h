@@ -8,8 +8,8 @@
 // 4 ranks, five to a word, 6.4 bits an element; payloads widen with the number of ranks and never
 // overflow. Unbiased. The error of a rank's own part is relative to the largest magnitudes over all
 // ranks.
-// Source: Xin, Wang, Canini, Richtarik et al., "Global-QSGD", 2023; the dither is that of Alistarh
-// et al., "QSGD", NeurIPS 2017.
+// Source: Xin, Canini, Richtarik, Horvath, "Global-QSGD", arXiv:2305.18627, 2023; the stochastic
+// rounding is that of Alistarh et al., "QSGD", NeurIPS 2017.
 #pragma once
 
 #include "gradwire/registry.h"

@@ -23,9 +23,9 @@
 // Infinity and NaN have an exponent field as every number, so their bits survive too. A payload is
 // at most one byte in 512 elements longer than the gradient: 0.05 % (fp64: 0.03 %). Lengths vary,
 // so payloads are gathered; the mean is the sum in rank order times 1/size, as of `none` but for
-// the order of additions. Blocks of zeros take 4 bytes (fp64: 5). Source: patched frames of
-// reference after Zukowski, Heman, Nes, Boncz, "Super-scalar RAM-CPU cache compression", ICDE 2006,
-// section 3; that exponents are what compresses: Gajjala et al., "Huffman coding based encoding
+// the order of additions. Blocks of zeros take 4 bytes (fp64: 5). Source: Zukowski, Heman,
+// Nes, Boncz, "Super-scalar RAM-CPU cache compression", ICDE 2006, section 3 (patched frames of
+// reference); that exponents are what compresses: Gajjala et al., "Huffman coding based encoding
 // techniques for fast distributed deep learning", DistributedML 2020.
 #pragma once
 

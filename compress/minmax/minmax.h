@@ -11,8 +11,8 @@
 // rounding never exceeds |x|^2.
 // Source: the format of CGX: Markov, Ramezanikebrya, Alistarh, "CGX: Adaptive system support for
 // communication-efficient deep learning", Middleware 2022, section 3; spikes: Li et al., "Flash
-// Communication V2", 2025 (spike reserving). Deviations: (base, range) instead of (base, level), so
-// that both ends are exact; fp32 whatever the element; the guard.
+// Communication V2", arXiv, 2025 (spike reserving). Deviations: (base, range) instead of (base,
+// level), so that both ends are exact; fp32 whatever the element; the guard.
 #pragma once
 
 #include "gradwire/registry.h"

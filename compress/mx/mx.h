@@ -16,7 +16,8 @@
 // infinity, or with magnitudes from 2^128 on, scale 255 and codes 0: it decodes to NaN as a whole.
 // Codes that stand for NaN or infinity are corrupt.
 // 8 + 1/4, 6 + 1/4 or 4 + 1/4 bits an element. Source: OCP Microscaling Formats (MX) Specification
-// 1.0, 2023, section 6.3; Rouhani et al., "Microscaling data formats for deep learning", 2023.
+// 1.0, 2023, section 6.3; Rouhani et al., "Microscaling data formats for deep learning",
+// arXiv:2310.10537, 2023.
 #pragma once
 
 #include "gradwire/registry.h"

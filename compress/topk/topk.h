@@ -8,6 +8,8 @@
 // infinity: a NaN travels first and shows in the mean. Equal magnitudes: the lowest index wins. The
 // index type does not depend on the element type; tensors of more than 2^32 elements are refused. A
 // second stage codes the values ("topk:ratio=0.01|qsgd:bits=4").
+// Source: Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017;
+// Stich, Cordonnier, Jaggi, "Sparsified SGD with memory", NeurIPS 2018 (top-k).
 #pragma once
 
 #include "gradwire/registry.h"

@@ -1,5 +1,5 @@
-// Turns every rank's gradients into their average: the only place where a Coder meets a
-// Communicator.
+// Aggregator: averages all ranks' gradients, compressed by a spec. It combines Coders and a
+// Communicator. Words as docs/concepts.md#glossary defines them.
 #pragma once
 
 #include <array>
@@ -22,128 +22,165 @@
 
 namespace gradwire {
 
-// Since construction, on this rank.
+// Counters of an aggregator on this rank since its creation. Seconds are wall-clock time of the
+// aggregator's thread, except exposed_seconds.
 struct AggregateStats {
-  std::uint64_t gradient_bytes = 0;    // the gradients as given
-  std::uint64_t dense_ring_bytes = 0;  // what a ring all-reduce of them, or the half of it that the
-                                       // form is, would have sent from this rank
-  std::uint64_t payload_bytes = 0;     // what encode() or pack() produced
-  std::uint64_t wire_bytes = 0;        // message bytes that the aggregator's communicator sent
-  double encode_seconds = 0;           // in coders, before the exchange (aggregator thread)
-  double exchange_seconds = 0;         // waiting for exchanges (aggregator thread)
-  double decode_seconds = 0;           // in coders, after the exchange (aggregator thread)
-  double exposed_seconds = 0;          // what finish() made its caller wait
-  std::uint64_t held_bytes = 0;  // what exchanges keep between steps: memory that gradients and
-                                 // payloads are packed in, and state(); from the first step on
+  std::uint64_t gradient_bytes = 0;    // uncompressed gradients
+  std::uint64_t dense_ring_bytes = 0;  // bytes that this rank would have sent uncompressed with a
+                                       // ring all-reduce (sharded forms: half of one)
+  std::uint64_t payload_bytes = 0;     // payloads that this rank encoded
+  std::uint64_t wire_bytes = 0;        // messages that the aggregator's communicator sent
+  double encode_seconds = 0;           // encoding
+  double exchange_seconds = 0;         // waiting for exchanges
+  double decode_seconds = 0;           // decoding
+  double exposed_seconds = 0;          // time for which finish() blocked its caller
+  std::uint64_t held_bytes = 0;        // memory kept between steps, from the first step on: buffers
+                                       // for gradients and payloads, and state()
 };
 
-// What finish() leaves in the tensors. Rank r's shard of a tensor of n elements is the
+// What finish() leaves in the tensors. Rank r's shard of a tensor of n elements is
 // piece(n, size, r) of schedule.h.
 enum class AggregateForm : std::uint8_t {
-  kAllReduce,      // the mean over ranks, on all of them
-  kReduceScatter,  // sharded training: the mean in the rank's own shard; the rest is unspecified
-  kAllGather,      // parameters or updates: rank r's shard of rank r's tensor in every rank's, as
-                   // its payload decodes on all ranks, r included
+  kAllReduce,      // the averaged gradient, on all ranks
+  kReduceScatter,  // sharded training: the averaged gradient in the rank's own shard; the other
+                   // elements are unspecified
+  kAllGather,      // parameters or updates: every rank's shard, on all ranks, as its payload
+                   // decodes (on the owner, too)
 };
 
-// The aggregator's keys in a spec's first stage, taken out before the registry sees it:
+// The aggregator's keys in a spec. They belong to the spec's first stage.
+//
 //   ef=none|ef14|ef21|ef21_sgdm|loco
-//                        error feedback (default none): what was not sent is added to the next
-//                        gradient (ef14), the result is a running mean of what was sent (ef21,
-//                        ef21_sgdm), or a forgetting ef14 with a residual of one byte (loco)
+//       Error feedback; default none.
+//       ef14       Adds the residual (what earlier steps did not send) to the gradient. Source:
+//                  Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient descent", Interspeech
+//                  2014; Karimireddy, Rebjock, Stich, Jaggi, "Error feedback fixes SignSGD", ICML
+//                  2019, algorithm 1.
+//       ef21       Keeps a running estimate of the gradient, and sends the compressed difference to
+//                  it. Source: Richtarik, Sokolov, Fatkhullin, "EF21", NeurIPS 2021, algorithm 2.
+//       ef21_sgdm  ef21 of a moving average of gradients, for small batches. Source: Fatkhullin,
+//                  Tyurin, Richtarik, "Momentum provably improves error feedback!", NeurIPS 2023,
+//                  algorithm 1.
+//       loco       ef14 with a residual of one byte per element, as a moving average. Source: Xie,
+//                  Lin, Toh, Zhou, "LoCo: low-bit communication adaptor for large-scale model
+//                  training", arXiv:2407.04480, 2024.
 //   ef_storage=fp32|bf16|int8
-//                        of ef14 (default fp32, which means the gradient's own type) and of loco
-//                        (default int8): how the residual is kept between steps
-//   ef_eta=0.1           of ef21_sgdm: the new gradient's share of its moving average
-//   ef_beta=0.8          of loco: the old residual's share of the new one
-//   ef_reset=1024        of loco: steps after which the residual is dropped; 0: never
-//   ef_rescale_lr=false  of ef14, loco and dgc: the residual follows set_learning_rate()
-//   ef_scale=auto|none   divide by 1+omega where error feedback over an unbiased method needs it
+//       Format of the stored residual. ef14: default fp32, which stands for the gradient's own
+//       type; loco: default int8.
+//   ef_eta=0.1           ef21_sgdm: weight of the new gradient in the moving average, above 0, at
+//                        most 1
+//   ef_beta=0.8          loco: weight of the old residual in the new one, 0 <= ef_beta < 1
+//   ef_reset=1024        loco: steps between resets of the residual to zero; 0: never
+//   ef_rescale_lr=false  ef14, loco and dgc: true scales the residual by set_learning_rate()
+//   ef_scale=auto|none   auto divides by 1 + omega where error feedback of an unbiased method of
+//                        variance omega needs it. Source: Beznosikov, Horvath, Richtarik, Safaryan,
+//                        "On biased compression for distributed learning", JMLR 2023.
 //   combine=auto|sum|gather|sra|oktopk
-//                        auto: sum for linear methods, else sra for elementwise ones that keep how
-//                        large their input was, else gather; a majority vote takes gather, a cast
-//                        with ef takes sra. sra keeps a second residual (of ef21: a second
-//                        running mean) where sums are encoded again. oktopk, for
-//                        sparse methods: pairs are added up by owners of regions, who keep as many
-//                        sums of a tensor as the rank that chose most of it did
-//   inner=SPEC           two levels: the spec is of what travels between nodes (options' node_of),
-//                        SPEC of what travels inside one: none (exact), or an elementwise method
-//                        that "name:value" can say (cast:bf16), without error feedback
-//   between=messages|nccl  what joins nodes inside which a device's gradients go by NCCL
-//   min_elems=1024       smaller tensors travel dense
-//   dense_1d=true        1-d tensors travel dense. Methods that keep momentum by themselves (dgc)
-//                        have min_elems=0 and dense_1d=false, and take no warmup_steps
-//   warmup_steps=0       so many first steps travel dense
-//   seed=N               overrides AggregatorOptions::seed
+//       Aggregation mode. auto: sum for linear methods; else sra for elementwise methods whose
+//       output keeps the input's magnitude; else gather. A majority vote takes gather, a cast with
+//       error feedback takes sra.
+//       sum        Payloads are added in an all-reduce.
+//       gather     Every rank receives the payloads of all ranks.
+//       sra        Scatter-reduce-all-gather: each rank averages one shard, encodes it again with a
+//                  second-stage residual (ef21: a second running estimate), and all ranks gather
+//                  the shards. Source: Markov, Ramezanikebrya, Alistarh, "CGX", Middleware 2022
+//                  (the mode); Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019 (the second
+//                  residual).
+//       oktopk     For sparse methods: each rank sums one region of the tensor and keeps k sums, k
+//                  being the largest number of elements that any rank selected. Source: Li,
+//                  Hoefler, "Near-optimal sparse allreduce for distributed deep learning", PPoPP
+//                  2022.
+//   intra_node=SPEC      Two levels: the rule's own spec applies between nodes
+//                        (CommunicatorOptions::node_of), SPEC inside a node. SPEC is none (exact),
+//                        or an elementwise method of the form name:value (cast:bf16), without error
+//                        feedback.
+//   inter_node=messages|nccl
+//                        Inter-node transport of GPU gradients when NCCL is used inside nodes.
+//   min_elems=1024       Tensors of fewer elements are sent uncompressed.
+//   dense_1d=true        1-d tensors are sent uncompressed. For methods with a momentum of their
+//                        own (dgc) the defaults are min_elems=0 and dense_1d=false, and
+//                        warmup_steps is refused.
+//   warmup_steps=0       The first steps, as many as this, are sent uncompressed.
+//   seed=N               Replaces AggregatorOptions::seed.
+//
+// Aliases: inner= and between= are earlier names of intra_node= and inter_node=; they work, with a
+// warning.
 
-// What tensors are to the training, and so what may be done to them on the way.
+// What tensors are in the training. It decides which methods are allowed for them.
 enum class TrafficClass : std::uint8_t {
-  kGradients,            // averaged at every step
-  kParameters,           // averaged, or gathered where the update is sharded
-  kActivations,          // between the layers' parts on several ranks, forward
-  kActivationGradients,  // the same, backward
-  kOptimizer,            // momenta and the like, averaged
+  kGradients,            // averaged in every step
+  kParameters,           // averaged; gathered in sharded training
+  kActivations,          // sent forward between parts of a model on different ranks
+  kActivationGradients,  // sent backward between them
+  kOptimizer,            // momenta and other optimizer state, averaged
   kStatistics,           // losses, norms, counts, batch-norm statistics
 };
+// The number of traffic classes.
 inline constexpr std::size_t kTrafficClasses = 6;
-// "gradients", "parameters", "activations", "activation_gradients", "optimizer", "statistics".
+// "gradients", "parameters", "activations", "activation_gradients", "optimizer" or "statistics".
+// Valid for the program's life.
 std::string_view to_string(TrafficClass traffic);
 
-// A piece of an aggregator's work, told when it has ended.
+// One interval of an aggregator's work, for traces.
 struct AggregateSpan {
+  // The kind of work.
   enum class Kind : std::uint8_t {
-    kEncode,    // in coders, before an exchange
-    kExchange,  // from its start to when the aggregator's thread knew of its end
-    kDecode,    // in coders, after it
+    kEncode,    // encoding, before an exchange
+    kExchange,  // from the start of an exchange until the aggregator's thread noticed its end
+    kDecode,    // decoding, after an exchange
   };
-  Kind kind = Kind::kEncode;
-  TrafficClass traffic = TrafficClass::kGradients;
-  std::uint64_t step = 0;  // of the aggregator, from 0
-  int bucket = 0;
-  int phase = 0;
-  int lane = 0;  // of exchanges: two of one lane never overlap
-  std::chrono::steady_clock::time_point begin;
-  std::chrono::steady_clock::time_point end;
+  Kind kind = Kind::kEncode;                        // which work
+  TrafficClass traffic = TrafficClass::kGradients;  // AggregatorOptions::traffic
+  std::uint64_t step = 0;                           // the aggregator's step number, from 0
+  int bucket = 0;                                   // number of the bucket, from 0
+  int phase = 0;                                    // number of the exchange in the bucket's step
+  int lane = 0;                                     // number of the trace's row: exchanges of one
+                                                    // row do not overlap in time
+  std::chrono::steady_clock::time_point begin;      // start of the interval
+  std::chrono::steady_clock::time_point end;        // end of the interval
 };
 
-// Sharded forms pack a shard at a time: specs are "none" or elementwise methods, without `combine`.
-// kAllGather takes no votes, ef21_sgdm or ef_rescale_lr; under ef21 it sends what the others'
-// copies lack, and its tensors have no learning rate or loss scale to follow.
+// Options of an aggregator; equal on all ranks except threads and the callbacks.
+//
+// The sharded forms encode one shard at a time: their specs are "none" or elementwise methods,
+// without `combine`. kAllGather takes no majority vote, ef21_sgdm or ef_rescale_lr, and has no
+// learning rate or loss scale; its ef21 sends the difference to the copy that the other ranks have.
 struct AggregatorOptions {
   std::string compressor =
       "none";  // a spec, or rules by name and size: "*.bias=none; *@..64K=none; *=topk:ratio=0.01"
   std::int64_t bucket_bytes =
-      4 << 20;  // gradient bytes per bucket; parameters are packed in reverse order. One of
-                // several buckets' size under sra travels in up to 16 strips, with the same bits
-  std::uint64_t seed = 0;
-  std::string algorithm = "auto";  // of the dense sums: "auto", "ring", "canonical"
-  bool allow_unsafe = false;       // accept pairs that fail or may diverge
-  TrafficClass traffic = TrafficClass::kGradients;  // create() refuses what it cannot take
-  int threads = 1;  // that encode and decode, the aggregator's own included: the same bits by any
-                    // number
-  AggregateForm form = AggregateForm::kAllReduce;
-  // Told on the aggregator's thread, of each gradient as soon as it holds what finish() will leave;
-  // and once with -1 and the error when the aggregator fails, or ends within a step. Must be short,
-  // and must not call the aggregator. May be empty.
+      4 << 20;  // bytes of gradient per bucket. Gradients are packed in reverse order of add().
+                // With sra, a bucket of several times this size is sent in up to 16 chunks; results
+                // have the same bits
+  std::uint64_t seed = 0;          // seed of stochastic rounding and other random numbers
+  std::string algorithm = "auto";  // of exact sums: "auto", "ring", "canonical", ...
+  bool allow_unsafe = false;       // true: combinations that fail or may diverge cause a warning
+  TrafficClass traffic = TrafficClass::kGradients;  // what the tensors are
+  int threads = 1;  // number of threads that encode and decode, the aggregator's own included;
+                    // results have the same bits for any number
+  AggregateForm form = AggregateForm::kAllReduce;  // what finish() leaves in the tensors
+  // Called on the aggregator's thread for each gradient (index of add()) as soon as it holds what
+  // finish() leaves; and once with index -1 and the error if the aggregator fails or is destroyed
+  // within a step. Must be short and must not call the aggregator. May be empty.
   std::function<void(int index, const Status& outcome)> arrival = {};
-  bool lean = false;  // sharded forms: memory that exact tensors are packed in takes none between
-                      // exchanges, for page faults during them
-  // Called on the aggregator's thread, for traces; must not call the aggregator. Empty: nothing is
-  // told.
+  bool lean = false;  // sharded forms: true frees the buffers of exact tensors between exchanges,
+                      // at the cost of page faults
+  // Called on the aggregator's thread after each interval of work, for traces. Must be short and
+  // must not call the aggregator. May be empty.
   std::function<void(const AggregateSpan&)> on_span = {};
-  // What the optimizer multiplies its momentum by, which takes the means: 0 for none, unset where
-  // the caller does not know. Beside one above 0 create() refuses methods that keep a momentum by
-  // themselves (dgc); warnings about momentum are left out beside 0.
+  // The momentum factor of the optimizer that uses the averaged gradients, a ratio; 0: none; unset:
+  // not known. If above 0, create() refuses methods with a momentum of their own (dgc). If 0,
+  // warnings about momentum are omitted.
   std::optional<double> momentum = {};
 };
 
-// Of a class: a spec or rules, and the algorithm of its dense sums.
+// The rule of one traffic class.
 struct TrafficRule {
-  std::string compressor = "none";
-  std::string algorithm = "auto";
+  std::string compressor = "none";  // a spec or rules
+  std::string algorithm = "auto";   // of exact sums
 };
 
-// One text for all that a job sends: what no entry names travels exactly.
+// The compressors of all traffic classes, from one text. Classes without an entry are sent exactly.
 //
 //   policy := entry {";" entry}
 //   entry  := class ["/" algorithm] "=" (spec | "[" rules "]")
@@ -152,18 +189,20 @@ struct TrafficRule {
 //   statistics/canonical=none
 class TrafficPolicy {
  public:
-  // kInvalidArgument names the entry: an unknown class or algorithm, one that is given twice, a bad
-  // spec, or one that the class cannot take, with the reason and what to write instead (a warning
-  // of Aggregator::create() with allow_unsafe, but for statistics): parameters must arrive as large
-  // as they are, activations take nothing that is kept from sample to sample (error feedback, warm
-  // starts, momenta), an optimizer's momenta no votes and no second momentum, statistics nothing
-  // but exact methods.
+  // Parses a policy. Errors: kInvalidArgument, naming the entry, for an unknown or repeated class,
+  // an unknown algorithm, a bad spec, or a spec that the class does not allow, with the reason and
+  // what to write instead. With allow_unsafe the last is a warning of Aggregator::create(), except
+  // for statistics. What classes allow: parameters: methods whose output keeps the input's
+  // magnitude; activations: no state between samples (error feedback, warm starts, momentum);
+  // optimizer: no majority vote and no second momentum; statistics: exact methods.
   static Result<TrafficPolicy> parse(const Registry& registry, std::string_view text,
                                      bool allow_unsafe = false);
+  // The rule of a class, valid as long as the policy.
   const TrafficRule& of(TrafficClass traffic) const {
     return rules_[static_cast<std::size_t>(traffic)];
   }
-  // `base` for an aggregator of that class: its traffic, compressor, algorithm and allow_unsafe.
+  // Options for an aggregator of that class: `base` with the policy's traffic, compressor,
+  // algorithm and allow_unsafe.
   AggregatorOptions options(TrafficClass traffic, AggregatorOptions base = {}) const;
 
  private:
@@ -171,70 +210,90 @@ class TrafficPolicy {
   bool allow_unsafe_ = false;
 };
 
-// Collective: all ranks add the same parameters in the same order and call ready() in any order.
-// add(), ready() and finish() come from one thread; the work happens on a thread of the
-// aggregator's own.
+// Averages gradients over the ranks of a communicator.
+//
+// A step: ready() once for each gradient, in any order; then finish(). Buckets are exchanged by a
+// thread of the aggregator's while the caller computes the next gradients. All ranks add the same
+// gradients in the same order. Thread: one at a time.
+//
+// Errors of every call after create(): kInvalidArgument for a call that the state does not allow
+// (it says which), and nothing is changed; kUnsupported in a child of fork(). Errors of exchanges
+// are those of Communicator, and of encoding and decoding those of Coder: after them the aggregator
+// and its communicator are unusable, and every call returns the error.
 class Aggregator {
  public:
-  // Collective. Works on a communicator of its own, split from the one given, which must outlive
-  // it. kInvalidArgument names an illegal or unsafe pair, the reason and what to write instead.
+  // Creates an aggregator that works on a communicator of its own, split from the given one, which
+  // must outlive it. Collective. Errors: kInvalidArgument for a bad spec, or for a combination of
+  // method, error feedback, momentum and traffic class that fails or may diverge (unless
+  // allow_unsafe), with the reason and what to write instead; those of Communicator::split().
   static Result<std::unique_ptr<Aggregator>> create(Communicator& communicator,
                                                     const Registry& registry,
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
-  // Registers a parameter's gradient, lent for the aggregator's life. kF32 or kF64; all in host
-  // memory, or all on one CUDA device, where specs are none or methods with kernels (for kF32),
-  // under any combine, on one level or two (else kUnsupported, at the latest by the first ready()).
-  // What is waited for there, and for how long, is in docs/gpu.md.
-  // Before the first ready() only.
+  // Adds a gradient, before the first ready(). Its memory is lent for the aggregator's life. Type:
+  // kF32 or kF64. Place: all gradients in host memory, or all on one GPU (docs/gpu.md has the
+  // methods and the waits). Errors: kInvalidArgument for a name that was added before, another type
+  // or another place, or a spec that does not fit the shape; kUnsupported, at the latest by the
+  // first ready(), for a method or an element type without GPU kernels.
   virtual Status add(std::string name, TensorView grad) = 0;
-  // Gradient `index` (order of add) is final for this step, on a device when `stream` has run what
-  // it has been given; hands over and returns at once.
+  // Declares gradient `index` (number in order of add()) final for this step: at once, or on a GPU
+  // after the work that `stream` holds. Returns at once; the memory must not be changed until
+  // finish(), or until arrived() says so. Errors: kInvalidArgument for an index out of range, one
+  // that was ready before, or a stream of another device.
   virtual Status ready(int index, const Stream& stream = {}) = 0;
-  // Gradient `index` lies there from now on: same shape and type, lent as add() says. Before its
-  // ready() in a step; after the last step's finish().
+  // Replaces the memory of gradient `index` by `grad`, of the same shape, type and place, lent as
+  // in add(). Before its ready() in a step. Errors: kInvalidArgument otherwise.
   virtual Status move(int index, TensorView grad) = 0;
-  // Waits until every added gradient holds the mean over ranks, or what the form says. Ends the
-  // step. All must have been ready.
+  // Ends the step: blocks until every gradient holds what the form says. All must be ready. On a
+  // GPU `stream` is not needed: results are complete. Errors: kInvalidArgument if a gradient is not
+  // ready; errors of exchanges and coders.
   virtual Status finish(const Stream& stream = {}) = 0;
-  // Whether gradient `index`, which was ready in this step, holds already what finish() will leave:
-  // a program that needs no more of it may give its memory back. With `wait`, waits for that,
-  // unless it takes gradients that are not ready yet (others of its bucket, or of the one after):
-  // false then. finish() ends the step all the same. kInvalidArgument for a gradient that is not
-  // ready.
+  // True if gradient `index`, ready in this step, holds already what finish() leaves; its memory
+  // may then be used. With `wait`, blocks until it does; but returns false if that needs gradients
+  // that are not ready (of its bucket, or of the next one). finish() must still be called. Errors:
+  // kInvalidArgument for a gradient that is not ready in this step; errors of exchanges and coders.
   virtual Result<bool> arrived(int index, bool wait) = 0;
-  // What lies outside and the state must follow. All three: between steps only, alike on all ranks,
-  // ending registration; kInvalidArgument otherwise or for a value that is not finite or below 0.
+  // The next three: between steps, with equal values on all ranks; gradients cannot be added after
+  // them.
   //
-  // The rate of the coming step's update. Where ef_rescale_lr=true, residuals are multiplied by the
-  // last rate over this one, so that what was left over keeps the size it would have had in the
-  // parameters. 0, and the first call, change nothing. kInvalidArgument, and nothing has changed,
-  // when a residual would not be finite.
+  // Sets the learning rate of the next step's update, 0 or above. With ef_rescale_lr=true it
+  // multiplies residuals by the last rate over this one, so that they keep their weight in the
+  // parameters. The first call, and a rate of 0, change nothing. Errors: kInvalidArgument, and
+  // nothing is changed, for a rate that is negative or not finite, within a step, with the form
+  // kAllGather, or if a residual would not be finite.
   virtual Status set_learning_rate(double rate) = 0;
-  // What the coming step's gradients are multiplied by (mixed precision), above 0. State in their
-  // units is multiplied by this scale over the last one: residuals, ef21's, methods' own. The first
-  // call changes nothing. Errors as set_learning_rate().
+  // Sets the factor of the next step's gradients (loss scale of mixed precision), above 0.
+  // Multiplies all state in units of gradients by this factor over the last one: residuals, ef21's
+  // estimates, and what methods keep. The first call changes nothing. Errors: as
+  // set_learning_rate(), and kInvalidArgument for a scale that is not above 0.
   virtual Status set_loss_scale(double scale) = 0;
-  // Collective, before the first ready() of a step: true on all ranks if any of them says
-  // `overflow`. The step is left out then: no ready(), no finish(), no update; residuals and all
-  // other state are as they were. A failed exchange fails the aggregator's communicator.
+  // Returns true on all ranks if any rank passes overflow = true. The step is skipped then: no
+  // ready(), no finish(), no update; the state is not changed. Collective. Errors: kInvalidArgument
+  // within a step; errors of exchanges.
   virtual Result<bool> skip_step(bool overflow) = 0;
+  // Bytes and seconds so far.
   virtual AggregateStats stats() const = 0;
-  // Warnings of create() and of the steps so far: fragile or scaled pairs, and once, when a step
-  // sent more than uncompressed gradients would have, with the predicted and the measured bytes.
-  // For logs and reports.
+  // The warnings of create() and of the steps so far, for logs and reports: unsound or scaled
+  // combinations, old names of keys, and, once, a step that sent more bytes than uncompressed
+  // gradients, with the predicted and the measured number.
   virtual std::vector<std::string> warnings() const = 0;
-  // "<parameter>.error", "<parameter>.error2", "<parameter>.shard_error", each with a ".scale"
-  // where it is stored as int8, "<parameter>.ef21.<name>",
-  // "<parameter>.coder.<name>", "aggregator.step" (the number of finished steps, which keys the
-  // random draws) and "aggregator.scales" (the last learning rate and loss scale, 0 where there was
-  // none). Between steps only (else empty); ends registration. Host memory, of a device's state a
-  // copy, valid until the next step's finish() and the next call: ask again.
+  // The state that a checkpoint must save, as named tensors; empty within a step. Gradients cannot
+  // be added after it. Entries are in host memory (of a GPU's state: copies), valid until the next
+  // finish() or the next state(). Names, kept from earlier versions so that old checkpoints load:
+  //   "<parameter>.error", ".error2", ".shard_error"
+  //                              residual, second-stage residual, shard residual; each with
+  //                              ".scale" if it is stored as int8
+  //   "<parameter>.outer.*"      the same of the exchange between nodes (intra_node=)
+  //   "<parameter>.ef21.*", "<parameter>.coder.*"
+  //                              estimates of ef21; state of the method's coder
+  //   "aggregator.step"          number of finished steps; part of the key of random numbers
+  //   "aggregator.scales"        the last learning rate and loss scale; 0 if none was set
   virtual std::vector<NamedTensor> state() = 0;
-  // From the state() of every old rank, in rank order, any number of them. As many as now: bit for
-  // bit. Else residuals keep their average over ranks (each new rank gets the sum divided by the
-  // old number). Between steps only; ends registration. kInvalidArgument names the entry that is
-  // missing, superfluous or of another shape, and nothing has changed.
+  // Restores the state() of all old ranks, given in rank order; between steps. Gradients cannot be
+  // added after it. With the same number of ranks the state is restored bit for bit. With another
+  // number, residuals keep their average over ranks: each new rank gets their sum divided by the
+  // old number of ranks. Errors: kInvalidArgument, naming the entry that is missing, superfluous or
+  // of another shape, and nothing is changed.
   virtual Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) = 0;
 };
 

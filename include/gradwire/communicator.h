@@ -1,4 +1,4 @@
-// A group of ranks that issue the same operations in the same order.
+// Communicator: a group of ranks that start the same collective operations in the same order.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@
 
 namespace gradwire {
 
-// A communicator's operation as a value: whoever wraps, plans, records or batches operations
-// handles this one type.
+// The operations of a Communicator.
 enum class OpKind : std::uint8_t {
+  // Each stands for the method of the same name: kAllReduce for all_reduce().
   kBroadcast,
   kReduce,
   kAllReduce,
@@ -44,28 +44,31 @@ enum class OpKind : std::uint8_t {
   kRecv,
 };
 
-// "all_reduce", "reduce_scatter_v", ...: the names of Communicator's methods.
+// "all_reduce", "reduce_scatter_v", ...: the name of the method. Valid for the program's life.
 std::string_view to_string(OpKind kind);
 
-// As the sender of a recv: whoever sends first.
+// The `peer` of a recv() that takes a message of any rank.
 inline constexpr int kAnySource = -1;
-// Tags of sends and recvs are 0 to this.
+// The largest tag number of a send() or recv(); the smallest is 0.
 inline constexpr int kMostTag = 32767;
 
-// What Communicator's method of the same name says about each argument; what a kind does not name
-// stays as it is here. Spans are read during the call, tensors are lent until the Work is done.
+// An operation as a value, for start(), batches and prepared operations. The fields are the
+// arguments of the method that `kind` names; fields that it does not take keep their defaults.
+// Spans are read during the call; tensors are lent until the Work is done.
 struct OpCall {
-  OpKind kind = OpKind::kBarrier;
-  ConstTensorView in = {};
-  TensorView out = {};
-  ReduceOp op = ReduceOp::kSum;  // reductions
-  int peer = 0;                  // the root, the receiver of a send, the sender of a recv
-  int tag = 0;                   // of a send or recv
-  std::span<const std::int64_t> counts = {};       // *_v; all_to_all_v: of what is sent
-  std::span<const std::int64_t> recv_counts = {};  // all_to_all_v
-  std::span<const TensorView> tensors = {};        // all_reduce_fused
+  OpKind kind = OpKind::kBarrier;  // which operation
+  ConstTensorView in = {};         // the input
+  TensorView out = {};             // the output
+  ReduceOp op = ReduceOp::kSum;    // of reductions
+  int peer = 0;                    // group rank: the root, a send's receiver, a recv's sender
+  int tag = 0;                     // of a send or recv: a number from 0 to kMostTag
+  std::span<const std::int64_t> counts = {};       // *_v: elements of each rank's block;
+                                                   // all_to_all_v: elements sent to each rank
+  std::span<const std::int64_t> recv_counts = {};  // all_to_all_v: elements received from each rank
+  std::span<const TensorView> tensors = {};        // all_reduce_fused: the tensors
 
-  // For batches: Communicator::start_all.
+  // send(), recv(): an element of a batch for Communicator::start_all(), in which `tensor` is sent
+  // to, or received from, group rank `peer`.
   static OpCall send(ConstTensorView tensor, int peer, int tag = 0) {
     return {.kind = OpKind::kSend, .in = tensor, .peer = peer, .tag = tag};
   }
@@ -74,268 +77,308 @@ struct OpCall {
   }
 };
 
+// Options of one operation.
 struct OpOptions {
   std::string_view algorithm =
-      "auto";  // "ring", "canonical", ...; an unknown name is kInvalidArgument
-  std::optional<Deadline>
-      deadline;  // default: the communicator's deadline_seconds from the call on
-  Stream stream;
-  double factor = 1;  // of this rank's elements, for ReduceOp::kPreMulSum
+      "auto";  // "ring", "canonical", ... (docs/algorithms.md); an unknown name is kInvalidArgument
+  std::optional<Deadline> deadline;  // when the operation ends with kTimedOut; default:
+                                     // deadline_seconds from the call
+  Stream stream;      // for GPU tensors: the operation starts after the work on this stream
+  double factor = 1;  // for ReduceOp::kPreMulSum: factor of this rank's elements, a ratio
 };
 
-// What a rank does while it waits for others. On a processor of its own, spinning answers soonest;
-// where ranks share processors it keeps the others from theirs (figures:
-// docs/internals/threads.md).
+// What a thread does while it waits for other ranks. Spinning has the shortest latency if each rank
+// has a processor; if ranks share processors, it slows the others down (docs/internals/threads.md
+// has figures).
 enum class Waiting : std::uint8_t {
-  kAdaptive,  // some microseconds of spinning, or of yielding where ranks share processors; then
-              // sleep
-  kSpin,      // never gives its processor away, however long it takes
-  kYield,     // gives it to whoever else wants it, but never sleeps
+  kAdaptive,  // spins for some microseconds (yields if ranks share processors), then sleeps
+  kSpin,      // keeps the processor for the whole wait
+  kYield,     // yields the processor to other threads, but does not sleep
   kSleep,     // sleeps at once
 };
 
-// "adaptive", "spin", "yield", "sleep".
+// "adaptive", "spin", "yield" or "sleep". Valid for the program's life.
 std::string_view to_string(Waiting waiting);
 
-// Writes `holder` as the holder of token `name`, unless it has one; returns who holds it then. Of
-// all ranks that call, on any host, one is first. Bounded by `until`. Errors: of the store.
+// Stores `holder` as the holder of the token `name` unless the token has a holder, and returns the
+// holder. Of all ranks that call, on any host, exactly one becomes the holder. Returns at the
+// latest at `until`. Errors: those of the store behind it.
 using TakeToken = std::function<Result<std::string>(const std::string& name,
                                                     const std::string& holder, Deadline until)>;
 
+// Options of a communicator.
 struct CommunicatorOptions {
-  double deadline_seconds = 15;  // bounds every operation that names no deadline of its own
-  // Every message carries an XXH3 checksum; one that does not fit is kCorruptPayload, naming the
-  // message and both ranks. Alike on all ranks. What ranks read from each other's memory without a
-  // message (arenas) has none.
+  double deadline_seconds = 15;  // time limit of operations that set no deadline, seconds; above 0
+  // True: every message carries an XXH3 checksum, and a message whose checksum does not match ends
+  // with kCorruptPayload, naming the message and both ranks. Equal on all ranks. Memory that ranks
+  // of a host read from each other without a message (shared-memory segments) has no checksum.
   bool checksums = false;
-  std::string algorithm = "auto";  // all_reduce and reduce_scatter calls that say "auto" take this
-  // Which node each rank of the job is on, as any number: what two_level, blueconnect and "auto" go
-  // by, in groups that are split off too. Equal on all ranks. Empty: where ranks meet by a
-  // Rendezvous, ranks of one host are on one (`node`); else nobody knows, and every two ranks count
-  // as equally far.
+  std::string algorithm = "auto";  // of all_reduce and reduce_scatter calls that name none
+  // The node number of each rank of the job, used by two_level, blueconnect and "auto", also in
+  // split groups. Equal on all ranks. Empty: if the ranks meet by a Rendezvous, the ranks of a host
+  // (see `node`) form a node; otherwise nodes are unknown, and all ranks count as equally far.
   std::vector<int> node_of = {};
-  // What this rank's node is called, for nodes that are not hosts; empty: by its host, as
-  // processes, networks and names see it. Ranks that say the same are on one.
+  // The name of this rank's node: ranks with the same name form a node. Empty: the host, as told
+  // apart by process, network and host name spaces.
   std::string node = {};
-  // Bytes of the host's memory that its ranks share at most; 0: half of it.
+  // Bytes of host memory that the ranks of a host may share; 0: half of the host's memory.
   std::size_t shared_bytes = 0;
-  // What "auto" chooses by; equal on all ranks. Fixed numbers unless said otherwise, so that sums
-  // repeat bit for bit on every machine; calibrate() measures those of this one.
+  // The link parameters by which "auto" selects algorithms; equal on all ranks. The defaults are
+  // constants, so that sums repeat bit for bit on every machine; calibrate() measures this
+  // machine's.
   LinkModel links = {};
-  // Where a failure leaves what this rank did last, for `gradwire inspect flight`; empty: nowhere.
+  // The folder to which a failed rank's last operations are written (`gradwire inspect flight`
+  // reads them); empty: none.
   std::string flight_folder = {};
-  std::size_t flight_operations = 256;  // that are remembered
-  // Told, from any thread, what no call can return: that a flight record could not be written.
+  std::size_t flight_operations = 256;  // number of operations that are remembered
+  // Called from any thread for errors that no API call can return, e.g. a flight record that cannot
+  // be written. Must be short and must not call the communicator. May be empty.
   std::function<void(std::string_view)> warn = {};
-  Waiting waiting = Waiting::kAdaptive;
-  // Of shrink(): a rank that is alone, and of which nobody can tell it that the others have ended,
-  // goes on all the same. It may then be one of several that do.
+  Waiting waiting = Waiting::kAdaptive;  // how threads wait
+  // For shrink(): true lets a single rank continue even if it cannot know that the others have
+  // ended. Several ranks may then continue separately.
   bool allow_lone_survivor = false;
-  // Of shrink(): in a store that outlives the ranks (their launcher's). Where ranks that may live
-  // are out of reach, those go on that take the next token, however few; who cannot ask the store
-  // does not. Empty: the majority goes on. On all ranks, or on none.
+  // For shrink(): takes tokens in a store that outlives the ranks (the launcher's). If ranks that
+  // may still run are out of reach, the side that takes the next token continues, however few ranks
+  // it has; a rank that cannot reach the store does not continue. Empty: the majority continues.
+  // Set on all ranks or on none.
   TakeToken take_token = {};
 };
 
-// Calls come from one thread per communicator and return at once; tensors are lent until the Work
-// is done. Communicators split from one another may be used from different threads at the same
-// time. Every operation is exact up to the rounding of its dtype's arithmetic (f16 and bf16 are
-// added and multiplied in f32 and rounded once per reduction step), and what all ranks get is
-// bit-identical on all of them (but for which of several NaNs it is).
+// A group of ranks and its collective operations.
 //
-// Arguments that do not fit (sizes, types, a rank out of range, memory that overlaps otherwise than
-// the operation allows) are kInvalidArgument with the operation, the value and the value wanted;
-// nothing is sent then. Failure: within its deadline + 1 s every rank's Work ends, kPeerLost or
-// kTimedOut naming the lost rank (or the ranks that were waited for), the operation and the elapsed
-// time. After any operation's error but kInvalidArgument the communicator and all that were split
-// from the same root are finished, and every call returns that error.
+// Threads: one at a time per communicator; any thread where a method says so. Communicators that
+// were split from one another may be used by different threads at the same time.
+//
+// Operations return at once with a Work; tensors are lent until it is done. Results are exact up to
+// the rounding of the element type (f16 and bf16 are added and multiplied in f32 and rounded once
+// per reduction step) and bit-identical on all ranks, except for the payload bits of NaNs.
+//
+// Errors of every operation: kInvalidArgument for wrong sizes, types or ranks, or for memory that
+// overlaps in a way that the operation does not allow; it names the operation, the value and the
+// expected value, and nothing is sent. kUnsupported for an element type or device that the
+// communicator cannot serve. kPeerLost if a rank failed, and kTimedOut if a rank did not take part
+// before the deadline: both end the Work of every rank within 1 second after the deadline, and name
+// the failed rank (or the ranks that are missing), the operation and the elapsed time.
+// kRankMismatch, kCorruptPayload and kCancelled as status.h says. After any error except
+// kInvalidArgument and kUnsupported, the communicator and all that were split from the same root
+// are unusable: every later call returns the error.
+//
+// n below: elements of one rank's block, or of the whole tensor where all ranks have all of it.
+// size: the number of ranks of the group.
 class Communicator {
  public:
   virtual ~Communicator() = default;
+  // This rank in the group, 0 to size() - 1.
   virtual int rank() const = 0;
+  // The number of ranks of the group.
   virtual int size() const = 0;
-  // The job's rank of group rank r.
+  // The rank in the job of the group's rank r.
   virtual int job_rank(int r) const = 0;
-  // The first error, or ok.
+  // The error that made the communicator unusable, or success. Never fails itself. Any thread.
   virtual Status status() const = 0;
-  // Of the transport below: all communicators of this rank together.
+  // Counters of the transport, for all communicators of this rank together.
   virtual TransportStats transport_stats() const = 0;
-  // Message bytes that operations of this communicator have sent; any thread may ask.
+  // Bytes of messages that operations of this communicator have sent. Any thread.
   virtual std::uint64_t bytes_sent() const = 0;
+  // One line for people: ranks, transport, versions.
   virtual std::string describe() const = 0;
 
-  // Zeroed memory for tensors of this communicator's operations, where they run best on it: shared
-  // with the other ranks where these share memory, else the heap's. Not collective; any thread. It
-  // may outlive the communicator. Errors as Buffer::allocate().
+  // Allocates `bytes` zeroed bytes for tensors of this communicator's operations: in memory that
+  // the host's ranks share, if they do, else on the heap. Operations on shared memory need fewer
+  // copies. Not collective. Any thread. The Buffer may outlive the communicator. Errors: those of
+  // Buffer::allocate().
   virtual Result<Buffer> allocate(std::size_t bytes);
-  // What such a call runs: `wanted`, or what "auto" stands for at this size, which is the algorithm
-  // that takes least by the links' numbers. bytes: of the tensor, or of all ranks' rows together.
+  // The algorithm that a call with the algorithm `wanted` runs: `wanted` itself, or for "auto" the
+  // one with the least predicted time by the link parameters. bytes: of the tensor, or of all
+  // ranks' blocks together. Errors: kInvalidArgument for an unknown algorithm, or one that the
+  // operation does not have.
   virtual Result<std::string_view> algorithm_for(OpKind kind, std::int64_t bytes,
                                                  std::string_view wanted = "auto") = 0;
-  // By rank: its node, numbered from 0 on in the order of first ranks; empty where nobody knows.
+  // The node number of each rank: nodes count from 0 in the order of their first ranks. Empty if
+  // nodes are unknown.
   virtual std::vector<int> nodes() const = 0;
-  // How many; size() where nobody knows.
+  // The number of nodes; size() if they are unknown.
   int node_count() const;
+  // The link parameters in use.
   virtual LinkModel links() const = 0;
   // Sets the link parameters by which "auto" chooses algorithms, in later calls and in
   // communicators split off later. Call it between operations, with the same values on all ranks.
   virtual void set_link_parameters(const LinkModel& links) = 0;
+  // The earlier name of set_link_parameters().
   [[deprecated("use set_link_parameters()")]] void use_links(const LinkModel& links) {
     set_link_parameters(links);
   }
-  // Ends all operations of this rank with kCancelled; the others' end too, and say that this rank
-  // gave `reason`. Nothing after a failure.
+  // Ends all operations of this rank with kCancelled. Those of the other ranks end, too, with an
+  // error that names this rank and `reason`. Does nothing after a failure. Any thread.
   virtual void abort(std::string_view reason) = 0;
-  // Collective over the ranks of this communicator that are left after a failure, the first error
-  // of status() (ranks that have not noticed are made to fail): a communicator of them, in the old
-  // order, over the same transport. This one and its relatives stay finished, and cannot shrink
-  // again: of several that were split from one another, all ranks shrink the same one, once.
-  // Blocks, at most a second longer than the deadline (default: deadline_seconds from the call on),
-  // at which ranks that live but have not called are left behind. No store and no rank in
-  // particular is needed. kPeerLost: this rank is isolated (of a network that falls apart one side
-  // goes on: take_token, or else its size, decides; docs/failure.md) or was left behind.
-  // kInvalidArgument: nothing has failed. kUnsupported: not over this transport.
+  // After a failure: a new communicator of the surviving ranks, in the old order, over the same
+  // transport. Collective over the survivors; ranks that have not noticed the failure are informed.
+  // This communicator, and all that were split from the same root, stay unusable. If several were
+  // split from one another, all ranks shrink the same one, once. Needs no store and no particular
+  // rank. Blocks until the survivors agree, at most 1 second longer than the deadline (default:
+  // deadline_seconds from the call); ranks that have not called by then are excluded. Errors:
+  // kPeerLost if this rank was excluded or is isolated (when a network is partitioned, one side
+  // continues: the one that take_token or else the majority decides; docs/failure.md);
+  // kInvalidArgument if nothing has failed; kUnsupported if the transport cannot recover.
   virtual Result<std::unique_ptr<Communicator>> shrink(
       std::optional<Deadline> deadline = std::nullopt) = 0;
 
-  // Collective. Ranks with equal `color` form a group ordered by `key`, then by old rank; a
-  // negative color takes part and receives null.
+  // Divides the group: ranks with equal `color` form a communicator, ordered by `key`, then by old
+  // rank. Collective. A rank with a negative color takes part and receives null. Errors: those of
+  // every operation; kInternal if the job has too many communicators at a time (4,095).
   virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
 
-  // Waits until a peer (kAnySource: any) has sent something with that tag that no recv has taken:
-  // that peer; or `until`: -1, and nothing has happened. Receives nothing. Errors as those of a
-  // recv.
+  // Waits until group rank `peer` (kAnySource: any rank) has sent a message with that tag that no
+  // recv() has taken, and returns the sender; -1 if there is none before `until`. Receives nothing.
+  // Errors: those of recv(); kUnsupported for an implementation without it.
   virtual Result<int> probe(int peer, int tag, Deadline until);
 
-  // Starts one operation. The methods below are spellings of this one.
+  // Starts one operation; the methods below call it. Errors: those of every operation.
   virtual Result<Work> start(const OpCall& call, const OpOptions& options = {}) = 0;
-  // Starts several, all or none, in one Work that is done when all are. They are in flight together
-  // and so cannot block one another: ranks may list the sends and receives of a batch in any order
-  // (the k-th send to a peer still meets the k-th recv there), but collectives in the same.
+  // Starts all operations, or none if one is refused, as one Work that is done when all are. They
+  // run at the same time, so they cannot block each other: ranks may list the sends and recvs of a
+  // batch in any order (the k-th send to a peer meets the k-th recv there), but collectives in the
+  // same order. Errors: those of every operation.
   virtual Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options = {}) = 0;
-  // Checks and plans an operation that will run many times on the same memory. Sends nothing; the
-  // ranks agree on the order of the starts. options.deadline must be unset: each run has the
-  // communicator's. The result must not outlive the communicator.
+  // Checks and plans an operation that runs many times on the same memory. Sends nothing: ranks
+  // need only start the runs in the same order. Each run has the communicator's deadline;
+  // options.deadline must be unset. The result must not outlive the communicator. Errors:
+  // kInvalidArgument, as every operation, or for a recv from kAnySource.
   virtual Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options = {}) = 0;
 
-  // Two-tensor forms work in place when `out` is `in`, or the row of it that the operation says;
-  // any other overlap is refused. What is said of the root's `out` (`in`) alone: it is not looked
-  // at on other ranks and may be {} there. n, size: elements, and of the group.
+  // The operations. Two-tensor forms work in place if `out` is `in`, or the block of it that the
+  // operation names; other overlaps are refused. Arguments that an operation describes for the root
+  // only are ignored on other ranks, and may be {} there.
 
-  // Every rank's `out` (n) becomes root's `in` (n; other ranks' is not looked at).
+  // Copies the root's `in` (n) to every rank's `out` (n). The second form works in place.
   Result<Work> broadcast(ConstTensorView in, TensorView out, int root,
                          const OpOptions& options = {});
   Result<Work> broadcast(TensorView tensor, int root, const OpOptions& options = {});
-  // root's `out` (n): the reduction of all ranks' `in` (n).
+  // The root's `out` (n) receives the reduction of all ranks' `in` (n).
   Result<Work> reduce(ConstTensorView in, TensorView out, ReduceOp op, int root,
                       const OpOptions& options = {});
-  // Every rank's `out` (n): the reduction of all ranks' `in` (n).
+  // Every rank's `out` (n) receives the reduction of all ranks' `in` (n). The second form works in
+  // place.
   Result<Work> all_reduce(ConstTensorView in, TensorView out, ReduceOp op,
                           const OpOptions& options = {});
   Result<Work> all_reduce(TensorView tensor, ReduceOp op, const OpOptions& options = {});
-  // In place over many small tensors of one type as if they were one: as many messages as for one.
-  // An element's order of summation depends on its place among all, so results equal those of
-  // tensors that are reduced apart bit for bit under "canonical" alone.
+  // all_reduce() in place over several tensors of one element type, as if they were one tensor:
+  // with the messages of one. The order of summation of an element depends on its place among all,
+  // so results equal those of separate calls bit for bit only with the algorithm "canonical".
   Result<Work> all_reduce_fused(std::span<const TensorView> tensors, ReduceOp op,
                                 const OpOptions& options = {});
-  // in: (size, n) taken as elements; out: (n), the reduction of row rank(). In place: out is row
-  // rank() of in.
+  // in: (size, n), one block per rank. out: (n), the reduction over ranks of block rank(). In
+  // place: out is block rank() of in.
   Result<Work> reduce_scatter(ConstTensorView in, TensorView out, ReduceOp op,
                               const OpOptions& options = {});
-  // The same with rows of counts[r] elements.
+  // The same with blocks of counts[r] elements; counts are equal on all ranks.
   Result<Work> reduce_scatter_v(ConstTensorView in, TensorView out,
                                 std::span<const std::int64_t> counts, ReduceOp op,
                                 const OpOptions& options = {});
-  // in: (n) on each rank; out: (size, n), rank r's block at row r. In place: in is row rank() of
-  // out.
+  // in: (n). out: (size, n), whose block r is rank r's `in`. In place: in is block rank() of out.
   Result<Work> all_gather(ConstTensorView in, TensorView out, const OpOptions& options = {});
-  // Rank r contributes counts[r] elements (bytes in the second form), equal on all ranks and known
-  // to all; out holds them one after another in rank order.
+  // The same with counts[r] elements (second form: bytes[r] bytes) of rank r, one block after
+  // another in rank order. The counts are equal on all ranks.
   Result<Work> all_gather_v(ConstTensorView in, TensorView out,
                             std::span<const std::int64_t> counts, const OpOptions& options = {});
   Result<Work> all_gather_v(ConstByteSpan in, ByteSpan out, std::span<const std::int64_t> bytes,
                             const OpOptions& options = {});
-  // As all_gather_v for lengths that only their owners know: blocks while the lengths (8 bytes a
-  // rank) travel, then returns the Work that fills `out` (resized) and `bytes`; both are lent until
-  // it is done.
+  // all_gather_v() for lengths that other ranks do not know. Blocks while the lengths (8 bytes per
+  // rank) are exchanged, then starts the Work that fills `out`. `out` is resized to all ranks'
+  // bytes, and `bytes` to each rank's number of bytes; both are lent until the Work is done.
+  // Errors: also kOutOfMemory if the received lengths exceed this rank's memory.
   Result<Work> all_gather_unsized(ConstByteSpan in, std::vector<std::byte>& out,
                                   std::vector<std::int64_t>& bytes, const OpOptions& options = {});
-  // As all_gather(_v) for root's `out` alone.
+  // gather() and gather_v(): all_gather() and all_gather_v() for the root's `out` only.
   Result<Work> gather(ConstTensorView in, TensorView out, int root, const OpOptions& options = {});
   Result<Work> gather_v(ConstTensorView in, TensorView out, std::span<const std::int64_t> counts,
                         int root, const OpOptions& options = {});
-  // root's `in`: (size, n); out: (n), row rank() of it. In place at root: out is row root of in.
+  // The root's in: (size, n). out: (n), block rank() of it. In place at the root: out is block
+  // `root` of in.
   Result<Work> scatter(ConstTensorView in, TensorView out, int root, const OpOptions& options = {});
-  // The same with rows of counts[r] elements, equal on all ranks and known to all.
+  // The same with blocks of counts[r] elements; counts are equal on all ranks.
   Result<Work> scatter_v(ConstTensorView in, TensorView out, std::span<const std::int64_t> counts,
                          int root, const OpOptions& options = {});
-  // in and out: (size, n); row r of in goes to rank r, row r of out comes from rank r.
+  // in and out: (size, n). Block r of in is sent to rank r; block r of out comes from rank r.
   Result<Work> all_to_all(ConstTensorView in, TensorView out, const OpOptions& options = {});
-  // send_counts[r] elements (bytes in the second form) of `in` go to rank r, recv_counts[r] of
-  // `out` come from it, both laid out in rank order. send_counts[r] here equals
-  // recv_counts[rank()] there. In place where the two are equal.
+  // The same with blocks in rank order: send_counts[r] elements of `in` (second form: send_bytes[r]
+  // bytes) are sent to rank r, recv_counts[r] elements of `out` come from it. send_counts[r] equals
+  // rank r's recv_counts[rank()]. May work in place if both are equal.
   Result<Work> all_to_all_v(ConstTensorView in, std::span<const std::int64_t> send_counts,
                             TensorView out, std::span<const std::int64_t> recv_counts,
                             const OpOptions& options = {});
   Result<Work> all_to_all_v(ConstByteSpan in, std::span<const std::int64_t> send_bytes,
                             ByteSpan out, std::span<const std::int64_t> recv_bytes,
                             const OpOptions& options = {});
-  // out (n) on rank r: the reduction of ranks 0 .. r - 1's `in` (n); on rank 0 what leaves every
-  // other value as it is (0 for a sum, 1 for a product, the lowest value for a maximum). Not
-  // kMean.
+  // out (n) on rank r receives the reduction of `in` (n) of ranks 0 to r - 1; on rank 0 the neutral
+  // element (0 for a sum, 1 for a product, the lowest value for a maximum). Not for kMean.
   Result<Work> exclusive_scan(ConstTensorView in, TensorView out, ReduceOp op,
                               const OpOptions& options = {});
+  // Is done once all ranks have started it.
   Result<Work> barrier(const OpOptions& options = {});
-  // Point to point; the k-th send to a peer with a tag (start() and OpCall::send; 0 here) meets the
-  // k-th recv with it from this rank there, and may overlap collectives. `peer` is a group rank,
-  // not this one. A recv from kAnySource takes what a peer sends first that no other recv has
-  // taken, and Work::source() says whom it came from; not in prepare(). Counts and types are the
-  // sender's: another count is kRankMismatch, other types never meet. Messages may be received in
-  // any order; a send stays open until its recv is posted where more than some MiB to that peer
-  // wait for theirs.
+  // Send `tensor` to, or receive it from, group rank `peer` (another rank than this one). The k-th
+  // send to a peer with a tag meets the k-th recv there with that tag and this rank; the tag is 0
+  // here, OpCall::send() takes others. Both may run beside collectives. A recv from kAnySource
+  // takes the first message that no other recv has taken, and Work::source() is its sender; it
+  // cannot be prepared. A recv must have the sender's element type and count. A send may be done
+  // before its recv is started; when several MiB to a peer wait for their recvs, further sends stay
+  // open. Errors: also kRankMismatch for another count; a recv of another element type does not
+  // meet the send, and both end with kTimedOut.
   Result<Work> send(ConstTensorView tensor, int peer, const OpOptions& options = {});
   Result<Work> recv(TensorView tensor, int peer, const OpOptions& options = {});
 };
 
-// The communicator of all ranks over an own transport.
+// A communicator of all ranks over `transport`, which it owns. Collective. Errors: kInvalidArgument
+// for a null transport, a deadline that is not above 0, or a node_of of a wrong length.
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options = {});
 
-// The same, but ranks of one host share memory if the system lets them: collectives that leave the
-// algorithm open ("auto") then read and write the tensors of the host's other ranks and sum in rank
-// order, and where there are several hosts send messages between these. describe() says what
-// became of it. Collective.
+// The same, with shared memory between the ranks of a host if the system allows it. Collectives
+// with the algorithm "auto" then read and write the tensors of the host's other ranks and sum in
+// rank order; between hosts they send messages. describe() says which memory is shared. Collective.
+// Errors: as make_communicator(); those of every operation, since ranks agree on the segments.
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options = {});
 
-// Rank 0's count.
+// The arguments of calibrate(). Those of rank 0 apply.
 struct LinkSettings {
-  // A file that keeps measured numbers for a week, by host, transport and ranks; empty: none.
+  // A file that keeps measured parameters for a week, by hosts, transport and ranks; empty: none.
   std::string cache = {};
-  bool measure = false;  // even where the file has them
+  bool measure = false;  // true: measure even if the file has parameters
 };
 // Collective: takes the parameters of the links between these ranks from rank 0's cache, or
 // measures them (tens of milliseconds) and caches them; gives all ranks the same with
-// set_link_parameters(), and returns them.
+// set_link_parameters(), and returns them. Errors: those of every operation of a Communicator.
 Result<LinkModel> calibrate(Communicator& communicator, const LinkSettings& settings = {});
+// The earlier name of calibrate().
 [[deprecated("use calibrate()")]] inline Result<LinkModel> settle_links(
     Communicator& communicator, const LinkSettings& settings = {}) {
   return calibrate(communicator, settings);
 }
 
-// `options` with node_of, where it is empty, as the ranks' hosts say. Collective over the job,
-// once.
+// A copy of `options` whose node_of, if empty, is filled in from the ranks' hosts (or `node`).
+// Collective over the job, and called once per job. Errors: those of the rendezvous's store;
+// kCorruptPayload if a rank published something else.
 Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
                                        const CommunicatorOptions& options);
 
-// By backend name: "ucx" or "tcp": messages alone; "auto": shared memory inside hosts beside those
-// of UCX, or of TCP in a build without it; "nccl", "nccl:N": NCCL on the CUDA device of the rank's
-// place in its host, or N, beside them. Collective. kUnsupported names the backends of this build.
+// A communicator of all ranks of `rendezvous`, by the backend's name. Collective.
+//   "ucx", "tcp"      messages by UCX or TCP
+//   "auto"            shared memory inside a host, messages between hosts (UCX, or TCP in a build
+//                     without UCX)
+//   "nccl", "nccl:N"  NCCL for GPU tensors, on the GPU whose number is the rank's place in its
+//                     host, or on GPU N; messages for host tensors
+// Errors: kUnsupported for an unknown backend, or one that this build or machine lacks (the message
+// lists those of this build); kInvalidArgument for an option out of range; kRankMismatch if ranks
+// differ in `checksums`; kTimedOut or kPeerLost if a rank does not appear in time.
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options = {});
 
-// `size` ranks as threads of this process: element r belongs to the thread that plays rank r.
+// `size` communicators for ranks that are threads of this process: element r is for the thread of
+// rank r. For tests and small experiments. Errors: kInvalidArgument for a size or an option out of
+// range.
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(
     int size, const CommunicatorOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Where a process learns which rank it is: the launchers that gradwire knows, in one order.
+// Finds a process's rank, the number of ranks and the rendezvous from the launcher's environment.
 #pragma once
 
 #include <functional>
@@ -9,43 +9,47 @@
 
 namespace gradwire {
 
-// Looks a variable up; nullopt when unset. The library never reads the environment itself: programs
-// and adapters pass getenv in, tests pass a map.
+// Returns the value of an environment variable, or nullopt if it is unset. The C++ library does not
+// read the environment itself: programs pass a wrapper of getenv, tests pass a map.
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
+// What discover_launch() found.
 struct LaunchInfo {
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;  // rank among those of this host, where the launcher says so; else rank
-  std::string source;  // "arguments", "GRADWIRE_*", "torchrun", "Open MPI", "PMI", "PALS", "Slurm",
-                       // "RANK/WORLD_SIZE", "alone"
-  // How the ranks meet; "" when the launcher gives them no way. "host:port" of rank 0,
-  // "file://DIR", or where rank 0 tells its address to the others: "pmi://FD" (the PMI-1 connection
-  // of a process manager), "pmix://", "torch://host:port" (the store of torchrun's agent).
-  // "slurm://host:port": rank 0 takes that port or one of the next, the others look for it.
+  int rank = 0;        // this process's rank, 0 to size - 1
+  int size = 1;        // number of ranks in the job
+  int local_rank = 0;  // rank among those of this host; `rank` if the launcher does not say
+  std::string source;  // the launcher: "arguments", "GRADWIRE_*", "torchrun", "Open MPI", "PMI",
+                       // "PALS", "Slurm", "RANK/WORLD_SIZE" or "alone"
+  // How the ranks find each other; empty if the launcher offers no way. One of
+  //   "host:port"           rank 0 serves a TCP store there
+  //   "file://DIR"          a store of files in a shared folder
+  //   "slurm://host:port"   as host:port; rank 0 takes that port or one of the next, others try
+  //                         them
+  //   "pmi://FD", "pmix://", "torch://host:port"
+  //                         rank 0 publishes its address through the process manager (PMI-1 on
+  //                         file descriptor FD, PMIx) or the store of torchrun's agent
   std::string rendezvous;
-  std::string job;     // an id shared by the job's ranks, "job" when the launcher has none
-  int local_size = 0;  // ranks of this host; 0 when the launcher does not say
-  std::string reason =
-      {};  // for people: what was seen that `source` was taken for, what left aside
-  std::string interface =
-      {};  // GRADWIRE_IFNAME: where rank 0 can be reached, as interface or address
+  std::string job;          // an id that the job's ranks share; "job" if the launcher has none
+  int local_size = 0;       // number of ranks on this host; 0 if the launcher does not say
+  std::string reason = {};  // for people: the variables that decided, and those that were ignored
+  std::string interface = {};  // GRADWIRE_IFNAME: interface or address at which to reach rank 0
 };
 
-// What a program or its user says instead of a launcher, as the variables of the same names would.
+// Values that a program sets itself; they take precedence over the environment.
 struct LaunchArguments {
-  std::optional<int> rank = {};  // GRADWIRE_RANK
-  std::optional<int> size = {};  // GRADWIRE_WORLD_SIZE
-  std::optional<int> local_rank = {};
-  std::string rendezvous = {};  // "": as the environment says
-  std::string job = {};
+  std::optional<int> rank = {};        // this rank, as GRADWIRE_RANK
+  std::optional<int> size = {};        // number of ranks, as GRADWIRE_WORLD_SIZE
+  std::optional<int> local_rank = {};  // rank among those of this host
+  std::string rendezvous = {};         // as LaunchInfo::rendezvous; empty: from the environment
+  std::string job = {};                // as LaunchInfo::job; empty: from the environment
 };
 
-// In this order: `arguments` with rank and size; GRADWIRE_RANK/WORLD_SIZE/RENDEZVOUS; torchrun
-// (RANK with LOCAL_RANK, WORLD_SIZE); Open MPI (OMPI_COMM_WORLD_*); PMI (PMI_RANK); PALS; Slurm
-// (SLURM_STEP_ID set and more than one task, srun --mpi=pmix too); plain RANK/WORLD_SIZE; else
-// alone. A half-set or malformed group is kInvalidArgument naming the variable, the value seen and
-// the value wanted. Looks, and meets nobody: open_rendezvous() does.
+// Reads rank, size and rendezvous from the first of these that is set: `arguments` (rank and size);
+// GRADWIRE_RANK, GRADWIRE_WORLD_SIZE, GRADWIRE_RENDEZVOUS; torchrun (RANK with LOCAL_RANK and
+// WORLD_SIZE); Open MPI (OMPI_COMM_WORLD_*); PMI (PMI_RANK); PALS; Slurm (SLURM_STEP_ID and more
+// than one task, with srun --mpi=pmix too); RANK and WORLD_SIZE alone. If none is set: one rank.
+// Opens no connection; open_rendezvous() does. Errors: kInvalidArgument if a group of variables is
+// incomplete or malformed, naming the variable, the value and what was expected.
 Result<LaunchInfo> discover_launch(const EnvLookup& env, const LaunchArguments& arguments = {});
 
 }  // namespace gradwire

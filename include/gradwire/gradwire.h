@@ -1,4 +1,4 @@
-// Everything at once, for programs that use the library.
+// Includes the whole C++ API. Each header may also be included alone.
 #pragma once
 
 #include "gradwire/aggregator.h"

@@ -1,10 +1,10 @@
-// Moves bytes between the ranks of one job; knows no arithmetic and no collectives.
+// Transport: moves bytes between the ranks of one job. It knows no arithmetic and no collectives.
 //
-// The batch is the primitive, not the single send: UCX does not care, NCCL needs simultaneous sends
-// and receives inside one group. Capability flags say what differs between backends.
+// Its primitive is a batch of sends and receives, since NCCL needs those that run at the same time
+// in one group. TransportCaps says where backends differ.
 //
-// Threads: one at a time calls a Transport, the one that holds the progress lock
-// (docs/internals/threads.md); wake() alone may be called from any thread.
+// Threads: one at a time, the one that holds the progress lock (docs/internals/threads.md). wake()
+// may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,17 @@
 
 namespace gradwire {
 
-// Names a message. 64 bits on the wire: epoch 8 | source rank 16 | communicator 12 | operation 20 |
-// channel 8. Tag holds the last three; the transport adds its epoch (so that stale messages of an
-// earlier life match nothing) and the source, since UCX matches by tag alone, never by sender.
-// Operation numbers wrap: two operations share one only with 2^20 between them.
+// Identifies a message. On the wire a tag has 64 bits: epoch 8, source rank 16, communicator 12,
+// operation 20, channel 8. A Tag holds the last three. The transport adds its epoch, so that
+// messages from before a failure match nothing, and the source rank, since UCX matches by tag
+// alone. Operation numbers wrap after 2^20 operations.
 class Tag {
  public:
-  // kInvalidArgument when communicator needs more than 12 bits or channel more than 8. Communicator
-  // 0xfff is the transport's own (heartbeats, verdicts).
+  // Errors: kInvalidArgument if `communicator` needs more than 12 bits or `channel` more than 8.
+  // Communicator 0xfff is reserved for the transport's heartbeats and failure reports.
   static Result<Tag> make(std::uint32_t communicator, std::uint64_t operation,
                           std::uint32_t channel);
+  // The 40 bits of communicator, operation and channel.
   std::uint64_t bits() const { return bits_; }
 
  private:
@@ -38,146 +39,166 @@ class Tag {
   std::uint64_t bits_;
 };
 
-// One message. The memory is lent to the transport until the batch's ticket is settled.
+// One message of a batch. The memory is lent to the transport until the batch's ticket is complete.
 struct Transfer {
+  // The direction, as seen from this rank: kSend or kRecv.
   enum class Kind : std::uint8_t { kSend, kRecv } kind;
-  int peer;  // rank of the job
-  Tag tag;
-  ByteSpan data;  // kRecv: capacity; kSend: contents, which the transport does not change
-  Device device;
+  int peer;       // the other side, a rank of the job
+  Tag tag;        // matches the tag of the other side
+  ByteSpan data;  // kSend: the contents, not changed; kRecv: room for the message
+  Device device;  // where `data` is
 };
 
+// The abilities of a backend.
 struct TransportCaps {
-  bool host_memory = true;
-  bool cuda_memory = false;
-  bool matches_tags = true;   // false (NCCL): messages match in order per peer, tags are ignored
-  bool short_receive = true;  // false (NCCL): sender and receiver must name the same byte count
-  // How large tensors are best cut, equal on all ranks of a job: messages of `segment_bytes` at
-  // most; shorter ones too are cut, for one part to travel while another is reduced, as long as no
-  // part falls below `least_segment_bytes`.
+  bool host_memory = true;    // sends and receives host memory
+  bool cuda_memory = false;   // sends and receives GPU memory
+  bool matches_tags = true;   // false (NCCL): messages of a peer match in order, tags are ignored
+  bool short_receive = true;  // false (NCCL): both sides must name the same number of bytes
+  // The recommended message sizes, in bytes, equal on all ranks of a job. Large tensors are sent in
+  // chunks of at most segment_bytes. Shorter ones are split, too, so that one chunk travels while
+  // another is reduced, as long as no chunk has fewer than least_segment_bytes.
   std::size_t segment_bytes = 512 << 10;
   std::size_t least_segment_bytes = 512 << 10;
-  bool notes = false;  // tell(), take_notes() and what follows them work
+  bool notes = false;  // control messages and recovery: tell(), take_notes(), all_lost(), sever()
+                       // and rebuild() work
 };
 
-// Bytes as they left and reached this rank since construction: payload of data messages plus every
-// header this transport adds itself (heartbeats included). Framing below it (TCP/IP, shared-memory
-// descriptors) is not visible here.
+// Counters of this rank since construction: data messages with all headers that the transport adds,
+// and heartbeats. The framing below (TCP/IP headers, shared-memory descriptors) is not included.
 struct TransportStats {
-  std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;
-  std::uint64_t messages_sent = 0;
-  std::uint64_t messages_received = 0;
-  // Copied between devices and the host's memory, both ways together, for operations on tensors of
-  // a device: of communicators, transports leave it as it is.
+  std::uint64_t bytes_sent = 0;         // bytes
+  std::uint64_t bytes_received = 0;     // bytes
+  std::uint64_t messages_sent = 0;      // number of messages
+  std::uint64_t messages_received = 0;  // number of messages
+  // Bytes copied between GPU and host memory, in both directions, for operations on GPU tensors. A
+  // Communicator counts them; transports leave 0.
   std::uint64_t bytes_staged = 0;
 };
 
-// Why operations end: what programs decide by. Words are for people.
+// Why a rank failed or ended its operations: for programs; LostPeer::reason is for people.
 enum class LossCause : std::uint8_t {
-  kUnsaid = 0,
-  kConnection,    // the network refused it, or its connection ended
-  kSilence,       // no heartbeat
-  kClosed,        // it left in good order
-  kNoPart,        // it did not come to an operation
-  kLeftBehind,    // it did not come to a shrink
-  kGaveUp,        // it is there, and ended its operations: abort(), an error of its own
-  kDisagreement,  // ranks issued different operations
+  kUnsaid = 0,    // not known
+  kConnection,    // its connection ended or was refused
+  kSilence,       // no heartbeat from it
+  kClosed,        // it closed its communicator
+  kNoPart,        // it did not take part in an operation before the deadline
+  kLeftBehind,    // it did not take part in a shrink() before the deadline
+  kGaveUp,        // it runs, but ended its operations: abort(), or an error of its own
+  kDisagreement,  // ranks started different operations
 };
+// The last enumerator, for range checks.
 inline constexpr LossCause kLastLossCause = LossCause::kDisagreement;
 
-// A rank of which the transport knows that it is gone, or which gave up.
+// The failure report of one rank.
 struct LostPeer {
-  int rank = -1;
+  int rank = -1;       // the failed rank, a rank of the job
   std::string reason;  // "no heartbeat for 5.0 s", "connection reset", "reported by rank 3: ..."
-  // False: the rank is there, but has a reason to end the operations of all (abort, a mismatch).
+  // True: the rank is out of reach. False: it runs, but ended the operations of all (abort(), a
+  // mismatch).
   bool gone = true;
-  // Of one that is gone: false where it may live on, and may go on with others. A connection that
-  // ends proves nothing, nor does absence: true where the process table of a host says so, or where
-  // it has closed.
+  // True if the rank has certainly ended: the host's process table says so, or it closed. False if
+  // it may still run, and may continue with other ranks: an ended connection or missing heartbeats
+  // prove nothing.
   bool certain = false;
-  LossCause cause = LossCause::kUnsaid;
-  int reporter = -1;  // who found it out, where that was another rank
-  // The operation in which it was found out, where there was one.
+  LossCause cause = LossCause::kUnsaid;  // the kind of failure
+  int reporter = -1;                     // the rank that detected it; -1: this rank
+  // The number of the operation in which it was detected, if any.
   std::optional<std::uint64_t> operation = {};
 };
 
-// A few bytes from another rank beside the data.
+// A control message: a few bytes beside the data.
 struct Note {
-  int from = -1;
-  std::vector<std::byte> bytes;
+  int from = -1;                 // the sender, a rank of the job
+  std::vector<std::byte> bytes;  // at most Transport::kMostNoteBytes bytes
 };
 
+// Identifies a posted batch until poll() has reported its outcome. A ticket is "complete" from then
+// on.
 enum class Ticket : std::uint64_t {};
 
-// Messages between two ranks with equal tags arrive in the order they were posted. A send may
-// settle before its receive is posted, but what a receiver has to keep is bounded: where a sender
-// runs further ahead, its sends stay open until their receives are posted, in whichever order.
+// The interface of a backend. Implementations: UCX, TCP, and threads of one process.
 //
-// The loss of a peer settles every open ticket that names it with kPeerLost, and every later post
-// that names it; the other peers stay reachable. Any other fatal error is sticky: every later call
-// reports it. A rank may exit after its last operation without harm: a peer that closes in good
-// order (its destructor says goodbye to all) is not lost until somebody needs it: then its open
-// tickets settle with kPeerLost, "rank R closed".
+// Order: messages between two ranks with equal tags arrive in the order in which they were posted.
+// A send may complete before its receive is posted, but a receiver buffers a bounded number of
+// bytes: beyond it, sends stay open until their receives are posted, in any order.
+//
+// Failures: when a peer is lost, all open tickets that involve it complete with kPeerLost, and so
+// do later posts to it; other peers stay reachable. Any other fatal error is permanent: all later
+// calls return it. A rank may exit after its last operation: a peer that closes (its destructor
+// informs the others) counts as lost only when a message to or from it is needed; such tickets
+// complete with kPeerLost, "rank R closed".
 class Transport {
  public:
   virtual ~Transport() = default;
+  // rank(): this rank in the job; size(): the number of ranks of the job.
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // What the backend can do.
   virtual TransportCaps caps() const = 0;
+  // Bytes and messages so far.
   virtual TransportStats stats() const = 0;
-  // One line for people: backend, version, what carries host memory to whom.
+  // One line for people: backend, version, and what carries host memory to which ranks.
   virtual std::string describe() const = 0;
 
-  // Starts every transfer of `batch`; never blocks. Sends and receives of one batch cannot deadlock
-  // against each other. A message may have peer == rank(). kInvalidArgument if a peer is out of
-  // range or a device is not in caps(). A send of 0 bytes is a message like any other.
+  // Starts all transfers of `batch`, and never blocks. On a GPU they start once `stream` has run
+  // the work that it holds. Sends and receives of one batch cannot block each other. A rank may
+  // send to itself, and a message may have 0 bytes. Errors: kInvalidArgument for a peer out of
+  // range or a device that is not in caps(); a permanent error, as above.
   virtual Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) = 0;
 
-  // Advances outstanding work without blocking (heartbeats too); returns how many tickets settled.
+  // Advances open transfers and heartbeats without blocking; returns the number of tickets that
+  // completed. Errors: a permanent error only.
   virtual Result<int> progress() = 0;
 
-  // nullopt while in flight, else the batch's outcome. A settled ticket is forgotten after one
-  // report. A message longer than its receive's capacity settles that ticket with kRankMismatch.
+  // The outcome of a batch, once; nullopt while it is in flight. Errors in the outcome: kPeerLost;
+  // kRankMismatch if a message is longer than its receive's room; kCancelled after cancel().
   virtual std::optional<Status> poll(Ticket ticket) = 0;
-  // Bytes that arrived for transfer `index` of the batch; to be asked before poll() reports it.
+  // The number of bytes that arrived for transfer `index` of the batch. To be called before poll()
+  // returns the outcome.
   virtual std::size_t received(Ticket ticket, std::size_t index) const = 0;
 
-  // Asks for an early end; the ticket still settles through poll(), after which its memory is free.
+  // Asks for an early end of a batch. The memory stays lent until poll() returns the outcome.
   virtual void cancel(Ticket ticket) = 0;
 
-  // The first rank found lost among all of the job, by heartbeat, by the network's own error or by
-  // another rank's verdict; nullopt while all live. The first one stays the answer: later losses
-  // are often its consequences.
+  // The first failed rank of the job, detected by missing heartbeats, by a network error, or in a
+  // failure report of another rank; nullopt if there is none. Later failures do not replace it,
+  // since they are often its consequences.
   virtual std::optional<LostPeer> lost() const = 0;
-  // Tells every peer that `culprit` is why this rank gives up, so that nobody takes this rank for
-  // the culprit when it goes. Best effort; never blocks.
+  // Sends all peers a failure report, the reason for which this rank ends its operations. Peers
+  // then do not report this rank as failed when it exits. Best effort, never blocks.
   virtual void announce(const LostPeer& culprit) = 0;
 
-  // Sleeps until something may have happened, `until` passes, or another thread calls wake().
-  // Spurious returns are allowed.
+  // Sleeps until something may have happened, until `until`, or until another thread calls wake().
+  // May return early. Errors: a permanent error only; `until` is none.
   virtual Status wait(Deadline until) = 0;
+  // Ends a wait() of another thread. From any thread.
   virtual void wake() = 0;
 
-  // What ranks need when data does not flow any more; caps().notes says whether a backend has it.
+  // The rest serves recovery after a failure, for backends with caps().notes. The defaults
+  // are for backends without it.
 
-  // Sends at most kMostNoteBytes, also while data is stuck. Best effort, never blocks; in order
-  // where they arrive. Nothing to a rank that is lost, or from one.
+  // The largest control message, in bytes.
   static constexpr std::size_t kMostNoteBytes = 4096;
+  // Sends a control message of at most kMostNoteBytes bytes, also while data transfers are blocked.
+  // Best effort, never blocks. Messages to a peer arrive in order. Those to or from a lost rank are
+  // dropped.
   virtual void tell(int peer, ConstByteSpan note);
-  // What has come since the last call; wait() returns when a note comes.
+  // The control messages received since the last call. wait() returns when one arrives.
   virtual std::vector<Note> take_notes();
-  // All ranks that this one cannot reach any more, lost or closed, ascending; after rebuild(), of
-  // its survivors. With this rank itself among them: the others have given it up.
+  // All ranks that this rank cannot reach, lost or closed, in ascending order; after rebuild(),
+  // only survivors. If this rank is among them, the others have excluded it.
   virtual std::vector<LostPeer> all_lost() const;
-  // Ends every open ticket before it returns, whatever the peers do: their memory is free then.
-  // Until rebuild() every post fails; heartbeats and notes go on. False: cannot.
+  // Ends all open tickets before it returns, whatever the peers do; their memory is the caller's
+  // again. Until rebuild() all posts fail, while heartbeats and control messages continue. Returns
+  // false if the backend cannot do it.
   virtual bool sever();
-  // Collective over `survivors` (job ranks, ascending, this one among them), which have agreed on
-  // them and on a `generation` that they have not used before. Ranks keep their numbers. Open
-  // tickets end, lost() is empty again, and no message of an earlier generation matches a later
-  // post. kPeerLost if one is lost meanwhile, kTimedOut at the deadline; it may then be called
-  // again, with other survivors.
+  // Continues with `survivors`: ranks of the job in ascending order, this rank included. Collective
+  // over them; they have agreed on the list and on a `generation`, a number not used before. Ranks
+  // keep their numbers. Open tickets end, lost() is empty again, and messages of earlier
+  // generations match no later post. Errors: kPeerLost if a survivor is lost meanwhile; kTimedOut
+  // at `until`; both allow another call with other survivors. kUnsupported if the backend cannot do
+  // it.
   virtual Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline until);
 };
 

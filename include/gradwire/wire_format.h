@@ -1,4 +1,5 @@
-// How a range of elements looks on the wire, for methods that work element by element.
+// WireFormat: the payload of a slice of a tensor, for methods that encode element by element. From
+// it gradwire derives the coder, error feedback and every aggregation mode of a method.
 #pragma once
 
 #include <cstddef>
@@ -12,73 +13,83 @@
 
 namespace gradwire {
 
-// Which elements are packed. With the seed it keys the dither, so the bytes survive any bucketing.
+// Which elements are packed, and when. Together with the seed it keys the random numbers of
+// stochastic rounding, so the payload does not depend on how tensors share buckets.
 struct Slice {
-  std::uint64_t step = 0;
+  std::uint64_t step = 0;    // training step, counted from 0
   std::uint64_t tensor = 0;  // hash of the parameter's name
-  int rank = 0;              // who packs
-  int stage = 0;             // 0: the sender's encoding; 1: the owner's second one in sra
-  std::int64_t first = 0;    // index of the first element within the tensor
+  int rank = 0;              // the rank that packs
+  int stage = 0;             // 0: a rank's own encoding; 1: in sra, the shard owner's encoding of
+                             // the sum
+  std::int64_t first = 0;    // index of the slice's first element in the tensor
 };
 
-// One of equally long slices that are added up: values, or if those are empty, what was packed of
-// the slice that is named.
+// One term of a sum of slices of equal length: `values`, or, if that is empty, the payload `wire`
+// that was packed for `slice`. All are borrowed.
 struct Addend {
-  ConstTensorView values;
-  ConstByteSpan wire;
-  Slice slice;
+  ConstTensorView values;  // (m), uncompressed; may be empty
+  ConstByteSpan wire;      // a payload, used if `values` is empty
+  Slice slice;             // as the rank that packed `wire` named it
 };
 
-// Error feedback as part of a coder's own passes over memory.
-//
-// What is compressed is p = gradient + residual, and next = p - scale * own is left for the next
-// step, where own is what the payload decodes to. Sums, products and differences are rounded one by
-// one in the gradient's type, so that results are the bits that separate passes give. All tensors
-// have the gradient's shape and dtype; next overlaps nothing.
+// Error feedback inside an encoding pass: compresses p = gradient + residual and leaves next = p -
+// scale * own for the next step, where `own` is what the payload decodes to. Each sum, product and
+// difference is rounded in the gradient's type, so that results equal those of separate passes bit
+// for bit. Both tensors have the gradient's shape and element type and are lent until the step's
+// end; `next` overlaps no other tensor. Source: Seide, Fu, Droppo, Li, Yu, "1-bit stochastic
+// gradient descent", Interspeech 2014; Karimireddy, Rebjock, Stich, Jaggi, "Error feedback fixes
+// SignSGD", ICML 2019, algorithm 1.
 struct Feedback {
-  ConstTensorView residual;  // never written: an aborted step leaves it as it was
-  TensorView next;           // unspecified until the step's end
-  double scale = 1;
+  ConstTensorView residual;  // read only, so that a failed step leaves it as it was
+  TensorView next;           // the new residual; unspecified until the step has ended
+  double scale = 1;          // factor of the decoded payload, a ratio: 0 < scale <= 1
 };
 
-// Packs slices of one tensor. Quantisation buckets start anew at each slice. Stateless between
-// calls, but for turn_to(), and safe to use from one thread at a time. `wire` never overlaps `src`
-// or `dst`.
+// Packs and unpacks slices of one tensor. Blocks (elements that share a scale) start anew at the
+// start of each slice. Keeps nothing between calls except the step of turn_to(). `wire` must not
+// overlap `src` or `dst`. Work is enqueued on `stream`; on the host it is complete when the call
+// returns. Thread: one at a time.
 class WireFormat {
  public:
   virtual ~WireFormat() = default;
-  // For methods one of whose keys follows the step: bytes(), sections() and all other calls are
-  // about `step` from now on (before the first turn_to(): step 0), and slices name the same step.
-  // Returns whether lengths may differ from step to step; false, and nothing happens, of all other
-  // methods.
+  // Sets the step for methods with a key that depends on the step (registry.h: 0.25@0/0.01@400).
+  // bytes(), sections() and all other calls refer to `step` from now on (before the first call:
+  // step 0), and slices must name the same step. Returns true if payload lengths may differ between
+  // steps. Other methods do nothing and return false.
   virtual bool turn_to(std::uint64_t /*step*/) { return false; }
-  // Exactly what pack() writes for so many elements in that stage; 0 for 0 elements.
+  // The exact number of bytes that pack() writes for `elems` elements in that stage; 0 for 0.
   virtual std::size_t bytes(std::int64_t elems, int stage) const = 0;
-  // Returns bytes(src.elems(), slice.stage). src: (m).
+  // Encodes src (m) into `wire`, which has room for bytes(m, slice.stage) bytes; returns that
+  // number. Errors: kInvalidArgument for elements that the method cannot encode
+  // (docs/wire_formats.md says how each treats NaN and infinity).
   virtual Result<std::size_t> pack(ConstTensorView src, const Slice& slice, ByteSpan wire,
                                    const Stream& stream) = 0;
-  // dst = wire, or dst += wire. Bytes come from the network: kCorruptPayload on a wrong length or
-  // an impossible scale, never undefined behaviour. dst: (m); `slice` as the packer named it.
+  // Decodes `wire`. unpack(): dst (m) = wire; unpack_add(): acc (m) += wire. `slice` is as the
+  // packing rank named it. Payloads come from the network and are checked. Errors: kCorruptPayload
+  // for a wrong length or an impossible scale or code; the tensor is unspecified then.
   virtual Status unpack(ConstByteSpan wire, const Slice& slice, TensorView dst,
                         const Stream& stream) = 0;
   virtual Status unpack_add(ConstByteSpan wire, const Slice& slice, TensorView acc,
                             const Stream& stream) = 0;
 
-  // The same at all steps: where a slice may be cut so that several threads pack it, or unpack it,
-  // part by part: at multiples of seam() elements from its first. Each section of the whole's
-  // payload is then the parts' one after another, and values and residuals are the same bits. 0:
-  // nowhere. With Exchange::kAllGather it also says that Compressor::open()'s payload is the slice
-  // of the whole tensor, gathered and averaged.
+  // The number of elements at whose multiples (from the slice's first element) several threads may
+  // divide a slice and pack or unpack the chunks separately; 0: a slice is not divided. Each
+  // section of the payload is then the concatenation of the chunks' sections, and values and
+  // residuals have the same bits. The same at all steps. With Exchange::kAllGather, a value above 0
+  // also promises that Compressor::open()'s payload is the slice of the whole tensor, gathered and
+  // averaged.
   virtual std::int64_t seam(int /*stage*/) const { return 0; }
-  // The lengths in bytes of a payload's sections, in order; they add up to bytes().
+  // The lengths of a payload's sections in bytes, in order; their sum is bytes(elems, stage).
   virtual std::vector<std::size_t> sections(std::int64_t elems, int stage) const {
     return {bytes(elems, stage)};
   }
 
-  // Whether pack_with_feedback() is offered: pack() of src + residual that also writes next, in one
-  // pass over memory. The residual's and next's elements are src's. kInvalidArgument, naming the
-  // element, unless src + residual is finite; next is finite then.
+  // True if the method implements pack_with_feedback().
   virtual bool takes_feedback() const { return false; }
+  // pack() of src + residual that also writes `next`, in one pass over memory. The feedback's
+  // tensors are (m), as src. Returns the payload's length in bytes. Errors: kInvalidArgument,
+  // naming the element, if src + residual is not finite (`next` is always finite on success);
+  // kUnsupported unless takes_feedback().
   virtual Result<std::size_t> pack_with_feedback(ConstTensorView /*src*/,
                                                  const Feedback& /*feedback*/,
                                                  const Slice& /*slice*/, ByteSpan /*wire*/,
@@ -86,10 +97,13 @@ class WireFormat {
     return Status(Code::kUnsupported, "this wire format packs without error feedback only");
   }
 
-  // Whether fold() is offered: packs the sum of the addends, from left to right, in one pass over
-  // memory: the bytes that unpack() or a copy of the first, unpack_add() or an addition of the
-  // others, and pack() give. kCorruptPayload as of unpack(), saying which addend (from 0).
+  // True if the method implements fold().
   virtual bool folds() const { return false; }
+  // Fused decode-reduce-encode: packs the sum of the addends, added from left to right, in one pass
+  // over memory. The payload equals that of unpack() (or a copy) of the first addend, unpack_add()
+  // (or an addition) of the others, and pack(). `elems`: elements of each addend; `sum`: the slice
+  // of the result. Returns the payload's length in bytes. Errors: kCorruptPayload, as unpack(),
+  // naming the addend (from 0); kUnsupported unless folds().
   virtual Result<std::size_t> fold(std::span<const Addend> /*addends*/, std::int64_t /*elems*/,
                                    const Slice& /*sum*/, ByteSpan /*wire*/,
                                    const Stream& /*stream*/) {

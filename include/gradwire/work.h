@@ -1,4 +1,5 @@
-// A collective in flight, and one that runs again and again.
+// Handles of operations: Work for one that was started, PersistentWork for one that is prepared
+// once and started many times.
 #pragma once
 
 #include <functional>
@@ -12,29 +13,38 @@
 
 namespace gradwire {
 
-class WorkState;  // shared by the caller and the progress thread; internal
+class WorkState;  // internal: shared by the caller and the progress thread
 
-// Like std::jthread, the destructor cancels and waits: once a Work is gone nobody touches the
-// tensors that were lent to it. Movable, one owner, used from one thread at a time.
+// An operation that was started. The tensors given to it stay lent until it is done. Like
+// std::jthread's, the destructor cancels an operation that is not done, and waits for its end:
+// afterwards the library does not touch the tensors. Movable, one owner. Thread: one at a time.
 class [[nodiscard]] Work {
  public:
-  // Null: of an operation that is done.
+  // For implementations of Communicator. A null state stands for an operation that is done.
   explicit Work(std::shared_ptr<WorkState> state);
   Work(Work&&) noexcept;
+  // Cancels and waits for the operation that this Work held, then takes over the other's.
   Work& operator=(Work&& other) noexcept;
+  // cancel() and wait(), unless the operation is done.
   ~Work();
 
+  // True once the operation has ended, with success or an error. Does not block.
   bool done() const;
-  // Blocks the calling thread and returns the operation's outcome. `deadline` bounds the waiting
-  // only: on kTimedOut the operation goes on. (The operation's own deadline is in its options.)
+  // Blocks until the operation has ended, and returns its outcome: the errors that Communicator
+  // lists. `deadline` bounds this wait only (default: none beside the operation's own, which
+  // OpOptions sets). Errors of the wait itself: kTimedOut at `deadline`, and the operation
+  // continues; kUnsupported in a child of fork().
   Status wait(std::optional<Deadline> deadline = std::nullopt);
-  // Over NCCL: `stream` waits, this returns at once. What the host drives: wait(), for any stream.
+  // For operations over NCCL: makes `stream` wait for the operation, and returns at once. For all
+  // others: wait(). Errors: as wait(); kInvalidArgument for a host stream over NCCL;
+  // kInternal with the CUDA call that failed.
   Status wait_on(const Stream& stream);
-  // Finishes the whole communicator: peers cannot be un-sent.
+  // Ends the operation, and the whole communicator with it, with kCancelled: messages that peers
+  // have received cannot be taken back. Nothing if the operation is done.
   void cancel();
-  // Of a recv from any source (kAnySource) that is done: the group rank it came from; else -1.
+  // The group rank of the sender, for a finished recv from kAnySource; -1 otherwise.
   int source() const;
-  // For the library's own adapters; null: of an operation that was done at once.
+  // For adapters of the library. Null if the operation was done when it was started.
   const std::shared_ptr<WorkState>& state() const { return state_; }
 
  private:
@@ -42,15 +52,16 @@ class [[nodiscard]] Work {
   std::shared_ptr<WorkState> state_;
 };
 
-// An operation that was checked and planned once (Communicator::prepare). Each start() runs it once
-// more on the same memory, in the order of its communicator's operations like any other call. The
-// memory stays lent while a run is under way; between two runs its owner may read and write it. The
-// Work of one run must be done before the next. Movable; used from the communicator's thread.
+// An operation that Communicator::prepare() has checked and planned. Each start() runs it again on
+// the same memory, and counts as one operation of its communicator. The memory is lent while a run
+// is in progress; between runs its owner may read and write it. Movable; must not outlive the
+// communicator. Thread: the communicator's.
 class PersistentWork {
  public:
-  // For implementations of Communicator: what one run does.
+  // For implementations of Communicator: `run` starts the operation once.
   explicit PersistentWork(std::function<Result<Work>()> run) : run_(std::move(run)) {}
-  // The errors of the method that it stands for, but for bad arguments.
+  // Starts one run. The Work of the previous run must be done. Errors: those of the operation's
+  // method in Communicator, except kInvalidArgument for its arguments, which prepare() has checked.
   Result<Work> start() { return run_(); }
 
  private:

@@ -1,5 +1,5 @@
-/* How ranks meet, and their communicators. See gradwire/c.h, which includes this, for conventions.
- */
+/* Communicators of the C API: how ranks meet, groups, failures. gradwire/c.h, which includes this,
+ * has the conventions. */
 #ifndef GRADWIRE_C_COMMUNICATOR_H
 #define GRADWIRE_C_COMMUNICATOR_H
 
@@ -14,147 +14,186 @@ extern "C" {
 
 /* NOLINTBEGIN(readability-identifier-naming): names of C */
 
+/* A group of ranks that start the same operations in the same order. Freed by gw_comm_free(). */
 typedef struct gw_comm gw_comm;
 
-/* NULL for the whole struct: all defaults. Equal on all ranks but for names, interface and log. */
+/* Options of the gw_init_...() functions. A NULL pointer to the struct means all defaults. Equal on
+ * all ranks, except interface_name, log_level, log, log_context and rank. */
 typedef struct gw_comm_options {
-  size_t struct_size;
-  double liveness_seconds;   /* 0: GRADWIRE_DEADLINE, else 15. At least 0.5 */
-  double timeout_seconds;    /* of operations that name none; 0: 300 */
-  double rendezvous_seconds; /* how long to wait for the slowest rank; 0: 60 */
-  const char* transport;     /* "auto" (shared memory inside hosts; between them UCX, or TCP where a
-                                rank has no UCX), "shm", "ucx", "tcp", "nccl", "nccl:N"; NULL:
-                                GRADWIRE_TRANSPORT, else "auto" */
-  const char* interface_name; /* of the network; NULL: GRADWIRE_IFNAME, else the first that fits */
-  const char* algorithm;      /* of reductions that name none; NULL: "auto". "canonical": in rank
-                                 order */
-  const char* links;          /* what "auto" chooses by: "default", "cached", "measured"; NULL:
-                                 GRADWIRE_LINKS, else "default" */
-  const char* job;           /* a name that ranks of other jobs do not have; NULL: the launcher's */
-  const char* secret;        /* proves connections; NULL: GRADWIRE_SECRET or GRADWIRE_SECRET_FILE */
-  const char* flight_folder; /* where a failure leaves what this rank did last; NULL:
-                                GRADWIRE_FLIGHT, else nowhere */
-  int checksums;             /* 1: every message carries one; 0: as GRADWIRE_CHECKSUM says */
-  gw_log_level log_level;    /* of log: this and what is more urgent; 0: errors alone */
-  gw_log_fn log;             /* may be NULL; called until the last handle of the job is freed */
-  void* log_context;
-  /* Of gw_init_env(), before what any launcher says. */
-  int rank;               /* counts where size is given */
-  int size;               /* 0: rank and size are the launcher's */
-  const char* rendezvous; /* "host:port" of rank 0, or "file://DIR", a folder that all ranks see;
-                             NULL: the launcher's */
+  size_t struct_size;         /* bytes of this struct; set by GW_COMM_OPTIONS_INIT */
+  double liveness_seconds;    /* within how many seconds a dead or stopped rank is noticed, at least
+                                 0.5; 0: GRADWIRE_DEADLINE, else 15 */
+  double timeout_seconds;     /* time limit of operations that set none, seconds; 0: 300 */
+  double rendezvous_seconds;  /* how long to wait for the slowest rank, seconds; 0: 60 */
+  const char* transport;      /* "auto" (shared memory inside hosts; UCX between hosts, or TCP if a
+                                 rank has no UCX), "shm", "ucx", "tcp", "nccl", "nccl:N"; NULL:
+                                 GRADWIRE_TRANSPORT, else "auto" */
+  const char* interface_name; /* network interface; NULL: GRADWIRE_IFNAME, else the first usable */
+  const char* algorithm;      /* of reductions that name none; NULL: "auto". "canonical" sums in
+                                 rank order */
+  const char* links;          /* the link parameters by which "auto" selects algorithms: "default",
+                                 "cached" or "measured"; NULL: GRADWIRE_LINKS, else "default" */
+  const char* job;            /* the job's id, different from that of other jobs; NULL: the
+                                 launcher's */
+  const char* secret;        /* authenticates connections; NULL: GRADWIRE_SECRET, else the file that
+                                GRADWIRE_SECRET_FILE names, else none */
+  const char* flight_folder; /* folder for a failed rank's last operations; NULL: GRADWIRE_FLIGHT,
+                                else none */
+  int checksums;             /* 1: every message carries a checksum; 0: as GRADWIRE_CHECKSUM says */
+  gw_log_level log_level;    /* `log` receives lines of this level and of all more severe ones */
+  gw_log_fn log;             /* receives log lines until the job's last handle is freed, or NULL */
+  void* log_context;         /* passed to `log` */
+  /* The rest is for gw_init_env(), and takes precedence over the launcher. */
+  int rank;               /* this rank, if size is above 0 */
+  int size;               /* number of ranks; 0: rank and size are the launcher's */
+  const char* rendezvous; /* "host:port" of rank 0, or "file://DIR" with a folder that all ranks
+                             see; NULL: GRADWIRE_RENDEZVOUS, else the launcher's */
 } gw_comm_options;
+/* The initial value: all defaults. */
 #define GW_COMM_OPTIONS_INIT \
   { sizeof(gw_comm_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, GW_LOG_ERROR, 0, 0, 0, 0, 0 }
 
 /* What the environment says about this process. */
 typedef struct gw_launch {
-  int rank;
-  int size;
-  int local_rank;
-  char source[32];      /* "GRADWIRE_*", "torchrun", "Open MPI", "PMI", "PALS", "Slurm",
-                           "RANK/WORLD_SIZE", "alone" */
-  char rendezvous[256]; /* "host:port", "file://DIR", or "" where the launcher names none */
+  int rank;             /* this rank */
+  int size;             /* number of ranks in the job */
+  int local_rank;       /* rank among those of this host; rank if the launcher does not say */
+  char source[32];      /* the launcher: "GRADWIRE_*", "torchrun", "Open MPI", "PMI", "PALS",
+                           "Slurm", "RANK/WORLD_SIZE" or "alone" */
+  char rendezvous[256]; /* "host:port", "file://DIR", ...; "" if the launcher names none */
 } gw_launch;
+/* Reads rank, size and rendezvous from the environment; opens no connection. Errors:
+ * GW_INVALID_ARGUMENT if a group of variables is incomplete or malformed. */
 gw_status gw_launch_from_env(gw_launch* launch);
 
-/* All gw_init_...(): collective; block until all ranks are there, at most rendezvous_seconds. On
- * GW_OK *comm is the communicator of all ranks over an own transport, to be freed; else NULL.
- * GW_UNSUPPORTED: no such transport here; for UCX it names the library and the path tried. */
+/* The gw_init_...() functions create the communicator of all ranks, with a transport of its own.
+ * They are collective, and block until all ranks have called, at most rendezvous_seconds. On GW_OK
+ * *comm is the communicator, which the caller frees; otherwise it is NULL. Errors of all
+ * gw_init_...(): GW_INVALID_ARGUMENT for an option out of range; GW_UNSUPPORTED for a transport
+ * that this build or machine lacks (for UCX it names the library and the path tried);
+ * GW_RANK_MISMATCH if ranks differ in options that must be equal; GW_TIMED_OUT or GW_PEER_LOST if a
+ * rank does not appear in time. */
 
-/* Rank, size and meeting place from the launcher's variables; alone without any. */
+/* Takes rank, size and rendezvous from the options, else from the environment; without any, the job
+ * has one rank. Errors: as all gw_init_...(), and as gw_launch_from_env(). */
 gw_status gw_init_env(const gw_comm_options* options, gw_comm** comm);
 
-/* out (size * bytes) becomes every rank's in (bytes), in rank order; blocks. Returns 0, or anything
- * else for a failure, which ends gw_init_all_gather() with GW_INTERNAL. */
+/* A function of the caller's that fills out (size * bytes bytes) with every rank's in (bytes
+ * bytes), in rank order, and blocks until it has. Returns 0, or another number for a failure. */
 typedef int (*gw_all_gather_fn)(void* context, const void* in, void* out, size_t bytes);
-/* Ranks that can talk already (MPI, a store, sockets) say how. The function is called by this
- * thread, during this call, equally often on all ranks. Rank 0 listens on a port for the meeting's
- * time. */
+/* For ranks that can communicate already (MPI, a store, sockets): they meet by the given function.
+ * It is called by this thread, during this call, with 512 bytes, as often on all ranks. Rank 0
+ * listens on a TCP port while ranks meet. `rank`: this rank; `size`: number of ranks. Errors: as
+ * all gw_init_...(), and GW_INTERNAL if the function returns a failure. */
 gw_status gw_init_all_gather(gw_all_gather_fn all_gather, void* context, int rank, int size,
                              const gw_comm_options* options, gw_comm** comm);
 
-/* A key-value store that all ranks see. Both return 0, or anything else for a failure. Keys are
- * printable, at most 256 bytes and end with a zero; values at most 1 MiB. Every key is set once, by
- * one rank. Called by the thread that calls gw_init_store(), during that call alone. */
+/* A key-value store of the caller's that all ranks see. Keys are printable strings of at most 256
+ * bytes, values have at most 1 MiB. Each key is set once, by one rank. Both functions return 0, or
+ * another number for a failure, and are called by the thread that calls gw_init_store(), during
+ * that call. */
 typedef struct gw_store {
-  void* context;
+  void* context; /* passed to both functions */
+  /* Stores `bytes` bytes from `value` on under `key`. */
   int (*set)(void* context, const char* key, const void* value, size_t bytes);
-  /* Waits until somebody has set the key, at most `seconds`, then gives its value to give(receiver,
-   * value, bytes) before it returns. */
+  /* Waits until a rank has set `key`, at most `seconds` seconds, then passes a value of `bytes`
+   * bytes to give(receiver, value, bytes), and returns. */
   int (*get)(void* context, const char* key, double seconds,
              void (*give)(void* receiver, const void* value, size_t bytes), void* receiver);
 } gw_store;
-/* Keys begin with "gradwire/" and the options' job: a store that outlives a communicator needs
- * another job name (or prefix of its own) for the next. */
+/* For ranks that share a key-value store. Keys begin with "gradwire/" and the options' job: a store
+ * that outlives a communicator needs another job id (or prefix) for the next one. `rank`: this
+ * rank; `size`: number of ranks. Errors: as all gw_init_...(), and the store's failures
+ * (GW_INTERNAL, GW_TIMED_OUT). */
 gw_status gw_init_store(const gw_store* store, int rank, int size, const gw_comm_options* options,
                         gw_comm** comm);
 
-/* Made by the process that will be rank 0, brought to the others by any means, used once. The
- * process that made it listens on a port from then on, until gw_init_unique_id() has met all or the
- * id is given back. */
+/* An id by which ranks meet. The process that becomes rank 0 creates it, and the program copies it
+ * to the others. It is used once. The process that created it listens on a TCP port until
+ * gw_init_unique_id() has returned or the id is released. */
 typedef struct gw_unique_id {
-  char bytes[512];
+  char bytes[512]; /* opaque */
 } gw_unique_id;
+/* Creates an id and starts to listen. Not collective. Errors: GW_INVALID_ARGUMENT for an option out
+ * of range, or if no port or interface can be used. */
 gw_status gw_unique_id_create(const gw_comm_options* options, gw_unique_id* id);
-/* For an id that was made here and not used. */
+/* Stops listening, for an id of this process that was not used. Errors: GW_INVALID_ARGUMENT for any
+ * other id. */
 gw_status gw_unique_id_release(const gw_unique_id* id);
+/* Meets the ranks that have the same id. `rank`: this rank, 0 where the id was created; `size`:
+ * number of ranks. Errors: as all gw_init_...(). */
 gw_status gw_init_unique_id(const gw_unique_id* id, int rank, int size,
                             const gw_comm_options* options, gw_comm** comm);
 
-/* `size` ranks as threads of this process: comms[r] is rank r's. Of the options the timeout, the
- * algorithm and the log count. Not collective. */
+/* Creates communicators for `size` ranks that are threads of this process, for tests: comms[r] is
+ * that of rank r, and all are freed by the caller. Of the options only timeout_seconds, algorithm,
+ * checksums and the log apply. Not collective. Errors: GW_INVALID_ARGUMENT for a size or an option
+ * out of range. */
 gw_status gw_init_threads(int size, const gw_comm_options* options, gw_comm** comms);
 
-/* Says goodbye and frees, within two seconds. What is under way ends with GW_CANCELLED, and then so
- * do all relatives; other ranks that wait for this one hear that it closed. Groups that were split
- * off, works and aggregators may be freed later; the transport goes with the last of them. */
+/* Closes and frees a communicator, within 2 seconds. Operations in progress end with GW_CANCELLED,
+ * and all communicators of the same root become unusable then; other ranks that need this one
+ * receive GW_PEER_LOST, "closed". Groups that were split off, works and aggregators may be freed
+ * later; the transport is destroyed with the last of them. Never fails. */
 void gw_comm_free(gw_comm* comm);
 
-/* -1 without a communicator. */
+/* gw_comm_rank(): this rank in the group; gw_comm_size(): the number of its ranks. Both are -1 for
+ * a null or freed handle. */
 int gw_comm_rank(const gw_comm* comm);
 int gw_comm_size(const gw_comm* comm);
-/* The rank at the root (the job) of this group's rank r; -1 for none. */
+/* The rank in the job of the group's rank r; -1 if r is out of range. */
 int gw_comm_job_rank(const gw_comm* comm, int r);
-/* GW_OK, or the first failure, which ended it. Its sentence: gw_last_error(). */
+/* GW_OK, or the error that made the communicator unusable (any of gw_status), whose sentence
+ * gw_last_error() then has. */
 gw_status gw_comm_status(const gw_comm* comm);
-/* One line for people: ranks, transport, versions. */
+/* One line for people: ranks, transport, versions. Valid as long as the handle. */
 const char* gw_comm_describe(const gw_comm* comm);
 
+/* Counters of this rank since the communicator was created. Those of the job count all
+ * communicators of the transport, with headers and heartbeats. */
 typedef struct gw_comm_stats {
-  size_t struct_size;
-  uint64_t bytes_sent;     /* by this communicator's operations */
-  uint64_t job_bytes_sent; /* by the transport below, headers and heartbeats included: all groups */
-  uint64_t job_bytes_received;
-  uint64_t job_messages_sent;
-  uint64_t job_messages_received;
+  size_t struct_size;             /* bytes of this struct; set by GW_COMM_STATS_INIT */
+  uint64_t bytes_sent;            /* bytes of messages of this communicator's operations */
+  uint64_t job_bytes_sent;        /* bytes */
+  uint64_t job_bytes_received;    /* bytes */
+  uint64_t job_messages_sent;     /* number of messages */
+  uint64_t job_messages_received; /* number of messages */
 } gw_comm_stats;
+/* The initial value, with all counters 0. */
 #define GW_COMM_STATS_INIT \
   { sizeof(gw_comm_stats), 0, 0, 0, 0, 0 }
+/* Fills *stats, as much of it as stats->struct_size says. Errors: GW_INVALID_ARGUMENT only. */
 gw_status gw_comm_get_stats(const gw_comm* comm, gw_comm_stats* stats);
 
-/* Ends all operations of this rank, on this communicator and its relatives, with GW_CANCELLED; the
- * others' end too, and name this rank and the reason. From any thread, also while others wait.
- * Nothing after a failure. */
+/* Ends all operations of this rank, on this communicator and on all of the same root, with
+ * GW_CANCELLED. Those of the other ranks end, too, with an error that names this rank and `reason`
+ * (NULL: a default). Also while other threads wait. Does nothing after a failure. Errors:
+ * GW_INVALID_ARGUMENT only. */
 gw_status gw_comm_abort(gw_comm* comm, const char* reason);
 
-/* Collective. Ranks with equal color form a group ordered by key, then by old rank; a negative
- * color takes part and receives NULL. */
+/* Divides the group: ranks with equal `color` form a communicator, ordered by `key`, then by old
+ * rank. A rank with a negative color takes part and receives NULL. Collective. Errors: GW_PEER_LOST
+ * or GW_TIMED_OUT if a rank does not take part; GW_INTERNAL if the job has too many communicators
+ * (4,095). */
 gw_status gw_comm_split(gw_comm* comm, int color, int key, gw_comm** group);
-/* Collective over ALL ranks of comm: the group of these ranks of comm, in this order, equal on all;
- * ranks that are not among them receive NULL. */
+/* Forms a communicator of `count` ranks of comm, in the order of `ranks`. Collective over ALL ranks
+ * of comm, with equal arguments; ranks that are not listed receive NULL. Errors:
+ * GW_INVALID_ARGUMENT for a rank that is out of range or listed twice; those of gw_comm_split(). */
 gw_status gw_comm_group(gw_comm* comm, const int* ranks, int count, gw_comm** group);
 
-/* Collective over the ranks that are left after a failure (or abort): a communicator of them, in
- * the old order. Blocks for at most `seconds` (0: the timeout) and a second. Of several that were
- * split from one another, all ranks shrink the same one, once. */
+/* After a failure or gw_comm_abort(): a new communicator of the surviving ranks, in the old order.
+ * Collective over the survivors. Blocks at most `seconds` seconds (0: the timeout) and 1 more;
+ * ranks that have not called by then are excluded. If several communicators were split from one
+ * another, all ranks shrink the same one, once. Errors: GW_PEER_LOST if this rank was excluded or
+ * is isolated; GW_INVALID_ARGUMENT if nothing has failed; GW_UNSUPPORTED if the transport cannot
+ * recover. */
 gw_status gw_comm_shrink(gw_comm* comm, double seconds, gw_comm** survivors);
 
-/* Zeroed memory on which this communicator's operations run best: shared with the host's other
- * ranks where these share memory. NULL if there is none (gw_last_error() says why). May outlive the
- * communicator. */
+/* Allocates `bytes` zeroed bytes for tensors of this communicator's operations: in memory that the
+ * host's ranks share, if they do; operations on it need fewer copies. NULL on failure
+ * (gw_last_error() says why). Freed by gw_memory_free(); may outlive the communicator. */
 void* gw_memory_alloc(gw_comm* comm, size_t bytes);
-/* Exactly what gw_memory_alloc() returned. */
+/* Frees memory of gw_memory_alloc(), given the pointer that it returned. Never fails. */
 void gw_memory_free(void* memory);
 
 /* NOLINTEND(readability-identifier-naming) */
