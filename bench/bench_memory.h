@@ -54,7 +54,7 @@ class BenchMemory {
 // What calls and aggregators of one rank are told of its device's work: on the host nothing, on a
 // device a stream that no other rank has, and that neither waits for CUDA's default stream nor is
 // waited for by it. Ranks that are threads, on one device, would stand behind one another on the
-// default stream, and where an operation's kernel waits for the other rank's that is for ever.
+// default stream, and where an operation's kernel waits for the other rank's that is a deadlock.
 class BenchStream {
  public:
   BenchStream() = default;

@@ -85,7 +85,7 @@ Result<CodecBench> CodecBench::create(const CodecBenchOptions& options) {
   if (options.elements < 1 || options.rounds < 1 || options.threads < 1) {
     return Status(
         Code::kInvalidArgument,
-        format("codec bench: %lld elements, %d rounds, %d threads (at least 1 of each wanted)",
+        format("codec bench: expected at least 1 element, round and thread (got %lld, %d, %d)",
                static_cast<long long>(options.elements), options.rounds, options.threads));
   }
   return CodecBench(options);

@@ -31,30 +31,30 @@ Status check_options(const CollectiveBenchOptions& options, const BenchOperation
     return Status(Code::kInvalidArgument, "bench " + options.operation + ": " + why);
   };
   if (options.min_bytes < 1 || options.max_bytes < options.min_bytes) {
-    return refuse(format("sizes from %lld to %lld bytes (1 <= min <= max wanted)",
+    return refuse(format("sizes must be 1 <= --min <= --max bytes (got %lld to %lld)",
                          static_cast<long long>(options.min_bytes),
                          static_cast<long long>(options.max_bytes)));
   }
   if (!(options.factor > 1)) {
-    return refuse("factor " + shortest(options.factor) + " (above 1 wanted)");
+    return refuse("--factor must be above 1 (got " + shortest(options.factor) + ")");
   }
   if (options.min_operations < 1 || options.max_operations < options.min_operations) {
-    return refuse("operations at each size (1 <= min <= max wanted)");
+    return refuse("operations per size must be 1 <= least <= most");
   }
   if (operation.has_root && (options.root < 0 || options.root >= ranks)) {
-    return refuse(format("root %d (0 to %d wanted)", options.root, ranks - 1));
+    return refuse(format("--root must be from 0 to %d (got %d)", ranks - 1, options.root));
   }
-  if (!operation.kind && ranks < 2) return refuse("1 rank (2 or more wanted)");
+  if (!operation.kind && ranks < 2) return refuse("got 1 rank, expected 2 or more");
   if (!operation.kind && options.in_place.value_or(false)) {
-    return refuse("in place (what is sent stays; out of place wanted)");
+    return refuse("--in-place is not possible: the sent message stays in its buffer");
   }
   if (options.shared_buffers && options.device.space != MemorySpace::kHost) {
-    return refuse("shared buffers on a device (private ones wanted)");
+    return refuse("--buffers shared requires --device cpu");
   }
   if (options.compressor == "none") return {};
   if (operation.kind != OpKind::kAllReduce || options.dtype != DType::kF32) {
-    return refuse("a compressor for " + std::string(to_string(options.dtype)) + " under " +
-                  options.operation + " (f32 under all_reduce wanted)");
+    return refuse("--compressor requires all_reduce of f32 (got " + options.operation + " of " +
+                  std::string(to_string(options.dtype)) + ")");
   }
   return {};
 }

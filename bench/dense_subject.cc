@@ -98,7 +98,7 @@ class DenseSubject final : public Subject {
       GW_ASSIGN(algorithm_, algorithm_of(bytes, options));
     } else if (options.algorithm != "auto") {
       return {Code::kInvalidArgument,
-              "bench: algorithm '" + options.algorithm + "' for send_recv (auto wanted)"};
+              "bench send_recv: --algorithm must be auto (got '" + options.algorithm + "')"};
     }
     GW_TRY(allocate(options));
     GW_ASSIGN(stream_, BenchStream::create(options));
@@ -246,8 +246,8 @@ Result<BenchOperation> bench_operation_named(std::string_view name) {
     if (one.name == name) return one;
     known += (known.empty() ? "" : ", ") + std::string(one.name);
   }
-  return Status(Code::kInvalidArgument,
-                "bench: no operation '" + std::string(name) + "' (one of " + known + " wanted)");
+  return Status(Code::kInvalidArgument, "bench: unknown operation '" + std::string(name) +
+                                            "' (expected one of " + known + ")");
 }
 
 Result<std::unique_ptr<Subject>> make_dense_subject(Communicator& communicator,

@@ -154,7 +154,7 @@ StageTime middle_of(std::vector<StageTime> rounds) {
 Result<DeviceBench> DeviceBench::create(const DeviceBenchOptions& options) {
   if (options.elements < 1 || options.rounds < 1) {
     return Status(Code::kInvalidArgument,
-                  format("device bench: %lld elements, %d rounds (at least 1 of each wanted)",
+                  format("device bench: expected at least 1 element and round (got %lld, %d)",
                          static_cast<long long>(options.elements), options.rounds));
   }
   GW_TRY(cuda::count_devices().error());

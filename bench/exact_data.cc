@@ -41,7 +41,7 @@ void store(DType dtype, double value, std::byte* at) {
   }
 }
 
-// Calls visit(offset in the tensor, offset in the period, length) for every stretch of `bytes`
+// Calls visit(offset in the tensor, offset in the period, length) for every run of `bytes`
 // bytes that lies in one period.
 template <typename Visit>
 void for_each_stretch(std::size_t bytes, std::size_t width, std::int64_t first,

@@ -129,9 +129,9 @@ Result<std::int64_t> number_of(const std::string& word, const std::string& value
                                std::int64_t least, std::int64_t most) {
   const auto number = to_int(value);
   if (number && *number >= least && *number <= most) return *number;
-  return Status(Code::kInvalidArgument, word + " '" + value + "' (a number from " +
-                                            std::to_string(least) + " to " + std::to_string(most) +
-                                            " wanted)");
+  return Status(Code::kInvalidArgument, word + " must be a number from " + std::to_string(least) +
+                                            " to " + std::to_string(most) + " (got '" + value +
+                                            "')");
 }
 
 Result<Asked> parse(int argc, char** argv) {
@@ -151,7 +151,7 @@ Result<Asked> parse(int argc, char** argv) {
     if (word == "--feedback") {
       if (value != "none" && value != "ef14" && value != "both") {
         return Status(Code::kInvalidArgument,
-                      word + " '" + value + "' (none, ef14 or both wanted)");
+                      word + " must be none, ef14 or both (got '" + value + "')");
       }
       if (value != "both") asked.feedback = {value == "ef14"};
     } else if (word == "--elements") {
@@ -164,7 +164,8 @@ Result<Asked> parse(int argc, char** argv) {
       asked.bench.warm_up_seconds = static_cast<double>(milliseconds) * 1e-3;
     } else {
       return Status(Code::kInvalidArgument,
-                    word + " (--elements, --rounds, --warm-up, --feedback or --list wanted)");
+                    "unknown flag " + word +
+                        " (expected --elements, --rounds, --warm-up, --feedback or --list)");
     }
   }
   if (!specs.empty()) asked.specs = std::move(specs);

@@ -25,8 +25,8 @@ def output_of(*command):
         return ""
 
 
-def card_facts():
-    """What nvidia-smi says of each card, by name; empty where it sees none."""
+def gpu_facts():
+    """What nvidia-smi says of each GPU, by name; empty where it sees none."""
     for fields in ("name,driver_version,compute_cap,memory.total,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu",
                    "name,driver_version"):
         try:
@@ -39,18 +39,18 @@ def card_facts():
     return []
 
 
-def sees_card(cards):
-    """Whether a card is here, whatever CUDA makes of it."""
-    return bool(cards) or bool(glob.glob("/dev/nvidia[0-9]*"))
+def sees_gpu(gpus):
+    """Whether a GPU is here, even one that CUDA cannot use."""
+    return bool(gpus) or bool(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def nvcc_program():
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc") or ""
 
 
-def wanted_archs(cards):
-    """Those of the cards that are here; the build's own where nobody says, or nvcc knows them not."""
-    found = sorted({card.get("compute_cap", "").replace(".", "") for card in cards}, key=lambda one: (len(one), one))
+def wanted_archs(gpus):
+    """Those of the GPUs that are here; the build's own where none is known, or nvcc does not know them."""
+    found = sorted({gpu.get("compute_cap", "").replace(".", "") for gpu in gpus}, key=lambda one: (len(one), one))
     known = output_of(nvcc_program() or "nvcc", "--list-gpu-arch").split()
     if found and all(re.fullmatch(r"\d+", one) and f"compute_{one}" in known for one in found):
         return ";".join(f"sm_{one}" for one in found)
@@ -87,7 +87,7 @@ class Build:
             self._take_from_deps(deps)
         for program in [self.meson[0], "ninja"]:
             if not shutil.which(program, path=self.env.get("PATH")):
-                raise BuildError(f"{program} is not here (wanted in PATH, or from --deps DIR, which ./check --prefetch DIR makes)")
+                raise BuildError(f"{program} is missing (expected in PATH, or from --deps DIR, which ./check --prefetch DIR makes)")
 
     def _take_from_deps(self, named):
         deps = pathlib.Path(self.deps)
@@ -115,8 +115,8 @@ class Build:
         if configured:
             before = json.loads(stamp.read_text())["deps"] if stamp.exists() else ""
             if before != self.deps:
-                raise BuildError(f"{self.folder} was configured with libraries of '{before or 'the system'}' ('{self.deps or 'the system'}' "
-                                 "wanted): remove it, or name another folder with --build")
+                raise BuildError(f"{self.folder} was configured with libraries of '{before or 'the system'}' (expected '{self.deps or 'the system'}')"
+                                 ": remove it, or name another folder with --build")
             now = {option["name"]: str(option["value"]).lower() for option in self.introspect("--buildoptions")}
             if all(now.get(name) == value.lower() for name, value in self.options.items()):
                 return None

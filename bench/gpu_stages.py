@@ -10,7 +10,7 @@ ends the run, what was found before is there. Progress goes to standard error.
     --deps DIR        what `./check --prefetch DIR` fetched: libraries, Meson and Ninja are taken from there
     --build DIR       default build-gpu
     --out FILE        default gpu.jsonl in the build folder
-    --archs LIST      -Dgpu_archs; default: those of the cards that nvidia-smi sees, else 'sm_80;sm_90'
+    --archs LIST      -Dgpu_archs; default: those of the GPUs that nvidia-smi sees, else 'sm_80;sm_90'
     --python PROGRAM  the Python whose environment has cuBLAS and NCCL (-Dnvidia_python)
     --elements N      of the gradients that are measured (gpu_bench's)
     --full            the laws of errors over hundreds of steps, too
@@ -60,19 +60,19 @@ def parse(words):
     options = parser.parse_args(words[:dashes])
     options.specs = words[dashes + 1:]
     if not options.seconds > 0:
-        parser.error(f"--seconds {options.seconds:g} (above 0 wanted)")
+        parser.error(f"--seconds must be above 0 (got {options.seconds:g})")
     return options
 
 
 class Run:
-    def __init__(self, options, cards):
+    def __init__(self, options, gpus):
         self.options = options
         self.clock = Clock(options.seconds)
         self.build = gpu_build.Build(options.build, options.deps, options.python,
-                                     options.archs or gpu_build.wanted_archs(cards))
+                                     options.archs or gpu_build.wanted_archs(gpus))
         self.jobs = gpu_build.wanted_jobs()
-        self.cards = cards
-        self.card = gpu_build.sees_card(cards)
+        self.gpus = gpus
+        self.has_gpu = gpu_build.sees_gpu(gpus)
         out = options.out or f"{options.build}/gpu.jsonl"
         pathlib.Path(out).absolute().parent.mkdir(parents=True, exist_ok=True)
         self.rows = Rows(out)
@@ -83,7 +83,7 @@ class Run:
     def begin(self):
         nvcc = gpu_build.output_of(gpu_build.nvcc_program() or "nvcc", "--version").split("\n")
         self.rows.add({"bench": "run", "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "seconds": self.clock.seconds,
-                       "cards": self.cards, "nvcc": nvcc[-1], "archs": self.build.options["gpu_archs"],
+                       "cards": self.gpus, "nvcc": nvcc[-1], "archs": self.build.options["gpu_archs"],
                        "commit": gpu_build.output_of("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"),
                        "host": os.uname().nodename, "jobs": self.jobs})
 
@@ -170,8 +170,8 @@ class Run:
     def miss_device(self, why):
         self.no_device = why
         row = {"bench": "codec"}
-        if self.card:  # what is here is of no use: no reason to be content
-            self.rows.add_failed("gpu_bench", row, f"a card is here, and CUDA has none: {why}")
+        if self.has_gpu:  # what is here is of no use: no reason to be content
+            self.rows.add_failed("gpu_bench", row, f"a GPU is here, and CUDA finds none: {why}")
         else:
             self.rows.add({**row, "skipped": why})
             say(f"no GPU: nothing was measured ({why})")
@@ -202,7 +202,7 @@ class Run:
                "seconds": round(self.clock.passed(), 1), "failed": self.rows.failed, "left_out": self.rows.left_out}
         if stopped:
             row.update({"stopped": stopped, "during": self.stage})
-        self.rows.end({**row, "cards": [] if stopped else gpu_build.card_facts()})
+        self.rows.end({**row, "cards": [] if stopped else gpu_build.gpu_facts()})
         say(f"{self.rows.number} rows in {self.rows.path}, after {row['seconds']} s")
         for name, what in (("failed", self.rows.failed), ("left out", self.rows.left_out)):
             if what:
@@ -225,7 +225,7 @@ def stop(number, _):
 def main():
     options = parse(sys.argv[1:])
     try:
-        run = Run(options, gpu_build.card_facts())
+        run = Run(options, gpu_build.gpu_facts())
     except (gpu_build.BuildError, OSError) as error:
         print(f"gradwire: error: {error}", file=sys.stderr)
         return 1

@@ -35,7 +35,7 @@ def run_suite(run):
     run.stage = "building the suite"
     tests = tests_of(run)
     if not tests:
-        run.rows.add_failed("the suite", {"bench": "test", "suite": "gpu"}, "the build has no tests (GoogleTest and GoogleMock wanted)")
+        run.rows.add_failed("the suite", {"bench": "test", "suite": "gpu"}, "the build has no tests (install GoogleTest and GoogleMock)")
         return
     made = run.make("gpu_tests")
     run.stage = "the suite"
@@ -97,8 +97,8 @@ def judge(run, name, row, outcome, cut_short):
         run.rows.add({**row, "outcome": "passed"})
     elif outcome.status == SKIPPED:
         why = next((line.split("skipped: ", 1)[1] for line in outcome.lines if "skipped: " in line), outcome.why())
-        if run.card and ("cudaError" in why or "no CUDA device" in why):
-            run.rows.add_failed(name, {**row, "outcome": "failed"}, f"a card is here, and CUDA has none: {why}")
+        if run.has_gpu and ("cudaError" in why or "no CUDA device" in why):
+            run.rows.add_failed(name, {**row, "outcome": "failed"}, f"a GPU is here, and CUDA finds none: {why}")
         else:
             run.rows.add({**row, "outcome": "skipped", "skipped": why})
     elif outcome.timed_out and cut_short:
@@ -130,7 +130,7 @@ def sanitizer_program():
 
 def run_sanitizer(run):
     program = sanitizer_program()
-    for why, holds in (("compute-sanitizer is not here (wanted in PATH, or in /usr/local/cuda/bin)", not program),
+    for why, holds in (("compute-sanitizer is missing (expected in PATH, or in /usr/local/cuda/bin)", not program),
                        (f"there is no GPU: {run.no_device}", run.no_device)):
         if holds:
             run.rows.add_left_out("compute-sanitizer", {"bench": "sanitizer"}, why)

@@ -2,7 +2,7 @@
 
 Each host has its own network, process, IPC, host name and /dev/shm, so that nothing but its link leads to the others.
 A command is all that runs on its host, process 1 there, unless the host is open()ed: then commands share it.
-A link is shaped on both of its ends (as a switch's port and a host's card are), in both directions independently.
+A link is shaped on both of its ends (as a switch's port and a host's network adapter are), in both directions independently.
 Every namespace of a laboratory is named gwlab-PID-START-..., which is the process that owns it. When that is gone,
 however it went, the next laboratory removes what it left.
 """
@@ -35,7 +35,7 @@ def bits_of(rate):
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", rate)
     if not match or float(match[1]) <= 0:
-        raise LabError(f"rate '{rate}' (wanted: 100mbit, 1gbit, 10kbit, ..., or none)")
+        raise LabError(f"rate '{rate}' (expected 100mbit, 1gbit, 10kbit, ..., or none)")
     return float(match[1]) * UNITS[match[2]]
 
 
@@ -99,7 +99,7 @@ class Lab:
 
     def __init__(self, hosts, rate):
         if not 1 <= hosts <= 250:
-            raise LabError(f"{hosts} hosts (1 to 250 wanted)")
+            raise LabError(f"got {hosts} hosts, expected 1 to 250")
         self.hosts = hosts
         self.rate = rate
         self.bits = bits_of(rate)

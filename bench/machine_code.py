@@ -90,13 +90,13 @@ def main():
     options = parser.parse_args()
     objects = sorted(options.build.glob("*/*_cuda.o"))
     if not objects:
-        sys.exit(f"{options.build}: no kernels (a build with CUDA wanted)")
+        sys.exit(f"{options.build}: no kernels (expected a build with CUDA)")
     print(COLUMNS.format("kernel", "all", "a turn", "LDG (16)", "STG (16)", "local"))
     for path in objects:
         try:
             text = subprocess.run([options.cuobjdump, "-arch", options.arch, "-sass", path], capture_output=True, text=True, check=True).stdout
         except FileNotFoundError:
-            sys.exit(f"no program '{options.cuobjdump}' (CUDA's cuobjdump wanted: --cuobjdump)")
+            sys.exit(f"no program '{options.cuobjdump}' (expected CUDA's cuobjdump: --cuobjdump)")
         except subprocess.CalledProcessError as error:
             sys.exit(f"{path}: {error.stderr.strip()}")
         found = functions(text)

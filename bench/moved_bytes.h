@@ -1,5 +1,5 @@
-// The bytes of device memory that a step of a coder moves, whoever wrote its kernels: what a rate
-// in `gpu_bench` is a share of.
+// The bytes of device memory that a step of a coder moves, independently of its kernels: what a
+// rate in `gpu_bench` is a share of.
 //
 // Counted is each tensor of the gradient's size, and each payload, that lies in memory when a stage
 // begins and is needed there, or has to lie there when the stage has ended: once a round of the

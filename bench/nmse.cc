@@ -28,7 +28,7 @@ Result<Enum> parse_name(std::string_view what, const std::array<std::string_view
     known += (i == 0 ? "" : ", ") + std::string(names[i]);
   }
   return Status(Code::kInvalidArgument, "nmse: " + std::string(what) + " '" + std::string(name) +
-                                            "' (one of " + known + " wanted)");
+                                            "' is unknown (expected one of " + known + ")");
 }
 
 // Gradients by (data, seed), for the largest number of ranks that a recipe needs.
@@ -76,19 +76,18 @@ Status check_row(const NmseRow& row, const Compressor& compressor, std::int64_t 
   };
   if (row.matrix_rows != 0 && (row.combine != NmseCombine::kNone || row.matrix_rows < 1 ||
                                elements % row.matrix_rows != 0)) {
-    return wrong(format("%d rows (none, or of one gradient a divisor of %lld wanted)",
-                        row.matrix_rows, static_cast<long long>(elements)));
+    return wrong(format("matrix_rows requires combine none and must divide %lld (got %d)",
+                        static_cast<long long>(elements), row.matrix_rows));
   }
   if (row.combine == NmseCombine::kNone) return {};
   if (row.ranks < 2 || row.ranks > kMostRanks) {
-    return wrong(format("%d ranks (2 to %d wanted)", row.ranks, kMostRanks));
+    return wrong(format("ranks must be from 2 to %d (got %d)", kMostRanks, row.ranks));
   }
   if (row.combine == NmseCombine::kDoubling &&
       !std::has_single_bit(static_cast<unsigned>(row.ranks))) {
-    return wrong(format("%d ranks (a power of two wanted)", row.ranks));
+    return wrong(format("ranks must be a power of two (got %d)", row.ranks));
   }
-  return compressor.traits().elementwise ? Status()
-                                         : wrong("the method does not work element by element");
+  return compressor.traits().elementwise ? Status() : wrong("the compressor is not element-wise");
 }
 
 int seeds_of(const NmseRecipe& recipe, const NmseRow& row) {
@@ -153,8 +152,9 @@ Result<NmseCombine> parse_nmse_combine(std::string_view name) {
 // Seed by seed, so that one set of gradients is held at a time; then all rows are told.
 Status measure_nmse(const Registry& registry, const NmseRecipe& recipe, const NmseSink& sink) {
   if (recipe.elements < 1 || recipe.seeds < 1) {
-    return {Code::kInvalidArgument, format("nmse: %lld elements, %d seeds (at least 1 wanted)",
-                                           static_cast<long long>(recipe.elements), recipe.seeds)};
+    return {Code::kInvalidArgument,
+            format("nmse: expected at least 1 element and seed (got %lld, %d)",
+                   static_cast<long long>(recipe.elements), recipe.seeds)};
   }
   std::vector<std::unique_ptr<Compressor>> methods;
   for (const NmseRow& row : recipe.rows) {

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-LAST_LINES = 100  # of a command's output, for whoever reports that it failed
+LAST_LINES = 100  # of a command's output, for the report of a failure
 RESERVE = 4  # seconds of a run's time that are kept for ending what runs, and for the last row
 GRACE = 3  # seconds from SIGTERM to SIGKILL
 

@@ -69,7 +69,7 @@ if kind == "empty":
     cases = cases[2:]
 report = [word for word in words if word.startswith("--gtest_output=json:")]
 if kind == "skipped":
-    print("skipped: NCCL 2.19.3 (2.30 or newer wanted for several ranks on one card)")
+    print("skipped: NCCL 2.19.3 (2.30 or newer wanted for several ranks on one GPU)")
     sys.exit(77)
 for place in report:
     open(place.split(":", 1)[1], "w").write(json.dumps({"testsuites": [{"name": "A", "testsuite": cases}]}))
@@ -251,7 +251,7 @@ class Stages(unittest.TestCase):
         with self.assertRaises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
 
-    def test_no_device_is_77_unless_a_card_is_here(self):
+    def test_no_device_is_77_unless_a_gpu_is_here(self):
         (self.tools / "no-device").touch()
         status, rows = self.run_gpu()
         self.assertEqual(status, 1 if HAS_CARD else 77)
@@ -259,7 +259,7 @@ class Stages(unittest.TestCase):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
         status, rows = self.run_gpu()
         self.assertEqual(status, 1)
-        self.assertRegex(self.of(rows, bench="codec")[0]["failed"], "a card .*CUDA .*cudaErrorNoDevice")
+        self.assertRegex(self.of(rows, bench="codec")[0]["failed"], "a GPU .*CUDA .*cudaErrorNoDevice")
 
     def test_the_folder_follows_the_options(self):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
