@@ -1,5 +1,6 @@
 """Named tensors that are averaged over a group's ranks, compressed, with their state."""
 
+import difflib
 import logging
 import re
 
@@ -18,7 +19,9 @@ def checked_options(given):
     """All options, defaults included. TypeError names an unknown one."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
-        raise TypeError(f"gradwire: unknown option {unknown[0]!r} ({', '.join(_OPTIONS)} wanted)")
+        near = difflib.get_close_matches(unknown[0], _OPTIONS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"gradwire: unknown option {unknown[0]!r}{hint} (expected one of {', '.join(_OPTIONS)})")
     options = {**_OPTIONS, **given}
     if options["nonfinite"] not in (None, "fail", "skip"):
         raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} ('fail' or 'skip' wanted)")
