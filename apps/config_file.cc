@@ -40,7 +40,7 @@ Result<std::vector<ConfigEntry>> read_config_file(const std::string& path) {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     return Status(Code::kInvalidArgument, path + ":" + std::to_string(error.source().begin.line) +
-                                              ": no TOML (" + std::string(error.description()) +
+                                              ": not TOML (" + std::string(error.description()) +
                                               ")");
   }
   std::vector<ConfigEntry> entries;
@@ -49,9 +49,8 @@ Result<std::vector<ConfigEntry>> read_config_file(const std::string& path) {
     const auto value = value_text(node);
     if (!value) {
       return Status(Code::kInvalidArgument,
-                    path + ":" + std::to_string(line) + ": bad value for " +
-                        std::string(key.str()) +
-                        " (a text, number, true, false or an array of them wanted)");
+                    path + ":" + std::to_string(line) + ": " + std::string(key.str()) +
+                        " must be a string, a number, true, false or an array of these");
     }
     entries.push_back({std::string(key.str()), *value, line});
   }

@@ -2,127 +2,103 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <cstdio>
 #include <utility>
 
 #include "apps/config_file.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
 namespace {
 
-// The text of a bad value's error, without the flag's name, which named() puts before it.
-Status bad_value(const std::string& seen, const std::string& wanted) {
-  return {Code::kInvalidArgument, "('" + seen + "' seen; " + wanted + " wanted)"};
-}
+thread_local Flags::Probe* probe = nullptr;
 
-// "bad value for --steps ('x' seen; ...)", or with a colon before a grammar's own words.
+// "--steps must be ...", or with a colon before a grammar's own words.
 std::string named(const std::string& flag, std::string_view error) {
-  return "bad value for " + flag + (error.starts_with("(") ? " " : ": ") + std::string(error);
+  return flag + (error.starts_with("must be ") ? " " : ": ") + std::string(error);
 }
 
-std::string range_text(const Limits& limits) {
-  const bool below = std::isfinite(limits.least);
-  const bool above = std::isfinite(limits.most);
-  if (below && above) return " from " + shortest(limits.least) + " to " + shortest(limits.most);
-  if (below) return " of at least " + shortest(limits.least);
-  if (above) return " of at most " + shortest(limits.most);
-  return "";
+void tell_new_name(const std::string& old_name, const std::string& name) {
+  std::fprintf(stderr, "gradwire: warning: %s is now called %s\n", old_name.c_str(), name.c_str());
 }
 
-bool inside(double value, const Limits& limits) {
-  return value >= limits.least && value <= limits.most;
-}
-
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
-std::vector<std::string> split_commas(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-// Levenshtein's distance, for "did you mean".
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-    }
-  }
-  return row[b.size()];
+std::string with_dashes(std::string name) {
+  std::ranges::replace(name, '_', '-');
+  return name;
 }
 
 }  // namespace
 
-Result<std::int64_t> parse_bytes(const std::string& text) {
-  const std::string wanted = "a number of bytes such as 4096, 64K, 25M or 1G";
-  int shift = 0;
-  std::string digits = text;
-  if (!digits.empty()) {
-    const char last = digits.back();
-    shift = last == 'K' ? 10 : last == 'M' ? 20 : last == 'G' ? 30 : 0;
-    if (shift != 0) digits.pop_back();
-  }
-  const auto count = to_int(digits);
-  if (!count || *count < 0 || *count > (std::numeric_limits<std::int64_t>::max() >> shift)) {
-    return bad_value(text, wanted);
-  }
-  return *count << shift;
+Flags::Probe::Probe(std::function<void(const CommandFacts&)> take) : take_(std::move(take)) {
+  probe = this;
 }
+Flags::Probe::~Probe() { probe = nullptr; }
 
 Flags::Flags(const std::string& command, const std::string& purpose)
-    : command_(command),
-      group_("Flags"),
-      app_(std::make_unique<CLI::App>(purpose, "gradwire " + command)) {
+    : app_(std::make_unique<CLI::App>(purpose, "gradwire " + command)) {
+  facts_.command = command;
+  facts_.purpose = purpose;
   app_->allow_extras();
-  app_->get_formatter()->column_width(34);
+  app_->set_help_flag();
 }
 Flags::~Flags() = default;
 
-Flags::Flag& Flags::add(const std::string& name, const std::string& placeholder,
-                        const std::string& default_text, const std::string& help,
-                        std::function<Status(const std::string&)> set) {
+Flags::Flag& Flags::add(FlagFacts shown, std::function<Status(const std::string&)> set) {
+  shown.group = group_;
   Flag& flag = *flags_.emplace_back(std::make_unique<Flag>());
-  flag.name = name;
+  flag.name = shown.name;
+  flag.placeholder = shown.placeholder;
+  flag.is_toggle = shown.is_toggle;
+  flag.is_positional = shown.is_positional;
+  flag.is_optional = shown.is_optional;
   flag.set = std::move(set);
-  flag.option = app_->add_option("--" + name, flag.text, help + " [" + default_text + "]");
-  flag.option->type_name(placeholder)->group(group_);
-  flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  if (flag.is_toggle) {
+    flag.option = app_->add_flag("--" + flag.name, flag.flag_seen);
+  } else {
+    flag.option = app_->add_option((flag.is_positional ? "" : "--") + flag.name, flag.text);
+    flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  }
+  facts_.flags.push_back(std::move(shown));
   return flag;
 }
 
 void Flags::text(const std::string& name, std::string& value, const std::string& help,
+                 const std::string& when_empty, const std::string& placeholder) {
+  add({.name = name,
+       .placeholder = placeholder,
+       .default_text = value.empty() ? when_empty : value,
+       .help = help},
+      [&value](const std::string& text) {
+        value = text;
+        return Status();
+      });
+}
+
+void Flags::file(const std::string& name, std::string& value, const std::string& help,
                  const std::string& when_empty) {
-  add(name, "TEXT", value.empty() ? when_empty : value, help, [&value](const std::string& text) {
-    value = text;
-    return Status();
-  });
+  text(name, value, help, when_empty, "FILE");
+}
+
+void Flags::folder(const std::string& name, std::string& value, const std::string& help,
+                   const std::string& when_empty) {
+  text(name, value, help, when_empty, "DIR");
 }
 
 void Flags::choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
-                   const std::string& help) {
-  const std::string names = joined(allowed, "|");
-  add(name, names, value.empty() ? "unset" : value, help,
-      [&value, allowed = std::move(allowed)](const std::string& text) {
+                   const std::string& help, const std::string& when_empty) {
+  std::string placeholder = name;
+  std::ranges::transform(placeholder, placeholder.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  add({.name = name,
+       .placeholder = placeholder,
+       .default_text = value.empty() ? when_empty : value,
+       .help = help,
+       .values = allowed},
+      [&value, allowed](const std::string& text) {
         if (std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
-          return bad_value(text, "one of " + joined(allowed, ", "));
+          return bad_value(text, "one of " + list_text(allowed), did_you_mean(text, allowed));
         }
         value = text;
         return Status();
@@ -131,7 +107,10 @@ void Flags::choice(const std::string& name, std::string& value, std::vector<std:
 
 void Flags::integer(const std::string& name, std::int64_t& value, Limits limits,
                     const std::string& help, const std::string& default_text) {
-  add(name, "N", default_text.empty() ? std::to_string(value) : default_text, help,
+  add({.name = name,
+       .placeholder = "N",
+       .default_text = default_text.empty() ? std::to_string(value) : default_text,
+       .help = help},
       [&value, limits](const std::string& text) {
         const auto number = to_int(text);
         if (!number || !inside(static_cast<double>(*number), limits)) {
@@ -143,17 +122,21 @@ void Flags::integer(const std::string& name, std::int64_t& value, Limits limits,
 }
 
 void Flags::seed(const std::string& name, std::uint64_t& value, const std::string& help) {
-  add(name, "N", std::to_string(value), help, [&value](const std::string& text) {
-    const auto number = to_int(text);
-    if (!number || *number < 0) return bad_value(text, "a whole number of at least 0");
-    value = static_cast<std::uint64_t>(*number);
-    return Status();
-  });
+  add({.name = name, .placeholder = "N", .default_text = std::to_string(value), .help = help},
+      [&value](const std::string& text) {
+        const auto number = to_int(text);
+        if (!number || *number < 0) return bad_value(text, "a whole number of at least 0");
+        value = static_cast<std::uint64_t>(*number);
+        return Status();
+      });
 }
 
 void Flags::number(const std::string& name, double& value, Limits limits, const std::string& help,
                    const std::string& default_text) {
-  add(name, "X", default_text.empty() ? shortest(value) : default_text, help,
+  add({.name = name,
+       .placeholder = "X",
+       .default_text = default_text.empty() ? shortest(value) : default_text,
+       .help = help},
       [&value, limits](const std::string& text) {
         const auto number = to_double(text);
         if (!number || !inside(*number, limits)) {
@@ -166,117 +149,154 @@ void Flags::number(const std::string& name, double& value, Limits limits, const 
 
 void Flags::bytes(const std::string& name, std::int64_t& value, Limits limits,
                   const std::string& help) {
-  add(name, "BYTES", std::to_string(value), help, [&value, limits](const std::string& text) {
-    GW_ASSIGN(const std::int64_t count, parse_bytes(text));
-    if (!inside(static_cast<double>(count), limits)) {
-      return bad_value(text, "a number of bytes" + range_text(limits));
-    }
-    value = count;
-    return Status();
-  });
+  add({.name = name, .placeholder = "BYTES", .default_text = std::to_string(value), .help = help},
+      [&value, limits](const std::string& text) {
+        GW_ASSIGN(const std::int64_t count, parse_bytes(text));
+        if (!inside(static_cast<double>(count), limits)) {
+          return bad_value(text, "a number of bytes" + range_text(limits));
+        }
+        value = count;
+        return Status();
+      });
 }
 
 void Flags::toggle(const std::string& name, bool& value, const std::string& help) {
-  Flag& flag = *flags_.emplace_back(std::make_unique<Flag>());
-  flag.name = name;
-  flag.is_toggle = true;
-  flag.set = [&value](const std::string& text) {
-    if (text != "true" && text != "false") return bad_value(text, "true or false");
-    value = text == "true";
-    return Status();
-  };
-  flag.option = app_->add_flag("--" + name, flag.flag_seen, help + " [off]");
-  flag.option->group(group_);
+  add({.name = name, .default_text = "off", .help = help, .is_toggle = true},
+      [&value](const std::string& text) {
+        if (text != "true" && text != "false") return bad_value(text, "true or false");
+        value = text == "true";
+        return Status();
+      });
 }
 
 void Flags::integers(const std::string& name, std::vector<std::int64_t>& values, Limits limits,
                      const std::string& help) {
-  std::string shown;
-  for (const std::int64_t value : values)
-    shown += (shown.empty() ? "" : ",") + std::to_string(value);
-  add(name, "N,N,...", shown, help, [&values, limits](const std::string& text) {
-    std::vector<std::int64_t> numbers;
-    for (const std::string& part : split_commas(text)) {
-      const auto number = to_int(part);
-      if (!number || !inside(static_cast<double>(*number), limits)) {
-        return bad_value(text, "whole numbers" + range_text(limits) + " with commas between");
-      }
-      numbers.push_back(*number);
-    }
-    values = std::move(numbers);
-    return Status();
-  });
+  std::vector<std::string> shown;
+  for (const std::int64_t value : values) shown.push_back(std::to_string(value));
+  add({.name = name, .placeholder = "N,N,...", .default_text = list_text(shown, ","), .help = help},
+      [&values, limits](const std::string& text) {
+        std::vector<std::int64_t> numbers;
+        for (const std::string& part : split_commas(text)) {
+          const auto number = to_int(part);
+          if (!number || !inside(static_cast<double>(*number), limits)) {
+            return bad_value(text, "whole numbers" + range_text(limits) + " separated by commas");
+          }
+          numbers.push_back(*number);
+        }
+        values = std::move(numbers);
+        return Status();
+      });
 }
 
 void Flags::custom(const std::string& name, const std::string& placeholder,
                    const std::string& default_text, std::function<Status(const std::string&)> set,
                    const std::string& help) {
-  add(name, placeholder, default_text, help, std::move(set));
+  add({.name = name, .placeholder = placeholder, .default_text = default_text, .help = help},
+      std::move(set));
+}
+
+void Flags::json_output(std::string& value) {
+  add({.name = "json",
+       .placeholder = "FILE",
+       .default_text = "off",
+       .help = "results as JSON lines: on standard output in place of the table, or in FILE "
+               "beside it",
+       .has_optional_value = true},
+      [&value](const std::string& text) {
+        value = text;
+        return Status();
+      });
 }
 
 void Flags::positional(const std::string& name, std::string& value, const std::string& help,
-                       bool optional) {
-  Flag& flag = *flags_.emplace_back(std::make_unique<Flag>());
-  flag.name = name;
-  flag.is_positional = true;
-  flag.set = [&value](const std::string& text) {
+                       bool optional, std::vector<std::string> values) {
+  FlagFacts shown{.name = name,
+                  .help = help,
+                  .values = std::move(values),
+                  .is_positional = true,
+                  .is_optional = optional};
+  add(std::move(shown), [&value](const std::string& text) {
     value = text;
     return Status();
-  };
-  flag.option = app_->add_option(name, flag.text, help);
-  flag.option->type_name("");
-  if (!optional) flag.option->required();
+  });
 }
 
 void Flags::config_file() {
-  app_->add_option("--config", config_path_,
-                   "a TOML file whose keys are flags of this command; flags win [none]")
-      ->type_name("FILE")
-      ->group(group_);
+  app_->add_option("--config", config_path_);
+  facts_.flags.push_back({.name = "config",
+                          .placeholder = "FILE",
+                          .default_text = "none",
+                          .help = "TOML file whose keys are flags of this command; flags of the "
+                                  "command line win",
+                          .group = group_});
 }
 
-std::string Flags::nearest(const std::string& name) const {
-  std::string best;
-  std::size_t best_distance = 3;  // further away is no misspelling
-  for (const auto& flag : flags_) {
-    if (flag->is_positional) continue;
-    const std::size_t d = distance(name, flag->name);
-    if (d < best_distance) {
-      best_distance = d;
-      best = flag->name;
-    }
+std::vector<std::string> Flags::names() const {
+  std::vector<std::string> all{"help"};
+  for (const FlagFacts& flag : facts_.flags) {
+    if (!flag.is_positional) all.push_back(flag.name);
   }
-  return best;
+  return all;
+}
+
+std::string Flags::present_name(const std::string& name) const {
+  const auto found = aliases_.find(name);
+  return found == aliases_.end() ? name : found->second;
 }
 
 Status Flags::unknown_word(const std::string& word) const {
-  std::string name = word.substr(0, word.find('='));
-  const bool is_flag = name.starts_with("-");
-  if (!is_flag) {
-    return {Code::kInvalidArgument, command_ + ": unexpected word ('" + word +
-                                        "' seen; flags wanted, see gradwire " + command_ +
-                                        " --help)"};
+  const std::string help = "see gradwire " + facts_.command + " --help";
+  const std::string name = word.substr(0, word.find('='));
+  if (!name.starts_with("-")) {
+    return {Code::kInvalidArgument,
+            facts_.command + ": unexpected argument '" + word + "' (" + help + ")"};
   }
-  const std::string close = nearest(name.substr(name.find_first_not_of('-') == std::string::npos
-                                                    ? name.size()
-                                                    : name.find_first_not_of('-')));
-  return {Code::kInvalidArgument, command_ + ": unknown flag ('" + name + "' seen; " +
-                                      (close.empty() ? "" : "perhaps --" + close + " wanted, ") +
-                                      "see gradwire " + command_ + " --help)"};
+  const std::string plain = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  return {Code::kInvalidArgument, facts_.command + ": unknown flag '" + name + "'" +
+                                      did_you_mean(plain, names(), "--") + " (" + help + ")"};
+}
+
+// `what` begins with the flag, as CLI11 says it.
+Status Flags::missing_value(const std::string& what) const {
+  const std::string name = what.substr(0, what.find(':'));
+  std::string expected = "a value";
+  for (const auto& flag : flags_) {
+    if ("--" + flag->name == name) expected = flag->placeholder;
+  }
+  return {Code::kInvalidArgument,
+          facts_.command + ": " + name + " has no value (expected " + name + " " + expected + ")"};
+}
+
+// Earlier names of flags become their names, and --json without a file --json=-.
+std::vector<std::string> Flags::with_present_names(const std::vector<std::string>& args) const {
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    std::string word = args[i];
+    if (word.starts_with("--")) {
+      const std::size_t equals = std::min(word.find('='), word.size());
+      const std::string old_name = word.substr(2, equals - 2);
+      const std::string name = present_name(old_name);
+      if (name != old_name) tell_new_name("--" + old_name, "--" + name);
+      word = "--" + name + word.substr(equals);
+    }
+    const bool alone = i + 1 == args.size() || args[i + 1].starts_with("--");
+    for (const FlagFacts& flag : facts_.flags) {
+      if (alone && flag.has_optional_value && word == "--" + flag.name) word += "=-";
+    }
+    words.push_back(std::move(word));
+  }
+  return words;
 }
 
 Status Flags::read_words(const std::vector<std::string>& args) {
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // CLI11 takes them from the back
+  std::vector<std::string> words = with_present_names(args);
+  std::ranges::reverse(words);  // CLI11 takes them from the back
   try {
-    app_->parse(std::move(reversed));
+    app_->parse(std::move(words));
   } catch (const CLI::ArgumentMismatch& mismatch) {
-    return {Code::kInvalidArgument,
-            command_ + ": a flag without its value (" + mismatch.what() + ")"};
-  } catch (const CLI::RequiredError& missing) {
-    return {Code::kInvalidArgument, command_ + ": a word is missing (" + missing.what() +
-                                        "; see gradwire " + command_ + " --help)"};
+    return missing_value(mismatch.what());
   } catch (const CLI::ParseError& other) {
-    return {Code::kInvalidArgument, command_ + ": " + other.what()};
+    return {Code::kInvalidArgument, facts_.command + ": " + other.what()};
   }
   const std::vector<std::string> rest = app_->remaining();
   return rest.empty() ? Status() : unknown_word(rest.front());
@@ -284,16 +304,20 @@ Status Flags::read_words(const std::vector<std::string>& args) {
 
 Status Flags::apply_words() {
   for (const auto& flag : flags_) {
-    if (flag->option->count() == 0) continue;
+    const std::string name = (flag->is_positional ? "" : "--") + flag->name;
+    if (flag->option->count() == 0) {
+      if (!flag->is_positional || flag->is_optional) continue;
+      return {Code::kInvalidArgument,
+              facts_.command + ": " + name + " is missing (" + usage_line(facts_) + ")"};
+    }
     if (!flag->is_toggle && flag->option->count() > 1) {
-      return {Code::kInvalidArgument, command_ + ": --" + flag->name + " is given " +
+      return {Code::kInvalidArgument, facts_.command + ": " + name + " is given " +
                                           std::to_string(flag->option->count()) +
-                                          " times (once wanted)"};
+                                          " times (expected once)"};
     }
     const std::string text = flag->is_toggle ? (flag->flag_seen ? "true" : "false") : flag->text;
     if (const Status set = flag->set(text); !set.ok()) {
-      return {set.code(), command_ + ": " +
-                              named((flag->is_positional ? "" : "--") + flag->name, set.message())};
+      return {set.code(), facts_.command + ": " + named(name, set.message())};
     }
     flag->given = true;
   }
@@ -301,37 +325,37 @@ Status Flags::apply_words() {
 }
 
 Status Flags::set(const std::string& name, const std::string& value) {
+  const std::string present = present_name(name);
   for (const auto& flag : flags_) {
-    if (flag->is_positional || flag->name != name) continue;
+    if (flag->is_positional || flag->name != present) continue;
     if (const Status set = flag->set(value); !set.ok()) {
       return {set.code(), named(name, set.message())};
     }
     flag->given = true;
     return {};
   }
-  return {Code::kInvalidArgument,
-          "unknown flag ('" + name + "' seen; the flags of gradwire " + command_ + " wanted)"};
+  return {Code::kInvalidArgument, "unknown flag '" + name + "'" + did_you_mean(name, names()) +
+                                      " (expected a flag of gradwire " + facts_.command + ")"};
 }
 
 Status Flags::apply_file(const std::string& path) {
   GW_ASSIGN(const auto entries, read_config_file(path));
   for (const ConfigEntry& entry : entries) {
-    std::string name = entry.key;
-    std::replace(name.begin(), name.end(), '_', '-');
-    const auto found = std::find_if(flags_.begin(), flags_.end(), [&](const auto& flag) {
-      return !flag->is_positional && flag->name == name;
-    });
-    const std::string where = path + ":" + std::to_string(entry.line);
+    const std::string written = with_dashes(entry.key);
+    const std::string name = present_name(written);
+    const std::string where = path + ":" + std::to_string(entry.line) + ": ";
+    if (name != written) tell_new_name(where + entry.key, name);
+    const auto found = std::ranges::find_if(
+        flags_, [&](const auto& flag) { return !flag->is_positional && flag->name == name; });
     if (found == flags_.end()) {
-      const std::string close = nearest(name);
-      return {Code::kInvalidArgument, where + ": unknown key ('" + entry.key + "' seen; " +
-                                          (close.empty() ? "" : "perhaps " + close + " wanted, ") +
-                                          "the flags of gradwire " + command_ + " wanted)"};
+      return {Code::kInvalidArgument, where + "unknown key '" + entry.key + "'" +
+                                          did_you_mean(name, names()) +
+                                          " (expected a flag of gradwire " + facts_.command + ")"};
     }
     Flag& flag = **found;
     if (flag.given) continue;  // the command line wins
     if (const Status set = flag.set(entry.value); !set.ok()) {
-      return {set.code(), where + ": " + named(entry.key, set.message())};
+      return {set.code(), where + named(entry.key, set.message())};
     }
     flag.given = true;
   }
@@ -339,9 +363,13 @@ Status Flags::apply_file(const std::string& path) {
 }
 
 Result<Flags::Outcome> Flags::parse(const std::vector<std::string>& args) {
-  for (const std::string& word : args) {
-    if (word != "--help" && word != "-h") continue;
-    std::fputs(app_->help().c_str(), stdout);
+  if (probe != nullptr) {
+    probe->take_(facts_);
+    return Outcome::kHelp;
+  }
+  if (std::ranges::find(args, "--help") != args.end() ||
+      std::ranges::find(args, "-h") != args.end()) {
+    std::fputs(help_text(facts_).c_str(), stdout);
     return Outcome::kHelp;
   }
   GW_TRY(read_words(args));
@@ -351,11 +379,11 @@ Result<Flags::Outcome> Flags::parse(const std::vector<std::string>& args) {
 }
 
 std::vector<std::pair<std::string, bool>> Flags::declared() const {
-  std::vector<std::pair<std::string, bool>> names;
+  std::vector<std::pair<std::string, bool>> all;
   for (const auto& flag : flags_) {
-    if (!flag->is_positional) names.emplace_back(flag->name, flag->is_toggle);
+    if (!flag->is_positional) all.emplace_back(flag->name, flag->is_toggle);
   }
-  return names;
+  return all;
 }
 
 bool Flags::given(const std::string& name) const {

@@ -1,15 +1,17 @@
-// A command's flags: every bad value names the flag, the value seen and what is allowed, every help
-// line ends with the default, and a TOML file may stand in for any flag.
+// A command's flags: every bad value names the flag, the value that was given and what is expected,
+// every help line ends with the default, and a TOML file may stand in for any flag.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/flag_values.h"
+#include "apps/help_text.h"
 #include "gradwire/status.h"
 
 namespace CLI {
@@ -18,15 +20,6 @@ class Option;
 }  // namespace CLI
 
 namespace gradwire {
-
-// Integers and numbers outside are refused.
-struct Limits {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
-};
-
-// 4096, 64K, 25M, 1G (powers of 1024); nullopt-like error text says what is wanted.
-Result<std::int64_t> parse_bytes(const std::string& text);
 
 // Values given to the constructors of flags are written during parse() and must outlive it. What
 // they hold before is the default that --help shows. Names are without dashes.
@@ -38,12 +31,21 @@ class Flags {
 
   // Flags declared from here on stand under this heading in --help.
   void group(const std::string& heading) { group_ = heading; }
+  // What follows the flags in the usage line: "-- PROGRAM [ARG ...]".
+  void trailer(const std::string& text) { facts_.trailer = text; }
+  // A command line that --help ends with; a test runs all of them.
+  void example(const std::string& command_line) { facts_.examples.push_back(command_line); }
 
   // `help` says what it is and its unit. An empty default is shown as the text `when_empty`.
   void text(const std::string& name, std::string& value, const std::string& help,
+            const std::string& when_empty = "none", const std::string& placeholder = "TEXT");
+  // Paths, which completion knows.
+  void file(const std::string& name, std::string& value, const std::string& help,
             const std::string& when_empty = "none");
+  void folder(const std::string& name, std::string& value, const std::string& help,
+              const std::string& when_empty = "none");
   void choice(const std::string& name, std::string& value, std::vector<std::string> allowed,
-              const std::string& help);
+              const std::string& help, const std::string& when_empty = "unset");
   void integer(const std::string& name, std::int64_t& value, Limits limits, const std::string& help,
                const std::string& default_text = "");
   void seed(const std::string& name, std::uint64_t& value, const std::string& help);
@@ -59,11 +61,16 @@ class Flags {
   void custom(const std::string& name, const std::string& placeholder,
               const std::string& default_text, std::function<Status(const std::string&)> set,
               const std::string& help);
-  // A word without dashes; required unless `optional`.
+  // --json: `value` becomes "-", standard output. --json FILE: the file's name.
+  void json_output(std::string& value);
+  // A word without dashes; required unless `optional`. `values`: all words that it may be, for
+  // completion alone.
   void positional(const std::string& name, std::string& value, const std::string& help,
-                  bool optional = false);
+                  bool optional = false, std::vector<std::string> values = {});
   // Adds --config FILE.toml: keys are flag names (- or _); flags of the command line win.
   void config_file();
+  // An earlier name of a flag: accepted with a notice, and not shown.
+  void alias(const std::string& old_name, const std::string& name) { aliases_[old_name] = name; }
 
   // As if a file gave one flag its value: an error names it without dashes. kInvalidArgument for a
   // name that is not declared.
@@ -76,12 +83,29 @@ class Flags {
   bool given(const std::string& name) const;
   // Names of all flags that are declared, without positionals, and whether each is a toggle.
   std::vector<std::pair<std::string, bool>> declared() const;
+  const CommandFacts& facts() const { return facts_; }
+
+  // While one exists, parse() on this thread hands what is declared to it and answers kHelp: how
+  // completion and tests learn what commands take without running them.
+  class Probe {
+   public:
+    explicit Probe(std::function<void(const CommandFacts&)> take);
+    ~Probe();
+    Probe(const Probe&) = delete;
+    Probe& operator=(const Probe&) = delete;
+
+   private:
+    friend class Flags;
+    std::function<void(const CommandFacts&)> take_;
+  };
 
  private:
   struct Flag {
     std::string name;
+    std::string placeholder;
     bool is_toggle = false;
     bool is_positional = false;
+    bool is_optional = false;
     CLI::Option* option = nullptr;
     std::string text;  // what CLI11 read
     bool flag_seen = false;
@@ -89,20 +113,23 @@ class Flags {
     std::function<Status(const std::string&)> set;
   };
 
-  Flag& add(const std::string& name, const std::string& placeholder,
-            const std::string& default_text, const std::string& help,
-            std::function<Status(const std::string&)> set);
+  // `shown` is added to the facts; `set` stores a value.
+  Flag& add(FlagFacts shown, std::function<Status(const std::string&)> set);
+  std::vector<std::string> with_present_names(const std::vector<std::string>& args) const;
   Status read_words(const std::vector<std::string>& args);
   Status apply_words();
   Status apply_file(const std::string& path);
   Status unknown_word(const std::string& word) const;
-  std::string nearest(const std::string& name) const;
+  Status missing_value(const std::string& what) const;
+  std::string present_name(const std::string& name) const;
+  std::vector<std::string> names() const;
 
-  std::string command_;
-  std::string group_;
+  std::string group_ = "Flags";
   std::string config_path_;
+  CommandFacts facts_;
   std::unique_ptr<CLI::App> app_;
   std::vector<std::unique_ptr<Flag>> flags_;
+  std::map<std::string, std::string> aliases_;
 };
 
 }  // namespace gradwire

@@ -17,7 +17,7 @@ namespace {
 
 Status refuse(const std::string& folder, const std::string& why) {
   return {Code::kInvalidArgument, "cannot write flight records to '" + folder + "' (" + why +
-                                      "; a folder that can be written wanted)"};
+                                      "; expected a writable folder)"};
 }
 
 std::string orphan_mark(const std::string& folder, int rank) {

@@ -70,7 +70,7 @@ Result<std::unique_ptr<Communicator>> join_threads(std::unique_ptr<Communicator>
 
 void log_place(const Log& log, const launch::RankPlace& place) {
   if (place.device.space == MemorySpace::kHost) return;
-  log(LogLevel::kInfo, "takes " + launch::to_string(place.device));
+  log(LogLevel::kInfo, "uses " + launch::to_string(place.device));
 }
 
 std::string transport_from_environment() {
@@ -82,8 +82,8 @@ Result<double> deadline_from_environment(double otherwise) {
   if (!text) return otherwise;
   const auto seconds = to_double(*text);
   if (seconds && *seconds > 0 && *seconds <= kLongestDeadline) return *seconds;
-  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_DEADLINE ('" + *text +
-                                            "' seen; seconds above 0, at most 1e9, wanted)");
+  return Status(Code::kInvalidArgument,
+                "GRADWIRE_DEADLINE must be seconds above 0, at most 1e9 (got '" + *text + "')");
 }
 
 int fail_promptly(const Status& error, int exit_status) {
@@ -91,7 +91,7 @@ int fail_promptly(const Status& error, int exit_status) {
   std::fprintf(stderr, "gradwire: error: %.*s\n", static_cast<int>(error.message().size()),
                error.message().data());
   std::fflush(stderr);
-  // Destructors say goodbye to the other ranks, but may not hold the process up.
+  // Destructors close connections to the other ranks, but may not delay the end.
   std::thread([exit_status] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     std::_Exit(exit_status);

@@ -45,12 +45,12 @@ class PidfdWatch final : public LauncherWatch {
     std::array<pollfd, 2> fds{pollfd{launcher_.get(), POLLIN, 0}, pollfd{stop_.get(), POLLIN, 0}};
     while (fds[0].revents == 0 && fds[1].revents == 0) (void)::poll(fds.data(), fds.size(), -1);
     if (fds[1].revents != 0) return;
-    // Whoever waits has so long to say its error, and what follows here to return.
+    // Waiting calls have so long to say its error, and what follows here to return.
     std::thread([] {
       std::this_thread::sleep_for(kToEnd);
       std::_Exit(1);
     }).detach();
-    std::fputs("gradwire: error: the launcher has died\n", stderr);
+    std::fputs("gradwire: error: the launcher died\n", stderr);
     leave_orphan_mark(flight_, communicator_.job_rank(communicator_.rank()));
     communicator_.abort("the launcher has died");
   }

@@ -6,8 +6,10 @@
 #include <array>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "apps/environment.h"
+#include "base/nearest.h"
 
 namespace gradwire {
 namespace {
@@ -41,9 +43,10 @@ Result<Log> make_log(const std::string& flag, int rank) {
       logger->log(spdlog_level(level), spdlog::string_view_t(line.data(), line.size()));
     });
   }
-  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LOG ('" + name +
-                                            "' seen; one of trace, debug, info, warn, error, off "
-                                            "wanted)");
+  const std::vector<std::string> known{"trace", "debug", "info", "warn", "error", "off"};
+  return Status(Code::kInvalidArgument,
+                "GRADWIRE_LOG must be one of trace, debug, info, warn, error, off (got '" + name +
+                    "'" + did_you_mean(name, known) + ")");
 }
 
 }  // namespace gradwire

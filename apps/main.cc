@@ -1,7 +1,6 @@
-// The program gradwire: finds the subcommand and prints its error, if any.
+// The program gradwire: runs the command and prints its error, if any.
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -13,61 +12,11 @@
 #include <system_error>
 #include <vector>
 
-#include "apps/bench/bench.h"
 #include "apps/command.h"
-#include "apps/compare/compare.h"
-#include "apps/doctor/doctor.h"
-#include "apps/fetch/data_fetch.h"
-#include "apps/inspect/inspect.h"
-#include "apps/mpi/mpi.h"
-#include "apps/plan/plan.h"
-#include "apps/report/report.h"
-#include "apps/run/run.h"
-#include "apps/sim/sim.h"
-#include "apps/sweep/sweep.h"
-#include "apps/train/train.h"
-#include "gradwire/version.h"
+#include "apps/variables.h"
 
 namespace gradwire {
 namespace {
-
-struct Command {
-  std::string_view name;
-  std::string_view help;
-  CommandMain run;
-};
-
-Result<int> version(const std::vector<std::string>& /*args*/) {
-  std::printf("gradwire %s\n", GRADWIRE_VERSION);
-  return 0;
-}
-
-constexpr std::array kCommands{
-    Command{"bench", "measure collectives and codecs", bench_command},
-    Command{"compare", "train under several compressors, side by side", compare_main},
-    Command{"data", "fetch data sets", data_command},
-    Command{"doctor", "what this machine and this job offer, what was chosen, and why",
-            doctor_command},
-    Command{"inspect", "show compressors, schedules, data sets and payloads", inspect_command},
-    Command{"mpi", "run an MPI program with its collectives on gradwire", mpi_command},
-    Command{"plan", "what training will hold in memory and send", plan_command},
-    Command{"record", "record what an MPI program asks of its collectives", record_command},
-    Command{"report", "show what a sweep or comparison came to", report_command},
-    Command{"run", "start the ranks of a job on this machine", run_command},
-    Command{"sim", "what every algorithm takes on a modelled network", sim_command},
-    Command{"sweep", "train a whole study: the cross product of its choices", sweep_command},
-    Command{"train", "one training run", train_command},
-    Command{"version", "print the version", version},
-};
-
-void print_help(std::FILE* out) {
-  std::fprintf(out, "gradwire: gradients of a training job, compressed and sent the best way\n\n");
-  std::fprintf(out, "usage: gradwire COMMAND [flags]; gradwire COMMAND --help tells more\n\n");
-  for (const Command& command : kCommands) {
-    std::fprintf(out, "  %-9s %s\n", std::string(command.name).c_str(),
-                 std::string(command.help).c_str());
-  }
-}
 
 int fail(std::string_view message) {
   std::fflush(stdout);
@@ -81,11 +30,11 @@ int fail(std::string_view message) {
   try {
     if (std::current_exception() != nullptr) throw;
   } catch (const std::bad_alloc&) {
-    (void)fail("out of memory (an allocation failed; smaller sizes wanted)");
+    (void)fail("out of memory (an allocation failed); use a smaller size");
     std::_Exit(1);
   } catch (const std::system_error& refused) {  // mostly of threads, whose stacks take memory
-    (void)fail(std::string("the system refuses a thread (") + refused.what() +
-               "; fewer --threads or ranks, or a larger limit of memory or processes, wanted)");
+    (void)fail(std::string("cannot start a thread (") + refused.what() +
+               "); use fewer --threads or ranks, or raise the limit of memory or processes");
     std::_Exit(1);
   } catch (const std::exception& bug) {
     (void)fail(bug.what());
@@ -93,30 +42,10 @@ int fail(std::string_view message) {
   std::abort();
 }
 
-std::string command_names() {
-  std::string names;
-  for (const Command& command : kCommands) {
-    names += (names.empty() ? "" : ", ") + std::string(command.name);
-  }
-  return names;
-}
-
-int dispatch(const std::vector<std::string>& words) {
-  if (words.empty()) {
-    print_help(stderr);
-    return fail("no command (commands: " + command_names() + ")");
-  }
-  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    print_help(stdout);
-    return 0;
-  }
-  const std::string name = words[0] == "--version" ? "version" : words[0];
-  for (const Command& command : kCommands) {
-    if (command.name != name) continue;
-    const auto outcome = command.run({words.begin() + 1, words.end()});
-    return outcome.has_value() ? outcome.value() : fail(outcome.error().message());
-  }
-  return fail("unknown command '" + name + "' (commands: " + command_names() + ")");
+int run(const std::vector<std::string>& words) {
+  warn_of_unknown_variables();
+  const auto outcome = run_program(words);
+  return outcome.has_value() ? outcome.value() : fail(outcome.error().message());
 }
 
 // What was printed and could not be written makes the program fail: a full disk must not look like
@@ -135,5 +64,5 @@ int check_output(int status) {
 
 int main(int argc, char** argv) {
   std::set_terminate(gradwire::explain_and_end);
-  return gradwire::check_output(gradwire::dispatch({argv + 1, argv + argc}));
+  return gradwire::check_output(gradwire::run({argv + 1, argv + argc}));
 }

@@ -4,12 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "apps/command.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
 // args: what stands after `bench`. Returns the exit status.
 Result<int> bench_command(const std::vector<std::string>& args);
+const CommandGroup& bench_group();
 
 // `bench all_reduce` and the other operations; words[0] is the operation's name.
 Result<int> bench_collectives(const std::vector<std::string>& words);

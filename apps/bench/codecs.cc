@@ -73,36 +73,41 @@ Result<int> bench_codecs(const std::vector<std::string>& args) {
   std::int64_t threads = options.threads;
   std::string json;
   Flags flags("bench codecs",
-              "Times encoding (alone and under error feedback) and decoding of Gaussian fp32 "
-              "elements on one core, or on --threads, beside a read-only pass over the same "
-              "memory. Rates are of "
-              "fp32 gradient, 10^9 bytes per second, medians.");
-  flags.integer("elements", options.elements, {1, 1e10}, "fp32 elements, shaped as a matrix");
+              "Measures encoding (with and without error feedback) and decoding of random fp32 "
+              "elements, beside a read-only pass over the same memory. Rates are medians, in 10^9 "
+              "bytes of fp32 gradient per second.");
+  flags.integer("elements", options.elements, {1, 1e10}, "number of fp32 elements, as a matrix");
   flags.custom(
-      "methods", "SPECS", kDefaultSpecs,
+      "compressors", "SPECS", kDefaultSpecs,
       [&specs](const std::string& text) {
         GW_ASSIGN(specs, parse_spec_list(text));
         return Status();
       },
-      "specs with ; between");
+      "compressors, separated by semicolons");
+  flags.alias("methods", "compressors");
   flags.integer("rounds", rounds, {1, 1000}, "timed repetitions");
-  flags.integer(
-      "threads", threads, {1, 1024},
-      "that encode and decode elementwise methods: the same bits by any number; one reads");
-  flags.seed("seed", options.seed, "of the elements");
-  flags.text("json", json, "file for result rows, one JSON line each");
-  GW_ASSIGN(const auto outcome, flags.parse({args.begin() + 1, args.end()}));
+  flags.integer("threads", threads, {1, 1024},
+                "encoding and decoding threads of element-wise compressors; the read-only pass has "
+                "one");
+  flags.seed("seed", options.seed, "seed of the elements");
+  flags.json_output(json);
+  flags.example(
+      "gradwire bench codecs --elements 100000 --rounds 3 --compressors 'topk:ratio=0.01'");
+  GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   options.rounds = static_cast<int>(rounds);
   options.threads = static_cast<int>(threads);
   GW_ASSIGN(RowFile file, RowFile::create(json));
   GW_ASSIGN(bench::CodecBench bench, bench::CodecBench::create(options));
-  std::printf("%s\n", machine_line().c_str());
-  print_heading();
+  const bool table = json != kStandardOutput;
+  if (table) {
+    std::printf("%s\n", machine_line().c_str());
+    print_heading();
+  }
   const Registry registry = Registry::builtin();
   for (const std::string& spec : specs) {
     GW_ASSIGN(const bench::CodecRow row, bench.run(registry, spec));
-    print_row(row);
+    if (table) print_row(row);
     GW_TRY(file.write(json_of(row)));
   }
   return 0;

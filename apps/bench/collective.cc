@@ -73,51 +73,55 @@ auto value_named(const Values& values, const std::string& name) {
 }
 
 void add_flags(Flags& flags, CollectiveFlags& f) {
+  flags.group("Ranks");
   flags.integer("ranks", f.ranks, {1, 1024},
-                "so many processes, started here; threads with "
-                "--transport inproc",
-                "as the launcher says");
-  flags.integer("inproc", f.inproc, {1, 64}, "so many ranks as threads instead of processes",
+                "number of processes to start; of threads with --transport inproc",
+                "the launcher's ranks, else 1");
+  flags.integer("inproc", f.inproc, {1, 64}, "number of ranks as threads instead of processes",
                 "none");
-  flags.bytes(
-      "min", f.bench.min_bytes, {1},
-      "smallest size in bytes (K, M, G: powers of 1024); sizes are rounded down to a number of "
-      "elements that the ranks divide");
-  flags.bytes("max", f.bench.max_bytes, {1}, "largest size in bytes");
-  flags.number("factor", f.bench.factor, {1.01, 1e6}, "from one size to the next");
-  flags.choice("type", f.dtype, names_of(kTypes), "of the elements");
-  flags.choice("op", f.op, names_of(kOps), "of reductions");
-  flags.integer("root", f.root, {0, 1023}, "rank that broadcasts, scatters, reduces or gathers");
-  flags.toggle("in-place", f.in_place, "results where the input was, or its row");
-  flags.toggle("out-of-place", f.out_of_place,
-               "results apart; unset: all_reduce and broadcast in place, others apart");
-  flags.toggle("persistent", f.bench.persistent, "plan once per size, run many times");
-  flags.toggle("check", f.check, "check the results at every size, as without this flag");
-  flags.toggle("no-check", f.no_check, "do not check the results");
-  flags.text("compressor", f.bench.compressor,
-             "a spec: an aggregator averages one fp32 matrix with it (all_reduce of f32 only), "
-             "beside the dense all_reduce");
-  flags.text("algorithm", f.bench.algorithm, "auto, ring, canonical, ...");
   flags.text("transport", f.transport,
-             "between processes: ucx or tcp; shm, for ranks of one host; auto, the best of these; "
-             "nccl, beside them, for tensors on CUDA devices, or nccl:N on device N, also between "
-             "threads; inproc: ranks as threads",
-             "GRADWIRE_TRANSPORT, or auto");
-  flags.choice("buffers", f.buffers, {"private", "shared"},
-               "tensors in the caller's memory, or in gradwire's own");
+             "transport between processes: ucx, tcp, shm (ranks of one host), auto (the best of "
+             "these), nccl (tensors on GPUs) or nccl:N (GPU N, also between threads); inproc: "
+             "ranks as threads",
+             "GRADWIRE_TRANSPORT, else auto", "NAME");
   flags.text("device", f.device,
-             "where tensors lie: cpu; cuda, the CUDA device of the rank's number on its host "
-             "(modulo the devices that it sees); or cuda:N, device N on every rank");
-  flags.choice("waiting", f.waiting, names_of(kWaitings),
-               "what ranks do while they wait for others");
+             "memory of the tensors: cpu; cuda (the GPU with the number of the rank on its host, "
+             "modulo the GPUs it sees); cuda:N (GPU N on every rank)",
+             "cpu", "DEVICE");
+  flags.choice("buffers", f.buffers, {"private", "shared"},
+               "tensors in private or in shared memory of the ranks");
+  flags.choice("waiting", f.waiting, names_of(kWaitings), "waiting policy of ranks");
+  flags.number("deadline", f.deadline, {0.1, 86400}, "timeout of one operation, in seconds",
+               "15, or the deadline of gradwire run");
+  flags.group("Operation");
+  flags.bytes("min", f.bench.min_bytes, {1},
+              "smallest size, in bytes (K, M, G: powers of 1024); sizes are rounded down to a "
+              "multiple of the ranks' elements");
+  flags.bytes("max", f.bench.max_bytes, {1}, "largest size, in bytes");
+  flags.number("factor", f.bench.factor, {1.01, 1e6}, "factor from one size to the next");
+  flags.choice("type", f.dtype, names_of(kTypes), "element type");
+  flags.choice("op", f.op, names_of(kOps), "reduction operator");
+  flags.integer("root", f.root, {0, 1023}, "root rank of broadcast, scatter, reduce and gather");
+  flags.toggle("in-place", f.in_place, "result in the input buffer");
+  flags.toggle("out-of-place", f.out_of_place,
+               "result in another buffer; without either flag all_reduce and broadcast are in "
+               "place, others out of place");
+  flags.toggle("persistent", f.bench.persistent, "one plan per size, run many times");
+  flags.text("compressor", f.bench.compressor,
+             "compressor of an fp32 gradient matrix, averaged beside the uncompressed all_reduce "
+             "(all_reduce of f32 only)",
+             "none", "SPEC");
+  flags.text("algorithm", f.bench.algorithm,
+             "algorithm: auto, ring, canonical, ... (docs/algorithms.md)", "auto", "NAME");
+  flags.group("Measurement and output");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600},
-               "timed per size, about; never more than 2000 operations");
-  flags.number("deadline", f.deadline, {0.1, 86400}, "seconds that one operation may take",
-               "15, or what gradwire run says");
-  flags.text("json", f.json, "file for result rows, one JSON line each");
-  flags.text("csv", f.csv, "file for result rows as CSV, with a heading");
+               "time per size, about, in seconds; at most 2000 operations");
+  flags.toggle("check", f.check, "check of the results at every size (default)");
+  flags.toggle("no-check", f.no_check, "no check of the results");
+  flags.json_output(f.json);
+  flags.file("csv", f.csv, "results as CSV with a heading, in FILE");
   flags.choice("log-level", f.log_level, {"trace", "debug", "info", "warn", "error", "off"},
-               "of the log on standard error; else GRADWIRE_LOG, else warn");
+               "level of the log on standard error", "GRADWIRE_LOG, else warn");
   add_link_flags(flags, f.links);
 }
 
@@ -127,13 +131,13 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
     return Status(Code::kInvalidArgument, "bench " + f.bench.operation + ": " + why);
   };
   if (f.ranks > 0 && f.inproc > 0) {
-    return refuse("--ranks and --inproc exclude one another (both seen; one wanted)");
+    return refuse("--ranks and --inproc exclude each other (got both)");
   }
   if (f.in_place && f.out_of_place) {
-    return refuse("--in-place and --out-of-place exclude one another (both seen; one wanted)");
+    return refuse("--in-place and --out-of-place exclude each other (got both)");
   }
   if (f.check && f.no_check) {
-    return refuse("--check and --no-check exclude one another (both seen; one wanted)");
+    return refuse("--check and --no-check exclude each other (got both)");
   }
   if (f.transport == "inproc" && f.inproc == 0) f.inproc = std::max<std::int64_t>(f.ranks, 1);
   if (f.inproc > 0) f.ranks = 0;
@@ -154,10 +158,11 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
 Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile* rows) {
   std::int64_t wrong = 0;
   use_given_links(communicator, f.links);
-  if (rows != nullptr && f.links.explain) {
+  const bool table = rows != nullptr && f.json != kStandardOutput;
+  if (table && f.links.explain) {
     std::printf("%s\n", explanation(communicator, f.bench).c_str());
   }
-  if (rows != nullptr) {
+  if (table) {
     print_heading(f.bench, {.transport = transport_of(communicator),
                             .launcher = f.launcher,
                             .deadline = f.deadline,
@@ -166,12 +171,12 @@ Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile*
   GW_TRY(bench::bench_collective(communicator, Registry::builtin(), f.bench,
                                  [&](const bench::CollectiveRow& row) {
                                    wrong += row.wrong;
-                                   print_row(row);
+                                   if (table) print_row(row);
                                    return rows->write(json_of(row));
                                  }));
   if (wrong == 0) return {};
-  return {Code::kInternal, "bench " + f.bench.operation + ": wrong results (" +
-                               std::to_string(wrong) + " elements; 0 wanted)"};
+  return {Code::kInternal, "bench " + f.bench.operation + ": wrong results (got " +
+                               std::to_string(wrong) + " wrong elements, expected 0)"};
 }
 
 CommunicatorOptions communicator_options(const CollectiveFlags& f) {
@@ -283,10 +288,10 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
   CollectiveFlags f;
   f.bench.operation = words[0];
   Flags flags("bench " + words[0],
-              "Times a collective operation over a range of sizes and checks its results. A table "
-              "goes to standard output, rows with the machine inside to --json and --csv. Exits "
-              "with an error if any result was wrong.");
+              "Measures a collective operation over a range of sizes and checks its results. "
+              "Results in JSON and CSV name the machine. Exits with 1 if a result was wrong.");
   add_flags(flags, f);
+  flags.example("gradwire bench " + words[0] + " --inproc 2 --min 1K --max 64K --seconds 0.01");
   GW_ASSIGN(const auto outcome, flags.parse({words.begin() + 1, words.end()}));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_TRY(settle(f, flags));
@@ -294,15 +299,15 @@ Result<int> bench_collectives(const std::vector<std::string>& words) {
   if (launch.size == 1 && f.ranks > 1) return launch_ranks(f, words);
   if (launch.size == 1) return bench_threads(std::move(f));
   if (f.inproc > 0) {
-    return Status(Code::kInvalidArgument, "bench: --inproc in one of the " +
-                                              std::to_string(launch.size) + " processes of " +
-                                              launch.source + " (a single process wanted)");
+    return Status(Code::kInvalidArgument, "bench: --inproc needs a single process (got " +
+                                              std::to_string(launch.size) + " processes from " +
+                                              launch.source + ")");
   }
   if (f.ranks > 0 && f.ranks != launch.size) {
-    return Status(Code::kInvalidArgument, "bench: another number of ranks than the launcher's (" +
-                                              std::to_string(f.ranks) + " seen; " +
+    return Status(Code::kInvalidArgument, "bench: --ranks differs from the launcher's ranks (got " +
+                                              std::to_string(f.ranks) + ", expected " +
                                               std::to_string(launch.size) + " from " +
-                                              launch.source + " wanted)");
+                                              launch.source + ")");
   }
   GW_ASSIGN(const Log log, make_log(f.log_level, launch.rank));
   return bench_process(std::move(f), launch, log);

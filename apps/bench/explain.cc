@@ -30,13 +30,13 @@ constexpr std::array kOperations{
 };
 
 std::string links_line(const LinkModel& links) {
-  return format("auto chooses by: alpha %.4g us, beta %.4g ns/B, gamma %.4g ns/B, gap %.3g; ",
+  return format("link parameters: alpha %.4g us, beta %.4g ns/B, gamma %.4g ns/B, gap %.3g; ",
                 links.alpha * 1e6, links.beta * 1e9, links.gamma * 1e9, links.gap) +
-         format("with all at once alpha x %.3g, beta x %.3g; ", links.contention,
+         format("contention: alpha x %.3g, beta x %.3g; ", links.contention,
                 links.contention_beta) +
          format("inside a node alpha %.4g us, beta %.4g ns/B; ", links.alpha_intra * 1e6,
                 links.beta_intra * 1e9) +
-         "predicted us, * is what it takes\n";
+         "predicted us, * chosen by auto\n";
 }
 
 }  // namespace
@@ -48,20 +48,20 @@ LinkFlags unset_links() {
 }
 
 void add_link_flags(Flags& flags, LinkFlags& links) {
-  const std::string unset = "measured once, then kept for a week; see GRADWIRE_LINKS";
-  flags.group("Links");
-  flags.toggle("explain", links.explain, "print what every algorithm is predicted to take");
-  flags.toggle("measure", links.measure, "measure the links again");
-  flags.number("alpha", links.given.alpha, {0, 1e3}, "seconds that a message takes to start",
-               unset);
-  flags.number("beta", links.given.beta, {0, 1}, "seconds for each byte of a message", unset);
-  flags.number("gamma", links.given.gamma, {0, 1}, "seconds for each byte that is reduced", unset);
-  flags.number("alpha-intra", links.given.alpha_intra, {0, 1e3}, "the same inside a node",
-               "as --alpha where that is given");
-  flags.number("beta-intra", links.given.beta_intra, {0, 1}, "the same inside a node",
-               "as --beta where that is given");
+  const std::string unset = "measured once and cached for a week (GRADWIRE_LINKS)";
+  flags.group("Link parameters");
+  flags.toggle("explain", links.explain, "predicted time of every algorithm, printed first");
+  flags.toggle("calibrate", links.measure, "new measurement of the link parameters");
+  flags.alias("measure", "calibrate");
+  flags.number("alpha", links.given.alpha, {0, 1e3}, "latency of a message, in seconds", unset);
+  flags.number("beta", links.given.beta, {0, 1}, "transfer time per byte, in seconds", unset);
+  flags.number("gamma", links.given.gamma, {0, 1}, "reduction time per byte, in seconds", unset);
+  flags.number("alpha-intra", links.given.alpha_intra, {0, 1e3},
+               "latency of a message inside a node, in seconds", "--alpha, where given");
+  flags.number("beta-intra", links.given.beta_intra, {0, 1},
+               "transfer time per byte inside a node, in seconds", "--beta, where given");
   flags.number("gap", links.given.gap, {0, 1},
-               "share of alpha for which a message keeps its ports busy", "1");
+               "fraction of alpha for which a message occupies its ports", "1");
 }
 
 void use_given_links(Communicator& communicator, const LinkFlags& flags) {

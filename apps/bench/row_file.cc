@@ -27,7 +27,7 @@ std::string csv_field(const nlohmann::ordered_json& value) {
 Result<RowFile::Output> RowFile::open(const std::string& path) {
   Output output;
   output.path = path;
-  if (path.empty()) return output;
+  if (path.empty() || path == kStandardOutput) return output;
   auto file = open_to_write(path);
   if (!file.has_value()) return file.error().with_context("results");
   output.file = std::move(file).value();
@@ -35,10 +35,9 @@ Result<RowFile::Output> RowFile::open(const std::string& path) {
 }
 
 Status RowFile::put(const Output& output, const std::string& line) {
-  if (output.file == nullptr) return {};
-  if (std::fputs(line.c_str(), output.file.get()) >= 0 && std::fflush(output.file.get()) == 0) {
-    return {};
-  }
+  std::FILE* file = output.path == kStandardOutput ? stdout : output.file.get();
+  if (file == nullptr) return {};
+  if (std::fputs(line.c_str(), file) >= 0 && std::fflush(file) == 0) return {};
   return {Code::kInvalidArgument,
           "cannot write the results to '" + output.path + "' (" + std::strerror(errno) + ")"};
 }
@@ -51,7 +50,7 @@ Result<RowFile> RowFile::create(const std::string& json_path, const std::string&
 }
 
 Status RowFile::write(nlohmann::ordered_json row) {
-  if (json_.file == nullptr && csv_.file == nullptr) return {};
+  if (json_.path.empty() && csv_.path.empty()) return {};
   row["cpu"] = machine_.cpu;
   row["cores"] = machine_.cores;
   row["kernel"] = machine_.kernel;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "apps/machine.h"
@@ -11,9 +12,13 @@
 
 namespace gradwire {
 
+// As a path: rows go to standard output, and no table does.
+inline constexpr std::string_view kStandardOutput = "-";
+
 class RowFile {
  public:
-  // Replaces what was there; an empty path makes a file that drops every row.
+  // Replaces what was there; an empty path makes a file that drops every row, kStandardOutput
+  // stands for standard output.
   static Result<RowFile> create(const std::string& json_path, const std::string& csv_path = "");
 
   // Adds the machine's facts and writes one line to each file. The CSV's columns are the first
@@ -22,7 +27,7 @@ class RowFile {
 
  private:
   struct Output {
-    File file;  // null: drops
+    File file;  // null: drops, or standard output
     std::string path;
   };
   static Result<Output> open(const std::string& path);

@@ -39,35 +39,39 @@ struct CompareFlags {
 
 void add_flags(Flags& app, CompareFlags& flags) {
   app.positional("STUDY.toml", flags.study,
-                 "a study: [train] flags, [[row]]s, [[accept]] rules (see docs/studies)", true);
+                 "study: [train] flags, [[row]]s, [[accept]] rules (docs/experiments.md)", true);
   app.group("What to compare");
-  app.text("compressors", flags.compressors,
-           "specs separated by ';' (rules of one row in [ ]), after the study's rows");
-  app.integer("ranks", flags.ranks, {1, 4096}, "processes on this machine", "4");
-  app.integer("inproc", flags.inproc, {1, 4096}, "ranks as threads of one process instead", "off");
-  app.text("lab", flags.lab,
-           "hosts and links' rate, or several separated by commas (4x100mbit,4x1gbit): a rank or "
-           "more on each of so many namespaces with shaped links; needs root",
-           "none");
-  app.integer("seeds", flags.seeds, {1, 1000}, "runs per row, with seeds 1, 2, ...", "1");
-  app.group("How to run it");
-  app.text("out", flags.out, "folder for report.html, table.csv, results.jsonl and runs/");
-  app.integer("jobs", flags.jobs, {1, 256}, "runs at a time");
-  app.number("run-timeout", flags.run_timeout, {1, 1e9}, "seconds after which one run is ended");
-  app.toggle("fresh", flags.fresh, "repeat runs that have finished in --out before");
+  app.text(
+      "compressors", flags.compressors,
+      "compressors to add to the study's rows, separated by semicolons (rules of one row in [ ])",
+      "none", "SPECS");
+  app.integer("ranks", flags.ranks, {1, 4096}, "number of ranks, as processes on this machine",
+              "4");
+  app.integer("inproc", flags.inproc, {1, 4096}, "number of ranks, as threads of one process",
+              "none");
+  app.text(
+      "lab", flags.lab,
+      "network testbeds, HOSTSxRATE separated by commas (4x100mbit,4x1gbit): network namespaces "
+      "with shaped links, ranks spread over them; needs root",
+      "none", "LABS");
+  app.integer("seeds", flags.seeds, {1, 1000}, "number of runs per row (seeds 1, 2, ...)", "1");
+  app.group("Runs and output");
+  app.folder("out", flags.out, "output folder for report.html, table.csv, results.jsonl and runs/");
+  app.integer("jobs", flags.jobs, {1, 256}, "number of concurrent runs");
+  app.number("run-timeout", flags.run_timeout, {1, 1e9}, "time limit of one run, in seconds");
+  app.toggle("fresh", flags.fresh, "repetition of all runs, also of those finished in --out");
   app.toggle("quiet", flags.quiet, "no progress");
-  app.group(
-      "Training, as in gradwire train; they win over the study's [train], its rows over both");
+  app.group("Flags of gradwire train, which override the study's [train]");
   for (const StudyFlag& flag : study_train_flags()) {
     if (flag.is_toggle) {
-      app.toggle(flag.name, flags.switches[flag.name], "train's; see gradwire train --help");
+      app.toggle(flag.name, flags.switches[flag.name], "flag of gradwire train");
       continue;
     }
     const auto set = [&flags, name = flag.name](const std::string& value) {
       flags.train[name] = value;
       return Status();
     };
-    app.custom(flag.name, "VALUE", "train's", set, "see gradwire train --help");
+    app.custom(flag.name, "VALUE", "", set, "flag of gradwire train");
   }
 }
 
@@ -79,8 +83,8 @@ Status put_labs(const CompareFlags& flags, Study& study) {
   for (std::string lab; std::getline(labs, lab, ',');) {
     GW_ASSIGN(const LabLinks links, parse_lab(lab));
     if (hosts != 0 && links.hosts != hosts)
-      return {Code::kInvalidArgument,
-              "compare: --lab " + flags.lab + " has different numbers of hosts (one wanted)"};
+      return {Code::kInvalidArgument, "compare: --lab " + flags.lab +
+                                          " has different numbers of hosts (expected the same)"};
     hosts = links.hosts;
     axis.values.push_back(lab);
   }
@@ -158,15 +162,17 @@ Result<int> compare_main(const std::vector<std::string>& args) {
   CompareFlags flags;
   Flags app(
       "compare",
-      "The same model and data under several compressors and seeds: table, CSV and report.html.");
+      "Trains the same model on the same data under several compressors and seeds, and writes a "
+      "table, CSV and report.html. Exits with 1 if a run failed or an [[accept]] rule did not "
+      "hold.");
   add_flags(app, flags);
+  app.example("gradwire compare --inproc 2 --steps 5 --compressors 'none;topk:ratio=0.01,ef=ef14'");
   GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   for (const char* other : {"ranks", "lab"}) {
     if (app.given("inproc") && app.given(other))
       return Status(Code::kInvalidArgument, std::string("compare: --") + other +
-                                                " and --inproc exclude one another (both given; "
-                                                "one wanted)");
+                                                " and --inproc exclude each other (got both)");
   }
   return compare(flags, args);
 }

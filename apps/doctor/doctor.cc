@@ -29,7 +29,8 @@ Result<std::vector<DoctorReport>> gather(const LaunchInfo& launch, const JoinedJ
     DoctorReport one = DoctorReport::parse(
         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), nullptr, false);
     if (!one.is_object() || !one.contains("host") || !one.contains("cores"))
-      return Status(Code::kCorruptPayload, format("doctor: rank %d said something else", rank));
+      return Status(Code::kCorruptPayload,
+                    format("doctor: rank %d returned unexpected data", rank));
     ranks.push_back(std::move(one));
   }
   return ranks;
@@ -57,10 +58,11 @@ Result<int> doctor_command(const std::vector<std::string>& args) {
   bool json = false;
   Flags flags(
       "doctor",
-      "Prints what this build, this machine and this job offer, what was chosen and why. "
-      "Alone, or as a job: gradwire run -n 4 -- gradwire doctor (rank 0 prints). Exits with "
-      "1 when the job does not come together.");
+      "Diagnoses this build, machine and job: transports, devices, the choices made and their "
+      "reasons. As a job (gradwire run -n 4 -- gradwire doctor) rank 0 prints, and the exit status "
+      "is 1 where the ranks cannot connect.");
   flags.toggle("json", json, "one JSON object instead of text");
+  flags.example("gradwire doctor");
   GW_ASSIGN(const Flags::Outcome outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
@@ -71,8 +73,9 @@ Result<int> doctor_command(const std::vector<std::string>& args) {
   const Status job = launch.size > 1 ? examine_job(launch, transport, report) : Status();
   if (launch.rank == 0) {
     if (!job.ok())
-      note(report, "warning", "the job did not come together: " + std::string(job.message()));
-    std::printf("%s\n", json ? report.dump(2).c_str() : report_text(report).c_str());
+      note(report, "warning",
+           "the ranks of the job did not connect: " + std::string(job.message()));
+    std::printf("%s\n", json ? report.dump().c_str() : report_text(report).c_str());
   }
   if (!job.ok()) return fail_promptly(job);
   return 0;

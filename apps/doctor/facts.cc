@@ -173,7 +173,7 @@ void judge_versions(Json& report) {
   const std::string header = ucx["header_version"], running = ucx["running_version"];
   if (!running.starts_with(header + "."))
     note(report, "warning",
-         "UCX " + running + " runs, but this program was compiled with headers of " + header);
+         "UCX " + running + " is loaded, but this program was compiled with headers of " + header);
   for (const Json& setting : ucx["settings"]) {
     if (setting["source"] == "without effect")
       note(report, "warning",
@@ -186,7 +186,7 @@ void judge_pair(Json& report) {
   const Json& pair = report["same_host"];
   if (pair.contains("error"))
     return note(report, "warning",
-                "two processes of this host do not connect: " + std::string(pair["error"]));
+                "two processes of this host cannot connect: " + std::string(pair["error"]));
   if (pair["transport"] != "ucx") return;
   const std::string text = pair["describe"];
   if (text.find("; tcp/") != std::string::npos)
@@ -196,17 +196,17 @@ void judge_pair(Json& report) {
              : "the ranks of one host use TCP, not shared memory");
   if (!pair["single_copy"])
     note(report, "note",
-         "processes of this host may not read each other's memory (ptrace scope, container or "
+         "processes of this host cannot read each other's memory (ptrace scope, container or "
          "user): large messages between them are copied twice");
 }
 
 void judge_host(Json& report) {
   const Json& shared = report["machine"]["shared_memory"];
   if (shared.is_null()) {
-    note(report, "warning", "/dev/shm is not there: shared memory between ranks needs it");
+    note(report, "warning", "/dev/shm is missing: shared memory between ranks needs it");
   } else if (shared["free_bytes"] < kSmallSharedMemory) {
     note(report, "warning",
-         format("/dev/shm has %llu MiB free (256 wanted; containers: --shm-size)",
+         format("/dev/shm has %llu MiB free (expected 256 or more; containers: --shm-size)",
                 static_cast<unsigned long long>(shared["free_bytes"].get<std::uint64_t>() >> 20)));
   }
   if (report["tcp_interface"].is_object() && report["tcp_interface"].contains("error"))
@@ -215,7 +215,8 @@ void judge_host(Json& report) {
   const std::string rendezvous = report["launcher"]["rendezvous"];
   const bool exchanged = rendezvous.starts_with("pmi") || rendezvous.starts_with("torch://");
   if (report["launcher"]["ranks"] > 1 && !exchanged && !report["launcher"]["secret"])
-    note(report, "warning", "no GRADWIRE_SECRET: anybody who reaches the rendezvous can join");
+    note(report, "warning",
+         "GRADWIRE_SECRET is not set: any process that reaches the rendezvous can join");
 }
 
 }  // namespace
@@ -270,8 +271,8 @@ void add_job_facts(Json& report, const std::vector<Json>& ranks) {
     by_host.push_back({{"host", host}, {"ranks", here.first}, {"cores", here.second}});
     if (crowded)
       note(report, "warning",
-           format("%d ranks on the %d cores of %s: waiting ranks sleep, but steps take turns",
-                  here.first, here.second, host.c_str()));
+           format("%d ranks on %d cores of %s: ranks take turns, steps are slower", here.first,
+                  here.second, host.c_str()));
   }
   report["job"] = {{"ranks", ranks}, {"hosts", by_host}, {"oversubscribed", any}};
 }

@@ -40,7 +40,7 @@ void write_build(Text& out, const Json& report) {
   const Json& build = report["build"];
   out.head("gradwire " + str(build["version"]) + " (" + str(build["commit"]) + "), " +
            str(build["compiler"]));
-  out.row("backends", joined(build["backends"]) + "; taken: " + str(report["transport"]));
+  out.row("backends", joined(build["backends"]) + "; chosen: " + str(report["transport"]));
 }
 
 void write_machine(Text& out, const Json& report) {
@@ -49,7 +49,7 @@ void write_machine(Text& out, const Json& report) {
   out.head("machine " + str(here["host"]));
   out.row("processor", str(here["cpu"]) + ", " + str(here["cores"]) + " cores for this process");
   out.row("memory", mebibytes(here["memory_bytes"]) + "; /dev/shm " +
-                        (shared.is_null() ? "is not there"
+                        (shared.is_null() ? "is missing"
                                           : mebibytes(shared["bytes"]) + ", " +
                                                 mebibytes(shared["free_bytes"]) + " free"));
   out.row("kernel", str(here["kernel"]) + "; ptrace scope " +
@@ -60,14 +60,14 @@ void write_machine(Text& out, const Json& report) {
                              (one["bridge"] ? ", bridge" : ""));
   }
   const Json& tcp = report["tcp_interface"];
-  out.row("tcp offers", tcp.is_null()           ? "loopback alone"
+  out.row("tcp offers", tcp.is_null()           ? "loopback only"
                         : tcp.contains("error") ? str(tcp["error"])
                                                 : str(tcp["name"]) + " " + str(tcp["address"]));
 }
 
 void write_launcher(Text& out, const Json& launcher) {
   out.head("launcher: " + str(launcher["source"]));
-  out.row("taken because", str(launcher["reason"]));
+  out.row("reason", str(launcher["reason"]));
   out.row("rank", str(launcher["rank"]) + " of " + str(launcher["ranks"]) + ", local rank " +
                       str(launcher["local_rank"]));
   if (launcher["ranks"] > 1) {
@@ -87,12 +87,14 @@ void write_ucx(Text& out, const Json& ucx) {
            ")");
   out.row("memory types", joined(ucx["memory_types"]));
   const Json& cuda = ucx["cuda_memory"];
-  out.row("CUDA memory", (cuda["direct"] ? "as it is: " : "through the host: ") + str(cuda["why"]));
+  out.row("CUDA memory",
+          (cuda["direct"] ? "direct: " : "through host memory: ") + str(cuda["why"]));
   for (const Json& one : ucx["transports"])
     out.row("transport",
             str(one["name"]) + "/" + str(one["device"]) + " (" + str(one["kind"]) + ")");
   for (const Json& one : ucx["devices"])
-    out.row("device", str(one["name"]) + (one["taken"] ? ": taken" : ": " + str(one["reason"])));
+    out.row("device",
+            str(one["name"]) + (one["taken"] ? ": used" : ": not used: " + str(one["reason"])));
   for (const Json& one : ucx["settings"]) {
     out.line(str(one["variable"]) + "=" + str(one["value"]) + " [" + str(one["source"]) + "]");
     out.line("    " + str(one["why"]));
@@ -122,8 +124,8 @@ std::string report_text(const Json& report) {
   write_job(out, report);
   out.head("environment");
   for (const auto& [name, value] : report["environment"].items()) out.line(name + "=" + str(value));
-  if (report["environment"].empty()) out.line("no variable of gradwire or UCX is set");
-  out.head(report["notes"].empty() ? "nothing to complain about" : "notes");
+  if (report["environment"].empty()) out.line("no GRADWIRE_ or UCX_ variable is set");
+  out.head(report["notes"].empty() ? "no problems found" : "notes");
   for (const Json& one : report["notes"]) out.line(str(one["level"]) + ": " + str(one["text"]));
   return out.take();
 }

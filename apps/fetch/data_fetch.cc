@@ -1,11 +1,14 @@
 #include "apps/fetch/data_fetch.h"
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "apps/fetch/download.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
+#include "base/nearest.h"
 
 namespace gradwire {
 namespace {
@@ -43,7 +46,7 @@ std::vector<RemoteFile> files_from(const std::vector<std::string>& homes) {
   return files;
 }
 
-Status fetch_all(const std::vector<RemoteFile>& files, const std::string& folder) {
+Status fetch_all(const std::vector<RemoteFile>& files, const std::string& folder, bool json) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
@@ -51,19 +54,27 @@ Status fetch_all(const std::vector<RemoteFile>& files, const std::string& folder
             "data fetch: cannot create the folder '" + folder + "': " + error.message()};
   }
   for (const RemoteFile& file : files) {
-    Progress bar(stdout, Progress::style_for(stdout), file.name, file.bytes, 4);
+    std::FILE* const out = json ? stderr : stdout;
+    Progress bar(out, Progress::style_for(out), file.name, file.bytes, 4);
     DownloadOptions options;
     options.progress = [&bar](std::int64_t bytes) { bar.update(bytes, "bytes"); };
     const auto outcome = fetch_file(file, folder, options);
     if (!outcome.has_value()) {
       return {outcome.error().code(),
               "data fetch: " + std::string(outcome.error().message()) +
-                  "; a broken transfer is resumed by the same command, and the files may be put "
-                  "into '" +
-                  folder + "' by other means"};
+                  "; the same command resumes a broken transfer; files put into '" + folder +
+                  "' by other means are taken too"};
+    }
+    if (json) {
+      const bool fetched = outcome.value() == FetchOutcome::kFetched;
+      const nlohmann::ordered_json line{
+          {"kind", "file"},      {"name", file.name},     {"path", folder + "/" + file.name},
+          {"bytes", file.bytes}, {"sha256", file.sha256}, {"fetched", fetched}};
+      std::printf("%s\n", line.dump().c_str());
+      continue;
     }
     std::printf("%s  %s\n", file.name.c_str(),
-                outcome.value() == FetchOutcome::kAlreadyThere ? "is there already, checksum right"
+                outcome.value() == FetchOutcome::kAlreadyThere ? "present, checksum right"
                                                                : "fetched, checksum right");
   }
   return {};
@@ -73,36 +84,49 @@ Result<int> fetch(const std::vector<std::string>& args) {
   std::string set;
   std::string out;
   std::string url;
-  Flags flags("data fetch",
-              "Downloads a data set and verifies every file's SHA-256. Interrupted transfers are "
-              "resumed.");
-  flags.positional("set", set, "fashion-mnist (60,000 + 10,000 grey images, 30 MB)");
-  flags.text("out", out, "folder for the files, created if missing", "data/SET");
-  flags.text("url", url, "folder on the web to take them from", "the set's home, then its mirror");
+  bool json = false;
+  Flags flags(
+      "data fetch",
+      "Downloads a data set and verifies the SHA-256 of every file. Interrupted transfers are "
+      "resumed.");
+  flags.positional("SET", set, "fashion-mnist (60,000 + 10,000 grey images, 30 MB)", false,
+                   {"fashion-mnist"});
+  flags.folder("out", out, "folder for the files, created if missing", "data/SET");
+  flags.text("url", url, "web folder with the files", "the set's home, then its mirror", "URL");
+  flags.toggle("json", json, "one JSON line per file");
+  flags.example("gradwire data fetch fashion-mnist --out data/fashion-mnist");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if (set != "fashion-mnist") {
-    return Status(Code::kInvalidArgument,
-                  "data fetch: unknown set ('" + set + "' seen; fashion-mnist wanted)");
+    return Status(Code::kInvalidArgument, "data fetch: unknown SET '" + set + "'" +
+                                              did_you_mean(set, {"fashion-mnist"}) +
+                                              " (expected fashion-mnist)");
   }
   if (out.empty()) out = "data/" + set;
   std::vector<std::string> homes(std::begin(kFashionMnistHomes), std::end(kFashionMnistHomes));
   if (!url.empty()) homes = {url};
-  GW_TRY(fetch_all(files_from(homes), out));
-  std::printf("ready: gradwire train --data %s --data-dir %s\n", set.c_str(), out.c_str());
+  GW_TRY(fetch_all(files_from(homes), out, json));
+  if (!json)
+    std::printf("ready: gradwire train --data %s --data-dir %s\n", set.c_str(), out.c_str());
   return 0;
 }
 
+constexpr std::array kActions{Command{"fetch", "download of a data set", fetch}};
+
 }  // namespace
 
+const CommandGroup& data_group() {
+  static const CommandGroup group{
+      .name = "data",
+      .word = "ACTION",
+      .purpose = "Downloads data sets. gradwire inspect data lists them.",
+      .commands = kActions,
+      .example = "gradwire inspect data"};
+  return group;
+}
+
 Result<int> data_command(const std::vector<std::string>& args) {
-  if (!args.empty() && args[0] == "fetch") return fetch({args.begin() + 1, args.end()});
-  if (!args.empty() && (args[0] == "--help" || args[0] == "-h")) {
-    std::printf("usage: gradwire data fetch SET [--out FOLDER]\n");
-    return 0;
-  }
-  return Status(Code::kInvalidArgument, "data: unknown action ('" + (args.empty() ? "" : args[0]) +
-                                            "' seen; fetch wanted)");
+  return run_group(data_group(), args);
 }
 
 }  // namespace gradwire

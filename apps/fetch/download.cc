@@ -94,9 +94,8 @@ Status transfer_once(const RemoteFile& file, const std::string& url, const std::
   if (arrival.too_long || cannot_resume) {  // nothing of it is of use
     GW_TRY(drop(part));
     return {Code::kCorruptPayload,
-            arrival.too_long
-                ? "more than the expected " + std::to_string(file.bytes) + " bytes came"
-                : std::string("the server does not resume; starting anew")};
+            arrival.too_long ? "got more than the expected " + std::to_string(file.bytes) + " bytes"
+                             : std::string("the server cannot resume; starting again")};
   }
   if (code != CURLE_OK) {
     return {Code::kPeerLost, detail[0] != 0 ? detail.data() : curl_easy_strerror(code)};
@@ -106,14 +105,14 @@ Status transfer_once(const RemoteFile& file, const std::string& url, const std::
 
 Status verify(const RemoteFile& file, const std::string& part) {
   if (const std::int64_t size = size_or_zero(part); size != file.bytes) {
-    return {Code::kPeerLost, "the transfer ended early (" + std::to_string(size) + " bytes seen; " +
-                                 std::to_string(file.bytes) + " wanted)"};
+    return {Code::kPeerLost, "the transfer ended early (got " + std::to_string(size) +
+                                 " bytes, expected " + std::to_string(file.bytes) + ")"};
   }
   GW_ASSIGN(const std::string sum, sha256_of_file(part));
   if (sum == file.sha256) return {};
   GW_TRY(drop(part));
   return {Code::kCorruptPayload,
-          "wrong checksum (sha256 " + sum + " seen; " + file.sha256 + " wanted)"};
+          "wrong checksum (got sha256 " + sum + ", expected " + file.sha256 + ")"};
 }
 
 Status fetch_from(const RemoteFile& file, const std::string& url, const std::string& part,
@@ -139,9 +138,9 @@ Result<FetchOutcome> fetch_file(const RemoteFile& file, const std::string& folde
   if (std::filesystem::exists(path)) {
     GW_ASSIGN(const std::string sum, sha256_of_file(path));
     if (sum == file.sha256) return FetchOutcome::kAlreadyThere;
-    return Status(Code::kInvalidArgument, "'" + path + "' is another file (sha256 " + sum +
-                                              " seen; " + file.sha256 +
-                                              " wanted); move it away and try again");
+    return Status(Code::kInvalidArgument, "'" + path + "' is another file (got sha256 " + sum +
+                                              ", expected " + file.sha256 +
+                                              "); move it away and try again");
   }
   const std::string part = path + ".part";
   std::string failures;

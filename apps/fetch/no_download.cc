@@ -6,8 +6,8 @@ namespace gradwire {
 Result<FetchOutcome> fetch_file(const RemoteFile& file, const std::string& folder,
                                 const DownloadOptions& /*options*/) {
   return Status(Code::kUnsupported, "cannot fetch '" + file.name + "' into '" + folder +
-                                        "': this build has no libcurl (libcurl4-openssl-dev "
-                                        "wanted when it is configured)");
+                                        "': this build has no libcurl (install "
+                                        "libcurl4-openssl-dev and configure again)");
 }
 
 }  // namespace gradwire

@@ -130,10 +130,11 @@ struct FeedbackText {
 
 // The values of the key ef, of every compressor. They send what the compressor sends.
 constexpr FeedbackText kFeedbacks[] = {
-    {"ef14", "what was not sent is added to the next gradient", "ef_storage, ef_rescale_lr"},
-    {"ef21", "the difference to a running mean of what was sent is sent", ""},
-    {"ef21_sgdm", "ef21 of a moving average of the gradients", "ef_eta"},
-    {"loco", "ef14 that forgets, with a residual of one byte",
+    {"ef14", "the residual (gradient minus what was sent) is added to the next gradient",
+     "ef_storage, ef_rescale_lr"},
+    {"ef21", "the difference between the gradient and a running estimate is sent", ""},
+    {"ef21_sgdm", "ef21 applied to a moving average of the gradients", "ef_eta"},
+    {"loco", "ef14 with a decaying residual, stored in one byte per element",
      "ef_beta, ef_reset, ef_storage, ef_rescale_lr"},
 };
 
@@ -168,14 +169,14 @@ void print_claims(const Json& row) {
   const Json& claims = row["claims"];
   std::string words = claims["exchange"].get<std::string>() + ", " +
                       std::to_string(claims["rounds"].get<int>()) + " round(s)";
-  if (claims["elementwise"]) words += ", element by element";
-  if (!claims["fixed_payload"]) words += ", length varies";
-  if (claims["sparse"]) words += ", its values may be coded by a second stage";
+  if (claims["elementwise"]) words += ", element-wise";
+  if (!claims["fixed_payload"]) words += ", payload of variable length";
+  if (claims["sparse"]) words += ", values may be coded by a second stage";
   if (claims["lossless"]) words += ", lossless";
-  if (claims["own_feedback"]) words += ", keeps its own residual: no error feedback on top";
+  if (claims["own_feedback"]) words += ", has a residual of its own: ef= is refused";
   if (claims["stateful"]) words += ", keeps state between steps";
-  if (claims["needs_error_feedback"]) words += ", wants error feedback (ef=ef14)";
-  if (!claims["mean_is_average_of_own"]) words += ", mean is a vote: no error feedback";
+  if (claims["needs_error_feedback"]) words += ", needs error feedback (ef=ef14)";
+  if (!claims["mean_is_average_of_own"]) words += ", the mean is a vote: ef= is refused";
   std::printf("  as '%s': %s\n", row["canonical"].get<std::string>().c_str(), words.c_str());
   std::printf("  %s; %s%.4g bits per element of a 1000 x 1000 matrix on %d ranks\n",
               bound_text(claims).c_str(), claims["fixed_payload"] ? "" : "at most ",
@@ -189,7 +190,7 @@ void print_method(const Json& row) {
     const std::string value = key["default"].get<std::string>();
     const std::string shown = key["name"].get<std::string>() + (value.empty() ? "" : "=" + value);
     std::printf("  %-18s %s%s\n", shown.c_str(), key["meaning"].get<std::string>().c_str(),
-                key["name"] == row["main_key"] ? " (a bare value means this key)" : "");
+                key["name"] == row["main_key"] ? " (key of a bare value)" : "");
   }
   if (row.contains("claims")) {
     print_claims(row);
@@ -205,9 +206,10 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
   bool as_json = false;
   Flags flags(
       "inspect compressors",
-      "The methods that a compressor spec may name, their keys with defaults, and what each "
-      "claims and is tested for.");
-  flags.toggle("json", as_json, "one JSON line per method and kind of error feedback");
+      "Lists the compressors a SPEC may name, with their keys, defaults and tested properties, and "
+      "the kinds of error feedback.");
+  flags.toggle("json", as_json, "one JSON line per compressor and kind of error feedback");
+  flags.example("gradwire inspect compressors");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   const Registry registry = Registry::builtin();
@@ -229,7 +231,8 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
   }
   if (!as_json) {
     std::printf(
-        "\nKeys of the aggregator, legal with every method: ef=none|ef14|ef21|ef21_sgdm|loco,\n"
+        "\nKeys of the aggregator, allowed with every compressor: "
+        "ef=none|ef14|ef21|ef21_sgdm|loco,\n"
         "ef_scale=auto|none, ef_storage=fp32|bf16|int8, ef_eta=0.1, ef_beta=0.8, ef_reset=1024,\n"
         "ef_rescale_lr=false, combine=auto|sum|gather|sra|oktopk, inner=SPEC,\n"
         "between=messages|nccl, min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");

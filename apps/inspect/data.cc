@@ -1,7 +1,9 @@
 // `gradwire inspect data SET`: what a data set holds and how its pixels become numbers.
-#include <array>
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
 
+#include "apps/catalogue.h"
 #include "apps/environment.h"
 #include "apps/flags.h"
 #include "apps/inspect/inspect.h"
@@ -11,48 +13,81 @@
 namespace gradwire {
 namespace {
 
-void print_samples(const char* name, const DataSet& data, const Samples& samples) {
-  std::array<std::int64_t, 256> per_class{};
-  for (const std::uint8_t label : samples.labels) ++per_class[label];
+using Json = nlohmann::ordered_json;
+
+std::vector<std::int64_t> counts_of(const DataSet& data, const Samples& samples) {
+  std::vector<std::int64_t> per_class(static_cast<std::size_t>(data.classes()));
+  for (const std::uint8_t label : samples.labels) ++per_class.at(label);
+  return per_class;
+}
+
+void print_samples(const char* name, const Json& samples) {
   std::string classes;
-  for (std::int64_t label = 0; label < data.classes(); ++label) {
-    classes += format(" %lld", static_cast<long long>(per_class[static_cast<std::size_t>(label)]));
-  }
-  std::printf("%-6s %lld samples, per class%s\n", name, static_cast<long long>(samples.count()),
+  for (const Json& count : samples["per_class"]) classes += " " + count.dump();
+  std::printf("%-6s %lld samples, per class%s\n", name, samples["samples"].get<long long>(),
               classes.c_str());
 }
 
 // With all digits: outside programs repeat the normalisation from these figures.
-std::string joined(const std::vector<double>& values, double scale) {
+std::string joined(const Json& values) {
   std::string text;
-  for (const double value : values) text += " " + shortest(value * scale);
+  for (const Json& value : values) text += " " + shortest(value.get<double>());
   return text;
 }
 
-void print_text(const DataSet& data) {
-  std::printf("%lld tokens of %zu to train, %lld to test; a sample is a window of %lld\n",
-              static_cast<long long>(data.train().tokens.size()), data.vocabulary().size(),
-              static_cast<long long>(data.test().tokens.size()),
-              static_cast<long long>(data.labels_per_sample()));
+std::vector<double> scaled(std::vector<double> values, double scale) {
+  for (double& value : values) value *= scale;
+  return values;
 }
 
-void print_images(const DataSet& data) {
-  const SampleShape shape = data.shape();
-  std::printf("sample (%lld, %lld, %lld) bytes: channels, height, width; %lld classes\n",
-              static_cast<long long>(shape.channels), static_cast<long long>(shape.height),
-              static_cast<long long>(shape.width), static_cast<long long>(data.classes()));
-  print_samples("train", data, data.train());
-  print_samples("test", data, data.test());
+Json text_facts(const DataSet& data) {
+  return {{"vocabulary", data.vocabulary().size()},
+          {"train_tokens", data.train().tokens.size()},
+          {"test_tokens", data.test().tokens.size()},
+          {"context", data.labels_per_sample()}};
+}
+
+void print_text(const Json& facts) {
+  std::printf("%lld tokens of %lld for training, %lld for testing; a sample has %lld tokens\n",
+              facts["train_tokens"].get<long long>(), facts["vocabulary"].get<long long>(),
+              facts["test_tokens"].get<long long>(), facts["context"].get<long long>());
+}
+
+Json image_facts(const DataSet& data) {
   constexpr std::int64_t kMostChannels = 16;  // more are features, of no interest one by one
-  if (shape.channels > kMostChannels) return;
+  const SampleShape shape = data.shape();
+  Json facts{{"channels", shape.channels},
+             {"height", shape.height},
+             {"width", shape.width},
+             {"classes", data.classes()}};
+  for (const auto& [name, samples] :
+       {std::pair("train", &data.train()), std::pair("test", &data.test())}) {
+    facts[name] = {{"samples", samples->count()}, {"per_class", counts_of(data, *samples)}};
+  }
+  if (shape.channels > kMostChannels) return facts;
   const Normalisation used = data.normalisation();
-  std::printf("a byte v means (v / %g - mean) / deviation, per channel:\n", used.range);
-  std::printf("  used      mean%s  deviation%s\n", joined(used.mean, 1).c_str(),
-              joined(used.deviation, 1).c_str());
   const Normalisation measured = measure_normalisation(data.train(), shape);
-  std::printf("  measured on the training pixels over %g: mean%s  deviation%s\n", used.range,
-              joined(measured.mean, 255 / used.range).c_str(),
-              joined(measured.deviation, 255 / used.range).c_str());
+  facts["range"] = used.range;
+  facts["mean"] = used.mean;
+  facts["deviation"] = used.deviation;
+  facts["measured_mean"] = scaled(measured.mean, 255 / used.range);
+  facts["measured_deviation"] = scaled(measured.deviation, 255 / used.range);
+  return facts;
+}
+
+void print_images(const Json& facts) {
+  std::printf("sample (%lld, %lld, %lld) bytes: channels, height, width; %lld classes\n",
+              facts["channels"].get<long long>(), facts["height"].get<long long>(),
+              facts["width"].get<long long>(), facts["classes"].get<long long>());
+  print_samples("train", facts["train"]);
+  print_samples("test", facts["test"]);
+  if (!facts.contains("range")) return;
+  const double range = facts["range"].get<double>();
+  std::printf("a byte v means (v / %g - mean) / deviation, per channel:\n", range);
+  std::printf("  used      mean%s  deviation%s\n", joined(facts["mean"]).c_str(),
+              joined(facts["deviation"]).c_str());
+  std::printf("  measured on the training pixels over %g: mean%s  deviation%s\n", range,
+              joined(facts["measured_mean"]).c_str(), joined(facts["measured_deviation"]).c_str());
 }
 
 }  // namespace
@@ -61,27 +96,42 @@ Result<int> inspect_data(const std::vector<std::string>& args) {
   std::string name;
   std::string data_dir;
   DataOptions options;
-  Flags flags("inspect data", "Reads and checks a data set and prints its counts and figures.");
-  flags.positional("set", name, "digits, fashion-mnist, cifar10-subset, tinyshakespeare, ...");
-  flags.text("data-dir", data_dir, "the set's folder or its parent; else GRADWIRE_DATA",
-             "the carried sets");
-  flags.text("text-file", options.text_file, "the text of the set text");
+  bool as_json = false;
+  Flags flags("inspect data",
+              "Reads and checks a data set and prints its counts and normalisation. Without SET, "
+              "lists the data sets.");
+  flags.positional("SET", name, "name of a data set", true, data_set_names());
+  flags.folder("data-dir", data_dir, "folder of the data set, or its parent",
+               "GRADWIRE_DATA, else the sets that come with gradwire");
+  flags.file("text-file", options.text_file, "text of the set text");
+  flags.toggle("json", as_json, "one JSON line per data set");
+  flags.example("gradwire inspect data digits");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if ((name == "text") != flags.given("text-file")) {
     return Status(Code::kInvalidArgument,
-                  "inspect data: --text-file and the set text belong together ('" + name +
-                      (flags.given("text-file") ? "' with" : "' without") +
-                      " --text-file seen; both or none wanted)");
+                  "inspect data: --text-file and the set text require each other (got '" + name +
+                      (flags.given("text-file") ? "' with" : "' without") + " --text-file)");
+  }
+  if (name.empty()) {
+    std::printf("%s", (as_json ? data_json_lines() : data_list()).c_str());
+    return 0;
   }
   const DataPlaces places{data_dir, environment("GRADWIRE_DATA").value_or("")};
   GW_ASSIGN(const std::string folder, find_data_set(name, places));
   GW_ASSIGN(const DataSet data, load_data_set(name, places, options));
+  const Json facts = data.is_text() ? text_facts(data) : image_facts(data);
+  if (as_json) {
+    Json line{{"kind", "data"}, {"name", data.name()}, {"folder", folder}};
+    line.update(facts);
+    std::printf("%s\n", line.dump().c_str());
+    return 0;
+  }
   std::printf("%s%s%s\n", data.name().c_str(), folder.empty() ? "" : " in ", folder.c_str());
   if (data.is_text()) {
-    print_text(data);
+    print_text(facts);
   } else {
-    print_images(data);
+    print_images(facts);
   }
   return 0;
 }

@@ -1,6 +1,7 @@
-// `gradwire inspect flight DIR`: who was to blame when a job failed.
+// `gradwire inspect flight DIR`: why a job failed, by the records of its ranks.
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@ namespace gradwire {
 namespace {
 
 using Files = std::map<int, FlightFile>;
+using Json = nlohmann::ordered_json;
 
 std::string listed(const std::set<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -30,7 +32,7 @@ std::string place(const FlightOperation& operation) {
 
 double seconds(std::int64_t microseconds) { return static_cast<double>(microseconds) * 1e-6; }
 
-// What the rank was doing at the end: its first operation that did not end well, else its last.
+// The first operation of the rank that did not succeed, else its last.
 const FlightOperation* telling(const FlightFile& file) {
   if (file.operations.empty()) return nullptr;
   for (const FlightOperation& operation : file.operations) {
@@ -42,7 +44,7 @@ const FlightOperation* telling(const FlightFile& file) {
 std::string rank_line(const FlightFile& file) {
   std::string text = format("rank %-3d ", file.rank);
   const FlightOperation* operation = telling(file);
-  if (operation == nullptr) return text + "did nothing before it failed";
+  if (operation == nullptr) return text + "no operation before it failed";
   text += operation->state + " " + place(*operation);
   if (operation->ended_us > operation->begun_us) {
     text += format(", %.3f s", seconds(operation->ended_us - operation->begun_us));
@@ -65,7 +67,7 @@ std::optional<std::string> disagreement(const Files& files) {
   for (const auto& [where, whats] : seen) {
     if (whats.size() < 2) continue;
     std::string text =
-        format("the ranks disagree at operation %lld of communicator %lld:",
+        format("the ranks called different operations as operation %lld of communicator %lld:",
                static_cast<long long>(where.second), static_cast<long long>(where.first));
     for (const auto& [what, ranks] : whats) text += "\n  " + what + ": " + listed(ranks);
     return text;
@@ -118,8 +120,8 @@ std::optional<std::string> accused(const Files& files) {
     std::string text;
     for (const auto& [rank, by] : accusations(files, list).by) {
       if (by == std::set<int>{rank}) continue;
-      text += (text.empty() ? "" : "\n") + format("rank %d was %s, say ", rank, word) + listed(by) +
-              (files.contains(rank) ? "" : "; it wrote nothing itself");
+      text += (text.empty() ? "" : "\n") + format("rank %d was %s (reported by ", rank, word) +
+              listed(by) + ")" + (files.contains(rank) ? "" : "; it left no record");
     }
     if (!text.empty()) return text;
   }
@@ -133,10 +135,10 @@ std::optional<std::string> launcher(const Files& files) {
     if (file.orphaned) orphans.insert(rank);
   }
   if (orphans.empty()) return std::nullopt;
-  return "the launcher has died, noticed by " + listed(orphans);
+  return "the launcher died (reported by " + listed(orphans) + ")";
 }
 
-std::string culprit(const Files& files) {
+std::string cause_of(const Files& files) {
   if (const auto text = launcher(files)) return *text;
   if (const auto text = disagreement(files)) return *text;
   if (const auto text = accused(files)) return *text;
@@ -145,8 +147,8 @@ std::string culprit(const Files& files) {
   for (int rank = 0; rank < files.begin()->second.size; ++rank) {
     if (!files.contains(rank)) silent.insert(rank);
   }
-  if (!silent.empty()) return listed(silent) + " wrote nothing, and nobody says why";
-  return "nobody is missing and nobody differs: see what each rank says";
+  if (!silent.empty()) return listed(silent) + " left no record, and no other rank reports why";
+  return "unknown: no rank is missing and all agree; see the ranks' own errors";
 }
 
 }  // namespace
@@ -162,21 +164,51 @@ std::string explain_flight(const Files& files) {
   if (!without.empty()) text += listed(without) + " left no record\n";
   std::map<std::string, std::set<int>> said;
   for (const auto& [rank, file] : files) said[file.message].insert(rank);
-  for (const auto& [message, ranks] : said) text += listed(ranks) + " said: " + message + "\n";
-  return text + "culprit: " + culprit(files) + "\n";
+  for (const auto& [message, ranks] : said) text += listed(ranks) + " reported: " + message + "\n";
+  return text + "cause: " + cause_of(files) + "\n";
+}
+
+nlohmann::ordered_json flight_json(std::int64_t generation, const Files& files) {
+  Json ranks = Json::array();
+  for (const auto& [rank, file] : files) {
+    Json one{{"rank", rank}, {"error", file.message}};
+    if (const FlightOperation* operation = telling(file)) {
+      one["operation"] = operation->what;
+      one["communicator"] = operation->communicator;
+      one["number"] = operation->number;
+      one["state"] = operation->state;
+      one["seconds"] =
+          seconds(std::max<std::int64_t>(operation->ended_us - operation->begun_us, 0));
+      one["bytes_sent"] = operation->bytes_sent;
+      one["waiting_for"] = operation->waiting_for;
+    }
+    ranks.push_back(std::move(one));
+  }
+  return {{"kind", "flight"},
+          {"generation", generation},
+          {"size", files.begin()->second.size},
+          {"ranks", std::move(ranks)},
+          {"cause", cause_of(files)}};
 }
 
 Result<int> inspect_flight(const std::vector<std::string>& args) {
   std::string folder;
+  bool as_json = false;
   Flags flags(
       "inspect flight",
-      "Merges the flight records that the ranks of a failed job left in a folder, and names "
-      "the culprit.");
-  flags.positional("DIR", folder, "the folder that --flight or GRADWIRE_FLIGHT named");
+      "Merges the flight records that the ranks of a failed job left in a folder, and names the "
+      "cause of the failure.");
+  flags.positional("DIR", folder, "folder of --flight or GRADWIRE_FLIGHT");
+  flags.toggle("json", as_json, "one JSON line per generation of the job");
+  flags.example("gradwire inspect flight records");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const FlightFiles files, read_flight_files(folder));
   for (const auto& [generation, ranks] : files) {
+    if (as_json) {
+      std::printf("%s\n", flight_json(generation, ranks).dump().c_str());
+      continue;
+    }
     if (files.size() > 1) {
       std::printf("generation %lld (%s)\n", static_cast<long long>(generation),
                   generation == 0 ? "the whole job" : "after shrink");

@@ -77,7 +77,7 @@ Result<FlightFile> read_flight_file(const std::string& path) {
   const std::int64_t size = whole ? number_in(json, "size", -1) : -1;
   if (rank < 0 || rank >= size || size > kMostRanks) {
     return Status(Code::kInvalidArgument,
-                  "inspect flight: " + path + " is no flight record (version 1 wanted)");
+                  "inspect flight: " + path + " is not a flight record (expected version 1)");
   }
   FlightFile file;
   file.rank = static_cast<int>(rank);
@@ -107,7 +107,7 @@ Result<FlightFiles> read_flight_files(const std::string& folder) {
   if (error || paths.empty()) {
     return Status(Code::kInvalidArgument,
                   "inspect flight: no flight records in '" + folder +
-                      "' (the folder that --flight or GRADWIRE_FLIGHT named, wanted)");
+                      "' (expected the folder of --flight or GRADWIRE_FLIGHT)");
   }
   FlightFiles files;
   for (const std::string& path : paths) {

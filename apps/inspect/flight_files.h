@@ -37,7 +37,7 @@ struct FlightFile {
 using FlightFiles = std::map<std::int64_t, std::map<int, FlightFile>>;
 Result<FlightFiles> read_flight_files(const std::string& folder);
 
-// What happened in one generation, for people: a line for each rank, then who is the culprit, and
+// What happened in one generation, for people: a line for each rank, then the cause, and
 // why. `files` is not empty.
 std::string explain_flight(const std::map<int, FlightFile>& files);
 

@@ -2,51 +2,51 @@
 
 #include <array>
 #include <cstdio>
-#include <string_view>
 
-#include "apps/command.h"
+#include "apps/catalogue.h"
+#include "apps/flags.h"
 
 namespace gradwire {
 namespace {
 
-struct Topic {
-  std::string_view name;
-  std::string_view help;
-  CommandMain run;
-};
-
 constexpr std::array kTopics{
-    Topic{"compressors", "methods, their keys and what they claim", inspect_compressors},
-    Topic{"nmse", "measured quantisation errors beside the expected ones", inspect_nmse},
-    Topic{"schedule", "who sends what when in a collective", inspect_schedule},
-    Topic{"flight", "who was to blame when a job failed", inspect_flight},
-    Topic{"data", "a data set's counts and figures", inspect_data},
-    Topic{"payload", "a payload file, decoded", inspect_payload},
-    Topic{"encode", "make a payload file from random elements", inspect_encode},
+    Command{"compressors", "compressors: keys, defaults and properties", inspect_compressors},
+    Command{"models", "models of gradwire train", inspect_models},
+    Command{"data", "data sets of gradwire train, or the figures of one", inspect_data},
+    Command{"nmse", "measured compression errors beside the expected ones", inspect_nmse},
+    Command{"schedule", "messages of a collective algorithm, checked", inspect_schedule},
+    Command{"flight", "cause of a job's failure, from its flight records", inspect_flight},
+    Command{"payload", "contents of a payload file", inspect_payload},
+    Command{"encode", "payload file made from random elements", inspect_encode},
 };
-
-std::string topic_names() {
-  std::string names;
-  for (const Topic& topic : kTopics) names += (names.empty() ? "" : ", ") + std::string(topic.name);
-  return names;
-}
 
 }  // namespace
 
+const CommandGroup& inspect_group() {
+  static const CommandGroup group{
+      .name = "inspect",
+      .word = "TOPIC",
+      .purpose =
+          "Shows what gradwire knows or has written. With --json every topic prints JSON "
+          "lines.",
+      .commands = kTopics,
+      .example = "gradwire inspect compressors --json"};
+  return group;
+}
+
 Result<int> inspect_command(const std::vector<std::string>& args) {
-  const std::string wanted = args.empty() ? "" : args[0];
-  if (wanted == "--help" || wanted == "-h") {
-    std::printf("usage: gradwire inspect TOPIC ...; gradwire inspect TOPIC --help tells more\n\n");
-    for (const Topic& topic : kTopics) {
-      std::printf("  %-12s %s\n", std::string(topic.name).c_str(), std::string(topic.help).c_str());
-    }
-    return 0;
-  }
-  for (const Topic& topic : kTopics) {
-    if (topic.name == wanted) return topic.run({args.begin() + 1, args.end()});
-  }
-  return Status(Code::kInvalidArgument, "inspect: unknown topic ('" + wanted + "' seen; one of " +
-                                            topic_names() + " wanted)");
+  return run_group(inspect_group(), args);
+}
+
+Result<int> inspect_models(const std::vector<std::string>& args) {
+  bool json = false;
+  Flags flags("inspect models", "Lists the models that gradwire train takes.");
+  flags.toggle("json", json, "one JSON line per model");
+  flags.example("gradwire inspect models");
+  GW_ASSIGN(const auto outcome, flags.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  std::printf("%s", (json ? model_json_lines() : model_list()).c_str());
+  return 0;
 }
 
 }  // namespace gradwire

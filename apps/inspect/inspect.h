@@ -4,14 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "apps/command.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
-// args: what stands after `inspect`. All print to standard output and return the exit status.
+// args: what stands after `inspect`. All print to standard output and return the exit status; with
+// --json they print one JSON object per line there, and nothing else (docs/cli.md).
 Result<int> inspect_command(const std::vector<std::string>& args);
+const CommandGroup& inspect_group();
 
-// `inspect compressors [--json]`: every method of the registry, its keys and its claims.
+// `inspect compressors`: every method of the registry, its keys and its claims.
 Result<int> inspect_compressors(const std::vector<std::string>& args);
 
 // `inspect nmse [--recipe built-in|FILE]`: quantisation errors beside expected ones; 1 on a miss.
@@ -21,11 +24,13 @@ Result<int> inspect_nmse(const std::vector<std::string>& args);
 Result<int> inspect_payload(const std::vector<std::string>& args);
 // `inspect encode SPEC --out FILE`: makes one from random elements.
 Result<int> inspect_encode(const std::vector<std::string>& args);
-// `inspect schedule ALGORITHM RANKS`: every rank's rounds and the checker's verdict.
+// `inspect schedule ALGORITHM RANKS`: every rank's rounds and the checker's result.
 Result<int> inspect_schedule(const std::vector<std::string>& args);
-// `inspect flight DIR`: merges the records of a failed job's ranks and names the culprit.
+// `inspect flight DIR`: merges the records of a failed job's ranks and names the cause.
 Result<int> inspect_flight(const std::vector<std::string>& args);
-// `inspect data SET`: counts, shapes and pixel figures.
+// `inspect models`: one line each.
+Result<int> inspect_models(const std::vector<std::string>& args);
+// `inspect data SET`: counts, shapes and pixel figures. Without SET: one line for each set.
 Result<int> inspect_data(const std::vector<std::string>& args);
 
 }  // namespace gradwire

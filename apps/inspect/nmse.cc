@@ -55,8 +55,9 @@ void print_row(const NmseRow& row, const NmseOutcome& outcome) {
 
 void print_head(const NmseRecipe& recipe) {
   std::printf(
-      "%lld elements, %d seeds where a row does not want others; nmse: mean, least and most over "
-      "them; factor: of the mean, or of any seed, from what is expected\n",
+      "%lld elements, %d seeds per row unless the row says otherwise; nmse: mean, least and most "
+      "over the seeds; factor: largest allowed ratio to the expected nmse, of the mean or of any "
+      "seed\n",
       static_cast<long long>(recipe.elements), recipe.seeds);
   std::printf("%-34s %-9s %-8s %5s  %8s %8s %8s  %8s %7s  %8s %8s\n", "spec", "data", "combine",
               "ranks", "nmse", "least", "most", "expected", "factor", "bits", "expected");
@@ -76,16 +77,19 @@ Result<int> inspect_nmse(const std::vector<std::string>& args) {
   std::string name = "built-in";
   bool as_json = false;
   Flags flags("inspect nmse",
-              "Measures the normalised squared error of compressors on synthetic gradients, alone "
-              "and summed over ranks in several ways, beside what is expected. Exits with 1 if a "
-              "row misses its expectation.");
-  flags.text("recipe", name,
+              "Measures the normalised mean squared error of compressors on synthetic gradients, "
+              "alone and combined over ranks, beside the expected error. Exits with 1 if a row "
+              "misses its expectation.");
+  flags.file("recipe", name,
              "built-in, or a JSON file: {\"elements\", \"seeds\", \"rows\": [{\"spec\", "
              "\"data\": gaussian|lognormal, \"combine\": none|gather|sra|ring|doubling, "
              "\"ranks\", \"matrix_rows\", \"nmse\", \"factor\", \"bits\", \"seeds\", \"judged\": "
-             "mean|any seed}]}, "
-             "of which all but spec may be missing");
+             "mean|any seed}]}, all optional except spec");
   flags.toggle("json", as_json, "one JSON line per row");
+  flags.example(
+      "echo '{\"elements\": 1000, \"rows\": [{\"spec\": \"qsgd:bits=4\"}]}' > recipe.json && "
+      "gradwire "
+      "inspect nmse --recipe recipe.json");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const NmseRecipe recipe, recipe_of(name));
@@ -103,8 +107,9 @@ Result<int> inspect_nmse(const std::vector<std::string>& args) {
                         }
                       }));
   if (!as_json) {
-    std::printf("%d of %zu rows missed; %d passed by single seeds, not by their mean\n", missed,
-                recipe.rows.size(), means_off);
+    std::printf(
+        "%d of %zu rows missed their expectation; %d passed for every seed, not for the mean\n",
+        missed, recipe.rows.size(), means_off);
   }
   return missed == 0 ? 0 : 1;
 }

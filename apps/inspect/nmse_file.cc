@@ -2,7 +2,9 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -18,7 +20,7 @@ constexpr double kMost = std::numeric_limits<double>::max();
 Status wrong(const std::string& where, const std::string& key, const Json& seen,
              const std::string& wanted) {
   return {Code::kInvalidArgument,
-          where + ": '" + key + "' is " + seen.dump() + " (" + wanted + " wanted)"};
+          where + ": '" + key + "' must be " + wanted + " (got " + seen.dump() + ")"};
 }
 
 // Takes the keys of one object and knows what is left.
@@ -50,6 +52,7 @@ class Keys {
                  "an integer from " + shortest(least) + " to " + shortest(most));
   }
   Json take(const std::string& key) {
+    taken_.push_back(key);
     const auto found = left_.find(key);
     if (found == left_.end()) return {};
     Json value = *found;
@@ -58,12 +61,15 @@ class Keys {
   }
   Status nothing_left() const {
     if (left_.empty()) return {};
-    return {Code::kInvalidArgument, where_ + ": unknown key '" + left_.begin().key() + "'"};
+    const std::string key = left_.begin().key();
+    return {Code::kInvalidArgument,
+            where_ + ": unknown key '" + key + "'" + did_you_mean(key, taken_)};
   }
 
  private:
   std::string where_;
   Json left_;
+  std::vector<std::string> taken_;  // every key that was asked for
 };
 
 Result<NmseRow> parse_row(std::size_t index, const Json& json) {
@@ -73,7 +79,7 @@ Result<NmseRow> parse_row(std::size_t index, const Json& json) {
   NmseRow row;
   GW_ASSIGN(row.spec, keys.text("spec", ""));
   if (row.spec.empty()) {
-    return Status(Code::kInvalidArgument, where + ": 'spec' is missing (a compressor wanted)");
+    return Status(Code::kInvalidArgument, where + ": 'spec' is missing (expected a compressor)");
   }
   GW_ASSIGN(const std::string data, keys.text("data", "gaussian"));
   GW_ASSIGN(row.data, parse_nmse_data(data));
@@ -100,7 +106,7 @@ Result<NmseRow> parse_row(std::size_t index, const Json& json) {
 Result<NmseRecipe> parse_nmse_recipe(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) {
-    return Status(Code::kInvalidArgument, "recipe: no JSON object ({\"rows\": [...]} wanted)");
+    return Status(Code::kInvalidArgument, "recipe: not a JSON object (expected {\"rows\": [...]})");
   }
   Keys keys("recipe", json);
   NmseRecipe recipe;

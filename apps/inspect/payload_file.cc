@@ -24,7 +24,8 @@ class HeaderReader {
 
   Result<std::string> line(const std::string& wanted) {
     const std::size_t end = text_.substr(0, kMaxLine).find('\n');
-    if (end == std::string_view::npos) return corrupt("no line '" + wanted + "' (text ends)");
+    if (end == std::string_view::npos)
+      return corrupt("line '" + wanted + "' is missing (the text ends)");
     const std::string line(text_.substr(0, end));
     text_.remove_prefix(end + 1);
     return line;
@@ -33,7 +34,7 @@ class HeaderReader {
   Result<std::string> value(const std::string& keyword) {
     GW_ASSIGN(const std::string text, line(keyword));
     if (!text.starts_with(keyword + " ")) {
-      return corrupt("a line '" + keyword + " ...' wanted ('" + text.substr(0, 40) + "' seen)");
+      return corrupt("got '" + text.substr(0, 40) + "', expected a line '" + keyword + " ...'");
     }
     return text.substr(keyword.size() + 1);
   }
@@ -46,9 +47,9 @@ class HeaderReader {
       const std::size_t end = std::min(text.find(' ', begin), text.size());
       const auto number = to_int(std::string_view(text).substr(begin, end - begin));
       if (!number || *number < least || values.size() == most) {
-        return corrupt("'" + keyword + "' wants 1 to " + std::to_string(most) +
-                       " whole numbers of at least " + std::to_string(least) + " ('" +
-                       text.substr(0, 40) + "' seen)");
+        return corrupt("'" + keyword + "' must be 1 to " + std::to_string(most) +
+                       " whole numbers of at least " + std::to_string(least) + " (got '" +
+                       text.substr(0, 40) + "')");
       }
       values.push_back(*number);
       begin = end + 1;
@@ -67,7 +68,8 @@ Result<Shape> shape_of(const std::vector<std::int64_t>& dims) {
   std::int64_t elems = 1;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] > kMaxPayloadElems / elems) {
-      return corrupt("too many elements (at most " + std::to_string(kMaxPayloadElems) + " wanted)");
+      return corrupt("too many elements (expected at most " + std::to_string(kMaxPayloadElems) +
+                     ")");
     }
     elems *= dims[i];
     shape.dim[i] = dims[i];
@@ -79,14 +81,14 @@ Status take_rounds(std::string_view bytes, const std::vector<std::int64_t>& leng
                    std::vector<std::vector<std::byte>>& rounds) {
   for (const std::int64_t length : lengths) {
     if (static_cast<std::uint64_t>(length) > bytes.size()) {
-      return corrupt("truncated (" + std::to_string(bytes.size()) + " bytes left; " +
-                     std::to_string(length) + " wanted)");
+      return corrupt("truncated (got " + std::to_string(bytes.size()) + " bytes, expected " +
+                     std::to_string(length) + ")");
     }
     const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
     rounds.emplace_back(data, data + length);
     bytes.remove_prefix(static_cast<std::size_t>(length));
   }
-  return bytes.empty() ? Status() : corrupt(std::to_string(bytes.size()) + " bytes too many");
+  return bytes.empty() ? Status() : corrupt(std::to_string(bytes.size()) + " bytes after the end");
 }
 
 Compressor::Placement placement_of(const PayloadFile& file) {
@@ -134,7 +136,7 @@ Result<PayloadFile> parse_payload_file(ConstByteSpan bytes) {
   HeaderReader reader(bytes);
   const auto magic = reader.line(std::string(kMagic));
   if (!magic.has_value() || magic.value() != kMagic) {
-    return corrupt("not a payload file (first line '" + std::string(kMagic) + "' wanted)");
+    return corrupt("not a payload file (expected the first line '" + std::string(kMagic) + "')");
   }
   PayloadFile file;
   GW_ASSIGN(file.spec, reader.value("spec"));
@@ -142,7 +144,7 @@ Result<PayloadFile> parse_payload_file(ConstByteSpan bytes) {
   GW_ASSIGN(file.shape, shape_of(dims));
   GW_ASSIGN(const std::string dtype, reader.value("dtype"));
   if (dtype != "f32" && dtype != "f64") {
-    return corrupt("unknown dtype ('" + dtype.substr(0, 40) + "' seen; f32 or f64 wanted)");
+    return corrupt("unknown dtype '" + dtype.substr(0, 40) + "' (expected f32 or f64)");
   }
   file.dtype = dtype == "f32" ? DType::kF32 : DType::kF64;
   GW_ASSIGN(const auto seed, reader.numbers("seed", 1, 0));
@@ -151,7 +153,7 @@ Result<PayloadFile> parse_payload_file(ConstByteSpan bytes) {
   file.step = static_cast<std::uint64_t>(step[0]);
   GW_ASSIGN(const auto lengths, reader.numbers("rounds", 16, 0));
   GW_ASSIGN(const std::string end, reader.line("end"));
-  if (end != "end") return corrupt("a line 'end' wanted ('" + end.substr(0, 40) + "' seen)");
+  if (end != "end") return corrupt("got '" + end.substr(0, 40) + "', expected a line 'end'");
   GW_TRY(take_rounds(reader.rest(), lengths, file.rounds));
   return file;
 }
@@ -168,8 +170,8 @@ Result<std::vector<double>> decode_payload(const Registry& registry, const Paylo
   GW_ASSIGN(const auto compressor, registry.make(file.spec));
   const auto rounds = static_cast<std::size_t>(compressor->traits().rounds);
   if (file.rounds.size() != rounds) {
-    return corrupt("'" + file.spec + "' has " + std::to_string(rounds) + " round(s) (" +
-                   std::to_string(file.rounds.size()) + " seen)");
+    return corrupt("got " + std::to_string(file.rounds.size()) + " round(s), expected " +
+                   std::to_string(rounds) + " of '" + file.spec + "'");
   }
   PayloadFile given = file;
   const auto elems = static_cast<std::size_t>(file.shape.elems());

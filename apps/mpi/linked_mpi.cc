@@ -89,8 +89,8 @@ Result<LinkedMpi> mpi_among(const std::vector<std::string>& libraries) {
     const std::string kind = kind_of(library);
     if (kind.empty() || kind == found.name) continue;
     if (!found.name.empty())
-      return Status(Code::kInvalidArgument, "it loads two kinds of MPI (" + found.library +
-                                                " and " + library + " seen; one wanted)");
+      return Status(Code::kInvalidArgument, "the program links two MPIs (got " + found.library +
+                                                " and " + library + ", expected one)");
     found = {kind, library};
   }
   return found;

@@ -33,12 +33,11 @@ Result<std::string> launcher_mpi(const LaunchInfo& launch, const EnvLookup& env)
   if (launch.source == "PMI") return std::string(slurm ? "" : "mpich");
   if (launch.source == "Slurm" && env("PMIX_RANK")) return std::string();
   if (launch.source == "Slurm")
-    return refuse("srun has started " + std::to_string(launch.size) +
-                  " tasks of which MPI knows nothing (" + launch.reason +
-                  "; srun --mpi=pmix for Open MPI or --mpi=pmi2 for MPICH wanted)");
+    return refuse("srun started " + std::to_string(launch.size) + " tasks without MPI (" +
+                  launch.reason + "; use srun --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH)");
   if (launch.source == "PALS") return std::string();
-  return refuse(launch.source + " starts no MPI programs (" + launch.reason +
-                "; mpirun.openmpi, mpirun.mpich or srun --mpi=... wanted)");
+  return refuse(launch.source + " does not start MPI programs (" + launch.reason +
+                "; use mpirun.openmpi, mpirun.mpich or srun --mpi=...)");
 }
 
 // The folder of this program holds bin's contents, or is a build's apps/.
@@ -53,8 +52,8 @@ Result<std::string> library_of(const std::string& mpi) {
     if (fs::exists(path, error)) return path.string();
     tried += (tried.empty() ? "" : ", ") + path.string();
   }
-  return refuse("this build has no library for " + title(mpi) + " (" + tried +
-                " tried; a build where its headers are wanted)");
+  return refuse("this build has no library for " + title(mpi) + " (looked for " + tried +
+                "; build where its headers are installed)");
 }
 
 std::string found_in_path(const std::string& program) {
@@ -107,7 +106,7 @@ Status become(const Request& request) {
   std::fflush(nullptr);
   ::execv(path.c_str(), words.data());
   return Status(Code::kInvalidArgument, request.name + ": cannot execute '" + request.program[0] +
-                                            "' (" + std::strerror(errno) + "; wanted a program)");
+                                            "' (" + std::strerror(errno) + ")");
 }
 
 Result<int> run_flags(Flags& flags, Request& request, const std::vector<std::string>& args) {
@@ -115,10 +114,11 @@ Result<int> run_flags(Flags& flags, Request& request, const std::vector<std::str
   GW_ASSIGN(const Flags::Outcome outcome, flags.parse({args.begin(), dashes}));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if (dashes == args.end() || dashes + 1 == args.end())
-    return Status(Code::kInvalidArgument, request.name + ": no program (wanted: gradwire " +
+    return Status(Code::kInvalidArgument, request.name +
+                                              ": PROGRAM is missing (expected gradwire " +
                                               request.name + " ... -- PROGRAM ARGS...)");
   if (request.name == "record" && request.record.empty())
-    return Status(Code::kInvalidArgument, "record: --out is not given (wanted: a folder)");
+    return Status(Code::kInvalidArgument, "record: --out is missing (expected a folder)");
   request.program.assign(dashes + 1, args.end());
   return become(request);
 }
@@ -126,8 +126,7 @@ Result<int> run_flags(Flags& flags, Request& request, const std::vector<std::str
 void add_mpi_flag(Flags& flags, Request& request) {
   flags.choice(
       "mpi", request.mpi, {"auto", "openmpi", "mpich"},
-      "the MPI of a program that does not tell, a script above all; auto: what the program "
-      "links, else the launcher's");
+      "MPI of the program; auto: the MPI it links, else the launcher's (scripts link none)");
 }
 
 }  // namespace
@@ -137,51 +136,52 @@ Result<std::string> choose_mpi(const LinkedMpi& linked, const LaunchInfo& launch
   GW_ASSIGN(const std::string launcher, launcher_mpi(launch, env));
   const std::string program = wanted != "auto" ? wanted : linked.name;
   if (wanted != "auto" && !linked.name.empty() && linked.name != wanted)
-    return refuse("the program links " + title(linked.name) + " (" + linked.library +
-                  " seen; --mpi " + linked.name + " or auto wanted)");
+    return refuse("the program links " + title(linked.name) + " (got " + linked.library +
+                  ", expected --mpi " + linked.name + " or auto)");
   if (!program.empty() && !launcher.empty() && program != launcher) {
     const std::string why = linked.library.empty() ? "--mpi " + wanted : linked.library;
-    return refuse("a program of " + title(program) + " (" + why + ") was started by " +
-                  title(launcher) + "'s launcher (" + launch.reason +
-                  "), under which each process is a job of its own (mpirun." + program +
-                  " wanted)");
+    return refuse("a program of " + title(program) + " (" + why +
+                  ") was started by the launcher of " + title(launcher) + " (" + launch.reason +
+                  "), under which each process is a job of its own; use mpirun." + program);
   }
   if (!program.empty()) return program;
   if (!launcher.empty()) return launcher;
   if (env("PMIX_RANK") && launch.size > 1) return std::string("openmpi");
   if (launch.source == "PMI") return std::string("mpich");
   return refuse(
-      "the program links no MPI that can be seen, and no launcher says which it is (--mpi openmpi "
-      "or --mpi mpich wanted)");
+      "neither the program's libraries nor a launcher tell which MPI it uses; use --mpi openmpi or "
+      "--mpi mpich");
 }
 
 Result<int> mpi_command(const std::vector<std::string>& args) {
   Request request{.name = "mpi"};
   Flags flags(
       "mpi",
-      "Runs an MPI program with its collectives on gradwire: mpirun -n 4 gradwire mpi -- "
-      "PROGRAM ARGS...\nLooks which MPI the program links, loads gradwire's library for it, "
-      "and refuses a launcher of another MPI. docs/mpi.md says what is carried.");
+      "Runs an MPI program with its collectives on gradwire, by a library loaded for the MPI that "
+      "the program links. Refuses a launcher of another MPI. docs/mpi.md lists the calls.");
+  flags.trailer("-- PROGRAM [ARG ...]");
   flags.text("ops", request.calls,
-             "which calls gradwire carries, with commas between: "
-             "allreduce,bcast; all or none",
-             "GRADWIRE_MPI_OPS, or all");
-  flags.text("transport", request.transport, "auto, shm, ucx or tcp",
-             "GRADWIRE_MPI_TRANSPORT, or auto");
-  flags.toggle("verbose", request.verbose, "rank 0 reports what was carried when MPI ends");
+             "calls to carry, separated by commas (allreduce,bcast), all or none",
+             "GRADWIRE_MPI_OPS, else all", "CALLS");
+  flags.text("transport", request.transport, "transport: auto, shm, ucx or tcp",
+             "GRADWIRE_MPI_TRANSPORT, else auto", "NAME");
+  flags.toggle("verbose", request.verbose, "report of the carried calls by rank 0 when MPI ends");
   add_mpi_flag(flags, request);
+  flags.example("mpirun -n 4 gradwire mpi -- ./program");
   return run_flags(flags, request, args);
 }
 
 Result<int> record_command(const std::vector<std::string>& args) {
   Request request{.name = "record", .carry = false};
   Flags flags("record",
-              "Records what an MPI program asks of MPI's collectives: mpirun -n 4 gradwire record "
-              "--out DIR -- PROGRAM ARGS...\nDIR/rank-R.jsonl has a line for each operation and "
-              "size: how often, and the time it took. The program's own MPI does the work.");
-  flags.text("out", request.record, "folder for the files", "required");
-  flags.toggle("carry", request.carry, "gradwire does the work, as under gradwire mpi");
+              "Records the collectives an MPI program calls: DIR/rank-R.jsonl has a line for each "
+              "operation and size with the number of calls and their time. The calls go to the "
+              "program's own MPI.");
+  flags.trailer("-- PROGRAM [ARG ...]");
+  flags.folder("out", request.record, "output folder", "required");
+  flags.toggle("carry", request.carry, "calls carried by gradwire, as under gradwire mpi");
   add_mpi_flag(flags, request);
+  flags.example("mpirun -n 4 gradwire record --out calls -- ./program");
   return run_flags(flags, request, args);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/bench/row_file.h"
 #include "apps/plan/plan_rows.h"
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
@@ -35,14 +36,14 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
                 row.fits ? "" : "  does not fit");
   }
   if (rows.front().bytes.activations == 0) {
-    std::printf("without activations: they need --layers, --width, --heads and --sequence\n");
+    std::printf(
+        "activations are not included; they need --layers, --width, --heads and --sequence\n");
   }
 }
 
 void print_cost(const PlanQuestion& q, const std::vector<PlanStep>& steps) {
   std::printf(
-      "\nA step's communication between %lld data-parallel ranks; alpha %s, beta %.4g "
-      "ns/B\n",
+      "\nCommunication per step between %lld data-parallel ranks; alpha %s, beta %.4g ns/B\n",
       static_cast<long long>(q.data_ranks), time_text(q.links.alpha).c_str(), q.links.beta * 1e9);
   std::printf("%-32s %12s %12s  %s\n", "zero", "a rank sends", "time", "by");
   for (const PlanStep& step : steps) {
@@ -54,7 +55,7 @@ void print_cost(const PlanQuestion& q, const std::vector<PlanStep>& steps) {
     std::printf("%-32s %12s %12s  %s\n", (step.name + (asked ? " *" : "")).c_str(),
                 amount(step.wire_bytes()).c_str(), time_text(step.seconds()).c_str(), by.c_str());
   }
-  std::printf("times are sums; what overlaps with computing is hidden\n");
+  std::printf("times are sums, without overlap with computation\n");
 }
 
 std::string memory_lines(const std::vector<PlanMemory>& rows) {
@@ -102,7 +103,7 @@ Status fits(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
     if (row.fits) others += (others.empty() ? "" : ", ") + std::to_string(row.stage);
   }
   return {Code::kInvalidArgument,
-          format("plan: --zero %lld needs %s on each rank (--device-mem %s given; %s)",
+          format("plan: --zero %lld needs %s on each rank (got --device-mem %s; %s)",
                  static_cast<long long>(q.zero), amount(asked.bytes.total()).c_str(),
                  size_text(q.device_mem).c_str(),
                  others.empty() ? "no stage fits" : ("fits at --zero " + others).c_str())};
@@ -116,13 +117,16 @@ Result<int> plan_command(const std::vector<std::string>& args) {
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q));
   GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q));
-  std::printf("%s", heading(q).c_str());
-  if (q.memory) print_memory(q, memory);
-  if (q.cost) print_cost(q, steps);
-  std::printf("* asked for\n");
-  if (!q.json.empty()) {
-    GW_TRY(write_whole_file(q.json, (q.memory ? memory_lines(memory) : std::string()) +
-                                        (q.cost ? cost_lines(steps) : std::string())));
+  const std::string rows = (q.memory ? memory_lines(memory) : std::string()) +
+                           (q.cost ? cost_lines(steps) : std::string());
+  if (q.json == kStandardOutput) {
+    std::printf("%s", rows.c_str());
+  } else {
+    std::printf("%s", heading(q).c_str());
+    if (q.memory) print_memory(q, memory);
+    if (q.cost) print_cost(q, steps);
+    std::printf("* the stage of --zero\n");
+    if (!q.json.empty()) GW_TRY(write_whole_file(q.json, rows));
   }
   GW_TRY(fits(q, memory));
   return 0;

@@ -10,45 +10,48 @@ constexpr Limits kFromZero{0, 1 << 24};
 
 void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Model");
-  flags.number("params", q.params, {0, 1e15}, "parameters of the whole model",
-               "as the transformer's shape says");
-  flags.integer("layers", q.transformer.layers, kFromZero, "of a transformer");
-  flags.integer("width", q.transformer.width, kFromZero, "of its hidden state");
-  flags.integer("heads", q.transformer.heads, kFromZero, "of its attention");
-  flags.integer("sequence", q.transformer.sequence, kFromZero, "tokens of a sample");
-  flags.integer("vocabulary", q.transformer.vocabulary, kFromZero, "tokens that there are");
-  flags.integer("micro-batch", q.transformer.batch, kFromOne, "samples of one pass");
-  flags.choice("recompute", q.recompute, {"none", "selective", "full"},
-               "what backward computes again instead of keeping it: nothing, the attention's "
-               "scores, whole layers");
+  flags.number("params", q.params, {0, 1e15}, "number of parameters of the model",
+               "from the transformer's shape");
+  flags.integer("layers", q.transformer.layers, kFromZero, "transformer: number of layers");
+  flags.integer("width", q.transformer.width, kFromZero, "transformer: width of the hidden state");
+  flags.integer("heads", q.transformer.heads, kFromZero, "transformer: attention heads");
+  flags.integer("sequence", q.transformer.sequence, kFromZero,
+                "transformer: length of a sample, in tokens");
+  flags.integer("vocabulary", q.transformer.vocabulary, kFromZero,
+                "transformer: vocabulary, in tokens");
+  flags.integer("micro-batch", q.transformer.batch, kFromOne, "size of a micro-batch, in samples");
+  flags.choice(
+      "recompute", q.recompute, {"none", "selective", "full"},
+      "activation checkpointing: selective recomputes attention scores, full whole layers");
   flags.choice("precision", q.precision, {"fp32", "bf16", "fp16"},
-               "parameters and gradients are stored in");
+               "type of stored parameters and gradients");
   flags.choice("optimizer", q.optimizer, {"sgd", "momentum", "nesterov", "adamw", "lamb"},
-               "whose state is kept in fp32");
+               "optimizer; its state is fp32");
   flags.toggle("no-main-grads", q.no_main_grads,
-               "bf16 and fp16 gradients are not added up in fp32; of stage 0 alone");
+               "no fp32 copy of bf16 and fp16 gradients (--zero 0 only)");
 }
 
 void add_mesh_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Ranks");
-  flags.integer("zero", q.zero, {0, kZeroStages - 1}, "stage of ZeRO");
-  flags.integer("data", q.data_ranks, kFromOne, "data-parallel ranks");
-  flags.integer("tensor", q.tensor_ranks, kFromOne, "ranks that share each layer: 1, for now");
+  flags.integer("zero", q.zero, {0, kZeroStages - 1}, "ZeRO stage");
+  flags.integer("data", q.data_ranks, kFromOne, "number of data-parallel ranks");
+  flags.integer("tensor", q.tensor_ranks, kFromOne,
+                "number of tensor-parallel ranks; only 1 is supported");
   flags.integer("pipeline", q.pipeline_stages, kFromOne,
-                "stages of a pipeline of layers: 1, for now");
-  flags.bytes("device-mem", q.device_mem, {0}, "a rank's memory; 0: not limited");
+                "number of pipeline stages; only 1 is supported");
+  flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
 
 void add_cost_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Communication");
-  flags.text("compressor", q.compressor, "a spec: what the gradients' all-reduce takes with it");
-  flags.number("alpha", q.links.alpha, {0, 1e4}, "seconds that a message takes to start");
-  flags.number("beta", q.links.beta, {0, 1}, "seconds for each byte of a message");
-  flags.number("gamma", q.links.gamma, {0, 1}, "seconds for each byte that is reduced");
+  flags.text("compressor", q.compressor, "compressor of the gradients' all-reduce", "none", "SPEC");
+  flags.number("alpha", q.links.alpha, {0, 1e4}, "latency of a message, in seconds");
+  flags.number("beta", q.links.beta, {0, 1}, "transfer time per byte, in seconds");
+  flags.number("gamma", q.links.gamma, {0, 1}, "reduction time per byte, in seconds");
   flags.group("Output");
-  flags.toggle("memory", q.memory, "the table of memory (default: both)");
-  flags.toggle("cost", q.cost, "the table of communication (default: both)");
-  flags.text("json", q.json, "file for the rows, one JSON line each");
+  flags.toggle("memory", q.memory, "table of memory only, without --cost");
+  flags.toggle("cost", q.cost, "table of communication only, without --memory");
+  flags.json_output(q.json);
 }
 
 bool transformer_given(const TransformerShape& shape) {
@@ -59,7 +62,7 @@ bool transformer_given(const TransformerShape& shape) {
 Status check_served(const PlanQuestion& q) {
   const auto refuse = [](const std::string& seen, const char* wanted) {
     return Status(Code::kInvalidArgument,
-                  "plan: no run does that yet (" + seen + " seen; " + wanted + " wanted)");
+                  "plan: not supported yet (got " + seen + ", expected " + wanted + ")");
   };
   if (q.tensor_ranks > 1)
     return refuse(format("--tensor %lld", static_cast<long long>(q.tensor_ranks)), "--tensor 1");
@@ -78,18 +81,18 @@ Status check(const Flags& flags, const PlanQuestion& q) {
   const bool some = shape.layers > 0 || shape.width > 0 || shape.heads > 0 || shape.sequence > 0;
   if (some && !transformer_given(shape)) {
     return {Code::kInvalidArgument,
-            format("plan: half a transformer (--layers %lld --width %lld --heads %lld --sequence "
-                   "%lld seen; all four wanted, or none)",
+            format("plan: a transformer's shape needs all four of its flags (got --layers %lld "
+                   "--width %lld --heads %lld --sequence %lld)",
                    static_cast<long long>(shape.layers), static_cast<long long>(shape.width),
                    static_cast<long long>(shape.heads), static_cast<long long>(shape.sequence))};
   }
   if (!flags.given("params") && !some) {
     return {Code::kInvalidArgument,
-            "plan: no model (--params N, or --layers, --width, --heads and --sequence wanted)"};
+            "plan: no model (expected --params N, or --layers, --width, --heads and --sequence)"};
   }
   if (some && shape.width % shape.heads != 0) {
     return {Code::kInvalidArgument,
-            format("plan: --width %lld is no multiple of --heads %lld",
+            format("plan: --width must be a multiple of --heads (got --width %lld, --heads %lld)",
                    static_cast<long long>(shape.width), static_cast<long long>(shape.heads))};
   }
   return {};
@@ -99,11 +102,12 @@ Status check(const Flags& flags, const PlanQuestion& q) {
 
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, PlanQuestion& q) {
   Flags flags("plan",
-              "What training holds in a rank's memory and what it sends at each step, by stages of "
-              "ZeRO: arithmetic, no run.");
+              "Estimates a rank's memory and its communication per step for every ZeRO stage, by "
+              "arithmetic. Exits with 1 if --zero does not fit into --device-mem.");
   add_model_flags(flags, q);
   add_mesh_flags(flags, q);
   add_cost_flags(flags, q);
+  flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --data 8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;
   GW_TRY(check(flags, q));

@@ -24,14 +24,14 @@ struct ReportFlags {
 };
 
 void add_flags(Flags& app, ReportFlags& flags) {
-  app.positional("DIR", flags.directory, "what gradwire sweep or compare wrote with --out");
+  app.positional("DIR", flags.directory, "output folder of gradwire sweep or compare");
   app.number("target", flags.target, {0, 100},
-             "test accuracy, in percent, that time to accuracy is about",
-             "the study's, else a point below the baseline");
-  app.toggle("csv", flags.csv, "write curves.csv too: loss and accuracy of every row");
-  app.toggle("png", flags.png, "write report.png and a picture of every chart too (by Chromium)");
-  app.text("tensorboard", flags.tensorboard, "folder for an event file of every run");
-  app.toggle("quiet", flags.quiet, "print no table");
+             "target test accuracy of time to accuracy, in percent",
+             "the study's, else one point below the baseline");
+  app.toggle("csv", flags.csv, "curves.csv too: loss and accuracy of every row");
+  app.toggle("png", flags.png, "report.png too, and a picture of every chart (needs Chromium)");
+  app.folder("tensorboard", flags.tensorboard, "output folder for TensorBoard event files");
+  app.toggle("quiet", flags.quiet, "no table");
 }
 
 Result<int> report(const ReportFlags& flags) {
@@ -66,14 +66,15 @@ Result<int> report(const ReportFlags& flags) {
   std::printf("%s\n", written.c_str());
   if (results.runs.empty() && results.damaged.empty())
     return Status(Code::kInvalidArgument,
-                  format("report: none of %zu run(s) has a result in %s/runs (gradwire sweep "
-                         "--resume makes them)",
+                  format("report: none of %zu run(s) has a result in %s/runs (run gradwire sweep "
+                         "--resume)",
                          results.missing.size(), flags.directory.c_str()));
   if (results.damaged.empty()) return 0;
-  return Status(Code::kInvalidArgument,
-                format("report: results of %zu run(s) are not whole, and left out (the first: %s; "
-                       "gradwire sweep --resume runs them again)",
-                       results.damaged.size(), results.damaged.front().c_str()));
+  return Status(
+      Code::kInvalidArgument,
+      format("report: results of %zu run(s) are incomplete and were left out (the first: %s; "
+             "gradwire sweep --resume runs them again)",
+             results.damaged.size(), results.damaged.front().c_str()));
 }
 
 }  // namespace
@@ -85,10 +86,12 @@ Status write_report(const ReportInput& input, const std::string& directory) {
 
 Result<int> report_command(const std::vector<std::string>& args) {
   ReportFlags flags;
-  Flags app("report",
-            "A sweep or comparison as one page without any other file: loss and accuracy against "
-            "steps, bytes and time with the seeds' range, a table, accuracy against bytes.");
+  Flags app(
+      "report",
+      "Writes report.html, a self-contained page, and table.csv for a sweep or comparison: loss "
+      "and accuracy by steps, bytes and time with the range over seeds, and a table.");
   add_flags(app, flags);
+  app.example("gradwire report compare-out");
   GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   flags.has_target = app.given("target");

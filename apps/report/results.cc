@@ -30,7 +30,7 @@ Result<Results> load_results(const std::string& directory) {
         const bool is_there = !record && std::filesystem::exists(folder + "/run.json", ignored);
         results.missing.push_back(label_of(plan.cases[i], plan.seeds[s]) + ": " +
                                   (record     ? record->reason
-                                   : is_there ? folder + "/run.json is no record of a run"
+                                   : is_there ? folder + "/run.json is not a record of a run"
                                               : "not run"));
         if (is_there) results.damaged.push_back(results.missing.back());
         continue;

@@ -118,9 +118,9 @@ Result<RankProcess> start_child(const ChildOptions& options) {
   while (count < 0 && errno == EINTR);
   if (count > 0) {
     (void)::waitpid(pid, nullptr, 0);
-    return Status(error == ENOENT ? Code::kUnsupported : Code::kInvalidArgument,
-                  format("cannot execute '%s' (%s; wanted a program)", options.arguments[0].c_str(),
-                         std::strerror(error)));
+    return Status(
+        error == ENOENT ? Code::kUnsupported : Code::kInvalidArgument,
+        format("cannot execute '%s' (%s)", options.arguments[0].c_str(), std::strerror(error)));
   }
   (void)::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   (void)::fcntl(err.read.get(), F_SETFL, O_NONBLOCK);

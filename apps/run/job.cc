@@ -348,8 +348,8 @@ void Job::note_end(int number) {
   const bool told = ranks_[static_cast<std::size_t>(number)].told_to_end;
   if (state.signal != 0 && (phase_ >= Phase::kEnding || told)) text += ", ended by the launcher";
   if (end_.first_failed == number && phase_ == Phase::kReporting && !running().empty())
-    text += format("; the others have %g s to report%s", options_.deadline + kReportSeconds,
-                   meeting_end_ ? ", 1 s those that wait for it to join" : "");
+    text += format("; the other ranks have %g s to report%s", options_.deadline + kReportSeconds,
+                   meeting_end_ ? ", those waiting for it to join 1 s" : "");
   note(text);
 }
 

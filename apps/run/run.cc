@@ -31,7 +31,7 @@ Result<std::string> read_secret(const std::string& path) {
                                                  path.c_str(), std::strerror(errno)));
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     return Status(Code::kInvalidArgument,
-                  format("run: --secret-file %s can be used by others (mode %03o seen; 600 wanted)",
+                  format("run: --secret-file %s is open to others (got mode %03o, expected 600)",
                          path.c_str(), info.st_mode & 0777U));
   auto read = read_text(path);
   if (!read.has_value()) return read.error().with_context("run: --secret-file");
@@ -41,7 +41,7 @@ Result<std::string> read_secret(const std::string& path) {
       secret.size() >= 16 && secret.size() <= 4096 && secret.find('\0') == std::string::npos;
   if (!fits)
     return Status(Code::kInvalidArgument,
-                  format("run: --secret-file %s holds %zu bytes (wanted: 16..4096 of text)",
+                  format("run: --secret-file %s must hold 16 to 4096 bytes of text (got %zu)",
                          path.c_str(), secret.size()));
   return secret;
 }
@@ -74,36 +74,34 @@ Result<int> run_command(const std::vector<std::string>& args) {
   double timeout = 0;
   RunOptions options;
   std::string secret_file;
-  Flags flags(
-      "run",
-      "Starts the ranks of a job on this machine: gradwire run -n 4 -- PROGRAM ARGS...\n"
-      "Their output comes line by line as 'rank R | text'. Exits with the status of the "
-      "first rank that failed (128 + signal for a killed one), 124 after --timeout, 128 + "
-      "signal after one to gradwire run, 1 where the ranks' output cannot be written.\n"
-      "Ranks that a signal or --timeout ends have --deadline and 2 s more to save what they "
-      "have and to report; a second signal kills them.");
-  flags.integer("ranks", ranks, {1, kMaxRanks}, "how many ranks to start; -n for short",
-                "required");
-  flags.number("timeout", timeout, {0, 1e9}, "seconds after which the job is ended", "none");
-  flags.number(
-      "deadline", options.deadline, {0.1, 1e9},
-      "seconds that one operation of the ranks may take; when a rank fails, or all are to end, the "
-      "others get 2 s more to report");
-  flags.text("secret-file", secret_file,
-             "file (mode 600) with the secret of the rendezvous, 16 bytes or more",
+  Flags flags("run",
+              "Starts the ranks of a job on this machine and prints their output, line by line, as "
+              "'rank R | text'. Exits with the status of the first rank that failed (128 + N if "
+              "signal N killed it), 124 after --timeout, 128 + N after signal N, 126 or 127 where "
+              "the program cannot be executed or found. Ranks that a signal or --timeout ends have "
+              "--deadline and 2 s more to save and to report; a second signal kills them.");
+  flags.trailer("-- PROGRAM [ARG ...]");
+  flags.integer("ranks", ranks, {1, kMaxRanks}, "number of ranks to start; short: -n", "required");
+  flags.number("timeout", timeout, {0, 1e9}, "time limit of the job, in seconds", "none");
+  flags.number("deadline", options.deadline, {0.1, 1e9},
+               "timeout of one communication operation of the ranks, in seconds; after a failure "
+               "the other ranks have 2 s more to report");
+  flags.file("secret-file", secret_file,
+             "file with the secret of the rendezvous, 16 bytes or more, mode 600",
              "a random secret");
-  flags.text("flight", options.flight,
-             "folder for what each rank did last, should the job fail; gradwire inspect flight "
-             "reads it",
-             "GRADWIRE_FLIGHT, else none");
-  flags.toggle("plain", options.plain, "the ranks' lines as they are, without their rank");
+  flags.folder("flight", options.flight,
+               "folder for flight records: the last operations of each rank, written on failure "
+               "(gradwire inspect flight reads them)",
+               "GRADWIRE_FLIGHT, else none");
+  flags.toggle("plain", options.plain, "no 'rank R | ' before the ranks' lines");
+  flags.example("gradwire run -n 2 -- gradwire train --steps 5");
   GW_ASSIGN(const Flags::Outcome outcome, flags.parse(long_words({args.begin(), dashes})));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if (!flags.given("ranks"))
-    return Status(Code::kInvalidArgument, "run: -n is not given (wanted: the number of ranks)");
+    return Status(Code::kInvalidArgument, "run: -n is missing (expected the number of ranks)");
   if (dashes == args.end() || dashes + 1 == args.end())
     return Status(Code::kInvalidArgument,
-                  "run: no program (wanted: gradwire run -n N -- PROGRAM ARGS...)");
+                  "run: PROGRAM is missing (expected gradwire run -n N -- PROGRAM ARGS...)");
   GW_TRY(check_settings(transport_from_environment()));
   GW_TRY(check_flight_folder(options.flight));
   options.ranks = static_cast<int>(ranks);

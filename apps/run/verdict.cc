@@ -38,10 +38,9 @@ Verdict judge(const JobEnd& end) {
   if (end.interrupted_by != 0)
     return {128 + end.interrupted_by, "interrupted by " + signal_text(end.interrupted_by)};
   if (end.absent)
-    return {1,
-            format("rank %d ended before it had joined the job (exit status 0), and others looked "
-                   "for it (all ranks of the job, or a smaller -n, wanted)",
-                   *end.absent)};
+    return {1, format("rank %d ended with exit status 0 without joining the job, and other ranks "
+                      "waited for it; start all ranks of the job, or use a smaller -n",
+                      *end.absent)};
   if (end.first_failed) {
     const RankState& failed = end.ranks[static_cast<std::size_t>(*end.first_failed)];
     if (end.first_stopped && *end.first_stopped != *end.first_failed) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 
+#include "apps/bench/row_file.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
 #include "apps/sim/sim_page.h"
@@ -34,66 +35,60 @@ struct SimFlags {
 
 void add_flags(Flags& flags, SimFlags& f) {
   LinkModel& links = f.question.links;
-  flags.integer("ranks", f.ranks, {1, 65536}, "how many");
-  flags.integer("nodes", f.nodes, {1, 65536}, "that consecutive ranks share, almost equally",
+  flags.group("Problem");
+  flags.integer("ranks", f.ranks, {1, 65536}, "number of ranks");
+  flags.integer("nodes", f.nodes, {1, 65536},
+                "number of nodes, over which consecutive ranks are spread evenly",
                 "one for every rank");
   flags.bytes("bytes", f.question.bytes, {0, 1e13},
-              "of the tensor; where ranks have rows, of all of them (K, M, G: powers of 1024)");
-  flags.group("Links");
-  flags.number("alpha", links.alpha, {0, 1e4}, "seconds that a message takes to start");
-  flags.number("beta", links.beta, {0, 1}, "seconds for each byte of a message");
-  flags.number("gamma", links.gamma, {0, 1}, "seconds for each byte that is reduced");
-  flags.number("alpha-intra", links.alpha_intra, {0, 1e4}, "the same inside a node", "as --alpha");
-  flags.number("beta-intra", links.beta_intra, {0, 1}, "the same inside a node", "as --beta");
+              "size of the tensor, in bytes, or of all ranks' blocks (K, M, G: powers of 1024)");
+  flags.group("Link parameters");
+  flags.number("alpha", links.alpha, {0, 1e4}, "latency of a message, in seconds");
+  flags.number("beta", links.beta, {0, 1}, "transfer time per byte, in seconds");
+  flags.number("gamma", links.gamma, {0, 1}, "reduction time per byte, in seconds");
+  flags.number("alpha-intra", links.alpha_intra, {0, 1e4},
+               "latency of a message inside a node, in seconds", "as --alpha");
+  flags.number("beta-intra", links.beta_intra, {0, 1},
+               "transfer time per byte inside a node, in seconds", "as --beta");
   flags.number("gap", links.gap, {0, 1},
-               "share of alpha for which a message keeps its ports busy: 0, messages that start "
-               "together share one alpha; 1, every one costs its own");
+               "fraction of alpha for which a message occupies its ports: 0, messages started "
+               "together share one alpha; 1, each has its own");
   flags.group("Compression");
   flags.text("compressor", f.compressor,
-             "a spec: adds what exchanging its payloads takes (all_reduce only)");
-  flags.number("codec", f.codec, {0, 1}, "seconds for each raw byte of one pass of the codec");
+             "compressor whose exchange is added to the table (all_reduce only)", "none", "SPEC");
+  flags.number("codec", f.codec, {0, 1},
+               "time of one encoding or decoding pass per raw byte, in seconds");
   flags.group("Output");
-  flags.text("json", f.json, "file for the rows, one JSON line each");
-  flags.text("html", f.html, "file for a page with the table and a chart");
+  flags.json_output(f.json);
+  flags.file("html", f.html, "HTML page with the table and a chart, in FILE");
   flags.toggle("quiet", f.quiet, "no progress");
 }
 
-std::string names() {
-  std::string text;
-  for (const Collective operation : kOperations) {
-    text += (text.empty() ? "" : ", ") + std::string(to_string(operation));
-  }
-  return text;
-}
-
-Result<Collective> operation_of(const std::string& name) {
-  for (const Collective operation : kOperations) {
-    if (to_string(operation) == name) return operation;
-  }
-  return Status(Code::kInvalidArgument,
-                "sim: unknown operation ('" + name + "' seen; one of " + names() + " wanted)");
+Collective operation_of(const std::string& name) {
+  return *std::ranges::find_if(kOperations, [&](Collective one) { return to_string(one) == name; });
 }
 
 Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags& f) {
-  Flags flags("sim " + args[0],
-              "Simulates every algorithm of an operation, chunk by chunk, on ranks and links that "
-              "are not there, in exact virtual time.");
+  Flags flags(
+      "sim " + args[0],
+      "Simulates every algorithm of a collective operation, chunk by chunk, in exact virtual "
+      "time, on modelled ranks and links.");
   f.question.links.gap = 0;
   f.question.bytes = 1 << 20;
   add_flags(flags, f);
+  flags.example("gradwire sim " + args[0] + " --ranks 16 --bytes 1M");
   GW_ASSIGN(const auto outcome, flags.parse({args.begin() + 1, args.end()}));
   if (!flags.given("alpha-intra")) f.question.links.alpha_intra = f.question.links.alpha;
   if (!flags.given("beta-intra")) f.question.links.beta_intra = f.question.links.beta;
   if (!flags.given("nodes")) f.nodes = f.ranks;
   if (f.nodes > f.ranks) {
     return Status(Code::kInvalidArgument,
-                  format("sim: more nodes than ranks (%lld seen; at most "
-                         "%lld wanted)",
-                         static_cast<long long>(f.nodes), static_cast<long long>(f.ranks)));
+                  format("sim: --nodes must be at most --ranks, %lld (got %lld)",
+                         static_cast<long long>(f.ranks), static_cast<long long>(f.nodes)));
   }
   if (!f.compressor.empty() && f.question.collective != Collective::kAllReduce) {
-    return Status(Code::kInvalidArgument, "sim: --compressor with " + args[0] +
-                                              " (all_reduce wanted: gradients are averaged)");
+    return Status(Code::kInvalidArgument,
+                  "sim: --compressor requires all_reduce (got " + args[0] + ")");
   }
   f.question.ranks = static_cast<int>(f.ranks);
   f.question.nodes = static_cast<int>(f.nodes);
@@ -122,32 +117,57 @@ void print_crossovers(const CostQuestion& question) {
   overlapping.links.gap = 0;
   CostQuestion one_ported = question;
   one_ported.links.gap = 1;
-  std::printf("\nWhat auto takes, by size:\n");
-  std::printf("  gap 0, start-ups overlap:   %s\n", crossover_text(overlapping).c_str());
-  std::printf("  gap 1, one after another:   %s\n", crossover_text(one_ported).c_str());
+  std::printf("\nChoice of auto, by size:\n");
+  std::printf("  gap 0, latencies overlap:    %s\n", crossover_text(overlapping).c_str());
+  std::printf("  gap 1, latencies add up:     %s\n", crossover_text(one_ported).c_str());
 }
 
-}  // namespace
-
-Result<int> sim_command(const std::vector<std::string>& args) {
-  if (args.empty() || args[0] == "--help" || args[0] == "-h") {
-    std::printf("usage: gradwire sim OPERATION ...; gradwire sim OPERATION --help tells more\n\n");
-    std::printf("operations: %s\n", names().c_str());
-    return args.empty() ? 1 : 0;
-  }
+Result<int> simulate(const std::vector<std::string>& args) {
   SimFlags f;
-  GW_ASSIGN(f.question.collective, operation_of(args[0]));
+  f.question.collective = operation_of(args[0]);
   GW_ASSIGN(const auto outcome, read_flags(args, f));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const std::vector<SimRow> rows, rows_of(f));
-  std::printf("%s\n%s", heading_text(f.question).c_str(), table_text(f.question, rows).c_str());
-  print_crossovers(f.question);
-  if (!f.json.empty()) GW_TRY(write_whole_file(f.json, json_lines(f.question, rows)));
+  if (f.json == kStandardOutput) {
+    std::printf("%s", json_lines(f.question, rows).c_str());
+  } else {
+    std::printf("%s\n%s", heading_text(f.question).c_str(), table_text(f.question, rows).c_str());
+    print_crossovers(f.question);
+    if (!f.json.empty()) GW_TRY(write_whole_file(f.json, json_lines(f.question, rows)));
+  }
   if (f.html.empty()) return 0;
   std::string command = "gradwire sim";
   for (const std::string& word : args) command += " " + word;
   GW_TRY(write_whole_file(f.html, sim_page(f.question, rows, command)));
   return 0;
+}
+
+std::vector<Command> operations() {
+  std::vector<Command> all;
+  for (const Collective one : kOperations) {
+    all.push_back({.name = to_string(one),
+                   .help = "algorithms of this operation",
+                   .run = simulate,
+                   .takes_name = true});
+  }
+  return all;
+}
+
+}  // namespace
+
+const CommandGroup& sim_group() {
+  static const std::vector<Command> all = operations();
+  static const CommandGroup group{
+      .name = "sim",
+      .word = "OPERATION",
+      .purpose = "Simulates every algorithm of a collective operation on a modelled network.",
+      .commands = all,
+      .example = "gradwire sim all_reduce --ranks 16 --bytes 1M"};
+  return group;
+}
+
+Result<int> sim_command(const std::vector<std::string>& args) {
+  return run_group(sim_group(), args);
 }
 
 }  // namespace gradwire

@@ -20,14 +20,14 @@ inline constexpr char kSimPage[] = R"page(<!doctype html>
 <h2>At this size</h2>
 <div class="scroll"><table><thead><tr><th>algorithm</th><th>time</th><th>× bound</th><th>rounds</th><th>a rank sends</th><th>a node sends</th></tr></thead><tbody>
 @@rows@@</tbody></table></div>
-<p class="small">Simulated in exact virtual time from the schedules that the communicators run. Sent: by the rank, and out of the node, that sends most.</p>
+<p class="small">Simulated in exact virtual time from the schedules the communicators run. Bytes are of the rank, and of the node, that sends most.</p>
 <h2>At every size</h2>
-<div class="small">By closed form; algorithms without one are left out. The vertical line is the size above.</div>
+<div class="small">By closed form; algorithms without a closed form are omitted. The vertical line is the size above.</div>
 <div class="chart"><canvas id="chart"></canvas></div>
-<h2>What auto takes</h2>
-<p>Where messages that start together share their start-up (gap 0): @@overlapping@@.</p>
-<p>Where each costs its own (gap 1): @@one_ported@@.</p>
-<h2>How to repeat it</h2>
+<h2>Choice of auto</h2>
+<p>Where the latencies of messages started together overlap (gap 0): @@overlapping@@.</p>
+<p>Where they add up (gap 1): @@one_ported@@.</p>
+<h2>Command</h2>
 <p><code>@@command@@</code></p>
 <script>@@chartjs@@</script>
 <script>

@@ -21,9 +21,9 @@ std::string links_text(const LinkModel& links) {
 std::string how_text(const CostQuestion& question, const SimRow& row) {
   if (!row.simulated) return "formula";
   std::string text = row.simulated_ranks < question.ranks
-                         ? format("%d for all ranks", row.simulated_ranks)
+                         ? format("%d representative ranks", row.simulated_ranks)
                          : "every rank";
-  if (row.segment_bytes > 0) text += ", cuts of " + size_text(row.segment_bytes);
+  if (row.segment_bytes > 0) text += ", chunks of " + size_text(row.segment_bytes);
   return text;
 }
 
@@ -67,7 +67,7 @@ std::string table_text(const CostQuestion& question, const std::vector<SimRow>& 
                    how_text(question, row).c_str());
   }
   text += format("%-*s %10s\n", w, "(bound)", time_text(bound).c_str());
-  return text + "* what auto takes\n";
+  return text + "* chosen by auto\n";
 }
 
 std::string crossover_text(const CostQuestion& question) {

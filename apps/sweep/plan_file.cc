@@ -106,12 +106,13 @@ Result<PlanFile> read_plan_file(const std::string& directory) {
     bool whole = !plan.cases.empty() && file.runs.size() == plan.cases.size();
     for (const auto& names : file.runs) whole = whole && names.size() == plan.seeds.size();
     if (!whole)
-      return Status(Code::kInvalidArgument, path_in(directory) + ": not a run per case and seed");
+      return Status(Code::kInvalidArgument,
+                    path_in(directory) + ": expected one run per case and seed");
     return file;
   } catch (const Json::exception& error) {
-    return Status(Code::kInvalidArgument, path_in(directory) + " is no plan of a sweep (" +
+    return Status(Code::kInvalidArgument, path_in(directory) + " is not a plan of a sweep (" +
                                               error.what() +
-                                              "); gradwire sweep --resume writes it anew");
+                                              "); gradwire sweep --resume writes a new one");
   }
 }
 

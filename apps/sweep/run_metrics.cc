@@ -64,14 +64,14 @@ StepMetrics step_of(const Json& line) {
 // A result that is not there must not count as 0, or as a loss that was not finite.
 Status check_complete(const std::string& path, const RunMetrics& run) {
   const auto lacks = [&](const std::string& what) {
-    return Status(Code::kInvalidArgument,
-                  path + ": " + what + " wanted of a run that was complete)");
+    return Status(Code::kInvalidArgument, path + ": " + what + " of a complete run)");
   };
-  if (!run.complete) return lacks(format("%zu steps and no totals (both", run.steps.size()));
-  if (!maybe(run.totals, "accuracy")) return lacks("totals without an accuracy (one");
+  if (!run.complete)
+    return lacks(format("got %zu steps and no totals (expected both", run.steps.size()));
+  if (!maybe(run.totals, "accuracy")) return lacks("totals have no accuracy (expected one");
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     if (std::isfinite(run.steps[i].loss)) continue;
-    return lacks(format("line %zu has no loss (one", i + 1));
+    return lacks(format("line %zu has no loss (expected one", i + 1));
   }
   return {};
 }
@@ -90,11 +90,11 @@ Result<RunMetrics> read_metrics(const std::string& path) {
       run.torn = file.peek() == std::ifstream::traits_type::eof();
       if (run.torn) break;
       return Status(Code::kInvalidArgument,
-                    format("%s, line %d: no JSON object", path.c_str(), number));
+                    format("%s, line %d: not a JSON object", path.c_str(), number));
     }
     if (const auto key = no_number(line)) {
       return Status(Code::kInvalidArgument,
-                    format("%s, line %d: '%s' is %s (a number wanted)", path.c_str(), number,
+                    format("%s, line %d: '%s' must be a number (got %s)", path.c_str(), number,
                            key->c_str(), line.at(*key).dump().c_str()));
     }
     if (is_total(line)) {
@@ -120,16 +120,16 @@ Result<RunMetrics> read_whole_metrics(const std::string& folder, const RunRecord
   if (run.torn) return lacks(format("line %lld is cut off", seen + 1));
   for (long long i = 0; i < seen; ++i) {
     const auto step = static_cast<long long>(run.steps[static_cast<std::size_t>(i)].step);
-    if (step != i) return lacks(format("line %lld is of step %lld (%lld wanted)", i + 1, step, i));
+    if (step != i) return lacks(format("line %lld: got step %lld, expected %lld", i + 1, step, i));
   }
   if (record.outcome == RunOutcome::kComplete) GW_TRY(check_complete(path, run));
   if (record.steps && *record.steps != seen)
-    return lacks(format("%lld steps (%lld wanted: so many it had when it ended)", seen,
+    return lacks(format("got %lld steps, expected %lld, as when the run ended", seen,
                         static_cast<long long>(*record.steps)));
   const auto counted = run.totals.find("steps");
   if (!run.complete || counted == run.totals.end() || *counted == seen) return run;
   return lacks(
-      format("%lld steps (%s wanted: so many its totals count)", seen, counted->dump().c_str()));
+      format("got %lld steps, expected %s, as in its totals", seen, counted->dump().c_str()));
 }
 
 }  // namespace gradwire

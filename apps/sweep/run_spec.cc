@@ -167,7 +167,7 @@ Result<LabLinks> parse_lab(const std::string& text) {
                       (unit == "bit" || unit == "kbit" || unit == "mbit" || unit == "gbit");
   if (!hosts || *hosts < 2 || *hosts > 250 || !(shaped || rate == "none"))
     return Status(Code::kInvalidArgument,
-                  "lab '" + text + "' (hosts x rate wanted: 4x1gbit, 2x100mbit, 4xnone)");
+                  "lab must be HOSTSxRATE, e.g. 4x1gbit, 2x100mbit, 4xnone (got '" + text + "')");
   return LabLinks{static_cast<int>(*hosts), rate};
 }
 

@@ -150,11 +150,11 @@ class Sweep final : public PoolObserver {
       if (count > 0) text += format("; %zu %s", count, what);
     };
     add(found.kept, "finished before and kept");
-    add(found.half, "half-finished, thrown away and run again");
-    add(found.damaged, "with metrics that are not whole, thrown away and run again");
+    add(found.half, "incomplete, deleted and run again");
+    add(found.damaged, "with incomplete metrics, deleted and run again");
     add(found.failed, "failed before, run again");
-    add(found.other_build, "of another build, thrown away and run again");
-    add(found.repeated, "finished before, thrown away and run again");
+    add(found.other_build, "of another build, deleted and run again");
+    add(found.repeated, "finished before, deleted and run again");
     std::fprintf(stderr, "%s\n", text.c_str());
   }
 
@@ -164,7 +164,7 @@ class Sweep final : public PoolObserver {
     const auto tried = std::count_if(checks_.begin(), checks_.end(),
                                      [](const CaseCheck& check) { return check.wanted; });
     if (tried > 0 && !options_.quiet)
-      std::fprintf(stderr, "%s: trying the flags of %td cases\n", options_.label.c_str(), tried);
+      std::fprintf(stderr, "%s: checking the flags of %td cases\n", options_.label.c_str(), tried);
     GW_TRY(check_cases(plan_, options_, checks_));
     for (std::size_t i = 0; i < checks_.size(); ++i) {
       if (!checks_[i].wanted || checks_[i].passed) continue;

@@ -14,6 +14,7 @@
 #include "apps/train/own_momentum.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/train_options.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -52,7 +53,7 @@ Status apply(const StudyAxis& axis, const std::string& value, Setting& setting) 
   if (axis.key == "ranks") {
     const auto ranks = to_int(value);
     if (!ranks || *ranks < 1 || *ranks > 4096)
-      return refuse("axis 'ranks' has '" + value + "' (1 to 4096 wanted)");
+      return refuse("axis 'ranks' must have 1 to 4096 ranks (got '" + value + "')");
     setting.ranks = static_cast<int>(*ranks);
   } else if (axis.key == "transport") {
     setting.transport = value;
@@ -96,7 +97,7 @@ Status complete_rows(Study& study) {
       study.rows.push_back({.name = {}, .compressor = spec, .setting = {}, .overrides = {}});
   }
   if (study.rows.empty())
-    return refuse("nothing to run (--compressors, [[row]] or [grid] compressor = [...] wanted)");
+    return refuse("nothing to run (expected --compressors, [[row]] or [grid] compressor = [...])");
   std::set<std::pair<std::string, std::string>> names;
   for (StudyRow& row : study.rows) {
     if (row.name.empty()) row.name = row.compressor;
@@ -125,21 +126,22 @@ Status check_rule(const StudyPlan& plan, const AcceptRule& rule) {
   GW_TRY(known(rule.row));
   if (!rule.minus.empty()) GW_TRY(known(rule.minus));
   if (rule.metric != "accuracy" && rule.metric != "loss" && rule.metric != "test_loss")
-    return refuse("accept: metric '" + rule.metric + "' (accuracy, loss, test_loss wanted)");
+    return refuse("accept: metric must be one of accuracy, loss, test_loss (got '" + rule.metric +
+                  "'" + did_you_mean(rule.metric, {"accuracy", "loss", "test_loss"}) + ")");
   if (!(rule.at_least <= rule.at_most))
     return refuse("accept: the rule about row '" + rule.row + "' accepts nothing (" +
-                  format("at_least %g, at_most %g seen; at_least <= at_most wanted)", rule.at_least,
-                         rule.at_most));
+                  format("got at_least %g, at_most %g, expected at_least <= at_most)",
+                         rule.at_least, rule.at_most));
   if (std::isinf(rule.at_least) && std::isinf(rule.at_most))
     return refuse("accept: the rule about row '" + rule.row +
-                  "' accepts anything (at_least or at_most wanted)");
+                  "' accepts anything (expected at_least or at_most)");
   return {};
 }
 
 Status complete(Study& study, const std::string& transport) {
   GW_TRY(complete_rows(study));
   if (study.seeds.empty()) study.seeds = {1};
-  if (study.ranks < 1) return refuse("no ranks (at least 1 wanted)");
+  if (study.ranks < 1) return refuse("no ranks (expected at least 1)");
   if (study.transport.empty()) study.transport = transport;
   if (study.baseline.empty()) {
     const auto dense = std::find_if(study.rows.begin(), study.rows.end(),
@@ -152,20 +154,20 @@ Status complete(Study& study, const std::string& transport) {
 Status check_place(const StudyCase& one) {
   static const std::set<std::string> known{"inproc", "ucx", "tcp", "shm", "auto", "nccl"};
   if (known.count(one.transport) == 0)
-    return refuse("transport '" + one.transport + "' (inproc, ucx, tcp, shm, auto, nccl wanted)");
+    return refuse("unknown transport '" + one.transport + "'" +
+                  did_you_mean(one.transport, {known.begin(), known.end()}) +
+                  " (expected inproc, ucx, tcp, shm, auto or nccl)");
   if (!one.lab.empty() && one.transport == "inproc")
-    return refuse("threads of one process have no links (lab " + one.lab +
-                  " with transport inproc; ucx or tcp wanted)");
+    return refuse("threads of one process have no links (got lab " + one.lab +
+                  " with transport inproc, expected ucx or tcp)");
   if (one.transport == "inproc" && one.ranks > kMostThreads)
-    return refuse(
-        format("transport inproc with %d ranks (at most %d threads of one process, or "
-               "another transport, wanted)",
-               one.ranks, kMostThreads));
+    return refuse(format("transport inproc takes at most %d ranks (got %d); use another transport",
+                         kMostThreads, one.ranks));
   if (one.lab.empty()) return {};
   GW_ASSIGN(const LabLinks links, parse_lab(one.lab));
   if (one.ranks % links.hosts == 0) return {};
-  return refuse(format("lab %s: %d ranks on %d hosts (a multiple of %d wanted)", one.lab.c_str(),
-                       one.ranks, links.hosts, links.hosts));
+  return refuse(format("lab %s: ranks must be a multiple of hosts (got %d ranks on %d hosts)",
+                       one.lab.c_str(), one.ranks, links.hosts));
 }
 
 // What ranks that are processes say of their batch once they have met; threads say it at once.
@@ -173,11 +175,11 @@ Status check_parts(const StudyCase& one, const TrainOptions& options) {
   GW_ASSIGN(const std::int64_t workers, workers_among(options, one.ranks));
   const std::int64_t parts = workers * options.accumulate;
   if (options.batch % parts == 0) return {};
-  return {Code::kInvalidArgument,
-          format("--batch cannot be cut into equal parts (%lld over %lld ranks with --accumulate "
-                 "%lld seen; a multiple of %lld wanted)",
-                 static_cast<long long>(options.batch), static_cast<long long>(workers),
-                 static_cast<long long>(options.accumulate), static_cast<long long>(parts))};
+  return {
+      Code::kInvalidArgument,
+      format("--batch must be a multiple of %lld, %lld ranks with --accumulate %lld (got %lld)",
+             static_cast<long long>(parts), static_cast<long long>(workers),
+             static_cast<long long>(options.accumulate), static_cast<long long>(options.batch))};
 }
 
 // What `gradwire train` says of a case's flags, without data and without ranks that meet.
@@ -291,7 +293,7 @@ Result<StudyPlan> plan_of(Study study, const std::string& transport) {
     }
   }
   if (!has_case(plan, plan.baseline, {}))
-    return refuse("the baseline '" + plan.baseline + "' is no row");
+    return refuse("baseline '" + plan.baseline + "' is not a row");
   for (const AcceptRule& rule : plan.accept) GW_TRY(check_rule(plan, rule));
   GW_TRY(check_rows(plan));
   return plan;

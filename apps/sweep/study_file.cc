@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -35,7 +36,7 @@ Result<std::string> as_text(const Source& source, std::string_view key, const to
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
   if (const auto* number = node.as_floating_point()) return shortest(number->get());
   if (const auto* truth = node.as_boolean()) return std::string(truth->get() ? "true" : "false");
-  return source.error(node, "key '" + std::string(key) + "' is no string, number or boolean");
+  return source.error(node, "key '" + std::string(key) + "' is not a string, number or boolean");
 }
 
 bool is_train_flag(const std::string& name) {
@@ -47,7 +48,8 @@ bool is_train_flag(const std::string& name) {
 Status unknown_key(const Source& source, const toml::node& node, const std::string& name,
                    std::vector<std::string> wanted) {
   for (const StudyFlag& flag : study_train_flags()) wanted.push_back(flag.name);
-  return source.error(node, "unknown key '" + name + "' (" + joined(wanted) + " wanted)");
+  return source.error(node, "unknown key '" + name + "'" + did_you_mean(name, wanted) +
+                                " (expected one of " + joined(wanted) + ")");
 }
 
 Status check_value(const Source& source, const toml::node& node, const std::string& name,
@@ -60,8 +62,8 @@ Status check_value(const Source& source, const toml::node& node, const std::stri
 Status check_apart(const Source& source, const toml::table& table, const std::string& key,
                    const std::string& other) {
   if (!table.contains(key) || !table.contains(other)) return {};
-  return source.error(*table.get(other), "keys '" + key + "' and '" + other +
-                                             "' exclude one another (both seen; one wanted)");
+  return source.error(*table.get(other),
+                      "keys '" + key + "' and '" + other + "' exclude each other (got both)");
 }
 
 Status read_flags(const Source& source, const toml::table& table,
@@ -89,7 +91,7 @@ Status read_grid(const Source& source, const toml::table& table, Study& study) {
       return unknown_key(source, node, axis.key, {"compressor", "ranks", "transport", "lab"});
     const auto* list = node.as_array();
     if (list == nullptr || list->empty())
-      return source.error(node, "axis '" + axis.key + "' is no list of values");
+      return source.error(node, "axis '" + axis.key + "' is not a list of values");
     for (const toml::node& value : *list) {
       GW_ASSIGN(std::string text, as_text(source, axis.key, value));
       if (std::find(axis.values.begin(), axis.values.end(), text) != axis.values.end())
@@ -110,7 +112,8 @@ Status read_text(const Source& source, const toml::table& table, std::string_vie
                  std::string& out) {
   const toml::node* node = table.get(key);
   if (node == nullptr) return {};
-  if (!node->is_string()) return source.error(*node, "key '" + std::string(key) + "' is no string");
+  if (!node->is_string())
+    return source.error(*node, "key '" + std::string(key) + "' is not a string");
   out = node->as_string()->get();
   return {};
 }
@@ -120,7 +123,7 @@ Status read_bound(const Source& source, const toml::table& table, std::string_vi
   const toml::node* node = table.get(key);
   if (node == nullptr) return {};
   const auto value = node->value<double>();
-  if (!value) return source.error(*node, "key '" + std::string(key) + "' is no number");
+  if (!value) return source.error(*node, "key '" + std::string(key) + "' is not a number");
   out = *value;
   return {};
 }
@@ -129,24 +132,24 @@ Status read_seeds(const Source& source, const toml::node& node, Study& study) {
   const auto add = [&](const toml::node& item) -> Status {
     const auto* number = item.as_integer();
     if (number == nullptr || number->get() < 0)
-      return source.error(item, "a seed is a whole number from 0 on");
+      return source.error(item, "a seed must be a whole number of at least 0");
     const auto seed = static_cast<std::uint64_t>(number->get());
     if (std::find(study.seeds.begin(), study.seeds.end(), seed) != study.seeds.end())
-      return source.error(item, "seed " + std::to_string(seed) + " is there already");
+      return source.error(item, "seed " + std::to_string(seed) + " is listed twice");
     study.seeds.push_back(seed);
     return {};
   };
   if (const auto* count = node.as_integer()) {
     if (count->get() < 1 || count->get() > kMostSeeds)
-      return source.error(node, "key 'seeds' is no number of runs (1 to 1000 wanted)");
+      return source.error(node, "key 'seeds' must be 1 to 1000, or a list of seeds");
     for (std::int64_t seed = 1; seed <= count->get(); ++seed)
       study.seeds.push_back(static_cast<std::uint64_t>(seed));
     return {};
   }
   const auto* list = node.as_array();
   if (list == nullptr)
-    return source.error(node, "key 'seeds' is neither a count nor a list of seeds");
-  if (list->empty()) return source.error(node, "key 'seeds' lists none");
+    return source.error(node, "key 'seeds' must be 1 to 1000, or a list of seeds");
+  if (list->empty()) return source.error(node, "key 'seeds' lists no seed");
   for (const toml::node& item : *list) GW_TRY(add(item));
   return {};
 }
@@ -185,8 +188,10 @@ Result<AcceptRule> read_rule(const Source& source, const toml::table& table) {
                                            "metric", "at_least", "at_most"};
   for (const auto& [key, value] : table) {
     if (known.count(std::string(key.str())) != 0) continue;
-    return source.error(value, "unknown key '" + std::string(key.str()) + "' (" +
-                                   joined({known.begin(), known.end()}) + " wanted)");
+    const std::string name(key.str());
+    const std::vector<std::string> expected(known.begin(), known.end());
+    return source.error(value, "unknown key '" + name + "'" + did_you_mean(name, expected) +
+                                   " (expected one of " + joined(expected) + ")");
   }
   AcceptRule rule;
   GW_TRY(read_text(source, table, "text", rule.text));
@@ -213,7 +218,7 @@ Status read_ranks(const Source& source, const std::string& key, const toml::node
                   Study& study) {
   const auto* number = node.as_integer();
   if (number == nullptr || number->get() < 1 || number->get() > 4096)
-    return source.error(node, "key '" + key + "' is no number of ranks (1 to 4096 wanted)");
+    return source.error(node, "key '" + key + "' must be 1 to 4096 ranks");
   study.ranks = static_cast<int>(number->get());
   if (key == "inproc") study.transport = "inproc";
   return {};
@@ -237,9 +242,9 @@ Status read_top(const Source& source, const toml::table& root, Study& study) {
       GW_TRY(read_ranks(source, name, node, study));
     } else if (name == "target") {
       const auto value = node.value<double>();
-      if (!value) return source.error(node, "key 'target' is no number");
+      if (!value) return source.error(node, "key 'target' is not a number");
       if (!(*value >= 0 && *value <= 100))
-        return source.error(node, format("key 'target' is %g (percent, 0 to 100, wanted)", *value));
+        return source.error(node, format("key 'target' must be 0 to 100 percent (got %g)", *value));
       study.target = *value;
     } else if (name == "train" || name == "grid") {
       if (!node.is_table()) return source.error(node, "'" + name + "' is written [" + name + "]");
@@ -254,10 +259,12 @@ Status read_top(const Source& source, const toml::table& root, Study& study) {
                                                : study.transport;
       GW_TRY(read_text(source, root, name, text));
     } else if (name != "row" && name != "accept") {
-      return source.error(node,
-                          "unknown key '" + name +
-                              "' (title, expected, target, ranks, inproc, transport, lab, "
-                              "seeds, baseline, [train], [grid], [[row]], [[accept]] wanted)");
+      const std::vector<std::string> known{"title", "expected", "target",    "ranks", "inproc",
+                                           "lab",   "seeds",    "transport", "train", "baseline",
+                                           "grid",  "row",      "accept"};
+      return source.error(node, "unknown key '" + name + "'" + did_you_mean(name, known) +
+                                    " (expected title, expected, target, ranks, inproc, transport, "
+                                    "lab, seeds, baseline, [train], [grid], [[row]], [[accept]])");
     }
   }
   return {};

@@ -34,30 +34,37 @@ struct SweepFlags {
 };
 
 void add_flags(Flags& app, SweepFlags& flags) {
-  app.positional("STUDY.toml", flags.study,
-                 "[train] flags, a [grid] of choices or [[row]]s, seeds (docs/experiments.md)");
-  app.text("out", flags.out, "folder for study.json, results.jsonl and runs/", "required");
+  app.positional(
+      "STUDY.toml", flags.study,
+      "study: [train] flags, a [grid] of choices or [[row]]s, seeds (docs/experiments.md)");
+  app.folder("out", flags.out, "output folder for study.json, results.jsonl and runs/", "required");
   app.toggle("resume", flags.resume,
-             "keep runs that finished in --out, and run what is missing or failed");
-  app.toggle("any-build", flags.any_build, "with --resume: keep runs of other builds too");
-  app.toggle("fresh", flags.fresh, "run again what finished in --out");
-  app.integer("jobs", flags.jobs, {1, 256}, "runs at once", "as many as cores and memory bear");
-  app.number("run-timeout", flags.run_timeout, {1, 1e9}, "seconds after which one run is ended");
-  app.toggle("list", flags.list, "print the runs' commands and run nothing");
+             "continuation: finished runs in --out are kept, missing and failed ones are run");
+  app.toggle("any-build", flags.any_build, "with --resume: runs of other builds are kept too");
+  app.toggle("fresh", flags.fresh, "repetition of all runs, also of those finished in --out");
+  app.integer("jobs", flags.jobs, {1, 256}, "number of concurrent runs",
+              "as many as cores and memory allow");
+  app.number("run-timeout", flags.run_timeout, {1, 1e9}, "time limit of one run, in seconds");
+  app.toggle("list", flags.list, "list of the runs' commands; nothing is run");
   app.toggle("quiet", flags.quiet, "no progress");
+  app.example(
+      "printf '[train]\\nsteps = 5\\n[grid]\\ncompressor = [\"none\", \"signsgd\"]\\n' > "
+      "study.toml && "
+      "gradwire sweep study.toml --list");
 }
 
 Status check_flags(const SweepFlags& flags) {
   const auto refuse = [](const std::string& what) {
     return Status(Code::kInvalidArgument, "sweep: " + what);
   };
-  if (flags.out.empty() && !flags.list) return refuse("--out is not given (a folder wanted)");
+  if (flags.out.empty() && !flags.list) return refuse("--out is missing (expected a folder)");
   if (flags.resume && flags.fresh)
-    return refuse("--resume and --fresh exclude one another (both seen; one wanted)");
-  if (flags.any_build && !flags.resume) return refuse("--any-build belongs to --resume (not seen)");
+    return refuse("--resume and --fresh exclude each other (got both)");
+  if (flags.any_build && !flags.resume) return refuse("--any-build requires --resume");
   if (!flags.list && !flags.resume && !flags.fresh && holds_runs(flags.out))
-    return refuse("'" + flags.out + "' holds runs already (--resume to go on, --fresh to run all " +
-                  "again, or another folder wanted)");
+    return refuse("'" + flags.out +
+                  "' already holds runs (use --resume to continue, --fresh to run " +
+                  "all again, or another folder)");
   return {};
 }
 
@@ -73,7 +80,7 @@ std::string outcome_line(const std::vector<RunState>& states, const std::string&
     return std::count_if(states.begin(), states.end(),
                          [&](const RunState& state) { return state.outcome == outcome; });
   };
-  return format("%td complete, %td diverged, %td failed; gradwire report %s shows them",
+  return format("%td complete, %td diverged, %td failed; see gradwire report %s",
                 count(RunOutcome::kComplete), count(RunOutcome::kDiverged),
                 count(RunOutcome::kFailed), out.c_str());
 }
@@ -118,18 +125,19 @@ Result<std::string> lab_program_for(const StudyPlan& plan, const std::string& pr
   }
   if (!wanted) return std::string();
   if (::geteuid() != 0)
-    return Status(Code::kUnsupported,
-                  format("a laboratory of shaped links needs root, for network namespaces (user id "
-                         "%u seen; 0 wanted)",
-                         static_cast<unsigned>(::geteuid())));
+    return Status(
+        Code::kUnsupported,
+        format("the network testbed (--lab) needs root for network namespaces (got user id "
+               "%u, expected 0)",
+               static_cast<unsigned>(::geteuid())));
   const fs::path beside = fs::path(program).parent_path() / "../../bench/lab";
   std::error_code error;
   const std::string path =
       environment("GRADWIRE_LAB").value_or(fs::weakly_canonical(beside, error).string());
   if (!fs::is_regular_file(path, error))
-    return Status(Code::kUnsupported, "no laboratory at '" + path +
-                                          "' (the source's bench/lab wanted; GRADWIRE_LAB names "
-                                          "it where the program is installed)");
+    return Status(Code::kUnsupported, "no network testbed at '" + path +
+                                          "' (expected bench/lab of the sources; set GRADWIRE_LAB "
+                                          "to its path)");
   return path;
 }
 
@@ -149,8 +157,8 @@ std::string failures_text(const StudyPlan& plan, const std::vector<RunState>& st
 Result<int> sweep_command(const std::vector<std::string>& args) {
   SweepFlags flags;
   Flags app("sweep",
-            "Runs the cross product of a study: models x data x compressors x ranks x seeds, and "
-            "whatever else its [grid] lists. Stopped at any moment, --resume goes on.");
+            "Runs all combinations of a study: models, data, compressors, ranks, seeds and every "
+            "flag its [grid] lists. --resume continues a sweep that was stopped.");
   add_flags(app, flags);
   GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;

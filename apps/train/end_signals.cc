@@ -65,8 +65,8 @@ void EndSignals::watch() {
     }
     if (left == 0 && !met_) {
       end_now(signal(),
-              format(": the ranks did not meet within %g s (--deadline), so no checkpoint "
-                     "was written",
+              format(": the ranks did not agree on an end within %g s (--deadline), so no "
+                     "checkpoint was written",
                      seconds_));
     }
   }
@@ -75,11 +75,11 @@ void EndSignals::watch() {
 void EndSignals::take(int signal) {
   if (!listening_) end_now(signal, "");
   if (repeats_.is_repeat(signal)) return;
-  if (signal_ != 0) end_now(signal, ", the second one");
+  if (signal_ != 0) end_now(signal, ", the second signal");
   until_ = deadline_in(seconds_);
   signal_ = signal;
   say("gradwire: " + signal_text(signal) +
-      ": training ends with a checkpoint when the ranks meet; another one ends it at once\n");
+      ": training ends with a checkpoint once all ranks agree; a second signal ends it at once\n");
 }
 
 void EndSignals::end_now(int signal, const std::string& why) const {

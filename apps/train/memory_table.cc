@@ -45,12 +45,12 @@ std::string memory_text(const MemoryTable& table) {
                    static_cast<long long>(line.planned), static_cast<long long>(line.held),
                    static_cast<long long>(line.peak));
   }
-  text += format("%-7s %-16s %14s %14s %14lld\n", "device", "together", "", "",
+  text += format("%-7s %-16s %14s %14s %14lld\n", "device", "total", "", "",
                  static_cast<long long>(table.device_peak));
   if (table.host_peak == 0) return text;
-  text += format("%-7s %-16s %14s %14s %14lld\n", "host", "together", "", "",
+  text += format("%-7s %-16s %14s %14s %14lld\n", "host", "total", "", "",
                  static_cast<long long>(table.host_peak));
-  return text + format("copied to the host %lld bytes, back %lld\n",
+  return text + format("copied to the host: %lld bytes; back: %lld bytes\n",
                        static_cast<long long>(table.copied_out),
                        static_cast<long long>(table.copied_in));
 }

@@ -22,9 +22,9 @@ struct Belonging {
 const std::vector<Belonging>& belongings() {
   static const std::vector<Belonging> all{
       {"servers", {"ps-sync", "ps-async"}, "the other modes have no servers"},
-      {"pull-compressor", {"ps-sync", "ps-async"}, "--compressor says what the other modes send"},
+      {"pull-compressor", {"ps-sync", "ps-async"}, "the other modes have --compressor alone"},
       {"staleness", {"ps-async"}, "the other modes have no stale gradients to bound"},
-      {"staleness-lr", {"ps-async"}, "the other modes have no stale gradients to damp"},
+      {"staleness-lr", {"ps-async"}, "the other modes have no stale gradients"},
       {"period", {"ps-async", "eamsgd"}, "fedavg has --local-steps"},
       {"rho", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
       {"alpha", {"easgd", "sync-easgd", "eamsgd"}, "only elastic averaging pulls"},
@@ -36,33 +36,30 @@ const std::vector<Belonging>& belongings() {
       {"algorithm", {"sync", "sync-easgd", "eamsgd", "fedavg"}, "no all-reduce in this mode"},
       {"compressor",
        {"sync", "ps-sync", "ps-async", "sync-easgd", "eamsgd", "fedavg"},
-       "sync-easgd compresses what easgd sends whole; hogwild's threads send nothing"},
+       "easgd sends whole models (sync-easgd compresses them); hogwild sends nothing"},
       {"check-every", {"sync"}, "the other modes have no replicas between exchanges"},
       {"trace", {"sync"}, "--metrics has the other modes' times"},
       {"trace-steps", {"sync"}, "--metrics has the other modes' times"},
-      {"measure-every", {"sync"}, "the other modes have no exact average to measure by"},
+      {"measure-every", {"sync"}, "the other modes have no exact average to compare with"},
       {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
-      {"accumulate", {"sync"}, "a larger --batch has the same gradients"},
-      {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes descend, with --momentum"},
-      {"device", {"sync"}, "the other modes compute on the host"},
-      {"zero", {"sync"}, "servers shard the model over themselves: --servers"},
-      {"recompute", {"sync"}, "the other modes keep what backward needs"},
-      {"offload", {"sync"}, "the other modes have one place for memory"},
-      {"offload-chunk", {"sync"}, "the other modes have one place for memory"},
-      {"offload-overlap", {"sync"}, "the other modes have one place for memory"},
-      {"memory", {"sync"}, "the other modes do not count theirs"},
+      {"accumulate", {"sync"}, "a larger --batch gives the same gradients"},
+      {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes use sgd with --momentum"},
+      {"device", {"sync"}, "the other modes run on the CPU"},
+      {"zero", {"sync"}, "--servers shards the model over servers"},
+      {"recompute", {"sync"}, "the other modes keep all activations"},
+      {"offload", {"sync"}, "the other modes keep everything in one memory"},
+      {"offload-chunk", {"sync"}, "the other modes keep everything in one memory"},
+      {"offload-overlap", {"sync"}, "the other modes keep everything in one memory"},
+      {"memory", {"sync"}, "the other modes do not measure their memory"},
       {"parameter-compressor", {"sync"}, "ps-sync and ps-async have --pull-compressor"},
-      {"optimizer-compressor", {"sync"}, "--compressor says what the other modes send"},
-      {"weight-decay",
-       {"sync", "ps-sync", "ps-async"},
-       "the other modes descend along the gradient alone"},
-      {"clip", {"sync"}, "the other modes know no averaged gradient to clip"},
-      {"clip-worker", {"sync"}, "the other modes send gradients as they are"},
+      {"optimizer-compressor", {"sync"}, "the other modes have --compressor"},
+      {"weight-decay", {"sync", "ps-sync", "ps-async"}, "the other modes have no weight decay"},
+      {"clip", {"sync"}, "the other modes have no averaged gradient"},
+      {"clip-worker", {"sync"}, "the other modes do not clip"},
       {"precision", {"sync"}, "the other modes compute in fp32"},
       {"no-main-grads", {"sync"}, "the other modes compute in fp32"},
       {"loss-scale", {"sync"}, "the other modes compute in fp32"},
-      {"zero", {"sync"}, "the other modes do not shard a replica's state"},
   };
   return all;
 }
@@ -84,7 +81,7 @@ Status check_elasticity_flags(const Flags& flags, const ModeFlags& mode) {
     seen += (seen.empty() ? "--" : " and --") + std::string(flag);
     ++count;
   }
-  if (count > 1) return refuse(seen + " exclude one another (expected one of them)");
+  if (count > 1) return refuse(seen + " exclude each other (expected one of them)");
   if (flags.given("alpha") && mode.alpha == 0) return refuse("got --alpha 0, expected alpha > 0");
   if (flags.given("rho") && mode.rho == 0) return refuse("got --rho 0, expected rho > 0");
   if (mode.moving_rate == 0) return refuse("got --moving-rate 0, expected moving-rate > 0");
@@ -96,37 +93,38 @@ bool has_servers(const std::string& mode) { return mode == "ps-sync" || mode == 
 }  // namespace
 
 void add_mode_flags(Flags& flags, ModeFlags& mode) {
-  flags.group("Mode (docs/modes.md)");
+  flags.group("Training mode (docs/modes.md)");
   flags.choice(
       "mode", mode.name,
       {"sync", "ps-sync", "ps-async", "hogwild", "easgd", "sync-easgd", "eamsgd", "fedavg"},
-      "how ranks train together; a step is one micro-batch of every worker");
+      "training mode; a step is one micro-batch of every worker");
   flags.integer("servers", mode.servers, {1, 4096},
-                "ps-sync, ps-async: ranks 0 to N-1 hold the model and compute no gradients");
-  flags.text(
-      "pull-compressor", mode.pull_compressor,
-      "ps-sync, ps-async: spec of what workers' copies of the model lack; --compressor is of "
-      "pushes");
+                "ps-sync, ps-async: number of servers, ranks 0 to N-1, which hold the model");
+  flags.text("pull-compressor", mode.pull_compressor,
+             "ps-sync, ps-async: compressor of the model updates that workers pull; --compressor "
+             "applies to pushes",
+             "none", "SPEC");
   flags.integer("staleness", mode.staleness, {0, 1e9},
-                "ps-async: steps that a worker may be ahead of the slowest", "no bound");
-  flags.toggle("staleness-lr", mode.staleness_lr, "ps-async: divide the rate by the staleness");
+                "ps-async: largest lead of a worker over the slowest, in steps", "no bound");
+  flags.toggle("staleness-lr", mode.staleness_lr,
+               "ps-async: learning rate divided by the staleness");
   flags.integer("period", mode.period, {1, 1e9}, "ps-async, eamsgd: local steps between exchanges");
   flags.number("rho", mode.rho, {0, 1e9},
-               "easgd, sync-easgd, eamsgd: strength of the pull as You et al. (SC 2017) have it: "
-               "alpha = lr rho follows the learning rate",
+               "easgd, sync-easgd, eamsgd: elastic force of You et al. (SC 2017), alpha = lr rho: "
+               "it follows the learning rate",
                "moving-rate / (workers lr)");
   flags.number("alpha", mode.alpha, {0, 1e9},
-               "easgd, sync-easgd, eamsgd: as Zhang et al. (NeurIPS 2015) have it: alpha stays "
-               "constant while the learning rate moves",
-               "none: as --rho or --moving-rate say");
+               "easgd, sync-easgd, eamsgd: elastic force of Zhang et al. (NeurIPS 2015), constant "
+               "while the learning rate changes",
+               "none: from --rho or --moving-rate");
   flags.number("moving-rate", mode.moving_rate, {0, 1e3},
-               "easgd, sync-easgd, eamsgd: beta = workers alpha of Zhang et al. where the learning "
-               "rate is --lr; alpha then follows the rate, as with --rho");
-  flags.integer("local-steps", mode.local_steps, {1, 1e9}, "fedavg: steps between averages");
+               "easgd, sync-easgd, eamsgd: moving rate beta = workers alpha of Zhang et al. at the "
+               "learning rate --lr; alpha then follows the learning rate");
+  flags.integer("local-steps", mode.local_steps, {1, 1e9}, "fedavg: local steps between averages");
   flags.number("participation", mode.participation, {0, 1},
-               "fedavg: share of the ranks that takes part in a round, drawn from --seed");
+               "fedavg: fraction of the ranks that take part in a round, chosen from --seed");
   flags.toggle("asynchronous", mode.asynchronous,
-               "eamsgd: rank 0 keeps the centre, workers exchange with it on their own clocks");
+               "eamsgd: rank 0 holds the centre and workers exchange with it independently");
 }
 
 Status settle_mode(const Flags& flags, TrainOptions& options) {
@@ -136,21 +134,20 @@ Status settle_mode(const Flags& flags, TrainOptions& options) {
         std::ranges::find(belonging.modes, mode) != belonging.modes.end()) {
       continue;
     }
-    return refuse(format("--%s belongs to --mode %s (--mode %s seen; %s)", belonging.flag,
+    return refuse(format("--%s requires --mode %s (got --mode %s; %s)", belonging.flag,
                          listed(belonging.modes).c_str(), mode.c_str(), belonging.remedy));
   }
   GW_TRY(check_elasticity_flags(flags, options.mode));
   if (options.mode.participation == 0) {
-    return refuse("--participation 0 has nobody train (0 seen; above 0, at most 1, wanted)");
+    return refuse("--participation must be above 0 and at most 1 (got 0)");
   }
   if (options.mode.asynchronous && flags.given("algorithm")) {
-    return refuse("--algorithm is of all-reduces, and --asynchronous has none");
+    return refuse("--algorithm chooses an all-reduce, and --asynchronous has none (got both)");
   }
   if (mode != "easgd" && mode != "sync-easgd") return {};
   if (flags.given("momentum") && options.momentum > 0) {
     return refuse(
-        format("--mode %s has no momentum (--momentum %g seen; 0, or --mode eamsgd, "
-               "wanted)",
+        format("--mode %s has no momentum (got --momentum %g, expected 0, or --mode eamsgd)",
                mode.c_str(), options.momentum));
   }
   options.momentum = 0;
@@ -164,8 +161,8 @@ Result<int> workers_among(const TrainOptions& options, int ranks) {
                                                                     : 0;
   if (ranks > others) return ranks - others;
   return refuse(
-      format("--mode %s with %d rank(s), of which %d compute no gradients (more ranks "
-             "wanted: --inproc %d, or gradwire run -n %d)",
+      format("--mode %s needs more ranks (got %d rank(s), of which %d compute no gradients; use "
+             "--inproc %d, or gradwire run -n %d)",
              mode.c_str(), ranks, others, others + 2, others + 2));
 }
 

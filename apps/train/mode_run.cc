@@ -40,8 +40,8 @@ Result<ServerOptions> server_options(const TrainOptions& o) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (choice.method) {
     return Status(Code::kInvalidArgument,
-                  "train: --optimizer " + o.optimizer + " exchanges by itself (--mode " +
-                      o.mode.name + " seen; --mode sync, or sgd, nesterov, adamw or lamb, wanted)");
+                  "train: --optimizer " + o.optimizer + " requires --mode sync (got --mode " +
+                      o.mode.name + "; the other modes take sgd, nesterov, adamw and lamb)");
   }
   server.optimizer = choice.optimizer;
   server.optimizer.weight_decay = o.weight_decay;
@@ -171,7 +171,7 @@ std::string ModeRun::headline() const {
   const std::string who =
       workers_ == communicator_.size()
           ? format("%d rank(s)", workers_)
-          : format("%d worker(s) and %d more rank(s)", workers_, communicator_.size() - workers_);
+          : format("%d worker(s) and %d other rank(s)", workers_, communicator_.size() - workers_);
   return headline_of(options_, parameter_elems(problem_.model.parameters()),
                      who + " over " + transport_of(communicator_), steps_);
 }

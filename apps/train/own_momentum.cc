@@ -12,9 +12,8 @@ Status settle_own_momentum(const Flags& flags, TrainOptions& options) {
   const bool asked = flags.given("momentum") ? options.momentum > 0 : options.optimizer != "sgd";
   if (asked) {
     return {Code::kInvalidArgument,
-            format("train: --compressor %s keeps a momentum itself, and the optimizer's would act "
-                   "on it once more (--optimizer %s, --momentum %g seen; --momentum 0 wanted, "
-                   "also to resume a run that had one)",
+            format("train: --compressor %s has a momentum of its own (got --optimizer %s with "
+                   "--momentum %g, expected --momentum 0, also to resume a run that had one)",
                    options.compressor.c_str(), options.optimizer.c_str(), options.momentum)};
   }
   options.momentum = 0;

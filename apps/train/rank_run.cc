@@ -101,8 +101,8 @@ Status check_problem(const TrainOptions& options) {
   const bool is_text = is_text_set(options.data);
   if (is_text == (options.model == "gpt")) return {};
   return {Code::kInvalidArgument,
-          format("train: model %s on %s; %s wanted", options.model.c_str(), options.data.c_str(),
-                 is_text ? "gpt, which reads texts," : "a text")};
+          format("train: --model %s cannot train on --data %s (expected %s)", options.model.c_str(),
+                 options.data.c_str(), is_text ? "--model gpt for a text" : "a text")};
 }
 
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {

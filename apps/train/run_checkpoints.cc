@@ -102,7 +102,8 @@ std::string resuming(const ResumedFrom& from, const TrainOptions& o, std::int64_
                             static_cast<long long>(steps), from.ranks);
   for (const auto& [name, before] : from.was) text += "; " + name + " was " + before;
   const std::string own = o.momentum == 0 ? keeps_momentum(o.compressor) : "";
-  if (from.was.contains("momentum") && !own.empty()) text += ", which " + own + " goes on without";
+  if (from.was.contains("momentum") && !own.empty())
+    text += ", which " + own + " continues without";
   return text;
 }
 std::string from_nothing(const TrainOptions& o) {
@@ -111,7 +112,7 @@ std::string from_nothing(const TrainOptions& o) {
 
 Status cannot_write(const std::string& path, const std::string& why) {
   return {Code::kInvalidArgument,
-          format("train: cannot write to --checkpoint %s (%s; a folder that can be written wanted)",
+          format("train: cannot write to --checkpoint %s (%s; expected a writable folder)",
                  path.c_str(), why.c_str())};
 }
 
@@ -141,7 +142,7 @@ Result<TakenFolder> take_folder(const TrainOptions& o, Communicator& communicato
                     ", so a second run into this folder is not refused";
     } else {
       taken = Status(made.error().code(), "train: " + std::string(made.error().message()) +
-                                              "; a --checkpoint folder of its own wanted");
+                                              "; use another --checkpoint folder");
     }
   }
   GW_TRY(share_outcome(communicator, taken, {}, o.deadline + kSecondsToEnd).error());
@@ -159,11 +160,12 @@ Status look_for_right(const TrainOptions& o, Communicator& communicator, std::in
 
 // A run that was not asked to go on leaves what there is alone.
 Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t>& last) {
-  if (!last) return "checkpoints go to " + o.checkpoint;
-  return Status(Code::kInvalidArgument,
-                format("train: %s holds checkpoints, the last one after step %lld (--resume to go "
-                       "on from it, or another folder, wanted)",
-                       o.checkpoint.c_str(), static_cast<long long>(*last)));
+  if (!last) return "checkpoints are written to " + o.checkpoint;
+  return Status(
+      Code::kInvalidArgument,
+      format("train: %s holds checkpoints, the most recent one after step %lld (use --resume "
+             "to continue from it, or another folder)",
+             o.checkpoint.c_str(), static_cast<long long>(*last)));
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, 
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (choice.method) {
     return Status(Code::kInvalidArgument,
-                  "train: --memory with an optimizer that sends momenta or updates (sgd, nesterov, "
-                  "adamw or lamb wanted)");
+                  "train: --memory requires --optimizer sgd, nesterov, adamw or lamb (got one that "
+                  "sends momenta or updates)");
   }
   GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, rank, ranks));
   return run_memory(problem.model, question);
@@ -116,9 +116,9 @@ Status check_room(const TrainOptions& options, const Problem& problem, int ranks
     return Status(
         Code::kOutOfMemory,
         format(
-            "train: the run does not fit: it needs %s on this host, where %s are to be had (%s): "
-            "%s; a smaller model or batch, --recompute, --zero over more hosts or "
-            "fewer ranks wanted%s",
+            "train: the run does not fit into memory (needs %s on this host, %s are available by "
+            "%s): %s; use a smaller model or batch, --recompute, --zero over more hosts or fewer "
+            "ranks%s",
             size_text(needed).c_str(), size_text(room.bytes).c_str(), room.limit.c_str(),
             to_text(here).c_str(),
             options.allow_overcommit ? "" : ", or --allow-overcommit to try"));

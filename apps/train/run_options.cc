@@ -42,8 +42,7 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   t.gradients_in_flight = kBucketsInFlight * o.bucket_bytes;
   if (o.no_main_grads && o.measure_every > 0) {
     return Status(Code::kInvalidArgument,
-                  "train: --no-main-grads with --measure-every, which compares whole averages; one "
-                  "of them wanted");
+                  "train: --no-main-grads and --measure-every exclude each other (got both)");
   }
   GW_ASSIGN(t.loss_scale, loss_scale_of(o));
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/catalogue.h"
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
 #include "apps/job.h"
@@ -59,7 +60,7 @@ Ending ending_of(const Status& status, const TrainOptions& options,
   std::string text = "train: ended by " + signal_text(signal);
   text += interruption.saved() < 0
               ? ", without a checkpoint: " + std::string(status.message())
-              : format(" after step %lld, with a checkpoint in %s (--resume goes on from it)",
+              : format(" after step %lld, with a checkpoint in %s (--resume continues from it)",
                        static_cast<long long>(interruption.saved()), options.checkpoint.c_str());
   return {{Code::kCancelled, text}, 128 + signal};
 }
@@ -175,20 +176,19 @@ Result<int> train_process(const TrainOptions& options, const Problem& problem,
 Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
   if (options.mode.name == "hogwild" && !options.transport.empty()) {
     return {Code::kInvalidArgument, "train: --transport " + options.transport +
-                                        " with --mode hogwild (no --transport wanted: its threads "
-                                        "share parameters and send nothing)"};
+                                        " cannot be used with --mode hogwild, whose threads "
+                                        "share parameters and send nothing"};
   }
   if (options.mode.name == "hogwild" && launch.size > 1) {
     return {Code::kInvalidArgument,
-            "train: --mode hogwild in a job of " + std::to_string(launch.size) +
-                " processes, which share no parameters (" + launch.source +
-                " seen; threads of one process, --inproc, or --mode ps-async wanted)"};
+            "train: --mode hogwild needs threads of one process, which share parameters (got " +
+                std::to_string(launch.size) + " processes from " + launch.source +
+                "; use --inproc, or --mode ps-async)"};
   }
   if (options.inproc == 0 || launch.size == 1) return {};
-  return {Code::kInvalidArgument, "train: --inproc " + std::to_string(options.inproc) +
-                                      " in a job of " + std::to_string(launch.size) +
-                                      " processes (" + launch.source +
-                                      " seen; ranks as threads or as processes wanted)"};
+  return {Code::kInvalidArgument,
+          "train: --inproc " + std::to_string(options.inproc) + " needs a single process (got " +
+              std::to_string(launch.size) + " processes from " + launch.source + ")"};
 }
 
 }  // namespace
@@ -197,12 +197,22 @@ Result<int> train_command(const std::vector<std::string>& args) {
   TrainOptions options;
   Flags flags(
       "train",
-      "Trains one model on one data set. Ranks come from the launcher (gradwire run, "
-      "mpirun, srun, torchrun), from --inproc, or there is one. Defaults stand in brackets.");
+      "Trains one model on one data set. Ranks are started by a launcher (gradwire run, mpirun, "
+      "srun, torchrun) or by --inproc; without either there is one. Defaults stand in brackets.");
   add_train_flags(flags, options);
   flags.config_file();
+  bool list_models = false;
+  bool list_data = false;
+  flags.toggle("list-models", list_models, "list of the models; nothing is trained");
+  flags.toggle("list-data", list_data, "list of the data sets; nothing is trained");
+  flags.example("gradwire train --model mlp --data digits --steps 20");
+  flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  if (list_models || list_data) {
+    std::printf("%s", ((list_models ? model_list() : "") + (list_data ? data_list() : "")).c_str());
+    return 0;
+  }
   GW_TRY(settle_mode(flags, options));
   GW_TRY(settle_own_momentum(flags, options));
   GW_TRY(check_train_options(flags, options));

@@ -101,7 +101,7 @@ TEST_F(Bench, CsvHasAHeadingAndTheSameRows) {
 }
 
 TEST_F(Bench, CodecRowsHoldTheStableKeys) {
-  const auto lines = rows({"codecs", "--elements", "4096", "--rounds", "1", "--methods",
+  const auto lines = rows({"codecs", "--elements", "4096", "--rounds", "1", "--compressors",
                            "cast:bf16;signsgd:vote=majority"});
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0]["spec"], "cast:bf16");
@@ -130,8 +130,8 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
               fails(kInvalid, "bench gather", "--in-place", "--out-of-place"));
   EXPECT_THAT(error({"reduce", "--op", "median"}),
               fails(kInvalid, "bench reduce", "--op", "median"));
-  EXPECT_THAT(error({"codecs", "--methods", "none;"}),
-              fails(kInvalid, "bench codecs", "--methods"));
+  EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
+              fails(kInvalid, "bench codecs", "--compressors"));
 }
 
 // The test itself would be started as the ranks: what comes back is the refusal of one process.

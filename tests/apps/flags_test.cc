@@ -63,47 +63,49 @@ INSTANTIATE_TEST_SUITE_P(
     Golden, FlagRefusals,
     testing::Values(
         Refusal{{"--steps", "many"},
-                "train: bad value for --steps ('many' seen; a whole number of at least 0 wanted)"},
+                "train: --steps must be a whole number of at least 0 (got 'many')"},
         Refusal{{"--steps", "-1"},
-                "train: bad value for --steps ('-1' seen; a whole number of at least 0 wanted)"},
+                "train: --steps must be a whole number of at least 0 (got '-1')"},
         Refusal{{"--momentum", "1.5"},
-                "train: bad value for --momentum ('1.5' seen; a number from 0 to 1 wanted)"},
-        Refusal{{"--lr", "nan"},
-                "train: bad value for --lr ('nan' seen; a number from 0 to 1e+06 wanted)"},
+                "train: --momentum must be a number from 0 to 1 (got '1.5')"},
+        Refusal{{"--lr", "nan"}, "train: --lr must be a number from 0 to 1e+06 (got 'nan')"},
         Refusal{{"--model", "vgg"},
-                "train: bad value for --model ('vgg' seen; one of mlp, cnn, logistic, linear, "
-                "resnet8, resnet20, alexnet, gpt wanted)"},
+                "train: --model must be one of mlp, cnn, logistic, linear, resnet8, resnet20, "
+                "alexnet, gpt (got 'vgg')"},
+        Refusal{{"--model", "mpl"},
+                "train: --model must be one of mlp, cnn, logistic, linear, resnet8, resnet20, "
+                "alexnet, gpt (got 'mpl'; did you mean 'mlp'?)"},
         Refusal{{"--algorithm", "tree"},
-                "train: bad value for --algorithm ('tree' seen; one of auto, ring, canonical "
-                "wanted)"},
+                "train: --algorithm must be one of auto, ring, canonical (got 'tree')"},
         Refusal{{"--hidden", "128,,64"},
-                "train: bad value for --hidden ('128,,64' seen; whole numbers from 1 to 65536 with "
-                "commas between wanted)"},
+                "train: --hidden must be whole numbers from 1 to 65536 separated by commas (got "
+                "'128,,64')"},
         Refusal{{"--bucket-bytes", "4Q"},
-                "train: bad value for --bucket-bytes ('4Q' seen; a number of bytes such as 4096, "
-                "64K, 25M or 1G wanted)"},
+                "train: --bucket-bytes must be a number of bytes such as 4096, 64K, 25M or 1G (got "
+                "'4Q')"},
         Refusal{
             {"--lr-schedule", "step:2:0.1"},
-            "train: bad value for --lr-schedule: learning rate schedule 'step:2:0.1'; constant, or "
+            "train: --lr-schedule: learning rate schedule 'step:2:0.1'; constant, or "
             "warmup:STEPS, cosine:FRACTION and step:FRACTION:FACTOR between commas with STEPS >= "
             "1, "
             "0 <= FRACTION <= 1 and FACTOR >= 0 wanted"},
-        Refusal{{"--stepz", "3"},
-                "train: unknown flag ('--stepz' seen; perhaps --steps wanted, see gradwire train "
-                "--help)"},
-        Refusal{{"--zzzzzzzz"},
-                "train: unknown flag ('--zzzzzzzz' seen; see gradwire train --help)"},
-        Refusal{{"surplus"},
-                "train: unexpected word ('surplus' seen; flags wanted, see gradwire train --help)"},
-        Refusal{{"--steps", "3", "--steps", "4"}, "train: --steps is given 2 times (once wanted)"},
+        Refusal{
+            {"--stepz", "3"},
+            "train: unknown flag '--stepz'; did you mean '--steps'? (see gradwire train --help)"},
+        Refusal{{"--zzzzzzzz"}, "train: unknown flag '--zzzzzzzz' (see gradwire train --help)"},
+        Refusal{{"surplus"}, "train: unexpected argument 'surplus' (see gradwire train --help)"},
+        Refusal{{"--steps", "3", "--steps", "4"},
+                "train: --steps is given 2 times (expected once)"},
         Refusal{{"--steps", "3", "--epochs", "4"},
-                "train: --steps and --epochs exclude one another (both seen; one wanted)"},
+                "train: --steps and --epochs exclude each other (got both)"},
         Refusal{{"--inproc", "2", "--accumulate", "2"},
-                "train: --inproc and --accumulate exclude one another (both seen; one wanted)"},
+                "train: --inproc and --accumulate exclude each other (got both)"},
+        Refusal{{"--momentum", "1"}, "train: --momentum must be below 1 (got 1)"},
+        Refusal{{"--steps"}, "train: --steps has no value (expected --steps N)"},
         Refusal{{"--inproc", "3", "--batch", "64"},
-                "train: --batch cannot be cut into equal parts (64 seen; a multiple of 3 wanted)"},
+                "train: --batch must be a multiple of 3 (got 64)"},
         Refusal{{"--model", "cnn", "--hidden", "8"},
-                "train: --hidden belongs to the mlp (--model cnn seen; mlp wanted)"}));
+                "train: --hidden requires --model mlp (got --model cnn)"}));
 
 TEST(Flags, ABadSpecShowsWhere) {
   EXPECT_THAT(error_of({"--compressor", "topk:"}),

@@ -1,4 +1,4 @@
-// gradwire inspect flight: from the files that ranks left to the culprit.
+// gradwire inspect flight: from the files that ranks left to the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,9 +53,9 @@ TEST_F(Flight, ARankThatTheOthersLost) {
           {.status = Status(Code::kPeerLost, "rank 2 lost in all_reduce"), .lost = {2}});
   }
   EXPECT_THAT(explain(), HasSubstr("rank 2 left no record"));
-  EXPECT_THAT(explain(), HasSubstr("ranks 0, 1, 3 said: rank 2 lost in all_reduce"));
+  EXPECT_THAT(explain(), HasSubstr("ranks 0, 1, 3 reported: rank 2 lost in all_reduce"));
   EXPECT_THAT(explain(),
-              HasSubstr("culprit: rank 2 was lost, say ranks 0, 1, 3; it wrote nothing"));
+              HasSubstr("cause: rank 2 was lost (reported by ranks 0, 1, 3); it left no record"));
   EXPECT_THAT(explain(),
               HasSubstr("failed operation 1 of communicator 0: all_reduce of 1000 f32 sum"));
 }
@@ -66,7 +66,8 @@ TEST_F(Flight, RanksThatDiffer) {
   for (const int rank : {0, 1, 2, 3}) {
     leave(rank, {operation(0, kSum, kDone), operation(1, rank == 1 ? other : kSum, kFailed)});
   }
-  EXPECT_THAT(explain(), HasSubstr("culprit: the ranks disagree at operation 1 of communicator 0:\n"
+  EXPECT_THAT(explain(), HasSubstr("cause: the ranks called different operations as operation 1 of "
+                                   "communicator 0:\n"
                                    "  all_reduce of 1000 f32 max: rank 1\n"
                                    "  all_reduce of 1000 f32 sum: ranks 0, 2, 3"));
 }
@@ -77,18 +78,18 @@ TEST_F(Flight, ARankThatIsBehind) {
     if (rank != 3) records.push_back(operation(1, kSum, kFailed));
     leave(rank, records);
   }
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 had not begun operation 1 of communicator 0"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 3 had not begun operation 1 of communicator 0"));
 }
 
 // What its message says is for people, and may be anybody's words.
 TEST_F(Flight, ALauncherThatHasDiedIsKnownByTheMarkOfItsRanks) {
   const Status words(Code::kCancelled, "the launcher has died of boredom");
   for (const int rank : {0, 1}) leave(rank, {}, {.status = words, .lost = {3}});
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 3 was lost"));
   std::ofstream(folder_.path() + "/launcher-died-0") << getpid() + 1 << "\n";  // an earlier job's
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 3 was lost"));
   leave_orphan_mark(folder_.path(), 1);
-  EXPECT_THAT(explain(), HasSubstr("culprit: the launcher has died, noticed by rank 1"));
+  EXPECT_THAT(explain(), HasSubstr("cause: the launcher died (reported by rank 1)"));
 }
 
 // Processes of the next job in the folder may have the same numbers.
@@ -98,14 +99,14 @@ TEST_F(Flight, AMarkOfAnEarlierJobIsRemoved) {
   const auto alone = make_inproc_communicators(1);
   ASSERT_TRUE(alone.has_value()) << alone.error().message();
   EXPECT_EQ(LauncherWatch::start("", *alone.value()[0], folder_.path()), nullptr);
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 3 was lost"));
 }
 
 TEST_F(Flight, AFifoInAMarksPlaceIsNotWaitedFor) {
   leave(0, {}, {.status = Status(Code::kPeerLost, "lost"), .lost = {3}});
   ASSERT_EQ(mkfifo((folder_.path() + "/launcher-died-0").c_str(), 0600), 0);
   leave_orphan_mark(folder_.path(), 0);
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 3 was lost"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 3 was lost"));
 }
 
 TEST_F(Flight, FilesThatAreNoneAreRefused) {
@@ -122,7 +123,7 @@ TEST_F(Flight, FilesThatAreNoneAreRefused) {
 TEST_F(Flight, OddTypesInsideAreOverlooked) {
   std::ofstream(folder_.path() + "/rank-0.json")
       << R"({"version":1,"rank":0,"size":2,"lost":[1,"x",-4,1e9],"message":7,"operations":[3,{"name":5}]})";
-  EXPECT_THAT(explain(), HasSubstr("culprit: rank 1 was lost, say rank 0"));
+  EXPECT_THAT(explain(), HasSubstr("cause: rank 1 was lost (reported by rank 0)"));
 }
 
 }  // namespace

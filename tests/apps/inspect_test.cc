@@ -122,11 +122,11 @@ TEST(InspectNmse, BadRecipesAreNamed) {
 }
 
 TEST(InspectSchedule, ShowsEveryRankAndTheVerdict) {
-  const std::string text = printed({"schedule", "ring", "4", "--elems", "8"});
+  const std::string text = printed({"schedule", "ring", "4", "--elements", "8"});
   for (const char* rank : {"rank 0 of 4", "rank 1 of 4", "rank 2 of 4", "rank 3 of 4"}) {
     EXPECT_THAT(text, HasSubstr(rank));
   }
-  EXPECT_THAT(text, HasSubstr("checked: every schedule ends"));
+  EXPECT_THAT(text, HasSubstr("checked: all ranks finish"));
   // 2 (p - 1) rounds, 2 (p - 1)/p n elements sent and received.
   EXPECT_THAT(text,
               testing::ContainsRegex("     3        6          6              12              12"));
@@ -170,7 +170,7 @@ TEST(InspectSchedule, BadWordsSayWhatIsWanted) {
               fails(kInvalid, "--op", "gossip"));
   EXPECT_THAT(refusal({"schedule", "binomial", "4", "--root", "4"}),
               fails(kInvalid, "--root", "4", "0", "3"));
-  EXPECT_THAT(refusal({"schedule", "ring"}), fails(kInvalid, "ranks"));
+  EXPECT_THAT(refusal({"schedule", "ring"}), fails(kInvalid, "RANKS"));
   EXPECT_THAT(refusal({"nonesuch"}), fails(kInvalid, "topic", "nonesuch", "schedule"));
 }
 

@@ -145,7 +145,7 @@ class Text(Folder):
         done = gradwire("inspect", "data", "text", "--text-file", str(file))
         self.assertEqual(done.returncode, 0, done.stderr)
         # Nine tenths of 4,000 bytes train; four of them differ.
-        self.assertIn("3600 tokens of 4 to train, 400 to test", done.stdout)
+        self.assertIn("3600 tokens of 4 for training, 400 for testing", done.stdout)
 
     def test_the_file_and_the_set_belong_together(self):
         self.refused(gradwire("inspect", "data", "text"), "--text-file")
@@ -287,7 +287,7 @@ class DeadBeforeItJoins(unittest.TestCase):
         for rank in (0, 1):
             with self.subTest(rank=rank):
                 text = self.ended(f'[ "$GRADWIRE_RANK" = {rank} ] && exit 0; exec {GRADWIRE} train --batch 48', 1, 10)
-                self.assertIn(f"rank {rank} ended before", text)
+                self.assertIn(f"rank {rank} ended with exit status 0 without joining", text)
 
     def test_programs_that_join_nobody_end_as_they_like(self):
         self.ended('[ "$GRADWIRE_RANK" = 1 ] && exit 0; sleep 3', 0, 10)

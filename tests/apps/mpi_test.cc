@@ -62,24 +62,24 @@ TEST(ChooseMpi, RefusesTheLauncherOfAnotherMpiByName) {
     return chosen.has_value() ? chosen.value() : std::string(chosen.error().message());
   };
   EXPECT_EQ(why(kByOpen, kMpich),
-            "mpi: a program of MPICH (libmpich.so.12) was started by Open MPI's launcher "
-            "(OMPI_COMM_WORLD_RANK=0 and OMPI_COMM_WORLD_SIZE=2), under which each process is a "
-            "job of its own (mpirun.mpich wanted)");
+            "mpi: a program of MPICH (libmpich.so.12) was started by the launcher of Open "
+            "MPI (OMPI_COMM_WORLD_RANK=0 and OMPI_COMM_WORLD_SIZE=2), under which each process is "
+            "a job of its own; use mpirun.mpich");
   EXPECT_EQ(why(kByHydra, kOpen),
-            "mpi: a program of Open MPI (libmpi.so.40) was started by MPICH's launcher (PMI_RANK=0 "
-            "and PMI_SIZE=2), under which each process is a job of its own (mpirun.openmpi "
-            "wanted)");
+            "mpi: a program of Open MPI (libmpi.so.40) was started by the launcher of MPICH "
+            "(PMI_RANK=0 and PMI_SIZE=2), under which each process is a job of its own; use "
+            "mpirun.openmpi");
   EXPECT_EQ(why(kSrun, kOpen),
-            "mpi: srun has started 2 tasks of which MPI knows nothing (SLURM_STEP_ID=0 and "
-            "SLURM_NTASKS=2; srun --mpi=pmix for Open MPI or --mpi=pmi2 for MPICH wanted)");
+            "mpi: srun started 2 tasks without MPI (SLURM_STEP_ID=0 and SLURM_NTASKS=2; use srun "
+            "--mpi=pmix for Open MPI, --mpi=pmi2 for MPICH)");
   EXPECT_EQ(why({{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "2"}}, kOpen),
-            "mpi: torchrun starts no MPI programs (RANK=0 and LOCAL_RANK=0; mpirun.openmpi, "
-            "mpirun.mpich or srun --mpi=... wanted)");
+            "mpi: torchrun does not start MPI programs (RANK=0 and LOCAL_RANK=0; use "
+            "mpirun.openmpi, mpirun.mpich or srun --mpi=...)");
   EXPECT_EQ(why(kByOpen, kOpen, "mpich"),
-            "mpi: the program links Open MPI (libmpi.so.40 seen; --mpi openmpi or auto wanted)");
+            "mpi: the program links Open MPI (got libmpi.so.40, expected --mpi openmpi or auto)");
   EXPECT_EQ(why({}, kNone),
-            "mpi: the program links no MPI that can be seen, and no launcher says which it is "
-            "(--mpi openmpi or --mpi mpich wanted)");
+            "mpi: neither the program's libraries nor a launcher tell which MPI it uses; use --mpi "
+            "openmpi or --mpi mpich");
 }
 
 TEST(LinkedMpi, IsKnownByTheNamesOfItsLibraries) {

@@ -149,7 +149,7 @@ TEST(Verdict, WhoeverEndsTheLauncherIsNamed) {
 TEST(Verdict, ARankThatNeverJoinedIsNamedBeforeThoseThatLookedForIt) {
   const JobEnd end{.ranks = {ended(143), ended(0), ended(0, 15)}, .absent = 1};
   EXPECT_EQ(judge(end).exit_status, 1);
-  EXPECT_EQ(judge(end).message.find("rank 1 ended before it had joined"), 0);
+  EXPECT_EQ(judge(end).message.find("rank 1 ended with exit status 0 without joining"), 0);
 }
 
 TEST(Verdict, OutputThatIsLostIsNamed) {

@@ -160,7 +160,7 @@ TEST(Sim, ThePageHoldsTableChartAndCommand) {
   const std::string file = folder.path() + "/page.html";
   const std::string text = printed({"all_reduce", "--ranks", "8", "--html", file});
   EXPECT_THAT(text, HasSubstr("all_reduce of 1 MiB, 8 ranks on 8 nodes"));
-  EXPECT_THAT(text, HasSubstr("What auto takes, by size"));
+  EXPECT_THAT(text, HasSubstr("Choice of auto, by size"));
   const auto page = read_whole_file(file);
   ASSERT_TRUE(page.has_value());
   EXPECT_THAT(page.value(), HasSubstr("<th>ring</th>"));

@@ -224,7 +224,7 @@ class Signals(unittest.TestCase):
                 self.await_that(lambda: "train mlp on digits" in self.log(), process, "its start")
                 time.sleep(0.5)
                 process.send_signal(signal.SIGINT)
-                self.await_that(lambda: "another one ends it at once" in self.log(), process, "its answer")
+                self.await_that(lambda: "a second signal ends it at once" in self.log(), process, "its answer")
                 time.sleep(0.5)
                 self.assertIsNone(process.poll(), self.log())
                 process.send_signal(signal.SIGINT)

@@ -122,7 +122,7 @@ TEST_F(Programs, TheLogSaysWhichDeviceEachRankTook) {
   ASSERT_EQ(train_briefly({"--inproc", "2", "--device", "cuda", "--log-level", "info"}, "logged"),
             "ok");
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("rank 0: takes cuda:0"), HasSubstr("rank 1: takes cuda:1")));
+              AllOf(HasSubstr("rank 0: uses cuda:0"), HasSubstr("rank 1: uses cuda:1")));
 }
 
 TEST_F(Programs, WhatIsNotThereIsRefusedByName) {

@@ -56,6 +56,9 @@ def main():
         if found != wanted:
             sys.exit(f"installed headers: missing {sorted(wanted - found)}, unexpected {sorted(found - wanted)}")
         run(root / "bin/gradwire", "--version")
+        for script in ("bash-completion/completions/gradwire", "zsh/site-functions/_gradwire"):
+            if "--checkpoint-keep" not in (root / "share" / script).read_text():
+                sys.exit(f"installed: {script} does not complete the flags of gradwire train")
         # The sources alone, elsewhere: nothing of the tree can be reached from there.
         shutil.copytree(source / "examples/compressor", folder / "example")
         environment = {**os.environ, "PKG_CONFIG_PATH": str(root / libdir / "pkgconfig")}

@@ -221,10 +221,10 @@ class Failures(unittest.TestCase):
         self.assertEqual(done.returncode, 126)
 
     def test_bad_command_lines(self):
-        for words, message in ((["-n", "0", "--", "true"], "'0' seen"), (["--", "true"], "-n "),
-                               (["-n", "2"], "program"), (["-n", "2", "--"], "program"),
-                               (["-n", "2", "--timeout", "soon", "--", "true"], "--timeout ('soon' seen"),
-                               (["-n2", "true"], "unexpected word ('true'")):
+        for words, message in ((["-n", "0", "--", "true"], "got '0'"), (["--", "true"], "-n "),
+                               (["-n", "2"], "PROGRAM"), (["-n", "2", "--"], "PROGRAM"),
+                               (["-n", "2", "--timeout", "soon", "--", "true"], "--timeout must be a number from 0 to 1e+09 (got 'soon')"),
+                               (["-n2", "true"], "unexpected argument 'true'")):
             done = subprocess.run([GRADWIRE, "run", *words], capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(done.returncode, 1, words)
             self.assertIn(message, done.stderr)
