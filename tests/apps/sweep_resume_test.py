@@ -94,7 +94,7 @@ class Sweep(unittest.TestCase):
         path.write_text(path.read_text().replace('"outcome": "complete"', '"outcome": "failed"'))
         done = run("sweep", study, "--out", str(self.out), "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assert_names(done.stderr, "6 finished", "1 half-finished", "1 failed")
+        self.assert_names(done.stderr, "6 finished", "1 incomplete", "1 failed")
         after = self.records()
         self.assertEqual(set(after), set(before))
         for name in set(before) - {half, failed}:
@@ -121,7 +121,7 @@ class Sweep(unittest.TestCase):
                 self.assertEqual(sorted(row["runs"] for row in csv.DictReader(file)), ["1", "2"])
             again = run("sweep", study, "--out", str(self.out), "--resume")
             self.assertEqual(again.returncode, 0, again.stderr)
-            self.assert_names(again.stderr, "3 finished", "1 with metrics")
+            self.assert_names(again.stderr, "3 finished", "1 with incomplete metrics")
             hashes = [json.loads(text.splitlines()[-1])["params_hash"] for text in (before, path.read_text())]
             self.assertEqual(hashes[0], hashes[1])
         self.assertEqual(run("report", str(self.out)).returncode, 0)
