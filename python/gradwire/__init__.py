@@ -1,4 +1,4 @@
-"""Gradient-compression communication middleware: exact collectives and compressed averaging of NumPy arrays between ranks.
+"""Compressed gradient exchange between ranks: exact collectives and compressed averaging of NumPy arrays.
 
     import numpy, gradwire
     comm = gradwire.init()                               # rank and size from the launcher
@@ -6,9 +6,10 @@
 
     gradients = {"weight": numpy.ones((100, 100), "f4")}
     aggregator = gradwire.Aggregator(comm, gradients, "topk:ratio=0.01,ef=ef14")
-    aggregator.average(gradients)                        # in place: the mean, compressed on the way
+    aggregator.average(gradients)                        # in place: the mean over ranks, compressed between them
 
-Ranks are started by `gradwire run`, torchrun, mpirun, srun, or anything that sets RANK and WORLD_SIZE.
+Ranks are started by `gradwire run`, torchrun, mpirun, srun, or another launcher that sets RANK and WORLD_SIZE. Times are seconds.
+Failures raise the exceptions of `gradwire.errors`.
 """
 
 from gradwire._library import version as _version

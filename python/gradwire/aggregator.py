@@ -17,7 +17,7 @@ State = dict[str, Array]
 
 
 def tensor_info(name: str, shape: Sequence[int], number: int) -> s.TensorInfo:
-    """Dimensions from the fourth on are folded into one."""
+    """The C struct that describes an array; the dimensions from the fourth on are combined into one."""
     folded = [int(length) for length in shape]
     if len(folded) > 4:
         folded = [*folded[:3], int(np.prod(folded[3:], dtype=np.int64))]
@@ -27,11 +27,23 @@ def tensor_info(name: str, shape: Sequence[int], number: int) -> s.TensorInfo:
 
 
 class Aggregator:
-    """Turns every rank's arrays into their mean over ranks: exactly, or by a compressor spec with error feedback.
+    """Averages every rank's arrays over ranks: exactly, or by a compressor spec, with error feedback per array.
 
-    Collective: all ranks give the same names, shapes and spec. ``arrays``: by name, the arrays or others of their shape and type.
-    A step averages each of them once, wherever its elements then are. ``momentum``: the optimizer's, 0 for none; a compressor that keeps
-    one itself (dgc) is refused beside it, and warned of where it is not given.
+    Creating one is collective: all ranks pass the same names, shapes, types and options. A step averages each array once, in any memory.
+
+    communicator: stays the caller's; the aggregator works on a communicator of its own.
+    arrays: by name, the arrays or others of their shape and type (float64, float32, float16 or bfloat16).
+    compressor: a spec, "topk:ratio=0.01,ef=ef14", or rules by name and size, "*.bias=none;*=powersgd:rank=4,ef=ef14".
+    seed: of the random numbers. bucket_bytes: bytes of gradient that are exchanged together (0: 4 MiB). threads: number of threads that
+    encode and decode. allow_unsafe: warn of combinations that fail or may diverge instead of refusing them.
+    skip_nonfinite: all ranks skip a step in which any rank has an element that is not finite; the arrays become NaN. algorithm: of exact
+    sums (None: "auto").
+    momentum: the momentum factor of the optimizer that uses the averages, 0 for none; a compressor with a momentum of its own (dgc) is
+    refused if it is above 0, and causes a warning if it is not given.
+
+    Errors of every method: InvalidArgument for a call that the state does not allow, and nothing is changed; PeerLost, TimedOut,
+    RankMismatch, CorruptPayload or Cancelled if an exchange fails, after which the communicator is unusable. The constructor raises
+    InvalidArgument for a bad spec or combination, with the reason and what to write instead. Threads: any.
     """
 
     def __init__(self, communicator: Communicator, arrays: Mapping[str, Array], compressor: str = "none", *, seed: int = 0,
@@ -52,7 +64,9 @@ class Aggregator:
         self._handle = handle
 
     def submit(self, arrays: Mapping[str, Array]) -> Work:
-        """Hands over some of the step's arrays; the Work is done when they hold the mean. Returns at once."""
+        """Submits some of the step's arrays: one, a bucket, or all. Returns at once; the Work is done when these arrays hold the average.
+        They are lent until then. Raises InvalidArgument for an unknown name, another shape or type, or an array that was submitted
+        before in this step."""
         gradients = (s.Gradient * len(arrays))()
         for place, (name, array) in zip(gradients, arrays.items()):
             if name not in self._index:
@@ -66,45 +80,51 @@ class Aggregator:
         return Work(handle, None, tuple(arrays.values()))
 
     def average(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        """A whole step: every array becomes the mean over ranks, in place. Returns them."""
+        """A whole step: replaces every array by its average over ranks, in place, and returns them. Raises InvalidArgument if `arrays`
+        are not all arrays of the aggregator."""
         if arrays.keys() != self._index.keys():
             raise InvalidArgument(f"a step of {sorted(arrays)} (all of {sorted(self._index)} wanted)")
         self.submit(arrays).wait()
         return arrays
 
     def flush(self) -> None:
-        """Waits for the end of the step, all of whose arrays are submitted."""
+        """Waits for the end of the step, whose arrays must all be submitted. Raises InvalidArgument if one is missing."""
         call("gw_aggregator_flush", self._handle)
 
     def skip(self, overflow: bool) -> bool:
-        """Collective, between steps: True on all ranks if any says overflow. The step is then to be left out."""
+        """True on all ranks if any rank passes overflow=True. Collective, between steps. The caller then skips the step; the state is
+        not changed. Raises InvalidArgument within a step."""
         skip = c.c_int()
         call("gw_aggregator_skip", self._handle, int(overflow), c.byref(skip))
         return skip.value == 1
 
     def set_learning_rate(self, rate: float) -> None:
-        """The coming update's, between steps: for specs with ef_rescale_lr=true."""
+        """Sets the learning rate of the next update, 0 or above; between steps, equal on all ranks. Specs with ef_rescale_lr=true
+        multiply residuals by the last rate over this one. Raises InvalidArgument for a rate that is negative or not finite."""
         call("gw_aggregator_set_learning_rate", self._handle, float(rate))
 
     def set_loss_scale(self, scale: float) -> None:
-        """What the coming arrays are multiplied by, between steps: residuals follow it."""
+        """Sets the scale, a factor above 0, of the next arrays (mixed precision); between steps, equal on all ranks. Residuals are
+        multiplied by this scale over the last one. Raises InvalidArgument for a scale that is not above 0."""
         call("gw_aggregator_set_loss_scale", self._handle, float(scale))
 
     def stats(self) -> dict[str, float]:
-        """Steps, bytes and seconds since creation, on this rank."""
+        """Counters of this rank since the aggregator was created, named as the fields of gw_aggregator_stats: steps, bytes, seconds."""
         seen = s.AggregatorStats()
         call("gw_aggregator_get_stats", self._handle, c.byref(seen))
         return {name: getattr(seen, name) for name, _ in s.AggregatorStats._fields_[1:]}
 
     def warnings(self) -> list[str]:
-        """What is known to be fragile about the spec, and, from the step on that showed it, that more was sent than without compression."""
+        """The warnings so far: unsound or scaled combinations, old names of keys, and a step that sent more bytes than uncompressed
+        arrays."""
         found: list[str] = []
         while (line := load().gw_aggregator_warning(self._handle, len(found))) is not None:
             found.append(line.decode())
         return found
 
     def state_dict(self) -> State:
-        """A copy of this rank's residuals and whatever else must survive a checkpoint; between steps."""
+        """A copy of this rank's state that a checkpoint must save (residuals, warm starts), as arrays by name; between steps. Raises
+        InvalidArgument within a step."""
         state = c.c_void_p()
         call("gw_aggregator_save", self._handle, c.byref(state))
         try:
@@ -113,7 +133,9 @@ class Aggregator:
             load().gw_state_free(state)
 
     def load_state_dict(self, by_old_rank: State | Sequence[State]) -> None:
-        """Between steps: this rank's own state of as many ranks as there are now, or a list of every old rank's, of any number."""
+        """Restores state_dict(): this rank's own, saved by as many ranks as there are now, or a list of every old rank's, in rank order,
+        equal on all ranks. With another number of ranks residuals keep their average over ranks. Between steps. Raises InvalidArgument,
+        and nothing is changed, for an entry that is missing, superfluous or of another shape."""
         rank, size = self._communicator.rank, self._communicator.size
         states: Sequence[State | None] = [by_old_rank if r == rank else None for r in range(size)] if isinstance(by_old_rank, dict) else by_old_rank
         handles = (c.c_void_p * len(states))()
@@ -127,7 +149,8 @@ class Aggregator:
                 load().gw_state_free(handle)
 
     def close(self) -> None:
-        """Ends it; in the middle of a step this ends the communicator's operations too."""
+        """Frees the aggregator. Within a step it cancels the step's works, and the communicator becomes unusable. Twice is harmless.
+        Never raises."""
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             load().gw_aggregator_free(handle)

@@ -1,4 +1,4 @@
-"""Communicators: ranks that issue the same operations in the same order."""
+"""Communicators: groups of ranks that start the same operations in the same order."""
 
 from __future__ import annotations
 
@@ -13,48 +13,52 @@ from gradwire._arrays import Array, address, counts_of, number_of, readable, red
 from gradwire._library import call, load, text
 from gradwire.errors import InvalidArgument
 
+# The `peer` of recv() and probe() for messages of any rank.
 ANY_SOURCE = -1
 _LEVELS = {"error": 0, "warn": 1, "info": 2, "debug": 3, "trace": 4}
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What the launcher's variables say about this process."""
+    """What the environment says about this process."""
 
-    rank: int
-    size: int
-    local_rank: int
-    source: str
-    rendezvous: str
+    rank: int  # this rank, 0 to size - 1
+    size: int  # number of ranks in the job
+    local_rank: int  # rank among those of this host; rank if the launcher does not say
+    source: str  # the launcher: "torchrun", "Open MPI", "Slurm", ...; "alone" without one
+    rendezvous: str  # where the ranks meet: "host:port", "file://DIR", ...; "" if the launcher names none
 
 
 def launch() -> Launch:
-    """Rank and size from the environment, and who said so; alone without any launcher."""
+    """Reads rank and size from the environment; without a launcher, one rank. Opens no connection. Raises InvalidArgument if the
+    launcher's variables are incomplete or malformed."""
     info = s.Launch()
     call("gw_launch_from_env", c.byref(info))
     return Launch(info.rank, info.size, info.local_rank, info.source.decode(), info.rendezvous.decode())
 
 
 class Work:
-    """An operation under way. It keeps the arrays that were lent to it until it has ended."""
+    """An operation that was started with ``wait=False``. It keeps its arrays alive until the operation has ended. An object that is
+    dropped waits for its operation. Threads: any."""
 
     def __init__(self, handle: c.c_void_p, value: Array | None, lent: tuple[object, ...]) -> None:
         self._handle, self._value, self._lent = handle, value, lent
 
     def done(self) -> bool:
-        """Whether it has ended, well or not. Never blocks."""
+        """True once the operation has ended, with success or an error. Never blocks, and never raises the operation's error."""
         ended = c.c_int()
         call("gw_work_test", self._handle, c.byref(ended))
         return ended.value == 1
 
     def wait(self, timeout: float | None = None) -> Array | None:
-        """Waits for the end and returns the result. TimedOut after `timeout` seconds: the operation goes on."""
+        """Waits for the operation, at most `timeout` seconds (None: its own time limit), and returns the result. Raises TimedOut if the
+        wait ends first, and the operation continues; or the operation's error."""
         call("gw_work_wait", self._handle, -1.0 if timeout is None else float(timeout))
         return self._value
 
     @property
     def source(self) -> int:
-        """Of a recv that has ended: the rank that it came from; else -1."""
+        """The sender's rank in the group, for a recv() that has ended; -1 otherwise."""
         return load().gw_work_source(self._handle)
 
     def __del__(self) -> None:
@@ -67,10 +71,16 @@ class Work:
 
 
 class Communicator:
-    """A group of ranks. Operations return their result, or with ``wait=False`` a `Work`.
+    """A group of ranks. Operations wait and return their result, or, with ``wait=False``, return a `Work` at once.
 
-    ``out`` may be the array itself: in place. ``timeout`` bounds an operation, in seconds; without one the communicator's does.
-    Arrays are contiguous, or copied. Errors are those of `gradwire.errors`.
+    ``out``: the array for the result, contiguous and of its size and type; may be the input itself (in place). None: a new array.
+    ``timeout``: time limit of the operation in seconds; None: the communicator's. ``algorithm``: "ring", "canonical", ...; None: the
+    communicator's. ``factor``: factor of this rank's elements with op="pre_mul_sum". Inputs that are not contiguous are copied. Types:
+    float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool. Results are bit-identical on all ranks.
+
+    Errors of every operation: InvalidArgument for wrong shapes, types or ranks, and nothing is started; PeerLost if a rank failed,
+    TimedOut if a rank did not take part in time, RankMismatch, CorruptPayload or Cancelled, after which the communicator is unusable.
+    Threads: any; all ranks must start the same operations in the same order.
     """
 
     def __init__(self, handle: c.c_void_p, keep: tuple[object, ...] = ()) -> None:
@@ -78,27 +88,28 @@ class Communicator:
 
     @property
     def rank(self) -> int:
-        """This rank's number in the group."""
+        """This rank in the group, 0 to size - 1."""
         return load().gw_comm_rank(self._handle)
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the group."""
         return load().gw_comm_size(self._handle)
 
     def job_rank(self, rank: int) -> int:
-        """The number in the whole job of a rank of this group; -1 for none."""
+        """The rank in the job of the group's `rank`; -1 if that is out of range."""
         return load().gw_comm_job_rank(self._handle, rank)
 
     def check(self) -> None:
-        """Raises the failure that has finished it, if there is one."""
+        """Raises the error that made the communicator unusable, if there is one."""
         call("gw_comm_status", self._handle)
 
     def __repr__(self) -> str:
         return f"<gradwire.Communicator: {load().gw_comm_describe(self._handle).decode()}>"
 
     def stats(self) -> dict[str, int]:
-        """Bytes and messages: of this communicator's operations, and of the job's transport below."""
+        """Counters of this rank, named as the fields of gw_comm_stats: bytes of this communicator's operations, and bytes and messages of
+        the job's transport. Raises InvalidArgument after close()."""
         seen = s.CommStats()
         call("gw_comm_get_stats", self._handle, c.byref(seen))
         return {name: getattr(seen, name) for name, _ in s.CommStats._fields_[1:]}
@@ -115,8 +126,8 @@ class Communicator:
 
     def all_reduce(self, array: npt.ArrayLike, op: str = "sum", *, out: Array | None = None, wait: bool = True,
                    timeout: float | None = None, algorithm: str | None = None, factor: float = 1) -> Array | Work:
-        """The reduction over ranks, on all of them, exact up to the type's rounding: "sum", "mean", "max", "min", "product",
-        "bit_and", "bit_or", "bit_xor", or "pre_mul_sum" (of elements times `factor`)."""
+        """The reduction of all ranks' arrays, on all ranks. Never compressed. op: "sum", "mean", "max", "min", "product", "bit_and",
+        "bit_or", "bit_xor", or "pre_mul_sum" (the sum of each rank's elements times its `factor`)."""
         source = readable(array)
         target = result(out, source.shape, source)
         return self._start("gw_all_reduce", (address(source), address(target), source.size, number_of(source), reduction_of(op)),
@@ -124,7 +135,7 @@ class Communicator:
 
     def reduce(self, array: npt.ArrayLike, op: str = "sum", root: int = 0, *, out: Array | None = None, wait: bool = True,
                timeout: float | None = None, algorithm: str | None = None, factor: float = 1) -> Array | Work | None:
-        """As all_reduce(), on root alone; None elsewhere."""
+        """all_reduce() for the root only; None on other ranks."""
         source = readable(array)
         target = result(out, source.shape, source) if self.rank == root else None
         return self._start("gw_reduce", (address(source), address(target), source.size, number_of(source), reduction_of(op), root),
@@ -132,13 +143,13 @@ class Communicator:
 
     def broadcast(self, array: Array, root: int = 0, *, wait: bool = True, timeout: float | None = None,
                   algorithm: str | None = None) -> Array | Work:
-        """Root's elements into every rank's array, in place."""
+        """Copies the root's elements to every rank's array, in place. Returns the array."""
         target = writable(array, "array")
         return self._start("gw_broadcast", (address(target), target.size, number_of(target), root), target, (), wait, timeout, algorithm)
 
     def reduce_scatter(self, array: npt.ArrayLike, op: str = "sum", *, out: Array | None = None, wait: bool = True,
                        timeout: float | None = None, algorithm: str | None = None, factor: float = 1) -> Array | Work:
-        """Of arrays with a row for every rank (the first dimension is `size`): the reduction of this rank's row."""
+        """The reduction of this rank's block. array: shape (size, ...), one block per rank; the result has the shape (...)."""
         source = self._rows(array)
         target = result(out, source.shape[1:], source)
         return self._start("gw_reduce_scatter", (address(source), address(target), target.size, number_of(source), reduction_of(op)),
@@ -146,7 +157,7 @@ class Communicator:
 
     def all_gather(self, array: npt.ArrayLike, *, out: Array | None = None, wait: bool = True, timeout: float | None = None,
                    algorithm: str | None = None) -> Array | Work:
-        """Every rank's array as a row of the result."""
+        """All ranks' arrays: shape (size, ...), whose block r is rank r's array."""
         source = readable(array)
         target = result(out, (self.size, *source.shape), source)
         return self._start("gw_all_gather", (address(source), address(target), source.size, number_of(source)), target, (source,), wait,
@@ -154,7 +165,7 @@ class Communicator:
 
     def all_gather_v(self, array: npt.ArrayLike, counts: Sequence[int], *, out: Array | None = None, wait: bool = True,
                      timeout: float | None = None) -> Array | Work:
-        """Arrays of counts[r] elements, equal on all ranks, one after another."""
+        """All ranks' arrays, of counts[r] elements on rank r, one after another; counts are equal on all ranks."""
         source = readable(array)
         self._check_counts(source, counts)
         target = result(out, (sum(counts),), source)
@@ -163,7 +174,7 @@ class Communicator:
 
     def gather(self, array: npt.ArrayLike, root: int = 0, *, out: Array | None = None, wait: bool = True,
                timeout: float | None = None) -> Array | Work | None:
-        """As all_gather(), on root alone; None elsewhere."""
+        """all_gather() for the root only; None on other ranks."""
         source = readable(array)
         target = result(out, (self.size, *source.shape), source) if self.rank == root else None
         return self._start("gw_gather", (address(source), address(target), source.size, number_of(source), root), target, (source,), wait,
@@ -171,7 +182,7 @@ class Communicator:
 
     def scatter(self, array: npt.ArrayLike | None, out: Array, root: int = 0, *, wait: bool = True,
                 timeout: float | None = None) -> Array | Work:
-        """Row r of root's array into rank r's `out`; elsewhere `array` may be None."""
+        """Copies block r of the root's array, of shape (size, ...), to rank r's `out`. On other ranks `array` may be None."""
         source = self._rows(array) if self.rank == root else None
         target = writable(out, "out")
         if source is not None and (source.dtype != target.dtype or source.size != target.size * self.size):
@@ -181,7 +192,7 @@ class Communicator:
 
     def all_to_all(self, array: npt.ArrayLike, *, out: Array | None = None, wait: bool = True,
                    timeout: float | None = None) -> Array | Work:
-        """Row r goes to rank r; row r of the result came from it."""
+        """Sends block r of the array, of shape (size, ...), to rank r; block r of the result comes from rank r."""
         source = self._rows(array)
         target = result(out, source.shape, source)
         return self._start("gw_all_to_all", (address(source), address(target), source.size // self.size, number_of(source)), target,
@@ -189,60 +200,67 @@ class Communicator:
 
     def exclusive_scan(self, array: npt.ArrayLike, op: str = "sum", *, out: Array | None = None, wait: bool = True,
                        timeout: float | None = None) -> Array | Work:
-        """On rank r the reduction of ranks 0 to r - 1; on rank 0 what changes nothing."""
+        """On rank r the reduction of the arrays of ranks 0 to r - 1; on rank 0 the neutral element (0 for a sum). Not for "mean"."""
         source = readable(array)
         target = result(out, source.shape, source)
         return self._start("gw_exclusive_scan", (address(source), address(target), source.size, number_of(source), reduction_of(op)),
                            target, (source,), wait, timeout)
 
     def barrier(self, *, wait: bool = True, timeout: float | None = None) -> Work | None:
-        """Ends when all ranks have come."""
+        """Returns, or is done, once all ranks have called it."""
         return self._start("gw_barrier", (), None, (), wait, timeout)  # type: ignore[return-value]
 
     def send(self, array: npt.ArrayLike, peer: int, tag: int = 0, *, wait: bool = True, timeout: float | None = None) -> Work | None:
-        """To another rank's recv() of that tag."""
+        """Sends the array to the group's rank `peer`, which receives it by recv() with the same tag (0 to 32767). May be done before
+        its recv() is started."""
         source = readable(array)
         return self._start("gw_send", (address(source), source.size, number_of(source), peer), None, (source,), wait, timeout,
                            tag=tag)  # type: ignore[return-value]
 
     def recv(self, array: Array, peer: int = ANY_SOURCE, tag: int = 0, *, wait: bool = True,
              timeout: float | None = None) -> Array | Work:
-        """Into `array`, of the sender's size and type. With ``wait=False``, Work.source says who it was."""
+        """Receives a message of the group's rank `peer` (ANY_SOURCE: any rank) with that tag into `array`, which has the sender's size
+        and type. With ``wait=False``, Work.source is the sender. Raises RankMismatch for another size."""
         target = writable(array, "array")
         return self._start("gw_recv", (address(target), target.size, number_of(target), peer), target, (), wait, timeout, tag=tag)
 
     def probe(self, peer: int = ANY_SOURCE, tag: int = 0, *, timeout: float = 0) -> int | None:
-        """Who has sent something that no recv() has taken; None when nobody has within `timeout` seconds."""
+        """The rank that has sent a message with that tag which no recv() has taken; None if there is none within `timeout` seconds.
+        Receives nothing."""
         source = c.c_int(-1)
         options = s.OpOptions(factor=1, tag=tag)
         call("gw_probe", self._handle, peer, float(timeout), c.byref(options), c.byref(source))
         return None if source.value < 0 else source.value
 
     def split(self, color: int, key: int = 0) -> Communicator | None:
-        """Collective: ranks of one color form a group, ordered by key; None for a negative color."""
+        """Divides the group: ranks with equal color form a communicator, ordered by key, then by old rank; None for a negative color.
+        Collective."""
         handle = c.c_void_p()
         call("gw_comm_split", self._handle, color, key, c.byref(handle))
         return Communicator(handle, self._keep) if handle else None
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
-        """Collective over all: the group of these ranks, in this order; None on the others."""
+        """The communicator of these ranks, in this order; None on the others. Collective over all ranks of this group."""
         handle = c.c_void_p()
         members = (c.c_int * len(ranks))(*ranks)
         call("gw_comm_group", self._handle, members, len(ranks), c.byref(handle))
         return Communicator(handle, self._keep) if handle else None
 
     def shrink(self, timeout: float = 0) -> Communicator:
-        """After a failure: a communicator of the ranks that are left, in the old order."""
+        """After a failure: a new communicator of the surviving ranks, in the old order. Collective over the survivors. Blocks at most
+        `timeout` seconds (0: the communicator's) and 1 more; ranks that have not called by then are excluded. Raises PeerLost if this
+        rank was excluded or is isolated, InvalidArgument if nothing has failed, Unsupported if the transport cannot recover."""
         handle = c.c_void_p()
         call("gw_comm_shrink", self._handle, float(timeout), c.byref(handle))
         return Communicator(handle, self._keep)
 
     def abort(self, reason: str = "aborted by its caller") -> None:
-        """Ends all operations here with Cancelled, and those of the other ranks, which are told the reason."""
+        """Ends all operations of this rank with Cancelled. Those of the other ranks end, too, with an error that names this rank and the
+        reason. Does nothing after a failure."""
         call("gw_comm_abort", self._handle, reason.encode())
 
     def close(self) -> None:
-        """Says goodbye. What is under way ends with Cancelled. Closed twice is closed."""
+        """Closes the communicator. Operations in progress end with Cancelled. Twice is harmless. Never raises."""
         handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             load().gw_comm_free(handle)
@@ -288,13 +306,21 @@ def init(*, rank: int | None = None, size: int | None = None, rendezvous: str | 
          timeout: float = 0, rendezvous_timeout: float = 0, transport: str | None = None, interface: str | None = None,
          algorithm: str | None = None, job: str | None = None, checksums: bool = False,
          log: Callable[[str, str], None] | None = None, log_level: str = "info") -> Communicator:
-    """The communicator of all ranks that the launcher started (alone without one). Blocks until all are there.
+    """The communicator of all ranks that the launcher started; without a launcher, of one rank. Collective; blocks until all have called.
 
-    rank, size: both, instead of what a launcher says; rendezvous: where to meet, "host:port" of rank 0 or "file://" and a folder that
-    all ranks see (None: GRADWIRE_RENDEZVOUS, else the launcher's).
-    liveness: seconds within which a dead or stopped rank is noticed (0: GRADWIRE_DEADLINE, else 15). timeout: seconds that an
-    operation may take whose ranks all live (0: 300). transport: "auto", "shm", "ucx", "tcp", "nccl" or "nccl:N" (None: GRADWIRE_TRANSPORT,
-    else "auto"). log: called with a level and a line. Raises Unsupported, naming the library, where UCX is wanted and missing.
+    rank, size: this rank and the number of ranks, instead of the launcher's; both or neither.
+    rendezvous: where the ranks meet: "host:port" of rank 0, or "file://DIR" with a folder that all ranks see (None:
+    GRADWIRE_RENDEZVOUS, else the launcher's). rendezvous_timeout: seconds to wait for the slowest rank (0: 60).
+    liveness: seconds within which a dead or stopped rank is noticed (0: GRADWIRE_DEADLINE, else 15).
+    timeout: time limit of operations whose ranks are all alive, in seconds (0: 300).
+    transport: "auto", "shm", "ucx", "tcp", "nccl" or "nccl:N" (None: GRADWIRE_TRANSPORT, else "auto").
+    interface: the network interface (None: GRADWIRE_IFNAME, else the first usable one).
+    algorithm: of reductions that name none (None: "auto"). job: the job's id (None: the launcher's).
+    checksums: True adds a checksum to every message; False: as GRADWIRE_CHECKSUM says.
+    log: called with a level and a line, for lines of `log_level` ("error", "warn", "info", "debug" or "trace") and more severe ones.
+
+    Raises InvalidArgument for an option out of range, Unsupported for a transport that this build or machine lacks (it names the
+    library), RankMismatch if ranks differ in options, TimedOut or PeerLost if a rank does not appear in time.
     """
     options, keep = _options(liveness, timeout, rendezvous_timeout, transport, interface, algorithm, job, checksums, log, log_level)
     if rank is not None and size is not None:
@@ -310,7 +336,11 @@ def init(*, rank: int | None = None, size: int | None = None, rendezvous: str | 
 
 
 def threads(size: int, *, timeout: float = 0, algorithm: str | None = None) -> list[Communicator]:
-    """`size` ranks as threads of this process, for tests and trials: element r belongs to the thread that plays rank r."""
+    """Communicators for `size` ranks that are threads of this process, for tests: element r is for the thread of rank r.
+
+    timeout: time limit of operations in seconds (0: 300). algorithm: of reductions that name none (None: "auto"). Raises InvalidArgument
+    for a size or an option out of range.
+    """
     options, keep = _options(0, timeout, 0, None, None, algorithm, None, False, None, "info")
     handles = (c.c_void_p * max(size, 1))()
     call("gw_init_threads", size, c.byref(options), handles)

@@ -1,46 +1,46 @@
-"""Errors of the library, each with the sentence that names the rank, the operation and the time."""
+"""The exceptions of the library. Their text names the rank, the operation and the elapsed time, or the argument and what was expected."""
 
 from __future__ import annotations
 
 
 class GradwireError(RuntimeError):
-    """Any failure; ``status`` is the number of gradwire/c.h."""
+    """The base of all failures. ``status``: the gw_status number of gradwire/c.h."""
 
     status = 9
 
 
 class InvalidArgument(GradwireError, ValueError):
-    """The caller's input; retrying cannot help."""
+    """Wrong input from the caller; a retry with the same input fails again."""
 
     status = 1
 
 
 class Unsupported(GradwireError):
-    """Valid, but not in this build or on this machine."""
+    """Valid input that this build or machine cannot serve."""
 
     status = 2
 
 
 class OutOfMemory(GradwireError, MemoryError):
-    """There is no memory left."""
+    """No memory is left."""
 
     status = 3
 
 
 class PeerLost(GradwireError, ConnectionError):
-    """A rank died, stopped or closed; the communicator is finished."""
+    """A rank ended, stopped or closed; the communicator is unusable."""
 
     status = 4
 
 
 class TimedOut(GradwireError, TimeoutError):
-    """An operation's timeout, after which the communicator is finished; or a wait's, which harms nothing."""
+    """An operation timed out (the communicator is unusable), or Work.wait() did (the operation continues)."""
 
     status = 5
 
 
 class Cancelled(GradwireError):
-    """Somebody called abort(), or the communicator is gone."""
+    """abort() was called here or on another rank, or the communicator was closed."""
 
     status = 6
 
@@ -52,7 +52,7 @@ class CorruptPayload(GradwireError):
 
 
 class RankMismatch(GradwireError):
-    """Ranks disagree about operation, size or type."""
+    """Ranks passed different operations, sizes or element types."""
 
     status = 8
 
@@ -68,5 +68,5 @@ _BY_STATUS = {kind.status: kind for kind in (InvalidArgument, Unsupported, OutOf
 
 
 def error_for(status: int, sentence: str) -> GradwireError:
-    """The error of a gw_status that is not GW_OK."""
+    """The exception for a gw_status other than GW_OK, with that text. Returns it; never raises."""
     return _BY_STATUS.get(status, InternalError)(sentence)

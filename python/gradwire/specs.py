@@ -1,4 +1,4 @@
-"""What is known about compressors without any rank."""
+"""The methods, and what a spec does to an array. Needs neither ranks nor a transport."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gradwire.errors import InvalidArgument
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A compression method: what it sends, and its keys, each with its default and meaning."""
+    """A compression method."""
 
-    name: str
-    help: str
-    keys: dict[str, str]
+    name: str  # as written in a spec
+    help: str  # one line: what it sends
+    keys: dict[str, str]  # by key: its default and meaning
 
 
 def methods() -> list[Method]:
-    """All methods that specs may name."""
+    """All methods that specs may name. Raises Unsupported if the library cannot be loaded."""
     found: list[Method] = []
     entry = s.Method()
     while True:
@@ -40,30 +40,33 @@ def methods() -> list[Method]:
 
 @dataclasses.dataclass(frozen=True)
 class SpecInfo:
-    """What a spec makes of an array: how it travels, and how many bytes a rank encodes of how many."""
+    """How a spec sends an array."""
 
-    spec: str
-    path: str
-    dense_bytes: int
-    payload_bytes: int
-    rounds: int
-    elementwise: bool
-    sparse: bool
-    lossless: bool
-    unbiased: bool
-    stateful: bool
-    error_feedback: bool
+    spec: str  # the spec that applies, in canonical form
+    path: str  # the aggregation mode: "dense" (uncompressed), "sum", "gather", "oktopk" or "sra"
+    dense_bytes: int  # the uncompressed array
+    payload_bytes: int  # the largest payload of one rank, all rounds together
+    rounds: int  # number of exchanges in a step
+    elementwise: bool  # encodes element by element
+    sparse: bool  # sends selected elements
+    lossless: bool  # decodes bit for bit
+    unbiased: bool  # the expected result is the input
+    stateful: bool  # the method keeps state between steps
+    error_feedback: bool  # the spec has error feedback
 
     @property
     def ratio(self) -> float:
-        """Dense bytes for each byte of payload."""
+        """The compression ratio: dense_bytes divided by payload_bytes."""
         return self.dense_bytes / max(self.payload_bytes, 1)
 
 
 def inspect(compressor: str, shape: Sequence[int] = (1000, 1000), *, dtype: npt.DTypeLike = "float32", name: str = "weight",
             size: int = 4, allow_unsafe: bool = False) -> SpecInfo:
-    """What the spec, or the first of its rules that fits, makes of an array of that name and shape among `size` ranks.
-    InvalidArgument says what is wrong with a spec, and what to write instead."""
+    """How a spec, or the first of its rules that matches, sends an array of that name, shape and element type.
+
+    size: number of ranks. allow_unsafe: accept combinations that fail or may diverge. Raises InvalidArgument for a bad spec, with the
+    reason and what to write instead.
+    """
     info = s.SpecInfo()
     options = s.AggregatorOptions(compressor=text(compressor), allow_unsafe=int(allow_unsafe))
     tensor = tensor_info(name, shape, number_of(np.empty(0, dtype)))

@@ -1,11 +1,11 @@
-"""gradwire for PyTorch: the process-group backend "gradwire", exact always, and compressed gradients where they are asked for.
+"""gradwire for PyTorch: the process-group backend "gradwire", which is always exact, and compressed gradients for wrapped modules.
 
     import gradwire.torch
     torch.distributed.init_process_group("gradwire")
     gradwire.torch.compress(ddp, "topk:ratio=0.01,ef=ef14")
 
-Importing this registers the backend and, the first time for a version of PyTorch, compiles it (``python -m gradwire.torch.build``
-does so ahead).
+Importing this registers the backend. Where the package has no compiled extension for this version of PyTorch, the first import
+compiles it (``python -m gradwire.torch.build`` does so ahead of time).
 """
 
 from gradwire.torch._versions import require_torch
@@ -22,7 +22,8 @@ __all__ = ["AllGather", "Compression", "HookState", "Options", "ReduceScatter", 
 
 
 def register():
-    """Registers the backend, which importing has done; twice is harmless."""
+    """Registers the backend, as importing this package has done; twice is harmless. Raises RuntimeError if another package has registered
+    a backend of that name."""
     gradwire_torch_autoload.register()
 
 

@@ -31,14 +31,14 @@ def checked_options(given):
 
 
 def momentum_of(optimizer):
-    """The largest of its groups' momenta; None where it has none to speak of, or is not known."""
+    """The largest momentum of its parameter groups; None if it has none or is not known."""
     momenta = [group["momentum"] for group in optimizer.param_groups if "momentum" in group] if optimizer is not None else []
     return float(max(momenta)) if momenta else None
 
 
 class Averaging:
-    """One aggregator: made by start() (collective), then fed each step by submit(). ValueError: a bad spec, or one that the form or the
-    traffic cannot take, and what to write instead."""
+    """One aggregator: start() creates it (collective), submit() runs its steps. Raises ValueError for a bad spec, or one that the form or
+    the traffic class does not allow, with what to write instead."""
 
     def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
         self._momentum = momentum_of(options["optimizer"]) if traffic == GRADIENTS else None
@@ -77,7 +77,7 @@ class Averaging:
         self.start(group, [(name, tensor.detach().view(1, -1))])
 
     def begin_step(self):
-        """What state must follow, before a step's first submit."""
+        """Passes the loss scale and the learning rate on, before a step's first submit."""
         scaler, optimizer = self.options["scaler"], self.options["optimizer"]
         if scaler is not None:
             self._averager.set_loss_scale(float(scaler.get_scale()))
@@ -90,11 +90,11 @@ class Averaging:
         return self._averager.submit(indices, parts, whole)
 
     def shard(self, elements):
-        """[begin, end) of this rank's share in the sharded forms."""
+        """[begin, end): this rank's shard in the sharded forms."""
         return extension.shard_of(elements, self._rank, self._size)
 
     def _say_warnings(self):
-        """What there is to say about the specs, and of the steps so far, on the first rank, so that a job says it once."""
+        """Logs new warnings, on rank 0 only, so that a job logs each once."""
         if self._rank != 0:
             return
         for warning in self._averager.warnings()[self._seen :]:

@@ -1,4 +1,4 @@
-"""Compressed gradients for DistributedDataParallel and FSDP: compress(), and the hook that it registers."""
+"""Compressed gradients for DistributedDataParallel and FSDP: compress(), and the communication hook that it registers."""
 
 import gc
 
@@ -8,19 +8,22 @@ from gradwire.torch._averaging import ALL_REDUCE, REDUCE_SCATTER, Averaging, che
 
 
 class HookState:
-    """State for ``ddp.register_comm_hook(state, gradwire.torch.hook)``, and for what passes both on (Lightning, Accelerate).
+    """State for ``ddp.register_comm_hook(state, gradwire.torch.hook)``, and for libraries that register a hook (Lightning, Accelerate).
 
     spec: a compressor, "topk:ratio=0.01,ef=ef14", or rules by name and size, "*.bias=none;*=powersgd:rank=4,ef=ef14".
-    module: whose parameters' names the rules and the saved state use. Without it they are those of the DistributedDataParallel that has
-        the parameters, once the first step has come.
-    process_group: the one that DDP has; None: the default one.
-    options: seed, threads, bucket_bytes, allow_unsafe, nonfinite ("fail", or "skip": a step in which any rank has an element that is
-        no finite number leaves residuals alone and gives NaN to all, which loss scalers see), scaler (a GradScaler: nonfinite="skip",
-        and residuals follow its scale), optimizer (residuals follow its learning rate, where the spec says so; beside its momentum
-        specs that keep one themselves, dgc, are refused).
+    module: the module whose parameter names the rules and the saved state use. None: the DistributedDataParallel that has the parameters,
+        which the first step finds.
+    process_group: that of the DDP module; None: the default one.
+    options: seed (of the random numbers), threads (number of threads that encode and decode), bucket_bytes (bytes that are exchanged
+        together; 0: 4 MiB), allow_unsafe (warn of combinations that fail or may diverge instead of refusing them),
+        nonfinite ("fail"; or "skip": all ranks skip a step in which any rank has an element that is not finite, residuals are not
+        changed, and the gradients become NaN, which loss scalers notice), scaler (a GradScaler: nonfinite defaults to "skip", and
+        residuals follow its scale), optimizer (residuals follow its learning rate if the spec has ef_rescale_lr=true; if it has a momentum, specs
+        with a momentum of their own, dgc, are refused).
 
-    Residuals belong to parameters, so DDP may rebuild its buckets. Pickling keeps spec, options and this rank's state; the module,
-    scaler, optimizer and group are left behind.
+    Equal on all ranks. Residuals belong to parameters, so DDP may rebuild its buckets. Pickling keeps spec, options and this rank's state,
+    but not the module, scaler, optimizer and group. Raises ValueError for a bad spec or combination, with the reason and what to write
+    instead; TypeError for an unknown option.
     """
 
     def __init__(self, spec, *, module=None, process_group=None, **options):
@@ -32,22 +35,25 @@ class HookState:
 
     @property
     def spec(self):
+        """The spec or the rules, as given."""
         return self._averaging.spec
 
     def state_dict(self):
-        """This rank's residuals and other state, between steps."""
+        """This rank's residuals and other state, as plain tensors by name; between steps. Every rank saves its own."""
         return self._averaging.state_dict()
 
     def load_state_dict(self, state):
-        """What state_dict() gave on this rank; or a list of every old rank's, when the number of ranks has changed."""
+        """Restores this rank's state_dict(); or, if the number of ranks has changed, a list of every old rank's, equal on all ranks.
+        Raises ValueError for a state of another version, or a rank that is missing or listed twice."""
         self._averaging.load_state_dict(state)
 
     def stats(self):
-        """Steps, bytes and seconds since the first step, on this rank."""
+        """Counters of this rank since the first step, named as the fields of gw_aggregator_stats: steps, bytes, seconds."""
         return self._averaging.stats()
 
     def average(self, bucket):
-        """A future of the bucket's gradients' mean over ranks, which come in place."""
+        """Starts averaging a GradBucket in place; returns a future of its buffer. Raises ValueError for sparse gradients, or for
+        parameters that the first step did not have; the future has the errors of the exchange."""
         if bucket.buffer().is_sparse:
             raise ValueError("gradwire: a bucket of sparse gradients (dense ones wanted; sparse=False in its embedding)")
         if not self._averaging.started:
@@ -101,7 +107,7 @@ def _names_of(module):
 
 
 def _wrapper_of(parameters):
-    """The DistributedDataParallel whose parameters these are: its hook is told of buckets alone."""
+    """The DistributedDataParallel that has these parameters: its hook receives buckets only."""
     wanted = set(parameters)
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.nn.parallel.DistributedDataParallel) and wanted <= set(thing.parameters()):
@@ -122,7 +128,8 @@ def _forward(source, target):
 def hook(state, bucket, output=None):
     """The communication hook: for DDP with a HookState, for FSDP through compress().
 
-    DDP: a future of the bucket's mean. FSDP calls with (state, gradient) or (state, gradient, shard), both plain tensors.
+    With DDP it returns a future of the averaged bucket. FSDP calls it with (state, gradient) or (state, gradient, shard), plain tensors.
+    Raises TypeError if FSDP's state does not come from compress(); the errors of HookState.average().
     """
     if isinstance(bucket, torch.Tensor):
         if not isinstance(state, FlatState):
@@ -135,7 +142,7 @@ def hook(state, bucket, output=None):
 
 
 class FlatState:
-    """The state of one FSDP unit: its parameters are one flat tensor."""
+    """The state of one FSDP unit, whose parameters form one flat tensor."""
 
     def __init__(self, name, spec, options, group, said):
         self.name = name
@@ -144,7 +151,7 @@ class FlatState:
         self._loaded = None
 
     def average(self, gradient, shard):
-        """The mean of all ranks' gradients: in place, or this rank's share of it in `shard`."""
+        """Averages the gradient over ranks: in place, or this rank's shard of the average into `shard`."""
         if self.averaging is None:
             self.averaging = Averaging(self._spec, self._options, ALL_REDUCE if shard is None else REDUCE_SCATTER)
             self.averaging.said = self._said
@@ -171,17 +178,18 @@ class FlatState:
 
 
 class Compression:
-    """What compress() returns: state, statistics, and nothing that training needs to keep."""
+    """The result of compress(): state and statistics. Training does not need to keep it."""
 
     def __init__(self, parts):
         self._parts = parts  # name -> HookState, FlatState, ReduceScatter
 
     def state_dict(self):
-        """This rank's residuals and other state, between steps; every rank saves its own."""
+        """This rank's residuals and other state; between steps. Every rank saves its own."""
         return {name: part.state_dict() for name, part in self._parts.items()}
 
     def load_state_dict(self, state):
-        """What state_dict() gave on this rank, of as many ranks; else a list of every old rank's, the same on all ranks."""
+        """Restores this rank's state_dict(); or, if the number of ranks has changed, a list of every old rank's, equal on all ranks.
+        Raises ValueError for a state of another module, or a rank that is missing."""
         states = [state] if isinstance(state, dict) else list(state)
         for given in states:
             if set(given) != set(self._parts):
@@ -190,7 +198,7 @@ class Compression:
             part.load_state_dict(state[name] if isinstance(state, dict) else [given[name] for given in states])
 
     def stats(self):
-        """Steps, bytes and seconds since the first step, on this rank; bytes and seconds of all parts together."""
+        """Counters of this rank since the first step: steps, and the bytes and seconds of all parts together."""
         total = {}
         for part in self._parts.values():
             for key, value in part.stats().items():
@@ -199,10 +207,11 @@ class Compression:
 
 
 def compress(module, spec, **options):
-    """Compresses the gradients that a wrapped module averages: DistributedDataParallel, FullyShardedDataParallel, or a module on which
-    fully_shard() was called. Before the first backward; equal on all ranks. HookState says what spec and options are.
+    """Compresses the gradients of a wrapped module: DistributedDataParallel, FullyShardedDataParallel, or one on which fully_shard() was
+    called. Call it before the first backward, with equal arguments on all ranks. HookState describes spec and options.
 
-    ValueError: a bad spec or an illegal pair, and what to write instead. Returns a Compression.
+    Returns a Compression. Raises ValueError for a bad spec or combination, with the reason and what to write instead; TypeError for
+    another module or an unknown option.
     """
     from torch.distributed.fsdp import FullyShardedDataParallel
 

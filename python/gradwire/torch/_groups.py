@@ -1,4 +1,4 @@
-"""Process groups of this backend, and gradwire's communicators beside those of others."""
+"""Process groups of this backend, and gradwire's communicators beside process groups of other backends."""
 
 import atexit
 import os
@@ -18,15 +18,18 @@ _beside = weakref.WeakKeyDictionary()
 
 
 class Options(extension.Options):
-    """Choices for a process group: ``init_process_group("gradwire", pg_options=gradwire.torch.Options(...))``.
+    """Options of a process group: ``init_process_group("gradwire", pg_options=gradwire.torch.Options(...))``.
 
-    blocking: every operation is complete when the call that starts it returns, so what is chained to its future runs inline, in the
-        same order on every rank. For hooks that are chains of operations. Default: GRADWIRE_BLOCKING=1 or not.
-    liveness: seconds within which a rank that died or was stopped is noticed. Default: GRADWIRE_DEADLINE, else 15.
-    rendezvous: seconds to wait for the slowest rank. Default: the group's timeout.
-    transport: "auto", "shm", "ucx", "tcp" or "nccl"; interface_name: the network's; algorithm: of reductions; links: what "auto" chooses
-        by. Defaults: GRADWIRE_TRANSPORT, GRADWIRE_IFNAME, "auto", GRADWIRE_LINKS.
-    Equal on all ranks.
+    blocking: True: an operation is complete when the call that starts it returns, and callbacks of its future run at once, in the same
+        order on all ranks; for hooks that chain several operations. None: as GRADWIRE_BLOCKING says (1: True).
+    liveness: seconds within which a dead or stopped rank is noticed (0: GRADWIRE_DEADLINE, else 15).
+    rendezvous: seconds to wait for the slowest rank (0: the group's timeout).
+    transport: "auto", "shm", "ucx", "tcp" or "nccl" ("": GRADWIRE_TRANSPORT, else "auto").
+    interface_name: the network interface ("": GRADWIRE_IFNAME, else the first usable one).
+    algorithm: of reductions ("": "auto").
+    links: the link parameters by which "auto" selects algorithms: "default", "cached" or "measured" ("": GRADWIRE_LINKS, else "default").
+
+    Equal on all ranks. Raises ValueError for a negative time, or a GRADWIRE_BLOCKING other than 0 or 1.
     """
 
     def __init__(self, *, blocking=None, liveness=0.0, rendezvous=0.0, transport="", interface_name="", algorithm="", links=""):
@@ -51,7 +54,7 @@ def _blocking_by_environment():
 
 
 def create(group, options):
-    """PyTorch's creator of backends, extended API."""
+    """Creates the backend of a process group, as PyTorch's extended API calls it. Raises TypeError for options of another class."""
     if options is None:
         options = Options()
     if not isinstance(options, extension.Options):
@@ -60,8 +63,8 @@ def create(group, options):
 
 
 def backend_of(group=None):
-    """gradwire's backend of a process group (None: the default one): its own, or, for a group of another backend, one beside it,
-    which the first call makes (collective)."""
+    """gradwire's backend of a process group (None: the default one). For a group of another backend it is a communicator beside it, which
+    the first call creates (collective). Raises ValueError if there is no process group."""
     group = dist.group.WORLD if group is None else group
     if group is None:
         raise ValueError("gradwire: there is no process group (torch.distributed.init_process_group() first)")
@@ -90,5 +93,5 @@ def _make_beside(group):
 
 
 def describe(group=None):
-    """One line for people: ranks, transport, versions."""
+    """One line for people about a process group (None: the default one): ranks, transport, versions. Raises ValueError if there is none."""
     return extension.describe(backend_of(group))

@@ -1,4 +1,4 @@
-"""Compressed reduce-scatter and all-gather for FSDP2 (fully_shard): what set_custom_reduce_scatter() and set_custom_all_gather() take."""
+"""Compressed reduce-scatter and all-gather for FSDP2 (fully_shard), for set_custom_reduce_scatter() and set_custom_all_gather()."""
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,7 @@ class _Sharded:
         self._elements = None
 
     def allocate(self, size, *, dtype, device):
+        """Memory for FSDP2's buffers: a tensor of shape size, in elements."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def state_dict(self):
@@ -30,9 +31,11 @@ class _Sharded:
         return self._averaging.state_dict()
 
     def load_state_dict(self, state):
+        """Restores this rank's state_dict(), or a list of every old rank's. Raises ValueError as HookState.load_state_dict()."""
         self._averaging.load_state_dict(state)
 
     def stats(self):
+        """Counters of this rank since the first step: steps, bytes, seconds."""
         return self._averaging.stats()
 
     def _submit(self, whole, group):
@@ -48,13 +51,16 @@ class _Sharded:
 class ReduceScatter(_Sharded, ReduceScatterBase):
     """Compressed gradients: ``module.set_custom_reduce_scatter(gradwire.torch.ReduceScatter(spec))``, one object for each module.
 
-    spec and options as HookState's; `name` is what rules by name see, and the state's prefix.
+    spec and options: as HookState's. name: what rules match, and the prefix of the saved state. Raises ValueError for a bad spec or
+    combination; RuntimeError if PyTorch is older than 2.8.
     """
 
     def __init__(self, spec, *, name="gradient", **options):
         super().__init__(spec, REDUCE_SCATTER, GRADIENTS, name, options)
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        """Called by FSDP2: output_tensor receives this rank's shard of the average (op AVG) or sum (op SUM). Raises ValueError for
+        another op, or another number of elements than in the first step."""
         factor = _factor_of(op, group.size())
         summed = self._submit(input_tensor, group)
 
@@ -72,14 +78,17 @@ class ReduceScatter(_Sharded, ReduceScatterBase):
 class AllGather(_Sharded, AllGatherBase):
     """Compressed parameters: ``module.set_custom_all_gather(gradwire.torch.AllGather(spec))``, one object for each module.
 
-    Every rank, the owner included, computes with what was decoded, so replicas agree; the owner updates its exact shard. Tensors of
-    bytes (parameters of several types at once) travel exactly.
+    All ranks, the owner included, compute with the decoded parameters, so replicas are equal; the owner updates its exact shard. Tensors
+    of bytes (parameters of several types at once) are sent uncompressed. spec, name, options and errors: as ReduceScatter, which raises
+    ValueError or RuntimeError.
     """
 
     def __init__(self, spec, *, name="parameter", **options):
         super().__init__(spec, ALL_GATHER, PARAMETERS, name, options)
 
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
+        """Called by FSDP2: output_tensor receives all ranks' input_tensor, as decoded. Raises ValueError for another number of elements
+        than in the first step."""
         if not input_tensor.is_floating_point():
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
         own = output_tensor.view(-1).narrow(0, group.rank() * input_tensor.numel(), input_tensor.numel())
@@ -89,7 +98,7 @@ class AllGather(_Sharded, AllGatherBase):
 
 
 def _factor_of(op, size):
-    """What the mean is multiplied by to become the reduction `op`."""
+    """The factor of the average that makes it the reduction `op`. Raises ValueError for another one than AVG and SUM."""
     if op == dist.ReduceOp.AVG:
         return 1
     if op == dist.ReduceOp.SUM:

@@ -1,6 +1,6 @@
 """``python -m gradwire.torch.build [--force]``: compiles the extension for the installed PyTorch ahead of its first use.
 
-Prints the extension's path. Where the package carries a compiled one, or the cache has one, nothing is compiled unless --force says so.
+Prints the extension's path. If the package or the cache has a compiled one, nothing is compiled, unless --force is given.
 """
 
 import sys
@@ -9,6 +9,7 @@ from gradwire.torch import _extension
 
 
 def main(arguments):
+    """Runs the command; returns its exit code, 0 or 2. Raises ImportError if the extension cannot be compiled."""
     unknown = [argument for argument in arguments if argument != "--force"]
     if unknown:
         print(f"gradwire: error: unknown argument {unknown[0]} (--force or nothing wanted)", file=sys.stderr)
