@@ -17,7 +17,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::checkpoints_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -284,4 +284,4 @@ TEST_F(JobCheckpoints, TheSameStepIsNotWrittenTwice) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::checkpoints_test

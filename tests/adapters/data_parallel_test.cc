@@ -16,7 +16,7 @@
 #include "trainer/models.h"
 #include "trainer/training.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::data_parallel_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -168,4 +168,4 @@ TEST(DataParallel, AveragesScalarsInDouble) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::data_parallel_test

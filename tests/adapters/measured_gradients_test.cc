@@ -17,7 +17,7 @@
 #include "trainer/models.h"
 #include "trainer/training.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::measured_gradients_test {
 namespace {
 
 using Four = std::array<float, 4>;
@@ -267,4 +267,4 @@ TEST(MeasuredGradients, TrainingComputesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::measured_gradients_test

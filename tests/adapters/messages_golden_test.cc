@@ -10,7 +10,7 @@
 #include "adapters/trainer/modes/elastic.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 struct Golden {
@@ -54,4 +54,4 @@ TEST(Messages, OfTransports) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

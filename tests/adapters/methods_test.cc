@@ -19,7 +19,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::methods_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -326,4 +326,4 @@ TEST(Methods, RefuseBadOptions) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::methods_test

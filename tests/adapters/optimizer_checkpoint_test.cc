@@ -7,7 +7,7 @@
 #include "tests/adapters/training_runs.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::optimizer_checkpoint_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -87,4 +87,4 @@ TEST(OptimizerCheckpoint, NarrowPrecisionsAndTheirLossScaleResumeBitForBit) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::optimizer_checkpoint_test

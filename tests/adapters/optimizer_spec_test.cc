@@ -12,7 +12,7 @@
 #include "tests/adapters/method_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::optimizer_spec_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -75,4 +75,4 @@ TEST(OptimizerSpec, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::optimizer_spec_test

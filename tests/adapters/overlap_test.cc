@@ -19,7 +19,7 @@
 #include "tests/trainer/training_problems.h"
 #include "trainer/training.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::overlap_test {
 namespace {
 
 // Gradients that backward completes from the last to the first, each after so long.
@@ -319,4 +319,4 @@ TEST(Overlap, ATraceEndsAfterItsSteps) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::overlap_test

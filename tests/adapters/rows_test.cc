@@ -16,7 +16,7 @@
 #include "trainer/models.h"
 #include "trainer/training.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::rows_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -355,4 +355,4 @@ TEST(Rows, C6_OneRankIsCompressedToo) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::rows_test

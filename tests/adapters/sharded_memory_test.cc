@@ -10,7 +10,7 @@
 #include "trainer/accounts/run_memory.h"
 #include "trainer/accounts/training_memory.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::sharded_memory_test {
 namespace {
 
 // A model of 1,126,410 parameters, most of them in one layer.
@@ -256,4 +256,4 @@ TEST(ShardedMemory, Z10_OffloadedShardsGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::sharded_memory_test

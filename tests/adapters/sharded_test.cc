@@ -9,7 +9,7 @@
 #include "tests/adapters/sharded_runs.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::sharded_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -177,4 +177,4 @@ TEST(Sharded, WhatCannotBeShardedIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::sharded_test

@@ -13,12 +13,12 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire::launch {
+namespace gradwire::launch::sides_test {
 namespace {
 
-using testing::AnyOf;
-using testing::Each;
-using testing::Eq;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::Eq;
 
 constexpr int kRanks = 3;
 
@@ -88,4 +88,4 @@ TEST(Sides, AValueThatIsNoFolderIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::launch
+}  // namespace gradwire::launch::sides_test

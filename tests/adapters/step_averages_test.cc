@@ -9,7 +9,7 @@
 
 #include "tests/adapters/training_runs.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::step_averages_test {
 namespace {
 
 struct Step {
@@ -183,4 +183,4 @@ TEST(StepAverages, TakeRunningStatisticsAlong) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::step_averages_test

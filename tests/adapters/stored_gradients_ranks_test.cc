@@ -8,7 +8,7 @@
 
 #include "tests/adapters/sharded_runs.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::stored_gradients_ranks_test {
 namespace {
 
 Setting narrow(int ranks, const std::string& compressor, Precision precision) {
@@ -98,4 +98,4 @@ TEST(StoredGradientsOfRanks, PagesOfAWideModelGoBack) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::stored_gradients_ranks_test

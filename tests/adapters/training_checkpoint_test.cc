@@ -18,7 +18,7 @@
 #include "tests/adapters/training_runs.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::training_checkpoint_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -260,4 +260,4 @@ TEST(TrainingCheckpoint, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::training_checkpoint_test

@@ -21,7 +21,7 @@
 
 namespace gradwire::testing {
 
-inline const Model<float>& mlp() {
+inline const Model<float>& small_mlp() {
   static const auto kModel =
       std::move(make_model<float>({"mlp", {12}}, digits().shape(), 10)).value();
   return kModel;
@@ -38,7 +38,7 @@ inline const Model<float>& resnet() {
 }
 
 struct Training {
-  const Model<float>* model = &mlp();
+  const Model<float>* model = &small_mlp();
   std::string compressor = "none";
   int ranks = 2;
   int accumulate = 1;

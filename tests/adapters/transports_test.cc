@@ -11,12 +11,12 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire::launch {
+namespace gradwire::launch::transports_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-using testing::Each;
+using ::testing::Each;
 
 const EnvLookup kNothing = [](const std::string&) { return std::nullopt; };
 
@@ -101,4 +101,4 @@ TEST(Transports, ARankWithoutADeviceIsNamedToTheOthers) {
 }
 
 }  // namespace
-}  // namespace gradwire::launch
+}  // namespace gradwire::launch::transports_test

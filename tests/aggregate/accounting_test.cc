@@ -9,7 +9,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/names.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::accounting_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -249,4 +249,4 @@ TEST(MoreThanDense, IsNothingThatPiecesOfManySizesAreTo) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::accounting_test

@@ -10,7 +10,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::arrived_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -131,4 +131,4 @@ TEST(Arrived, IsOfReadyGradientsOfThisStep) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::arrived_test

@@ -10,7 +10,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::failure_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -187,4 +187,4 @@ TEST(BadNumbers, UnderErrorFeedbackAreNamedAndEndTheJob) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::failure_test

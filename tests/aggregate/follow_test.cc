@@ -11,7 +11,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::follow_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -286,4 +286,4 @@ TEST(Follow, AScheduledQuantiserThatWasGatheredGoesOnByShards) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::follow_test

@@ -8,7 +8,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::keys_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -150,4 +150,4 @@ TEST(Keys, ABadValueIsToldWithWhatMayStandThere) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::keys_test

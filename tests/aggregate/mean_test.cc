@@ -8,7 +8,7 @@
 
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::mean_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -165,4 +165,4 @@ TEST(Mean, UnbiasedMethodsOfHighVarianceAreScaledUnderErrorFeedback) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::mean_test

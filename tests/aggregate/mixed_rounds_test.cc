@@ -13,7 +13,7 @@
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::mixed_rounds_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -185,4 +185,4 @@ TEST(MixedRounds, ErrorFeedbackStaysAroundThem) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::mixed_rounds_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::pipeline_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -128,4 +128,4 @@ TEST(RunStep, ErrorsNameStepBucketAndPhase) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::pipeline_test

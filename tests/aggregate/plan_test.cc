@@ -9,7 +9,7 @@
 
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::plan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -272,4 +272,4 @@ TEST(Plan, SharedPlacesAddUp) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan_test

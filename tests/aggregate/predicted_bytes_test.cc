@@ -11,7 +11,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::predicted_bytes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -107,4 +107,4 @@ TEST(PredictedBytes, TheTextHasAllThreeNumbers) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::predicted_bytes_test

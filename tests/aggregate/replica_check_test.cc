@@ -10,7 +10,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::replica_check_test {
 namespace {
 
 // Every rank checks tensors a, b, c after `spoil` had its way with them.
@@ -52,4 +52,4 @@ TEST(ReplicaCheck, ComparesBytesNotValues) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::replica_check_test

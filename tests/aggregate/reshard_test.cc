@@ -10,7 +10,7 @@
 #include "base/elements.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::reshard_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -151,4 +151,4 @@ TEST(Reshard, WhatDoesNotFitIsRefusedByNameAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::reshard_test

@@ -13,7 +13,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::strips_test {
 namespace {
 
 constexpr std::int64_t kElems = 30'011;
@@ -125,4 +125,4 @@ TEST(StripsOfAParameter, ABadGradientEndsTheStep) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::strips_test

@@ -9,7 +9,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::threads_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -83,4 +83,4 @@ TEST(AggregatorThreads, TheirNumberIsChecked) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::threads_test

@@ -10,7 +10,7 @@
 #include "gradwire/aggregator.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::traffic_test {
 namespace {
 
 using ::testing::Contains;
@@ -157,4 +157,4 @@ TEST(TrafficPolicy, EveryRuleOfAClassIsJudged) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::traffic_test

@@ -8,7 +8,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::two_level_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -174,4 +174,4 @@ TEST(TwoLevel, RefusesWhatItCannotServe) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::two_level_test

@@ -12,7 +12,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::variable_payload_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -157,4 +157,4 @@ TEST(VariablePayload, ALengthBeyondTheMethodsClaimIsCorrupt) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::variable_payload_test

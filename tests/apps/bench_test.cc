@@ -11,13 +11,13 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::bench_test {
 namespace {
 
 using Json = nlohmann::json;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
-class Bench : public testing::Test {
+class Bench : public ::testing::Test {
  protected:
   // Runs with --json; every line parsed.
   std::vector<Json> rows(std::vector<std::string> words) {
@@ -95,9 +95,9 @@ TEST_F(Bench, CsvHasAHeadingAndTheSameRows) {
   std::vector<std::string> text;
   for (std::string line; std::getline(file, line);) text.push_back(line);
   ASSERT_EQ(text.size(), 3U);
-  EXPECT_THAT(text[0], testing::StartsWith("op,algorithm,transport,compressor,"));
-  EXPECT_THAT(text[1], testing::StartsWith("gather," + std::string(lines[0]["algorithm"]) +
-                                           ",inproc,none,private,3,1020,bf16,none,2,true,"));
+  EXPECT_THAT(text[0], ::testing::StartsWith("op,algorithm,transport,compressor,"));
+  EXPECT_THAT(text[1], ::testing::StartsWith("gather," + std::string(lines[0]["algorithm"]) +
+                                             ",inproc,none,private,3,1020,bf16,none,2,true,"));
 }
 
 TEST_F(Bench, CodecRowsHoldTheStableKeys) {
@@ -162,16 +162,16 @@ TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
 
 TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
   setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto outcome = bench_command({"all_reduce", "--inproc", "4", "--min", "1K", "--max", "4K",
                                       "--factor", "4", "--seconds", "0.01", "--explain", "--alpha",
                                       "1e-5", "--beta", "1e-9", "--gamma", "0"});
-  const std::string text = testing::internal::GetCapturedStdout();
+  const std::string text = ::testing::internal::GetCapturedStdout();
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
-  EXPECT_THAT(text, testing::HasSubstr("alpha 10 us, beta 1 ns/B, gamma 0 ns/B"));
+  EXPECT_THAT(text, ::testing::HasSubstr("alpha 10 us, beta 1 ns/B, gamma 0 ns/B"));
   // 1 KiB on 4 ranks: the ring takes 6 alpha + 6/4 m beta, doubling 2 (alpha + m beta).
-  EXPECT_THAT(text, testing::ContainsRegex("1024 +61.536 .* 22.048\\*"));
-  EXPECT_THAT(text, testing::HasSubstr("recursive_doubling"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("1024 +61.536 .* 22.048\\*"));
+  EXPECT_THAT(text, ::testing::HasSubstr("recursive_doubling"));
   // What was measured is there for the next job, without the flags' numbers.
   std::ifstream cache(folder_.path() + "/gradwire/links");
   std::string heading;
@@ -184,4 +184,4 @@ TEST_F(Bench, ExplainPredictsEveryAlgorithmAndMarksOne) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::bench_test

@@ -14,11 +14,11 @@
 #include "apps/variables.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::commands_test {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::vector<CommandEntry>& tree() {
   static const std::vector<CommandEntry> all = command_tree();
@@ -137,7 +137,7 @@ TEST(Catalogue, DescribesEveryModelAndDataSet) {
 }
 
 TEST(Variables, UnknownOnesAreNamedOnceWithTheNearest) {
-  using testing::ElementsAre;
+  using ::testing::ElementsAre;
   EXPECT_THAT(unknown_variable_lines({"GRADWIRE_LOG", "GRADWIRE_TEST_FULL", "PATH"}),
               ElementsAre());
   EXPECT_THAT(unknown_variable_lines({"GRADWIRE_LGO", "GRADWIRE_X"}),
@@ -146,4 +146,4 @@ TEST(Variables, UnknownOnesAreNamedOnceWithTheNearest) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::commands_test

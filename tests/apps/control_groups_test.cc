@@ -9,12 +9,12 @@
 #include "apps/memory_room.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::control_groups_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-class ControlGroups : public testing::Test {
+class ControlGroups : public ::testing::Test {
  protected:
   // Of a file below the folder where groups are mounted, or "membership".
   void write(const std::string& name, const std::string& text) const {
@@ -121,4 +121,4 @@ TEST(MemoryRoom, ThereIsSome) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::control_groups_test

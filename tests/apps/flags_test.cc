@@ -9,7 +9,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::flags_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -51,7 +51,7 @@ struct Refusal {
 };
 
 // The whole sentences of this family.
-class FlagRefusals : public testing::TestWithParam<Refusal> {};
+class FlagRefusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(FlagRefusals, NameTheFlagTheValueAndWhatIsAllowed) {
   const Status refused = error_of(GetParam().args);
@@ -61,7 +61,7 @@ TEST_P(FlagRefusals, NameTheFlagTheValueAndWhatIsAllowed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Golden, FlagRefusals,
-    testing::Values(
+    ::testing::Values(
         Refusal{{"--steps", "many"},
                 "train: --steps must be a whole number of at least 0 (got 'many')"},
         Refusal{{"--steps", "-1"},
@@ -116,7 +116,7 @@ TEST(Flags, AMissingValueIsAnError) {
   EXPECT_THAT(error_of({"--steps"}), fails(kInvalid, "--steps"));
 }
 
-class ConfigFile : public testing::Test {
+class ConfigFile : public ::testing::Test {
  protected:
   std::string write(const std::string& text) {
     std::ofstream(path_) << text;
@@ -170,4 +170,4 @@ TEST(Bytes, KMGArePowersOf1024) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::flags_test

@@ -14,10 +14,10 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::flight_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 FlightRecord operation(std::uint64_t number, Signature signature, FlightRecord::State state) {
   FlightRecord record;
@@ -32,7 +32,7 @@ constexpr auto kDone = FlightRecord::State::kDone;
 constexpr auto kFailed = FlightRecord::State::kFailed;
 
 // The whole sentences of this family: what is told of each way to fail, once.
-class Flight : public testing::Test {
+class Flight : public ::testing::Test {
  protected:
   void leave(int rank, const std::vector<FlightRecord>& records, FlightFailure failure = {}) {
     failure.rank = rank;
@@ -127,4 +127,4 @@ TEST_F(Flight, OddTypesInsideAreOverlooked) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::flight_test

@@ -12,24 +12,24 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::inspect_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 // What the command printed; fails the test when it was refused.
 std::string printed(const std::vector<std::string>& words) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto outcome = inspect_command(words);
-  std::string text = testing::internal::GetCapturedStdout();
+  std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
   return text;
 }
 Status refusal(const std::vector<std::string>& words) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto outcome = inspect_command(words);
-  (void)testing::internal::GetCapturedStdout();
+  (void)::testing::internal::GetCapturedStdout();
   return outcome.has_value() ? Status() : outcome.error();
 }
 
@@ -128,8 +128,8 @@ TEST(InspectSchedule, ShowsEveryRankAndTheVerdict) {
   }
   EXPECT_THAT(text, HasSubstr("checked: all ranks finish"));
   // 2 (p - 1) rounds, 2 (p - 1)/p n elements sent and received.
-  EXPECT_THAT(text,
-              testing::ContainsRegex("     3        6          6              12              12"));
+  EXPECT_THAT(
+      text, ::testing::ContainsRegex("     3        6          6              12              12"));
 }
 
 TEST(InspectSchedule, EveryAlgorithmIsKnownByItsName) {
@@ -196,4 +196,4 @@ TEST(InspectData, CountsTheCarriedDigits) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::inspect_test

@@ -14,7 +14,7 @@
 #include "apps/sweep/study_file.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 struct Golden {
@@ -86,4 +86,4 @@ TEST(Messages, OfReports) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

@@ -10,7 +10,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::mpi_test {
 namespace {
 
 using Environment = std::map<std::string, std::string>;
@@ -109,4 +109,4 @@ TEST(LinkedMpi, IsNoneOfScriptsAndOfProgramsWithoutIt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::mpi_test

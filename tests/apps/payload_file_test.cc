@@ -8,7 +8,7 @@
 #include "bench/codec_bench.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::payload_file_test {
 namespace {
 
 constexpr Code kCorrupt = Code::kCorruptPayload;
@@ -35,7 +35,7 @@ TEST(PayloadFile, KnownBytesDecodeToKnownValues) {
   ASSERT_TRUE(file.has_value()) << file.error().message();
   const auto values = decode_payload(Registry::builtin(), file.value());
   ASSERT_TRUE(values.has_value()) << values.error().message();
-  EXPECT_THAT(values.value(), testing::ElementsAre(1.5, -2.0));
+  EXPECT_THAT(values.value(), ::testing::ElementsAre(1.5, -2.0));
 }
 
 TEST(PayloadFile, EveryMethodComesBackThroughAFile) {
@@ -122,4 +122,4 @@ TEST(PayloadFile, EveryCutAndEveryFlippedByteIsSurvived) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::payload_file_test

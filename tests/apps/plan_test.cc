@@ -13,10 +13,10 @@
 #include "trainer/accounts/run_memory.h"
 #include "trainer/models.h"
 
-namespace gradwire {
+namespace gradwire::plan_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 struct Outcome {
@@ -29,10 +29,10 @@ Outcome plan(std::vector<std::string> words) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/rows";
   words.insert(words.end(), {"--json", file});
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto ended = plan_command(words);
   Outcome outcome;
-  outcome.text = testing::internal::GetCapturedStdout();
+  outcome.text = ::testing::internal::GetCapturedStdout();
   if (!ended.has_value()) outcome.error = ended.error();
   const auto lines = read_whole_file(file);
   std::istringstream in(lines.has_value() ? lines.value() : "");
@@ -124,8 +124,8 @@ TEST(Plan, WhatNoRunCanDoIsRefused) {
 
 // A stage sends what its operations say: (N-1)/N of the model twice, three times with stage 3; in
 // fp32, whatever is stored.
-class PlanTraffic : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Precisions, PlanTraffic, testing::Values("fp32", "bf16", "fp16"));
+class PlanTraffic : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, PlanTraffic, ::testing::Values("fp32", "bf16", "fp16"));
 
 TEST_P(PlanTraffic, StagesSendTwiceOrThreeTimesTheModel) {
   const Outcome found = plan({"--params", "1048576", "--precision", GetParam(), "--data", "4",
@@ -188,4 +188,4 @@ TEST(Plan, BadQuestionsAreNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::plan_test

@@ -19,7 +19,7 @@
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::recorded_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -37,7 +37,7 @@ std::vector<std::string> lines_of(const std::string& name) {
   return lines;
 }
 
-class Recorded : public testing::Test {
+class Recorded : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   std::string copy(const std::string& name) const {
@@ -96,9 +96,9 @@ TEST_F(Recorded, CheckpointsOfDgcBesideAMomentumAreGoneOnFromWithoutIt) {
     Words asked = words;
     asked.insert(asked.end(), {"--momentum", "0.9"});
     EXPECT_THAT(refusal(asked), fails(kInvalid, "dgc", "--momentum 0"));
-    testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStdout();
     const auto outcome = train_command(words);
-    const std::string text = testing::internal::GetCapturedStdout();
+    const std::string text = ::testing::internal::GetCapturedStdout();
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
     EXPECT_THAT(text, tells("momentum was 0.9", "dgc"));
     EXPECT_THAT(text, tells("momentum 0"));
@@ -164,14 +164,14 @@ TEST_F(Recorded, SweepsAreReported) {
     }
   }
   EXPECT_EQ(complete, 8);
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto reported = report_command({sweep});
-  const std::string text = testing::internal::GetCapturedStdout();
+  const std::string text = ::testing::internal::GetCapturedStdout();
   ASSERT_TRUE(reported.has_value()) << reported.error().message();
   EXPECT_EQ(reported.value(), 0);
   EXPECT_THAT(text, tells("top 5 %", "alone for a while", "accepted"));
-  EXPECT_THAT(contents(sweep + "/table.csv"), testing::HasSubstr("sharded,none,2,0,"));
+  EXPECT_THAT(contents(sweep + "/table.csv"), ::testing::HasSubstr("sharded,none,2,0,"));
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::recorded_test

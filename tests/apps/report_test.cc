@@ -14,12 +14,12 @@
 #include "apps/report/table.h"
 #include "apps/report/tensorboard.h"
 
-namespace gradwire {
+namespace gradwire::report_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Three steps; the first sends and takes ten times as much as the others.
 RunResult made(std::size_t case_index, std::uint64_t seed, double accuracy, double bytes) {
@@ -276,7 +276,7 @@ TEST(Page, ShowsTimeAgainstBandwidthWhereLinksDiffer) {
   results.file.plan.cases[1].lab = results.file.plan.cases[1].setting = "2x1gbit";
   const auto cases = summarise(results);
   const ReportInput input{.results = results, .cases = cases, .rules = {}};
-  EXPECT_THAT(report_parts(input), testing::Contains("bandwidth"));
+  EXPECT_THAT(report_parts(input), ::testing::Contains("bandwidth"));
   EXPECT_THAT(html_report(input), HasSubstr("\"points\":[[100.0,0.022],[1000.0,0.022]]"));
 }
 
@@ -309,4 +309,4 @@ TEST(TensorBoard, RecordsAreLengthChecksumsAndAnEvent) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::report_test

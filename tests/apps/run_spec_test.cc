@@ -9,7 +9,7 @@
 
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::run_spec_test {
 namespace {
 
 StudyCase cell(const std::string& transport) {
@@ -46,7 +46,7 @@ TEST(RunSpec, ModesWithoutCompressionAreNotAskedForIt) {
 TEST(RunSpec, NamesFollowWhatDecidesTheNumbers) {
   const StudyCase one = cell("tcp");
   const std::string name = run_name(one, 7, spec_of(one, 7));
-  EXPECT_THAT(name, testing::MatchesRegex("top-k-1-s-s7-[0-9a-f]{10}"));
+  EXPECT_THAT(name, ::testing::MatchesRegex("top-k-1-s-s7-[0-9a-f]{10}"));
   StudyCase renamed = one;
   renamed.row = "other";
   EXPECT_EQ(spec_of(renamed, 7), spec_of(one, 7));
@@ -78,4 +78,4 @@ TEST(RunSpec, LabsAreHostsAndARate) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::run_spec_test

@@ -13,11 +13,11 @@
 #include "apps/run/signal_repeats.h"
 #include "apps/run/verdict.h"
 
-namespace gradwire {
+namespace gradwire::run_test {
 namespace {
 
 // What a queue writes, read back from a pipe.
-class Lines : public testing::Test {
+class Lines : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(::pipe(ends_.data()), 0); }
   void TearDown() override {
@@ -167,4 +167,4 @@ TEST(Verdict, ListsRanks) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::run_test

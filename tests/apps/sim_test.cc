@@ -14,25 +14,25 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::sim_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 std::string printed(std::vector<std::string> words) {
   words.emplace_back("--quiet");
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto outcome = sim_command(words);
-  std::string text = testing::internal::GetCapturedStdout();
+  std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
   return text;
 }
 
 Status refusal(const std::vector<std::string>& words) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto outcome = sim_command(words);
-  (void)testing::internal::GetCapturedStdout();
+  (void)::testing::internal::GetCapturedStdout();
   return outcome.has_value() ? Status() : outcome.error();
 }
 
@@ -186,4 +186,4 @@ TEST(SimText, TimesAndSizesAreShort) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::sim_test

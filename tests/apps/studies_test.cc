@@ -9,7 +9,7 @@
 #include "apps/sweep/study.h"
 #include "apps/sweep/study_file.h"
 
-namespace gradwire {
+namespace gradwire::studies_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,4 +52,4 @@ TEST(Studies, T9_BatchSizesAtFixedEpochsWithTheRateFixedAndInProportion) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::studies_test

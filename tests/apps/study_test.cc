@@ -13,10 +13,10 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::study_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
@@ -351,4 +351,4 @@ at_least = -1
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::study_test

@@ -13,11 +13,11 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::sweep_test {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Capacity, CountsCoresAndMemory) {
   Capacity capacity(4, 1000, 0);
@@ -228,4 +228,4 @@ TEST(RunMetrics, OfARunThatEndedMustBeWhole) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::sweep_test

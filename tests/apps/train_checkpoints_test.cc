@@ -12,16 +12,16 @@
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_checkpoints_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
 namespace fs = std::filesystem;
 
-using testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAre;
 
-class TrainCheckpoints : public testing::Test {
+class TrainCheckpoints : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
 
@@ -42,9 +42,9 @@ class TrainCheckpoints : public testing::Test {
   }
   // What rank 0 says of where it starts.
   std::string says(Words words) const {
-    testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStdout();
     const auto outcome = train_command(words);
-    const std::string text = testing::internal::GetCapturedStdout();
+    const std::string text = ::testing::internal::GetCapturedStdout();
     EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
     return text;
   }
@@ -288,4 +288,4 @@ TEST_F(TrainCheckpoints, BadRequestsSayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_checkpoints_test

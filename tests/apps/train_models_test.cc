@@ -11,14 +11,14 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_models_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-class TrainModels : public testing::Test {
+class TrainModels : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   // 1, 2 and 4 workers' worth of one global batch: as ranks, and as micro-batches of one rank.
@@ -119,4 +119,4 @@ TEST_F(TrainModels, RefusesWhatDoesNotFitTogether) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_models_test

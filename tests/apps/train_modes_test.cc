@@ -6,12 +6,12 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_modes_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-class Modes : public testing::Test {
+class Modes : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   TemporaryFolder folder_;
@@ -60,9 +60,9 @@ TEST_F(Modes, WarningsOfTheCompressorAreTold) {
   const auto told = [](const Words& mode, const std::string& compressor, const Words& more) {
     const Words common{"--steps", "4",           "--batch", "12",           "--hidden",
                        "32",      "--log-level", "off",     "--compressor", compressor};
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     EXPECT_EQ(train(with(with(with({"--mode"}, mode), common), more)), "ok") << mode[0];
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   };
   const auto times = [](const std::string& text, const std::string& words) {
     int count = 0;
@@ -280,7 +280,7 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
   EXPECT_THAT(refused({"--mode", "hogwild", "--compressor", "topk:ratio=0.1"}),
               fails(kInvalid, "hogwild", "--compressor"));
   EXPECT_THAT(refused({"--mode", "hogwild", "--inproc", "2", "--transport", "nccl"}),
-              testing::AnyOf(fails(kInvalid, "--transport"), fails(Code::kUnsupported, "NCCL")));
+              ::testing::AnyOf(fails(kInvalid, "--transport"), fails(Code::kUnsupported, "NCCL")));
   EXPECT_THAT(refused({"--mode", "easgd", "--inproc", "2", "--compressor", "cast:bf16"}),
               fails(kInvalid, "easgd", "sync-easgd"));
   EXPECT_THAT(refused({"--mode", "sync-easgd", "--momentum", "0.9"}),
@@ -315,4 +315,4 @@ TEST_F(Modes, IllegalPairsAreRefusedWithARemedy) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_modes_test

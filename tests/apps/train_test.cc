@@ -12,12 +12,12 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-class Train : public testing::Test {
+class Train : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   TemporaryFolder folder_;
@@ -59,7 +59,7 @@ TEST_F(Train, MetricsHaveALinePerStepAndTotals) {
   EXPECT_EQ(total["seed"], 3);
   EXPECT_EQ(total["accuracy"], lines[4]["accuracy"]);
   EXPECT_EQ(total["compressor"], "topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false");
-  EXPECT_THAT(total["params_hash"].get<std::string>(), testing::MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_THAT(total["params_hash"].get<std::string>(), ::testing::MatchesRegex("[0-9a-f]{16}"));
   for (const char* key : {"transport", "gradwire", "commit", "model", "data", "batch"}) {
     EXPECT_TRUE(total.contains(key)) << key;
   }
@@ -178,10 +178,10 @@ TEST_F(Train, DgcLeavesNoMomentumToTheOptimizer) {
   ASSERT_EQ(train(words({"--momentum", "0"})), "ok");
   const std::string without = hash();
   // Not given: 0 for this run, which its first line says.
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   const auto ran = train_command(words({}));
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              testing::HasSubstr("momentum 0 (dgc keeps its own)"));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              ::testing::HasSubstr("momentum 0 (dgc keeps its own)"));
   ASSERT_TRUE(ran.has_value()) << ran.error().message();
   EXPECT_EQ(hash(), without);
   for (const Words& given :
@@ -195,7 +195,7 @@ TEST_F(Train, DgcLeavesNoMomentumToTheOptimizer) {
   ASSERT_EQ(train(words({"--momentum", "0.9", "--compressor", "topk:ratio=0.05"})), "ok");
 }
 
-class Replicas : public Train, public testing::WithParamInterface<int> {};
+class Replicas : public Train, public ::testing::WithParamInterface<int> {};
 
 TEST_P(Replicas, CanonicalOrderEqualsAccumulationBitForBit) {
   const std::string n = std::to_string(GetParam());
@@ -224,7 +224,7 @@ TEST_P(Replicas, StayIdenticalAfterEveryStepUnderEveryCompressor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, ::testing::Values(2, 3, 4));
 
 TEST_F(Train, TheCnnIsExactToo) {
   const Words common{"--model", "cnn", "--steps", "4", "--batch", "32", "--save-params"};
@@ -287,4 +287,4 @@ TEST_F(Train, WhatNoDeviceServesIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_test

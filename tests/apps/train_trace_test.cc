@@ -12,16 +12,16 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_trace_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
 using Json = nlohmann::json;
 
-using testing::UnorderedElementsAre;
+using ::testing::UnorderedElementsAre;
 
-class TrainTrace : public testing::Test {
+class TrainTrace : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   // The events of a run of `steps` steps on two ranks, with more flags.
@@ -64,7 +64,7 @@ TEST_F(TrainTrace, HasEveryLayerBucketAndOptimizerOfEveryRankAndStep) {
   for (const int rank : {0, 1}) {
     EXPECT_THAT(steps[rank], UnorderedElementsAre(0, 1, 2));
     EXPECT_THAT((names[{rank, "backward weights"}]), UnorderedElementsAre("fc1", "fc2"));
-    EXPECT_THAT((names[{rank, "forward"}]), testing::IsSupersetOf({"fc1", "fc2", "loss"}));
+    EXPECT_THAT((names[{rank, "forward"}]), ::testing::IsSupersetOf({"fc1", "fc2", "loss"}));
     EXPECT_THAT((names[{rank, "wire"}]),
                 UnorderedElementsAre("bucket 0", "bucket 1", "bucket 2", "bucket 3"));
     EXPECT_EQ((names[{rank, "encode"}]), (names[{rank, "wire"}]));
@@ -95,8 +95,8 @@ TEST_F(TrainTrace, ShardedTrainingHasGatheredParametersToo) {
   for (const Json& event : events(2, {"--zero", "2"})) {
     if (event["name"] == "thread_name") streams.insert(event["args"]["name"]);
   }
-  EXPECT_THAT(streams, testing::IsSupersetOf({"training", "gradients: coder", "parameters: coder",
-                                              "gradients: wire 0", "parameters: wire 0"}));
+  EXPECT_THAT(streams, ::testing::IsSupersetOf({"training", "gradients: coder", "parameters: coder",
+                                                "gradients: wire 0", "parameters: wire 0"}));
 }
 
 TEST_F(TrainTrace, TracingChangesNoBit) {
@@ -123,4 +123,4 @@ TEST_F(TrainTrace, WhatCannotBeIsSaidBeforeTraining) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_trace_test

@@ -11,12 +11,12 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::train_zero_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-class TrainZero : public testing::Test {
+class TrainZero : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   static std::string run(int ranks, int steps, const Words& more) {
@@ -96,8 +96,8 @@ TEST_F(TrainZero, Z1_TheTableOfMemoryHoldsWhatWasPlanned) {
 }
 
 // `gradwire plan` against what the transport counted, for a step between the first and the last.
-class TrainZeroTraffic : public TrainZero, public testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroTraffic, testing::Values("fp32", "bf16"));
+class TrainZeroTraffic : public TrainZero, public ::testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroTraffic, ::testing::Values("fp32", "bf16"));
 
 TEST_P(TrainZeroTraffic, Z5_ThePlansTrafficIsWhatIsSent) {
   // 64 inputs, 24 hidden units, 10 classes: 64 * 24 + 24 + 24 * 10 + 10.
@@ -121,8 +121,8 @@ TEST_P(TrainZeroTraffic, Z5_ThePlansTrafficIsWhatIsSent) {
 }
 
 // And against what the arena counted, on a rank that owns exactly half of every tensor.
-class TrainZeroState : public TrainZero, public testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroState, testing::Values("fp32", "bf16", "fp16"));
+class TrainZeroState : public TrainZero, public ::testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, TrainZeroState, ::testing::Values("fp32", "bf16", "fp16"));
 
 TEST_P(TrainZeroState, Z3_Z4_Z5_ThePlansStateIsWhatIsHeld) {
   ASSERT_TRUE(plan_command({"--params", "1810", "--precision", GetParam(), "--data", "2",
@@ -240,4 +240,4 @@ TEST_F(TrainZero, WhatCannotBeShardedIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::train_zero_test

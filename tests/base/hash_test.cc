@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::hash_test {
 namespace {
 
 TEST(Hash, EveryBitAndTheLengthMatter) {
@@ -25,4 +25,4 @@ TEST(Hash, EveryBitAndTheLengthMatter) {
 TEST(Hash, NamesDiffer) { EXPECT_NE(hash_name("fc1.weight"), hash_name("fc2.weight")); }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::hash_test

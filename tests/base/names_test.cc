@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace gradwire {
+namespace gradwire::names_test {
 namespace {
 
 using ::testing::Not;
@@ -29,4 +29,4 @@ TEST(Names, AFailureIsToldWithItsCode) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::names_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::nearest_test {
 namespace {
 
 const std::vector<std::string> kKeys{"ratio", "ef", "ef_storage", "k", "warmup_steps"};
@@ -34,4 +34,4 @@ TEST(DidYouMean, AsksOrIsSilent) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::nearest_test

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::philox_test {
 namespace {
 
 using Words = std::array<std::uint32_t, 4>;
@@ -76,4 +76,4 @@ TEST(Philox, UniformAndNormalHaveTheirMoments) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::philox_test

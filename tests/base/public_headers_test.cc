@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::public_headers_test {
 namespace {
 
 Result<int> half(int x) {
@@ -54,4 +54,4 @@ TEST(Tensor, ViewsKnowTheirBytes) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::public_headers_test

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace gradwire {
+namespace gradwire::small_floats_test {
 namespace {
 
 TEST(Fp16, KnownValues) {
@@ -62,4 +62,4 @@ TEST(SmallFloats, RoundingIsToNearest) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::small_floats_test

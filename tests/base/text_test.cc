@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace gradwire {
+namespace gradwire::text_test {
 namespace {
 
 TEST(Text, WholeStringsOnly) {
@@ -31,4 +31,4 @@ TEST(Text, FormatHandlesLongText) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::text_test

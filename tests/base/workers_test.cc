@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::workers_test {
 namespace {
 
 TEST(Workers, EveryTaskIsDoneOnceByAWorkerThatThereIs) {
@@ -53,4 +53,4 @@ TEST(Workers, ALoopInsideATaskIsDoneByItsCallerAlone) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::workers_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire::bench {
+namespace gradwire::bench::codec_bench_test {
 namespace {
 
 TEST(CodecBench, ShapesAreNearlySquare) {
@@ -63,4 +63,4 @@ TEST(CodecBench, NeedsElements) {
 }
 
 }  // namespace
-}  // namespace gradwire::bench
+}  // namespace gradwire::bench::codec_bench_test

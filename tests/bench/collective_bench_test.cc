@@ -6,7 +6,7 @@
 #include "tests/bench/bench_rows.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::bench {
+namespace gradwire::bench::collective_bench_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -158,4 +158,4 @@ TEST(CollectiveBench, ASpecKeepsTheKeysItHas) {
 }
 
 }  // namespace
-}  // namespace gradwire::bench
+}  // namespace gradwire::bench::collective_bench_test

@@ -8,7 +8,7 @@
 #include "base/elements.h"
 #include "device/ops.h"
 
-namespace gradwire::bench {
+namespace gradwire::bench::exact_data_test {
 namespace {
 
 TensorView tensor_of(std::vector<std::byte>& bytes, DType dtype) {
@@ -56,4 +56,4 @@ TEST(ExactData, EveryWrongElementIsCounted) {
 }
 
 }  // namespace
-}  // namespace gradwire::bench
+}  // namespace gradwire::bench::exact_data_test

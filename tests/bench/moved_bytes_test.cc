@@ -5,7 +5,7 @@
 
 #include "gradwire/registry.h"
 
-namespace gradwire::bench {
+namespace gradwire::bench::moved_bytes_test {
 namespace {
 
 constexpr double kGradient = 4000;  // 1000 elements
@@ -96,4 +96,4 @@ TEST(MovedBytes, AreToldByTheCodersThemselves) {
 }
 
 }  // namespace
-}  // namespace gradwire::bench
+}  // namespace gradwire::bench::moved_bytes_test

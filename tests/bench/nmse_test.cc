@@ -9,7 +9,7 @@
 #include "bench/nmse_ways.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::nmse_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -178,4 +178,4 @@ TEST(Nmse, RowsThatCannotBeAreNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::nmse_test

@@ -10,7 +10,7 @@
 #include "bench/nmse_ways.h"
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::sra_error_test {
 namespace {
 
 constexpr std::int64_t kElems = 65536;
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"minmax:bits=4,guard=0", 4, NmseData::kLognormal, {}}));
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::sra_error_test

@@ -15,7 +15,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::arguments_test {
 namespace {
 
 template <typename... Words>
@@ -24,7 +24,7 @@ auto refused(const Words&... words) {
 }
 
 // Rank 1 of 3, with 40 floats of memory from which tensors are taken.
-class Arguments : public testing::Test {
+class Arguments : public ::testing::Test {
  protected:
   TensorView at(std::int64_t begin, std::int64_t count, DType dtype = DType::kF32) {
     return {reinterpret_cast<std::byte*>(memory_.data() + begin), Shape::vector(count), dtype};
@@ -232,4 +232,4 @@ TEST(AllGatherUnsized, LengthsThatThereIsNoMemoryForAreAnError) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::arguments_test

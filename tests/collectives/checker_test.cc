@@ -10,7 +10,7 @@
 #include "collectives/selection.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::checker_test {
 namespace {
 
 constexpr Collective kAllReduce = Collective::kAllReduce;
@@ -213,4 +213,4 @@ TEST(Checker, FindsABarrierThatLetsOneOutEarly) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::checker_test

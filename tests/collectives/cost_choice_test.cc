@@ -9,7 +9,7 @@
 #include "collectives/simulate.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::cost_choice_test {
 namespace {
 
 constexpr LinkModel kSlow{.alpha = 50e-6, .beta = 8e-9, .gamma = 0.04e-9};
@@ -158,4 +158,4 @@ TEST(AlgorithmChoice, OtherNumbersMakeOtherChoices) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cost_choice_test

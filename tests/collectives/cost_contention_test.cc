@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::cost_contention_test {
 namespace {
 
 constexpr std::int64_t kBytes = 4096;
@@ -85,4 +85,4 @@ TEST(CostContention, FewerMessagesWinWhereRanksTakeTurns) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cost_contention_test

@@ -9,7 +9,7 @@
 #include "collectives/cost_compressed.h"
 #include "collectives/cost_simulation.h"
 
-namespace gradwire {
+namespace gradwire::cost_goals_test {
 namespace {
 
 constexpr std::int64_t kGradient = 100'000'000;  // bytes: 25 million fp32
@@ -179,4 +179,4 @@ TEST(CostGoals, LowRankFactorsGoThroughTheDenseAllReduce) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cost_goals_test

@@ -14,6 +14,7 @@ namespace gradwire {
 
 void PrintTo(ExactTime time, std::ostream* out) { *out << time.seconds() << " s"; }
 
+namespace cost_model_test {
 namespace {
 
 constexpr LinkModel kLinks{.alpha = 13.7e-6,
@@ -132,4 +133,5 @@ TEST(CostModel, CrossoversAreWhereTheChoiceChanges) {
 }
 
 }  // namespace
+}  // namespace cost_model_test
 }  // namespace gradwire

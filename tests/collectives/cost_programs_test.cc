@@ -10,7 +10,7 @@
 #include "comm/inproc/inproc_transport.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::cost_programs_test {
 namespace {
 
 constexpr LinkModel kLinks{.alpha = 13.7e-6,
@@ -179,4 +179,4 @@ TEST(VirtualTime, P9_TreeExchangeBeatsRoundRobinByTheQuotient) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cost_programs_test

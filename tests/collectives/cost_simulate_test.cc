@@ -8,7 +8,7 @@
 #include "collectives/simulate.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::cost_simulate_test {
 namespace {
 
 // No round numbers, so that a wrong count cannot hide.
@@ -286,4 +286,4 @@ TEST(Simulate, AThousandRanksOneByOne) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cost_simulate_test

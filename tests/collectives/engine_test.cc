@@ -20,7 +20,7 @@
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::engine_test {
 namespace {
 
 // Something to do at every turn, until told to stop.
@@ -173,4 +173,4 @@ TEST(ProgressEngine, KeepsTheIdOfACommunicatorThatEndsWhileItsOperationsRun) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::engine_test

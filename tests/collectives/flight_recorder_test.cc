@@ -12,10 +12,10 @@
 #include <sstream>
 #include <string>
 
-namespace gradwire {
+namespace gradwire::flight_recorder_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 FlightRecord record(std::uint32_t communicator, std::uint64_t number, std::string_view name) {
   FlightRecord made;
@@ -109,4 +109,4 @@ TEST(FlightRecorder, AFolderThatCannotBeIsAnError) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::flight_recorder_test

@@ -10,7 +10,7 @@
 #include "base/small_floats.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::fold_test {
 namespace {
 
 using Halves = std::vector<std::uint16_t>;
@@ -69,4 +69,4 @@ TEST(Fold, RefusesOperandsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fold_test

@@ -16,7 +16,7 @@
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::forks_test {
 namespace {
 
 constexpr unsigned kChildLimit = 20;  // seconds
@@ -80,4 +80,4 @@ TEST(Forks, ChildrenOfRanksThatAreThreadsTouchNothing) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::forks_test

@@ -10,7 +10,7 @@
 #include "collectives/schedules/steps.h"
 #include "collectives/selection.h"
 
-namespace gradwire {
+namespace gradwire::in_place_test {
 namespace {
 
 // All ranks' schedules of an all_to_all by rows of counts[r] * elems, in place: rank i sends as
@@ -73,4 +73,4 @@ TEST(InPlace, TheOutputThatWouldClobberGrowsInScratch) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::in_place_test

@@ -14,7 +14,7 @@
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::link_cache_test {
 namespace {
 
 constexpr std::int64_t kNow = 1'700'000'000;
@@ -27,7 +27,7 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
                            .contention = 2.75,
                            .contention_beta = 10.0 / 3};
 
-class LinkCache : public testing::Test {
+class LinkCache : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "gw-links-XXXXXX").string();
@@ -170,4 +170,4 @@ TEST_F(LinkCache, ALoneRankMeasuresNothing) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::link_cache_test

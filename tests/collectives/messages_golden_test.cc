@@ -17,7 +17,7 @@
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 TEST(CollectiveMessages, ArgumentsThatAreRefused) {
@@ -109,4 +109,4 @@ TEST(CollectiveMessages, Failures) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

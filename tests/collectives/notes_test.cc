@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire {
+namespace gradwire::notes_test {
 namespace {
 
 EngineNote a_proposal() {
@@ -96,4 +96,4 @@ TEST(EngineNotes, HostileBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::notes_test

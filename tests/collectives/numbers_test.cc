@@ -13,7 +13,7 @@
 #include "tests/collectives/trial.h"
 #include "tests/reference/collectives_reference.h"
 
-namespace gradwire {
+namespace gradwire::numbers_test {
 namespace {
 
 std::string text_of(const Trial& run) {
@@ -225,4 +225,4 @@ TEST(Numbers, R3_AllReduceIsReduceScatterThenAllGather) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::numbers_test

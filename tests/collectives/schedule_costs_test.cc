@@ -10,7 +10,7 @@
 #include "collectives/checker.h"
 #include "collectives/selection.h"
 
-namespace gradwire {
+namespace gradwire::schedule_costs_test {
 namespace {
 
 constexpr int kMaxRanks = 17;
@@ -56,8 +56,8 @@ void expect_costs(Collective collective, std::string_view algorithm, const Sent&
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{p - 1},
                                  std::int64_t{p}, std::int64_t{65537}, std::int64_t{1000003}}) {
-      SCOPED_TRACE(testing::Message() << to_string(collective) << " by " << algorithm << ", " << p
-                                      << " ranks, " << n << " elements");
+      SCOPED_TRACE(::testing::Message() << to_string(collective) << " by " << algorithm << ", " << p
+                                        << " ranks, " << n << " elements");
       const auto costs =
           costs_of({.collective = collective, .algorithm = algorithm, .size = p, .elems = n});
       for (int r = 0; r < p; ++r) {
@@ -160,7 +160,7 @@ TEST(ScheduleCosts, HalvingAndDoubling) {
 TEST(ScheduleCosts, AllReduceUpAndDownTrees) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const std::int64_t n : {std::int64_t{1}, std::int64_t{65537}}) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, " << n << " elements");
+      SCOPED_TRACE(::testing::Message() << p << " ranks, " << n << " elements");
       const auto tree = costs_of({.algorithm = "tree", .size = p, .elems = n});
       EXPECT_EQ(total_sent(tree), 2 * (p - 1) * n);
       EXPECT_EQ(tree[0].elems_sent, log_up(p) * n);
@@ -181,7 +181,7 @@ TEST(ScheduleCosts, AllReduceUpAndDownTrees) {
 
 TEST(ScheduleCosts, TwoLevels) {
   for (const auto& [g, nodes] : {std::pair{2, 4}, {4, 2}, {3, 5}, {1, 6}, {6, 1}}) {
-    SCOPED_TRACE(testing::Message() << nodes << " nodes of " << g);
+    SCOPED_TRACE(::testing::Message() << nodes << " nodes of " << g);
     std::vector<int> node_of;
     for (int r = 0; r < g * nodes; ++r) node_of.push_back(r / g);
     const std::int64_t n = 60 * g * nodes;
@@ -260,7 +260,7 @@ TEST(ScheduleCosts, AllGatherOfUnequalRows) {
 TEST(ScheduleCosts, Broadcasts) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const int root : {0, p - 1}) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, root " << root);
+      SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 1001;
       const auto run = [&](std::string_view algorithm) {
         return costs_of({.collective = Collective::kBroadcast,
@@ -290,7 +290,7 @@ TEST(ScheduleCosts, Broadcasts) {
 TEST(ScheduleCosts, Reduces) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const int root : {0, p - 1}) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, root " << root);
+      SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 1001;
       const auto run = [&](std::string_view algorithm) {
         return costs_of({.collective = Collective::kReduce,
@@ -319,7 +319,7 @@ TEST(ScheduleCosts, Reduces) {
 TEST(ScheduleCosts, GathersAndScatters) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const int root : {0, p / 2}) {
-      SCOPED_TRACE(testing::Message() << p << " ranks, root " << root);
+      SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 10;
       for (const Collective collective : {Collective::kGather, Collective::kScatter}) {
         for (const char* algorithm : {"binomial", "linear"}) {
@@ -394,4 +394,4 @@ TEST(ScheduleCosts, ExclusiveScans) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule_costs_test

@@ -12,7 +12,7 @@
 #include "collectives/checker.h"
 #include "collectives/selection.h"
 
-namespace gradwire {
+namespace gradwire::schedules_test {
 namespace {
 
 using Elems = std::vector<std::int64_t>;
@@ -248,4 +248,4 @@ TEST(Schedules, PrintAsATable) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedules_test

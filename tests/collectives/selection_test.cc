@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::selection_test {
 namespace {
 
 TEST(Selection, AutoIsTheRing) {
@@ -38,4 +38,4 @@ TEST(Selection, MakesTheNamedSchedule) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::selection_test

@@ -20,7 +20,7 @@
 #include "collectives/failure.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::shrink_test {
 namespace {
 
 using Ranks = std::vector<int>;
@@ -189,7 +189,7 @@ TEST(Shrink, OfTwoSidesOneGetsTheToken) {
     const Said said = shrinks.run({0, 1, 2, 3}, {0, 1, 2, 3});
     const Said low{{0, "0,1"}, {1, "0,1"}, {2, kIsolated}, {3, kIsolated}};
     const Said high{{0, kIsolated}, {1, kIsolated}, {2, "2,3"}, {3, "2,3"}};
-    EXPECT_TRUE(said == low || said == high) << testing::PrintToString(said);
+    EXPECT_TRUE(said == low || said == high) << ::testing::PrintToString(said);
   }
 }
 
@@ -380,4 +380,4 @@ TEST(Shrink, OneThatDoesNotComeIsLeftOutByTheToken) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::shrink_test

@@ -9,10 +9,10 @@
 
 #include "comm/inproc/inproc_transport.h"
 
-namespace gradwire {
+namespace gradwire::staged_execution_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // What the test lets happen, and what has happened, by the stages' names.
 struct Play {
@@ -53,7 +53,7 @@ class Actor final : public Runnable {
   Route route_;
 };
 
-class StagedExecutionTest : public testing::Test {
+class StagedExecutionTest : public ::testing::Test {
  protected:
   // Piece i has the stages "in i", in memory, and "net i".
   StagedExecution staged(int pieces, std::size_t in_flight) {
@@ -149,4 +149,4 @@ TEST_F(StagedExecutionTest, WithoutStagesItIsDoneAtOnce) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::staged_execution_test

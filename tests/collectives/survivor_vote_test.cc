@@ -15,7 +15,7 @@
 
 #include "base/philox.h"
 
-namespace gradwire {
+namespace gradwire::survivor_vote_test {
 namespace {
 
 using State = SurvivorVote::State;
@@ -324,4 +324,4 @@ TEST(SurvivorVote, AgreesUnderAnyOrderOfDeathsAndMessages) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::survivor_vote_test

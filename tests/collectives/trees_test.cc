@@ -10,7 +10,7 @@
 #include "collectives/schedules/halves.h"
 #include "collectives/selection.h"
 
-namespace gradwire {
+namespace gradwire::trees_test {
 namespace {
 
 int log2_up(int p) {
@@ -149,4 +149,4 @@ TEST(Knomial, SchedulesAreRightForManyRanks) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::trees_test

@@ -13,10 +13,10 @@
 #include "comm/rendezvous/agree.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::checked_transport_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 using Fault = std::function<void(std::vector<Transfer>& received)>;
 
@@ -233,4 +233,4 @@ TEST(Everywhere, OneRankThatSaysNoIsHeardByAll) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::checked_transport_test

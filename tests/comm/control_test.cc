@@ -3,7 +3,7 @@
 #include "base/philox.h"
 #include "comm/control.h"
 
-namespace gradwire::comm {
+namespace gradwire::comm::control_test {
 namespace {
 
 TEST(Control, ComesBackAsItWas) {
@@ -79,4 +79,4 @@ TEST(Control, ShortLongAndRandomBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::control_test

@@ -9,7 +9,7 @@
 #include "comm/inproc/inproc_transport.h"
 #include "comm/process_state.h"
 
-namespace gradwire::comm {
+namespace gradwire::comm::crowd_test {
 namespace {
 
 shm::Processors of(std::initializer_list<unsigned> numbers) {
@@ -71,4 +71,4 @@ TEST(Crowd, OfThreadsIsThatOfTheirProcess) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::crowd_test

@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-namespace gradwire::comm {
+namespace gradwire::comm::descriptors_test {
 namespace {
 
 // Whether `look` holds in a process with these limits.
@@ -51,4 +51,4 @@ TEST(Descriptors, ThatCannotBeHadAreAnErrorThatNamesThem) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::descriptors_test

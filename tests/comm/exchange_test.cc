@@ -16,7 +16,7 @@
 #include "comm/rendezvous/socket.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::rendezvous {
+namespace gradwire::rendezvous::exchange_test {
 namespace {
 
 constexpr double kSeconds = 20;
@@ -127,7 +127,7 @@ struct BadManager {
   const char* named;
 };
 
-class BadManagers : public testing::TestWithParam<BadManager> {};
+class BadManagers : public ::testing::TestWithParam<BadManager> {};
 
 TEST_P(BadManagers, AreNamed) {
   const BadManager& bad = GetParam();
@@ -142,14 +142,14 @@ TEST_P(BadManagers, AreNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadManagers,
-    testing::Values(BadManager{"closes", "cmd=init", "", Code::kPeerLost, "cmd=init"},
-                    BadManager{"another_language", "cmd=init", "HTTP/1.0 400 Bad Request\n",
-                               Code::kInvalidArgument, "'HTTP/1.0 400 Bad Request'"},
-                    BadManager{"refuses", "cmd=init",
-                               "cmd=response_to_init rc=-1 msg=wrong_version\n",
-                               Code::kInvalidArgument, "rc=-1"},
-                    BadManager{"no_value", "cmd=get kvs", "cmd=get_result rc=0\n",
-                               Code::kInvalidArgument, "cmd=get_result rc=0"}),
+    ::testing::Values(BadManager{"closes", "cmd=init", "", Code::kPeerLost, "cmd=init"},
+                      BadManager{"another_language", "cmd=init", "HTTP/1.0 400 Bad Request\n",
+                                 Code::kInvalidArgument, "'HTTP/1.0 400 Bad Request'"},
+                      BadManager{"refuses", "cmd=init",
+                                 "cmd=response_to_init rc=-1 msg=wrong_version\n",
+                                 Code::kInvalidArgument, "rc=-1"},
+                      BadManager{"no_value", "cmd=get kvs", "cmd=get_result rc=0\n",
+                                 Code::kInvalidArgument, "cmd=get_result rc=0"}),
     [](const auto& param) { return std::string(param.param.name); });
 
 TEST(Pmi, SilenceEndsAtTheDeadline) {
@@ -254,4 +254,4 @@ TEST(Notices, ThatAreNoneAreQuoted) {
 }
 
 }  // namespace
-}  // namespace gradwire::rendezvous
+}  // namespace gradwire::rendezvous::exchange_test

@@ -10,7 +10,7 @@
 #include "gradwire/config.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::launch_test {
 namespace {
 
 using Environment = std::map<std::string, std::string>;
@@ -64,7 +64,7 @@ struct Found {
   LaunchInfo wanted;
 };
 
-class Launchers : public testing::TestWithParam<Found> {};
+class Launchers : public ::testing::TestWithParam<Found> {};
 
 TEST_P(Launchers, AreUnderstood) {
   const LaunchInfo& wanted = GetParam().wanted;
@@ -82,7 +82,7 @@ TEST_P(Launchers, AreUnderstood) {
 
 INSTANTIATE_TEST_SUITE_P(
     Direct, Launchers,
-    testing::Values(
+    ::testing::Values(
         Found{"nothing", {}, {0, 1, 0, "alone", "", "job"}},
         Found{"gradwire_run",
               {{"GRADWIRE_RANK", "2"},
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     WhatLingers, Launchers,
-    testing::Values(
+    ::testing::Values(
         // Under `srun torchrun` Slurm's numbers are those of the node.
         Found{"srun_torchrun",
               merged(kSrun, merged(kTorchrun, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})),
@@ -255,7 +255,7 @@ struct Refused {
   std::vector<std::string> named;
 };
 
-class BadEnvironments : public testing::TestWithParam<Refused> {};
+class BadEnvironments : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(BadEnvironments, AreRefusedByName) {
   const auto found = discover(GetParam().environment);
@@ -268,7 +268,7 @@ TEST_P(BadEnvironments, AreRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadEnvironments,
-    testing::Values(
+    ::testing::Values(
         Refused{"no_size", {{"GRADWIRE_RANK", "1"}}, {"GRADWIRE_WORLD_SIZE", "GRADWIRE_RANK"}},
         Refused{
             "no_rank", {{"GRADWIRE_WORLD_SIZE", "1"}}, {"GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE"}},
@@ -311,4 +311,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::launch_test

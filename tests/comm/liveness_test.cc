@@ -2,13 +2,13 @@
 
 #include "comm/liveness.h"
 
-namespace gradwire::comm {
+namespace gradwire::comm::liveness_test {
 namespace {
 
 using std::chrono::milliseconds;
 
 // Rank 0 of 3; a heartbeat each second, patience of 5 s; times in milliseconds from the start.
-class LivenessTest : public testing::Test {
+class LivenessTest : public ::testing::Test {
  protected:
   static Deadline at(int ms) { return Deadline{} + milliseconds(ms); }
   // Calls tick() as progress() would, each 100 ms; ranks in `talking` are heard each time.
@@ -59,4 +59,4 @@ TEST_F(LivenessTest, TheOwnRankIsNotWatched) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::liveness_test

@@ -3,7 +3,7 @@
 #include "comm/membership.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::comm {
+namespace gradwire::comm::membership_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -11,7 +11,7 @@ using State = Membership::State;
 using Kind = Control::Kind;
 
 // Rank 0 of 4; a heartbeat each second, patience of 5 s.
-class MembershipTest : public testing::Test, public Membership::Carrier {
+class MembershipTest : public ::testing::Test, public Membership::Carrier {
  protected:
   struct Sent {
     int rank;
@@ -301,4 +301,4 @@ TEST_F(MembershipTest, FarewellsAreAwaited) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::membership_test

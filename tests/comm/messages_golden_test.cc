@@ -20,7 +20,7 @@
 #include "gradwire/rendezvous.h"
 #include "gradwire/transport.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 // T in place of the time that had passed, P in place of a port that the system gave.
@@ -109,4 +109,4 @@ TEST(CommMessages, OfTransports) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

@@ -15,7 +15,7 @@
 
 #include "gradwire/tensor.h"
 
-namespace gradwire::comm {
+namespace gradwire::comm::process_state_test {
 namespace {
 
 // A child of this process; it ends with the test.
@@ -102,4 +102,4 @@ TEST(ProcessState, OnlyWhoSharesTheTableReadsIt) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm
+}  // namespace gradwire::comm::process_state_test

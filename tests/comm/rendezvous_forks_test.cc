@@ -13,7 +13,7 @@
 
 #include "gradwire/rendezvous.h"
 
-namespace gradwire {
+namespace gradwire::rendezvous_forks_test {
 namespace {
 
 ConstByteSpan bytes_of(std::string_view text) {
@@ -68,4 +68,4 @@ TEST(RendezvousForks, AChildThatDestroysItsCopiesEndsNoStore) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rendezvous_forks_test

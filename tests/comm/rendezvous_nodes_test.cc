@@ -10,7 +10,7 @@
 #include "gradwire/rendezvous.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::rendezvous_nodes_test {
 namespace {
 
 using Nodes = std::vector<int>;
@@ -70,4 +70,4 @@ TEST(RendezvousNodes, NameARankThatSaysNothing) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rendezvous_nodes_test

@@ -16,7 +16,7 @@
 #include "gradwire/rendezvous.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::rendezvous_ports_test {
 namespace {
 
 using rendezvous::Fd;
@@ -130,4 +130,4 @@ TEST(Ports, AServersIsNotKeptByChildrenOfFork) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rendezvous_ports_test

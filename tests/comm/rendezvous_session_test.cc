@@ -9,7 +9,7 @@
 #include "comm/rendezvous/server_session.h"
 #include "tests/support/names.h"
 
-namespace gradwire::rendezvous {
+namespace gradwire::rendezvous::rendezvous_session_test {
 namespace {
 
 ConstByteSpan bytes_of(std::string_view text) {
@@ -263,4 +263,4 @@ TEST(Roster, SaysWhoIsMissing) {
 }
 
 }  // namespace
-}  // namespace gradwire::rendezvous
+}  // namespace gradwire::rendezvous::rendezvous_session_test

@@ -12,7 +12,7 @@
 #include "gradwire/rendezvous.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::rendezvous_store_test {
 namespace {
 
 ConstByteSpan bytes_of(std::string_view text) {
@@ -27,7 +27,7 @@ using Stores = std::vector<std::shared_ptr<KeyValueStore>>;
 
 // A folder that is gone when the test is.
 struct Folder {
-  std::string path = testing::TempDir() + "gradwire-store-" + rendezvous::random_hex(8);
+  std::string path = ::testing::TempDir() + "gradwire-store-" + rendezvous::random_hex(8);
   ~Folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
@@ -67,7 +67,7 @@ struct Maker {
   std::function<Stores(int size, const std::string& folder)> make;
 };
 
-class StoreLaws : public testing::TestWithParam<Maker> {
+class StoreLaws : public ::testing::TestWithParam<Maker> {
  protected:
   void SetUp() override { stores_ = GetParam().make(3, folder_.path); }
   void TearDown() override {
@@ -155,7 +155,7 @@ TEST_P(StoreLaws, OddKeysAreKeysAndTooLongOnesAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, StoreLaws,
-    testing::Values(
+    ::testing::Values(
         Maker{"inproc", inproc_stores},
         Maker{"file", [](int n, const std::string& at) { return file_stores(n, at, {}); }},
         Maker{"file_secret", [](int n, const std::string& at) { return file_stores(n, at, "s"); }},
@@ -211,4 +211,4 @@ TEST(Hmac, IsSha256OverLengthPrefixedParts) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rendezvous_store_test

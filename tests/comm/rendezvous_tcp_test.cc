@@ -15,7 +15,7 @@
 #include "gradwire/rendezvous.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::rendezvous_tcp_test {
 namespace {
 
 using rendezvous::Fd;
@@ -25,7 +25,7 @@ ConstByteSpan bytes_of(std::string_view text) {
 }
 
 // Rank 0's store of a job, and clients for it.
-class Tcp : public testing::Test {
+class Tcp : public ::testing::Test {
  protected:
   void serve(int size, const std::string& secret = "") {
     options_ = {.size = size, .secret = secret, .timeout_seconds = 20};
@@ -381,4 +381,4 @@ TEST(HostPort, IsReadWholeOrRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rendezvous_tcp_test

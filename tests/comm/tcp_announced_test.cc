@@ -4,7 +4,7 @@
 
 #include "tests/comm/tcp_stream.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_announced_test {
 namespace {
 
 TEST_F(TcpStream, AnAnnouncementIsTagLengthAndNumber) {
@@ -157,4 +157,4 @@ TEST_F(TcpStream, WhatHasMetReceivesIsCounted) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_announced_test

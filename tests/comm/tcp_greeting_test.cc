@@ -3,7 +3,7 @@
 #include "base/philox.h"
 #include "comm/tcp/greeting.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_greeting_test {
 namespace {
 
 Hello hello() {
@@ -78,4 +78,4 @@ TEST(TcpGreeting, OnlyTheKeysOwnerMakesChallengesAndProofs) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_greeting_test

@@ -10,7 +10,7 @@
 #include "comm/tcp/sockets.h"
 #include "tests/support/names.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_interfaces_test {
 namespace {
 
 const std::vector<Interface> kSeen = {
@@ -76,4 +76,4 @@ TEST(TcpSockets, IdleOnesAreKeptKnownAndUnansweredOnesEnd) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_interfaces_test

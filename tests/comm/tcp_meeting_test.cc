@@ -13,7 +13,7 @@
 #include "comm/tcp/meeting.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_meeting_test {
 namespace {
 
 using rendezvous::Fd;
@@ -219,4 +219,4 @@ TEST(TcpMeeting, AProofWithAnotherKeyIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_meeting_test

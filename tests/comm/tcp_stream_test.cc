@@ -5,7 +5,7 @@
 #include "tests/comm/tcp_stream.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_stream_test {
 namespace {
 
 TEST_F(TcpStream, AFrameIsTagLengthAndBytes) {
@@ -246,4 +246,4 @@ TEST_F(TcpStream, FramesOfAnotherRankAreCorrupt) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_stream_test

@@ -12,7 +12,7 @@
 #include "comm/membership.h"
 #include "comm/tcp/peers.h"
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_tickets_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -25,7 +25,7 @@ constexpr std::size_t kMessage = std::size_t{20} << 20;
 Deadline now() { return std::chrono::steady_clock::now(); }
 
 // Rank 0 of 2; the other one is the test.
-class TcpTickets : public testing::Test {
+class TcpTickets : public ::testing::Test {
  protected:
   TcpTickets()
       : peers_(2),
@@ -111,4 +111,4 @@ TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_tickets_test

@@ -6,12 +6,12 @@
 #include <chrono>
 #include <map>
 
-namespace gradwire::tcp {
+namespace gradwire::tcp::tcp_turns_test {
 namespace {
 
 constexpr std::size_t kKiB = 1024;
 
-class TcpTurns : public testing::Test {
+class TcpTurns : public ::testing::Test {
  protected:
   std::map<int, std::size_t> left_;  // of what was written to a rank
   Turns turns_{[this](int rank) { return left_[rank]; }};
@@ -86,4 +86,4 @@ TEST_F(TcpTurns, TimeBeforeAnybodyAskedDoesNotCountAsStandingStill) {
 }
 
 }  // namespace
-}  // namespace gradwire::tcp
+}  // namespace gradwire::tcp::tcp_turns_test

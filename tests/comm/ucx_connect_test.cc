@@ -17,7 +17,7 @@
 #include "comm/ucx/settings.h"
 #include "comm/ucx/ucx_transport.h"
 
-namespace gradwire {
+namespace gradwire::ucx_connect_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -115,4 +115,4 @@ TEST(UcxConnect, ARankThatIsStoppedIsNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ucx_connect_test

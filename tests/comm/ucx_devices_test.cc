@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace gradwire::ucx {
+namespace gradwire::ucx::ucx_devices_test {
 namespace {
 
 using Kind = Device::Kind;
@@ -86,4 +86,4 @@ TEST(UcxDevices, ThisMachineHasALoopback) {
 }
 
 }  // namespace
-}  // namespace gradwire::ucx
+}  // namespace gradwire::ucx::ucx_devices_test

@@ -26,7 +26,7 @@
 #include "comm/ucx/ucx_transport.h"
 #include "comm/ucx/worker.h"
 
-namespace gradwire {
+namespace gradwire::ucx_settings_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -382,4 +382,4 @@ TEST(UcxLanes, LanesFromTheTextOfOldVersions) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ucx_settings_test

@@ -13,7 +13,7 @@
 #include "tests/reference/atomo_reference.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::acpsgd_test {
 namespace {
 
 using reference::Matrix;
@@ -240,4 +240,4 @@ TEST(AcpSgd, FeedbackTakesTheFactorOfThisRank) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::acpsgd_test

@@ -11,7 +11,7 @@
 #include "tests/reference/atomo_reference.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::atomo_test {
 namespace {
 
 using testing::CoderRanks;
@@ -170,4 +170,4 @@ TEST(Atomo, PayloadsThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::atomo_test

@@ -15,7 +15,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::block_sparse_test {
 namespace {
 
 using testing::CoderRanks;
@@ -138,4 +138,4 @@ TEST(BlockSparse, SpecsAreCanonical) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::block_sparse_test

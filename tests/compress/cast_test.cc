@@ -6,7 +6,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::cast_test {
 namespace {
 
 using testing::CoderRanks;
@@ -92,4 +92,4 @@ TEST(None, TheMeanIsTheMean) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cast_test

@@ -10,7 +10,7 @@
 
 #include "gradwire/registry.h"
 
-namespace gradwire {
+namespace gradwire::claims_test {
 namespace {
 
 constexpr double kElems = 1e6;  // of a matrix of 1000 x 1000
@@ -112,4 +112,4 @@ TEST(Claims, AreOfEveryMethod) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::claims_test

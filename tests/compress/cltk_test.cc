@@ -11,7 +11,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::cltk_test {
 namespace {
 
 using testing::CoderRanks;
@@ -113,4 +113,4 @@ TEST(Cltk, SpecsAreCanonical) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::cltk_test

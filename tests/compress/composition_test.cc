@@ -11,7 +11,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::composition_test {
 namespace {
 
 using testing::make;
@@ -92,4 +92,4 @@ TEST(Composition, DecodesByHand) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::composition_test

@@ -16,7 +16,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::dgc_test {
 namespace {
 
 using testing::CoderRanks;
@@ -261,4 +261,4 @@ TEST(Dgc, SpecsAreCanonical) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::dgc_test

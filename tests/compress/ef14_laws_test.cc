@@ -12,7 +12,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::ef14_laws_test {
 namespace {
 
 using testing::CoderRanks;
@@ -217,4 +217,4 @@ TEST(Ef14Residual, DivergesOverHighVarianceWithoutTheScale) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ef14_laws_test

@@ -10,7 +10,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::ef14_test {
 namespace {
 
 using testing::CoderRanks;
@@ -113,4 +113,4 @@ TEST(Ef14, EmptyTensorsPass) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ef14_test

@@ -11,7 +11,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::ef21_test {
 namespace {
 
 using testing::CoderRanks;
@@ -203,4 +203,4 @@ TEST(Ef21, RefusesWhatItCannotServe) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ef21_test

@@ -8,7 +8,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::fold_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, FoldingFormats,
                                            "absmax:bits=8,bucket=8192,transform=hadamard"));
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fold_test

@@ -8,7 +8,7 @@
 #include "tests/compress/small_codes.h"
 #include "tests/reference/small_codes_reference.h"
 
-namespace gradwire {
+namespace gradwire::fp8_test {
 namespace {
 
 using namespace testing;
@@ -149,4 +149,4 @@ TEST(Fp8, SpecsAndRanges) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fp8_test

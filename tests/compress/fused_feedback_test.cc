@@ -13,7 +13,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::fused_feedback_test {
 namespace {
 
 using testing::CoderRanks;
@@ -210,4 +210,4 @@ INSTANTIATE_TEST_SUITE_P(Blocks, FusedFeedback,
                                            "lossless"));
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fused_feedback_test

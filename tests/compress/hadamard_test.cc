@@ -8,7 +8,7 @@
 
 #include "tests/reference/hadamard_reference.h"
 
-namespace gradwire {
+namespace gradwire::hadamard_test {
 namespace {
 
 const SliceKey kKey{3, {.step = 5, .tensor = 7, .rank = 1, .stage = 1, .first = 41}};
@@ -81,4 +81,4 @@ TEST(Hadamard, SignsAreShared) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::hadamard_test

@@ -10,7 +10,7 @@
 #include "compress/sparse/bit_stream.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::index_coding_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -193,4 +193,4 @@ TEST(BitStream, CodesOfEveryWidthComeBack) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::index_coding_test

@@ -5,7 +5,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::legality_test {
 namespace {
 
 // A method that is nothing but claims.
@@ -193,4 +193,4 @@ TEST(Legality, FragileAndUselessPairsGetAWarning) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::legality_test

@@ -11,7 +11,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::loco_test {
 namespace {
 
 using testing::CoderRanks;
@@ -224,4 +224,4 @@ TEST(Loco, RefusesWhatItCannotServe) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::loco_test

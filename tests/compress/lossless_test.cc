@@ -6,7 +6,7 @@
 #include "tests/compress/small_codes.h"
 #include "tests/reference/lossless_reference.h"
 
-namespace gradwire {
+namespace gradwire::lossless_test {
 namespace {
 
 using namespace testing;
@@ -126,4 +126,4 @@ TEST(Lossless, RefusesImpossiblePayloads) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::lossless_test

@@ -11,7 +11,7 @@
 #include "compress/little_endian.h"
 #include "gradwire/registry.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 std::string rules_refused(std::string_view text) {
@@ -80,4 +80,4 @@ TEST(CompressMessages, PayloadsThatAreCorrupt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

@@ -3,7 +3,7 @@
 #include "tests/compress/small_codes.h"
 #include "tests/reference/small_codes_reference.h"
 
-namespace gradwire {
+namespace gradwire::natural_test {
 namespace {
 
 using namespace testing;
@@ -78,4 +78,4 @@ TEST(Natural, NineBitsAndEight) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::natural_test

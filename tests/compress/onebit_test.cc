@@ -5,7 +5,7 @@
 #include "tests/reference/small_codes_reference.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::onebit_test {
 namespace {
 
 using namespace testing;
@@ -75,4 +75,4 @@ TEST(Onebit, RefusesWhatHasNoMeanAndImpossiblePayloads) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::onebit_test

@@ -13,7 +13,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::powersgd_test {
 namespace {
 
 using testing::CoderRanks;
@@ -353,4 +353,4 @@ TEST(PowerSgd, SpecsAreCanonicalAndBadOnesRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::powersgd_test

@@ -13,7 +13,7 @@
 #include "tests/reference/qsgd_reference.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::qsgd_test {
 namespace {
 
 using testing::CoderRanks;
@@ -370,4 +370,4 @@ TEST(Qsgd, BoundsAreTheirClosedForms) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::qsgd_test

@@ -18,7 +18,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::randomk_test {
 namespace {
 
 using testing::CoderRanks;
@@ -202,4 +202,4 @@ TEST(ToyT9, FeedbackOverScaledRandomPlacesDivergesUnlessDivided) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::randomk_test

@@ -12,7 +12,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::schedule_test {
 namespace {
 
 using gradwire::testing::CoderRanks;
@@ -195,4 +195,4 @@ TEST(Scheduled, RefusalsSayWhatCannotFollowTheStep) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::schedule_test

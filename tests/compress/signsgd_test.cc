@@ -12,7 +12,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::signsgd_test {
 namespace {
 
 using testing::CoderRanks;
@@ -234,4 +234,4 @@ TEST(SignSgd, SpecsAreCanonicalAndBadOnesRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::signsgd_test

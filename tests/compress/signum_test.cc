@@ -2,7 +2,7 @@
 
 #include "tests/compress/small_codes.h"
 
-namespace gradwire {
+namespace gradwire::signum_test {
 namespace {
 
 using namespace testing;
@@ -133,4 +133,4 @@ TEST(Signum, SpecsBytesAndImpossiblePayloads) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::signum_test

@@ -6,7 +6,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::slice_coder_test {
 namespace {
 
 std::unique_ptr<Coder> bf16_gather(const Shape& shape, const Compressor::Placement& where) {
@@ -48,4 +48,4 @@ TEST(SliceCoder, NamesTheRankOfABadPayload) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::slice_coder_test

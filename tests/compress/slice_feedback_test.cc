@@ -15,7 +15,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::slice_feedback_test {
 namespace {
 
 constexpr std::int64_t kElems = 5000;
@@ -182,4 +182,4 @@ TEST(SliceFeedback, KindsWithPassesOfTheirOwnSaySo) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::slice_feedback_test

@@ -11,7 +11,7 @@
 #include "gradwire/registry.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::spec_test {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -119,4 +119,4 @@ TEST(SpecDefaults, MayBeWrittenOut) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::spec_test

@@ -11,7 +11,7 @@
 #include "base/workers.h"
 #include "gradwire/registry.h"
 
-namespace gradwire {
+namespace gradwire::threaded_format_test {
 namespace {
 
 constexpr std::size_t kElems = (std::size_t{9} << 20) + 4321;
@@ -53,4 +53,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, LongSlices,
                                            "signsgd:bucket=1000"));
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::threaded_format_test

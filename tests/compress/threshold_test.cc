@@ -14,7 +14,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::threshold_test {
 namespace {
 
 using testing::CoderRanks;
@@ -143,4 +143,4 @@ TEST(Threshold, TakesATau) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::threshold_test

@@ -13,7 +13,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::topk_test {
 namespace {
 
 using testing::CoderRanks;
@@ -175,4 +175,4 @@ TEST(Topk, TakesRatioOrK) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topk_test

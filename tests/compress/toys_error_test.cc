@@ -6,7 +6,7 @@
 
 #include "tests/compress/toys.h"
 
-namespace gradwire {
+namespace gradwire::toys_error_test {
 namespace {
 
 using testing::norm;
@@ -85,4 +85,4 @@ INSTANTIATE_TEST_SUITE_P(Unbiased, ToyT6Random,
                          });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::toys_error_test

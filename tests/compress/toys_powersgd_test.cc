@@ -10,7 +10,7 @@
 
 #include "tests/compress/toys.h"
 
-namespace gradwire {
+namespace gradwire::toys_powersgd_test {
 namespace {
 
 using testing::Memory;
@@ -148,4 +148,4 @@ TEST(ToyT7, RankOneIsRecoveredInOneStep) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::toys_powersgd_test

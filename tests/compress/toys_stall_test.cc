@@ -9,7 +9,7 @@
 #include "tests/compress/toys.h"
 #include "tests/reference/powersgd_reference.h"
 
-namespace gradwire {
+namespace gradwire::toys_stall_test {
 namespace {
 
 using testing::Memory;
@@ -157,4 +157,4 @@ TEST(ToyT5, WithoutMemoryNoRateHelps) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::toys_stall_test

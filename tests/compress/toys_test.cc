@@ -15,7 +15,7 @@
 #include "base/philox.h"
 #include "tests/compress/toys.h"
 
-namespace gradwire {
+namespace gradwire::toys_test {
 namespace {
 
 using testing::inner;
@@ -241,4 +241,4 @@ TEST(ToyT4, TopOneGrowsWithoutMemoryAndConvergesWithIt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::toys_test

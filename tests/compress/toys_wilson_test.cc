@@ -11,7 +11,7 @@
 #include "base/philox.h"
 #include "tests/compress/toys.h"
 
-namespace gradwire {
+namespace gradwire::toys_wilson_test {
 namespace {
 
 using testing::inner;
@@ -202,4 +202,4 @@ TEST(ToyT10, OneBitMovesWhatNoGradientMoves) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::toys_wilson_test

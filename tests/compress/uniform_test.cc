@@ -11,7 +11,7 @@
 #include "tests/reference/uniform_reference.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::uniform_test {
 namespace {
 
 using testing::CoderRanks;
@@ -257,4 +257,4 @@ TEST(Uniform, BoundsAreTheirClosedForms) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::uniform_test

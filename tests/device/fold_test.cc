@@ -7,7 +7,7 @@
 
 #include "tests/reference/collectives_reference.h"
 
-namespace gradwire {
+namespace gradwire::fold_test {
 namespace {
 
 // The same fold, one element after another.
@@ -127,4 +127,4 @@ TEST(Fold, CopiesOfEveryAlignmentAreWhole) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fold_test

@@ -11,7 +11,7 @@
 #include "base/elements.h"
 #include "gradwire/buffer.h"
 
-namespace gradwire {
+namespace gradwire::ops_test {
 namespace {
 
 template <typename T>
@@ -144,4 +144,4 @@ TEST(Buffer, IsZeroedAlignedAndRefusesOtherSpaces) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::ops_test

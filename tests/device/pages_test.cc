@@ -7,7 +7,7 @@
 
 #include "gradwire/buffer.h"
 
-namespace gradwire {
+namespace gradwire::pages_test {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -41,4 +41,4 @@ TEST(Pages, LessThanAPageStays) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::pages_test

@@ -16,10 +16,10 @@
 #include "tests/emulation/emulated_device.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::rank_device_test {
 namespace {
 
-class RankDevice : public testing::Test {
+class RankDevice : public ::testing::Test {
  protected:
   ~RankDevice() override { emulation::play_devices(1); }
 };
@@ -102,4 +102,4 @@ TEST_F(RankDevice, WorkOnAnotherDeviceThanItsMemoryIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::rank_device_test

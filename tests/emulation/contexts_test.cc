@@ -19,7 +19,7 @@
 #include "tests/emulation/emulated_device.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::contexts_test {
 namespace {
 
 constexpr Device kFirst{MemorySpace::kCuda, 0};
@@ -31,7 +31,7 @@ bool has_passed(const cuda::Event& event) {
   return passed.has_value() && passed.value();
 }
 
-class Contexts : public testing::Test {
+class Contexts : public ::testing::Test {
  protected:
   Contexts() {
     emulation::play_devices(2);
@@ -125,4 +125,4 @@ TEST(Launches, MoreBlocksThanCudaHasAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::contexts_test

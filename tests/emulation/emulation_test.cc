@@ -10,7 +10,7 @@
 #include "tests/emulation/emulated_launch.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::emulation_test {
 namespace {
 
 constexpr Device kDevice{MemorySpace::kCuda, 0};
@@ -80,7 +80,7 @@ struct HalfWaits {
 };
 
 TEST(EmulationDeathTest, AThreadThatWaitsForNobodyEndsTheProgram) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(static_cast<void>(cuda::launch("half", HalfWaits{}, 1, {})), "threads wait");
 }
 
@@ -101,4 +101,4 @@ TEST(Emulation, MemoryThatIsOutIsAStatusThatNamesTheCall) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::emulation_test

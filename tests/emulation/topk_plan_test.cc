@@ -9,7 +9,7 @@
 
 #include "compress/topk/topk_selection.h"
 
-namespace gradwire {
+namespace gradwire::topk_plan_test {
 namespace {
 
 // How many of `draws` samples of a tensor without ties mislead.
@@ -45,4 +45,4 @@ TEST(TopkPlan, CandidatesAreFew) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topk_plan_test

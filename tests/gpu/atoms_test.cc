@@ -6,7 +6,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::atoms_test {
 namespace {
 
 using gpu::bits_of;
@@ -102,4 +102,4 @@ TEST(DeviceAtoms, HostilePayloadsAreJudgedAsOnTheHost) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::atoms_test

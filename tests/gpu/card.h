@@ -15,6 +15,7 @@
 
 #include "device/ops.h"
 #include "gradwire/buffer.h"
+#include "tests/support/chosen_files.h"
 
 namespace gradwire::gpu {
 
@@ -63,7 +64,8 @@ inline std::string missing(Status (*need)()) {
 
 // The program's end: its tests' where `need` finds nothing missing.
 inline int run_where(Status (*need)(), int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!gradwire::testing::keep_files(&argc, argv)) return 1;
   if (const std::string why = missing(need); !why.empty()) {
     std::printf("skipped: %s\n", why.c_str());
     return 77;

@@ -3,7 +3,7 @@
 
 #include "tests/gpu/device_pair.h"
 
-namespace gradwire {
+namespace gradwire::coders_test {
 namespace {
 
 using gpu::bits_of;
@@ -138,4 +138,4 @@ TEST(DeviceCoders, OfOtherTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::coders_test

@@ -12,7 +12,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::device_ops_test {
 namespace {
 
 using gpu::kFirst;
@@ -185,4 +185,4 @@ TEST(DeviceOps, MemoryIsZeroedAndPlacesThatDoNotMatchAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::device_ops_test

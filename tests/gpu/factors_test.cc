@@ -10,7 +10,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::factors_test {
 namespace {
 
 using gpu::bits_of;
@@ -265,4 +265,4 @@ TEST(DeviceFactors, OtherLengthsTurnsAndTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::factors_test

@@ -8,7 +8,7 @@
 #include "tests/gpu/hosted_method.h"
 #include "tests/support/coder_ranks.h"
 
-namespace gradwire {
+namespace gradwire::feedback_test {
 namespace {
 
 using gpu::gradient;
@@ -181,4 +181,4 @@ TEST(DeviceFeedback, CallsOutOfOrderAndOtherPlacesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::feedback_test

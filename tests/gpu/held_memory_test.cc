@@ -7,7 +7,7 @@
 #include "tests/gpu/trained.h"
 #include "trainer/accounts/run_memory.h"
 
-namespace gradwire {
+namespace gradwire::held_memory_test {
 namespace {
 
 using gpu::options_of;
@@ -25,7 +25,7 @@ struct HeldRun {
   std::string recompute = "none";
 };
 
-class HeldThere : public testing::TestWithParam<HeldRun> {};
+class HeldThere : public ::testing::TestWithParam<HeldRun> {};
 
 TEST_P(HeldThere, IsWhatWasPlanned) {
   const HeldRun& run = GetParam();
@@ -66,7 +66,7 @@ TEST_P(HeldThere, IsWhatWasPlanned) {
 
 INSTANTIATE_TEST_SUITE_P(
     Runs, HeldThere,
-    testing::Values(
+    ::testing::Values(
         HeldRun{}, HeldRun{.optimizer = "sgd", .recompute = "sqrt"}, HeldRun{.optimizer = "lamb"},
         HeldRun{.precision = Precision::kBF16, .accumulate = 2}, HeldRun{.accumulate = 2},
         HeldRun{.precision = Precision::kF16, .main_gradients = false},
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::to_string(info.index); });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::held_memory_test

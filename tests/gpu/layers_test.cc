@@ -29,7 +29,7 @@
 #include "trainer/layers/relu.h"
 #include "trainer/layers/residual.h"
 
-namespace gradwire {
+namespace gradwire::layers_test {
 namespace {
 
 using gpu::kFirst;
@@ -181,7 +181,7 @@ std::vector<LayerCase> layer_cases() {
   };
 }
 
-class LayersThere : public testing::TestWithParam<LayerCase> {
+class LayersThere : public ::testing::TestWithParam<LayerCase> {
  protected:
   static void expect_close(const char* what, const std::vector<float>& host,
                            const std::vector<float>& there) {
@@ -245,7 +245,7 @@ TEST_P(LayersThere, JudgeAsTheHostDoes) {
   expect_close("forward", host.y, there.y());
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, LayersThere, testing::ValuesIn(layer_cases()),
+INSTANTIATE_TEST_SUITE_P(Every, LayersThere, ::testing::ValuesIn(layer_cases()),
                          [](const auto& info) { return info.param.name; });
 
 // A tied head writes the gradient of the embedding's tokens first; the embedding adds to it.
@@ -279,7 +279,7 @@ TEST(TiedEmbeddingThere, AddsToWhatTheHeadWrote) {
   EXPECT_TRUE(device->status().ok());
 }
 
-class LossesThere : public testing::TestWithParam<Loss> {};
+class LossesThere : public ::testing::TestWithParam<Loss> {};
 
 TEST_P(LossesThere, AreTheHosts) {
   constexpr std::int64_t kClasses = 45;
@@ -317,7 +317,7 @@ TEST_P(LossesThere, AreTheHosts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, LossesThere, testing::Values(Loss::kCrossEntropy, Loss::kSquares),
+INSTANTIATE_TEST_SUITE_P(Both, LossesThere, ::testing::Values(Loss::kCrossEntropy, Loss::kSquares),
                          [](const auto& info) {
                            return info.param == Loss::kSquares ? "squares" : "cross_entropy";
                          });
@@ -343,4 +343,4 @@ TEST(LossesOfNan, CountAsOnTheHost) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::layers_test

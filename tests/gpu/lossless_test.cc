@@ -2,7 +2,7 @@
 // every kind of block.
 #include "tests/gpu/sent_pair.h"
 
-namespace gradwire {
+namespace gradwire::lossless_test {
 namespace {
 
 using gpu::bits_of;
@@ -174,4 +174,4 @@ TEST(DeviceLossless, HostilePayloadsAreJudgedAsOnTheHost) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::lossless_test

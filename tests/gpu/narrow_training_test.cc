@@ -16,7 +16,7 @@
 #include "trainer/cuda/make_kernels.h"
 #include "trainer/stored_gradients.h"
 
-namespace gradwire {
+namespace gradwire::narrow_training_test {
 namespace {
 
 using gpu::distance;
@@ -27,7 +27,7 @@ using gpu::options_of;
 using gpu::StepCase;
 using gpu::train;
 using gpu::Trained;
-using testing::ElementsAreArray;
+using ::testing::ElementsAreArray;
 
 constexpr std::array kNarrow{Precision::kBF16, Precision::kF16};
 
@@ -123,11 +123,11 @@ double flipped(const gpu::Tensors& host, const gpu::Tensors& there, Precision pr
 
 // So that the first run on a card says how far from its bounds it is.
 void record(Precision precision, const std::string& what, double value) {
-  testing::Test::RecordProperty(std::string(to_string(precision)) + "_" + what,
-                                format("%.3g", value));
+  ::testing::Test::RecordProperty(std::string(to_string(precision)) + "_" + what,
+                                  format("%.3g", value));
 }
 
-class NarrowFamilies : public testing::TestWithParam<Family> {};
+class NarrowFamilies : public ::testing::TestWithParam<Family> {};
 
 // Parameters are the same bits, so the loss is as good as in fp32; of the gradients, as good as in
 // fp32 before they are rounded, few flip.
@@ -151,10 +151,10 @@ TEST_P(NarrowFamilies, HaveTheHostsGradientsButForFlips) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, NarrowFamilies, testing::ValuesIn(gpu::families()),
+INSTANTIATE_TEST_SUITE_P(Every, NarrowFamilies, ::testing::ValuesIn(gpu::families()),
                          [](const auto& info) { return info.param.name; });
 
-class NarrowSteps : public testing::TestWithParam<StepCase> {};
+class NarrowSteps : public ::testing::TestWithParam<StepCase> {};
 
 // Flips of three steps' gradients, beside the rounding that either training does by itself.
 TEST_P(NarrowSteps, LeaveTheHostsParametersButForFlips) {
@@ -200,7 +200,7 @@ std::vector<StepCase> cases() {
                            }}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, NarrowSteps, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Every, NarrowSteps, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 // Steps that overflow are left out by the same rule: nothing of them is seen afterwards.
@@ -299,4 +299,4 @@ TEST(StoredThere, HaveTheHostsBits) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::narrow_training_test

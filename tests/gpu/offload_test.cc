@@ -5,7 +5,7 @@
 
 #include "tests/gpu/trained.h"
 
-namespace gradwire {
+namespace gradwire::offload_test {
 namespace {
 
 using gpu::options_of;
@@ -100,4 +100,4 @@ TEST(OffloadThere, CopiesEachParameterOnceAndHoldsLessThere) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::offload_test

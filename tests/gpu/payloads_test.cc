@@ -2,7 +2,7 @@
 // reads what the host wrote, and refuses what the host refuses.
 #include "tests/gpu/device_pair.h"
 
-namespace gradwire {
+namespace gradwire::payloads_test {
 namespace {
 
 using gpu::bits_of;
@@ -303,4 +303,4 @@ TEST(DevicePayloads, TensorsOfOtherPlacesAndTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::payloads_test

@@ -6,7 +6,7 @@
 
 #include "tests/gpu/device_pair.h"
 
-namespace gradwire {
+namespace gradwire::shared_scale_test {
 namespace {
 
 using gpu::bits_of;
@@ -216,4 +216,4 @@ TEST(DeviceSharedScales, ANaNOfAnotherRankIsJudgedAsOnTheHost) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::shared_scale_test

@@ -5,7 +5,7 @@
 #include "tests/gpu/sent_pair.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::sparse_test {
 namespace {
 
 using gpu::bits_of;
@@ -206,4 +206,4 @@ TEST(DevicePairs, OfNothingAreATensorOfZeros) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::sparse_test

@@ -8,7 +8,7 @@
 #include "tests/support/coder_ranks.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::state_test {
 namespace {
 
 using gpu::gradient;
@@ -128,4 +128,4 @@ TEST(DeviceState, ThatIsWrittenIsTaken) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::state_test

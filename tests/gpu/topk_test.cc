@@ -4,7 +4,7 @@
 #include "tests/gpu/sent_pair.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::topk_test {
 namespace {
 
 using cuda::TopkWay;
@@ -186,4 +186,4 @@ TEST(DeviceTopk, CodingsThatItDoesNotWriteAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::topk_test

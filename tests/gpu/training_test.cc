@@ -9,7 +9,7 @@
 #include "tests/gpu/step_cases.h"
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::training_test {
 namespace {
 
 using gpu::contents;
@@ -22,7 +22,7 @@ using gpu::StepCase;
 using gpu::train;
 using gpu::Trained;
 
-class Families : public testing::TestWithParam<Family> {};
+class Families : public ::testing::TestWithParam<Family> {};
 
 TEST_P(Families, HaveTheHostsLossAndGradientsAfterOneStep) {
   const gpu::SmallProblem problem = gpu::small_problem(GetParam());
@@ -46,10 +46,10 @@ TEST_P(Families, TrainToTheSameLossAndTwiceToTheSameBits) {
   EXPECT_EQ(there.buffers, again.buffers);
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Families, testing::ValuesIn(gpu::families()),
+INSTANTIATE_TEST_SUITE_P(Every, Families, ::testing::ValuesIn(gpu::families()),
                          [](const auto& info) { return info.param.name; });
 
-class Steps : public testing::TestWithParam<StepCase> {};
+class Steps : public ::testing::TestWithParam<StepCase> {};
 
 TEST_P(Steps, LeaveTheHostsParametersAndState) {
   const gpu::SmallProblem problem = gpu::small_problem(gpu::families()[0]);
@@ -83,7 +83,7 @@ std::vector<StepCase> cases() {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, Steps, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Every, Steps, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
 // The same gradient for both: the steps themselves, in the host's bits.
@@ -148,4 +148,4 @@ TEST(TrainingThere, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::training_test

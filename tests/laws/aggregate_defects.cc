@@ -10,7 +10,7 @@
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::aggregate_defects {
 namespace {
 
 using ::testing::Each;
@@ -195,4 +195,4 @@ TEST(Defect, D4_24_OneDimensionalTensorsShrinkOnTheWireAndAllArrive) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::aggregate_defects

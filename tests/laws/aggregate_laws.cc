@@ -14,7 +14,7 @@
 #include "tests/support/exchange_promises.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::aggregate_laws {
 namespace {
 
 using ::testing::Values;
@@ -256,4 +256,4 @@ TEST(AggregateLawsReshard, FourRanksToThreeKeepTheAverageResidual) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::aggregate_laws

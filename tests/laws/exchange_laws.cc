@@ -13,7 +13,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/names.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::exchange_laws {
 namespace {
 
 using ::testing::ValuesIn;
@@ -273,4 +273,4 @@ TEST(ShardedForms, RefuseWhatTheyCannotServe) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::exchange_laws

@@ -15,7 +15,7 @@
 #include "tests/support/exchange_promises.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::follow_laws {
 namespace {
 
 using ::testing::ValuesIn;
@@ -268,4 +268,4 @@ TEST(FollowLawsCover, EveryRegisteredMethod) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::follow_laws

@@ -14,7 +14,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/exchange_promises.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::telescoping_laws {
 namespace {
 
 using ::testing::ValuesIn;
@@ -367,4 +367,4 @@ std::vector<std::string> running() {
 INSTANTIATE_TEST_SUITE_P(All, RunningMeans, ValuesIn(running()), spec_name);
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::telescoping_laws

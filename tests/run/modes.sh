@@ -7,11 +7,15 @@ in_ci=()
 status=0
 time_limits=1  # times the tests' own time limits
 
+# Many tests wait more than they compute, so more run at a time than there are processors. A test that must not have neighbours
+# says so itself (is_parallel: false).
+test_jobs=${GRADWIRE_TEST_JOBS:-$(($(nproc) + 2))}
+
 # meson_test FOLDER WORD...: adds to the counts of tests/support/count_tests.py.
 meson_test() {
   local folder=$1
   shift
-  meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes "${GRADWIRE_TEST_JOBS:-2}" \
+  meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes "$test_jobs" \
     --timeout-multiplier "$time_limits" "$@" || status=1
   results+=("$folder/meson-logs/testlog.junit.xml")
 }

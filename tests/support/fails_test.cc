@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gradwire {
+namespace gradwire::fails_test {
 namespace {
 
 TEST(Fails, AWordIsNamedWhereNothingContinuesIt) {
@@ -30,9 +30,9 @@ TEST(Fails, ANumberGoesOnBehindItsPoint) {
 TEST(Fails, CodeAndAllWordsAreWanted) {
   const Status status(Code::kInvalidArgument, "bits: got 0.9, expected 4");
   EXPECT_THAT(status, fails(Code::kInvalidArgument, "bits", "0.9", "4"));
-  EXPECT_THAT(status, testing::Not(fails(Code::kInvalidArgument, "9")));
-  EXPECT_THAT(status, testing::Not(fails(Code::kUnsupported, "bits")));
+  EXPECT_THAT(status, ::testing::Not(fails(Code::kInvalidArgument, "9")));
+  EXPECT_THAT(status, ::testing::Not(fails(Code::kUnsupported, "bits")));
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::fails_test

@@ -10,7 +10,7 @@
 #include "tests/support/fails.h"
 #include "trainer/checkpoint/checksum.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint_manifest_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -165,4 +165,4 @@ TEST(Checksum, IsXxh3AndItsTextIsHexadecimal) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint_manifest_test

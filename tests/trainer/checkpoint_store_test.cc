@@ -18,14 +18,14 @@
 #include "tests/support/temporary_folder.h"
 #include "trainer/checkpoint/reader.h"
 
-namespace gradwire {
+namespace gradwire::checkpoint_store_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -35,7 +35,7 @@ void put(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-class Checkpoint : public testing::Test {
+class Checkpoint : public ::testing::Test {
  protected:
   Checkpoint() : weight_(24), counter_{-5, 1LL << 40}, codes_{1, -2, 3} {
     std::iota(weight_.begin(), weight_.end(), 100.0F);
@@ -254,4 +254,4 @@ TEST_F(Checkpoint, ThePythonOfTheManualReadsIt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::checkpoint_store_test

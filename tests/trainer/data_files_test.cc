@@ -15,14 +15,14 @@
 #include "trainer/data/file_bytes.h"
 #include "trainer/data/idx.h"
 
-namespace gradwire {
+namespace gradwire::data_files_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Bytes = std::vector<std::uint8_t>;
 
 // An own folder per test, gone with it.
-class DataFiles : public testing::Test {
+class DataFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = temporary_.path();
@@ -209,4 +209,4 @@ TEST_F(DataFiles, SetsAreFoundInTheirFolderOrItsParent) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::data_files_test

@@ -9,10 +9,10 @@
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
 
-namespace gradwire {
+namespace gradwire::data_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Indices = std::vector<std::uint32_t>;
 
 Indices copy(std::span<const std::uint32_t> span) { return {span.begin(), span.end()}; }
@@ -86,4 +86,4 @@ TEST(DataOrder, NoSamplesAndOneSample) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::data_test

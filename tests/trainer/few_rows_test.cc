@@ -10,7 +10,7 @@
 
 #include "trainer/layers/linear.h"
 
-namespace gradwire {
+namespace gradwire::few_rows_test {
 namespace {
 
 // Values in [-1, 1) that no two places share, without a pattern that sums would cancel in.
@@ -65,7 +65,7 @@ std::vector<double> widened(const std::vector<T>& narrow) {
 
 template <typename T>
 void expect_definitions(const LinearSize& size) {
-  SCOPED_TRACE(testing::Message() << size.rows << " rows, " << size.in << " to " << size.out);
+  SCOPED_TRACE(::testing::Message() << size.rows << " rows, " << size.in << " to " << size.out);
   const auto x = values<T>(size.rows * size.in, 1);
   const auto w = values<T>(size.out * size.in, 2);
   const auto dy = values<T>(size.rows * size.out, 3);
@@ -180,4 +180,4 @@ TEST(FewRows, AWideLayersWeightGradientIsTheSumOverItsRows) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::few_rows_test

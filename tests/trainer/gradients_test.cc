@@ -23,7 +23,7 @@
 #include "trainer/layers/residual.h"
 #include "trainer/models.h"
 
-namespace gradwire {
+namespace gradwire::gradients_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -251,4 +251,4 @@ TEST(Gradients, T1_Gpt) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::gradients_test

@@ -22,11 +22,11 @@
 #include "trainer/layers/max_pool2d.h"
 #include "trainer/layers/relu.h"
 
-namespace gradwire {
+namespace gradwire::layers_test {
 namespace {
 
 using Values = std::vector<double>;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // One forward and one backward of `layer`.
 LayerRun<double> run(const Layer<double>& layer, std::int64_t rows, const Values& x,
@@ -282,4 +282,4 @@ TEST(FixedSum, OrderIsByLane) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::layers_test

@@ -10,7 +10,7 @@
 #include "trainer/memory/memory_arena.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::memory_test {
 namespace {
 
 std::int64_t of(const MemoryByClass& all, MemoryClass what) {
@@ -281,4 +281,4 @@ TEST(Memory, WhatNoRunHasIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::memory_test

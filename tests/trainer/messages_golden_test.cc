@@ -18,7 +18,7 @@
 #include "trainer/safetensors.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::messages_golden_test {
 namespace {
 
 struct Golden {
@@ -34,7 +34,7 @@ void expect_all(const std::vector<Golden>& errors) {
   }
 }
 
-class Messages : public testing::Test {
+class Messages : public ::testing::Test {
  protected:
   std::string put(const std::string& name, const std::string& bytes) const {
     std::ofstream(path(name), std::ios::binary) << bytes;
@@ -100,4 +100,4 @@ TEST_F(Messages, OfCheckpoints) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::messages_golden_test

@@ -11,7 +11,7 @@
 #include "tests/support/fails.h"
 #include "trainer/model_costs.h"
 
-namespace gradwire {
+namespace gradwire::models_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -94,19 +94,19 @@ TEST(Models, NamesOfParametersAndBuffers) {
   const Model<float> resnet = model_of({"resnet8"}, {3, 32, 32}, 10);
   std::vector<std::string> names;
   for (const ParameterInfo& info : resnet.parameters()) names.push_back(info.name);
-  EXPECT_THAT(names, testing::IsSupersetOf({"conv1.weight", "bn1.bias", "block1.conv2.weight",
-                                            "block2.shortcut.conv.weight", "fc.bias"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"conv1.weight", "bn1.bias", "block1.conv2.weight",
+                                              "block2.shortcut.conv.weight", "fc.bias"}));
   std::vector<std::string> buffers;
   for (const ParameterInfo& info : resnet.buffers()) buffers.push_back(info.name);
   EXPECT_EQ(buffers.size(), 2u * 9);
   EXPECT_THAT(buffers,
-              testing::IsSupersetOf({"bn1.running_mean", "block3.shortcut.bn.running_var"}));
+              ::testing::IsSupersetOf({"bn1.running_mean", "block3.shortcut.bn.running_var"}));
   const Model<float> gpt = model_of({"gpt"}, {8, 1, 1}, 65);
   names.clear();
   for (const ParameterInfo& info : gpt.parameters()) names.push_back(info.name);
   EXPECT_THAT(names,
-              testing::IsSupersetOf({"embed.token", "embed.position", "block2.attention.qkv.bias",
-                                     "block1.mlp.fc.weight", "norm.weight", "head.weight"}));
+              ::testing::IsSupersetOf({"embed.token", "embed.position", "block2.attention.qkv.bias",
+                                       "block1.mlp.fc.weight", "norm.weight", "head.weight"}));
 }
 
 // Mean and standard deviation of every parameter against its scheme's, within six deviations.
@@ -193,4 +193,4 @@ TEST(Models, RefuseWhatTheyCannotBe) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::models_test

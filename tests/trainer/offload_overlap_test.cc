@@ -15,7 +15,7 @@
 #include "trainer/optimizers/step_lane.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::offload_overlap_test {
 namespace {
 
 using std::chrono::steady_clock;
@@ -267,4 +267,4 @@ TEST(StepLaneTest, TheFirstErrorEndsTheStep) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::offload_overlap_test

@@ -10,7 +10,7 @@
 #include "trainer/accounts/run_memory.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::offload_test {
 namespace {
 
 constexpr int kSteps = 5;
@@ -184,4 +184,4 @@ TEST(Offload, NamesAreRead) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::offload_test

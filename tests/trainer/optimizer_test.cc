@@ -11,12 +11,12 @@
 #include "trainer/parameters.h"
 #include "trainer/sgd.h"
 
-namespace gradwire {
+namespace gradwire::optimizer_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(LrSchedule, ConstantAndStep) {
   EXPECT_EQ(LrSchedule::parse("constant").value().at(0.05, 99, 100), 0.05);
@@ -173,4 +173,4 @@ TEST(Models, RefuseBadOptions) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::optimizer_test

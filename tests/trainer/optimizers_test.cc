@@ -20,7 +20,7 @@
 #include "trainer/optimizer.h"
 #include "trainer/sgd.h"
 
-namespace gradwire {
+namespace gradwire::optimizers_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -278,4 +278,4 @@ TEST(Clipping, ByHand) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::optimizers_test

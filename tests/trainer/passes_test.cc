@@ -12,7 +12,7 @@
 #include "trainer/layers/dropout.h"
 #include "trainer/models.h"
 
-namespace gradwire {
+namespace gradwire::passes_test {
 namespace {
 
 template <typename T>
@@ -223,7 +223,7 @@ TEST(BatchNorm2d, ByHandAndWithRunningStatistics) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_NEAR(r.y[i], (r.x[i] - 4) * scale + 10, 1e-14);
   }
-  EXPECT_THAT(r.statistics, testing::ElementsAre(4, 16, 1 + 9 + 25 + 49));
+  EXPECT_THAT(r.statistics, ::testing::ElementsAre(4, 16, 1 + 9 + 25 + 49));
   layer.commit(r.statistics, r.buffers);
   // 0.9 * 0 + 0.1 * 4, and 0.9 * 1 + 0.1 * 20 / 3 (unbiased)
   EXPECT_NEAR(r.buffers[0], 0.4, 1e-15);
@@ -231,7 +231,7 @@ TEST(BatchNorm2d, ByHandAndWithRunningStatistics) {
   r.context.mode = PassMode::kEvaluate;
   r.forward();
   EXPECT_NEAR(r.y[0], 2 * (1 - 0.4) / std::sqrt(0.9 + 2.0 / 3 + 1e-5) + 10, 1e-14);
-  EXPECT_THAT(r.statistics, testing::ElementsAre(4, 16, 84));
+  EXPECT_THAT(r.statistics, ::testing::ElementsAre(4, 16, 84));
 }
 
 // What micro-batches of one step leave in the running statistics is what the whole batch
@@ -262,4 +262,4 @@ TEST(BatchNorm2d, PP16_StatisticsOfMicroBatchesAreThoseOfTheBatch) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::passes_test

@@ -18,7 +18,7 @@
 #include "trainer/models.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::precision_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -318,4 +318,4 @@ TEST(MixedPrecision, GoesOnFromItsStateBitForBit) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::precision_test

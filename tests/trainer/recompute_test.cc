@@ -15,7 +15,7 @@
 #include "trainer/layer_walk.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::recompute_test {
 namespace {
 
 const DataSet& grammar() {
@@ -129,8 +129,9 @@ TEST(Recompute, Z9_SelectiveComputesWhatIsCheapest) {
     }
     return names;
   };
-  EXPECT_THAT(again(16, 64), testing::ElementsAre("block1.attention", "block2.attention", "norm"));
-  EXPECT_THAT(again(256, 64), testing::ElementsAre("block1.mlp", "block2.mlp", "norm"));
+  EXPECT_THAT(again(16, 64),
+              ::testing::ElementsAre("block1.attention", "block2.attention", "norm"));
+  EXPECT_THAT(again(256, 64), ::testing::ElementsAre("block1.mlp", "block2.mlp", "norm"));
   // Of those that are computed again the last one, the norm, is still there.
   const Problem gpt = problems().back();
   const Model<float> model = model_of(gpt);
@@ -175,8 +176,8 @@ TEST(Recompute, Z9_SegmentsComputeForwardTwice) {
 TEST(Recompute, OpeningsOfASegmentComeBeforeItsWayBack) {
   const Model<float>& model = mlp();  // flatten fc1 relu1 fc2 relu2 fc3
   const LayerWalk walk(model, recompute_segments("2", model).value());
-  EXPECT_THAT(walk.openings(Way::kForward), testing::ElementsAre(0, 1, 2, 3, 4, 5));
-  EXPECT_THAT(walk.openings(Way::kBack), testing::ElementsAre(5, 4, 2, 3, 0, 1));
+  EXPECT_THAT(walk.openings(Way::kForward), ::testing::ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(walk.openings(Way::kBack), ::testing::ElementsAre(5, 4, 2, 3, 0, 1));
 }
 
 struct CountingGate final : LayerGate {
@@ -250,4 +251,4 @@ TEST(Recompute, PoliciesAreRead) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::recompute_test

@@ -18,19 +18,19 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::safetensors_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 NamedTensor named(const std::string& name, std::vector<float>& data, Shape shape) {
   return {name, TensorView(reinterpret_cast<std::byte*>(data.data()), shape, DType::kF32)};
 }
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     path_ = folder_.path() + "/" + info->name() + ".safetensors";
     weight_ = {1, -2, 3.5f, 0, std::numeric_limits<float>::infinity(), 1e-40f};
     bias_ = {7, 8};
@@ -91,8 +91,8 @@ TEST_F(Safetensors, APlaceIsLookedAtWithoutLeavingAnything) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
   EXPECT_THAT(check_save_path(path_ + "/no/such"),
               fails(Code::kInvalidArgument, path_ + "/no/such", "No such file or directory"));
-  EXPECT_THAT(check_save_path(testing::TempDir()),
-              fails(Code::kInvalidArgument, testing::TempDir(), "Is a directory"));
+  EXPECT_THAT(check_save_path(::testing::TempDir()),
+              fails(Code::kInvalidArgument, ::testing::TempDir(), "Is a directory"));
 }
 
 TEST_F(Safetensors, BytesByHand) {
@@ -212,4 +212,4 @@ TEST_F(Safetensors, SayWhyTheyCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::safetensors_test

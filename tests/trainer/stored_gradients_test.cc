@@ -15,7 +15,7 @@
 #include "trainer/clipping.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::stored_gradients_test {
 namespace {
 
 TrainingOptions some_steps(const std::string& optimizer, Precision precision) {
@@ -236,4 +236,4 @@ TEST(StoredGradients, WhatNeedsSumsIsRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::stored_gradients_test

@@ -16,13 +16,13 @@
 #include "trainer/data/catalog.h"
 #include "trainer/data/synthetic.h"
 
-namespace gradwire {
+namespace gradwire::text_test {
 namespace {
 
 constexpr Code kCorrupt = Code::kCorruptPayload;
 constexpr Code kInvalid = Code::kInvalidArgument;
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TextOptions characters(std::int64_t context) {
   TextOptions options;
@@ -110,7 +110,7 @@ TEST(Text, WordsBeyondTheVocabularyAreUnknown) {
   EXPECT_THAT(set.test().tokens, ElementsAre(0, 0));
 }
 
-class TextFiles : public testing::Test {
+class TextFiles : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
   std::string put(const std::string& name, const std::string& text) {
@@ -207,4 +207,4 @@ TEST(Synthetic, GrammarAgrees) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::text_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/fails.h"
 
-namespace gradwire {
+namespace gradwire::training_memory_test {
 namespace {
 
 StateBytes mixed(bool main_grads) {
@@ -117,4 +117,4 @@ TEST(TrainingMemory, UnknownNamesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::training_memory_test

@@ -13,7 +13,7 @@
 #include "tests/trainer/training_problems.h"
 #include "trainer/training.h"
 
-namespace gradwire {
+namespace gradwire::training_options_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -61,4 +61,4 @@ TEST(Training, RefusesBadOptions) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::training_options_test

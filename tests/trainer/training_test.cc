@@ -15,10 +15,10 @@
 #include "base/elements.h"
 #include "tests/trainer/training_problems.h"
 
-namespace gradwire {
+namespace gradwire::training_test {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // Calls the given function in place of the exchange, with the gradients of this rank.
 class Exchange : public GradientHook {
@@ -376,4 +376,4 @@ TEST(Training, ErrorsOfTheHookEndTheRun) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::training_test

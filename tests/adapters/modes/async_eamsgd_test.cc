@@ -12,7 +12,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::async_eamsgd_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -196,4 +196,4 @@ TEST(AsyncEamsgd, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::async_eamsgd_test

@@ -12,7 +12,7 @@
 #include "base/philox.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::block_coder_test {
 namespace {
 
 using End = BlockCoder::End;
@@ -172,4 +172,4 @@ TEST(MessageCoder, BytesBehindTheLastBlockAreRefused) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::block_coder_test

@@ -11,7 +11,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::easgd_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -120,4 +120,4 @@ TEST(Easgd, P8_AlphaStaysWhileTheRateMoves) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::easgd_test

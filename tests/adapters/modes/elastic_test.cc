@@ -10,7 +10,7 @@
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "tests/adapters/modes/toy_source.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::elastic_test {
 namespace {
 
 // P5: W <- W - lr (dW + rho (W - C)), one element after the other.
@@ -101,4 +101,4 @@ TEST(Xavier, HasTheBoundOfItsFansAndZeroBiases) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::elastic_test

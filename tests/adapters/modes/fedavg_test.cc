@@ -12,7 +12,7 @@
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::fedavg_test {
 namespace {
 
 double relative(const Flat& a, const Flat& b) {
@@ -197,4 +197,4 @@ TEST(FedAvg, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::fedavg_test

@@ -12,7 +12,7 @@
 
 #include "tests/adapters/modes/toy_source.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::hogwild_test {
 namespace {
 
 // P4: one thread is plain descent.
@@ -184,4 +184,4 @@ TEST(Hogwild, TheFirstErrorEndsAllThreads) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::hogwild_test

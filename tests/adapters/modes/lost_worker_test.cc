@@ -16,7 +16,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::lost_worker_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -111,4 +111,4 @@ TEST(LostWorker, FedAvg) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::lost_worker_test

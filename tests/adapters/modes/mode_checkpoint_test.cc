@@ -22,7 +22,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::mode_checkpoint_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -368,4 +368,4 @@ TEST(ModeCheckpoint, StateThatTheAggregatorMissesIsNamed) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::mode_checkpoint_test

@@ -12,7 +12,7 @@
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::parameter_shard_test {
 namespace {
 
 TEST(KeyBlocks, CutRowsAndShareThemOut) {
@@ -131,4 +131,4 @@ TEST(StalenessGate, HoldsBackLetsGoAndSaysWhom) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::parameter_shard_test

@@ -16,7 +16,7 @@
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/aggregate_job.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::ps_async_test {
 namespace {
 
 struct Finished {
@@ -322,4 +322,4 @@ TEST(PsAsync, NoStepsLeaveTheModelAsItIs) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::ps_async_test

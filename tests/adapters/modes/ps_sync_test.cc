@@ -12,7 +12,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::ps_sync_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -149,4 +149,4 @@ TEST(PsSync, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::ps_sync_test

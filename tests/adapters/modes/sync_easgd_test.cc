@@ -14,7 +14,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::sync_easgd_test {
 namespace {
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -296,4 +296,4 @@ TEST(SyncEasgd, P7_TheExchangeHidesBehindTheGradientInVirtualTime) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::sync_easgd_test

@@ -19,11 +19,11 @@
 #include "tests/support/names.h"
 #include "tests/support/thread_ranks.h"
 
-namespace gradwire {
+namespace gradwire::aggregate_end_test {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using Kind = AggregateSpan::Kind;
 
 constexpr double kAmpleSeconds = 30;
@@ -200,4 +200,4 @@ TEST(AggregateEnd, MemoryOfADeviceThatIsTooLateIsFreedWhenItIsThrough) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::aggregate_end_test

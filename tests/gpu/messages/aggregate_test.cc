@@ -10,7 +10,7 @@
 #include "tests/gpu/messages/device_job.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::testing {
+namespace gradwire::testing::aggregate_test {
 namespace {
 
 struct DeviceCase {
@@ -228,4 +228,4 @@ TEST(AggregateOnDevice, GradientsAreOfOnePlace) {
 }
 
 }  // namespace
-}  // namespace gradwire::testing
+}  // namespace gradwire::testing::aggregate_test

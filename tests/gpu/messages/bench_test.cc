@@ -6,7 +6,7 @@
 #include "tests/gpu/on_device.h"
 #include "tests/support/fails.h"
 
-namespace gradwire::bench {
+namespace gradwire::bench::bench_test {
 namespace {
 
 constexpr int kRanks = 3;
@@ -26,7 +26,7 @@ CollectiveBenchOptions on_device(const std::string& operation) {
   return options;
 }
 
-class BenchOnDevice : public testing::TestWithParam<std::string> {};
+class BenchOnDevice : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(BenchOnDevice, EveryOperationIsRight) {
   CollectiveBenchOptions options = on_device(GetParam());
@@ -43,7 +43,7 @@ TEST_P(BenchOnDevice, EveryOperationIsRight) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Operations, BenchOnDevice, testing::ValuesIn(bench_operations()));
+INSTANTIATE_TEST_SUITE_P(Operations, BenchOnDevice, ::testing::ValuesIn(bench_operations()));
 
 TEST(BenchOnDevice, CompressedAveragesAreAlikeOnAllRanks) {
   for (const std::string spec : {"qsgd:bits=8", "topk:ratio=0.1,ef=ef14", "powersgd:rank=2"}) {
@@ -70,4 +70,4 @@ TEST(BenchOnDevice, SharedBuffersAreTheHosts) {
 }
 
 }  // namespace
-}  // namespace gradwire::bench
+}  // namespace gradwire::bench::bench_test

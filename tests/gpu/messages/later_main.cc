@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/emulation/emulated_device.h"
+#include "tests/support/chosen_files.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   gradwire::emulation::run_later();
-  return RUN_ALL_TESTS();
+  return gradwire::testing::keep_files(&argc, argv) ? RUN_ALL_TESTS() : 1;
 }

@@ -10,7 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include "trainer/accounts/run_memory.h"
 
-namespace gradwire {
+namespace gradwire::sharded_ranks_test {
 namespace {
 
 using gpu::distance;
@@ -126,7 +126,7 @@ TEST(ShardsThere, TrainCompressedAboutAsOnTheHost) {
   }
 }
 
-class ShardedCheckpoints : public testing::TestWithParam<int> {};
+class ShardedCheckpoints : public ::testing::TestWithParam<int> {};
 
 TEST_P(ShardedCheckpoints, GoOnBitForBitAndOnTheHostAndWithOtherRanks) {
   const TemporaryFolder folder;
@@ -158,7 +158,7 @@ TEST_P(ShardedCheckpoints, GoOnBitForBitAndOnTheHostAndWithOtherRanks) {
   EXPECT_EQ(more[0].losses.size(), static_cast<std::size_t>(kSteps - kHalf));
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, ShardedCheckpoints, testing::ValuesIn(kStages));
+INSTANTIATE_TEST_SUITE_P(Stages, ShardedCheckpoints, ::testing::ValuesIn(kStages));
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::sharded_ranks_test

@@ -12,7 +12,7 @@
 #include "tests/gpu/messages/staging_place.h"
 #include "tests/support/names.h"
 
-namespace gradwire {
+namespace gradwire::staging_held_test {
 namespace {
 
 using staging::on_ranks;
@@ -20,7 +20,7 @@ using staging::Place;
 using staging::ramp;
 using staging::ramps_of_two;
 using staging::text;
-using testing::Each;
+using ::testing::Each;
 
 TEST(StagingHeld, BeginsWhenTheStreamHasComeThereAndEndsWithTheResultInPlace) {
   constexpr std::int64_t kElems = 1 << 20;
@@ -80,8 +80,8 @@ TEST(StagingHeld, ADeadlinePassesThoughTheDeviceIsBusy) {
   EXPECT_THAT(on_ranks(1, sum_too_late, soon),
               Each(tells(to_string(Code::kTimedOut), "rank 0", "all_reduce", "device", "0.3")));
   EXPECT_THAT(on_ranks(2, sum_too_late, soon),
-              Each(testing::AnyOf(tells(to_string(Code::kTimedOut), "all_reduce"),
-                                  tells(to_string(Code::kPeerLost), "all_reduce"))));
+              Each(::testing::AnyOf(tells(to_string(Code::kTimedOut), "all_reduce"),
+                                    tells(to_string(Code::kPeerLost), "all_reduce"))));
 }
 
 // What the device has to do last is waited for as all else is: nobody else's deadline suffers.
@@ -170,4 +170,4 @@ TEST(StagingHeld, RefusesWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::staging_held_test

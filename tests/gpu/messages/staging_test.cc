@@ -10,7 +10,7 @@
 
 #include "tests/gpu/messages/staging_place.h"
 
-namespace gradwire {
+namespace gradwire::staging_test {
 namespace {
 
 using staging::kDevice;
@@ -19,7 +19,7 @@ using staging::Place;
 using staging::ramp;
 using staging::ramps_of_two;
 using staging::text;
-using testing::Each;
+using ::testing::Each;
 
 // What the stream is given before takes longer than the call, and what is written last is summed.
 TEST(Staging, BeginsWhenTheStreamHasRunWhatItWasGivenBefore) {
@@ -111,4 +111,4 @@ TEST(Staging, InAndOutMayLieApart) {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::staging_test

@@ -9,7 +9,7 @@
 #include "tests/gpu/messages/rank_training.h"
 #include "tests/support/temporary_folder.h"
 
-namespace gradwire {
+namespace gradwire::training_ranks_test {
 namespace {
 
 using gpu::distance;
@@ -109,7 +109,7 @@ struct Saved {
   double tolerance = 1e-4;
 };
 
-class Checkpoints : public testing::TestWithParam<Saved> {};
+class Checkpoints : public ::testing::TestWithParam<Saved> {};
 
 TEST_P(Checkpoints, MadeThereGoOnThereBitForBitAndOnTheHostAndBack) {
   const TemporaryFolder from_device;
@@ -146,9 +146,9 @@ TEST_P(Checkpoints, MadeThereGoOnThereBitForBitAndOnTheHostAndBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, Checkpoints,
-                         testing::Values(Saved{"sgd"}, Saved{"adamw"}, Saved{"lamb"},
-                                         Saved{"nesterov", Precision::kF16, 1e-3}),
+                         ::testing::Values(Saved{"sgd"}, Saved{"adamw"}, Saved{"lamb"},
+                                           Saved{"nesterov", Precision::kF16, 1e-3}),
                          [](const auto& info) { return std::string(info.param.optimizer); });
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::training_ranks_test
