@@ -19,8 +19,8 @@ Result<LinksFrom> links_from_environment(const EnvLookup& env, LinksFrom otherwi
   for (const LinksFrom from : {LinksFrom::kDefaults, LinksFrom::kCache, LinksFrom::kMeasurement}) {
     if (*seen == to_string(from)) return from;
   }
-  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LINKS ('" + *seen +
-                                            "' seen; default, cached or measured wanted)");
+  return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LINKS (got '" + *seen +
+                                            "', expected default, cached or measured)");
 }
 
 std::string links_file(const EnvLookup& env) {

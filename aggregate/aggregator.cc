@@ -23,7 +23,7 @@ Status check_gradient(const std::string& name, const TensorView& grad) {
   if (grad.dtype() != DType::kF32 && grad.dtype() != DType::kF64) {
     return {Code::kInvalidArgument, "aggregator: gradient '" + name + "' is of " +
                                         std::string(to_string(grad.dtype())) +
-                                        " (f32 or f64 wanted)"};
+                                        " (expected f32 or f64)"};
   }
   return {};
 }
@@ -84,7 +84,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     if (there && stream.device != device) {
       return {Code::kInvalidArgument, "aggregator: gradient '" + parameter.name +
                                           "' is ready on a stream of " + text_of(stream.device) +
-                                          " (" + text_of(device) + " wanted)"};
+                                          " (expected " + text_of(device) + ")"};
     }
     GW_TRY(parameter.ready->record(there ? stream : Stream{device, nullptr}));
     return engine_->ready(index);
@@ -99,9 +99,9 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     if (grad.shape() != parameter.grad.shape() || grad.dtype() != parameter.grad.dtype()) {
       return {Code::kInvalidArgument, "aggregator: gradient '" + parameter.name + "' moves to " +
                                           std::string(to_string(grad.dtype())) +
-                                          to_string(grad.shape()) + " (" +
+                                          to_string(grad.shape()) + " (expected " +
                                           std::string(to_string(parameter.grad.dtype())) +
-                                          to_string(parameter.grad.shape()) + " wanted)"};
+                                          to_string(parameter.grad.shape()) + ")"};
     }
     parameter.grad = grad;
     return {};
@@ -156,9 +156,9 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
 
  private:
   Status elsewhere(const std::string& name, const TensorView& grad) const {
-    return {Code::kInvalidArgument,
-            "aggregator: gradient '" + name + "' is on " + text_of(grad.device()) + " (" +
-                text_of(context_.stream().device) + ", as the others, wanted)"};
+    return {Code::kInvalidArgument, "aggregator: gradient '" + name + "' is on " +
+                                        text_of(grad.device()) + " (expected " +
+                                        text_of(context_.stream().device) + ", as the others)"};
   }
 
   // All gradients are of one place, as the first one.
@@ -193,7 +193,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   Status follow(ScaleKind kind, const char* what, double value, bool in_range) {
     if (!in_range || !std::isfinite(value)) {
       return {Code::kInvalidArgument,
-              format("aggregator: a %s of %g (a finite number %s wanted)", what, value,
+              format("aggregator: a %s of %g (expected a finite number %s)", what, value,
                      kind == ScaleKind::kLossScale ? "above 0" : "of 0 or more")};
     }
     if (options_.form == AggregateForm::kAllGather) {
@@ -347,8 +347,9 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicato
     plan.nccl_inside = nodes->nccl;
     if (!nodes->known) {
       plan.warnings.push_back(
-          "inner: nobody knows which ranks share a node, so that every rank counts as one and all "
-          "traffic is compressed; set CommunicatorOptions::node_of, or meet by a Rendezvous");
+          "intra_node: which ranks share a node is unknown, so each counts as a node of its own "
+          "and all traffic is compressed; set CommunicatorOptions::node_of, or create the "
+          "communicator from a Rendezvous");
     }
   }
   return std::unique_ptr<Aggregator>(std::make_unique<BucketAggregator>(

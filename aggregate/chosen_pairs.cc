@@ -81,8 +81,9 @@ Result<std::unique_ptr<ChosenPairs<T>>> ChosenPairs<T>::open(const Compressor& m
     if constexpr (std::is_same_v<T, float>) {
       return open_pairs_on_device(std::move(coder), shape, most, where);
     }
-    return Status(Code::kUnsupported,
-                  "combine=oktopk: elements of f64 on a CUDA device (f32, or host memory, wanted)");
+    return Status(
+        Code::kUnsupported,
+        "combine=oktopk: elements of f64 on a CUDA device (expected f32, or host memory)");
   }
   return std::unique_ptr<ChosenPairs>(
       std::make_unique<HostPairs<T>>(std::move(coder), shape, most, where.size));

@@ -149,7 +149,7 @@ class GatherOnDevice final : public RoundExchange {
       const std::size_t most = mine == nullptr ? 0 : mine->bytes;
       if (table_[k] >= 0 && static_cast<std::uint64_t>(table_[k]) <= most) continue;
       return {Code::kCorruptPayload,
-              format("rank %zu's payload of parameter '%s' has %lld bytes (at most %zu wanted)",
+              format("rank %zu's payload of parameter '%s' has %lld bytes (expected at most %zu)",
                      k / coders_.size(), coded.parameter->name.c_str(),
                      static_cast<long long>(table_[k]), most)};
     }

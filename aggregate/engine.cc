@@ -73,8 +73,9 @@ Engine::~Engine() {
 
 Status Engine::check_index(int index) const {
   if (index >= 0 && static_cast<std::size_t>(index) < parameters_.size()) return {};
-  return {Code::kInvalidArgument, format("aggregator: gradient %d is ready (0 to %zu wanted)",
-                                         index, parameters_.size() - 1)};
+  return {Code::kInvalidArgument,
+          format("aggregator: gradient %d is ready (expected an index from 0 to %zu)", index,
+                 parameters_.size() - 1)};
 }
 
 Status Engine::check_open(int index) const {
@@ -153,8 +154,8 @@ Result<bool> Engine::arrived(int index, bool wait) {
   GW_TRY(check_index(index));
   const auto i = static_cast<std::size_t>(index);
   if (!handed_over_[i]) {
-    return Status(Code::kInvalidArgument, "aggregator: gradient '" + parameters_[i].name +
-                                              "' is asked for before it is ready");
+    return Status(Code::kInvalidArgument, "aggregator: arrived() of gradient '" +
+                                              parameters_[i].name + "' before its ready()");
   }
   const auto bucket = static_cast<std::size_t>(bucket_of_[i]);
   // Bounded by the deadlines of the exchanges, after which there is a status.

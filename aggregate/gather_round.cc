@@ -129,8 +129,9 @@ class GatherRound final : public RoundExchange {
     const std::size_t most = table_bytes() + room_;
     for (std::size_t rank = 0; rank < bytes_.size(); ++rank) {
       if (bytes_[rank] >= 0 && static_cast<std::uint64_t>(bytes_[rank]) <= 2 * most) continue;
-      return {Code::kCorruptPayload, format("rank %zu's block has %lld bytes (at most %zu wanted)",
-                                            rank, static_cast<long long>(bytes_[rank]), most)};
+      return {Code::kCorruptPayload,
+              format("rank %zu's block has %lld bytes (expected at most %zu)", rank,
+                     static_cast<long long>(bytes_[rank]), most)};
     }
     return {};
   }
@@ -143,7 +144,7 @@ class GatherRound final : public RoundExchange {
       const auto count = static_cast<std::size_t>(bytes_[rank]);
       if (count > rest.size() || count < table_bytes()) {
         return {Code::kCorruptPayload,
-                format("rank %zu's block has %zu bytes (%zu of table wanted, %zu received)", rank,
+                format("rank %zu's block has %zu bytes (expected %zu of table, %zu received)", rank,
                        count, table_bytes(), rest.size())};
       }
       GW_TRY(find_payloads_of(static_cast<int>(rank), rest.first(count)));
@@ -159,8 +160,8 @@ class GatherRound final : public RoundExchange {
       const auto length = fixed_ ? most : static_cast<std::size_t>(length_in(block, i));
       if (length > most || length > rest.size()) {
         return {Code::kCorruptPayload,
-                format("rank %d's payload of parameter '%s' has %zu bytes (at most %zu wanted, %zu "
-                       "received)",
+                format("rank %d's payload of parameter '%s' has %zu bytes (expected at most %zu, "
+                       "%zu received)",
                        rank, coders_[i].parameter->name.c_str(), length, most, rest.size())};
       }
       payloads_[i].push_back(rest.first(length));
@@ -214,11 +215,10 @@ Status reduce_payloads(const std::vector<ConstByteSpan>& payloads, const RoundKi
   const ReduceOp op = kind.exchange == Exchange::kAllReduceMax ? ReduceOp::kMax : ReduceOp::kSum;
   for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
     if (payloads[rank].size() != count || count % size_of(kind.payload) != 0) {
-      return {
-          Code::kCorruptPayload,
-          format("rank %zu's payload has %zu bytes where rank 0's has %zu (equal lengths, "
-                 "whole elements of %s wanted)",
-                 rank, payloads[rank].size(), count, std::string(to_string(kind.payload)).c_str())};
+      return {Code::kCorruptPayload, format("rank %zu's payload has %zu bytes where rank 0's has "
+                                            "%zu (expected equal lengths, whole elements of %s)",
+                                            rank, payloads[rank].size(), count,
+                                            std::string(to_string(kind.payload)).c_str())};
     }
     if (count == 0) continue;
     Buffer& into = rank == 0 ? sum : next;

@@ -297,8 +297,8 @@ class OkTopkExchange final : public BucketExchange {
         while (e >= least && e < elems_ && e >= tensors_[at].end) ++at;
         if (e < least || e >= elems_ || tensors_[at].full) {
           return {Code::kCorruptPayload,
-                  format("rank %zu sent the sum of element %lld (at least %lld, below %lld, of a "
-                         "tensor that is not full wanted)",
+                  format("rank %zu sent the sum of element %lld (expected at least %lld, below "
+                         "%lld, of a tensor that is not full)",
                          r, static_cast<long long>(e), static_cast<long long>(least),
                          static_cast<long long>(elems_))};
         }

@@ -59,7 +59,7 @@ Result<OkTopkTensor<T>> open_oktopk_tensor(const ExchangeContext& context,
   if (tensor.end > kMostOkTopkElems) {
     return Status(
         Code::kUnsupported,
-        format("combine=oktopk: %lld elements in a bucket (at most %lld wanted, the reach of its "
+        format("combine=oktopk: %lld elements in a bucket (expected at most %lld, the reach of its "
                "counts); write combine=gather",
                static_cast<long long>(tensor.end), static_cast<long long>(kMostOkTopkElems)));
   }

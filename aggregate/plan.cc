@@ -68,14 +68,14 @@ Result<Path> pairs_path(const Rule& rule, const Traits& traits) {
   };
   if (!traits.sparse || traits.exchange != Exchange::kAllGather || traits.rounds != 1) {
     return no(
-        "adds up pairs of index and value, which this method does not choose for itself; "
-        "write topk or threshold, or leave combine out");
+        "adds up pairs of index and value, and this method does not choose its own; write topk or "
+        "threshold, or leave combine out");
   }
   if (traits.lossless)
     return no("leaves out small sums, which is not lossless; write combine=gather");
   if (traits.own_feedback) {
     return no(
-        "leaves out sums that a method which keeps its rest by itself takes for sent; write "
+        "drops small sums, which a method with a residual of its own counts as sent; write "
         "combine=gather");
   }
   const std::string spec = rule.compressor->spec();
@@ -125,8 +125,8 @@ Result<Path> sharded_path(const Rule& rule, const Traits& traits, AggregateForm 
   if (!gathers) return Path::kSra;
   if (!traits.mean_is_average_of_own) {
     return refused(rule, name +
-                             " has one voice per element, whose vote would be its sign; write a "
-                             "method that keeps sizes, as signsgd or qsgd");
+                             " has one contribution per element, so that a vote would be its sign; "
+                             "write a method that keeps magnitudes, such as signsgd or qsgd");
   }
   if (rule.keys.feedback.kind == FeedbackKind::kEf21Sgdm) {
     return refused(
@@ -170,16 +170,16 @@ Status settle_own_feedback(Rule& rule, const Spec& stage, const Traits& traits) 
   if (!traits.own_feedback) {
     if (rule.keys.error_feedback || !reader.has("ef_rescale_lr")) return {};
     return refused(rule,
-                   "key 'ef_rescale_lr' is about a residual, and here is none; leave it out, or "
+                   "key 'ef_rescale_lr' rescales a residual, and there is none; leave it out, or "
                    "write ef=ef14");
   }
   if (!reader.has("min_elems")) rule.keys.min_elems = 0;
   if (!reader.has("dense_1d")) rule.keys.dense_1d = false;
   if (rule.keys.warmup_steps == 0) return {};
-  return refused(rule,
-                 "steps that travel dense would go without the momentum that this method keeps; "
-                 "leave warmup_steps out (dgc: let the ratio follow the step, "
-                 "ratio=exp(0.25..0.001@400/4))");
+  return refused(
+      rule,
+      "uncompressed steps would miss the momentum that this method keeps; leave warmup_steps out "
+      "(dgc: let the ratio follow the step, ratio=exp(0.25..0.001@400/4))");
 }
 
 Result<Rule> read_rule(const Registry& registry, const AggregatorOptions& options,
@@ -249,11 +249,11 @@ std::string_view to_string(Path path) {
 Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& options) {
   if (options.bucket_bytes <= 0) {
     return Status(Code::kInvalidArgument,
-                  format("aggregator: bucket_bytes is %lld (above 0 wanted)",
+                  format("aggregator: bucket_bytes is %lld (expected above 0)",
                          static_cast<long long>(options.bucket_bytes)));
   }
   if (options.threads < 1 || options.threads > kMostThreads) {
-    return Status(Code::kInvalidArgument, format("aggregator: threads is %d (1 to %d wanted)",
+    return Status(Code::kInvalidArgument, format("aggregator: threads is %d (expected 1 to %d)",
                                                  options.threads, kMostThreads));
   }
   GW_ASSIGN(const auto texts, parse_spec_rules(options.compressor));

@@ -173,7 +173,7 @@ Status RegionReduce<T>::each_pair_from(std::size_t r, ConstByteSpan bytes, Visit
     const std::int64_t e = pair.index;
     if (e < least || e >= own().end) {
       return {Code::kCorruptPayload,
-              format("rank %zu sent element %lld (%lld to below %lld wanted)", r,
+              format("rank %zu sent element %lld (expected %lld to below %lld)", r,
                      static_cast<long long>(e), static_cast<long long>(least),
                      static_cast<long long>(own().end))};
     }

@@ -53,10 +53,9 @@ Status multiply(const NamedTensor& entry, double factor, bool write) {
     T next;
     narrow(wide(values[i]) * factor, next);
     if (!std::isfinite(wide(next))) {
-      return {Code::kInvalidArgument,
-              format("state '%s': element %zu, %g, times %g is not finite (finite numbers wanted); "
-                     "nothing was rescaled",
-                     entry.name.c_str(), i, wide(values[i]), factor)};
+      return {Code::kInvalidArgument, format("state '%s': element %zu, %g, times %g is not finite "
+                                             "(expected finite numbers); nothing was rescaled",
+                                             entry.name.c_str(), i, wide(values[i]), factor)};
     }
     if (write) values[i] = next;
   }

@@ -108,7 +108,7 @@ class Reshard {
         return ConstTensorView(entry.tensor);
       }
       return Status(Code::kInvalidArgument,
-                    format("state '%s' of old rank %d: %lld elements of %s (%lld of %s wanted)",
+                    format("state '%s' of old rank %d: %lld elements of %s (expected %lld of %s)",
                            own.name.c_str(), old_rank, static_cast<long long>(entry.tensor.elems()),
                            std::string(to_string(entry.tensor.dtype())).c_str(),
                            static_cast<long long>(elems),

@@ -121,7 +121,7 @@ Status copy_first(const NamedTensor& own, std::span<const std::vector<NamedTenso
     if (entry == nullptr) continue;
     if (entry->tensor.elems() != own.tensor.elems() ||
         entry->tensor.dtype() != own.tensor.dtype()) {
-      return wrong(own, format("has %lld elements (%lld of the same type wanted)",
+      return wrong(own, format("has %lld elements (expected %lld of the same type)",
                                static_cast<long long>(entry->tensor.elems()),
                                static_cast<long long>(own.tensor.elems())));
     }

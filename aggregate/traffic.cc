@@ -44,8 +44,7 @@ Refusal judge_parameters(const TrafficCase& one) {
   }
   if (traits.own_feedback || !traits.mean_is_average_of_own || forgets_size(one)) {
     return {
-        "parameters must arrive as large as they are, and this sends a vote, a momentum or a "
-        "sign",
+        "parameters must keep their magnitude, and this method sends a vote, a momentum or a sign",
         remedy};
   }
   const FeedbackKind kind = one.keys.feedback.kind;
@@ -62,10 +61,10 @@ Refusal judge_parameters(const TrafficCase& one) {
 Refusal judge_activations(const TrafficCase& one) {
   const Traits traits = one.compressor.traits();
   if (one.keys.error_feedback) {
-    return {"error feedback would add what was left of one sample to another", "leave ef out"};
+    return {"error feedback would add one sample's residual to another", "leave ef out"};
   }
   if (traits.own_feedback || traits.stateful) {
-    return {"what it keeps from step to step belongs to other samples",
+    return {"its state from step to step belongs to other samples",
             "write a method without state, such as cast:bf16, fp8 or qsgd:bits=8"};
   }
   if (!traits.mean_is_average_of_own || forgets_size(one)) {
@@ -82,7 +81,7 @@ Refusal judge_optimizer(const TrafficCase& one) {
             "leave ef_rescale_lr out"};
   }
   if (traits.own_feedback) {
-    return {"it has a momentum and a residual of its own, and this is a momentum already",
+    return {"it keeps a momentum and a residual of its own, and this tensor is a momentum already",
             "write topk:ratio=0.01,ef=ef14"};
   }
   if (!traits.mean_is_average_of_own) {
@@ -93,7 +92,7 @@ Refusal judge_optimizer(const TrafficCase& one) {
 
 Refusal judge_statistics(const TrafficCase& one) {
   if (one.compressor.traits().lossless) return {};
-  return {"losses, norms and counts decide about the training and travel exactly",
+  return {"losses, norms and counts decide about the training and must be sent exactly",
           "write none or lossless"};
 }
 
@@ -152,7 +151,7 @@ std::vector<std::string_view> entries_of(std::string_view text) {
 Result<Entry> read_entry(std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos) {
-    return refused(text, "no '=' (CLASS=SPEC, CLASS/ALGORITHM=SPEC or CLASS=[RULES] wanted)");
+    return refused(text, "no '=' (expected CLASS=SPEC, CLASS/ALGORITHM=SPEC or CLASS=[RULES])");
   }
   std::string_view name = trimmed(text.substr(0, equals));
   Entry entry;
@@ -164,8 +163,8 @@ Result<Entry> read_entry(std::string_view text) {
   const auto named = [name](TrafficClass traffic) { return to_string(traffic) == name; };
   const auto* const known = std::find_if(kAll.begin(), kAll.end(), named);
   if (known == kAll.end()) {
-    return refused(
-        text, "'" + std::string(name) + "' is no class of traffic (" + class_names() + " wanted)");
+    return refused(text, "'" + std::string(name) + "' is no class of traffic (expected " +
+                             class_names() + ")");
   }
   entry.traffic = *known;
   std::string_view rules = trimmed(text.substr(equals + 1));

@@ -52,7 +52,7 @@ Result<File> open_to_read(const std::string& path) {
   std::string reason;
   if (::fstat(fd, &info) != 0) reason = std::strerror(errno);
   if (S_ISDIR(info.st_mode)) reason = std::strerror(EISDIR);
-  if (S_ISFIFO(info.st_mode) && !is_given_pipe(path)) reason = "a FIFO seen, a file wanted";
+  if (S_ISFIFO(info.st_mode) && !is_given_pipe(path)) reason = "got a FIFO, expected a file";
   if (reason.empty()) return as_file(fd, "rb", "read", path);
   ::close(fd);
   return refused("read", path, reason);
@@ -67,7 +67,7 @@ Result<File> open_to_write(const std::string& path, WriteFrom from) {
   const int code = errno;
   struct stat info {};
   if (code == ENXIO && ::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
-    return refused("write", path, "a FIFO that nobody reads seen, a file wanted");
+    return refused("write", path, "got a FIFO without a reader, expected a file");
   }
   return cannot("write", path, code);
 }

@@ -44,17 +44,17 @@ Status check_peer(const Arguments& a) {
                       kind == OpKind::kScatter || kind == OpKind::kScatterV;
   if (!pair && !rooted) return {};
   if (pair && (a.call.tag < 0 || a.call.tag > kMostTag)) {
-    return a.refuse(format("tag %d (0 to %d wanted)", a.call.tag, kMostTag));
+    return a.refuse(format("tag %d (expected 0 to %d)", a.call.tag, kMostTag));
   }
   if (kind == OpKind::kRecv && a.call.peer == kAnySource) {
-    return a.size > 1 ? Status() : a.refuse("from any source, in a group of 1 (2 or more wanted)");
+    return a.size > 1 ? Status() : a.refuse("any source in a group of 1 (expected 2 or more)");
   }
   if (a.call.peer < 0 || a.call.peer >= a.size) {
     return a.refuse(
-        format("%s %d (0 to %d wanted)", pair ? "peer" : "root", a.call.peer, a.size - 1));
+        format("%s %d (expected 0 to %d)", pair ? "peer" : "root", a.call.peer, a.size - 1));
   }
   if (pair && a.call.peer == a.rank) {
-    return a.refuse(format("peer %d, which is this rank itself (another wanted)", a.rank));
+    return a.refuse(format("peer %d, which is this rank itself (expected another)", a.rank));
   }
   return {};
 }
@@ -63,17 +63,17 @@ Status check_reduction(const Arguments& a, DType dtype) {
   const ReduceOp op = a.call.op;
   const std::string name(to_string(op));
   if (!std::isfinite(a.options.factor)) {
-    return a.refuse("factor " + shortest(a.options.factor) + " (a finite number wanted)");
+    return a.refuse("factor " + shortest(a.options.factor) + " (expected a finite number)");
   }
   if (a.options.factor != 1 && (!reduces(a.call.kind) || op != ReduceOp::kPreMulSum)) {
-    return a.refuse("factor " + shortest(a.options.factor) + " without pre_mul_sum (1 wanted)");
+    return a.refuse("factor " + shortest(a.options.factor) + " without pre_mul_sum (expected 1)");
   }
   if (!reduces(a.call.kind)) return {};
   if (a.call.kind == OpKind::kExclusiveScan && op == ReduceOp::kMean) {
-    return a.refuse("mean (sum, pre_mul_sum, product, min or max wanted)");
+    return a.refuse("mean (expected sum, pre_mul_sum, product, min or max)");
   }
   if ((op == ReduceOp::kMean || op == ReduceOp::kPreMulSum) && !is_floating(dtype)) {
-    return a.refuse(name + " of " + std::string(to_string(dtype)) + " (a floating type wanted)");
+    return a.refuse(name + " of " + std::string(to_string(dtype)) + " (expected a floating type)");
   }
   return {};
 }
@@ -88,12 +88,12 @@ struct Rows {
 Result<Rows> read_counts(const Arguments& a, std::span<const std::int64_t> counts,
                          const char* which) {
   if (counts.size() != static_cast<std::size_t>(a.size)) {
-    return a.refuse(format("%zu %s (%d wanted, one a rank)", counts.size(), which, a.size));
+    return a.refuse(format("%zu %s (expected %d, one a rank)", counts.size(), which, a.size));
   }
   Rows rows;
   for (std::size_t r = 0; r < counts.size(); ++r) {
     if (counts[r] < 0 || counts[r] > kMostElems - rows.all) {
-      return a.refuse(format("%s[%zu] is %lld elements (0 or more wanted, 2^50 at most together)",
+      return a.refuse(format("%s[%zu] is %lld elements (expected 0 or more, 2^50 at most together)",
                              which, r, wide(counts[r])));
     }
     if (static_cast<int>(r) == a.rank) rows.before = rows.all;
@@ -106,7 +106,8 @@ Result<Rows> read_counts(const Arguments& a, std::span<const std::int64_t> count
 // Operations over rows of one length: `row` elements each.
 Result<Rows> even_rows(const Arguments& a, std::int64_t row) {
   if (row > kMostElems / a.size) {
-    return a.refuse(format("%d rows of %lld elements (2^50 at most together)", a.size, wide(row)));
+    return a.refuse(
+        format("%d rows of %lld elements (expected at most 2^50 together)", a.size, wide(row)));
   }
   return Rows{a.size * row, a.rank * row, row};
 }
@@ -132,7 +133,7 @@ Result<Extent> wanted_all_to_all_v(const Arguments& a) {
   GW_ASSIGN(const Rows received, read_counts(a, a.call.recv_counts, "recv_counts"));
   if (sent.own != received.own) {
     return a.refuse(
-        format("%lld elements from this rank to itself, %lld received from it (as many wanted)",
+        format("%lld elements from this rank to itself, %lld received from it (expected as many)",
                wide(sent.own), wide(received.own)));
   }
   const bool even = std::ranges::equal(a.call.counts, a.call.recv_counts);
@@ -171,7 +172,7 @@ Result<Extent> wanted(const Arguments& a) {
     }
     case OpKind::kAllToAll:
       if (in % a.size == 0) return Extent{.in = in, .out = in, .agreed = in, .shared = in};
-      return a.refuse(format("in has %lld elements (a multiple of %d wanted)", wide(in), a.size));
+      return a.refuse(format("in has %lld elements (expected a multiple of %d)", wide(in), a.size));
     case OpKind::kAllToAllV: return wanted_all_to_all_v(a);
     case OpKind::kSend: return Extent{.in = in, .agreed = in};
     case OpKind::kRecv: return Extent{.out = out, .agreed = out};
@@ -195,21 +196,21 @@ Status check_place(const Arguments& a, const char* which, ConstTensorView tensor
   const Device device = wanted ? a.device : a.options.stream.device;
   if (!wanted && !on_cuda(device)) return {};
   if (tensor.device() == device) return {};
-  return a.refuse(which + (" is in " + text_of(tensor.device())) + " (" + text_of(device) +
-                  (wanted ? "" : ", as the stream, or host memory") + " wanted)");
+  return a.refuse(which + (" is in " + text_of(tensor.device())) + " (expected " + text_of(device) +
+                  (wanted ? "" : ", as the stream, or host memory") + ")");
 }
 
 Status check_one_device(const Arguments& a, ConstTensorView x, ConstTensorView y) {
   const bool both = !x.empty() && !y.empty() && on_cuda(x.device()) && on_cuda(y.device());
   if (!both || x.device() == y.device()) return {};
   return a.refuse("tensors in " + text_of(x.device()) + " and in " + text_of(y.device()) +
-                  " (one device wanted)");
+                  " (expected one device)");
 }
 
 // Beyond, counts of bytes and of several tensors would not be what they say.
 Status check_extent(const Arguments& a, const char* which, ConstTensorView tensor) {
   if (tensor.elems() >= 0 && tensor.elems() <= kMostElems) return {};
-  return a.refuse(format("%s has %lld elements (0 to 2^50 wanted)", which, wide(tensor.elems())));
+  return a.refuse(format("%s has %lld elements (expected 0 to 2^50)", which, wide(tensor.elems())));
 }
 
 Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor,
@@ -218,7 +219,7 @@ Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor
   GW_TRY(check_extent(a, which, tensor));
   if (tensor.elems() == elems) return {};
   return a.refuse(
-      format("%s has %lld elements (%lld wanted)", which, wide(tensor.elems()), wide(elems)));
+      format("%s has %lld elements (expected %lld)", which, wide(tensor.elems()), wide(elems)));
 }
 
 // Whether this rank's part of the operation reads `in`.
@@ -265,13 +266,13 @@ Status check_sharing(const Arguments& a, Extent& extent) {
                             static_cast<std::int64_t>(begin_of(a.call.in));
   const std::int64_t in_place = (extent.in_begin - extent.out_begin) * width;
   if (allowed == 0) {
-    return a.refuse(
-        format("out overlaps in, %lld bytes behind its beginning (apart wanted)", wide(seen)));
+    return a.refuse(format("out overlaps in, %lld bytes after its beginning (expected no overlap)",
+                           wide(seen)));
   }
   if (seen != in_place) {
     return a.refuse(
-        format("out overlaps in, %lld bytes behind its beginning (%lld, which is in place, or "
-               "apart wanted)",
+        format("out overlaps in, %lld bytes after its beginning (expected %lld, which is in place, "
+               "or no overlap)",
                wide(seen), wide(in_place)));
   }
   extent.shared = allowed;
@@ -286,13 +287,13 @@ Result<Extent> check_fused(const Arguments& a) {
     GW_TRY(check_place(a, "a tensor", tensor));
     if (tensor.dtype() != extent.dtype) {
       return a.refuse("tensors of " + std::string(to_string(extent.dtype)) + " and " +
-                      std::string(to_string(tensor.dtype())) + " (one type wanted)");
+                      std::string(to_string(tensor.dtype())) + " (expected one type)");
     }
     GW_TRY(check_extent(a, "a tensor", tensor));
     extent.agreed += tensor.elems();
     if (extent.agreed > kMostElems) {
       return a.refuse(
-          format("tensors of %lld elements (2^50 at most together)", wide(extent.agreed)));
+          format("tensors of %lld elements (expected at most 2^50 together)", wide(extent.agreed)));
     }
   }
   std::erase_if(sorted, [](const TensorView& tensor) { return tensor.empty(); });
@@ -302,10 +303,10 @@ Result<Extent> check_fused(const Arguments& a) {
     const Device other = sorted[i].device();
     if ((on_cuda(one) || on_cuda(other)) && one != other) {
       return a.refuse("tensors in " + text_of(one) + " and in " + text_of(other) +
-                      " (one place wanted)");
+                      " (expected one place)");
     }
     if (overlap(sorted[i - 1], sorted[i])) {
-      return a.refuse("two of its tensors overlap (tensors apart wanted)");
+      return a.refuse("two of its tensors overlap (expected disjoint tensors)");
     }
   }
   extent.in = extent.out = extent.shared = extent.agreed;
@@ -330,7 +331,7 @@ Result<Extent> check(const Arguments& a) {
   if (reads && writes && !call.in.empty() && !call.out.empty() &&
       call.in.dtype() != call.out.dtype()) {
     return a.refuse(std::string(to_string(call.in.dtype())) + " into " +
-                    std::string(to_string(call.out.dtype())) + " (one type wanted)");
+                    std::string(to_string(call.out.dtype())) + " (expected one type)");
   }
   extent.dtype = reads && (!writes || !call.in.empty()) ? call.in.dtype() : call.out.dtype();
   GW_TRY(check_reduction(a, extent.dtype));

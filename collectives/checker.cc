@@ -136,7 +136,7 @@ class Simulation {
     }
     for (const Player& player : players_) {
       if (!player.done())
-        return Status(Code::kInternal, "waits for ever").with_context(place_of(player));
+        return Status(Code::kInternal, "never ends").with_context(place_of(player));
     }
     for (const auto& [ends, queue] : queues_) {
       if (!queue.empty()) {
@@ -332,7 +332,7 @@ Status check_lengths(std::span<const Schedule> schedules, const ScheduleClaim& c
     }
     if (in != schedule.in_elems || in != claim.elems || out != schedule.out_elems) {
       return {Code::kInternal,
-              format("rank %d's stretches are not as long as the whole", schedule.rank)};
+              format("rank %d's chunks are not as long as the whole", schedule.rank)};
     }
   }
   return {};

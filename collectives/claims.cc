@@ -71,7 +71,7 @@ Status check_claim(const ScheduleClaim& claim) {
   const std::size_t wanted = pairs ? size * size : size;
   if (claim.counts.size() == wanted) return {};
   if (claim.counts.empty() && !pairs) return {};
-  return {Code::kInternal, format("claims %zu counts (%zu wanted)", claim.counts.size(), wanted)};
+  return {Code::kInternal, format("claims %zu counts (expected %zu)", claim.counts.size(), wanted)};
 }
 
 Range row_of(const ScheduleClaim& claim, int rank) {
@@ -156,7 +156,7 @@ Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& me
   const std::string place = format("rank %d's kOut", rank);
   if (elems != wanted_elems(rank)) {
     return {Code::kInternal,
-            place + format(" has %lld elements, %lld wanted", static_cast<long long>(elems),
+            place + format(" has %lld elements (expected %lld)", static_cast<long long>(elems),
                            static_cast<long long>(wanted_elems(rank)))};
   }
   if (claim_.operation == Collective::kExclusiveScan && rank == 0) return {};

@@ -138,9 +138,10 @@ Result<Work> Communicator::all_gather_unsized(ConstByteSpan in, std::vector<std:
   std::int64_t sum = 0;
   for (const std::int64_t count : bytes) {
     if (count < 0 || count > kMostGathered - sum) {
-      return Status(Code::kRankMismatch,
-                    format("all_gather_unsized: a length of %lld bytes (0 to 2^40 together wanted)",
-                           static_cast<long long>(count)));
+      return Status(
+          Code::kRankMismatch,
+          format("all_gather_unsized: a length of %lld bytes (expected 0 to 2^40 together)",
+                 static_cast<long long>(count)));
     }
     sum += count;
   }

@@ -76,10 +76,11 @@ class Pair {
       const auto [elems, count] = order;
       if (count == 0) return {};
       if (elems < 0 || elems > kLarge || count < 0 || count > kSmallTrips) {
-        return {Code::kRankMismatch,
-                format("rank %d orders %lld messages of %lld elements (at most %d of %lld wanted)",
-                       world_.job_rank(first_), static_cast<long long>(count),
-                       static_cast<long long>(elems), kSmallTrips, static_cast<long long>(kLarge))};
+        return {
+            Code::kRankMismatch,
+            format("rank %d orders %lld messages of %lld elements (expected at most %d of %lld)",
+                   world_.job_rank(first_), static_cast<long long>(count),
+                   static_cast<long long>(elems), kSmallTrips, static_cast<long long>(kLarge))};
       }
       for (std::int64_t i = 0; i < count; ++i) {
         GW_TRY(finish(world_.recv(message(elems), first_)));

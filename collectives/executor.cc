@@ -304,8 +304,8 @@ Status Execution::check_lengths(const Slot& slot) const {
   for (std::size_t i = 0; i < slot.batch.size(); ++i) {
     const Transfer& transfer = slot.batch[i];
     if (transfer.kind == Transfer::Kind::kSend || slot.arrived[i] == transfer.data.size()) continue;
-    return {Code::kRankMismatch, format("rank %d sent %zu bytes where %zu are wanted",
-                                        transfer.peer, slot.arrived[i], transfer.data.size())};
+    return {Code::kRankMismatch, format("rank %d sent %zu bytes (expected %zu)", transfer.peer,
+                                        slot.arrived[i], transfer.data.size())};
   }
   return {};
 }

@@ -188,8 +188,8 @@ Status write_flight(const std::string& folder, const FlightFailure& failure,
     std::filesystem::rename(part, path, ignored);
     if (!ignored) return {};
   }
-  return {Code::kInvalidArgument, "flight record: cannot write " + path.string() +
-                                      " (a folder that can be written wanted)"};
+  return {Code::kInvalidArgument,
+          "flight record: cannot write " + path.string() + " (expected a writable folder)"};
 }
 
 }  // namespace gradwire

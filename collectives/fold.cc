@@ -47,7 +47,7 @@ Status fold(ReduceOp op, std::span<const ConstTensorView> sources, TensorView ac
   }
   for (const ConstTensorView& source : sources) {
     if (source.elems() != acc.elems() || source.dtype() != acc.dtype()) {
-      return {Code::kInvalidArgument, format("fold: a source of %lld %s (%lld %s wanted)",
+      return {Code::kInvalidArgument, format("fold: a source of %lld %s (expected %lld %s)",
                                              static_cast<long long>(source.elems()),
                                              std::string(to_string(source.dtype())).c_str(),
                                              static_cast<long long>(acc.elems()),

@@ -130,10 +130,10 @@ Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const O
 Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOptions& options) {
   if (options.deadline) {
     return Status(Code::kInvalidArgument,
-                  "prepare: a deadline (none wanted: each run has the communicator's)");
+                  "prepare: a deadline (expected none: each run has the communicator's)");
   }
   if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
-    return Status(Code::kInvalidArgument, "prepare: a recv from any source (a peer wanted)");
+    return Status(Code::kInvalidArgument, "prepare: a recv from any source (expected a peer)");
   }
   GW_ASSIGN(PlannedOperation planned, planner_.plan(call, options));
   return PersistentWork(

@@ -31,8 +31,8 @@ Status check(const Transport* transport, const CommunicatorOptions& options) {
   const std::size_t nodes = options.node_of.size();
   if (nodes == 0 || nodes == static_cast<std::size_t>(transport->size())) return {};
   return {Code::kInvalidArgument, "make_communicator: node_of has " + std::to_string(nodes) +
-                                      " entries (0 or " + std::to_string(transport->size()) +
-                                      " wanted)"};
+                                      " entries (expected 0 or " +
+                                      std::to_string(transport->size()) + ")"};
 }
 
 std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transport,
@@ -128,9 +128,9 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
     GW_ASSIGN(auto messages, make_communicator(std::move(transport), known));
     return with_nccl(std::move(messages), ordinal, rendezvous);
   }
-  return Status(Code::kUnsupported, "make_communicator: no backend '" + std::string(backend) +
-                                        "' (auto, ucx, tcp, nccl or nccl:N wanted; ranks as "
-                                        "threads come from make_inproc_communicators)");
+  return Status(Code::kUnsupported, "make_communicator: unknown backend '" + std::string(backend) +
+                                        "' (expected auto, ucx, tcp, nccl or nccl:N; for ranks as "
+                                        "threads use make_inproc_communicators())");
 }
 
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(

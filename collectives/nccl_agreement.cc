@@ -43,7 +43,7 @@ Status check_versions(const std::vector<std::int64_t>& all) {
       return {Code::kUnsupported, format("nccl: rank %d cannot take part, and says why", rank)};
     }
     if (theirs == wanted) continue;
-    return {Code::kRankMismatch, format("nccl: NCCL %s on rank %d (%s wanted, as on rank 0)",
+    return {Code::kRankMismatch, format("nccl: NCCL %s on rank %d (expected %s, as on rank 0)",
                                         text(theirs).c_str(), rank, text(wanted).c_str())};
   }
   return {};
@@ -75,11 +75,11 @@ Status check_own_stream(const std::string& operation, const Stream& stream,
   for (int r = 0; r < group.size(); ++r) {
     if (std::ranges::find(neighbours, group.job_rank(r)) == neighbours.end()) continue;
     return {Code::kInvalidArgument,
-            operation + format(": on a stream that goes with CUDA's default one, while rank %d, a "
-                               "thread of the same process, is on that device too (a stream of the "
-                               "rank's own in OpOptions::stream wanted, made with "
-                               "cudaStreamNonBlocking)",
-                               r)};
+            operation +
+                format(": on a stream that synchronises with CUDA's default stream, while rank %d, "
+                       "a thread of the same process, uses that device too (expected a stream of "
+                       "the rank's own in OpOptions::stream, made with cudaStreamNonBlocking)",
+                       r)};
   }
   return {};
 }

@@ -148,7 +148,7 @@ Result<NcclCommunicator::Checked> NcclCommunicator::check(const OpCall& call,
       options.stream.device != comm_->device()) {
     return Status(Code::kInvalidArgument,
                   std::string(to_string(call.kind)) +
-                      format(": a stream of CUDA device %d (device %d wanted)",
+                      format(": a stream of CUDA device %d (expected device %d)",
                              options.stream.device.ordinal, comm_->device().ordinal));
   }
   GW_TRY(check_own_stream(std::string(to_string(call.kind)), options.stream, *group_,
@@ -168,7 +168,7 @@ Result<Work> NcclCommunicator::start_all(std::span<const OpCall> calls, const Op
   if (count == 0) return group_->start_all(calls, options);
   if (count != std::ssize(calls)) {
     return Status(Code::kInvalidArgument,
-                  format("a batch with %lld of %zu calls on the device (all or none wanted)",
+                  format("a batch with %lld of %zu calls on the device (expected all or none)",
                          static_cast<long long>(count), calls.size()));
   }
   std::vector<Checked> checked;
@@ -299,7 +299,7 @@ Result<PersistentWork> NcclCommunicator::prepare(const OpCall& call, const OpOpt
   if (!on_device(call, options)) return group_->prepare(call, options);
   if (options.deadline) {
     return Status(Code::kInvalidArgument,
-                  "prepare: a deadline (none wanted: each run has the communicator's)");
+                  "prepare: a deadline (expected none: each run has the communicator's)");
   }
   GW_ASSIGN(Checked checked, check(call, options));
   // The caller's spans are read during the call alone.
@@ -345,7 +345,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::split(int color, int key
   std::unique_ptr<GroupCommunicator> group(static_cast<GroupCommunicator*>(part.release()));
   if (comm.value()->rank() != group->rank() || comm.value()->size() != group->size()) {
     return Status(Code::kInternal,
-                  format("split: NCCL says rank %d of %d (%d of %d wanted)", comm.value()->rank(),
+                  format("split: NCCL says rank %d of %d (expected %d of %d)", comm.value()->rank(),
                          comm.value()->size(), group->rank(), group->size()));
   }
   return std::unique_ptr<Communicator>(

@@ -47,7 +47,7 @@ Result<bool> NcclFlight::passed() const {
 Status NcclFlight::hold(const Stream& stream) const {
   if (stream.device.space != MemorySpace::kCuda) {
     return {Code::kInvalidArgument,
-            "wait_on: a stream of the host (one of a CUDA device wanted, for work over NCCL)"};
+            "wait_on: a stream of the host (expected one of a CUDA device, for work over NCCL)"};
   }
   const std::lock_guard lock(mutex_);
   if (state_ == State::kFailed) return why_;

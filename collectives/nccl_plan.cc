@@ -157,14 +157,15 @@ Status check_nccl_serves(const OpCall& call, const OpOptions& options) {
     return Status(Code::kUnsupported, name + " on a CUDA device: " + why);
   };
   if (options.algorithm != "auto" && options.algorithm != "nccl") {
-    return refuse("algorithm '" + std::string(options.algorithm) + "' (auto or nccl wanted)");
+    return refuse("algorithm '" + std::string(options.algorithm) + "' (expected auto or nccl)");
   }
   const bool pair = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
-  if (pair && call.tag != 0) return refuse(format("tag %d (NCCL has none: 0 wanted)", call.tag));
+  if (pair && call.tag != 0)
+    return refuse(format("tag %d (expected 0: NCCL has no tags)", call.tag));
   if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
-    return refuse("from any source (a peer wanted)");
+    return refuse("from any source (expected a peer)");
   }
-  if (call.kind == OpKind::kExclusiveScan) return refuse("NCCL has none (host memory wanted)");
+  if (call.kind == OpKind::kExclusiveScan) return refuse("NCCL has none (expected host memory)");
   return {};
 }
 

@@ -37,7 +37,7 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
                   attempt_, options_.allow_lone_survivor, options_.take_token};
   if (call.failure.ok()) {
     return Status(Code::kInvalidArgument,
-                  "shrink: nothing has failed (a failure, or abort(), wanted first)");
+                  "shrink: nothing has failed (expected a failure, or abort(), first)");
   }
   std::ranges::sort(call.group);
   Result<Survivors> agreed = Status(Code::kUnsupported, "shrink: the transport is gone");

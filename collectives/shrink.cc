@@ -130,7 +130,7 @@ Status Shrinking::isolated() const {
   if (here.size() == 1) {
     return {Code::kPeerLost,
             format("shrink: rank %d is isolated: %s may go on without it, and it does not go on "
-                   "alone (a launcher's store, or allow_lone_survivor, wanted)",
+                   "alone; provide a launcher's store, or set allow_lone_survivor",
                    here.front(), lost.c_str())};
   }
   return {Code::kPeerLost, format("shrink: rank %d is isolated with %s: %s may go on without them",

@@ -334,8 +334,9 @@ Result<Simulation> Run::result() const {
   Simulation simulation{.time = end_, .simulated_ranks = static_cast<int>(job_.programs.size())};
   for (const Thread& thread : threads_) {
     if (thread.done) continue;
-    return Status(Code::kInternal, format("simulate: rank %d waits for ever in round %zu",
-                                          thread.place, thread.round + 1));
+    return Status(Code::kInternal,
+                  format("simulate: rank %d waits in round %zu for a message that is never sent",
+                         thread.place, thread.round + 1));
   }
   std::unordered_map<int, std::int64_t> by_node;
   for (std::size_t place = 0; place < ports_.size(); ++place) {

@@ -87,12 +87,11 @@ Result<TimedJob> compile(int size, const ScheduleOf& schedule_of,
     job.programs.push_back(program_of(schedule_of(r)));
     steps += static_cast<std::int64_t>(job.programs.back().steps.size());
     if (steps > options.most_steps) {
-      return Status(
-          Code::kUnsupported,
-          format("simulate: more than %lld steps on %d ranks (at most so many wanted where "
-                 "ranks are not alike; a number of elements that the ranks divide makes "
-                 "most algorithms so)",
-                 static_cast<long long>(options.most_steps), size));
+      return Status(Code::kUnsupported,
+                    format("simulate: more than %lld steps on %d ranks, the most for ranks that "
+                           "differ; a number of elements that is a multiple of the ranks makes "
+                           "most algorithms alike on all",
+                           static_cast<long long>(options.most_steps), size));
     }
   }
   return job;

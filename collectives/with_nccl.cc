@@ -23,14 +23,14 @@ Result<std::optional<int>> nccl_ordinal(std::string_view name) {
     return std::optional<int>(static_cast<int>(*ordinal));
   }
   return Status(Code::kInvalidArgument,
-                "'" + std::string(name) + "' (nccl, or nccl:N with N from 0 on, wanted)");
+                "'" + std::string(name) + "' (expected nccl or nccl:N, N >= 0)");
 }
 
 Status check_have_nccl() {
   if constexpr (kHaveNccl) return {};
   return {Code::kUnsupported,
-          "no NCCL in this build (CUDA, nccl.h and libnccl.so.2 wanted, and -Dnccl=enabled, which "
-          "says what it misses)"};
+          "no NCCL in this build (expected CUDA, nccl.h and libnccl.so.2; configure with "
+          "-Dnccl=enabled to see which is missing)"};
 }
 
 Result<std::unique_ptr<Communicator>> with_nccl(std::unique_ptr<Communicator> messages,
@@ -41,7 +41,7 @@ Result<std::unique_ptr<Communicator>> with_nccl(std::unique_ptr<Communicator> me
     auto* const group = dynamic_cast<GroupCommunicator*>(messages.get());
     if (group == nullptr) {
       return Status(Code::kInvalidArgument, "nccl: over " + messages->describe() +
-                                                " (a communicator over messages alone wanted)");
+                                                " (expected a communicator over messages alone)");
     }
     static_cast<void>(messages.release());  // NOLINT(bugprone-unused-return-value): it is `group`
     return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), nccl_places(), ordinal,

@@ -37,9 +37,9 @@ Status make_room_for_descriptors(std::size_t more, std::string_view what) {
   if (raised.rlim_cur >= wanted && setrlimit(RLIMIT_NOFILE, &raised) == 0) return {};
   return {
       Code::kUnsupported,
-      format("%.*s: %llu file descriptors wanted (%zu are open), %llu allowed and no more than "
-             "%llu to be had (RLIMIT_NOFILE; ulimit -Hn, LimitNOFILE= of systemd or docker run "
-             "--ulimit nofile=N raise it, fewer ranks a job need fewer)",
+      format("%.*s: needs %llu file descriptors (%zu are open), %llu allowed and at most %llu "
+             "obtainable (RLIMIT_NOFILE; raise it with ulimit -Hn, LimitNOFILE= of systemd or "
+             "docker run --ulimit nofile=N, or use fewer ranks per job)",
              static_cast<int>(what.size()), what.data(), static_cast<unsigned long long>(wanted),
              open, static_cast<unsigned long long>(limit.rlim_cur),
              static_cast<unsigned long long>(limit.rlim_max))};

@@ -141,8 +141,8 @@ bool Membership::blame(const LostPeer& culprit, int reporter) {
   verdict_ = verdict_on(culprit, reporter);
   const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
                            : culprit.cause == LossCause::kDisagreement
-                               ? std::string("operations end, nobody is lost, ranks disagree: ")
-                               : std::string("operations end, nobody is lost: ");
+                               ? std::string("operations end, no rank is lost, ranks disagree: ")
+                               : std::string("operations end, no rank is lost: ");
   options_.log(LogLevel::kWarn, what + lost_->reason);
   for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
   return true;
@@ -171,7 +171,7 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
       unsuspect(other);
       liveness_.forget(other);  // nothing comes from it any more: it would be silent for good
       at(other).state = State::kLost;
-      at(other).reason = format("it gave this rank up (%s)", reason.c_str());
+      at(other).reason = format("it considers this rank lost (%s)", reason.c_str());
       carrier_.cut(other);
     }
     at(rank).reason = reason;

@@ -12,7 +12,7 @@ Status check_placement(std::string_view method, const Compressor::Placement& whe
   }
   if (where.dtype != DType::kF32 && where.dtype != DType::kF64) {
     return {Code::kUnsupported, std::string(method) + ": elements of " +
-                                    std::string(to_string(where.dtype)) + " (f32 or f64 wanted)"};
+                                    std::string(to_string(where.dtype)) + " (expected f32 or f64)"};
   }
   if (where.rank < 0 || where.rank >= where.size) {
     return {Code::kInvalidArgument,
@@ -29,7 +29,7 @@ Status check_tensor(std::string_view what, ConstTensorView tensor, std::int64_t 
   // An empty view has no dtype worth comparing.
   if (tensor.elems() == elems && (elems == 0 || tensor.dtype() == dtype)) return {};
   return {Code::kInvalidArgument,
-          std::string(what) + format(": %lld elements of %s (%lld of %s wanted)",
+          std::string(what) + format(": %lld elements of %s (expected %lld of %s)",
                                      static_cast<long long>(tensor.elems()),
                                      std::string(to_string(tensor.dtype())).c_str(),
                                      static_cast<long long>(elems),
@@ -47,13 +47,13 @@ Status check_feedback(std::string_view method, ConstTensorView src, const Feedba
 Status check_room(std::string_view what, std::size_t room, std::size_t wanted) {
   if (room >= wanted) return {};
   return {Code::kInvalidArgument,
-          std::string(what) + format(": room for %zu bytes (%zu wanted)", room, wanted)};
+          std::string(what) + format(": room for %zu bytes (expected %zu)", room, wanted)};
 }
 
 Status check_length(std::string_view what, std::size_t seen, std::size_t wanted) {
   if (seen == wanted) return {};
   return {Code::kCorruptPayload,
-          std::string(what) + format(": a payload of %zu bytes (%zu wanted)", seen, wanted)};
+          std::string(what) + format(": a payload of %zu bytes (expected %zu)", seen, wanted)};
 }
 
 Status check_round(std::string_view method, int round, int rounds) {

@@ -44,8 +44,8 @@ Status name_not_finite(std::string_view method, std::span<const T> x) {
     if (std::isfinite(x[i])) continue;
     return {
         Code::kInvalidArgument,
-        std::string(method) + format(": element %zu of the slice is %g (a finite number wanted)", i,
-                                     static_cast<double>(x[i]))};
+        std::string(method) + format(": element %zu of the slice is %g (expected a finite number)",
+                                     i, static_cast<double>(x[i]))};
   }
   return {};
 }

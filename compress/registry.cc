@@ -95,7 +95,7 @@ Status Registry::add(Method method) {
   const auto parsed = parse_spec(method.name);
   if (!parsed.has_value() || !parsed.value()[0].params.empty() || parsed.value().size() != 1) {
     return {Code::kInvalidArgument,
-            "registry: '" + method.name + "' is no method's name ([a-z][a-z0-9_]* wanted)"};
+            "registry: '" + method.name + "' is no method's name (expected [a-z][a-z0-9_]*)"};
   }
   if (method.factory == nullptr)
     return {Code::kInvalidArgument, "registry: '" + method.name + "' has no factory"};
@@ -123,10 +123,9 @@ Result<std::pair<const Registry::Method*, Spec>> Registry::find(const Spec& stag
 
 Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const {
   if (chain.empty() || chain.size() > 2) {
-    return Status(Code::kUnsupported,
-                  format("compressor '%s': %zu stages (one, or two of which the second codes the "
-                         "values of the first)",
-                         to_string(chain).c_str(), chain.size()));
+    return Status(Code::kUnsupported, format("compressor '%s': %zu stages (expected one, or two of "
+                                             "which the second codes the values of the first)",
+                                             to_string(chain).c_str(), chain.size()));
   }
   if (is_scheduled(chain)) {
     SpecChain resolved;

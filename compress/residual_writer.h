@@ -48,8 +48,8 @@ class ResidualWriter {
     std::size_t i = 0;
     while (std::isfinite(next_[i])) ++i;
     return {Code::kInvalidArgument,
-            format("what element %zu of %s leaves for the next step is %g (finite numbers wanted: "
-                   "the method's range overflowed)",
+            format("the residual of element %zu of %s is %g (expected a finite number: the "
+                   "method's range overflowed)",
                    i, to_string(shape).c_str(), static_cast<double>(next_[i]))};
   }
 

@@ -48,8 +48,8 @@ std::string written(std::int64_t count, bool in_bytes) {
 Status refused(std::string_view text, const std::string& why) {
   return {Code::kInvalidArgument,
           "'" + std::string(text) + "' " + why +
-              " (LEAST..BELOW wanted, either may be left out, in elements such as 4096 or 64K, or "
-              "in bytes such as 4096B or 1MB)"};
+              " (expected LEAST..BELOW, either may be left out, in elements such as 4096 or 64K, "
+              "or in bytes such as 4096B or 1MB)"};
 }
 
 }  // namespace

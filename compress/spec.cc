@@ -70,7 +70,7 @@ Status parse_arg(const Piece& arg, Spec& spec) {
     const Piece name = arg.part(0, equals).trimmed();
     key = std::string(name.text());
     if (!is_identifier(key))
-      return error_at(name, "spec: '" + key + "' is no key ([a-z][a-z0-9_]* wanted)");
+      return error_at(name, "spec: '" + key + "' is no key (expected [a-z][a-z0-9_]*)");
     value = arg.part(equals + 1, text.size()).trimmed();
   }
   if (value.text().empty()) return error_at(value, "spec: a value is missing");
@@ -102,7 +102,7 @@ Result<SpecChain> parse_chain(const Piece& piece) {
       return error_at(
           name, spec.name.empty()
                     ? "spec: a method's name is missing"
-                    : "spec: '" + spec.name + "' is no method's name ([a-z][a-z0-9_]* wanted)");
+                    : "spec: '" + spec.name + "' is no method's name (expected [a-z][a-z0-9_]*)");
     }
     if (colon != std::string_view::npos) {
       for (const Piece& arg : split(stage.part(colon + 1, stage.text().size()), ',')) {

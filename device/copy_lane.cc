@@ -11,8 +11,8 @@ Result<bool> await(const DevicePoint& point, Deadline until) {
 }
 
 Status device_is_late(Device device, double seconds) {
-  return {Code::kTimedOut, format("CUDA device %d has not run within %.1f s what it was given",
-                                  device.ordinal, seconds)};
+  return {Code::kTimedOut,
+          format("CUDA device %d did not finish its work within %.1f s", device.ordinal, seconds)};
 }
 
 Status CopyLane::finish(double seconds) const {
@@ -27,7 +27,7 @@ Status CopyLane::finish(double seconds) const {
 
 Result<std::unique_ptr<CopyLane>> CopyLane::create(Device device) {
   if constexpr (kHaveCuda) return cuda::make_lane(device);
-  return Status(Code::kUnsupported, "this build has no CUDA (host memory wanted)");
+  return Status(Code::kUnsupported, "this build has no CUDA (expected host memory)");
 }
 
 }  // namespace gradwire

@@ -65,7 +65,7 @@ Status reduce(ReduceOp op, ConstTensorView src, TensorView acc, const Stream& st
   if (src.dtype() != acc.dtype()) return {Code::kInvalidArgument, "reduce: dtypes differ"};
   if (op == ReduceOp::kMean || op == ReduceOp::kPreMulSum) {
     return {Code::kInvalidArgument, "reduce: " + std::string(to_string(op)) +
-                                        " (a sum and scale() or scaled_copy() wanted)"};
+                                        " (expected a sum, then scale() or scaled_copy())"};
   }
   return dispatch(
       acc.device(), [&] { return cuda::reduce(op, src, acc, stream); },

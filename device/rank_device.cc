@@ -15,7 +15,7 @@ Result<Device> device_of_rank(std::optional<int> ordinal, int local_rank) {
     if (taken >= 0 && taken < count) return Device{MemorySpace::kCuda, taken};
     return Status(Code::kInvalidArgument,
                   count == 1 ? format("CUDA device %d (the only one here is 0)", taken)
-                             : format("CUDA device %d (0 to %d wanted: %d are here)", taken,
+                             : format("CUDA device %d (expected 0 to %d: %d are here)", taken,
                                       count - 1, count));
   }
   return Status(Code::kUnsupported, "no CUDA in this build, so no device");

@@ -33,7 +33,7 @@ def register():
         module = getattr(creator, "__module__", "?")
         raise RuntimeError(
             f'gradwire: a backend named "gradwire" is registered with torch.distributed already, by {module} '
-            "(that package or gradwire wanted, not both)"
+            "(expected that package or gradwire, not both)"
         )
     dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu"])
 

@@ -50,7 +50,7 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
   if (model.input() != data.shape() || model.output().elems() != outputs) {
     return Status(
         Code::kInvalidArgument,
-        format("model with %lld inputs and %lld outputs; %lld and %lld, as %s has, wanted",
+        format("model with %lld inputs and %lld outputs (expected %lld and %lld, as %s has)",
                static_cast<long long>(model.input().elems()),
                static_cast<long long>(model.output().elems()),
                static_cast<long long>(data.shape().elems()), static_cast<long long>(outputs),

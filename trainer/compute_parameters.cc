@@ -31,9 +31,9 @@ Result<Offload> parse_offload(std::string_view text) {
   for (std::size_t i = 0; i < kOffloads.size(); ++i) {
     if (text == kOffloads[i]) return static_cast<Offload>(i);
   }
-  return Status(Code::kInvalidArgument, format("offload '%.*s'; none, optimizer or parameters "
-                                               "wanted",
-                                               static_cast<int>(text.size()), text.data()));
+  return Status(Code::kInvalidArgument,
+                format("offload '%.*s' (expected none, optimizer or parameters)",
+                       static_cast<int>(text.size()), text.data()));
 }
 
 // Of layers' turns: their part of the copy becomes fp32 on the device.

@@ -20,10 +20,10 @@ Result<std::size_t> segment_length(std::string_view policy, std::size_t layers) 
   if (const auto number = to_int(policy); number && *number >= 1) {
     return static_cast<std::size_t>(*number);
   }
-  return Status(Code::kInvalidArgument,
-                format("recompute '%.*s'; none, selective, full, sqrt, or layers of a segment "
-                       "wanted",
-                       static_cast<int>(policy.size()), policy.data()));
+  return Status(
+      Code::kInvalidArgument,
+      format("recompute '%.*s' (expected none, selective, full, sqrt, or layers of a segment)",
+             static_cast<int>(policy.size()), policy.data()));
 }
 
 // Keeps what is dearer to compute again, for the memory that it takes, than all of it together.

@@ -13,7 +13,8 @@ namespace {
 constexpr double kDynamicStart = 65536;
 
 Status bad(const char* what, double seen, const char* wanted) {
-  return Status(Code::kInvalidArgument, format("loss scale: %s %g; %s wanted", what, seen, wanted));
+  return Status(Code::kInvalidArgument,
+                format("loss scale: %s %g (expected %s)", what, seen, wanted));
 }
 
 bool positive(double value) { return value > 0 && std::isfinite(value); }
@@ -30,9 +31,9 @@ Result<LossScaleOptions> LossScaleOptions::parse(std::string_view text) {
   }
   const std::optional<double> fixed = to_double(text);
   if (!fixed || !positive(*fixed)) {
-    return Status(Code::kInvalidArgument, format("loss scale '%.*s'; none, dynamic or a number > 0 "
-                                                 "wanted",
-                                                 static_cast<int>(text.size()), text.data()));
+    return Status(Code::kInvalidArgument,
+                  format("loss scale '%.*s' (expected none, dynamic or a number > 0)",
+                         static_cast<int>(text.size()), text.data()));
   }
   options.initial = *fixed;
   return options;
@@ -49,14 +50,14 @@ Result<LossScaler> LossScaler::create(const LossScaleOptions& options) {
   if (options.growth_every < 1) {
     return bad("growth_every", static_cast<double>(options.growth_every), "at least 1 step");
   }
-  if (options.patience < 1) {
-    return bad("patience", static_cast<double>(options.patience), "at least 1 overflow");
+  if (options.hysteresis < 1) {
+    return bad("hysteresis", static_cast<double>(options.hysteresis), "at least 1 overflow");
   }
   if (!positive(options.least)) return bad("least", options.least, "a finite number > 0");
   LossScaler scaler;
   scaler.options_ = options;
   scaler.scale_ = options.initial;
-  scaler.patience_ = options.patience;
+  scaler.hysteresis_ = options.hysteresis;
   return scaler;
 }
 
@@ -64,13 +65,13 @@ void LossScaler::update(bool overflow) {
   if (!options_.dynamic) return;
   if (overflow) {
     clean_ = 0;
-    patience_ = std::max<std::int64_t>(patience_ - 1, 0);
-    if (patience_ == 0) scale_ = std::max(scale_ * options_.backoff, options_.least);
+    hysteresis_ = std::max<std::int64_t>(hysteresis_ - 1, 0);
+    if (hysteresis_ == 0) scale_ = std::max(scale_ * options_.backoff, options_.least);
     return;
   }
   if (++clean_ < options_.growth_every) return;
   clean_ = 0;
-  patience_ = options_.patience;
+  hysteresis_ = options_.hysteresis;
   if (std::isfinite(scale_ * options_.growth)) scale_ *= options_.growth;
 }
 
@@ -78,7 +79,7 @@ void LossScaler::save(std::span<double> state) const {
   GW_CHECK(state.size() == kStateSize);
   state[0] = scale_;
   state[1] = static_cast<double>(clean_);
-  state[2] = static_cast<double>(patience_);
+  state[2] = static_cast<double>(hysteresis_);
 }
 
 Status LossScaler::load(std::span<const double> state) {
@@ -88,12 +89,12 @@ Status LossScaler::load(std::span<const double> state) {
   if (!count(state[1]) || !(state[1] < static_cast<double>(options_.growth_every))) {
     return bad("saved clean steps", state[1], "a whole number below growth_every");
   }
-  if (!count(state[2]) || !(state[2] <= static_cast<double>(options_.patience))) {
-    return bad("saved patience", state[2], "a whole number up to the options'");
+  if (!count(state[2]) || !(state[2] <= static_cast<double>(options_.hysteresis))) {
+    return bad("saved overflow countdown", state[2], "a whole number up to the options'");
   }
   scale_ = state[0];
   clean_ = static_cast<std::int64_t>(state[1]);
-  patience_ = static_cast<std::int64_t>(state[2]);
+  hysteresis_ = static_cast<std::int64_t>(state[2]);
   return {};
 }
 

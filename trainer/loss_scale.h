@@ -10,15 +10,15 @@
 namespace gradwire {
 
 // Dynamic: `growth` times larger after `growth_every` steps without overflow in a row, `backoff`
-// times as large after an overflow that `patience` does not cover. Powers of two change no bit of a
-// gradient that neither overflows nor vanishes.
+// times as large after an overflow that `hysteresis` does not cover. Powers of two change no bit of
+// a gradient that neither overflows nor vanishes.
 struct LossScaleOptions {
   double initial = 1;  // 1 and not dynamic: gradients are not looked at
   bool dynamic = false;
   double growth = 2;
   std::int64_t growth_every = 2000;
   double backoff = 0.5;
-  std::int64_t patience = 2;  // overflows that it takes; given anew with every growth
+  std::int64_t hysteresis = 2;  // overflows that it takes; given anew with every growth
   double least = 1;
 
   bool active() const { return dynamic || initial != 1; }
@@ -28,7 +28,7 @@ struct LossScaleOptions {
 };
 
 // Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2, with the
-// patience that Megatron-LM calls hysteresis.
+// hysteresis of Megatron-LM.
 class LossScaler {
  public:
   // kInvalidArgument names the option.
@@ -39,7 +39,7 @@ class LossScaler {
   // Once per step: whether a gradient of any rank was not finite.
   void update(bool overflow);
 
-  // Scale, clean steps in a row, patience left: for checkpoints.
+  // Scale, clean steps in a row, hysteresis left: for checkpoints.
   static constexpr std::size_t kStateSize = 3;
   void save(std::span<double> state) const;
   // kInvalidArgument for what no scaler can have come to.
@@ -49,7 +49,7 @@ class LossScaler {
   LossScaleOptions options_;
   double scale_ = 1;
   std::int64_t clean_ = 0;
-  std::int64_t patience_ = 1;
+  std::int64_t hysteresis_ = 1;
 };
 
 }  // namespace gradwire

@@ -56,9 +56,9 @@ Result<LrSchedule> LrSchedule::parse(std::string_view text) {
   }
   if (good) return schedule;
   return Status(Code::kInvalidArgument,
-                format("learning rate schedule '%.*s'; constant, or warmup:STEPS, cosine:FRACTION "
-                       "and step:FRACTION:FACTOR between commas with STEPS >= 1, 0 <= FRACTION <= "
-                       "1 and FACTOR >= 0 wanted",
+                format("learning rate schedule '%.*s' (expected constant, or warmup:STEPS, "
+                       "cosine:FRACTION and step:FRACTION:FACTOR between commas with STEPS >= 1, 0 "
+                       "<= FRACTION <= 1 and FACTOR >= 0)",
                        static_cast<int>(text.size()), text.data()));
 }
 

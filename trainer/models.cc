@@ -16,7 +16,7 @@ Status check_size(const std::string& model, const char* what, std::int64_t seen,
                   std::int64_t high) {
   if (seen >= low && seen <= high) return {};
   return Status(Code::kInvalidArgument,
-                format("model %s: %s %lld; %lld to %lld wanted", model.c_str(), what,
+                format("model %s: %s %lld (expected %lld to %lld)", model.c_str(), what,
                        static_cast<long long>(seen), static_cast<long long>(low),
                        static_cast<long long>(high)));
 }
@@ -24,7 +24,7 @@ Status check_size(const std::string& model, const char* what, std::int64_t seen,
 Status check_image(const std::string& model, SampleShape image, std::int64_t smallest) {
   if (image.height >= smallest && image.width >= smallest) return {};
   return Status(Code::kInvalidArgument,
-                format("model %s: images of %lldx%lld; at least %lldx%lld wanted", model.c_str(),
+                format("model %s: images of %lldx%lld (expected at least %lldx%lld)", model.c_str(),
                        static_cast<long long>(image.height), static_cast<long long>(image.width),
                        static_cast<long long>(smallest), static_cast<long long>(smallest)));
 }
@@ -78,7 +78,7 @@ std::vector<std::string> model_names() {
 template <typename T>
 Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std::int64_t classes) {
   if (options.dropout && !(*options.dropout >= 0 && *options.dropout < 1)) {
-    return Status(Code::kInvalidArgument, format("model %s: dropout %g; 0 <= dropout < 1 wanted",
+    return Status(Code::kInvalidArgument, format("model %s: dropout %g (expected 0 <= dropout < 1)",
                                                  options.name.c_str(), *options.dropout));
   }
   GW_ASSIGN(Model<T> model, families::make<T>(options, input, classes));
@@ -87,10 +87,11 @@ Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std:
   bool known = true;
   model.set_init([&](ParameterInfo& info) { known = known && set_init(info, options.init); });
   if (known) return model;
-  return Status(Code::kInvalidArgument,
-                format("model %s: unknown initialisation '%s'; one of uniform, xavier, kaiming, "
-                       "gpt2 wanted",
-                       options.name.c_str(), options.init.c_str()));
+  return Status(
+      Code::kInvalidArgument,
+      format(
+          "model %s: unknown initialisation '%s' (expected one of uniform, xavier, kaiming, gpt2)",
+          options.name.c_str(), options.init.c_str()));
 }
 
 template Result<Model<float>> make_model<float>(const ModelOptions&, SampleShape, std::int64_t);

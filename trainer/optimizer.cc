@@ -14,7 +14,7 @@ namespace {
 
 Status bad(const std::string& name, const char* option, double seen, const char* wanted) {
   return Status(Code::kInvalidArgument,
-                format("optimizer %s: %s %g; %s wanted", name.c_str(), option, seen, wanted));
+                format("optimizer %s: %s %g (expected %s)", name.c_str(), option, seen, wanted));
 }
 
 bool below_one(double value) { return value >= 0 && value < 1; }
@@ -61,8 +61,8 @@ std::int64_t slice_elems(const SliceTable& slices) {
 
 Status Optimizer::begin_step(double /*lr*/) {
   return {Code::kUnsupported,
-          "this optimizer looks at whole tensors and makes no step in parts (sgd, nesterov or "
-          "adamw wanted)"};
+          "this optimizer looks at whole tensors and makes no step in parts (expected sgd, "
+          "nesterov or adamw)"};
 }
 
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,
@@ -73,9 +73,9 @@ Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& option
   if (options.name == "nesterov") return make_nesterov(options, std::move(slices), arena);
   if (options.name == "adamw") return make_adamw(options, std::move(slices), arena);
   if (options.name == "lamb") return make_lamb(options, std::move(slices), std::move(sum), arena);
-  return Status(
-      Code::kInvalidArgument,
-      format("unknown optimizer '%s'; sgd, nesterov, adamw or lamb wanted", options.name.c_str()));
+  return Status(Code::kInvalidArgument,
+                format("unknown optimizer '%s' (expected sgd, nesterov, adamw or lamb)",
+                       options.name.c_str()));
 }
 
 }  // namespace gradwire

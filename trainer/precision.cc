@@ -31,7 +31,7 @@ Result<Precision> parse_precision(std::string_view text) {
   for (const Precision each : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
     if (text == to_string(each)) return each;
   }
-  return Status(Code::kInvalidArgument, format("precision '%.*s'; fp32, bf16 or fp16 wanted",
+  return Status(Code::kInvalidArgument, format("precision '%.*s' (expected fp32, bf16 or fp16)",
                                                static_cast<int>(text.size()), text.data()));
 }
 

@@ -49,17 +49,17 @@ Status check_match(const Entries& entries, std::span<const NamedTensor> tensors)
     const SafetensorsEntry& entry = found->second;
     if (entry.dtype != "F32") {
       return Status(Code::kInvalidArgument,
-                    "tensor " + named.name + ": dtype " + entry.dtype + "; F32 wanted");
+                    "tensor " + named.name + ": dtype " + entry.dtype + " (expected F32)");
     }
     const std::vector<std::uint64_t> wanted = safetensors_shape(named.tensor.shape());
     if (entry.shape != wanted) {
       return Status(Code::kInvalidArgument, "tensor " + named.name + ": shape " +
-                                                text_of(entry.shape) + "; " + text_of(wanted) +
-                                                " wanted");
+                                                text_of(entry.shape) + " (expected " +
+                                                text_of(wanted) + ")");
     }
     if (entry.end - entry.begin != named.tensor.bytes().size()) {
       return corrupt(format(
-          "tensor %s: %llu bytes; %zu, as its shape says, wanted", named.name.c_str(),
+          "tensor %s: %llu bytes (expected %zu, as its shape says)", named.name.c_str(),
           static_cast<unsigned long long>(entry.end - entry.begin), named.tensor.bytes().size()));
     }
   }
@@ -94,13 +94,13 @@ Status load(const std::string& path, std::span<const NamedTensor> tensors) {
   GW_ASSIGN(const std::vector<char> bytes, read_all(path));
   std::uint64_t length = 0;
   if (bytes.size() < sizeof(length)) {
-    return corrupt(format("%zu bytes; at least 8 wanted", bytes.size()));
+    return corrupt(format("%zu bytes (expected at least 8)", bytes.size()));
   }
   std::memcpy(&length, bytes.data(), sizeof(length));
   const std::uint64_t after = bytes.size() - sizeof(length);
   const std::uint64_t most = std::min(after, kLongestSafetensorsHeader);
   if (length > most) {
-    return corrupt(format("a header of %llu bytes; at most %llu wanted",
+    return corrupt(format("a header of %llu bytes (expected at most %llu)",
                           static_cast<unsigned long long>(length),
                           static_cast<unsigned long long>(most)));
   }
@@ -140,7 +140,7 @@ Result<SavePlace> place_of(const std::string& path) {
   if (type == std::filesystem::file_type::directory) return cannot_write(path, EISDIR);
   if (type == std::filesystem::file_type::fifo && !is_given_pipe(path)) {
     return Status(Code::kInvalidArgument,
-                  format("cannot write %s: a FIFO seen, a file wanted", path.c_str()));
+                  format("cannot write %s: got a FIFO, expected a file", path.c_str()));
   }
   const bool special = type != std::filesystem::file_type::regular &&
                        type != std::filesystem::file_type::not_found &&
@@ -160,7 +160,7 @@ Status save_safetensors(const std::string& path, std::span<const NamedTensor> te
     if (named.tensor.dtype() == DType::kF32) continue;
     return Status(Code::kInvalidArgument, "tensor " + named.name + ": dtype " +
                                               std::string(to_string(named.tensor.dtype())) +
-                                              "; f32 wanted");
+                                              " (expected f32)");
   }
   GW_ASSIGN(const SavePlace place, place_of(path));
   const std::string header = header_of(tensors);

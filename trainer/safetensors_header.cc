@@ -34,7 +34,8 @@ std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& ar
 
 Result<SafetensorsEntry> read_entry(const std::string& name, const nlohmann::json& object) {
   const auto missing = [](const char* key, const char* wanted) {
-    return corrupt(std::string("its ") + key + " is missing or malformed; " + wanted + " wanted");
+    return corrupt(std::string("its ") + key + " is missing or malformed (expected " + wanted +
+                   ")");
   };
   if (!object.is_object()) return corrupt("its entry is not an object");
   if (!object.contains("dtype") || !object["dtype"].is_string()) {
@@ -58,14 +59,13 @@ Status check_tiling(std::span<const SafetensorsEntry> entries, std::uint64_t dat
   for (const auto& [begin, end] : ranges) {
     if (begin != covered) {
       return corrupt(
-          format("data_offsets leave a gap or overlap: a tensor begins at %llu; %llu "
-                 "wanted",
+          format("data_offsets leave a gap or overlap: a tensor begins at %llu (expected %llu)",
                  static_cast<unsigned long long>(begin), static_cast<unsigned long long>(covered)));
     }
     covered = end;
   }
   if (covered == data_bytes) return {};
-  return corrupt(format("%llu bytes of data; %llu, as data_offsets say, wanted",
+  return corrupt(format("%llu bytes of data (expected %llu, as data_offsets say)",
                         static_cast<unsigned long long>(data_bytes),
                         static_cast<unsigned long long>(covered)));
 }

@@ -175,8 +175,8 @@ Status Trainer::adopt_state() {
   const bool good = 0 <= numbers[2] && numbers[2] <= numbers[1] && numbers[1] <= numbers[0];
   if (!good) {
     return Status(Code::kInvalidArgument,
-                  format("training state: %lld steps, %lld updates, %lld of the optimizer; none "
-                         "below 0 and none above the one before it wanted",
+                  format("training state: %lld steps, %lld updates, %lld of the optimizer "
+                         "(expected none below 0 and none above the one before it)",
                          static_cast<long long>(numbers[0]), static_cast<long long>(numbers[1]),
                          static_cast<long long>(numbers[2])));
   }

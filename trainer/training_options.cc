@@ -9,21 +9,21 @@ namespace gradwire {
 namespace {
 
 Status bad(const char* what, long long seen, const char* wanted) {
-  return Status(Code::kInvalidArgument, format("%s %lld; %s wanted", what, seen, wanted));
+  return Status(Code::kInvalidArgument, format("%s %lld (expected %s)", what, seen, wanted));
 }
 
 Status check_batch(const TrainingOptions& options, const DataSet& data) {
   const std::int64_t workers = static_cast<std::int64_t>(options.ranks) * options.accumulate;
   if (options.batch < 1 || options.batch % workers != 0) {
-    return Status(Code::kInvalidArgument,
-                  format("batch %lld; a positive multiple of %lld (%d ranks x %d micro-batches) "
-                         "wanted",
-                         static_cast<long long>(options.batch), static_cast<long long>(workers),
-                         options.ranks, options.accumulate));
+    return Status(
+        Code::kInvalidArgument,
+        format("batch %lld (expected a positive multiple of %lld (%d ranks x %d micro-batches))",
+               static_cast<long long>(options.batch), static_cast<long long>(workers),
+               options.ranks, options.accumulate));
   }
   if (options.batch > data.epoch_samples() && options.steps.value_or(1) > 0) {
     return Status(Code::kInvalidArgument,
-                  format("batch %lld; at most %lld, the samples of %s, wanted",
+                  format("batch %lld (expected at most %lld, the samples of %s)",
                          static_cast<long long>(options.batch),
                          static_cast<long long>(data.epoch_samples()), data.name().c_str()));
   }
@@ -32,7 +32,8 @@ Status check_batch(const TrainingOptions& options, const DataSet& data) {
 
 Status check_norm(const char* what, double seen) {
   if (seen >= 0 && std::isfinite(seen)) return {};
-  return Status(Code::kInvalidArgument, format("%s %g; a finite number >= 0 wanted", what, seen));
+  return Status(Code::kInvalidArgument,
+                format("%s %g (expected a finite number >= 0)", what, seen));
 }
 
 // What happens to gradients on this rank: pairs that contradict one another.
@@ -40,22 +41,21 @@ Status check_gradients(const TrainingOptions& options) {
   GW_TRY(check_norm("clip", options.clip));
   GW_TRY(check_norm("clip-worker", options.clip_worker));
   if (options.clip > 0 && options.optimizer.name == "hook" && !options.hook_clips) {
-    return Status(
-        Code::kInvalidArgument,
-        format("clip %g with an optimizer that exchanges something else than gradients; 0, "
-               "or clip-worker, wanted",
-               options.clip));
+    return Status(Code::kInvalidArgument,
+                  format("clip %g with an optimizer that exchanges something else than gradients "
+                         "(expected 0, or clip-worker)",
+                         options.clip));
   }
   if (options.momentum_at == MomentumAt::kServer || options.momentum == 0) return {};
   if (options.optimizer.name != "sgd") {
     return Status(Code::kInvalidArgument,
                   "optimizer " + options.optimizer.name +
-                      " with momentum at the worker; sgd, or momentum at the server, wanted");
+                      " with momentum at the worker (expected sgd, or momentum at the server)");
   }
   // Its momenta would have taken in what a skipped step throws away.
   if (options.loss_scale.active()) {
     return Status(Code::kInvalidArgument,
-                  "a loss scale with momentum at the worker; momentum at the server wanted");
+                  "a loss scale with momentum at the worker (expected momentum at the server)");
   }
   return {};
 }
@@ -64,22 +64,23 @@ Status check_gradients(const TrainingOptions& options) {
 Status check_stored_gradients(const TrainingOptions& options) {
   if (options.main_gradients) return {};
   const auto refuse = [](const std::string& what) {
-    return Status(Code::kInvalidArgument, "no main gradients, and " + what + " wanted");
+    return Status(Code::kInvalidArgument, "no main gradients with " + what);
   };
-  if (options.precision == Precision::kF32) return refuse("precision fp32; bf16 or fp16");
+  if (options.precision == Precision::kF32) return refuse("precision fp32 (expected bf16 or fp16)");
   if (options.optimizer.name == "hook" || options.passing_gradients || options.gated_parameters) {
     return refuse(
-        "an optimizer that exchanges something else, or a sharded one; sgd, nesterov or adamw on "
-        "whole parameters");
+        "an optimizer that exchanges something else, or a sharded one (expected sgd, nesterov or "
+        "adamw on whole parameters)");
   }
   if (options.optimizer.name == "lamb") {
-    return refuse("lamb, which looks at whole tensors; sgd, nesterov or adamw");
+    return refuse("lamb, which needs whole tensors (expected sgd, nesterov or adamw)");
   }
   if (options.clip_worker > 0) {
-    return refuse(format("clip-worker %g, of sums in fp32; 0, or clip,", options.clip_worker));
+    return refuse(
+        format("clip-worker %g, of sums in fp32 (expected 0, or clip)", options.clip_worker));
   }
   if (options.momentum_at == MomentumAt::kWorker && options.momentum > 0) {
-    return refuse("momentum at the worker; momentum at the server");
+    return refuse("momentum at the worker (expected momentum at the server)");
   }
   if (options.gradients_in_flight < 0) {
     return bad("gradients in flight", options.gradients_in_flight, "at least 0 bytes");
@@ -92,7 +93,7 @@ Status check_device(const TrainingOptions& options) {
   if (options.places.device.device().space != MemorySpace::kCuda) return {};
   const auto refuse = [](const std::string& seen, const std::string& wanted) {
     return Status(Code::kUnsupported, "training on a CUDA device with " + seen +
-                                          " is not served yet (wanted: " + wanted + ")");
+                                          " is not served yet (expected " + wanted + ")");
   };
   if (options.offload != Offload::kNone && !options.main_gradients) {
     return refuse("offload " + std::string(to_string(options.offload)) + " and no main gradients",
@@ -113,18 +114,20 @@ Status check_training_options(const TrainingOptions& options, const DataSet& dat
   if (options.epochs < 0) return bad("epochs", options.epochs, "at least 0");
   if (options.eval_every < 0) return bad("eval-every", options.eval_every, "at least 0");
   if (!(options.lr >= 0) || !std::isfinite(options.lr)) {
-    return Status(Code::kInvalidArgument, format("lr %g; a finite number >= 0 wanted", options.lr));
+    return Status(Code::kInvalidArgument,
+                  format("lr %g (expected a finite number >= 0)", options.lr));
   }
   if (!(options.momentum >= 0 && options.momentum < 1)) {
     return Status(Code::kInvalidArgument,
-                  format("momentum %g; 0 <= momentum < 1 wanted", options.momentum));
+                  format("momentum %g (expected 0 <= momentum < 1)", options.momentum));
   }
   GW_TRY(check_gradients(options));
   GW_TRY(check_stored_gradients(options));
   GW_TRY(check_device(options));
   if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
-    return Status(Code::kInvalidArgument,
-                  "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted");
+    return Status(
+        Code::kInvalidArgument,
+        "lamb, which needs whole tensors, is offloaded (expected sgd, nesterov or adamw)");
   }
   return check_batch(options, data);
 }

@@ -32,7 +32,7 @@ Result<std::vector<BucketSteps::Tensor>> tensors_of(std::span<const gw_tensor_in
     if (!is_floating(dtype)) {
       return Status(Code::kInvalidArgument, format("%s: '%s' is of ", kCreate, info.name) +
                                                 std::string(to_string(dtype)) +
-                                                " (a floating type wanted)");
+                                                " (expected a floating type)");
     }
     tensors.push_back({info.name, dtype, shape});
   }
@@ -42,7 +42,7 @@ Result<std::vector<BucketSteps::Tensor>> tensors_of(std::span<const gw_tensor_in
 Status create(gw_comm* comm, std::span<const gw_tensor_info> infos,
               const gw_aggregator_options* given, gw_aggregator** aggregator) {
   if (infos.empty()) {
-    return {Code::kInvalidArgument, std::string(kCreate) + ": no tensors (one or more wanted)"};
+    return {Code::kInvalidArgument, std::string(kCreate) + ": no tensors (expected one or more)"};
   }
   GW_ASSIGN(const SpecOptions read, read_spec_options(kCreate, given));
   GW_ASSIGN(const std::vector<BucketSteps::Tensor> tensors, tensors_of(infos));
@@ -187,10 +187,9 @@ gw_status gw_shard(int64_t elements, int rank, int size, int64_t* begin, int64_t
     GW_TRY(check_given(begin, "gw_shard", "begin"));
     GW_TRY(check_given(end, "gw_shard", "end"));
     if (elements < 0 || size < 1 || rank < 0 || rank >= size) {
-      return {Code::kInvalidArgument,
-              format("gw_shard: rank %d of %d and %lld elements (a rank of 1 or more, and 0 or "
-                     "more elements, wanted)",
-                     rank, size, static_cast<long long>(elements))};
+      return {Code::kInvalidArgument, format("gw_shard: rank %d of %d and %lld elements (expected "
+                                             "0 <= rank < size and 0 or more elements)",
+                                             rank, size, static_cast<long long>(elements))};
     }
     const Range own = piece(elements, size, rank);
     *begin = own.begin;

@@ -62,7 +62,7 @@ Result<BitwiseOperation> start_bitwise(const char* function, Communicator& commu
   if (is_floating(dtype)) {
     return Status(Code::kInvalidArgument, std::string(function) + ": a bitwise reduction of " +
                                               std::string(to_string(dtype)) +
-                                              " (an integer type wanted)");
+                                              " (expected an integer type)");
   }
   const bool here = call.kind != OpKind::kReduce || call.peer == communicator.rank();
   const std::size_t ranks = static_cast<std::size_t>(communicator.size());

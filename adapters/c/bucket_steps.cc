@@ -96,12 +96,12 @@ Status BucketSteps::check(std::span<const gw_gradient> gradients) const {
   for (const gw_gradient& gradient : gradients) {
     const auto i = static_cast<std::size_t>(gradient.index);
     if (gradient.index < 0 || i >= slots_.size()) {
-      return {Code::kInvalidArgument, format("gw_aggregator_submit: index %d (0 to %zu wanted)",
+      return {Code::kInvalidArgument, format("gw_aggregator_submit: index %d (expected 0 to %zu)",
                                              gradient.index, slots_.size() - 1)};
     }
     if (named[i] || slots_[i].submitted) {
       return {Code::kInvalidArgument, "gw_aggregator_submit: '" + slots_[i].tensor.name +
-                                          "' a second time in one step (once wanted)"};
+                                          "' a second time in one step (expected once)"};
     }
     if (gradient.data == nullptr && slots_[i].tensor.shape.elems() > 0) {
       return {Code::kInvalidArgument,
@@ -181,7 +181,7 @@ Status BucketSteps::between_steps(const std::function<Status(Aggregator&)>& acti
   if (submitted_ == slots_.size()) GW_TRY(end_step());
   if (submitted_ == 0) return action(*aggregator_);
   return {Code::kInvalidArgument,
-          format("in the middle of a step (%zu of %zu tensors are submitted; all or none wanted)",
+          format("in the middle of a step (%zu of %zu tensors are submitted; expected all or none)",
                  submitted_, slots_.size())};
 }
 

@@ -21,11 +21,11 @@ extern "C" void take_value(void* receiver, const void* value, size_t bytes) {
 }  // namespace
 
 Status CallbackStore::check_open(const std::string& key) const {
-  if (closed_) return {Code::kInternal, "store: key '" + key + "' is wanted after the meeting"};
+  if (closed_) return {Code::kInternal, "store: key '" + key + "' is read after initialisation"};
   if (key.size() < kMostKey) return {};
   return {Code::kInvalidArgument,
           format("store: a key of %zu bytes, '", key.size()) + key +
-              format("' (less than %zu wanted: a shorter job name)", kMostKey)};
+              format("' (expected less than %zu; use a shorter job name)", kMostKey)};
 }
 
 Status CallbackStore::set(std::string_view key, ConstByteSpan value, Deadline) {

@@ -31,8 +31,9 @@ Status check_members(std::span<const int> ranks, int size) {
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const bool twice = i > 0 && sorted[i] == sorted[i - 1];
     if (!twice && sorted[i] >= 0 && sorted[i] < size) continue;
-    return {Code::kInvalidArgument, format("gw_comm_group: rank %d%s (each once, 0 to %d, wanted)",
-                                           sorted[i], twice ? " twice" : "", size - 1)};
+    return {Code::kInvalidArgument,
+            format("gw_comm_group: rank %d%s (expected each from 0 to %d at most once)", sorted[i],
+                   twice ? " twice" : "", size - 1)};
   }
   return {};
 }
@@ -116,7 +117,7 @@ gw_status gw_comm_group(gw_comm* comm, const int* ranks, int count, gw_comm** gr
     Communicator& communicator = *comm->group->communicator;
     if (count < 0 || count > communicator.size()) {
       return {Code::kInvalidArgument,
-              format("gw_comm_group: %d ranks (0 to %d wanted)", count, communicator.size())};
+              format("gw_comm_group: %d ranks (expected 0 to %d)", count, communicator.size())};
     }
     if (count > 0) GW_TRY(check_given(ranks, "gw_comm_group", "ranks"));
     const std::span<const int> members(ranks, static_cast<std::size_t>(count));

@@ -19,10 +19,11 @@ Status check_ranks(const char* function, int rank, int size) {
   constexpr int kMostRanks = 65536;
   if (size < 1 || size > kMostRanks) {
     return {Code::kInvalidArgument,
-            format("%s: size %d (1 to %d wanted)", function, size, kMostRanks)};
+            format("%s: size %d (expected 1 to %d)", function, size, kMostRanks)};
   }
   if (rank >= 0 && rank < size) return {};
-  return {Code::kInvalidArgument, format("%s: rank %d (0 to %d wanted)", function, rank, size - 1)};
+  return {Code::kInvalidArgument,
+          format("%s: rank %d (expected 0 to %d)", function, rank, size - 1)};
 }
 
 // The result of every gw_init_...(): `meet` makes the rendezvous.
@@ -48,9 +49,10 @@ void copy_text(const std::string& text, char (&to)[Room]) {
 Status write_id(const MeetingPlace& place, gw_unique_id& id) {
   const std::string text = to_text(place);
   if (text.size() >= sizeof id.bytes) {
-    return {Code::kInvalidArgument, format("unique id: a text of %zu bytes (less than %zu wanted: "
-                                           "a shorter job name)",
-                                           text.size(), sizeof id.bytes)};
+    return {
+        Code::kInvalidArgument,
+        format("unique id: a text of %zu bytes (expected less than %zu; use a shorter job name)",
+               text.size(), sizeof id.bytes)};
   }
   std::memset(id.bytes, 0, sizeof id.bytes);
   std::memcpy(id.bytes, text.data(), text.size());

@@ -68,7 +68,7 @@ Result<std::int64_t> sum_of(const char* function, const char* what,
   std::int64_t sum = 0;
   for (std::size_t r = 0; r < counts.size(); ++r) {
     if (counts[r] < 0 || counts[r] > kMostElems - sum) {
-      return refuse(function, format("%s[%zu] is %lld (0 or more wanted, 2^40 at most together)",
+      return refuse(function, format("%s[%zu] is %lld (expected 0 or more, 2^40 at most together)",
                                      what, r, static_cast<long long>(counts[r])));
     }
     sum += counts[r];
@@ -114,7 +114,7 @@ Status check_counts(const Reader& reader, const Shape2& shape) {
   const gw_op& op = reader.op;
   if (op.count < 0 || op.count > kMostElems) {
     return refuse(reader.function,
-                  format("count %lld (0 to 2^40 wanted)", static_cast<long long>(op.count)));
+                  format("count %lld (expected 0 to 2^40)", static_cast<long long>(op.count)));
   }
   if (takes_counts(shape)) GW_TRY(check_given(op.counts, reader.function, "counts"));
   if (shape.out == Part::kReceived) {
@@ -130,7 +130,7 @@ Status check_counts(const Reader& reader, const Shape2& shape) {
 Result<DType> dtype_of(const char* function, gw_dtype dtype) {
   if (dtype >= GW_F64 && dtype <= GW_U8) return static_cast<DType>(dtype);
   return refuse(function,
-                format("dtype %d (GW_F64, 0, to GW_U8, 7, wanted)", static_cast<int>(dtype)));
+                format("dtype %d (expected GW_F64 (0) to GW_U8 (7))", static_cast<int>(dtype)));
 }
 
 Result<ReduceOp> reduction_of(const char* function, gw_reduction reduction) {
@@ -139,21 +139,21 @@ Result<ReduceOp> reduction_of(const char* function, gw_reduction reduction) {
   if (reduction >= GW_SUM && reduction <= GW_PRE_MUL_SUM) return static_cast<ReduceOp>(reduction);
   if (reduction >= GW_BIT_AND && reduction <= GW_BIT_XOR) {
     return refuse(function,
-                  "a bitwise reduction of many tensors or in a batch (one tensor in an "
-                  "operation of its own wanted)");
+                  "a bitwise reduction of many tensors or in a batch (expected one tensor in an "
+                  "operation of its own)");
   }
-  return refuse(function, format("reduction %d (GW_SUM, 0, to GW_BIT_XOR, 8, wanted)",
+  return refuse(function, format("reduction %d (expected GW_SUM (0) to GW_BIT_XOR (8))",
                                  static_cast<int>(reduction)));
 }
 
 Result<TensorView> view_of_row(const char* function, const char* what, void* data,
                                std::int64_t count, DType dtype) {
   if (count < 0 || count > kMostElems * 65536) {
-    return refuse(function, std::string(what) + format(" has %lld elements (0 or more wanted)",
+    return refuse(function, std::string(what) + format(" has %lld elements (expected 0 or more)",
                                                        static_cast<long long>(count)));
   }
   if (count > 0 && data == nullptr) {
-    return refuse(function, std::string(what) + format(" is NULL (%lld elements wanted)",
+    return refuse(function, std::string(what) + format(" is NULL (expected %lld elements)",
                                                        static_cast<long long>(count)));
   }
   return TensorView(static_cast<std::byte*>(data), Shape::vector(count), dtype);
@@ -161,7 +161,7 @@ Result<TensorView> view_of_row(const char* function, const char* what, void* dat
 
 Result<OpCall> call_of(const char* function, const gw_op& op, int rank, int size) {
   if (op.kind < GW_OP_BROADCAST || op.kind > GW_OP_RECV) {
-    return refuse(function, format("kind %d (GW_OP_BROADCAST, 0, to GW_OP_RECV, 16, wanted)",
+    return refuse(function, format("kind %d (expected GW_OP_BROADCAST (0) to GW_OP_RECV (16))",
                                    static_cast<int>(op.kind)));
   }
   const Shape2& shape = kShapes[static_cast<std::size_t>(op.kind)];

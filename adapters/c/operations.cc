@@ -43,7 +43,7 @@ Result<OpOptions> options_of(const char* function, const gw_op_options* given) {
   if (!(options.timeout_seconds >= 0)) {
     return Status(Code::kInvalidArgument,
                   std::string(function) +
-                      format(": timeout_seconds %g (0 or more wanted)", options.timeout_seconds));
+                      format(": timeout_seconds %g (expected 0 or more)", options.timeout_seconds));
   }
   OpOptions read;
   if (options.algorithm != nullptr) read.algorithm = options.algorithm;
@@ -342,7 +342,7 @@ gw_status gw_start_all(gw_comm* comm, const gw_op* ops, size_t count, const gw_o
     for (const gw_op& op : std::span(ops, count)) {
       if (op.kind == GW_OP_RECV && op.peer == GW_ANY_SOURCE) {
         return {Code::kInvalidArgument,
-                "gw_start_all: a recv from any source (gw_recv, or a peer, wanted)"};
+                "gw_start_all: a recv from any source (expected a peer; gw_recv takes any source)"};
       }
       GW_ASSIGN(const OpCall call,
                 call_of("gw_start_all", op, communicator.rank(), communicator.size()));

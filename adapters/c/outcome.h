@@ -44,8 +44,8 @@ Status check_handle(const Handle* handle, const char* function, const char* argu
   GW_TRY(check_given(handle, function, argument));
   if (handle->magic == Handle::kMagic) return {};
   return {Code::kInvalidArgument, std::string(function) + ": " + argument +
-                                      " is no live handle of that type (one that a function of "
-                                      "gradwire gave and that is not freed wanted)"};
+                                      " is no live handle of that type (expected one that gradwire "
+                                      "returned and that is not freed)"};
 }
 
 // The caller's struct over the defaults, as far as the caller's version of it goes; null: the
@@ -56,10 +56,10 @@ Status read_struct(const Options* given, const char* function, Options& options)
   if (given == nullptr) return {};
   constexpr std::size_t kMost = 4096;
   if (given->struct_size < sizeof(std::size_t) || given->struct_size > kMost) {
-    return {Code::kInvalidArgument,
-            std::string(function) +
-                format(": struct_size is %zu (what sizeof says of the struct wanted)",
-                       given->struct_size)};
+    return {
+        Code::kInvalidArgument,
+        std::string(function) +
+            format(": struct_size is %zu (expected the sizeof of the struct)", given->struct_size)};
   }
   std::memcpy(&options, given, std::min(given->struct_size, sizeof(Options)));
   return {};

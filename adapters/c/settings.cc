@@ -16,7 +16,7 @@ constexpr double kLongest = 1e9;  // seconds
 
 Status bad(const std::string& where, const std::string& seen, const std::string& wanted) {
   return {Code::kInvalidArgument,
-          "bad value for " + where + " ('" + seen + "' seen; " + wanted + " wanted)"};
+          "bad value for " + where + " (got '" + seen + "', expected " + wanted + ")"};
 }
 
 std::string given_or(const char* given, const char* variable, const std::string& otherwise) {
@@ -35,7 +35,7 @@ Result<double> number_from(const char* variable, double least, double most, doub
 
 Status check_seconds(const char* field, double seconds, double least) {
   if (seconds >= least && seconds <= kLongest) return {};
-  return bad(field, shortest(seconds), format("%g to 1e9 seconds, or 0 for the default,", least));
+  return bad(field, shortest(seconds), format("%g to 1e9 seconds, or 0 for the default", least));
 }
 
 Result<std::string> secret_from(const char* given) {
@@ -82,7 +82,7 @@ Status read_clocks(const gw_comm_options& options, Settings& settings) {
   constexpr double kLeastLiveness = 0.5;
   GW_ASSIGN(settings.liveness_seconds,
             number_from("GRADWIRE_DEADLINE", kLeastLiveness, kLongest, settings.liveness_seconds,
-                        "seconds, 0.5 to 1e9,"));
+                        "0.5 to 1e9 seconds"));
   if (options.liveness_seconds != 0) settings.liveness_seconds = options.liveness_seconds;
   if (options.timeout_seconds != 0) settings.timeout_seconds = options.timeout_seconds;
   if (options.rendezvous_seconds != 0) settings.rendezvous_seconds = options.rendezvous_seconds;

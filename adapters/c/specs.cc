@@ -13,7 +13,8 @@ namespace gradwire::c {
 namespace {
 
 Status bad_number(const char* function, const char* field, long long seen, const char* wanted) {
-  return {Code::kInvalidArgument, format("%s: %s %lld (%s wanted)", function, field, seen, wanted)};
+  return {Code::kInvalidArgument,
+          format("%s: %s %lld (expected %s)", function, field, seen, wanted)};
 }
 
 TrafficClass traffic_of(gw_traffic traffic) {
@@ -114,8 +115,8 @@ gw_status gw_method_get(size_t i, gw_method* method) {
     const Registry registry = Registry::builtin();
     if (i >= registry.methods().size()) {
       *method = {};
-      return {Code::kInvalidArgument, format("gw_method_get: method %zu (less than %zu wanted)", i,
-                                             registry.methods().size())};
+      return {Code::kInvalidArgument, format("gw_method_get: method %zu (expected less than %zu)",
+                                             i, registry.methods().size())};
     }
     last = registry.methods()[i];
     keys = keys_of(last);
@@ -136,7 +137,7 @@ gw_status gw_spec_inspect(const gw_aggregator_options* options, const gw_tensor_
     GW_ASSIGN(const Shape shape, shape_of(kName, tensor->dimensions, tensor->shape));
     if (!is_floating(dtype)) {
       return {Code::kInvalidArgument, std::string(kName) + ": " + std::string(to_string(dtype)) +
-                                          " (a floating type wanted)"};
+                                          " (expected a floating type)"};
     }
     // Nobody looks at its elements.
     std::byte nowhere{};

@@ -12,10 +12,10 @@ namespace gradwire::c {
 Result<Shape> shape_of(const char* function, int dimensions, const std::int64_t (&shape)[4]) {
   constexpr std::int64_t kMostElems = std::int64_t{1} << 40;
   if (dimensions < 0 || dimensions > 4) {
-    return Status(Code::kInvalidArgument,
-                  std::string(function) + format(": %d dimensions (0 to 4 wanted; fold further "
-                                                 "ones together)",
-                                                 dimensions));
+    return Status(
+        Code::kInvalidArgument,
+        std::string(function) +
+            format(": %d dimensions (expected 0 to 4; fold further ones together)", dimensions));
   }
   Shape read = Shape::vector(1);
   if (dimensions > 0) read.rank = dimensions;
@@ -24,9 +24,9 @@ Result<Shape> shape_of(const char* function, int dimensions, const std::int64_t 
     const std::int64_t length = shape[d];
     if (length < 0 || (length > 0 && elems > kMostElems / length)) {
       return Status(Code::kInvalidArgument,
-                    std::string(function) + format(": a dimension of %lld (0 or more wanted, 2^40 "
-                                                   "elements at most)",
-                                                   static_cast<long long>(length)));
+                    std::string(function) +
+                        format(": a dimension of %lld (expected 0 or more, 2^40 elements at most)",
+                               static_cast<long long>(length)));
     }
     elems *= length;
     read.dim[static_cast<std::size_t>(d)] = length;
@@ -75,7 +75,7 @@ gw_status gw_state_add(gw_state* state, const gw_state_entry* entry) {
     GW_ASSIGN(const Shape shape, shape_of(kName, entry->dimensions, entry->shape));
     const std::size_t bytes = static_cast<std::size_t>(shape.elems()) * size_of(dtype);
     if (entry->bytes != bytes) {
-      return {Code::kInvalidArgument, format("gw_state_add: '%s' of %zu bytes (%zu wanted)",
+      return {Code::kInvalidArgument, format("gw_state_add: '%s' of %zu bytes (expected %zu)",
                                              entry->name, entry->bytes, bytes)};
     }
     if (bytes > 0) GW_TRY(check_given(entry->data, kName, "its data"));
@@ -96,7 +96,7 @@ gw_status gw_state_get(const gw_state* state, size_t i, gw_state_entry* entry) {
     GW_TRY(check_given(entry, "gw_state_get", "entry"));
     if (i >= state->entries.size()) {
       return {Code::kInvalidArgument,
-              format("gw_state_get: entry %zu (less than %zu wanted)", i, state->entries.size())};
+              format("gw_state_get: entry %zu (expected less than %zu)", i, state->entries.size())};
     }
     const gw_state::Entry& from = state->entries[i];
     *entry = {};

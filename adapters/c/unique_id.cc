@@ -23,7 +23,7 @@ std::string network_here() {
 
 Status not_here(const std::string& why) {
   return {Code::kInvalidArgument,
-          "unique id: " + why + " (rank 0 in the process that made the id, once, wanted)"};
+          "unique id: " + why + " (expected use by rank 0, once, in the process that made the id)"};
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Result<MeetingPlace> open_meeting_place(const Settings& settings) {
   if (place.fd < 0) return Status(Code::kInternal, "unique id: no descriptor is left");
   if (place.job.find_first_of(" \n") != std::string::npos) {
     return Status(Code::kInvalidArgument,
-                  "unique id: job '" + place.job + "' (a name without blanks wanted)");
+                  "unique id: job '" + place.job + "' (expected a name without blanks)");
   }
   return place;
 }
@@ -69,7 +69,7 @@ Result<MeetingPlace> parse_meeting_place(std::string_view text) {
                      place.port > 0 && place.port < 65536;
   if (!sound) {
     return Status(Code::kInvalidArgument,
-                  "unique id: these bytes are none (what gw_unique_id_create() made wanted)");
+                  "unique id: malformed (expected the bytes that gw_unique_id_create() made)");
   }
   if (place.address == "-") place.address.clear();
   return place;

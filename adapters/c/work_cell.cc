@@ -32,8 +32,7 @@ Status WorkCell::on_done(gw_done_fn done, void* context) {
     const std::lock_guard lock(mutex_);
     if (asked_) {
       return {Code::kInvalidArgument,
-              "gw_work_on_done: called a second time for a work (once "
-              "wanted)"};
+              "gw_work_on_done: called a second time for a work (expected once)"};
     }
     asked_ = true;
     if (!done_) {

@@ -21,7 +21,7 @@ Result<DeviceName> parse_device(std::string_view text) {
     }
   }
   return Status(Code::kInvalidArgument,
-                "device '" + std::string(text) + "'; cpu, cuda or cuda:N, N from 0 on, wanted");
+                "device '" + std::string(text) + "' (expected cpu, cuda or cuda:N, N >= 0)");
 }
 
 std::string to_string(Device device) {
@@ -39,7 +39,7 @@ Result<RankPlace> place_rank(const DeviceName& device, std::string_view transpor
     GW_ASSIGN(const std::optional<int> named, nccl_ordinal(transport));
     if (named && ordinal && *named != *ordinal) {
       return Status(Code::kInvalidArgument,
-                    format("device cuda:%d with transport nccl:%d (nccl or nccl:%d wanted)",
+                    format("device cuda:%d with transport nccl:%d (expected nccl or nccl:%d)",
                            *ordinal, *named, *ordinal));
     }
     if (named) ordinal = named;

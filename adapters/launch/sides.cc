@@ -64,8 +64,8 @@ Result<TakeToken> tokens(const Rendezvous& rendezvous, const EnvLookup& env) {
   constexpr std::string_view kFile = "file://";
   const std::string place = env("GRADWIRE_LAUNCHER_STORE").value_or("");
   if (!place.empty() && (!place.starts_with(kFile) || place.size() == kFile.size())) {
-    return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LAUNCHER_STORE ('" + place +
-                                              "' seen; file://DIRECTORY wanted)");
+    return Status(Code::kInvalidArgument, "bad value for GRADWIRE_LAUNCHER_STORE (got '" + place +
+                                              "', expected file://DIRECTORY)");
   }
   const auto agent = agent_of(env);
   // One rank has nobody to lose.
@@ -87,7 +87,7 @@ Status choose_side_rule(CommunicatorOptions& options, const Rendezvous& rendezvo
   if (const auto lone = env("GRADWIRE_ALLOW_LONE_SURVIVOR")) {
     if (*lone != "0" && *lone != "1") {
       return {Code::kInvalidArgument,
-              "bad value for GRADWIRE_ALLOW_LONE_SURVIVOR ('" + *lone + "' seen; 0 or 1 wanted)"};
+              "bad value for GRADWIRE_ALLOW_LONE_SURVIVOR (got '" + *lone + "', expected 0 or 1)"};
     }
     options.allow_lone_survivor = *lone == "1";
   }

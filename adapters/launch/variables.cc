@@ -15,8 +15,8 @@ namespace gradwire::launch {
 namespace {
 
 Status bad(const char* variable, const std::string& seen, const char* wanted) {
-  return {Code::kInvalidArgument, std::string("bad value for ") + variable + " ('" + seen +
-                                      "' seen; " + wanted + " wanted)"};
+  return {Code::kInvalidArgument, std::string("bad value for ") + variable + " (got '" + seen +
+                                      "', expected " + wanted + ")"};
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Result<double> tcp_rate(const EnvLookup& env) {
   if (!value) return 0.0;
   const auto rate = to_double(*value);
   if (rate && *rate >= 1e3 && *rate <= 1e12) return *rate;
-  return bad("GRADWIRE_TCP_RATE", *value, "bytes per second, 1e3 to 1e12,");
+  return bad("GRADWIRE_TCP_RATE", *value, "1e3 to 1e12 bytes per second");
 }
 
 Result<std::string> congestion(const EnvLookup& env) {
@@ -67,7 +67,7 @@ Status check_transport(std::string_view transport) {
                                         " (expected auto, shm, ucx, tcp, nccl or nccl:N)"};
   }
   if (transport != "ucx" || kHaveUcx) return {};
-  return {Code::kUnsupported, "transport ucx: this build has none (auto or tcp wanted)"};
+  return {Code::kUnsupported, "transport ucx: this build has none (expected auto or tcp)"};
 }
 
 }  // namespace gradwire::launch

@@ -15,9 +15,8 @@ namespace gradwire::mpi {
 namespace {
 
 Status failed(const std::string& path, const std::string& why) {
-  return {Code::kInvalidArgument,
-          "cannot record to '" + path + "' (" + why +
-              "; GRADWIRE_MPI_RECORD: a folder that can be written wanted)"};
+  return {Code::kInvalidArgument, "cannot record to '" + path + "' (" + why +
+                                      "); set GRADWIRE_MPI_RECORD to a writable folder"};
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ constexpr std::array<const char*, kCalls> kNames = {"MPI_Allreduce",
 
 Status bad(const char* name, const std::string& seen, const std::string& wanted) {
   return {Code::kInvalidArgument,
-          "bad value for " + std::string(name) + " ('" + seen + "' seen; " + wanted + " wanted)"};
+          "bad value for " + std::string(name) + " (got '" + seen + "', expected " + wanted + ")"};
 }
 
 // "allreduce": how a call is spelled in GRADWIRE_MPI_OPS.
@@ -48,7 +48,7 @@ std::string short_name(std::size_t call) {
 std::string short_names() {
   std::string all;
   for (std::size_t call = 0; call < kCalls; ++call) all += short_name(call) + ", ";
-  return all + "all or none, with commas between,";
+  return all + "all or none, separated by commas";
 }
 
 Result<CallSet> read_calls(const char* variable, const std::string& text) {
@@ -101,7 +101,7 @@ Result<Settings> read_settings(const EnvLookup& env) {
   if (const auto text = env("GRADWIRE_DEADLINE")) {
     const auto seconds = to_double(*text);
     if (!seconds || *seconds <= 0 || *seconds > 1e9) {
-      return bad("GRADWIRE_DEADLINE", *text, "seconds above 0, at most 1e9,");
+      return bad("GRADWIRE_DEADLINE", *text, "seconds above 0, at most 1e9");
     }
     settings.deadline_seconds = *seconds;
   }

@@ -75,8 +75,8 @@ Status check_ranks(int launched) {
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
   if (launched == 0 || size == launched) return {};
   return {Code::kInvalidArgument,
-          format("this MPI (%s) has %d of the launcher's %d processes in MPI_COMM_WORLD (all "
-                 "wanted: start the program by the launcher of the MPI that it links)",
+          format("this MPI (%s) has %d of the launcher's %d processes in MPI_COMM_WORLD (expected "
+                 "all: start the program with the launcher of the MPI that it links)",
                  GW_MPI_NAME, size, launched)};
 }
 

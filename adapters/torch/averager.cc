@@ -77,7 +77,7 @@ Averager::Averager(c10::intrusive_ptr<GradwireBackend> backend,
   for (const NamedShape& tensor : tensors) {
     TORCH_CHECK_VALUE(at::isFloatingType(tensor.type) && moved(tensor.type).per_element == 1,
                       "gradwire: ", tensor.name, " is of type ", tensor.type,
-                      " (float, double, half or bfloat16 wanted)");
+                      " (expected float, double, half or bfloat16)");
     gw_tensor_info info = {};
     info.name = tensor.name.c_str();
     info.dtype = moved(tensor.type).dtype;
@@ -99,7 +99,7 @@ c10::intrusive_ptr<GradwireWork> Averager::submit(const std::vector<std::int64_t
                                                   const std::vector<at::Tensor>& parts,
                                                   const at::Tensor& whole) {
   TORCH_CHECK_VALUE(indices.size() == parts.size(), "gradwire: ", indices.size(), " indices and ",
-                    parts.size(), " tensors (equally many wanted)");
+                    parts.size(), " tensors (expected equally many)");
   std::vector<gw_gradient> gradients;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check_tensor(parts[i], "compress");
@@ -108,7 +108,7 @@ c10::intrusive_ptr<GradwireWork> Averager::submit(const std::vector<std::int64_t
         index < elements_.size() && parts[i].numel() == elements_[index] &&
             parts[i].scalar_type() == types_[index] && parts[i].is_non_overlapping_and_dense(),
         "gradwire: compress: tensor ", indices[i], " came with ", parts[i].numel(), " elements of ",
-        parts[i].scalar_type(), ", which is not what it was announced with");
+        parts[i].scalar_type(), ", not those it was registered with");
     gradients.push_back({static_cast<int>(indices[i]), parts[i].data_ptr()});
   }
   Operation operation;

@@ -40,7 +40,7 @@ void GradwireBackend::check_caller(const char* operation) {
   if (completion_->blocking || !Pool::inside()) return;
   // Short, and the way out first: ranks pass on so much of a reason.
   const std::string reason = std::string(
-                                 "chained operations want gradwire.torch.Options(blocking=True) or "
+                                 "chained operations need gradwire.torch.Options(blocking=True) or "
                                  "GRADWIRE_BLOCKING=1: ") +
                              operation + " issued from a callback";
   // The other ranks wait for what will not come: they get the same sentence.
@@ -79,7 +79,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::start(Operation operation) {
 
 void GradwireBackend::startCoalescing() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(!batch_, "gradwire: a batch is open already (one at a time wanted)");
+  TORCH_CHECK(!batch_, "gradwire: a batch is open already (expected one at a time)");
   batch_.emplace();
 }
 

@@ -25,7 +25,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::broadcast(Tensors& tensors,
 c10::intrusive_ptr<c10d::Work> GradwireBackend::allreduce(Tensors& tensors,
                                                           const c10d::AllreduceOptions& opts) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "gradwire: all_reduce: ", tensors.size(),
-                    " tensors (one wanted)");
+                    " tensors (expected one)");
   if (tensors[0].layout() == c10::kSparse) return allreduce_sparse(tensors, opts);
   c10d::AllreduceCoalescedOptions many;
   many.reduceOp = opts.reduceOp;
@@ -148,7 +148,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::alltoall_base(at::Tensor& output
   check_tensor(input, kName);
   TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(), "gradwire: ", kName,
                     ": the output is of type ", output.scalar_type(), ", the input of ",
-                    input.scalar_type(), " (one type wanted)");
+                    input.scalar_type(), " (expected one type)");
   const Moved as = moved(input.scalar_type());
   const std::vector<std::int64_t> sent = split_elements(input, input_splits, size_, as, kName);
   const std::vector<std::int64_t> taken = split_elements(output, output_splits, size_, as, kName);

@@ -32,9 +32,9 @@ gw_reduction reduction_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BXOR: return GW_BIT_XOR;
     case c10d::ReduceOp::PREMUL_SUM: return GW_PRE_MUL_SUM;
     default:
-      TORCH_CHECK_VALUE(false, "gradwire: reduction ", static_cast<int>(op.op_),
-                        " is none (SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM "
-                        "wanted)");
+      TORCH_CHECK_VALUE(
+          false, "gradwire: reduction ", static_cast<int>(op.op_),
+          " is none (expected SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM)");
   }
 }
 
@@ -52,7 +52,7 @@ Reduced reduced_truth(gw_reduction op) {
   if (op == GW_SUM) op = GW_MAX;
   if (op == GW_PRODUCT) op = GW_MIN;
   TORCH_CHECK_VALUE(op != GW_MEAN && op != GW_PRE_MUL_SUM,
-                    "gradwire: truth values have no mean (SUM means any, PRODUCT all)");
+                    "gradwire: booleans have no mean (SUM means any, PRODUCT all)");
   return {GW_U8, op, at::kBool, 1, 1.0};
 }
 
@@ -104,7 +104,7 @@ Reduced reduced(at::ScalarType type, const c10d::ReduceOp& op) {
   Reduced result{GW_F32, reduction, type, 1, factor_of(op)};
   if (at::isComplexType(type)) {
     TORCH_CHECK_VALUE(reduction == GW_SUM || reduction == GW_MEAN || reduction == GW_PRE_MUL_SUM,
-                      "gradwire: complex numbers are only summed and averaged (", type, " seen)");
+                      "gradwire: complex numbers are only summed and averaged (got ", type, ")");
     result.dtype = type == at::kComplexDouble  ? GW_F64
                    : type == at::kComplexFloat ? GW_F32
                                                : GW_F16;
@@ -113,13 +113,13 @@ Reduced reduced(at::ScalarType type, const c10d::ReduceOp& op) {
   }
   if (type == at::kShort) result.held_as = at::kInt;
   TORCH_CHECK_VALUE(direct(result.held_as, &result.dtype), "gradwire: elements of type ", type,
-                    " are not reduced (float, double, half, bfloat16, bool or 8- to 64-bit signed "
-                    "integers wanted)");
+                    " are not reduced (expected float, double, half, bfloat16, bool or 8- to "
+                    "64-bit signed integers)");
   const bool integer = at::isIntegralType(type, /*includeBool=*/false);
   TORCH_CHECK_VALUE(!integer || (reduction != GW_MEAN && reduction != GW_PRE_MUL_SUM),
-                    "gradwire: integers have no AVG or PREMUL_SUM (", type, " seen)");
+                    "gradwire: integers have no AVG or PREMUL_SUM (got ", type, ")");
   TORCH_CHECK_VALUE(integer || !is_bitwise(reduction),
-                    "gradwire: BAND, BOR and BXOR want integers (", type, " seen)");
+                    "gradwire: BAND, BOR and BXOR need integers (got ", type, ")");
   return result;
 }
 
@@ -169,9 +169,9 @@ at::Tensor Lent::flat_output(const std::vector<at::Tensor>& tensors, at::ScalarT
 void check_tensor(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), "gradwire: ", operation, ": a tensor is undefined");
   TORCH_CHECK_VALUE(tensor.device().is_cpu(), "gradwire: ", operation, ": a tensor lies on ",
-                    tensor.device(), " (cpu wanted; \"cpu:gradwire,cuda:nccl\" serves both)");
+                    tensor.device(), " (expected cpu; \"cpu:gradwire,cuda:nccl\" serves both)");
   TORCH_CHECK_VALUE(tensor.layout() == c10::kStrided, "gradwire: ", operation,
-                    ": a tensor of layout ", tensor.layout(), " (strided wanted)");
+                    ": a tensor of layout ", tensor.layout(), " (expected strided)");
 }
 
 }  // namespace gradwire::torch_backend

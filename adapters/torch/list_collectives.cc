@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::allgather(TensorLists& outputs, 
   const auto own = static_cast<std::size_t>(rank_);
   TORCH_CHECK_VALUE(counts[own] == input.numel() * as.per_element, "gradwire: ", kName,
                     ": an input of ", input.numel(), " elements and an output for it of ",
-                    rows[own].numel(), " (equally many wanted)");
+                    rows[own].numel(), " (expected equally many)");
   operation.ops.push_back(with_counts(operation, op, counts));
   operation.outputs = rows;
   return start(std::move(operation));
@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::allgather_coalesced(
   constexpr const char* kName = "all_gather_coalesced";
   TORCH_CHECK_VALUE(outputs.size() == static_cast<std::size_t>(size_) && !inputs.empty(),
                     "gradwire: ", kName, ": ", outputs.size(), " lists of outputs for ",
-                    inputs.size(), " inputs (a list for each of ", size_, " ranks wanted)");
+                    inputs.size(), " inputs (expected a list for each of ", size_, " ranks)");
   Operation operation = operation_of(c10d::OpType::ALLGATHER_COALESCED, kName, opts.timeout);
   for (const at::Tensor& input : inputs) check_tensor(input, kName);
   const at::Tensor in = operation.lent.flat_input(as_bytes(inputs), at::kByte);
@@ -92,7 +92,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::gather(TensorLists& outputs, Ten
     operation.outputs = rows;
   } else {
     TORCH_CHECK_VALUE(outputs.empty(), "gradwire: ", kName,
-                      ": outputs on a rank that is not the root (none wanted)");
+                      ": outputs on a rank that is not the root (expected none)");
   }
   operation.ops.push_back(op);
   return start(std::move(operation));
@@ -115,7 +115,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::scatter(Tensors& outputs, Tensor
     op.in = operation.lent.flat_input(rows, output.scalar_type()).data_ptr();
   } else {
     TORCH_CHECK_VALUE(inputs.empty(), "gradwire: ", kName,
-                      ": inputs on a rank that is not the root (none wanted)");
+                      ": inputs on a rank that is not the root (expected none)");
   }
   operation.ops.push_back(op);
   operation.outputs = outputs;
@@ -132,7 +132,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::reduce_scatter(
   const auto own = static_cast<std::size_t>(rank_);
   TORCH_CHECK_VALUE(rows[own].numel() == output.numel(), "gradwire: ", kName, ": an output of ",
                     output.numel(), " elements and an input for it of ", rows[own].numel(),
-                    " (equally many wanted)");
+                    " (expected equally many)");
   Operation operation = operation_of(c10d::OpType::REDUCE_SCATTER, kName, opts.timeout);
   gw_op op = op_of(GW_OP_REDUCE_SCATTER_V, as.dtype);
   op.in = operation.lent.flat_input(rows, as.held_as).data_ptr();

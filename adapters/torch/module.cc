@@ -55,7 +55,7 @@ c10::intrusive_ptr<c10d::Backend> create(Groups& groups,
 c10::intrusive_ptr<GradwireBackend> own_backend(const c10::intrusive_ptr<c10d::Backend>& backend) {
   auto* own = dynamic_cast<GradwireBackend*>(backend.get());
   TORCH_CHECK_VALUE(own != nullptr, "gradwire: a group of backend ", backend->getBackendName(),
-                    " (gradwire wanted)");
+                    " (expected gradwire)");
   return c10::intrusive_ptr<GradwireBackend>::reclaim_copy(own);
 }
 

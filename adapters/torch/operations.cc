@@ -63,7 +63,7 @@ void scale_inputs(Operation& operation, int size) {
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "gradwire: ", name, ": ", tensors.size(),
-                    " tensors (one wanted)");
+                    " tensors (expected one)");
   check_tensor(tensors[0], name);
   return tensors[0];
 }
@@ -71,9 +71,9 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name)
 const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists,
                                          int size, const char* name) {
   TORCH_CHECK_VALUE(lists.size() == 1, "gradwire: ", name, ": ", lists.size(),
-                    " lists of tensors (one wanted)");
+                    " lists of tensors (expected one)");
   TORCH_CHECK_VALUE(lists[0].size() == static_cast<std::size_t>(size), "gradwire: ", name, ": ",
-                    lists[0].size(), " tensors (one for each of ", size, " ranks wanted)");
+                    lists[0].size(), " tensors (expected one for each of ", size, " ranks)");
   return lists[0];
 }
 
@@ -81,7 +81,7 @@ void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::T
                  const char* name) {
   TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "gradwire: ", name, ": ",
                     outputs.size(), " outputs and ", inputs.size(),
-                    " inputs (equally many wanted, at least one)");
+                    " inputs (expected equally many, at least one)");
 }
 
 void check_rows(const at::Tensor& rows, const at::Tensor& row, int size, const char* name) {
@@ -89,17 +89,17 @@ void check_rows(const at::Tensor& rows, const at::Tensor& row, int size, const c
   check_tensor(row, name);
   TORCH_CHECK_VALUE(rows.scalar_type() == row.scalar_type(), "gradwire: ", name,
                     ": tensors of types ", rows.scalar_type(), " and ", row.scalar_type(),
-                    " (one type wanted)");
+                    " (expected one type)");
   TORCH_CHECK_VALUE(rows.numel() == row.numel() * size, "gradwire: ", name, ": tensors of ",
-                    rows.numel(), " and ", row.numel(), " elements (the one ", size,
-                    " times the other wanted)");
+                    rows.numel(), " and ", row.numel(), " elements (expected the one ", size,
+                    " times the other)");
 }
 
 void check_list(const std::vector<at::Tensor>& tensors, at::ScalarType type, const char* name) {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor, name);
     TORCH_CHECK_VALUE(tensor.scalar_type() == type, "gradwire: ", name, ": tensors of types ",
-                      tensor.scalar_type(), " and ", type, " (one type wanted)");
+                      tensor.scalar_type(), " and ", type, " (expected one type)");
   }
 }
 
@@ -118,21 +118,21 @@ std::vector<std::int64_t> split_elements(const at::Tensor& tensor,
   const auto ranks = static_cast<std::size_t>(size);
   if (splits.empty()) {
     TORCH_CHECK_VALUE(rows % size == 0, "gradwire: ", name, ": a first dimension of ", rows,
-                      " without splits (a multiple of ", size, " wanted)");
+                      " without splits (expected a multiple of ", size, ")");
     return std::vector<std::int64_t>(ranks, rows / size * row);
   }
   TORCH_CHECK_VALUE(splits.size() == ranks, "gradwire: ", name, ": ", splits.size(),
-                    " splits (one for each of ", size, " ranks wanted)");
+                    " splits (expected one for each of ", size, " ranks)");
   std::vector<std::int64_t> elements;
   std::int64_t all = 0;
   for (const std::int64_t split : splits) {
     TORCH_CHECK_VALUE(split >= 0, "gradwire: ", name, ": a split of ", split,
-                      " (0 or more wanted)");
+                      " (expected 0 or more)");
     all += split;
     elements.push_back(split * row);
   }
   TORCH_CHECK_VALUE(all == rows, "gradwire: ", name, ": splits of ", all,
-                    " rows in all (the first dimension, ", rows, ", wanted)");
+                    " rows in all (expected the first dimension, ", rows, ")");
   return elements;
 }
 

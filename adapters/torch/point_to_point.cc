@@ -20,10 +20,10 @@ constexpr int kRelease = kTags - 2;
 constexpr double kForever = 1e9;
 
 void check_message(int peer, int tag, int rank, int size, const char* name) {
-  TORCH_CHECK_VALUE(tag >= 0 && tag < kRelease, "gradwire: ", name, ": tag ", tag, " (0 to ",
-                    kRelease - 1, " wanted)");
+  TORCH_CHECK_VALUE(tag >= 0 && tag < kRelease, "gradwire: ", name, ": tag ", tag,
+                    " (expected 0 to ", kRelease - 1, ")");
   TORCH_CHECK_VALUE(peer >= 0 && peer < size && peer != rank, "gradwire: ", name, ": peer ", peer,
-                    " (a rank below ", size, " other than this one, ", rank, ", wanted)");
+                    " (expected a rank below ", size, " other than this one, ", rank, ")");
 }
 
 gw_op message_of(gw_kind kind, const at::Tensor& held, int peer, int tag) {
@@ -64,8 +64,8 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::recv(Tensors& tensors, int peer,
 c10::intrusive_ptr<c10d::Work> GradwireBackend::recvAnysource(Tensors& tensors, int tag) {
   constexpr const char* kName = "recv_anysource";
   const at::Tensor& tensor = only(tensors, kName);
-  TORCH_CHECK_VALUE(tag >= 0 && tag < kRelease, "gradwire: ", kName, ": tag ", tag, " (0 to ",
-                    kRelease - 1, " wanted)");
+  TORCH_CHECK_VALUE(tag >= 0 && tag < kRelease, "gradwire: ", kName, ": tag ", tag,
+                    " (expected 0 to ", kRelease - 1, ")");
   check_caller(kName);
   Operation operation = operation_of(c10d::OpType::RECVANYSOURCE, kName, c10d::kUnsetTimeout);
   const at::Tensor held = operation.lent.output(tensor, tensor.scalar_type(), false);

@@ -71,11 +71,11 @@ Operation gathering(const at::Tensor& tensor, const at::Tensor& own,
 c10::intrusive_ptr<c10d::Work> GradwireBackend::allreduce_sparse(
     Tensors& tensors, const c10d::AllreduceOptions& opts) {
   TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].layout() == c10::kSparse, "gradwire: ", kName,
-                    ": one sparse tensor wanted");
+                    ": expected one sparse tensor");
   TORCH_CHECK_VALUE(opts.reduceOp.op_ == c10d::ReduceOp::SUM, "gradwire: ", kName,
-                    ": sparse tensors are only summed (SUM wanted)");
+                    ": sparse tensors are only summed (expected SUM)");
   TORCH_CHECK_VALUE(tensors[0].device().is_cpu(), "gradwire: ", kName, ": a tensor lies on ",
-                    tensors[0].device(), " (cpu wanted)");
+                    tensors[0].device(), " (expected cpu)");
   check_caller(kName);
   const at::Tensor own = tensors[0].detach().coalesce();
   std::vector<std::int64_t> entries(static_cast<std::size_t>(size_));

@@ -161,7 +161,7 @@ std::exception_ptr GradwireWork::exception() const {
 int GradwireWork::sourceRank() const {
   const std::lock_guard<std::mutex> lock(state_mutex_);
   TORCH_CHECK(source_ >= 0, "gradwire: ", operation_.name,
-              " has no source (a finished recv from any rank wanted)");
+              " has no source (expected a finished recv from any rank)");
   return source_;
 }
 

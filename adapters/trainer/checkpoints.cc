@@ -35,11 +35,10 @@ Status check_arrived(const std::string& folder, const CheckpointFile& file, std:
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(folder + "/" + file.name, error);
   if (!error && bytes == file.bytes) return {};
-  return {
-      Code::kInvalidArgument,
-      format("rank %zu wrote %llu bytes of %s, and rank 0 does not see them in %s (a folder "
-             "that all ranks share wanted)",
-             rank, static_cast<unsigned long long>(file.bytes), file.name.c_str(), folder.c_str())};
+  return {Code::kInvalidArgument, format("rank %zu wrote %llu bytes of %s, and rank 0 does not see "
+                                         "them in %s (expected a folder that all ranks share)",
+                                         rank, static_cast<unsigned long long>(file.bytes),
+                                         file.name.c_str(), folder.c_str())};
 }
 
 }  // namespace

@@ -11,12 +11,12 @@ Result<std::unique_ptr<DataParallelHook>> DataParallelHook::create(
     std::vector<NamedTensor> parameters, std::span<const NamedTensor> gradients) {
   if (parameters.size() != gradients.size()) {
     return Status(Code::kInvalidArgument,
-                  format("data parallelism: %zu parameters, %zu gradients (equally many wanted)",
+                  format("data parallelism: %zu parameters, %zu gradients (expected equally many)",
                          parameters.size(), gradients.size()));
   }
   if (options.check_every < 0) {
     return Status(Code::kInvalidArgument,
-                  format("data parallelism: check_every is %lld (0 or more steps wanted)",
+                  format("data parallelism: check_every is %lld (expected 0 or more steps)",
                          static_cast<long long>(options.check_every)));
   }
   GW_ASSIGN(auto aggregator, Aggregator::create(communicator, registry, options.aggregator));

@@ -21,7 +21,7 @@ std::string text_of(double value) { return std::isnan(value) ? "nan" : format("%
 
 Status not_finite(const std::string& name, std::int64_t index, double value) {
   return {Code::kInvalidArgument,
-          format("%s: element %lld is %s (finite numbers wanted): the training has diverged",
+          format("%s: element %lld is %s (expected finite numbers): the training has diverged",
                  name.c_str(), static_cast<long long>(index), text_of(value).c_str())};
 }
 
@@ -40,7 +40,7 @@ Status check_loss(std::string_view what, std::int64_t step, double value) {
   if (std::isfinite(value)) return {};
   return {
       Code::kInvalidArgument,
-      format("the %s of step %lld is %s (a finite number wanted): the training has diverged",
+      format("the %s of step %lld is %s (expected a finite number): the training has diverged",
              std::string(what).c_str(), static_cast<long long>(step + 1), text_of(value).c_str())};
 }
 

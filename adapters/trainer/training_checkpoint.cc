@@ -110,8 +110,8 @@ int workers_in(const CheckpointManifest& manifest, std::string_view name) {
 Status check_same_settings(const CheckpointManifest& manifest,
                            const TrainingCheckpointOptions& options) {
   const auto other = [](const std::string& name, const std::string& seen, const std::string& here) {
-    return Status(Code::kInvalidArgument,
-                  "it was trained with " + name + " " + seen + "; " + here + ", as here, wanted");
+    return Status(Code::kInvalidArgument, "it was trained with " + name + " " + seen +
+                                              " (expected " + here + ", as in this run)");
   };
   const auto& settings = manifest.settings;
   for (const auto& [name, value] : options.must_match) {
@@ -257,15 +257,16 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
   const std::int64_t step = reader.manifest().position.step;
   if (trainer_.steps_done() != step) {
     return {Code::kCorruptPayload,
-            format("%s: its trainer has done %lld steps; %lld, as the manifest says, wanted",
+            format("%s: its trainer has done %lld steps (expected %lld, as the manifest says)",
                    reader.path().c_str(), static_cast<long long>(trainer_.steps_done()),
                    static_cast<long long>(step))};
   }
   if (step > trainer_.steps()) {
-    return {Code::kInvalidArgument,
-            format("%s is after %lld steps, and the run ends after %lld (at least as many wanted)",
-                   reader.path().c_str(), static_cast<long long>(step),
-                   static_cast<long long>(trainer_.steps()))};
+    return {
+        Code::kInvalidArgument,
+        format("%s is after %lld steps, and the run ends after %lld (expected at least as many)",
+               reader.path().c_str(), static_cast<long long>(step),
+               static_cast<long long>(trainer_.steps()))};
   }
   return {};
 }

@@ -43,7 +43,7 @@ std::string to_string(const Schedule& schedule) {
     }
   }
   for (std::size_t k = 0; k < schedule.stretches.size(); ++k) {
-    text += format("stretch %zu: ", k + 1) + to_string(schedule.stretches[k]);
+    text += format("chunk %zu: ", k + 1) + to_string(schedule.stretches[k]);
   }
   return text;
 }

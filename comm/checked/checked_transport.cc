@@ -126,12 +126,12 @@ Status CheckedTransport::verify(const Transfer& transfer, const Trailer& trailer
                static_cast<int>(tag >> 8 & 0xfffff), static_cast<int>(tag & 0xff), what.c_str()));
   };
   if (trailer.bytes > transfer.data.size()) {
-    return wrong(format("its trailer says %llu bytes (at most %zu wanted)",
+    return wrong(format("its trailer says %llu bytes (expected at most %zu)",
                         static_cast<unsigned long long>(trailer.bytes), transfer.data.size()));
   }
   const std::uint64_t seen = hash(transfer, static_cast<std::size_t>(trailer.bytes));
   if (seen == trailer.hash) return {};
-  return wrong(format("checksum %016llx over its %llu bytes (%016llx wanted)",
+  return wrong(format("checksum %016llx over its %llu bytes (expected %016llx)",
                       static_cast<unsigned long long>(seen),
                       static_cast<unsigned long long>(trailer.bytes),
                       static_cast<unsigned long long>(trailer.hash)));

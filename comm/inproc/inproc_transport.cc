@@ -36,7 +36,7 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
     for (const Transfer& transfer : batch) {
       if (transfer.peer < 0 || transfer.peer >= size()) {
         return Status(Code::kInvalidArgument,
-                      format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+                      format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
       }
       if (transfer.device.space == MemorySpace::kCuda) {
         return Status(Code::kInvalidArgument,
@@ -86,7 +86,7 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
 Result<std::vector<std::unique_ptr<Transport>>> make_inproc_transports(
     int size, const InprocOptions& options) {
   if (size < 1 || size > 65536) {
-    return Status(Code::kInvalidArgument, format("inproc: %d ranks (1 to 65536 wanted)", size));
+    return Status(Code::kInvalidArgument, format("inproc: %d ranks (expected 1 to 65536)", size));
   }
   auto hub = std::make_shared<inproc::Hub>(size, options.silence_seconds, options.clock);
   std::vector<std::unique_ptr<Transport>> transports;

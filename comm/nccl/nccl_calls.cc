@@ -29,7 +29,8 @@ Result<std::shared_ptr<const Calls>> calls_of(const SharedLibrary& library) {
   }
   if (calls->version < kOldestVersion) {
     return Status(Code::kUnsupported, calls->library + " is version " +
-                                          version_text(calls->version) + " (2.19 or newer wanted)");
+                                          version_text(calls->version) +
+                                          " (expected 2.19 or newer)");
   }
   GW_NCCL_FIND(last_error, "ncclGetLastError");
   GW_NCCL_FIND(unique_id, "ncclGetUniqueId");

@@ -64,7 +64,7 @@ Result<UniqueId> trade_id(const Calls& calls, const Rendezvous& rendezvous, std:
   UniqueId id;
   if (bytes.size() != id.size()) {
     return Status(Code::kCorruptPayload,
-                  format("rank 0's NCCL id has %zu bytes (%zu wanted)", bytes.size(), id.size()));
+                  format("rank 0's NCCL id has %zu bytes (expected %zu)", bytes.size(), id.size()));
   }
   std::ranges::copy(bytes, id.begin());
   return id;

@@ -18,7 +18,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
 
 std::string difference(std::string_view name, std::string_view seen, int rank,
                        std::string_view wanted) {
-  return format("%s: '%s' on rank %d ('%s' wanted, as on rank 0)", std::string(name).c_str(),
+  return format("%s: '%s' on rank %d (expected '%s', as on rank 0)", std::string(name).c_str(),
                 std::string(seen).c_str(), rank, std::string(wanted).c_str());
 }
 

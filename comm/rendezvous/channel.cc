@@ -60,7 +60,7 @@ Result<std::optional<Frame>> Channel::next() {
     length |= std::to_integer<std::size_t>(have[i]) << (8 * i);
   if (length < 1 || length > max_payload_)
     return Status(Code::kCorruptPayload,
-                  format("rendezvous frame of %zu bytes (wanted 1..%zu)", length, max_payload_));
+                  format("rendezvous frame of %zu bytes (expected 1..%zu)", length, max_payload_));
   const std::size_t total = kLengthBytes + length + (receive_seal_ ? sizeof(Mac) : 0);
   if (have.size() < total) return std::optional<Frame>();
 

@@ -44,10 +44,10 @@ class Connection {
   static Result<Connection> over(int fd, Deadline deadline) {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-      return Status(Code::kInvalidArgument,
-                    format("PMI_FD ('%d' seen; the open connection to the process manager wanted, "
-                           "%s)",
-                           fd, std::strerror(errno)));
+      return Status(
+          Code::kInvalidArgument,
+          format("PMI_FD (got '%d', expected the open connection to the process manager: %s)", fd,
+                 std::strerror(errno)));
     return Connection(fd, flags, deadline);
   }
   Connection(Connection&& other) noexcept
@@ -75,14 +75,12 @@ class Connection {
 
   static Status unexpected(const std::string& what) {
     return {Code::kInvalidArgument,
-            "the process manager at PMI_FD says " + what + " (PMI-1 wanted)"};
+            "the process manager at PMI_FD says " + what + " (expected PMI-1)"};
   }
   Status closed(const std::string& request) const {
-    return {
-        Code::kPeerLost,
-        format("the process manager at PMI_FD=%d closed the connection (%s was asked; it can be "
-               "asked once in a process, and not beside MPI)",
-               fd_, request.c_str())};
+    return {Code::kPeerLost, format("the process manager at PMI_FD=%d closed the connection (after "
+                                    "%s; a process can use it once, and not beside MPI)",
+                                    fd_, request.c_str())};
   }
   // It is a socket, or with some process managers a pipe.
   Status send(const std::string& line) const {
@@ -94,10 +92,9 @@ class Connection {
       if (count > 0) {
         sent += static_cast<std::size_t>(count);
       } else if (errno == ENOTSOCK) {
-        return {Code::kInvalidArgument,
-                format("PMI_FD ('%d' seen, which is no socket; the connection to the process "
-                       "manager wanted)",
-                       fd_)};
+        return {Code::kInvalidArgument, format("PMI_FD (got '%d', which is no socket; expected the "
+                                               "connection to the process manager)",
+                                               fd_)};
       } else if (errno != EAGAIN && errno != EINTR) {
         return closed(line.substr(0, line.size() - 1));
       }
@@ -147,7 +144,7 @@ Result<std::string> exchange_over_pmi(int fd, int rank, std::string_view text, D
   const auto value = value_of(got, "value");
   if (value) return *value;
   return Status(Code::kInvalidArgument,
-                "the process manager at PMI_FD says '" + got + "' (a value wanted)");
+                "the process manager at PMI_FD says '" + got + "' (expected a value)");
 }
 
 }  // namespace gradwire::rendezvous

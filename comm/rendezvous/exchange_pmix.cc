@@ -90,8 +90,8 @@ class Library {
       const char* why = ::dlerror();
       return {Code::kUnsupported,
               format("PMIx, by which ranks under Open MPI's mpirun find each other: cannot load %s "
-                     "(%s; Debian: libpmix2; or GRADWIRE_RENDEZVOUS=host:port of rank 0, on every "
-                     "rank, wanted)",
+                     "(%s); install it (Debian: libpmix2), or set GRADWIRE_RENDEZVOUS=host:port of "
+                     "rank 0 on every rank",
                      kLibrary, why == nullptr ? "no reason given" : why)};
     }
     GW_TRY(find(handle, "PMIx_Init", init));
@@ -121,7 +121,7 @@ class Library {
   static Status find(void* handle, const char* name, Function& function) {
     function = reinterpret_cast<Function>(::dlsym(handle, name));
     if (function != nullptr) return {};
-    return {Code::kUnsupported, format("%s has no %s (PMIx 2 or later wanted)", kLibrary, name)};
+    return {Code::kUnsupported, format("%s has no %s (expected PMIx 2 or later)", kLibrary, name)};
   }
 };
 
@@ -175,9 +175,9 @@ Result<std::string> exchange_over_pmix(int rank, std::string_view text, Deadline
   // under way, so only where none is.
   if (got.has_value() || got.error().code() != Code::kTimedOut) (void)pmix.finalize(nullptr, 0);
   if (got.has_value() && static_cast<int>(self.rank) != rank)
-    return Status(Code::kInvalidArgument, format("PMIx says rank %u (%d wanted, as the launcher's "
-                                                 "variables say)",
-                                                 self.rank, rank));
+    return Status(Code::kInvalidArgument,
+                  format("PMIx says rank %u (expected %d, as the launcher's variables say)",
+                         self.rank, rank));
   return got;
 }
 

@@ -78,11 +78,12 @@ class StoreClient {
   Result<std::string> text() {
     GW_ASSIGN(const auto size, number<std::uint64_t>());
     if (size > kMostText)
-      return Status(Code::kInvalidArgument,
-                    format("the store of torchrun's agent at %s answers with %llu bytes (at most "
-                           "%llu wanted)",
-                           where_.c_str(), static_cast<unsigned long long>(size),
-                           static_cast<unsigned long long>(kMostText)));
+      return Status(
+          Code::kInvalidArgument,
+          format(
+              "the store of torchrun's agent at %s answers with %llu bytes (expected at most %llu)",
+              where_.c_str(), static_cast<unsigned long long>(size),
+              static_cast<unsigned long long>(kMostText)));
     std::string value(size, '\0');
     GW_TRY(receive(std::as_writable_bytes(std::span(value.data(), value.size()))));
     return value;
@@ -90,9 +91,9 @@ class StoreClient {
 
  private:
   Status closed() const {
-    return {Code::kPeerLost, "the store of torchrun's agent at " + where_ +
-                                 " closed the connection (a TCPStore of PyTorch 2.4 or later "
-                                 "wanted)"};
+    return {Code::kPeerLost,
+            "the store of torchrun's agent at " + where_ +
+                " closed the connection (expected a TCPStore of PyTorch 2.4 or later)"};
   }
   Status receive(ByteSpan into) {
     while (!into.empty()) {

@@ -73,7 +73,7 @@ Result<std::optional<std::vector<std::byte>>> read_whole(const std::string& path
   if (info.st_size < static_cast<off_t>(kValueAt) || info.st_size > most)
     return Status(
         Code::kCorruptPayload,
-        format("file rendezvous: %s has %lld bytes (wanted %zu..%lld)", path.c_str(),
+        format("file rendezvous: %s has %lld bytes (expected %zu..%lld)", path.c_str(),
                static_cast<long long>(info.st_size), kValueAt, static_cast<long long>(most)));
   std::vector<std::byte> bytes(static_cast<std::size_t>(info.st_size));
   std::size_t done = 0;
@@ -174,8 +174,7 @@ Result<std::shared_ptr<KeyValueStore>> make_file_store(const std::string& direct
   if (failure || ::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
     return Status(
         Code::kInvalidArgument,
-        format("file rendezvous: directory '%s' cannot be used (%s; wanted one that can "
-               "be written)",
+        format("file rendezvous: directory '%s' cannot be used (%s; expected a writable directory)",
                directory.c_str(), failure ? failure.message().c_str() : std::strerror(errno)));
   return std::shared_ptr<KeyValueStore>(std::make_shared<FileStore>(directory, secret));
 }

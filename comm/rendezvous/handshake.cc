@@ -29,7 +29,7 @@ Result<Frame> expect(int fd, Channel& channel, Kind wanted, Deadline deadline) {
     }
     if (frame)
       return Status(Code::kCorruptPayload,
-                    format("message %d (wanted %d)", static_cast<int>(frame->kind),
+                    format("message %d (expected %d)", static_cast<int>(frame->kind),
                            static_cast<int>(wanted)));
     std::array<std::byte, 4096> chunk{};
     const Moved moved = read_some(fd, chunk);
@@ -55,7 +55,7 @@ Result<Channel> talk(int fd, const TcpStoreOptions& options, Deadline deadline) 
   GW_ASSIGN(const Frame answer, expect(fd, channel, Kind::kChallenge, deadline));
   GW_ASSIGN(const Challenge challenge, parse_challenge(answer.body));
   if (challenge.sealed != sealed)
-    return Status(Code::kCorruptPayload, "the server denies the secret that it was asked to use");
+    return Status(Code::kCorruptPayload, "the server refuses to use the secret");
   SessionKeys keys;
   if (sealed) keys = derive_keys(options.secret, hello, challenge);
   channel.send(Kind::kProof, encode(Proof{keys.client_proof}));
@@ -75,9 +75,9 @@ Result<Channel> talk(int fd, const TcpStoreOptions& options, Deadline deadline) 
 Result<Channel> shake_hands(int fd, const TcpStoreOptions& options, Deadline deadline) {
   Result<Channel> channel = talk(fd, options, deadline);
   if (!channel.has_value() && channel.error().code() == Code::kCorruptPayload)
-    return Status(Code::kInvalidArgument, format("what answers there is no gradwire rendezvous of "
-                                                 "this job: %s",
-                                                 std::string(channel.error().message()).c_str()));
+    return Status(Code::kInvalidArgument,
+                  format("the server there is no gradwire rendezvous of this job: %s",
+                         std::string(channel.error().message()).c_str()));
   return channel;
 }
 

@@ -10,17 +10,17 @@ namespace gradwire::rendezvous {
 Status check_limits(std::string_view key, std::size_t value_bytes) {
   if (key.empty() || key.size() > kMaxKeyBytes)
     return {Code::kInvalidArgument,
-            format("rendezvous: a key of %zu bytes (wanted 1..%zu)", key.size(), kMaxKeyBytes)};
+            format("rendezvous: a key of %zu bytes (expected 1..%zu)", key.size(), kMaxKeyBytes)};
   if (value_bytes > kMaxValueBytes)
     return {Code::kInvalidArgument,
-            format("rendezvous: %zu bytes for key '%.*s' (wanted at most %zu)", value_bytes,
+            format("rendezvous: %zu bytes for key '%.*s' (expected at most %zu)", value_bytes,
                    static_cast<int>(key.size()), key.data(), kMaxValueBytes)};
   return {};
 }
 
 Status written_twice(std::string_view key) {
   return {Code::kInvalidArgument,
-          format("rendezvous: key '%.*s' was set twice with different bytes (wanted once; do two "
+          format("rendezvous: key '%.*s' was set twice with different bytes (expected once; do two "
                  "processes claim the same rank, or do two jobs share this store?)",
                  static_cast<int>(key.size()), key.data())};
 }
@@ -41,9 +41,9 @@ Status KeyTable::set(std::string_view key, ConstByteSpan value) {
     return written_twice(key);
   }
   if (total_bytes_ + key.size() + value.size() > kMaxTotalBytes)
-    return {Code::kOutOfMemory, format("rendezvous: the store is full (%zu bytes; wanted at most "
-                                       "%zu)",
-                                       total_bytes_, kMaxTotalBytes)};
+    return {Code::kOutOfMemory,
+            format("rendezvous: the store is full (got %zu bytes, expected at most %zu)",
+                   total_bytes_, kMaxTotalBytes)};
   total_bytes_ += key.size() + value.size();
   values_.emplace(key, std::vector<std::byte>(value.begin(), value.end()));
   changed_.notify_all();

@@ -20,11 +20,11 @@ constexpr std::int64_t kMaxRanks = 65536;  // a tag has 16 bits for its source
 constexpr std::int64_t kFirstSlurmOwnStep = 0xfffffff0;
 
 Status bad(const std::string& name, const std::string& seen, const std::string& wanted) {
-  return {Code::kInvalidArgument, name + " ('" + seen + "' seen; " + wanted + " wanted)"};
+  return {Code::kInvalidArgument, name + " (got '" + seen + "', expected " + wanted + ")"};
 }
 Status missing(const std::string& name, const std::string& because, const std::string& wanted) {
   return {Code::kInvalidArgument,
-          name + " is not set, but " + because + " is (wanted: " + wanted + ")"};
+          name + " is not set, but " + because + " is (expected " + wanted + ")"};
 }
 
 // A whole number from `least` to `most`; `fallback` when the variable is not set.
@@ -34,7 +34,7 @@ Result<std::int64_t> number(const EnvLookup& env, const std::string& name, std::
   const std::string wanted =
       "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
   if (!text && fallback) return *fallback;
-  if (!text) return Status(Code::kInvalidArgument, name + " is not set (wanted: " + wanted + ")");
+  if (!text) return Status(Code::kInvalidArgument, name + " is not set (expected " + wanted + ")");
   const std::optional<std::int64_t> value = to_int(*text);
   if (!value || *value < least || *value > most) return bad(name, *text, wanted);
   return *value;
@@ -198,7 +198,8 @@ Result<LaunchInfo> from_arguments(const LaunchArguments& said) {
   if (!said.rank || !said.size)
     return Status(Code::kInvalidArgument,
                   std::string("the argument ") + (said.rank ? "size" : "rank") +
-                      " is not given, but " + (said.rank ? "rank" : "size") + " is (both wanted)");
+                      " is not given, but " + (said.rank ? "rank" : "size") +
+                      " is (expected both)");
   LaunchInfo info;
   info.source = "arguments";
   const std::int64_t local = said.local_rank.value_or(*said.rank);

@@ -6,8 +6,8 @@ namespace gradwire::rendezvous {
 namespace {
 
 Status bad(std::string_view list, const char* why) {
-  return {Code::kInvalidArgument, "'" + std::string(list) + "' seen, " + why +
-                                      "; a list of hosts as rack[03-07,11],login wanted"};
+  return {Code::kInvalidArgument, "got '" + std::string(list) + "', " + why +
+                                      " (expected a list of hosts such as rack[03-07,11],login)"};
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ Result<std::vector<int>> nodes_of_job(const Rendezvous& rendezvous, std::string_
     std::string theirs(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (theirs.size() != hash.size()) {
       return Status(Code::kCorruptPayload,
-                    format("rank %d calls its node by %zu bytes (%zu wanted)", rank, theirs.size(),
-                           hash.size()));
+                    format("rank %d sent a node name of %zu bytes (expected %zu)", rank,
+                           theirs.size(), hash.size()));
     }
     node_of.push_back(
         known.try_emplace(std::move(theirs), static_cast<int>(known.size())).first->second);

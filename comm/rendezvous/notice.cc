@@ -37,7 +37,7 @@ Result<Notice> parse_notice(std::string_view text) {
                   std::string(words[4])};
   return Status(Code::kInvalidArgument,
                 "rank 0's notice is '" + std::string(text) +
-                    "' (wanted: one of this version of gradwire, on all ranks)");
+                    "' (expected one of this version of gradwire, on all ranks)");
 }
 
 }  // namespace gradwire::rendezvous

@@ -69,7 +69,7 @@ Result<std::string> exchange(const LaunchInfo& info, std::string_view text, Dead
     const auto number = to_int(*fd);
     if (!number || *number < 0 || *number > INT32_MAX)
       return Status(Code::kInvalidArgument,
-                    "rendezvous '" + info.rendezvous + "' (wanted pmi://FILE-DESCRIPTOR)");
+                    "rendezvous '" + info.rendezvous + "' (expected pmi://FILE-DESCRIPTOR)");
     return rendezvous::exchange_over_pmi(static_cast<int>(*number), info.rank, text, deadline);
   }
   if (const auto where = after(info.rendezvous, "torch://")) {
@@ -105,7 +105,7 @@ Status open_by_exchange(const LaunchInfo& info, Rendezvous& rendezvous, Deadline
 Status open_store(const LaunchInfo& info, Rendezvous& rendezvous) {
   if (const auto directory = after(info.rendezvous, "file://")) {
     if (directory->empty())
-      return {Code::kInvalidArgument, "rendezvous 'file://' (wanted file://DIRECTORY)"};
+      return {Code::kInvalidArgument, "rendezvous 'file://' (expected file://DIRECTORY)"};
     GW_ASSIGN(rendezvous.store, make_file_store(job_folder(*directory, info.job),
                                                 job_secret(info.job, rendezvous.secret)));
     return {};
@@ -140,11 +140,11 @@ Result<Rendezvous> open_rendezvous(const LaunchInfo& info, std::string_view secr
                         .secret = std::string(secret)};
   if (info.size == 1) return rendezvous;
   if (info.rendezvous.empty())
-    return Status(Code::kInvalidArgument,
-                  format("%s names no place where the %d ranks meet (wanted: GRADWIRE_RENDEZVOUS="
-                         "host:port of rank 0, or file://DIR, or MASTER_ADDR and MASTER_PORT, on "
-                         "every rank)",
-                         info.source.c_str(), info.size));
+    return Status(
+        Code::kInvalidArgument,
+        format("%s does not say where the %d ranks meet (expected GRADWIRE_RENDEZVOUS=host:port of "
+               "rank 0, or file://DIR, or MASTER_ADDR and MASTER_PORT, on every rank)",
+               info.source.c_str(), info.size));
   GW_TRY(open_store(info, rendezvous));
   return rendezvous;
 }

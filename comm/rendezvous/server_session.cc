@@ -33,7 +33,7 @@ std::optional<Refuse> Roster::join(std::uint32_t rank) {
   if (presence != Presence::kNever && presence != Presence::kDropped)
     return Refuse{Code::kInvalidArgument, again,
                   format("rank %u is taken: a process of that rank has %s", rank,
-                         presence == Presence::kHere ? "joined already" : "come and gone")};
+                         presence == Presence::kHere ? "joined already" : "left already")};
   presence = Presence::kHere;
   return std::nullopt;
 }
@@ -61,7 +61,7 @@ std::string Roster::missing() const {
   std::string text;
   if (!never.empty()) text = "ranks that never came: " + never;
   if (!lost.empty())
-    text += (text.empty() ? "" : "; ") + ("ranks that left without goodbye: " + lost);
+    text += (text.empty() ? "" : "; ") + ("ranks that disconnected early: " + lost);
   return text;
 }
 
@@ -110,18 +110,18 @@ Status ServerSession::on_hello(ConstByteSpan body) {
     return refuse({Code::kInvalidArgument, false, std::move(reason)});
   };
   if (hello_.version != kVersion)
-    return refused(format("rendezvous protocol %d (wanted %d)", hello_.version, kVersion));
+    return refused(format("rendezvous protocol %d (expected %d)", hello_.version, kVersion));
   if (hello_.sealed != sealed)
-    return refused(sealed ? "no secret was given (wanted: the job's secret)"
-                          : "a secret was given (wanted: none, this job's rank 0 has none)");
+    return refused(sealed ? "no secret was given (expected the job's secret)"
+                          : "a secret was given (expected none, this job's rank 0 has none)");
   if (hello_.job != job_.job)  // strangers do not learn the name of a job that has a secret
-    return refused(format("job '%s' (wanted %s)", hello_.job.c_str(),
+    return refused(format("job '%s' (expected %s)", hello_.job.c_str(),
                           sealed ? "another one" : ("'" + job_.job + "'").c_str()));
   if (hello_.size != static_cast<std::uint32_t>(job_.size))
     return refused(
-        format("a world of %u ranks (wanted %d, as rank 0 has it)", hello_.size, job_.size));
+        format("a world of %u ranks (expected %d, as rank 0 has it)", hello_.size, job_.size));
   if (hello_.rank == 0 || hello_.rank >= hello_.size)
-    return refused(format("rank %u (wanted 1..%d; rank 0 is the one that serves)", hello_.rank,
+    return refused(format("rank %u (expected 1..%d; rank 0 is the one that serves)", hello_.rank,
                           job_.size - 1));
   const Challenge challenge{sealed, random_nonce()};
   if (sealed) keys_ = derive_keys(job_.secret, hello_, challenge);
@@ -133,7 +133,7 @@ Status ServerSession::on_hello(ConstByteSpan body) {
 Status ServerSession::on_proof(ConstByteSpan body) {
   GW_ASSIGN(const Proof proof, parse_proof(body));
   if (!equal(proof.mac, keys_.client_proof))  // both zero where there is no secret
-    return refuse({Code::kInvalidArgument, false, "wrong secret (wanted: the job's secret)"});
+    return refuse({Code::kInvalidArgument, false, "wrong secret (expected the job's secret)"});
   if (const auto refusal = job_.roster.join(hello_.rank)) return refuse(*refusal);
   present_ = true;
   stage_ = Stage::kJoined;

@@ -29,7 +29,7 @@ Result<AddressList> resolve(const std::string& host, int port, int flags) {
   const int failure = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failure != 0)
     return Status(Code::kInvalidArgument,
-                  format("cannot resolve host '%s' (%s; wanted a host name or an address)",
+                  format("cannot resolve host '%s' (%s; expected a host name or an address)",
                          host.c_str(), gai_strerror(failure)));
   return AddressList(found, &freeaddrinfo);
 }
@@ -50,7 +50,7 @@ Result<Fd> bind_to(const std::string& host, int port) {
     error = errno;
   }
   return Status(Code::kInvalidArgument,
-                format("cannot bind %s:%d (%s; wanted a free port on an address of this host)",
+                format("cannot bind %s:%d (%s; expected a free port on an address of this host)",
                        host.c_str(), port, std::strerror(error)));
 }
 
@@ -115,7 +115,7 @@ int poll_timeout(Deadline deadline) {
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const Status bad(Code::kInvalidArgument,
-                   format("rendezvous address '%.*s' (wanted host:port, port 1..65535)",
+                   format("rendezvous address '%.*s' (expected host:port, port 1..65535)",
                           static_cast<int>(text.size()), text.data()));
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return bad;
@@ -151,8 +151,9 @@ Result<Fd> reserve_port(const std::string& host, int port) { return bind_to(host
 Result<Fd> listen_on(const std::string& host, int port) {
   GW_ASSIGN(Fd fd, bind_to(host, port));
   if (::listen(fd.get(), SOMAXCONN) != 0)
-    return Status(Code::kInvalidArgument, format("cannot listen on %s:%d (%s; wanted a free port)",
-                                                 host.c_str(), port, std::strerror(errno)));
+    return Status(Code::kInvalidArgument,
+                  format("cannot listen on %s:%d (%s; expected a free port)", host.c_str(), port,
+                         std::strerror(errno)));
   return fd;
 }
 
@@ -166,7 +167,7 @@ Result<int> local_port(int fd) {
       return int{ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)};
   }
   return Status(Code::kInvalidArgument,
-                format("file descriptor %d is no TCP socket (wanted a listening one)", fd));
+                format("file descriptor %d is no TCP socket (expected a listening one)", fd));
 }
 
 Status check_listening(int fd) {
@@ -174,7 +175,7 @@ Status check_listening(int fd) {
   socklen_t size = sizeof listening;
   if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0)
     return {Code::kInvalidArgument,
-            format("file descriptor %d does not listen (wanted a listening TCP socket)", fd)};
+            format("file descriptor %d does not listen (expected a listening TCP socket)", fd)};
   return {};
 }
 
@@ -196,8 +197,8 @@ Result<Fd> connect_to(const HostPort& where, Deadline deadline) {
     (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return fd;
   }
-  return Status(Code::kPeerLost, format("nobody answers at %s:%d (%s)", where.host.c_str(),
-                                        where.port, std::strerror(error)));
+  return Status(Code::kPeerLost, format("no answer at %s:%d (%s)", where.host.c_str(), where.port,
+                                        std::strerror(error)));
 }
 
 Status wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLLIN, deadline); }

@@ -74,7 +74,7 @@ Result<std::shared_ptr<KeyValueStore>> TcpClient::try_once(const HostPort& where
   }
   // Whoever else answers, with whatever, is passed over: the next port may be ours, or this one be
   // ours later. The last one that refused says why, should it stay at that.
-  Status refused(Code::kPeerLost, "nobody answers at any of the ports");
+  Status refused(Code::kPeerLost, "no answer at any of the ports");
   for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
     const HostPort here{where.host, where.port + next};
     const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOnePort);

@@ -47,19 +47,19 @@ class ServingStore final : public KeyValueStore {
 
 Status check_options(const TcpStoreOptions& options, int ports) {
   if (options.size < 1 || options.size > 65536)
-    return {Code::kInvalidArgument, format("world size %d (wanted 1..65536)", options.size)};
+    return {Code::kInvalidArgument, format("world size %d (expected 1..65536)", options.size)};
   if (options.rank < 0 || options.rank >= options.size)
     return {Code::kInvalidArgument,
-            format("rank %d (wanted 0..%d)", options.rank, options.size - 1)};
+            format("rank %d (expected 0..%d)", options.rank, options.size - 1)};
   if (options.job.size() > rendezvous::kMaxJobBytes)
-    return {Code::kInvalidArgument, format("a job name of %zu bytes (wanted at most %zu)",
+    return {Code::kInvalidArgument, format("a job name of %zu bytes (expected at most %zu)",
                                            options.job.size(), rendezvous::kMaxJobBytes)};
   if (ports < 1 || options.port + ports > 65536)
     return {Code::kInvalidArgument,
-            format("%d ports from %d on (wanted 1 or more, up to 65535)", ports, options.port)};
+            format("%d ports from %d on (expected 1 or more, up to 65535)", ports, options.port)};
   if (!(options.timeout_seconds > 0))
     return {Code::kInvalidArgument,
-            format("rendezvous timeout %g s (wanted more than 0)", options.timeout_seconds)};
+            format("rendezvous timeout %g s (expected more than 0)", options.timeout_seconds)};
   return {};
 }
 
@@ -99,7 +99,7 @@ Result<std::shared_ptr<KeyValueStore>> rendezvous::make_tcp_store_among(
   if (options.rank == 0) return serve(options, ports);
   if (options.port < 1 || options.port > 65535)
     return Status(Code::kInvalidArgument,
-                  format("rank %d: rendezvous port %d (wanted the port of rank 0, 1..65535)",
+                  format("rank %d: rendezvous port %d (expected the port of rank 0, 1..65535)",
                          options.rank, options.port));
   return TcpClient::join({options.host, options.port}, ports, options,
                          deadline_in(options.timeout_seconds));

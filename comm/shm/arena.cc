@@ -115,7 +115,7 @@ Result<std::shared_ptr<Arena>> Arena::open(const Token& token, int rank, int ran
   if (fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) != bytes ||
       bytes < shares_begin(ranks)) {
     close(fd);
-    return Status(Code::kUnsupported, format("shared memory: %s has %lld bytes (%llu wanted)",
+    return Status(Code::kUnsupported, format("shared memory: %s has %lld bytes (expected %llu)",
                                              path.c_str(), static_cast<long long>(info.st_size),
                                              static_cast<unsigned long long>(bytes)));
   }

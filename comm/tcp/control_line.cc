@@ -57,7 +57,7 @@ bool ControlLine::next(int size, Arrivals& arrivals) {
   if (arrivals.end || in_.size() < kLengthBytes) return false;
   std::memcpy(&length, in_.data(), sizeof length);
   if (length > kLongest) {
-    arrivals.end = format("control message of %u bytes (at most %u wanted)", length, kLongest);
+    arrivals.end = format("control message of %u bytes (expected at most %u)", length, kLongest);
     return false;
   }
   if (in_.size() < kLengthBytes + length) return false;

@@ -76,7 +76,7 @@ Result<Interface> choose_interface(std::span<const Interface> interfaces, std::s
   }
   return Status(
       Code::kInvalidArgument,
-      format("tcp: no interface '%.*s' that is up (one of these wanted: %s)",
+      format("tcp: no interface '%.*s' that is up (expected one of these: %s)",
              static_cast<int>(wanted.size()), wanted.data(), describe(interfaces).c_str()));
 }
 

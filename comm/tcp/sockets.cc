@@ -26,7 +26,7 @@ Status check_congestion(const std::string& name) {
   std::ifstream list("/proc/sys/net/ipv4/tcp_available_congestion_control");
   if (!std::getline(list, known) || known.empty()) known = "a name that the kernel knows";
   return {Code::kInvalidArgument,
-          "'" + name + "' seen (" + why + "); of this machine's wanted: " + known};
+          "got '" + name + "' (" + why + "), expected one of this machine's: " + known};
 }
 
 namespace {

@@ -140,7 +140,7 @@ Status check(const Rendezvous& rendezvous, const TcpOptions& options) {
   }
   if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
     return {Code::kInvalidArgument,
-            format("tcp: heartbeat %g s, liveness %g s (liveness of two heartbeats or more wanted)",
+            format("tcp: heartbeat %g s, liveness %g s (expected liveness >= 2 heartbeats)",
                    options.heartbeat_seconds, options.liveness_seconds)};
   }
   return {};
@@ -163,7 +163,7 @@ Result<TcpTransport::Listeners> TcpTransport::listen() const {
   if (listeners.fds.empty()) {
     return Status(Code::kUnsupported,
                   "tcp: nothing to listen on (interfaces: " + tcp::describe(interfaces) +
-                      "; one that is up, or loopback, wanted)");
+                      "); expected one that is up, or loopback");
   }
   return listeners;
 }
@@ -198,10 +198,11 @@ Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& l
     }
     records.push_back({host, address, port, loopback_port, token, pid, space, *usable});
     if (records.back().host != host_ && (port == 0 || !outside)) {
-      return Status(Code::kUnsupported,
-                    format("tcp: rank %d has no address for rank %d, which is on another host (an "
-                           "interface that is up and no bridge wanted; GRADWIRE_IFNAME names one)",
-                           outside ? peer : rank(), outside ? rank() : peer));
+      return Status(
+          Code::kUnsupported,
+          format("tcp: rank %d has no address for rank %d, which is on another host (expected an "
+                 "interface that is up and no bridge; set GRADWIRE_IFNAME to one)",
+                 outside ? peer : rank(), outside ? rank() : peer));
     }
   }
   return records;
@@ -308,7 +309,7 @@ Result<Ticket> TcpTransport::post(std::span<const Transfer> batch, const Stream&
   for (const Transfer& transfer : batch) {
     if (transfer.peer < 0 || transfer.peer >= size()) {
       return Status(Code::kInvalidArgument,
-                    format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+                    format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
     }
     if (transfer.device.space == MemorySpace::kCuda) {
       return Status(Code::kInvalidArgument,

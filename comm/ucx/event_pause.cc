@@ -22,10 +22,9 @@ Status look_for_a_thread() {
   const auto nothing = [](void*) -> void* { return nullptr; };
   const int error = ::pthread_create(&thread, nullptr, nothing, nullptr);
   if (error != 0) {
-    return {Code::kOutOfMemory,
-            format("ucx: the system refuses a thread for its events (%s; a larger limit of memory "
-                   "or processes wanted)",
-                   std::strerror(error))};
+    return {Code::kOutOfMemory, format("ucx: the system refuses a thread for its events (%s); "
+                                       "raise the limit of memory or processes",
+                                       std::strerror(error))};
   }
   (void)::pthread_join(thread, nullptr);
   return {};

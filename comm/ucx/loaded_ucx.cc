@@ -85,10 +85,9 @@ struct Functions {
 
 Status cannot(const std::string& what) {
   const char* why = dlerror();
-  return {Code::kUnsupported,
-          "ucx: cannot load " + what + " (" + (why == nullptr ? "?" : why) +
-              "); wanted: UCX 1.13 or later on the loader's path (Debian and Ubuntu: the package "
-              "libucx0), or transport tcp, which needs none"};
+  return {Code::kUnsupported, "ucx: cannot load " + what + " (" + (why == nullptr ? "?" : why) +
+                                  "); install UCX 1.13 or later (Debian and Ubuntu: the package "
+                                  "libucx0), or use transport tcp, which needs none"};
 }
 
 template <typename Function>

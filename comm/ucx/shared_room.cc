@@ -32,9 +32,8 @@ std::string to_text(const SharedRoom& room) {
                                          static_cast<unsigned long long>(room.all_bytes >> 20))
                                 : std::string(kFolder) + " cannot be written";
   return state +
-         " (wanted: some MiB a rank, as by docker run --shm-size=1g or --ipc=host; or "
-         "UCX_TLS=^posix; "
-         "or the transport tcp)";
+         " (expected some MiB per rank: docker run --shm-size=1g or --ipc=host; or use "
+         "UCX_TLS=^posix, or the transport tcp)";
 }
 
 QuietLog::QuietLog(bool quiet) {

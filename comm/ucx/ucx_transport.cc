@@ -112,7 +112,7 @@ Status check(const Rendezvous& rendezvous, const UcxOptions& options) {
   }
   if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
     return {Code::kInvalidArgument,
-            format("ucx: heartbeat %g s, liveness %g s (liveness of two heartbeats or more wanted)",
+            format("ucx: heartbeat %g s, liveness %g s (expected liveness >= 2 heartbeats)",
                    options.heartbeat_seconds, options.liveness_seconds)};
   }
   return {};
@@ -300,11 +300,11 @@ Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&
   for (const Transfer& transfer : batch) {
     if (transfer.peer < 0 || transfer.peer >= size()) {
       return Status(Code::kInvalidArgument,
-                    format("post: peer %d (0 to %d wanted)", transfer.peer, size() - 1));
+                    format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
     }
     if (transfer.device.space == MemorySpace::kCuda && !worker_->cuda().direct) {
       return Status(Code::kInvalidArgument,
-                    "post: CUDA memory (host memory wanted: " + worker_->cuda().why + ")");
+                    "post: CUDA memory (expected host memory; " + worker_->cuda().why + ")");
     }
   }
   return tickets_->post(batch);

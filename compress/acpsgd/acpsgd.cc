@@ -81,13 +81,13 @@ Result<std::unique_ptr<Compressor>> make_acpsgd(const Spec& spec) {
 
 Registry::Method acpsgd_method() {
   return {"acpsgd",
-          "one thin factor of a matrix a step, the left and the right one in turn; 1-d tensors "
-          "and matrices that would not shrink dense",
+          "one thin factor of a matrix per step, left and right in turn; 1-d tensors and matrices "
+          "that would not shrink: uncompressed",
           "rank",
           {{"rank", "4", "columns of the factors, 1 to 65536"},
            {"min_rate", "1",
-            "matrices that are not more than so many times as large as what a step sends travel "
-            "dense; 0: none do"}},
+            "matrices at most this many times as large as one step's payload are sent "
+            "uncompressed; 0: none"}},
           make_acpsgd};
 }
 

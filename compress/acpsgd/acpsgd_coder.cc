@@ -61,7 +61,8 @@ class AcpSgdCoder final : public Coder {
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_acpsgd_turn("absorb", turn_ != Turn::kBegin && round == 0));
-    if (payloads.size() != 1) return {Code::kInvalidArgument, "acpsgd: one summed payload wanted"};
+    if (payloads.size() != 1)
+      return {Code::kInvalidArgument, "acpsgd: expected one summed payload"};
     mean_.resize(dense() ? static_cast<std::size_t>(elems_) : left_ ? p_.size() : q_.size());
     GW_TRY(read(payloads[0]));
     const T factor = static_cast<T>(1.0 / where_.size);  // as none divides
@@ -125,8 +126,8 @@ class AcpSgdCoder final : public Coder {
     for (std::size_t i = 0; i < mean_.size(); ++i) {
       if (std::isfinite(mean_[i])) continue;
       return {Code::kCorruptPayload,
-              format("acpsgd: value %zu of the summed factor is %g (finite wanted: a rank's "
-                     "gradient is not finite, or the sum overflowed)",
+              format("acpsgd: value %zu of the summed factor is %g (expected a finite number: a "
+                     "rank's gradient is not finite, or the sum overflowed)",
                      i, static_cast<double>(mean_[i]))};
     }
     return {};

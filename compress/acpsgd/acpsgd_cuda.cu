@@ -86,7 +86,8 @@ class AcpSgdDeviceCoder final : public PlacedCoder {
 
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
     GW_TRY(check_acpsgd_turn("absorb", turn_ != Turn::kBegin && round == 0));
-    if (payloads.size() != 1) return {Code::kInvalidArgument, "acpsgd: one summed payload wanted"};
+    if (payloads.size() != 1)
+      return {Code::kInvalidArgument, "acpsgd: expected one summed payload"};
     GW_TRY(
         check_length("acpsgd: sum of a factor", payloads[0].size(), sent_values() * sizeof(float)));
     const float factor = static_cast<float>(1.0 / where_.size);  // as none divides

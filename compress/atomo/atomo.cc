@@ -71,7 +71,7 @@ Result<std::unique_ptr<Compressor>> make_atomo(const Spec& spec) {
 
 Registry::Method atomo_method() {
   return {"atomo",
-          "singular vectors of a matrix, drawn without bias; 1-d tensors dense",
+          "unbiased random selection of a matrix's singular vectors; 1-d tensors uncompressed",
           "budget",
           {{"budget", "3", "vectors a step on average, above 0, at most 65536"}},
           make_atomo};

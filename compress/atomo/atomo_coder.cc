@@ -46,7 +46,7 @@ class AtomoCoder final : public Coder {
     GW_TRY(check_atomo_turn("absorb", turn_ != Turn::kBegin && round == 0));
     if (payloads.size() != static_cast<std::size_t>(where_.size)) {
       return {Code::kInvalidArgument,
-              format("atomo: %zu payloads (%d wanted)", payloads.size(), where_.size)};
+              format("atomo: %zu payloads (expected %d)", payloads.size(), where_.size)};
     }
     for (const ConstByteSpan payload : payloads) {
       GW_TRY(dense() ? check_values(payload) : check_atoms(payload));
@@ -95,7 +95,7 @@ class AtomoCoder final : public Coder {
       const T weight = static_cast<T>(spectrum.weight[k] / chance[k]);
       if (!std::isfinite(weight)) {
         return Status(Code::kInvalidArgument,
-                      format("atomo: atom %zu weighs %g (a finite number wanted)", k,
+                      format("atomo: atom %zu weighs %g (expected a finite number)", k,
                              spectrum.weight[k] / chance[k]));
       }
       end = write(payload, end, weight);
@@ -133,7 +133,7 @@ class AtomoCoder final : public Coder {
     std::memcpy(&count, payload.data(), sizeof count);
     if (count > atoms_.r) {
       return {Code::kCorruptPayload,
-              format("atomo: %u atoms (at most %zu wanted)", count, atoms_.r)};
+              format("atomo: %u atoms (expected at most %zu)", count, atoms_.r)};
     }
     GW_TRY(check_length("atomo", payload.size(), kAtomCountBytes + count * atom_bytes()));
     for (std::size_t i = 0; i < count * atoms_.values(); ++i) {
@@ -148,7 +148,7 @@ class AtomoCoder final : public Coder {
 
   static Status corrupt(const char* what, std::size_t i) {
     return {Code::kCorruptPayload,
-            format("atomo: value %zu is no %s (finite and in range wanted)", i, what)};
+            format("atomo: value %zu is no %s (expected finite and in range)", i, what)};
   }
 
   // out += what `payload` decodes to.

@@ -47,7 +47,7 @@ class AtomoDeviceCoder final : public PlacedCoder {
     GW_TRY(check_atomo_turn("absorb", turn_ != Turn::kBegin && round == 0));
     if (payloads.size() != static_cast<std::size_t>(where_.size)) {
       return {Code::kInvalidArgument,
-              format("atomo: %zu payloads (%d wanted)", payloads.size(), where_.size)};
+              format("atomo: %zu payloads (expected %d)", payloads.size(), where_.size)};
     }
     const OnDevice there(device_);
     GW_TRY(there.status());
@@ -92,9 +92,10 @@ class AtomoDeviceCoder final : public PlacedCoder {
     GW_TRY(launch("atomo: values", kernel, blocks_for(elems_, DenseToPayload::kThreads), stream));
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return bytes;
-    return Status(Code::kInvalidArgument,
-                  format("atomo: element %llu of the slice is not finite (a finite number wanted)",
-                         static_cast<unsigned long long>(finding.place)));
+    return Status(
+        Code::kInvalidArgument,
+        format("atomo: element %llu of the slice is not finite (expected a finite number)",
+               static_cast<unsigned long long>(finding.place)));
   }
 
   Result<std::size_t> encode_here(ByteSpan payload, const Stream& stream) {
@@ -145,13 +146,14 @@ class AtomoDeviceCoder final : public PlacedCoder {
                 format("atomo: payload of rank %llu: its count is not that of its %lld atoms", rank,
                        static_cast<long long>(lists_[rank].atoms))};
       default:
-        return {Code::kCorruptPayload,
-                format("atomo: payload of rank %llu: value %llu is no %s (finite and in range "
-                       "wanted)",
-                       rank, value,
-                       finding.kind == kAtomWeight    ? "weight"
-                       : finding.kind == kAtomElement ? "element of a unit vector"
-                                                      : "value")};
+        return {
+            Code::kCorruptPayload,
+            format(
+                "atomo: payload of rank %llu: value %llu is no %s (expected finite and in range)",
+                rank, value,
+                finding.kind == kAtomWeight    ? "weight"
+                : finding.kind == kAtomElement ? "element of a unit vector"
+                                               : "value")};
     }
   }
 

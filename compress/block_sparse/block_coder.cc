@@ -129,11 +129,11 @@ class BlockCoder final : public Coder {
   Status read(ConstByteSpan payload, int rank, Blocks<T>& into, const Stream& stream) {
     if (payload.size() < kCountBytes) {
       return {Code::kCorruptPayload,
-              format("%zu bytes (a count of %zu wanted)", payload.size(), kCountBytes)};
+              format("%zu bytes (expected a count of %zu)", payload.size(), kCountBytes)};
     }
     const std::size_t count = load_le<std::uint32_t>(payload.data());
     if (count > blocks_) {
-      return {Code::kCorruptPayload, format("%zu blocks (at most %zu wanted)", count, blocks_)};
+      return {Code::kCorruptPayload, format("%zu blocks (expected at most %zu)", count, blocks_)};
     }
     into.numbers.resize(count);
     payload = payload.subspan(kCountBytes);

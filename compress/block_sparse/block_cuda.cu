@@ -207,7 +207,7 @@ class BlockDeviceCoder final : public PlacedCoder {
   Status read(ConstByteSpan payload, int rank, const Stream& stream) {
     if (payload.size() < kBlockCountBytes) {
       return {Code::kCorruptPayload,
-              format("%zu bytes (a count of %zu wanted)", payload.size(), kBlockCountBytes)};
+              format("%zu bytes (expected a count of %zu)", payload.size(), kBlockCountBytes)};
     }
     GW_TRY(copy_bytes(payload.first(kBlockCountBytes), device_, words_.bytes().first(4),
                       words_.device(), stream));
@@ -215,12 +215,12 @@ class BlockDeviceCoder final : public PlacedCoder {
     const std::size_t count = load_word(words_.bytes().data(), 0);
     if (static_cast<std::int64_t>(count) > blocks_) {
       return {Code::kCorruptPayload,
-              format("%zu blocks (at most %lld wanted)", count, static_cast<long long>(blocks_))};
+              format("%zu blocks (expected at most %lld)", count, static_cast<long long>(blocks_))};
     }
     payload = payload.subspan(kBlockCountBytes);
     if (payload.size() < index_bytes(count)) {
       return {Code::kCorruptPayload,
-              format("%zu bytes (indices of %zu wanted)", payload.size(), index_bytes(count))};
+              format("%zu bytes (expected indices of %zu)", payload.size(), index_bytes(count))};
     }
     GW_ASSIGN(Scratch numbers, Scratch::allocate(count * sizeof(std::uint32_t), stream));
     if (count > 0) {

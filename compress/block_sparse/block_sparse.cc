@@ -87,7 +87,7 @@ Result<std::unique_ptr<Compressor>> make_blocks(const Spec& spec) {
 
 Registry::Method block_sparse_method() {
   SpecKey index = index_key();
-  index.meaning = "how the numbers of blocks travel: u32, bitmap, gaps or auto (the shortest)";
+  index.meaning = "encoding of block numbers: u32, bitmap, gaps or auto (the shortest)";
   return {"block_sparse", "blocks that are not all zero, bit for bit; length varies",
           "block",        {{"block", "256", "elements in a block, 1 to 1048576"}, index},
           make_blocks,    make_composed_blocks};

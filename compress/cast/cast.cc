@@ -97,7 +97,7 @@ class CastCoder final : public PlacedCoder {
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_round("cast", round, 1));
-    if (payloads.size() != 1) return {Code::kInvalidArgument, "cast: one summed payload wanted"};
+    if (payloads.size() != 1) return {Code::kInvalidArgument, "cast: expected one summed payload"};
     GW_TRY(check_length("cast: sum", payloads[0].size(), format_->bytes(elems_, kSlice.stage)));
     sum_ = payloads[0];
     return {};
@@ -165,7 +165,7 @@ Result<std::unique_ptr<Compressor>> make_cast(const Spec& spec) {
   const SpecReader reader(spec);
   if (!reader.has("type")) {
     return Status(Code::kInvalidArgument,
-                  "compressor 'cast': key 'type' is missing (one of fp16, bf16 wanted)");
+                  "compressor 'cast': key 'type' is missing (expected one of fp16, bf16)");
   }
   const Result<std::string> type = reader.choice("type", "bf16", {"fp16", "bf16"});
   if (!type.has_value()) return type.error();
@@ -177,7 +177,7 @@ Result<std::unique_ptr<Compressor>> make_cast(const Spec& spec) {
 
 Registry::Method cast_method() {
   return {"cast",
-          "every element rounded to 16 bits, summed there",
+          "every element rounded to 16 bits and summed in 16 bits",
           "type",
           {{"type", "", "fp16 or bf16"}},
           make_cast};

@@ -69,8 +69,8 @@ struct CastOnDevice {
 
   Status refused(Finding finding) const {
     return {Code::kInvalidArgument,
-            format("what element %llu of the slice leaves for the next step is not finite (finite "
-                   "numbers wanted: the method's range overflowed)",
+            format("the residual of element %llu of the slice is not finite (expected a finite "
+                   "number: the method's range overflowed)",
                    static_cast<unsigned long long>(finding.place))};
   }
 };

@@ -101,11 +101,11 @@ class CltkCoder final : public Coder {
     if (head > 0) {
       if (payload.size() < head) {
         return {Code::kCorruptPayload,
-                format("%zu bytes (a count of %zu wanted)", payload.size(), head)};
+                format("%zu bytes (expected a count of %zu)", payload.size(), head)};
       }
       const std::size_t count = load_le<std::uint32_t>(payload.data());
       if (count != k()) {
-        return {Code::kCorruptPayload, format("%zu places (%zu wanted)", count, k())};
+        return {Code::kCorruptPayload, format("%zu places (expected %zu)", count, k())};
       }
       payload = payload.subspan(head);
     }
@@ -204,7 +204,7 @@ Result<std::unique_ptr<Compressor>> make_cltk(const Spec& spec) {
 Registry::Method cltk_method() {
   std::vector<SpecKey> keys = ChosenCount::keys();
   keys.push_back(index_key());
-  return {"cltk",    "elements at the k places that one rank in turn chooses for all",
+  return {"cltk",    "elements at k places, chosen by one rank at a time for all",
           "",        std::move(keys),
           make_cltk, make_composed_cltk};
 }

@@ -71,8 +71,8 @@ struct BucketsOnDevice {
 
   Status refused(Finding finding) const {
     return {Code::kInvalidArgument,
-            format("what element %llu of the slice, or one of the fifteen behind it, leaves for "
-                   "the next step is not finite (finite numbers wanted)",
+            format("the residual of element %llu of the slice, or of one of the fifteen after it, "
+                   "is not finite (expected finite numbers)",
                    static_cast<unsigned long long>(finding.place))};
   }
   Status corrupt(Finding finding) const {

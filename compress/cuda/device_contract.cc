@@ -11,7 +11,7 @@ Status check_device_placement(std::string_view method, const Compressor::Placeme
   if (where.device.space != MemorySpace::kCuda || where.dtype != DType::kF32) {
     return {Code::kUnsupported, std::string(method) + ": elements of " +
                                     std::string(to_string(where.dtype)) +
-                                    " on a CUDA device (f32 wanted there)"};
+                                    " on a CUDA device (expected f32 there)"};
   }
   Compressor::Placement ranks = where;
   ranks.device = {};
@@ -23,7 +23,7 @@ Status check_tensor_on(Device device, std::string_view what, ConstTensorView ten
   if (device.space != MemorySpace::kCuda) return check_tensor(what, tensor, elems, dtype);
   if (!tensor.empty() && tensor.device() != device) {
     return {Code::kInvalidArgument,
-            std::string(what) + format(": memory of CUDA device %d wanted", device.ordinal)};
+            std::string(what) + format(": expected memory of CUDA device %d", device.ordinal)};
   }
   return check_tensor(what, {tensor.data(), tensor.shape(), tensor.dtype()}, elems, dtype);
 }

@@ -16,8 +16,7 @@ Result<Verdict> Verdict::open(Device device) {
 }
 
 Status Verdict::clear(const Stream& stream) {
-  GW_TRY(refuse_capture("coding that tells its caller what it found",
-                        {there_.device(), stream.native}));
+  GW_TRY(refuse_capture("coding that reports to its caller", {there_.device(), stream.native}));
   return copy_bytes(here_.bytes().subspan(sizeof(std::uint64_t)), here_.device(), there_.bytes(),
                     there_.device(), stream);
 }

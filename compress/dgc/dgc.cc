@@ -65,8 +65,8 @@ class Dgc final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
     return Status(Code::kUnsupported,
-                  "dgc: what it sends is what its coder has kept, and a slice keeps nothing; use "
-                  "combine=gather");
+                  "dgc: sends values that its coder has accumulated, and a slice accumulates none; "
+                  "use combine=gather");
   }
 
  private:
@@ -96,14 +96,15 @@ Result<std::unique_ptr<Compressor>> make_dgc(const Spec& spec) {
 
 Registry::Method dgc_method() {
   return {"dgc",
-          "the largest sums of momenta that were not sent yet, with their indices",
+          "the elements with the largest accumulated momentum, with their indices",
           "ratio",
           {{"ratio", "0.001", "share of the elements, above 0, at most 1"},
-           {"momentum", "0.9", "how much of the momentum is kept at each step, in (0, 1)"},
+           {"momentum", "0.9", "momentum factor, in (0, 1)"},
            {"nesterov", "false", "Nesterov's momentum"},
-           {"masking", "true", "forget the momentum of what was sent"},
-           {"clip", "0", "largest norm of a tensor's gradient summed over ranks; 0: none"},
-           {"sample", "0.01", "share of the elements that decides from which magnitude on; 1: all"},
+           {"masking", "true", "true: reset the momentum of elements that were sent"},
+           {"clip", "0",
+            "gradient clipping: largest norm of a tensor's gradient summed over ranks; 0: off"},
+           {"sample", "0.01", "share of the elements sampled to choose the threshold; 1: all"},
            index_key()},
           make_dgc,
           make_composed_dgc};

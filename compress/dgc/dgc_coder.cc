@@ -79,7 +79,7 @@ class DgcCoder final : public Coder {
 
   Status not_finite(const std::string& what, std::size_t i, T value) const {
     return {Code::kInvalidArgument,
-            format("dgc: element %zu of %s: %s is %g (finite numbers wanted); momentum and "
+            format("dgc: element %zu of %s: %s is %g (expected finite numbers); momentum and "
                    "residual are kept as they were",
                    i, to_string(shape_).c_str(), what.c_str(), static_cast<double>(value))};
   }
@@ -98,7 +98,7 @@ class DgcCoder final : public Coder {
     const double norm = std::sqrt(cpu::sum_of_squares<T>(grad));
     if (!std::isfinite(norm)) {
       return Status(Code::kInvalidArgument,
-                    "dgc: the norm of the gradient is not finite (wanted for clip)");
+                    "dgc: the norm of the gradient is not finite (clip needs a finite norm)");
     }
     const double most = options_.clip / std::sqrt(static_cast<double>(where_.size));
     return norm > most ? static_cast<T>(most / norm) : T{1};

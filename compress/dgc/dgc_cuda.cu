@@ -199,7 +199,7 @@ class DgcDeviceCoder final : public PlacedCoder {
   Status refused(Finding finding) const {
     if (finding.kind == kChainNotFinite) {
       return {Code::kInvalidArgument,
-              "dgc: the norm of the gradient is not finite (wanted for clip)"};
+              "dgc: the norm of the gradient is not finite (clip needs a finite norm)"};
     }
     const char* const what = finding.kind == kDgcGradient   ? "the gradient"
                              : finding.kind == kDgcMomentum ? "its momentum"
@@ -207,8 +207,8 @@ class DgcDeviceCoder final : public PlacedCoder {
                                                             : "what is left to send";
     return {
         Code::kInvalidArgument,
-        format("dgc: element %llu of %s: %s is not finite (finite numbers wanted); momentum "
-               "and residual are kept as they were",
+        format("dgc: element %llu of %s: %s is not finite (expected finite numbers); momentum and "
+               "residual are kept as they were",
                static_cast<unsigned long long>(finding.place), to_string(shape_).c_str(), what)};
   }
 

@@ -28,7 +28,7 @@ inline Status check_decorator(const std::unique_ptr<Coder>& inner,
   if (inner == nullptr) return {Code::kInvalidArgument, "error feedback: no coder inside"};
   if (scale > 0 && scale <= 1) return {};
   return {Code::kInvalidArgument,
-          format("error feedback: scale is %g (above 0, at most 1 wanted)", scale)};
+          format("error feedback: scale is %g (expected above 0, at most 1)", scale)};
 }
 
 // Begins the inner coder with what correct() makes of the gradient, hands payloads through, and
@@ -84,7 +84,7 @@ class FeedbackDecorator : public Coder {
     std::size_t i = 0;
     while (std::abs(values[i]) <= std::numeric_limits<T>::max()) ++i;
     return {Code::kInvalidArgument,
-            format("error feedback: element %zu of %s, %s, is %g (finite numbers wanted); the "
+            format("error feedback: element %zu of %s, %s, is %g (expected finite numbers); the "
                    "state is kept as it was",
                    i, to_string(shape_).c_str(), what, static_cast<double>(values[i]))};
   }

@@ -148,7 +148,7 @@ class Ef14 final : public Coder {
     while (is_finite(p_[i])) ++i;
     return {Code::kInvalidArgument,
             format("error feedback: element %zu of %s is not finite (gradient %g, residual %g; "
-                   "finite numbers wanted); the residual is kept as it was",
+                   "expected finite numbers); the residual is kept as it was",
                    i, to_string(shape_).c_str(), static_cast<double>(g[i]),
                    static_cast<double>(error_[i]))};
   }
@@ -157,8 +157,8 @@ class Ef14 final : public Coder {
     std::size_t i = 0;
     while (is_finite(p_[i])) ++i;
     return {Code::kInvalidArgument,
-            format("error feedback: the new residual of element %zu of %s is %g (finite numbers "
-                   "wanted: the method's range overflowed); the residual is kept as it was",
+            format("error feedback: the new residual of element %zu of %s is %g (expected finite "
+                   "numbers: the method's range overflowed); the residual is kept as it was",
                    i, to_string(shape_).c_str(), static_cast<double>(p_[i]))};
   }
 

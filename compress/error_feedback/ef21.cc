@@ -91,7 +91,7 @@ Result<std::unique_ptr<Coder>> make_ef21(std::unique_ptr<Coder> inner, const Sha
   GW_TRY(check_decorator(inner, where, options.scale));
   if (!(options.eta > 0 && options.eta <= 1)) {
     return Status(Code::kInvalidArgument,
-                  format("error feedback: eta is %g (above 0, at most 1 wanted)", options.eta));
+                  format("error feedback: eta is %g (expected above 0, at most 1)", options.eta));
   }
   if constexpr (kHaveCuda) {
     if (where.device.space == MemorySpace::kCuda) {

@@ -36,12 +36,11 @@ class FinitePass {
                   blocks_for(count, Kernel::kEach * Kernel::kThreads), stream));
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
-    return {Code::kInvalidArgument,
-            format("error feedback: element %llu of %s, %s, is not finite (finite numbers wanted); "
-                   "the state is kept as it was",
-                   static_cast<unsigned long long>(finding.place) +
-                       static_cast<unsigned long long>(first),
-                   to_string(shape_).c_str(), what)};
+    return {Code::kInvalidArgument, format("error feedback: element %llu of %s, %s, is not finite "
+                                           "(expected finite numbers); the state is kept as it was",
+                                           static_cast<unsigned long long>(finding.place) +
+                                               static_cast<unsigned long long>(first),
+                                           to_string(shape_).c_str(), what)};
   }
 
  private:

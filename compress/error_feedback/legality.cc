@@ -26,21 +26,20 @@ Result<PairVerdict> without_feedback(const Compressor& compressor, const Shape& 
   PairVerdict verdict;
   const Traits traits = compressor.traits();
   if (traits.own_feedback && momentum.value_or(0) > 0) {
-    return refused(name +
-                   format(": keeps a momentum itself, on each rank, and the optimizer has one, too "
-                          "(momentum %g seen, 0 wanted)",
-                          *momentum));
+    return refused(name + format(": keeps a momentum itself, on each rank, and the optimizer has "
+                                 "one, too (got momentum %g, expected 0)",
+                                 *momentum));
   }
   if (traits.own_feedback && !momentum) {
-    verdict.warnings.push_back(name +
-                               ": keeps momentum and what it did not send on each rank; the "
-                               "optimizer's own momentum must be 0");
+    verdict.warnings.push_back(
+        name +
+        ": keeps a momentum and a residual on each rank; the optimizer's own momentum must be 0");
   }
   if (!traits.mean_is_average_of_own) {
     verdict.warnings.push_back(
         name +
-        ": a vote's result has length 1 per element whatever the gradient's; it needs a step "
-        "about as small as Adam's, and may stay at a distance from the optimum");
+        ": a vote's result has magnitude 1 per element, whatever the gradient's; it needs a "
+        "learning rate about as small as Adam's, and may not reach the optimum");
   } else if (traits.needs_error_feedback) {
     verdict.warnings.push_back(name +
                                ": biased; without error feedback training may stall or diverge "
@@ -50,11 +49,10 @@ Result<PairVerdict> without_feedback(const Compressor& compressor, const Shape& 
   const ErrorBound bound = compressor.bound(shape);
   if (bound.kind == Kind::kVariance && bound.value > kNoisy) {
     verdict.warnings.push_back(
-        name +
-        format(": unbiased with variance factor omega = %.2g: noise of up to so many times "
-               "the gradient's energy, over the number of ranks, comes with it; send more "
-               "(bits, elements, smaller buckets; of qsgd norm=linf), or take a smaller step",
-               bound.value));
+        name + format(": unbiased with variance factor omega = %.2g: adds noise of up to omega "
+                      "times the gradient's energy, divided by the number of ranks; use more bits, "
+                      "elements or smaller buckets (qsgd: norm=linf), or a smaller learning rate",
+                      bound.value));
   }
   return verdict;
 }
@@ -65,8 +63,8 @@ Result<PairVerdict> without_feedback(const Compressor& compressor, const Shape& 
 // 12.31, 52 to 56 % without error feedback, 58.9 % with ef_scale=none.
 std::string price_of(double scale) {
   return format(
-      "; so small a share leaves about %.3g gradients in the residual, which arrive as many steps "
-      "late, and may cost more than ef gains (qsgd:bits=2 on a cnn: 46 %% with it, 52 to 56 %% "
+      "; this keeps about %.3g gradients in the residual, applied as many steps late, and may cost "
+      "more accuracy than ef gains (qsgd:bits=2 on a cnn: 46 %% with it, 52 to 56 %% "
       "without ef); compare with ef=none, or with ef_scale=none where unsafe pairs are allowed",
       (1 - scale) / scale);
 }
@@ -79,8 +77,8 @@ Result<PairVerdict> over_scaled(const std::string& name, const std::string& clai
     verdict.scale = scale;
     verdict.warnings.push_back(
         name +
-        format(": %s: under error feedback its messages are divided by %.4g (ef_scale=auto), which "
-               "the bound's worst case asks for",
+        format(": %s: under error feedback its messages are divided by %.4g (ef_scale=auto), as "
+               "the bound's worst case requires",
                claim.c_str(), 1 / scale) +
         (scale < kSmallShare ? price_of(scale) : ""));
     return verdict;
@@ -124,14 +122,15 @@ PairVerdict over_contraction(const Compressor& compressor, const std::string& na
   const Traits traits = compressor.traits();
   if (traits.lossless || (bound.value == 1 && !traits.needs_error_feedback)) {
     verdict.warnings.push_back(name +
-                               ": exact, so error feedback has nothing to keep; leave ef out");
+                               ": exact, so there is no residual for error feedback; leave ef out");
   } else if (traits.elementwise && bound.value < kWeakContraction && momentum != 0.0) {
     verdict.warnings.push_back(
         name + ": fragile with momentum after aggregation" +
-        (momentum ? format(" (%g here)", *momentum) : ", and in front of Adam,") +
-        " at a step that suits dense training (EF-sign, momentum 0.9, lr 0.05: 41 % accuracy, 10 "
-        "to 58 over seeds, instead of 88 %); put momentum on the worker or leave it out, or take a "
-        "smaller step");
+        (momentum ? format(" (momentum %g)", *momentum) : ", and with Adam,") +
+        " at a learning rate that suits uncompressed training (EF-sign, momentum 0.9, lr 0.05: 41 "
+        "% accuracy, 10 "
+        "to 58 over seeds, instead of 88 %); put momentum on the worker or leave it out, or use a "
+        "smaller learning rate");
   }
   return verdict;
 }
@@ -149,8 +148,8 @@ Result<PairVerdict> check_pair(const Compressor& compressor, const Shape& shape,
   }
   if (compressor.traits().own_feedback) {
     return refused(name +
-                   ": keeps what it did not send for later steps by itself, and error feedback on "
-                   "top would send it twice; write it without ef (ef=none)");
+                   ": keeps a residual of its own, and error feedback on top would send it twice; "
+                   "leave ef out (ef=none)");
   }
   const ErrorBound bound = compressor.bound(shape);
   switch (bound.kind) {

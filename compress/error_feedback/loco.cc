@@ -101,8 +101,8 @@ Result<std::unique_ptr<Coder>> make_loco(std::unique_ptr<Coder> inner, const Sha
   GW_TRY(check_decorator(inner, where, options.scale));
   if (!(options.beta >= 0 && options.beta < 1) || options.reset < 0) {
     return Status(Code::kInvalidArgument,
-                  format("error feedback: beta is %g and reset %lld (0 <= beta < 1 and 0 or more "
-                         "steps wanted)",
+                  format("error feedback: beta is %g and reset %lld (expected 0 <= beta < 1 and 0 "
+                         "or more steps)",
                          options.beta, static_cast<long long>(options.reset)));
   }
   if constexpr (kHaveCuda) {

@@ -18,9 +18,10 @@ bool is_finite(T x) {
 }
 
 Status not_finite(std::size_t i, const char* one, double a, const char* other, double b) {
-  return {Code::kInvalidArgument, format("error feedback: element %zu is not finite (%s %g, %s %g; "
-                                         "finite numbers wanted)",
-                                         i, one, a, other, b)};
+  return {
+      Code::kInvalidArgument,
+      format("error feedback: element %zu is not finite (%s %g, %s %g; expected finite numbers)", i,
+             one, a, other, b)};
 }
 
 template <typename T>

@@ -34,7 +34,7 @@ Status check_finite(const char* what, std::span<const T> values) {
   std::size_t i = 0;
   while (std::abs(values[i]) <= std::numeric_limits<T>::max()) ++i;
   return {Code::kInvalidArgument,
-          format("error feedback: element %zu of %s is %g (finite numbers wanted)", i, what,
+          format("error feedback: element %zu of %s is %g (expected finite numbers)", i, what,
                  static_cast<double>(values[i]))};
 }
 

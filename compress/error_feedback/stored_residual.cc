@@ -84,7 +84,7 @@ Status StoredResidual<T>::store(std::span<const T> values, std::uint64_t step) {
     if (std::abs(static_cast<double>(values[i])) <= kMost) continue;
     return {Code::kInvalidArgument,
             format("error feedback: element %zu of the new residual is %g, beyond what ef_storage "
-                   "holds (at most %g in magnitude wanted); the residual is kept as it was",
+                   "holds (expected at most %g in magnitude); the residual is kept as it was",
                    i, static_cast<double>(values[i]), kMost)};
   }
   if (storage_ == ResidualStorage::kBf16) {

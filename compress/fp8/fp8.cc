@@ -66,8 +66,8 @@ Registry::Method fp8_method() {
           "type",
           {{"type", "e4m3", "e4m3 (3 bits of mantissa, 2^18 of range) or e5m2 (2 bits, 2^32)"},
            {"scale", "block",
-            "what shares a scale: block, or row (under one index of the first "
-            "dimension; vectors and short rows have blocks)"},
+            "elements that share a scale: block, or row (one index of the first dimension; vectors "
+            "and short rows use blocks)"},
            {"block", "512", "elements of a block, 1 to 1048576"}},
           make_fp8};
 }

@@ -69,7 +69,7 @@ Status decode_group(Fp8Type type, const std::byte* wire, bool add, std::span<T> 
     if (!add) to.commit(chunk.size_bytes());
   }
   if (largest <= largest_code_of(type)) return {};
-  return {Code::kCorruptPayload, format("a code of magnitude 0x%02x (at most 0x%02x wanted)",
+  return {Code::kCorruptPayload, format("a code of magnitude 0x%02x (expected at most 0x%02x)",
                                         largest, largest_code_of(type))};
 }
 

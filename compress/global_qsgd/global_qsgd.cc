@@ -138,7 +138,7 @@ Registry::Method global_qsgd_method() {
           "bits",
           {{"bits", "4", "bits per element on one rank, 2 to 8: 2^(bits-1) - 1 levels"},
            {"levels", "", "levels instead of bits, 1 to 127"},
-           {"norm", "linf", "of a bucket: linf or l2"},
+           {"norm", "linf", "norm of a bucket: linf or l2"},
            {"bucket", "512", "elements that share a norm, 1 to 1048576, or tensor"}},
           make_global_qsgd};
 }

@@ -80,7 +80,7 @@ class IdentityCoder final : public PlacedCoder {
   }
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_round("none", round, 1));
-    if (payloads.size() != 1) return {Code::kInvalidArgument, "none: one summed payload wanted"};
+    if (payloads.size() != 1) return {Code::kInvalidArgument, "none: expected one summed payload"};
     GW_TRY(check_length("none: sum", payloads[0].size(), format_->bytes(elems_, 0)));
     sum_ = payloads[0];
     return {};

@@ -122,7 +122,7 @@ struct ExactOnDevice {
   }
   Status refused(Finding finding) const {
     return {Code::kInvalidArgument,
-            format("element %llu of gradient + residual is not finite (finite numbers wanted)",
+            format("element %llu of gradient + residual is not finite (expected finite numbers)",
                    static_cast<unsigned long long>(finding.place))};
   }
 };

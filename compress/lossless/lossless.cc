@@ -58,7 +58,7 @@ class LosslessCoder final : public Coder {
     for (std::size_t r = 0; r < payloads.size(); ++r) {
       if (payloads[r].size() <= most_bytes()) continue;
       return {Code::kCorruptPayload,
-              format("lossless: payload of rank %zu has %zu bytes (at most %zu wanted)", r,
+              format("lossless: payload of rank %zu has %zu bytes (expected at most %zu)", r,
                      payloads[r].size(), most_bytes())};
     }
     payloads_.assign(payloads.begin(), payloads.end());

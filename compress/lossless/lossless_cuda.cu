@@ -68,7 +68,7 @@ class LosslessDeviceCoder final : public PlacedCoder {
     for (std::size_t r = 0; r < payloads.size(); ++r) {
       if (payloads[r].size() <= most_bytes()) continue;
       return {Code::kCorruptPayload,
-              method_ + format(": payload of rank %zu has %zu bytes (at most %zu wanted)", r,
+              method_ + format(": payload of rank %zu has %zu bytes (expected at most %zu)", r,
                                payloads[r].size(), most_bytes())};
     }
     payloads_.assign(payloads.begin(), payloads.end());
@@ -167,10 +167,9 @@ Result<std::unique_ptr<Coder>> make_lossless_coder(const Shape& shape,
   const std::size_t most =
       lossless_most_bytes(static_cast<std::size_t>(shape.elems()), sizeof(float));
   if (most > 0xffffffffu) {
-    return Status(Code::kUnsupported,
-                  format("lossless: payloads of up to %zu bytes on a CUDA device (fewer than 2^32 "
-                         "wanted there)",
-                         most));
+    return Status(Code::kUnsupported, format("lossless: payloads of up to %zu bytes on a CUDA "
+                                             "device (expected fewer than 2^32 there)",
+                                             most));
   }
   GW_ASSIGN(Buffer end, Buffer::allocate(sizeof(std::uint32_t), {MemorySpace::kPinnedHost, 0}));
   GW_ASSIGN(Verdict verdict, Verdict::open(where.device));

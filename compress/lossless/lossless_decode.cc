@@ -71,7 +71,7 @@ Status read_exponents(const BlockHead<T>& head, std::size_t count, Reader& reade
   const std::byte* exceptions = reader.take(head.escapes * sizeof(Exponent));
   if (codes == nullptr || exceptions == nullptr) return too_short(reader);
   if (!read_codes(width, codes, count, parts.codes.data())) {
-    return corrupt("bits behind the last code are set (0 wanted)");
+    return corrupt("bits behind the last code are set (expected 0)");
   }
   std::fill(parts.codes.begin() + static_cast<std::ptrdiff_t>(count), parts.codes.end(),
             std::uint8_t{0});
@@ -111,7 +111,7 @@ Status read_tail(unsigned omitted, std::size_t count, Reader& reader, LosslessPa
   const std::byte* tops = reader.take(code_bytes(count, Layout::kTopBits));
   if (tops == nullptr) return too_short(reader);
   if (!read_codes(Layout::kTopBits, tops, count, parts.tops.data())) {
-    return corrupt("bits behind the last top are set (0 wanted)");
+    return corrupt("bits behind the last top are set (expected 0)");
   }
   constexpr int kTopMantissa = Layout::kTopBits - 1;
   for (std::size_t i = 0; i < count; ++i) {

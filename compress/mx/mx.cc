@@ -67,7 +67,7 @@ Registry::Method mx_method() {
   return {"mx",
           "blocks of 32 elements as 4-, 6- or 8-bit floats under a shared power of two",
           "type",
-          {{"type", "e4m3", "of an element: e4m3 or e5m2 (8 bits), e3m2 or e2m3 (6), e2m1 (4)"}},
+          {{"type", "e4m3", "element format: e4m3 or e5m2 (8 bits), e3m2 or e2m3 (6), e2m1 (4)"}},
           make_mx};
 }
 

@@ -65,7 +65,7 @@ Status decode_block(const std::byte* wire, bool add, std::span<T> dst) {
                                    : cpu::power_of_two<T>(static_cast<int>(scale) - 127);
   Codes codes;
   if (!read_codes(Float::kBits, wire + 1, dst.size(), codes.data())) {
-    return {Code::kCorruptPayload, "bits behind the last code are set (0 wanted)"};
+    return {Code::kCorruptPayload, "bits behind the last code are set (expected 0)"};
   }
   unsigned largest = 0;
   T* to = dst.data();
@@ -75,7 +75,7 @@ Status decode_block(const std::byte* wire, bool add, std::span<T> dst) {
     to[i] = add ? to[i] + value : value;
   }
   if (largest > Float::kLargestCode) {
-    return {Code::kCorruptPayload, format("a code of magnitude 0x%02x (at most 0x%02x wanted)",
+    return {Code::kCorruptPayload, format("a code of magnitude 0x%02x (expected at most 0x%02x)",
                                           largest, Float::kLargestCode)};
   }
   // e5m2 under the largest scales reaches beyond fp32.

@@ -42,7 +42,8 @@ Registry::Method natural_method() {
   return {"natural",
           "each element rounded stochastically to a power of two: sign and exponent",
           "bits",
-          {{"bits", "9", "9: all of fp32's exponents; 8: 2^-94 to 2^31, larger elements are cut"}},
+          {{"bits", "9",
+            "9: all exponents of fp32; 8: exponents 2^-94 to 2^31, larger elements are clipped"}},
           make_natural};
 }
 

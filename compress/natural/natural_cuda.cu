@@ -163,10 +163,10 @@ struct NaturalOnDevice {
   }
 
   Status refused(Finding finding) const {
-    return {Code::kInvalidArgument,
-            format("what element %llu of the slice leaves for the next step is not finite (finite "
-                   "numbers wanted)",
-                   static_cast<unsigned long long>(finding.place))};
+    return {
+        Code::kInvalidArgument,
+        format("the residual of element %llu of the slice is not finite (expected finite numbers)",
+               static_cast<unsigned long long>(finding.place))};
   }
   Status corrupt(Finding) const {
     return {Code::kCorruptPayload, "unused bits of the last byte of signs are set"};

@@ -44,11 +44,11 @@ Status decode_group(const std::byte* wire, bool add, std::span<T> dst, cpu::Line
   for (const T mean : {plus, minus}) {
     if (std::isfinite(mean) && !std::signbit(mean)) continue;
     return {Code::kCorruptPayload,
-            format("a mean is %g (finite and at least 0 wanted)", static_cast<double>(mean))};
+            format("a mean is %g (expected finite and at least 0)", static_cast<double>(mean))};
   }
   const std::byte* signs = wire + 2 * sizeof(T);
   if (!cpu::unused_bits_clear(signs[(dst.size() - 1) / 8], dst.size(), 1)) {
-    return {Code::kCorruptPayload, "unused bits of the last byte are set (0 wanted)"};
+    return {Code::kCorruptPayload, "unused bits of the last byte are set (expected 0)"};
   }
   if (add) {
     cpu::OnebitLoops<T>::kPut(signs, plus, minus, dst.data(), dst);
@@ -75,7 +75,7 @@ Status OnebitKernel::encode(const SliceKey&, std::span<const T> x, ByteSpan wire
       GW_TRY(name_not_finite("onebit", x));
       return {Code::kInvalidArgument,
               format("onebit: the magnitudes of elements %zu to %zu of the slice add up to more "
-                     "than a double holds (a finite sum wanted)",
+                     "than a double holds (expected a finite sum)",
                      begin, begin + part.size() - 1)};
     }
     to += group_bytes(part.size(), sizeof(T));

@@ -144,7 +144,7 @@ struct OnebitOnDevice {
   Status refused(Finding finding) const {
     return {Code::kInvalidArgument,
             format("an element of the group at %llu is not finite, or their magnitudes add up to "
-                   "more than a mean holds (finite numbers wanted)",
+                   "more than a mean holds (expected finite numbers)",
                    static_cast<unsigned long long>(finding.place))};
   }
   Status corrupt(Finding finding) const { return buckets(1).corrupt(finding); }

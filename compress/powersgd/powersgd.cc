@@ -85,14 +85,14 @@ Result<std::unique_ptr<Compressor>> make_powersgd(const Spec& spec) {
 
 Registry::Method powersgd_method() {
   return {"powersgd",
-          "two thin factors of a matrix, summed there; 1-d tensors and matrices that would not "
-          "shrink dense",
+          "two thin factors of a matrix, summed over ranks; 1-d tensors and matrices that would "
+          "not shrink: uncompressed",
           "rank",
           {{"rank", "4", "columns of the factors, 1 to 65536"},
-           {"warm", "true", "true: start from the last step's factor; false: draw it anew"},
+           {"warm", "true", "true: start from the last step's factor; false: from a random one"},
            {"min_rate", "1",
-            "matrices that are not more than so many times as large as their factors travel dense; "
-            "0: none do"}},
+            "matrices at most this many times as large as their factors are sent uncompressed; 0: "
+            "none"}},
           make_powersgd};
 }
 

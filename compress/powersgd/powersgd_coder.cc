@@ -77,7 +77,7 @@ class PowerSgdCoder final : public OwingCoder {
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_turn("absorb", round));
     if (payloads.size() != 1) {
-      return {Code::kInvalidArgument, "powersgd: one summed payload wanted"};
+      return {Code::kInvalidArgument, "powersgd: expected one summed payload"};
     }
     if (round == 0) {
       GW_TRY(read(payloads[0], "P", p_));
@@ -198,8 +198,8 @@ class PowerSgdCoder final : public OwingCoder {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (std::isfinite(values[i])) continue;
       return {Code::kCorruptPayload,
-              format("powersgd: value %zu of the sum of %s is %g (finite wanted: a rank's gradient "
-                     "is not finite, or the sum overflowed)",
+              format("powersgd: value %zu of the sum of %s is %g (expected a finite number: a "
+                     "rank's gradient is not finite, or the sum overflowed)",
                      i, what, static_cast<double>(values[i]))};
     }
     return {};

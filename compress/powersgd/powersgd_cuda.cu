@@ -82,7 +82,7 @@ class PowerSgdDeviceCoder final : public PlacedCoder {
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
     GW_TRY(check_turn("absorb", round));
     if (payloads.size() != 1) {
-      return {Code::kInvalidArgument, "powersgd: one summed payload wanted"};
+      return {Code::kInvalidArgument, "powersgd: expected one summed payload"};
     }
     GW_TRY(check_length(format("powersgd: sum of %s", round == 0 ? "P" : "Q"), payloads[0].size(),
                         payload_bytes(round)));
@@ -147,10 +147,9 @@ class PowerSgdDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Finding finding, thin_.read(stream));
     if (finding.kind == 0) return {};
     if (finding.kind == kThinElement) {
-      return {Code::kInvalidArgument,
-              format("powersgd: element %llu of gradient + residual is not finite (finite numbers "
-                     "wanted)",
-                     static_cast<unsigned long long>(finding.place))};
+      return {Code::kInvalidArgument, format("powersgd: element %llu of gradient + residual is not "
+                                             "finite (expected finite numbers)",
+                                             static_cast<unsigned long long>(finding.place))};
     }
     return {Code::kInvalidArgument, "powersgd: P of gradient + residual is not finite"};
   }

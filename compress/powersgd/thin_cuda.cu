@@ -220,8 +220,8 @@ Status ThinOnDevice::on_the_host(float* rows, std::size_t length, const RandomSt
 
 Status ThinOnDevice::corrupt(Finding finding, const char* what) const {
   return {Code::kCorruptPayload,
-          method_ + format(": value %llu of the sum of %s is not finite (finite wanted: a rank's "
-                           "gradient is not finite, or the sum overflowed)",
+          method_ + format(": value %llu of the sum of %s is not finite (expected a finite number: "
+                           "a rank's gradient is not finite, or the sum overflowed)",
                            static_cast<unsigned long long>(finding.place - kFactorPlaces), what)};
 }
 

@@ -91,7 +91,7 @@ inline Status check_levels(const QsgdGrid& grid, const std::uint8_t* codes, std:
   for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, codes[i] & mask);
   if (largest <= grid.levels) return {};
   return {Code::kCorruptPayload,
-          format("qsgd: level %d (at most %d wanted)", largest, grid.levels)};
+          format("qsgd: level %d (expected at most %d)", largest, grid.levels)};
 }
 
 // Whether a bucket is coded in one call that also reads the next one: the largest magnitude is all
@@ -201,7 +201,7 @@ class BucketReader {
   }
   Status finish() const {
     if (codes_.rest_is_zero()) return {};
-    return {Code::kCorruptPayload, "qsgd: bits behind the last code are set (0 wanted)"};
+    return {Code::kCorruptPayload, "qsgd: bits behind the last code are set (expected 0)"};
   }
 
  private:

@@ -46,11 +46,10 @@ Status qsgd_encode(const QsgdGrid& grid, const RandomStream& draws, std::uint64_
     const Corrected<T> bucket = p.part(begin, std::min(grid.bucket, p.size - begin));
     const float norm = norm_of<T>(grid, bucket);
     if (next != nullptr && std::isnan(norm)) {
-      return {
-          Code::kInvalidArgument,
-          format("qsgd: the norm of bucket %zu, from element %zu of the slice on, is not finite "
-                 "or no fp32 (error feedback wants it to be)",
-                 b, begin)};
+      return {Code::kInvalidArgument,
+              format("qsgd: the norm of bucket %zu, from element %zu of the slice on, is not "
+                     "finite in fp32 (error feedback needs it to be)",
+                     b, begin)};
     }
     store_le<float>(wire.data(), norm, b);
     encode_bucket<T>(grid, norm, bucket, first + begin, dither, writer,

@@ -65,12 +65,11 @@ struct QsgdOnDevice {
   }
 
   Status refused(Finding finding) const {
-    return {
-        Code::kInvalidArgument,
-        format("the norm of bucket %llu, from element %llu of the slice on, is not finite or no "
-               "fp32 (error feedback wants it to be)",
-               static_cast<unsigned long long>(finding.place),
-               static_cast<unsigned long long>(finding.place * grid.bucket))};
+    return {Code::kInvalidArgument,
+            format("the norm of bucket %llu, from element %llu of the slice on, is not finite in "
+                   "fp32 (error feedback needs it to be)",
+                   static_cast<unsigned long long>(finding.place),
+                   static_cast<unsigned long long>(finding.place * grid.bucket))};
   }
   Status corrupt(Finding finding) const {
     const auto place = static_cast<unsigned long long>(finding.place);
@@ -81,7 +80,7 @@ struct QsgdOnDevice {
       case kQsgdLevel:
         return {Code::kCorruptPayload,
                 format("the level of element %llu is above %d", place, grid.levels)};
-      default: return {Code::kCorruptPayload, "bits behind the last code are set (0 wanted)"};
+      default: return {Code::kCorruptPayload, "bits behind the last code are set (expected 0)"};
     }
   }
 };

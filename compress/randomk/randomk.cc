@@ -107,7 +107,7 @@ class Randomk final : public Compressor {
   }
   Result<std::unique_ptr<WireFormat>> open_slices(const Shape&, const Placement&) const override {
     return Status(Code::kUnsupported,
-                  "randomk: draws among all elements of a tensor and has no slices; use "
+                  "randomk: samples from all elements of a tensor and has no slices; use "
                   "combine=sum or combine=gather");
   }
 
@@ -148,9 +148,9 @@ Result<std::unique_ptr<Compressor>> make_randomk(const Spec& spec) {
 Registry::Method randomk_method() {
   std::vector<SpecKey> keys = ChosenCount::keys();
   keys.push_back({"unbiased", "false",
-                  "true: values times elements/k, for use without error feedback; false: as they "
-                  "are, for use with it"});
-  return {"randomk",    "k elements at random places that all ranks draw alike; no indices",
+                  "true: values are multiplied by elements/k (without error feedback); false: as "
+                  "they are (with error feedback)"});
+  return {"randomk",    "k elements at random places, the same on all ranks; no indices",
           "",           std::move(keys),
           make_randomk, make_composed_randomk};
 }

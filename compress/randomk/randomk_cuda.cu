@@ -50,7 +50,7 @@ class RandomkDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Scratch first, Scratch::allocate(table, stream));
     GW_CUDA(cudaMemsetAsync(first.as<std::byte>(), 0, table, native(stream)));
     GW_TRY(choice_.clear(stream));
-    GW_TRY(launch("randomk: first draws", PlaceFirsts{draws, first.as<std::uint32_t>()},
+    GW_TRY(launch("randomk: first samples", PlaceFirsts{draws, first.as<std::uint32_t>()},
                   blocks_for(k, PlaceFirsts::kThreads), stream));
     GW_TRY(launch("randomk: places", PlaceBits{draws, first.as<std::uint32_t>(), choice_.bits()},
                   blocks_for(k, PlaceBits::kThreads), stream));

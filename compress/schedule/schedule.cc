@@ -13,10 +13,11 @@ namespace {
 constexpr std::int64_t kUsualStages = 32;
 
 Status refused(std::string_view text, const std::string& why) {
-  return {Code::kInvalidArgument,
-          "'" + std::string(text) + "' is no schedule: " + why +
-              " (VALUE/VALUE@STEP/... with ascending steps, or linear(FROM..TO@STEPS/STAGES) or "
-              "exp(FROM..TO@STEPS/STAGES) wanted)"};
+  return {
+      Code::kInvalidArgument,
+      "'" + std::string(text) + "' is no schedule: " + why +
+          " (expected VALUE/VALUE@STEP/... with ascending steps, linear(FROM..TO@STEPS/STAGES) or "
+          "exp(FROM..TO@STEPS/STAGES))"};
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

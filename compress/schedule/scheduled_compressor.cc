@@ -207,7 +207,7 @@ Result<std::unique_ptr<Compressor>> make_scheduled(
   const std::vector<Place> places = schedules_in(chain);
   if (places.size() != 1) {
     return Status(Code::kInvalidArgument,
-                  who + format("%zu keys follow the step (one wanted)", places.size()));
+                  who + format("%zu keys follow the step (expected one)", places.size()));
   }
   const Place place = places.front();
   const auto& [key, text] = chain[place.stage].params[place.param];

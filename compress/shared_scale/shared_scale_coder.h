@@ -80,7 +80,7 @@ class SharedScaleCoder final : public Coder {
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream&) override {
     GW_TRY(check_shared_turn(Grid::kName, "absorb", round, absorbed_));
     if (payloads.size() != 1) {
-      return {Code::kInvalidArgument, what("one reduced payload wanted")};
+      return {Code::kInvalidArgument, what("expected one reduced payload")};
     }
     GW_TRY(check_length(what(round == 0 ? "scales" : "sum"), payloads[0].size(),
                         shared_scale_bytes(grid_, elems_, round, where_.size)));
@@ -190,7 +190,7 @@ class SharedScaleCoder final : public Coder {
       for (std::size_t i = begin; i < begin + count; ++i) {
         if (std::isfinite(p_[i])) continue;
         status = {Code::kInvalidArgument,
-                  what(format("element %zu of %s is %g (finite numbers wanted)", i,
+                  what(format("element %zu of %s is %g (expected finite numbers)", i,
                               to_string(shape_).c_str(), static_cast<double>(p_[i])))};
         return;
       }
@@ -210,7 +210,7 @@ class SharedScaleCoder final : public Coder {
       const auto scale = load_le<float>(payload.data(), b);
       if (!std::isnan(scale) && !(scale >= 0 && scale <= std::numeric_limits<float>::max())) {
         return {Code::kCorruptPayload,
-                what(format("scale %zu is %g (0 or a positive finite number wanted)", b,
+                what(format("scale %zu is %g (expected 0 or a positive finite number)", b,
                             static_cast<double>(scale)))};
       }
       scales_[b] = scale;

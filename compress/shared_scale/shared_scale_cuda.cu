@@ -71,7 +71,7 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
   Status absorb(int round, std::span<const ConstByteSpan> payloads, const Stream& stream) override {
     GW_TRY(check_shared_turn(method_, "absorb", round, absorbed_));
     if (payloads.size() != 1) {
-      return {Code::kInvalidArgument, method_ + ": one reduced payload wanted"};
+      return {Code::kInvalidArgument, method_ + ": expected one reduced payload"};
     }
     GW_TRY(check_length(method_ + (round == 0 ? ": scales" : ": sum"), payloads[0].size(),
                         bytes(round)));
@@ -134,10 +134,12 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
     if (!feeds) return {};
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
-    return {Code::kInvalidArgument,
-            method_ + format(": an element from %llu on, in its bucket, is not finite (finite "
-                             "numbers wanted)",
-                             static_cast<unsigned long long>(finding.place))};
+    return {
+        Code::kInvalidArgument,
+        method_ +
+            format(
+                ": an element from %llu on, in its bucket, is not finite (expected finite numbers)",
+                static_cast<unsigned long long>(finding.place))};
   }
 
   std::int64_t eights() const { return blocks_for(elems_, kEight * SharedFinite::kThreads); }
@@ -162,10 +164,11 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
         launch(grid_.name, kernel, blocks_for(places_.number(), SharedBuckets::kThreads), stream));
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
-    return {Code::kCorruptPayload,
-            method_ + format(": scale %llu is negative or infinite (0 or a positive finite number "
-                             "wanted)",
-                             static_cast<unsigned long long>(finding.place))};
+    return {
+        Code::kCorruptPayload,
+        method_ +
+            format(": scale %llu is negative or infinite (expected 0 or a positive finite number)",
+                   static_cast<unsigned long long>(finding.place))};
   }
 
   Status write_codes(std::byte* payload, const Stream& stream) {
@@ -209,8 +212,8 @@ class SharedScaleDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Finding finding, left_.read(stream));
     if (finding.kind == 0) return {};
     return {Code::kInvalidArgument,
-            method_ + format(": what element %llu leaves for the next step is not finite (finite "
-                             "numbers wanted: the method's range overflowed)",
+            method_ + format(": the residual of element %llu is not finite (expected a finite "
+                             "number: the method's range overflowed)",
                              static_cast<unsigned long long>(finding.place))};
   }
 

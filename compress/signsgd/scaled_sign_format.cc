@@ -154,7 +154,7 @@ class ScaledSignFormat final : public WireFormat {
                      first, first + i - 1)};
     }
     return {Code::kInvalidArgument,
-            format("signsgd: element %zu of the slice is %g (a finite number wanted)", first + i,
+            format("signsgd: element %zu of the slice is %g (expected a finite number)", first + i,
                    static_cast<double>(bucket[i]))};
   }
 
@@ -194,7 +194,7 @@ class ScaledSignFormat final : public WireFormat {
       const auto scale = load_le<T>(wire.data(), b);
       if (scale >= 0 && scale <= std::numeric_limits<T>::max() && !std::signbit(scale)) continue;
       return {Code::kCorruptPayload,
-              format("signsgd: the scale of bucket %zu is %g (finite and at least 0 wanted)", b,
+              format("signsgd: the scale of bucket %zu is %g (expected finite and at least 0)", b,
                      static_cast<double>(scale))};
     }
     return cpu::unused_bits_clear(wire.back(), elems, 1)

@@ -20,7 +20,7 @@ Status launch_each(const char* name, const Kernel& kernel, std::int64_t items,
 
 Status sign_refused(Finding finding) {
   return {Code::kInvalidArgument,
-          format("an element of the slice from %llu on is not finite (finite numbers wanted)",
+          format("an element of the slice from %llu on is not finite (expected finite numbers)",
                  static_cast<unsigned long long>(finding.place))};
 }
 
@@ -31,8 +31,10 @@ Status sign_corrupt(Finding finding) {
       return {Code::kCorruptPayload,
               format("the scale of bucket %llu is not finite and at least 0", place)};
     case kSignVote:
-      return {Code::kCorruptPayload,
-              format("the vote of element %llu is 3 (0 tie, 1 plus, 2 minus wanted)", place)};
+      return {
+          Code::kCorruptPayload,
+          format("the vote of element %llu is 3 (expected 0 for a tie, 1 for plus or 2 for minus)",
+                 place)};
     default: return {Code::kCorruptPayload, "unused bits of the last byte are set"};
   }
 }

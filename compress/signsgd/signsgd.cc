@@ -127,10 +127,9 @@ Result<std::unique_ptr<Compressor>> make_signsgd(const Spec& spec) {
   GW_ASSIGN(const std::int64_t bucket, read_bucket(reader));
   GW_ASSIGN(const std::int64_t zeros, reader.integer("zeros", 0, 0, 1));
   if (majority && scale == "l1") {
-    return Status(
-        Code::kInvalidArgument,
-        "compressor 'signsgd': key 'scale' is 'l1' (none wanted with vote=majority: votes "
-        "count alike)");
+    return Status(Code::kInvalidArgument,
+                  "compressor 'signsgd': key 'scale' is 'l1' (expected none with vote=majority, "
+                  "where votes count alike)");
   }
   // Without scales the bucket is checked and then has no effect, and with them zeros (a bucket of
   // zeros has scale 0): studies that switch scales off

@@ -77,7 +77,7 @@ class VoteFormat final : public VotingFormat {
     std::size_t i = 0;
     while (std::isfinite(values[i])) ++i;
     return {Code::kInvalidArgument,
-            format("signsgd: element %zu of the slice is %g (a finite number wanted)", i,
+            format("signsgd: element %zu of the slice is %g (expected a finite number)", i,
                    static_cast<double>(values[i]))};
   }
 
@@ -101,7 +101,8 @@ class VoteFormat final : public VotingFormat {
     } else if (stage == 0) {
       cpu::unpack_signs(wire.data(), 0, T{1}, true, values);
     } else if (!cpu::unpack_votes(wire.data(), add, values)) {
-      return {Code::kCorruptPayload, "signsgd: a vote of 3 (0 tie, 1 plus, 2 minus wanted)"};
+      return {Code::kCorruptPayload,
+              "signsgd: a vote of 3 (expected 0 for a tie, 1 for plus or 2 for minus)"};
     }
     return {};
   }

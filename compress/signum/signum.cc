@@ -35,8 +35,8 @@ class Signum final : public Compressor {
                                                   const Placement& where) const override {
     GW_TRY(check_placement("signum", where));
     return Status(Code::kUnsupported,
-                  "signum: what it sends is the momentum that its coder keeps, and a slice has "
-                  "none; write combine=gather");
+                  "signum: sends the momentum that its coder keeps, and a slice has none; write "
+                  "combine=gather");
   }
 
  private:
@@ -52,9 +52,9 @@ Result<std::unique_ptr<Compressor>> make_signum(const Spec& spec) {
 
 Registry::Method signum_method() {
   return {"signum",
-          "the sign of each rank's own momentum, and a majority vote over them",
+          "the sign of each rank's momentum, combined by a majority vote",
           "beta",
-          {{"beta", "0.9", "how much of the momentum is kept at each step, above 0 and below 1"}},
+          {{"beta", "0.9", "momentum factor, above 0 and below 1"}},
           make_signum};
 }
 

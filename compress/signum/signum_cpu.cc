@@ -93,7 +93,7 @@ Status check_signum(ConstByteSpan wire, std::size_t elems) {
       unused_bits_clear(wire.back(), elems, 1)) {
     return {};
   }
-  return {Code::kCorruptPayload, "unused bits of a last byte are set (0 wanted)"};
+  return {Code::kCorruptPayload, "unused bits of a last byte are set (expected 0)"};
 }
 
 template <typename T>

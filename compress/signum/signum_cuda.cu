@@ -106,7 +106,7 @@ class SignumDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind != 0) {
       return Status(Code::kInvalidArgument,
-                    method_ + format(": element %llu is not finite (finite numbers wanted)",
+                    method_ + format(": element %llu is not finite (expected finite numbers)",
                                      static_cast<unsigned long long>(finding.place)));
     }
     if (keeps_momentum() && !updated_) std::swap(momentum_, next_);
@@ -143,10 +143,10 @@ class SignumDeviceCoder final : public PlacedCoder {
     GW_TRY(count(all, mean, stream));
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
-    return {Code::kCorruptPayload,
-            method_ + format(": payload of rank %llu: unused bits of a last byte are set (0 "
-                             "wanted)",
-                             static_cast<unsigned long long>(finding.place))};
+    return {
+        Code::kCorruptPayload,
+        method_ + format(": payload of rank %llu: unused bits of a last byte are set (expected 0)",
+                         static_cast<unsigned long long>(finding.place))};
   }
 
   std::vector<NamedTensor> state() override {

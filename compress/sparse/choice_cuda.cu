@@ -66,7 +66,7 @@ Result<std::size_t> ChoiceOnDevice::encode(const Source& source, std::uint64_t s
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind != 0) {
       return Status(Code::kInvalidArgument,
-                    method_ + format(": element %llu is not finite (finite numbers wanted: most "
+                    method_ + format(": element %llu is not finite (expected finite numbers: most "
                                      "are not sent, and would be forgotten)",
                                      static_cast<unsigned long long>(finding.place)));
     }

@@ -16,7 +16,7 @@ constexpr int kMostWidth = 32;
 Status corrupt(const std::string& what) { return {Code::kCorruptPayload, "indices: " + what}; }
 
 Status too_short(std::size_t seen, std::size_t wanted) {
-  return corrupt(format("%zu bytes (at least %zu wanted)", seen, wanted));
+  return corrupt(format("%zu bytes (expected at least %zu)", seen, wanted));
 }
 
 std::size_t bytes_of_bits(std::size_t bits) { return (bits + 7) / 8; }
@@ -82,7 +82,7 @@ Result<std::size_t> read_u32(ConstByteSpan bytes, std::size_t n, std::span<std::
     out[i] = load_le<std::uint32_t>(bytes.data(), i);
     if (out[i] < least || out[i] >= n) {
       return corrupt(
-          format("index %u at place %zu (from %zu to %zu wanted)", out[i], i, least, n - 1));
+          format("index %u at place %zu (expected from %zu to %zu)", out[i], i, least, n - 1));
     }
     least = std::size_t{out[i]} + 1;
   }
@@ -107,13 +107,13 @@ Result<std::size_t> read_bitmap(ConstByteSpan bytes, std::size_t n, std::span<st
     }
   }
   if (found == out.size()) return count;
-  return corrupt(format("%zu bits of the bitmap are set (%zu wanted)", found, out.size()));
+  return corrupt(format("%zu bits of the bitmap are set (expected %zu)", found, out.size()));
 }
 
 Result<std::size_t> read_gaps(ConstByteSpan bytes, std::size_t n, std::span<std::uint32_t> out) {
   if (bytes.empty()) return too_short(0, 1);
   const auto width = std::to_integer<int>(bytes[0]);
-  if (width > kMostWidth) return corrupt(format("gaps of %d bits (at most 32 wanted)", width));
+  if (width > kMostWidth) return corrupt(format("gaps of %d bits (expected at most 32)", width));
   const std::size_t count = bytes_of_gaps(out.size(), width);
   if (bytes.size() < count) return too_short(bytes.size(), count);
   BitReader reader(bytes.subspan(1, count - 1));
@@ -121,7 +121,7 @@ Result<std::size_t> read_gaps(ConstByteSpan bytes, std::size_t n, std::span<std:
   for (std::size_t i = 0; i < out.size(); ++i) {
     next += reader.get(width);
     if (next >= n) {
-      return corrupt(format("index %llu at place %zu (at most %zu wanted)",
+      return corrupt(format("index %llu at place %zu (expected at most %zu)",
                             static_cast<unsigned long long>(next), i, n - 1));
     }
     out[i] = static_cast<std::uint32_t>(next++);
@@ -207,7 +207,7 @@ Result<std::size_t> decode_indices(IndexCoding coding, ConstByteSpan bytes, std:
   if (bytes.empty()) return too_short(0, 1);
   const auto tag = std::to_integer<unsigned>(bytes[0]);
   if (tag > static_cast<unsigned>(IndexCoding::kGaps)) {
-    return corrupt(format("tag %u (0 u32, 1 bitmap, 2 gaps wanted)", tag));
+    return corrupt(format("tag %u (expected 0 for u32, 1 for bitmap or 2 for gaps)", tag));
   }
   GW_ASSIGN(const std::size_t count,
             decode_indices(static_cast<IndexCoding>(tag), bytes.subspan(1), n, indices));

@@ -71,11 +71,11 @@ Result<std::size_t> PairPayloads<T>::read_count(ConstByteSpan& payload) const {
   if (!counted_) return most_;
   if (payload.size() < kCountBytes) {
     return Status(Code::kCorruptPayload,
-                  format("%zu bytes (a count of %zu wanted)", payload.size(), kCountBytes));
+                  format("%zu bytes (expected a count of %zu)", payload.size(), kCountBytes));
   }
   const std::size_t count = load_le<std::uint32_t>(payload.data());
   if (count > most_) {
-    return Status(Code::kCorruptPayload, format("%zu pairs (at most %zu wanted)", count, most_));
+    return Status(Code::kCorruptPayload, format("%zu pairs (expected at most %zu)", count, most_));
   }
   payload = payload.subspan(kCountBytes);
   return count;

@@ -20,7 +20,7 @@ std::int64_t tiles_of(std::int64_t elems) { return blocks_for(elems, kSelectTile
 Status check_device_coding(const std::string& method, IndexCoding coding) {
   if (coding == IndexCoding::kU32 || coding == IndexCoding::kBitmap) return {};
   return {Code::kUnsupported, method + ": index=" + std::string(to_string(coding)) +
-                                  " on a CUDA device (index=u32 or index=bitmap wanted there)"};
+                                  " on a CUDA device (expected index=u32 or index=bitmap there)"};
 }
 
 Result<PairsOnDevice> PairsOnDevice::open(std::string method, const SparseOptions& options,
@@ -126,7 +126,7 @@ Result<std::vector<std::size_t>> PairsOnDevice::read_counts(std::span<const Cons
   };
   for (std::size_t r = 0; r < payloads.size(); ++r) {
     if (payloads[r].size() < head()) {
-      return named(r, format("%zu bytes (a count of %zu wanted)", payloads[r].size(), head()));
+      return named(r, format("%zu bytes (expected a count of %zu)", payloads[r].size(), head()));
     }
     GW_TRY(copy_bytes(payloads[r].first(head()), where_.device,
                       counts_.bytes().subspan(r * head(), head()), counts_.device(), stream));
@@ -135,7 +135,7 @@ Result<std::vector<std::size_t>> PairsOnDevice::read_counts(std::span<const Cons
   for (std::size_t r = 0; r < payloads.size(); ++r) {
     counts[r] = load_word(counts_.bytes().data(), static_cast<std::int64_t>(r));
     if (counts[r] <= most_) continue;
-    return named(r, format("%zu pairs (at most %zu wanted)", counts[r], most_));
+    return named(r, format("%zu pairs (expected at most %zu)", counts[r], most_));
   }
   return counts;
 }

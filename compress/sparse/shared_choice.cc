@@ -70,7 +70,7 @@ Status SharedChoice<T>::not_finite() const {
   std::size_t i = 0;
   while (i + 1 < p.size && std::isfinite(p[i])) ++i;
   return {Code::kInvalidArgument,
-          format("%s: element %zu of %s is %g (finite numbers wanted: most are not sent, and "
+          format("%s: element %zu of %s is %g (expected finite numbers: most are not sent, and "
                  "would be forgotten)",
                  method_.c_str(), i, to_string(shape_).c_str(), static_cast<double>(p[i]))};
 }

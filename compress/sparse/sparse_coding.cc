@@ -16,7 +16,7 @@ constexpr IndexCoding kCodings[] = {IndexCoding::kU32, IndexCoding::kBitmap, Ind
 }  // namespace
 
 SpecKey index_key() {
-  return {"index", "u32", "how indices travel: u32, bitmap, gaps or auto (the shortest)"};
+  return {"index", "u32", "encoding of indices: u32, bitmap, gaps or auto (the shortest)"};
 }
 
 Result<IndexCoding> read_index_key(const SpecReader& reader) {

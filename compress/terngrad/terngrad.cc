@@ -127,7 +127,7 @@ Result<std::unique_ptr<Compressor>> make_terngrad(const Spec& spec) {
   if (clip != 0 && clip < kLeastClip) {
     return Status(Code::kInvalidArgument,
                   "compressor 'terngrad': key 'clip' is '" + shortest(clip) +
-                      "' (0 for none, or root mean squares from 1.5 to 1000 wanted)");
+                      "' (expected 0 for none, or root mean squares from 1.5 to 1000)");
   }
   GW_ASSIGN(const bool shared, reader.boolean("shared", true));
   return std::unique_ptr<Compressor>(std::make_unique<TernGrad>(clip, shared));
@@ -138,7 +138,8 @@ Result<std::unique_ptr<Compressor>> make_terngrad(const Spec& spec) {
 Registry::Method terngrad_method() {
   return {
       "terngrad",
-      "-1, 0 or 1 times a scale, drawn; summed as integers, or five elements to a byte",
+      "-1, 0 or 1 times a scale, rounded stochastically; summed as integers, or five elements per "
+      "byte",
       "",
       {{"clip", "2.5", "root mean squares at which elements are clipped, 1.5 to 1000; 0: never"},
        {"shared", "true", "true: one scale for all ranks, summed; false: each its own, gathered"}},

@@ -69,7 +69,7 @@ Status TritKernel::decode(const SliceKey&, ConstByteSpan wire, bool add, std::sp
   const bool nothing = std::isnan(scale);
   if (!nothing && !(scale >= 0 && scale <= std::numeric_limits<float>::max())) {
     return {Code::kCorruptPayload,
-            format("terngrad: scale %g (0 or a positive finite number wanted)",
+            format("terngrad: scale %g (expected 0 or a positive finite number)",
                    static_cast<double>(scale))};
   }
   const std::byte* trits = wire.data() + sizeof(float);

@@ -127,16 +127,14 @@ struct TritsOnDevice {
   }
 
   Status refused(Finding finding) const {
-    return {Code::kInvalidArgument,
-            format("an element of the slice from %llu on is not finite, or what it leaves for the "
-                   "next step (finite numbers wanted)",
-                   static_cast<unsigned long long>(finding.place))};
+    return {Code::kInvalidArgument, format("an element of the slice from %llu on, or its residual, "
+                                           "is not finite (expected finite numbers)",
+                                           static_cast<unsigned long long>(finding.place))};
   }
   Status corrupt(Finding finding) const {
     if (finding.kind == kTritScale) {
       return {Code::kCorruptPayload,
-              "the scale is negative or infinite (0 or a positive finite "
-              "number wanted)"};
+              "the scale is negative or infinite (expected 0 or a positive finite number)"};
     }
     return {Code::kCorruptPayload,
             format("the byte of element %llu is no code of as many trits as there are",

@@ -148,7 +148,7 @@ Result<std::unique_ptr<Compressor>> make_thc(const Spec& spec) {
             reader.integer("block", static_cast<std::int64_t>(kDefaultBlock), 1, kMostBlock));
   if (!std::has_single_bit(static_cast<std::uint64_t>(block))) {
     return Status(Code::kInvalidArgument,
-                  format("compressor 'thc': key 'block' is '%lld' (a power of two wanted)",
+                  format("compressor 'thc': key 'block' is '%lld' (expected a power of two)",
                          static_cast<long long>(block)));
   }
   GW_ASSIGN(const double clip, reader.number("clip", kDefaultClip, 1, 8));

@@ -202,7 +202,7 @@ Status topk_check_indices(ConstByteSpan payload, std::size_t k, std::size_t elem
   for (std::size_t i = 0; i < k; ++i) {
     const std::size_t index = load_le<std::uint32_t>(payload.data(), i);
     if (index < least || index >= elems) {
-      return {Code::kCorruptPayload, format("index %zu at place %zu (from %zu to %zu wanted)",
+      return {Code::kCorruptPayload, format("index %zu at place %zu (expected from %zu to %zu)",
                                             index, i, least, elems - 1)};
     }
     least = index + 1;

@@ -101,13 +101,13 @@ class Uniform final : public Compressor {
 
 Status check_bucket(const std::string& name, const UniformGrid& grid) {
   if (grid.bucket % 8 != 0) {
-    return {Code::kInvalidArgument, format("compressor '%s': key 'bucket' is '%zu' (a multiple of "
-                                           "8 wanted: a bucket's codes are whole bytes)",
+    return {Code::kInvalidArgument, format("compressor '%s': key 'bucket' is '%zu' (expected a "
+                                           "multiple of 8: a bucket's codes are whole bytes)",
                                            name.c_str(), grid.bucket)};
   }
   if (grid.hadamard && !std::has_single_bit(grid.bucket)) {
-    return {Code::kInvalidArgument, format("compressor '%s': key 'bucket' is '%zu' (a power of two "
-                                           "wanted with transform=hadamard)",
+    return {Code::kInvalidArgument, format("compressor '%s': key 'bucket' is '%zu' (expected a "
+                                           "power of two with transform=hadamard)",
                                            name.c_str(), grid.bucket)};
   }
   return {};
@@ -146,13 +146,11 @@ std::vector<SpecKey> uniform_keys() {
           {"bucket", "512", "elements that share a grid, a multiple of 8, 8 to 65536"},
           {"rounding", "nearest", "nearest, or stochastic: unbiased, with a larger error"},
           {"spikes", "0",
-           "1: each bucket's smallest and largest element travel as they are, and the grid is "
-           "that of the others"},
+           "1: each bucket's smallest and largest element are sent exactly, and the grid covers "
+           "the others"},
           {"transform", "none",
            "hadamard: elements of a bucket are mixed first, which tames heavy tails"},
-          {"guard", "1",
-           "0: send coarse nearest codes even where zeros would be closer (only where that can "
-           "happen)"}};
+          {"guard", "1", "0: send coarse nearest codes even where zeros would be closer"}};
 }
 
 }  // namespace gradwire

@@ -78,7 +78,7 @@ Status expand_all(const UniformGrid& grid, const UniformHead<T>& head, const std
     const auto* codes = reinterpret_cast<const std::uint8_t*>(from);
     if (grid.bits != 8) {
       if (!read_codes(grid.bits, from, chunk.size(), aside.data())) {
-        return {Code::kCorruptPayload, "bits behind a bucket's last code are set (0 wanted)"};
+        return {Code::kCorruptPayload, "bits behind a bucket's last code are set (expected 0)"};
       }
       codes = aside.data();
     }
@@ -115,7 +115,7 @@ Result<UniformMeaning<T>> read_uniform_meaning(const UniformGrid& grid, const st
 Status check_uniform_code(const UniformGrid& grid, int largest) {
   if (largest <= grid.levels()) return {};
   return {Code::kCorruptPayload,
-          format("a code of %d (at most %d wanted)", largest, grid.levels())};
+          format("a code of %d (expected at most %d)", largest, grid.levels())};
 }
 
 template <typename T>

@@ -13,8 +13,8 @@ namespace {
 
 Status not_finite(std::size_t begin) {
   return {Code::kInvalidArgument,
-          format("the bucket from element %zu of the slice on is not finite, or its scale no fp32 "
-                 "(error feedback wants it to be)",
+          format("the bucket from element %zu of the slice on is not finite, or its scale does "
+                 "not fit fp32 (error feedback needs both)",
                  begin)};
 }
 

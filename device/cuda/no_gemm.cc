@@ -5,8 +5,8 @@ namespace gradwire::cuda {
 
 Status gemm(ConstTensorView, ConstTensorView, TensorView, const GemmOptions&, const Stream&) {
   return {Code::kUnsupported,
-          "gemm: this build found no cuBLAS header (cublas_v2.h in the CUDA prefix, on the system, "
-          "or from the Python wheel nvidia-cublas wanted)"};
+          "gemm: this build found no cuBLAS header (expected cublas_v2.h in the CUDA prefix, on "
+          "the system, or from the Python wheel nvidia-cublas)"};
 }
 
 }  // namespace gradwire::cuda

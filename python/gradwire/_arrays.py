@@ -21,7 +21,7 @@ def number_of(array: Array) -> int:
     """The gw_dtype of its elements."""
     name = array.dtype.name
     if name not in _NUMBERS or not array.dtype.isnative:
-        raise InvalidArgument(f"an array of {array.dtype} (one of {', '.join(_NUMBERS)} wanted)")
+        raise InvalidArgument(f"an array of {array.dtype} (expected one of {', '.join(_NUMBERS)})")
     return _NUMBERS[name]
 
 
@@ -37,7 +37,7 @@ def dtype_of(number: int) -> np.dtype:
 def reduction_of(name: str) -> int:
     """The gw_reduction of that name."""
     if name not in REDUCTIONS:
-        raise InvalidArgument(f"no reduction '{name}' (one of {', '.join(REDUCTIONS)} wanted)")
+        raise InvalidArgument(f"no reduction '{name}' (expected one of {', '.join(REDUCTIONS)})")
     return REDUCTIONS[name]
 
 
@@ -51,10 +51,10 @@ def readable(value: npt.ArrayLike, what: str = "array") -> Array:
 def writable(value: object, what: str) -> Array:
     """The caller's array, if the library can write into it."""
     if not isinstance(value, np.ndarray):
-        raise InvalidArgument(f"{what} is a {type(value).__name__} (a NumPy array wanted)")
+        raise InvalidArgument(f"{what} is a {type(value).__name__} (expected a NumPy array)")
     if not value.flags.c_contiguous or not value.flags.writeable:
         raise InvalidArgument(f"{what} is {'not contiguous' if not value.flags.c_contiguous else 'read-only'} "
-                              "(a contiguous array that may be written wanted)")
+                              "(expected a contiguous array that may be written)")
     number_of(value)
     return value
 
@@ -66,7 +66,7 @@ def result(given: object, shape: tuple[int, ...], like: Array, what: str = "out"
     array = writable(given, what)
     size = int(np.prod(shape, dtype=np.int64))
     if array.size != size or array.dtype != like.dtype:
-        raise InvalidArgument(f"{what} has {array.size} elements of {array.dtype} ({size} of {like.dtype} wanted)")
+        raise InvalidArgument(f"{what} has {array.size} elements of {array.dtype} (expected {size} of {like.dtype})")
     return array
 
 

@@ -107,7 +107,7 @@ def load() -> c.CDLL:
     try:
         library = c.CDLL(path())
     except OSError as error:
-        raise Unsupported(f"cannot load libgradwire ({error}); wanted: the package as pip installs it, or GRADWIRE_LIBRARY=FILE") from error
+        raise Unsupported(f"cannot load libgradwire ({error}); install the package with pip, or set GRADWIRE_LIBRARY=FILE") from error
     for name, parameters in _CALLS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = parameters, c.c_int
@@ -116,7 +116,7 @@ def load() -> c.CDLL:
         function.argtypes, function.restype = parameters, result
     found = library.gw_api_version()
     if found != _API_VERSION:
-        raise Unsupported(f"{path()} has version {found} of the C API ({_API_VERSION} wanted)")
+        raise Unsupported(f"{path()} has version {found} of the C API (expected {_API_VERSION})")
     return library
 
 

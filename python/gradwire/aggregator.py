@@ -70,10 +70,10 @@ class Aggregator:
         gradients = (s.Gradient * len(arrays))()
         for place, (name, array) in zip(gradients, arrays.items()):
             if name not in self._index:
-                raise InvalidArgument(f"no array '{name}' (one of {', '.join(self._index)} wanted)")
+                raise InvalidArgument(f"no array '{name}' (expected one of {', '.join(self._index)})")
             given = writable(array, f"'{name}'")
             if (given.shape, given.dtype) != self._like[name]:
-                raise InvalidArgument(f"'{name}' is {given.dtype}{given.shape} ({self._like[name][1]}{self._like[name][0]} wanted)")
+                raise InvalidArgument(f"'{name}' is {given.dtype}{given.shape} (expected {self._like[name][1]}{self._like[name][0]})")
             place.index, place.data = self._index[name], given.ctypes.data
         handle = c.c_void_p()
         call("gw_aggregator_submit", self._handle, gradients, len(arrays), c.byref(handle))
@@ -83,7 +83,7 @@ class Aggregator:
         """A whole step: replaces every array by its average over ranks, in place, and returns them. Raises InvalidArgument if `arrays`
         are not all arrays of the aggregator."""
         if arrays.keys() != self._index.keys():
-            raise InvalidArgument(f"a step of {sorted(arrays)} (all of {sorted(self._index)} wanted)")
+            raise InvalidArgument(f"a step of {sorted(arrays)} (expected all of {sorted(self._index)})")
         self.submit(arrays).wait()
         return arrays
 

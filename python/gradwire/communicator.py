@@ -186,7 +186,7 @@ class Communicator:
         source = self._rows(array) if self.rank == root else None
         target = writable(out, "out")
         if source is not None and (source.dtype != target.dtype or source.size != target.size * self.size):
-            raise InvalidArgument(f"out has {target.size} elements of {target.dtype} (a row of the array wanted)")
+            raise InvalidArgument(f"out has {target.size} elements of {target.dtype} (expected a row of the array)")
         return self._start("gw_scatter", (address(source), address(target), target.size, number_of(target), root), target, (source,), wait,
                            timeout)
 
@@ -277,13 +277,13 @@ class Communicator:
     def _rows(self, array: npt.ArrayLike | None) -> Array:
         rows = readable(array)  # type: ignore[arg-type]
         if rows.ndim == 0 or rows.shape[0] != self.size:
-            raise InvalidArgument(f"an array of shape {rows.shape} (a row for each of {self.size} ranks wanted)")
+            raise InvalidArgument(f"an array of shape {rows.shape} (expected a row for each of {self.size} ranks)")
         return rows
 
     def _check_counts(self, own: Array, counts: Sequence[int]) -> None:
         if len(counts) != self.size or counts[self.rank] != own.size:
             raise InvalidArgument(f"counts {list(counts)} for {own.size} elements on rank {self.rank} of {self.size} "
-                                  "(one a rank, this rank's being its array's size, wanted)")
+                                  "(expected one a rank, this rank's being its array's size)")
 
 
 def _options(liveness: float, timeout: float, rendezvous_timeout: float, transport: str | None, interface: str | None,
@@ -295,7 +295,7 @@ def _options(liveness: float, timeout: float, rendezvous_timeout: float, transpo
     if log is None:
         return options, ()
     if log_level not in _LEVELS:
-        raise InvalidArgument(f"log_level '{log_level}' (one of {', '.join(_LEVELS)} wanted)")
+        raise InvalidArgument(f"log_level '{log_level}' (expected one of {', '.join(_LEVELS)})")
     names = list(_LEVELS)
     options.log_level = _LEVELS[log_level]
     options.log = s.LOG(lambda _, level, line: log(names[level], line.decode(errors="replace")))
@@ -325,10 +325,10 @@ def init(*, rank: int | None = None, size: int | None = None, rendezvous: str | 
     options, keep = _options(liveness, timeout, rendezvous_timeout, transport, interface, algorithm, job, checksums, log, log_level)
     if rank is not None and size is not None:
         if not 0 <= rank < size:
-            raise InvalidArgument(f"rank {rank} of {size} ranks (0 to size - 1 wanted)")
+            raise InvalidArgument(f"rank {rank} of {size} ranks (expected 0 to size - 1)")
         options.rank, options.size = rank, size
     elif rank is not None or size is not None:
-        raise InvalidArgument(f"rank {rank} and size {size} (both or neither wanted)")
+        raise InvalidArgument(f"rank {rank} and size {size} (expected both or neither)")
     options.rendezvous = text(rendezvous)
     handle = c.c_void_p()
     call("gw_init_env", c.byref(options), c.byref(handle))

@@ -31,13 +31,13 @@ TEST(Messages, OfOptimizersAndModes) {
        "unknown optimizer 'adam'; did you mean 'adamw'? (expected sgd, nesterov, adamw, lamb, "
        "onebit_adam, zero_one_adam, onebit_lamb, demo or diloco)"},
       {parse_optimizer("adamw|sgd").error(),
-       "optimizer 'adamw|sgd'; one stage, without '|', wanted"},
+       "optimizer 'adamw|sgd' (expected one stage, without '|')"},
       {parse_optimizer("demo:freeze=3").error(),
        "optimizer demo: unknown key 'freeze' (expected decay, chunk, topk)"},
       {check_elasticity({.rho = 1, .alpha = 0.5}),
-       "elastic averaging: rho 1 and alpha 0.5; one of them wanted"},
+       "elastic averaging: rho 1 and alpha 0.5 (expected one of them)"},
       {check_elasticity({.rho = -1, .alpha = 0}),
-       "elastic averaging: rho -1; a finite number above 0 wanted"},
+       "elastic averaging: rho -1 (expected a finite number above 0)"},
   });
 }
 
@@ -49,7 +49,7 @@ TEST(Messages, OfTransports) {
       {refused("pigeon"),
        "unknown transport 'pigeon' between processes (expected auto, shm, ucx, tcp, nccl or "
        "nccl:N)"},
-      {refused("nccl:x"), "transport: 'nccl:x' (nccl, or nccl:N with N from 0 on, wanted)"},
+      {refused("nccl:x"), "transport: 'nccl:x' (expected nccl or nccl:N, N >= 0)"},
   });
 }
 

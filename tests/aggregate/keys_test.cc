@@ -144,9 +144,9 @@ TEST(Fails, AsksForTheCodeAndForWholeWords) {
 TEST(Keys, ABadValueIsToldWithWhatMayStandThere) {
   const auto result = split("none:ef=ef99");
   ASSERT_FALSE(result.has_value());
-  EXPECT_THAT(
-      std::string(result.error().message()),
-      ::testing::HasSubstr("key 'ef' is 'ef99' (one of none, ef14, ef21, ef21_sgdm, loco wanted)"));
+  EXPECT_THAT(std::string(result.error().message()),
+              ::testing::HasSubstr(
+                  "key 'ef' is 'ef99' (expected one of none, ef14, ef21, ef21_sgdm, loco)"));
 }
 
 }  // namespace

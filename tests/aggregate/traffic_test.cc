@@ -147,7 +147,7 @@ TEST(TrafficPolicy, UnsafePairsRunWithAWarning) {
 // The one whole sentence of this family.
 TEST(TrafficPolicy, ARefusalSaysWhatToWriteInstead) {
   const std::string said(refusal("statistics=cast:bf16").message());
-  EXPECT_THAT(said, HasSubstr("travel exactly"));
+  EXPECT_THAT(said, HasSubstr("sent exactly"));
   EXPECT_THAT(said, HasSubstr("; write none or lossless"));
 }
 

@@ -153,10 +153,10 @@ TEST_F(Arguments, OverlapsThatAreNotInPlace) {
                        .out = at(0, 6),
                        .counts = sent,
                        .recv_counts = received}),
-              refused("all_to_all_v", "out", "in", "0", "apart"));
+              refused("all_to_all_v", "out", "in", "0", "no overlap"));
   const std::vector<TensorView> tensors{at(4, 4), at(0, 5)};
   EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = tensors}),
-              refused("all_reduce_fused", "tensors", "apart"));
+              refused("all_reduce_fused", "tensors", "disjoint"));
   const std::vector<TensorView> mixed{at(0, 4), at(8, 4, DType::kI32)};
   EXPECT_THAT(refusal({.kind = OpKind::kAllReduceFused, .tensors = mixed}),
               refused("all_reduce_fused", "tensors", "f32", "i32"));

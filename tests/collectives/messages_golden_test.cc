@@ -32,16 +32,16 @@ TEST(CollectiveMessages, ArgumentsThatAreRefused) {
     return std::string(check_call(call, options, 1, 3).error().message());
   };
   EXPECT_EQ(refusal({.kind = OpKind::kBroadcast, .out = at(0, 4), .peer = 3}),
-            "broadcast: root 3 (0 to 2 wanted)");
+            "broadcast: root 3 (expected 0 to 2)");
   EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(8, 5)}),
-            "all_reduce: out has 5 elements (4 wanted)");
+            "all_reduce: out has 5 elements (expected 4)");
   EXPECT_EQ(refusal({.kind = OpKind::kScatterV, .out = at(0, 2), .peer = 0, .counts = counts}),
-            "scatter_v: counts[1] is -1 elements (0 or more wanted, 2^50 at most together)");
+            "scatter_v: counts[1] is -1 elements (expected 0 or more, 2^50 at most together)");
   EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(0, 4)}, 0.5),
-            "all_reduce: factor 0.5 without pre_mul_sum (1 wanted)");
+            "all_reduce: factor 0.5 without pre_mul_sum (expected 1)");
   EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(3, 4)}),
-            "all_reduce: out overlaps in, 12 bytes behind its beginning (0, which is in place, or "
-            "apart wanted)");
+            "all_reduce: out overlaps in, 12 bytes after its beginning (expected 0, which is in "
+            "place, or no overlap)");
   EXPECT_EQ(resolve_algorithm(Collective::kAllToAll, "bruck", true).error().message(),
             "no algorithm 'bruck' for all_to_all_v (known: auto, pairwise, direct)");
 }

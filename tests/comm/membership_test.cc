@@ -253,7 +253,7 @@ TEST_F(MembershipTest, OnlyWhoIsGoneIsLoggedAsLost) {
   const std::string why = "rank 1 runs barrier, rank 0 runs all_reduce of 8 f32 sum";
   members_.announce({.rank = 0, .reason = why, .gone = false, .cause = LossCause::kDisagreement});
   EXPECT_EQ(logged_,
-            (std::vector<std::string>{"operations end, nobody is lost, ranks disagree: " + why}));
+            (std::vector<std::string>{"operations end, no rank is lost, ranks disagree: " + why}));
   members_.announce({.rank = 2, .reason = "killed"});  // the first verdict stays
   EXPECT_EQ(logged_.size(), 1u);
 }
@@ -267,7 +267,7 @@ TEST_F(MembershipTest, WhatAnotherRankSaysOfADisagreementIsLoggedAsThat) {
                         .text = "rank 0 runs barrier, rank 1 runs broadcast"};
   hear(verdict, 1, 0);
   EXPECT_EQ(logged_, (std::vector<std::string>{
-                         "operations end, nobody is lost, ranks disagree: reported by rank 1: " +
+                         "operations end, no rank is lost, ranks disagree: reported by rank 1: " +
                          verdict.text}));
   EXPECT_EQ(members_.state(1), State::kLive);
 }

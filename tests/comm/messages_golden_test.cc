@@ -44,9 +44,9 @@ TEST(CommMessages, OfLaunchers) {
     return sentence(found.error());
   };
   EXPECT_EQ(refusal({{"GRADWIRE_RANK", "1"}}),
-            "GRADWIRE_WORLD_SIZE is not set, but GRADWIRE_RANK is (wanted: the number of ranks)");
+            "GRADWIRE_WORLD_SIZE is not set, but GRADWIRE_RANK is (expected the number of ranks)");
   EXPECT_EQ(refusal({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
-            "OMPI_COMM_WORLD_RANK ('4' seen; a whole number from 0 to 3 wanted)");
+            "OMPI_COMM_WORLD_RANK (got '4', expected a whole number from 0 to 3)");
 }
 
 TEST(CommMessages, OfTheRendezvous) {
@@ -56,19 +56,19 @@ TEST(CommMessages, OfTheRendezvous) {
   const int port = tcp_store_port(*server);
   ASSERT_TRUE(server->set("key", bytes_of("a"), deadline_in(10)).ok());
   EXPECT_EQ(sentence(server->set("key", bytes_of("b"), deadline_in(10))),
-            "rank 0: rendezvous: key 'key' was set twice with different bytes (wanted once; do two "
-            "processes claim the same rank, or do two jobs share this store?)");
+            "rank 0: rendezvous: key 'key' was set twice with different bytes (expected once; do "
+            "two processes claim the same rank, or do two jobs share this store?)");
   EXPECT_EQ(
       sentence(server->get("address/2", deadline_in(0.05)).error()),
       "rank 0: rendezvous: key 'address/2' was not set within T s; ranks that never came: 1, 2");
   const auto refused = make_tcp_store(
       {.port = port, .rank = 1, .size = 3, .secret = "sesame", .timeout_seconds = 20});
   EXPECT_EQ(sentence(refused.error(), port),
-            "rank 1: rendezvous at 127.0.0.1:P: refused: wrong secret (wanted: the job's secret)");
+            "rank 1: rendezvous at 127.0.0.1:P: refused: wrong secret (expected the job's secret)");
   EXPECT_EQ(sentence(rendezvous::parse_host_port("h:0").error()),
-            "rendezvous address 'h:0' (wanted host:port, port 1..65535)");
+            "rendezvous address 'h:0' (expected host:port, port 1..65535)");
   EXPECT_EQ(sentence(rendezvous::make_tcp_store_among({.port = 65535, .size = 2}, 2).error()),
-            "2 ports from 65535 on (wanted 1 or more, up to 65535)");
+            "2 ports from 65535 on (expected 1 or more, up to 65535)");
 }
 
 TEST(CommMessages, OfRanksThatDiffer) {
@@ -78,10 +78,10 @@ TEST(CommMessages, OfRanksThatDiffer) {
                   .ok());
   EXPECT_EQ(sentence(rendezvous::agree(
                 {.rank = 1, .size = 2, .store = store, .timeout_seconds = 10}, "checksums", "off")),
-            "checksums: 'off' on rank 1 ('on' wanted, as on rank 0)");
+            "checksums: 'off' on rank 1 (expected 'on', as on rank 0)");
   ASSERT_TRUE(store->set("node/1", bytes_of("not 16 digits at all"), deadline_in(5)).ok());
   EXPECT_EQ(sentence(rendezvous::nodes_of_job({.rank = 0, .size = 2, .store = store}, "x").error()),
-            "rank 1 calls its node by 20 bytes (16 wanted)");
+            "rank 1 sent a node name of 20 bytes (expected 16)");
 }
 
 TEST(CommMessages, OfTransports) {
@@ -91,7 +91,7 @@ TEST(CommMessages, OfTransports) {
   const Transfer nowhere[] = {
       {Transfer::Kind::kRecv, 5, Tag::make(3, 40, 2).value(), ByteSpan(room), {}}};
   EXPECT_EQ(sentence(ranks.value()[0]->post(nowhere, Stream()).error()),
-            "post: peer 5 (0 to 1 wanted)");
+            "post: peer 5 (expected 0 to 1)");
   const Transfer batch[] = {
       {Transfer::Kind::kRecv, 1, Tag::make(3, 40, 2).value(), ByteSpan(room), {}}};
   const auto ticket = ranks.value()[0]->post(batch, Stream());

@@ -104,10 +104,11 @@ TEST(ServerSession, SaysWhyItRefuses) {
   EXPECT_THAT(hidden, tells("'other'"));
   EXPECT_EQ(hidden.find("mine"), std::string::npos) << hidden;
   EXPECT_THAT(refusal(open, "", [](Hello& h) { h.size = 5; }),
-              tells("5 ranks", "wanted 4", "rank 0"));
+              tells("5 ranks", "expected 4", "rank 0"));
   EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 4; }), tells("rank 4", "1..3"));
   EXPECT_THAT(refusal(open, "", [](Hello& h) { h.rank = 0; }), tells("rank 0", "1..3"));
-  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.version = 9; }), tells("protocol 9", "wanted 1"));
+  EXPECT_THAT(refusal(open, "", [](Hello& h) { h.version = 9; }),
+              tells("protocol 9", "expected 1"));
 }
 
 TEST(ServerSession, ARankIsThereOnce) {
@@ -128,7 +129,7 @@ TEST(ServerSession, ARankWhoseConnectionBrokeBeforeItAskedMayComeAgain) {
     Client first(job, "");
     ASSERT_EQ(first.join(), "");
   }
-  EXPECT_THAT(job.roster.missing(), tells("left", "1"));
+  EXPECT_THAT(job.roster.missing(), tells("disconnected", "1"));
   {
     Client second(job, "");
     ASSERT_EQ(second.join(), "");
@@ -136,7 +137,7 @@ TEST(ServerSession, ARankWhoseConnectionBrokeBeforeItAskedMayComeAgain) {
     ASSERT_TRUE(second.exchange().ok());
   }
   Client third(job, "");
-  EXPECT_THAT(third.join(), tells("rank 1", "gone"));
+  EXPECT_THAT(third.join(), tells("rank 1", "left"));
 }
 
 // A rank's proof belongs to its connection: the same bytes open no second one.

@@ -157,7 +157,7 @@ TEST_F(Tcp, ARankWhoseConnectionBreaksIsNamed) {
   }
   const auto missing = server_->get("address/1", deadline_in(0.5));
   ASSERT_FALSE(missing.has_value());
-  EXPECT_THAT(missing.error(), fails(Code::kTimedOut, "'address/1'", "goodbye", ": 1"));
+  EXPECT_THAT(missing.error(), fails(Code::kTimedOut, "'address/1'", "disconnected", ": 1"));
 }
 
 TEST_F(Tcp, HalfOpenConnectionsStallNobody) {

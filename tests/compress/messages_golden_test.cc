@@ -24,17 +24,19 @@ std::string method_refused(std::string_view spec) {
 
 TEST(CompressMessages, SpecsThatAreRefused) {
   EXPECT_EQ(rules_refused("*.bias=none; *@64K=topk:k=3"),
-            "spec: '64K' is no size (LEAST..BELOW wanted, either may be left out, in elements such "
-            "as 4096 or 64K, or in bytes such as 4096B or 1MB)\n"
+            "spec: '64K' is no size (expected LEAST..BELOW, either may be left out, in elements "
+            "such as 4096 or 64K, or in bytes such as 4096B or 1MB)\n"
             "  *.bias=none; *@64K=topk:k=3\n"
             "                 ^");
   EXPECT_EQ(rules_refused("=none"), "spec: a pattern is missing before '='\n  =none\n  ^");
   EXPECT_EQ(method_refused("qsgd:bits=9"),
             "compressor 'qsgd': key 'bits' is '9' (expected an integer from 2 to 8)");
-  EXPECT_TRUE(method_refused("topkk:ratio=0.1").starts_with(
-      "compressor: unknown method 'topkk'; did you mean 'topk'? (known: none, "));
-  EXPECT_TRUE(method_refused("topk:raito=0.1").starts_with(
-      "compressor 'topk': unknown key 'raito'; did you mean 'ratio'? (value '0.1'; keys: "));
+  EXPECT_TRUE(
+      method_refused("topkk:ratio=0.1")
+          .starts_with("compressor: unknown method 'topkk'; did you mean 'topk'? (known: none, "));
+  EXPECT_TRUE(method_refused("topk:raito=0.1")
+                  .starts_with("compressor 'topk': unknown key 'raito'; did you mean 'ratio'? "
+                               "(value '0.1'; keys: "));
   EXPECT_EQ(method_refused("topk"),
             "compressor 'topk': exactly one of the keys 'ratio' and 'k' must be given");
   EXPECT_EQ(method_refused("topk:k=3|powersgd:rank=2"),
@@ -42,8 +44,8 @@ TEST(CompressMessages, SpecsThatAreRefused) {
             "it cannot code the values of topk; write cast or qsgd there");
   EXPECT_EQ(method_refused("topk:ratio=0.1@5"),
             "compressor 'topk:ratio=0.1@5': key 'ratio': '0.1@5' is no schedule: it does not begin "
-            "at step 0 (VALUE/VALUE@STEP/... with ascending steps, or linear(FROM..TO@STEPS/STAGES)"
-            " or exp(FROM..TO@STEPS/STAGES) wanted)");
+            "at step 0 (expected VALUE/VALUE@STEP/... with ascending steps, "
+            "linear(FROM..TO@STEPS/STAGES) or exp(FROM..TO@STEPS/STAGES))");
 }
 
 TEST(CompressMessages, GradientsThatAreNotFinite) {
@@ -52,10 +54,9 @@ TEST(CompressMessages, GradientsThatAreNotFinite) {
   const std::vector<float> x{1, 2, std::numeric_limits<float>::quiet_NaN(), 4, 5, 6};
   ASSERT_TRUE(coder->begin(const_view_of(std::span(x)), 0, {}).ok());
   std::vector<std::byte> payload(100);
-  EXPECT_EQ(
-      coder->encode(0, payload, {}).error().message(),
-      "randomk: element 2 of (6) is nan (finite numbers wanted: most are not sent, and would be "
-      "forgotten)");
+  EXPECT_EQ(coder->encode(0, payload, {}).error().message(),
+            "randomk: element 2 of (6) is nan (expected finite numbers: most are not sent, and "
+            "would be forgotten)");
 }
 
 TEST(CompressMessages, PayloadsThatAreCorrupt) {
@@ -72,11 +73,11 @@ TEST(CompressMessages, PayloadsThatAreCorrupt) {
     return std::string(coder->absorb(0, std::span(&one, 1), {}).message());
   };
   EXPECT_EQ(refusal(6, 1, 52), "ok");
-  EXPECT_EQ(refusal(7, 1, 60), "threshold: payload of rank 0: 7 pairs (at most 6 wanted)");
+  EXPECT_EQ(refusal(7, 1, 60), "threshold: payload of rank 0: 7 pairs (expected at most 6)");
   EXPECT_EQ(refusal(5, 1, 52),
-            "threshold: payload of rank 0: pairs: a payload of 48 bytes (40 wanted)");
+            "threshold: payload of rank 0: pairs: a payload of 48 bytes (expected 40)");
   EXPECT_EQ(refusal(6, 6, 52),
-            "threshold: payload of rank 0: index 6 at place 1 (from 1 to 5 wanted)");
+            "threshold: payload of rank 0: index 6 at place 1 (expected from 1 to 5)");
 }
 
 }  // namespace

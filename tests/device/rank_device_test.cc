@@ -47,7 +47,7 @@ TEST_F(RankDevice, ADeviceThatIsNotThereIsRefusedWithHowManyAre) {
   const Status beyond = device_of_rank(3, 0).error();
   EXPECT_EQ(beyond.code(), Code::kInvalidArgument);
   // The one whole sentence of devices.
-  EXPECT_EQ(beyond.message(), "CUDA device 3 (0 to 2 wanted: 3 are here)");
+  EXPECT_EQ(beyond.message(), "CUDA device 3 (expected 0 to 2: 3 are here)");
   EXPECT_EQ(device_of_rank(-1, 0).error().code(), Code::kInvalidArgument);
   emulation::play_devices(1);
   EXPECT_THAT(device_of_rank(1, 0).error(), fails(Code::kInvalidArgument, "CUDA device 1", "0"));

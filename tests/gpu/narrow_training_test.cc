@@ -211,7 +211,7 @@ TEST(NarrowTraining, LeavesOutTheStepsThatTheHostLeavesOut) {
     options.main_gradients = sums;
     options.loss_scale = std::move(LossScaleOptions::parse("dynamic")).value();
     options.loss_scale.initial = 0x1p22;
-    options.loss_scale.patience = 1;
+    options.loss_scale.hysteresis = 1;
     const Trained host = train(problem, options, false);
     const Trained there = train(problem, options, true);
     int skipped = 0;

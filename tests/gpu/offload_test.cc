@@ -75,7 +75,7 @@ TEST(OffloadThere, TakesWhatAResidentStepTakes) {
   options = options_at({"adamw", Precision::kF16});
   options.loss_scale = std::move(LossScaleOptions::parse("dynamic")).value();
   options.loss_scale.initial = 0x1p22;  // some steps overflow
-  options.loss_scale.patience = 1;
+  options.loss_scale.hysteresis = 1;
   same(options);
 }
 

@@ -122,7 +122,7 @@ TEST(LossScaleThere, LeavesOutStepsThatOverflow) {
   TrainingOptions options = options_of(2);
   options.loss_scale = std::move(LossScaleOptions::parse("dynamic")).value();
   options.loss_scale.initial = 0x1p130;  // more than a float takes
-  options.loss_scale.patience = 1;
+  options.loss_scale.hysteresis = 1;
   const Trained there = train(problem, options, true);
   ASSERT_EQ(there.reports.size(), 2u);
   EXPECT_TRUE(there.reports[0].skipped);

@@ -161,9 +161,9 @@ class Registration(unittest.TestCase):
         self.assertTrue(gradwire.torch.Options(blocking=True).blocking)
         with self.assertRaisesRegex(ValueError, "liveness=-1"):
             gradwire.torch.Options(liveness=-1)
-        with self.assertRaisesRegex(TypeError, "gradwire.torch.Options wanted"):
+        with self.assertRaisesRegex(TypeError, "expected gradwire.torch.Options"):
             gradwire.torch._create(None, "blocking")
-        with self.assertRaisesRegex(TypeError, "Linear .DistributedDataParallel"):
+        with self.assertRaisesRegex(TypeError, "Linear .expected DistributedDataParallel"):
             gradwire.torch.compress(torch.nn.Linear(1, 1), "none")
 
 

@@ -51,13 +51,13 @@ TEST_F(Messages, OfDataFiles) {
   const std::string one = "1";
   expect_all({
       {read_idx(put("i", images), put("l", ""), 10).error(), Code::kCorruptPayload,
-       path("i") + ": IDX magic 2049; 2051 wanted"},
+       path("i") + ": IDX magic 2049 (expected 2051)"},
       {read_cifar10(put("c", one)).error(), Code::kCorruptPayload,
-       path("c") + ": 1 bytes; a positive multiple of the record's 3073 wanted"},
+       path("c") + ": 1 bytes (expected a positive multiple of the record's 3073)"},
       {read_digits(put("d", one)).error(), Code::kCorruptPayload,
-       path("d") + ": line 1: 1 values; 65 wanted"},
+       path("d") + ": line 1: 1 values (expected 65)"},
       {find_data_set("digits", {path("no"), ""}).error(), Code::kInvalidArgument,
-       "data-dir " + path("no") + " is no folder (a data set's or its parent wanted)"},
+       "data-dir " + path("no") + " is no folder (expected a data set's folder or its parent)"},
   });
 }
 
@@ -72,11 +72,11 @@ TEST_F(Messages, OfOptions) {
   const Code invalid = Code::kInvalidArgument;
   expect_all({
       {refused([](O& o) { o.batch = 100, o.ranks = 4, o.accumulate = 2; }), invalid,
-       "batch 100; a positive multiple of 8 (4 ranks x 2 micro-batches) wanted"},
+       "batch 100 (expected a positive multiple of 8 (4 ranks x 2 micro-batches))"},
       {refused([](O& o) { o.batch = 1438; }), invalid,
-       "batch 1438; at most 1437, the samples of digits, wanted"},
-      {refused([](O& o) { o.momentum = 1; }), invalid, "momentum 1; 0 <= momentum < 1 wanted"},
-      {refused([](O& o) { o.clip = -1; }), invalid, "clip -1; a finite number >= 0 wanted"},
+       "batch 1438 (expected at most 1437, the samples of digits)"},
+      {refused([](O& o) { o.momentum = 1; }), invalid, "momentum 1 (expected 0 <= momentum < 1)"},
+      {refused([](O& o) { o.clip = -1; }), invalid, "clip -1 (expected a finite number >= 0)"},
   });
 }
 
@@ -91,7 +91,7 @@ TEST_F(Messages, OfCheckpoints) {
   expect_all({
       {load_safetensors(file, tensors), Code::kInvalidArgument, file + ": it has no tensor v"},
       {load_safetensors(put("short", "1234567"), tensors), Code::kCorruptPayload,
-       path("short") + ": 7 bytes; at least 8 wanted"},
+       path("short") + ": 7 bytes (expected at least 8)"},
       {read_manifest("[]").error(), Code::kCorruptPayload,
        "not a JSON object with a member \"checkpoint\""},
       {CheckpointReader::open(folder).error(), Code::kInvalidArgument,

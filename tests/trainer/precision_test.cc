@@ -55,10 +55,10 @@ TEST(LossScaler, GrowsAfterCleanStepsAndBacksOffWhenItsPatienceEnds) {
   };
   EXPECT_EQ(after("x"), 65536);  // the first of two
   EXPECT_EQ(after("x"), 32768);
-  EXPECT_EQ(after("x"), 16384);  // no patience left before it grows
+  EXPECT_EQ(after("x"), 16384);  // no hysteresis left before it grows
   EXPECT_EQ(after(".."), 16384);
   EXPECT_EQ(after("."), 32768);
-  EXPECT_EQ(after("x"), 32768);    // patience was given anew
+  EXPECT_EQ(after("x"), 32768);    // hysteresis was given anew
   EXPECT_EQ(after("..x"), 16384);  // the count of clean steps began anew
   EXPECT_EQ(after("xxxxxxxxxxxxxxxxxxxx"), 1);
 }
@@ -221,7 +221,7 @@ TEST(MixedPrecision, AnOverflowOnAnyRankLeavesTheStepOut) {
   o.optimizer.name = "adamw";
   o.schedule = LrSchedule::parse("warmup:4").value();
   o.loss_scale = LossScaleOptions::parse("dynamic").value();
-  o.loss_scale.patience = 1;
+  o.loss_scale.hysteresis = 1;
   Spoiler hook([](int step) { return step == 1 || step == 3; });  // as if another rank said so
   std::vector<StepReport> reports;
   train(o, hook, &reports);

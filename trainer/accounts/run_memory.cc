@@ -27,7 +27,7 @@ Result<std::int64_t> values_kept(const RunMemoryQuestion& q) {
     return q.momentum > 0 && !q.momentum_at_worker ? 1 : 0;
   }
   return Status(Code::kInvalidArgument,
-                "optimizer '" + q.optimizer + "'; sgd, nesterov, adamw or lamb wanted");
+                "optimizer '" + q.optimizer + "' (expected sgd, nesterov, adamw or lamb)");
 }
 
 // What rank r owns of all tensors.

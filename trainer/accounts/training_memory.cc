@@ -15,7 +15,7 @@ Result<double> moment_bytes(std::string_view optimizer) {
   if (optimizer == "adamw" || optimizer == "lamb") return 2 * kFp32;
   return Status(Code::kInvalidArgument,
                 "optimizer '" + std::string(optimizer) +
-                    "' (one of sgd, momentum, nesterov, adamw, lamb wanted)");
+                    "' (expected one of sgd, momentum, nesterov, adamw, lamb)");
 }
 
 // Each behind a norm (2 h): attention (4 h^2 + 4 h), and two linear layers of width 4 h (8 h^2 + 5
@@ -49,7 +49,7 @@ Result<StateBytes> state_bytes(std::string_view precision, std::string_view opti
   if (precision == "fp32") return bytes;
   if (precision != "bf16" && precision != "fp16") {
     return Status(Code::kInvalidArgument,
-                  "precision '" + std::string(precision) + "' (one of fp32, bf16, fp16 wanted)");
+                  "precision '" + std::string(precision) + "' (expected one of fp32, bf16, fp16)");
   }
   bytes.params = bytes.grads = kNarrow;
   bytes.master = kFp32;
@@ -115,7 +115,7 @@ Result<Recompute> recompute_of(std::string_view name) {
   if (name == "selective") return Recompute::kSelective;
   if (name == "full") return Recompute::kFull;
   return Status(Code::kInvalidArgument,
-                "recompute '" + std::string(name) + "' (one of none, selective, full wanted)");
+                "recompute '" + std::string(name) + "' (expected one of none, selective, full)");
 }
 
 double activation_bytes(const TransformerShape& shape, Recompute recompute,

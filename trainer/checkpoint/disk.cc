@@ -74,8 +74,9 @@ Status DiskFile::read(std::uint64_t offset, ByteSpan out) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return disk_error("read", path_, errno);
     if (got == 0) {
-      return {Code::kCorruptPayload, format("%s ends at byte %llu; %zu more wanted", path_.c_str(),
-                                            static_cast<unsigned long long>(offset), out.size())};
+      return {Code::kCorruptPayload,
+              format("%s ends at byte %llu (expected %zu more)", path_.c_str(),
+                     static_cast<unsigned long long>(offset), out.size())};
     }
     offset += static_cast<std::uint64_t>(got);
     out = out.subspan(static_cast<std::size_t>(got));

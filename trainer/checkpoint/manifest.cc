@@ -54,7 +54,7 @@ Result<CheckpointPosition> read_position(const JsonMembers& members) {
 Status read_version(const JsonMembers& members) {
   GW_ASSIGN(const std::string kind, members.text("format"));
   if (kind != kFormat) {
-    return corrupt("format '" + kind + "'; '" + std::string(kFormat) + "' wanted");
+    return corrupt("format '" + kind + "' (expected '" + std::string(kFormat) + "')");
   }
   GW_ASSIGN(const std::uint64_t version, members.word("version"));
   if (version == kCheckpointVersion) return {};
@@ -95,13 +95,13 @@ Status check_slices(const std::string& name, const CheckpointTensor& tensor) {
   std::int64_t covered = 0;
   for (const CheckpointSlice& slice : tensor.slices) {
     if (slice.begin != covered) {
-      return corrupt(format("%s: a slice begins at %lld; %lld wanted", context.c_str(),
+      return corrupt(format("%s: a slice begins at %lld (expected %lld)", context.c_str(),
                             static_cast<long long>(slice.begin), static_cast<long long>(covered)));
     }
     covered = slice.end;
   }
   if (covered == tensor.shape.elems()) return {};
-  return corrupt(format("%s: its slices hold %lld elements; %lld, as its shape says, wanted",
+  return corrupt(format("%s: its slices hold %lld elements (expected %lld, as its shape says)",
                         context.c_str(), static_cast<long long>(covered),
                         static_cast<long long>(tensor.shape.elems())));
 }
@@ -121,8 +121,8 @@ Result<CheckpointManifest> read_manifest(std::string_view text) {
   GW_ASSIGN(const std::uint64_t wanted, JsonMembers(json).checksum("xxh3"));
   const std::uint64_t seen = checksum_of(print_json(json["checkpoint"], -1));
   if (seen != wanted) {
-    return corrupt("damaged: checksum " + checksum_text(seen) + "; " + checksum_text(wanted) +
-                   " wanted");
+    return corrupt("damaged: checksum " + checksum_text(seen) + " (expected " +
+                   checksum_text(wanted) + ")");
   }
   return read_checkpoint(json["checkpoint"]);
 }

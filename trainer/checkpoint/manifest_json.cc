@@ -18,7 +18,7 @@ constexpr std::int64_t kMostFiles = 1 << 20;
 Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
 
 Status wrong(const char* key, const std::string& wanted) {
-  return corrupt(std::string("its ") + key + " is missing or malformed; " + wanted + " wanted");
+  return corrupt(std::string("its ") + key + " is missing or malformed (expected " + wanted + ")");
 }
 
 Json json_of(const CheckpointSlice& slice) {
@@ -32,14 +32,14 @@ Json json_of(const CheckpointSlice& slice) {
 Result<Shape> read_shape(const Json& array) {
   Shape shape;
   if (array.empty() || array.size() > shape.dim.size()) {
-    return corrupt(format("its shape has %zu dimensions; 1 to 4 wanted", array.size()));
+    return corrupt(format("its shape has %zu dimensions (expected 1 to 4)", array.size()));
   }
   shape.rank = static_cast<int>(array.size());
   std::int64_t elems = 1;
   for (std::size_t i = 0; i < array.size(); ++i) {
     const bool whole = array[i].is_number_unsigned() &&
                        array[i].get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostElems);
-    if (!whole) return corrupt("its shape is malformed; whole numbers up to 2^48 wanted");
+    if (!whole) return corrupt("its shape is malformed (expected whole numbers up to 2^48)");
     shape.dim[i] = array[i].get<std::int64_t>();
     if (shape.dim[i] > 0 && elems > kMostElems / shape.dim[i]) {
       return corrupt("its shape has more than 2^48 elements");
@@ -56,8 +56,8 @@ Result<CheckpointSlice> read_slice(const Json& object, std::int64_t elems, std::
   GW_ASSIGN(slice.end, members.whole("end", slice.begin, elems));
   GW_ASSIGN(const std::int64_t file, members.whole("file", 0, kMostFiles));
   if (static_cast<std::size_t>(file) >= files) {
-    return corrupt(
-        format("a slice is in file %lld; below %zu wanted", static_cast<long long>(file), files));
+    return corrupt(format("a slice is in file %lld (expected below %zu)",
+                          static_cast<long long>(file), files));
   }
   slice.file = static_cast<int>(file);
   GW_ASSIGN(slice.entry, members.text("entry"));
@@ -143,7 +143,7 @@ Result<CheckpointFile> read_file_json(const Json& object) {
   const bool plain = !file.name.empty() && file.name[0] != '.' &&
                      file.name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
   if (plain) return file;
-  return corrupt("file '" + file.name + "': the name of a file in its folder wanted");
+  return corrupt("file '" + file.name + "' (expected the name of a file in its folder)");
 }
 
 Json json_of(const CheckpointTensor& tensor) {
@@ -159,7 +159,8 @@ Result<CheckpointTensor> read_tensor_json(const Json& object, std::size_t files)
   CheckpointTensor tensor;
   GW_ASSIGN(const std::string type, members.text("dtype"));
   const auto dtype = dtype_of_safetensors(type);
-  if (!dtype) return corrupt("dtype '" + type + "'; F64, F32, F16, BF16, I64, I32, I8, U8 wanted");
+  if (!dtype)
+    return corrupt("dtype '" + type + "' (expected F64, F32, F16, BF16, I64, I32, I8, U8)");
   tensor.dtype = *dtype;
   GW_ASSIGN(const Json* shape, members.array("shape"));
   GW_ASSIGN(tensor.shape, read_shape(*shape));

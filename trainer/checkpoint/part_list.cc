@@ -44,7 +44,7 @@ Result<PartList> read_part_list(std::string_view text) {
     GW_ASSIGN(const Json* facts, of_part.object("facts"));
     GW_ASSIGN(part.facts, read_tensor_json(*facts, 1));
     if (part.facts.slices.size() != 1) {
-      return Status(Code::kCorruptPayload, "part of '" + part.tensor + "': one slice wanted");
+      return Status(Code::kCorruptPayload, "part of '" + part.tensor + "' (expected one slice)");
     }
     list.parts.push_back(std::move(part));
   }
@@ -61,9 +61,9 @@ Status add_file(CheckpointManifest& manifest, const PartList& list) {
     if (tensor.dtype != part.facts.dtype || tensor.shape != part.facts.shape) {
       return {Code::kRankMismatch,
               list.file.name + ": tensor '" + part.tensor + "' is " + to_string(part.facts.shape) +
-                  " of " + std::string(to_string(part.facts.dtype)) + "; " +
+                  " of " + std::string(to_string(part.facts.dtype)) + " (expected " +
                   to_string(tensor.shape) + " of " + std::string(to_string(tensor.dtype)) +
-                  ", as another rank has it, wanted"};
+                  ", as another rank has it)"};
     }
     CheckpointSlice slice = part.facts.slices[0];
     slice.file = index;

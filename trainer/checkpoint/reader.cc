@@ -16,8 +16,8 @@ Result<std::string> read_text(const std::string& path) {
   GW_ASSIGN(const DiskFile file, DiskFile::open(path));
   GW_ASSIGN(const std::uint64_t size, file.size());
   if (size > kLongestManifest) {
-    return Status(Code::kCorruptPayload, format("%s: %llu bytes; at most %llu wanted", path.c_str(),
-                                                static_cast<unsigned long long>(size),
+    return Status(Code::kCorruptPayload, format("%s: %llu bytes (expected at most %llu)",
+                                                path.c_str(), static_cast<unsigned long long>(size),
                                                 static_cast<unsigned long long>(kLongestManifest)));
   }
   std::string text(size, '\0');
@@ -54,7 +54,7 @@ Status CheckpointReader::read(const std::string& tensor, const Shape& shape, std
   GW_ASSIGN(const CheckpointTensor* saved, find(tensor));
   const auto refuse = [&](const std::string& seen, const std::string& wanted) {
     return Status(Code::kInvalidArgument,
-                  path_ + ": tensor '" + tensor + "' is " + seen + "; " + wanted + " wanted");
+                  path_ + ": tensor '" + tensor + "' is " + seen + " (expected " + wanted + ")");
   };
   if (saved->shape != shape) return refuse(to_string(saved->shape), to_string(shape));
   if (saved->dtype != out.dtype() && out.elems() > 0) {

@@ -82,7 +82,7 @@ Result<TensorFile> TensorFile::open(const std::string& folder, const CheckpointF
     return Status(Code::kCorruptPayload, path + ": " + what);
   };
   if (size != facts.bytes) {
-    return corrupt(format("%llu bytes; %llu wanted", static_cast<unsigned long long>(size),
+    return corrupt(format("%llu bytes (expected %llu)", static_cast<unsigned long long>(size),
                           static_cast<unsigned long long>(facts.bytes)));
   }
   std::uint64_t length = 0;
@@ -90,7 +90,7 @@ Result<TensorFile> TensorFile::open(const std::string& folder, const CheckpointF
   GW_TRY(file.read(0, std::as_writable_bytes(std::span(&length, 1))));
   const std::uint64_t most = std::min(size - sizeof(length), kLongestSafetensorsHeader);
   if (length > most) {
-    return corrupt(format("a header of %llu bytes; at most %llu wanted",
+    return corrupt(format("a header of %llu bytes (expected at most %llu)",
                           static_cast<unsigned long long>(length),
                           static_cast<unsigned long long>(most)));
   }
@@ -118,12 +118,12 @@ Status TensorFile::read(const CheckpointSlice& slice, DType dtype,
   if (found == entries_.end()) return corrupt("not in the file");
   const SafetensorsEntry& place = found->second;
   if (place.dtype != safetensors_name(dtype)) {
-    return corrupt("dtype " + place.dtype + "; " + std::string(safetensors_name(dtype)) +
-                   " wanted");
+    return corrupt("dtype " + place.dtype + " (expected " + std::string(safetensors_name(dtype)) +
+                   ")");
   }
   const std::uint64_t wanted = static_cast<std::uint64_t>(slice.end - slice.begin) * size_of(dtype);
   if (place.end - place.begin != wanted) {
-    return corrupt(format("%llu bytes; %llu wanted",
+    return corrupt(format("%llu bytes (expected %llu)",
                           static_cast<unsigned long long>(place.end - place.begin),
                           static_cast<unsigned long long>(wanted)));
   }
@@ -131,8 +131,8 @@ Status TensorFile::read(const CheckpointSlice& slice, DType dtype,
   GW_TRY(file_.read(data_offset_ + place.begin, out));
   const std::uint64_t seen = checksum_of(ConstByteSpan(out));
   if (seen == slice.xxh3) return {};
-  return corrupt("damaged: checksum " + checksum_text(seen) + "; " + checksum_text(slice.xxh3) +
-                 " wanted");
+  return corrupt("damaged: checksum " + checksum_text(seen) + " (expected " +
+                 checksum_text(slice.xxh3) + ")");
 }
 
 }  // namespace gradwire

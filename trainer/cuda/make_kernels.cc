@@ -7,7 +7,7 @@ namespace gradwire {
 namespace {
 
 Status no_device_kernels() {
-  return {Code::kUnsupported, "this build trains on the host only (one with CUDA wanted)"};
+  return {Code::kUnsupported, "this build trains on the host only (expected one with CUDA)"};
 }
 
 }  // namespace

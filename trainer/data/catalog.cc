@@ -25,7 +25,7 @@ using Paths = std::vector<std::string>;
 Result<DataSet> load_digits(const Paths& paths, const DataOptions& /*options*/) {
   GW_ASSIGN(Samples all, read_digits(paths[0]));
   if (all.count() != kDigitsCount) {
-    return Status(Code::kCorruptPayload, format("%s: %lld lines; %lld wanted", paths[0].c_str(),
+    return Status(Code::kCorruptPayload, format("%s: %lld lines (expected %lld)", paths[0].c_str(),
                                                 static_cast<long long>(all.count()),
                                                 static_cast<long long>(kDigitsCount)));
   }
@@ -43,7 +43,7 @@ Result<DataSet> load_fashion_mnist(const Paths& paths, const DataOptions& /*opti
   if (train.shape != test.shape) {
     return Status(
         Code::kCorruptPayload,
-        format("%s: images of %lldx%lld; %lldx%lld wanted, as in %s", paths[2].c_str(),
+        format("%s: images of %lldx%lld (expected %lldx%lld, as in %s)", paths[2].c_str(),
                static_cast<long long>(test.shape.height), static_cast<long long>(test.shape.width),
                static_cast<long long>(train.shape.height),
                static_cast<long long>(train.shape.width), paths[0].c_str()));
@@ -73,7 +73,7 @@ Result<DataSet> load_tinyshakespeare(const Paths& paths, const DataOptions& opti
 
 Result<DataSet> load_text(const Paths& /*paths*/, const DataOptions& options) {
   if (options.text_file.empty()) {
-    return Status(Code::kInvalidArgument, "data set text: no file (one to read wanted)");
+    return Status(Code::kInvalidArgument, "data set text: no file (expected one to read)");
   }
   return read_text("text", options.text_file, options);
 }
@@ -140,8 +140,9 @@ Result<Found> find(const Entry& entry, const DataPlaces& places) {
   std::string searched;
   std::error_code ignored;
   if (!places.data_dir.empty() && !std::filesystem::is_directory(places.data_dir, ignored)) {
-    return Status(Code::kInvalidArgument, "data-dir " + places.data_dir +
-                                              " is no folder (a data set's or its parent wanted)");
+    return Status(Code::kInvalidArgument,
+                  "data-dir " + places.data_dir +
+                      " is no folder (expected a data set's folder or its parent)");
   }
   for (const std::string& place : {places.data_dir, places.environment_dir,
                                    std::string(kSourceDataDir), std::string(kInstalledDataDir)}) {
@@ -156,8 +157,8 @@ Result<Found> find(const Entry& entry, const DataPlaces& places) {
   std::string wanted;
   for (const std::string& file : entry.files) wanted += (wanted.empty() ? "" : ", ") + file;
   return Status(Code::kInvalidArgument, "data set " + entry.name + " not found (searched " +
-                                            searched + "; one folder with " + wanted +
-                                            " wanted, each plain or .gz)");
+                                            searched + "; expected one folder with " + wanted +
+                                            ", each plain or .gz)");
 }
 
 Result<Entry> entry_of(std::string_view name) {

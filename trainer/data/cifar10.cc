@@ -15,14 +15,14 @@ Result<Samples> read_cifar10(const std::string& path) {
   GW_ASSIGN(const std::vector<std::uint8_t> bytes, read_file_bytes(path, std::size_t{1} << 30));
   if (bytes.empty() || bytes.size() % kRecord != 0) {
     return Status(Code::kCorruptPayload,
-                  format("%s: %zu bytes; a positive multiple of the record's %zu wanted",
+                  format("%s: %zu bytes (expected a positive multiple of the record's %zu)",
                          path.c_str(), bytes.size(), kRecord));
   }
   Samples samples;
   samples.pixels.reserve(bytes.size() / kRecord * kPixels);
   for (std::size_t at = 0; at < bytes.size(); at += kRecord) {
     if (bytes[at] > 9) {
-      return Status(Code::kCorruptPayload, format("%s: label %d in record %zu; 0 to 9 wanted",
+      return Status(Code::kCorruptPayload, format("%s: label %d in record %zu (expected 0 to 9)",
                                                   path.c_str(), bytes[at], at / kRecord));
     }
     samples.labels.push_back(bytes[at]);

@@ -25,7 +25,7 @@ Status read_line(std::string_view line, Samples& samples) {
   for (std::int64_t column = 0; column <= kPixels; ++column) {
     if (line.empty()) {
       return Status(Code::kCorruptPayload,
-                    format("%lld values; %lld wanted", static_cast<long long>(column),
+                    format("%lld values (expected %lld)", static_cast<long long>(column),
                            static_cast<long long>(kPixels + 1)));
     }
     const bool is_label = column == kPixels;
@@ -34,14 +34,14 @@ Status read_line(std::string_view line, Samples& samples) {
     const std::optional<std::int64_t> value = to_int(field);
     if (!value || *value < 0 || *value > highest) {
       return Status(Code::kCorruptPayload,
-                    format("value '%.*s' in column %lld; an integer of 0 to %lld wanted",
+                    format("value '%.*s' in column %lld (expected an integer of 0 to %lld)",
                            static_cast<int>(field.size()), field.data(),
                            static_cast<long long>(column + 1), static_cast<long long>(highest)));
     }
     (is_label ? samples.labels : samples.pixels).push_back(static_cast<std::uint8_t>(*value));
   }
   if (line.empty()) return {};
-  return Status(Code::kCorruptPayload, format("more than %lld values; exactly that many wanted",
+  return Status(Code::kCorruptPayload, format("more than %lld values (expected exactly that many)",
                                               static_cast<long long>(kPixels + 1)));
 }
 

@@ -49,9 +49,9 @@ Result<std::vector<std::uint8_t>> read_file_bytes(const std::string& path, std::
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) return damaged(path, file.get());
     bytes.resize(have + static_cast<std::size_t>(got));
     if (bytes.size() > max_bytes) {
-      return Status(Code::kCorruptPayload, format("%s: more than %zu bytes of contents; at most "
-                                                  "that many wanted",
-                                                  path.c_str(), max_bytes));
+      return Status(Code::kCorruptPayload,
+                    format("%s: more than %zu bytes of contents (expected at most that many)",
+                           path.c_str(), max_bytes));
     }
     if (got == 0) return bytes;
   }

@@ -35,22 +35,22 @@ Result<IdxFile> read_one(const std::string& path, std::uint32_t magic) {
   const std::size_t dims = magic % 256;
   const std::size_t header = 4 + 4 * dims;
   if (bytes.size() < header) {
-    return corrupt(path, format("%zu bytes; an IDX header of %zu wanted", bytes.size(), header));
+    return corrupt(path, format("%zu bytes (expected an IDX header of %zu)", bytes.size(), header));
   }
   const std::uint32_t seen = big_endian(bytes.data());
-  if (seen != magic) return corrupt(path, format("IDX magic %u; %u wanted", seen, magic));
+  if (seen != magic) return corrupt(path, format("IDX magic %u (expected %u)", seen, magic));
   IdxFile file;
   std::uint64_t items = 1;
   for (std::size_t d = 0; d < dims; ++d) {
     const std::uint32_t dim = big_endian(bytes.data() + 4 + 4 * d);
     file.dims.push_back(dim);
-    if (dim == 0) return corrupt(path, format("dimension %zu is 0; at least 1 wanted", d));
+    if (dim == 0) return corrupt(path, format("dimension %zu is 0 (expected at least 1)", d));
     // Stop before the product can overflow: it is too large already.
     if (items <= kLargestFile) items *= dim;
   }
   if (bytes.size() - header != items) {
-    return corrupt(path, format("%zu bytes after the header; %llu wanted by it",
-                                bytes.size() - header, static_cast<unsigned long long>(items)));
+    return corrupt(path, format("%zu bytes after the header (expected %llu)", bytes.size() - header,
+                                static_cast<unsigned long long>(items)));
   }
   file.items.assign(bytes.begin() + static_cast<std::ptrdiff_t>(header), bytes.end());
   return file;
@@ -63,12 +63,12 @@ Result<IdxSamples> read_idx(const std::string& image_path, const std::string& la
   GW_ASSIGN(IdxFile images, read_one(image_path, kImageMagic));
   GW_ASSIGN(IdxFile labels, read_one(label_path, kLabelMagic));
   if (images.dims[0] != labels.dims[0]) {
-    return corrupt(label_path, format("%u labels; %u wanted, as images in %s", labels.dims[0],
-                                      images.dims[0], image_path.c_str()));
+    return corrupt(label_path, format("%u labels (expected %u, as many as images in %s)",
+                                      labels.dims[0], images.dims[0], image_path.c_str()));
   }
   const std::uint8_t largest = *std::max_element(labels.items.begin(), labels.items.end());
   if (largest >= classes) {
-    return corrupt(label_path, format("label %d; 0 to %lld wanted", largest,
+    return corrupt(label_path, format("label %d (expected 0 to %lld)", largest,
                                       static_cast<long long>(classes - 1)));
   }
   IdxSamples read;

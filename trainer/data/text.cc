@@ -67,11 +67,11 @@ Status check(const TextOptions& options) {
   constexpr std::int64_t kMost = 1 << 20;  // token numbers are exact in float
   if (options.context < 1 || options.context > kMost) {
     return Status(Code::kInvalidArgument,
-                  format("context %lld; 1 to %lld wanted", static_cast<long long>(options.context),
-                         static_cast<long long>(kMost)));
+                  format("context %lld (expected 1 to %lld)",
+                         static_cast<long long>(options.context), static_cast<long long>(kMost)));
   }
   if (options.vocabulary_size < 2 || options.vocabulary_size > kMost) {
-    return Status(Code::kInvalidArgument, format("vocabulary of %lld words; 2 to %lld wanted",
+    return Status(Code::kInvalidArgument, format("vocabulary of %lld words (expected 2 to %lld)",
                                                  static_cast<long long>(options.vocabulary_size),
                                                  static_cast<long long>(kMost)));
   }
@@ -129,18 +129,18 @@ Result<std::vector<std::string>> read_vocabulary(const std::string& path) {
     if (word.ends_with('\r')) word.pop_back();
     if (word.empty()) {
       return Status(Code::kCorruptPayload,
-                    format("%s: line %d is empty; a word wanted", path.c_str(), line));
+                    format("%s: line %d is empty (expected a word)", path.c_str(), line));
     }
     const auto [first, fresh] = line_of.emplace(word, line);
     if (!fresh) {
       return Status(Code::kCorruptPayload,
-                    format("%s: line %d repeats '%s' of line %d; every word once wanted",
+                    format("%s: line %d repeats '%s' of line %d (expected every word once)",
                            path.c_str(), line, word.c_str(), first->second));
     }
     words.push_back(std::move(word));
   }
   if (words.empty()) {
-    return Status(Code::kCorruptPayload, path + ": empty; one word a line wanted");
+    return Status(Code::kCorruptPayload, path + ": empty (expected one word a line)");
   }
   if (!line_of.contains(std::string(kUnknownWord))) {
     words.insert(words.begin(), std::string(kUnknownWord));
@@ -168,8 +168,8 @@ Result<DataSet> make_text(const std::string& name, std::string_view text,
   if (train.count() < 1 || test.count() < 1) {
     return Status(
         Code::kInvalidArgument,
-        format("data set %s: %lld tokens to train and %lld to test; more than the context "
-               "of %lld in each wanted",
+        format("data set %s: %lld tokens to train and %lld to test (expected more than the context "
+               "of %lld in each)",
                name.c_str(), static_cast<long long>(split), static_cast<long long>(count - split),
                static_cast<long long>(options.context)));
   }

@@ -9,7 +9,7 @@
 
 namespace gradwire::families {
 
-// kInvalidArgument "model NAME: WHAT SEEN; LOW to HIGH wanted" unless it lies between them.
+// kInvalidArgument "model NAME: WHAT GOT (expected LOW to HIGH)" unless it lies between them.
 Status check_size(const std::string& model, const char* what, std::int64_t seen, std::int64_t low,
                   std::int64_t high);
 Status check_image(const std::string& model, SampleShape image, std::int64_t smallest);

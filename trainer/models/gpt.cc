@@ -58,7 +58,7 @@ Status check(const ModelOptions& options, SampleShape input, std::int64_t width)
   if (input.height != 1 || input.width != 1) {
     return Status(
         Code::kInvalidArgument,
-        format("model gpt: samples of %lldx%lldx%lld; a text's windows wanted",
+        format("model gpt: samples of %lldx%lldx%lld (expected a text's windows)",
                static_cast<long long>(input.channels), static_cast<long long>(input.height),
                static_cast<long long>(input.width)));
   }
@@ -67,7 +67,7 @@ Status check(const ModelOptions& options, SampleShape input, std::int64_t width)
   GW_TRY(check_size("gpt", "heads", options.heads, 1, width));
   if (width % options.heads == 0) return {};
   return Status(Code::kInvalidArgument,
-                format("model gpt: width %lld; a multiple of the %lld heads wanted",
+                format("model gpt: width %lld (expected a multiple of the %lld heads)",
                        static_cast<long long>(width), static_cast<long long>(options.heads)));
 }
 

@@ -12,8 +12,9 @@ Result<ChunkedStep> ChunkedStep::create(const MemoryArena& arena, MemoryClass wh
                                         std::shared_ptr<MemoryLink> link, std::int64_t chunk,
                                         std::int64_t elems) {
   if (chunk < 1) {
-    return Status(Code::kInvalidArgument, format("offload chunk of %lld elements; 1 or more wanted",
-                                                 static_cast<long long>(chunk)));
+    return Status(Code::kInvalidArgument,
+                  format("offload chunk of %lld elements (expected 1 or more)",
+                         static_cast<long long>(chunk)));
   }
   ChunkedStep made;
   made.link_ = std::move(link);

@@ -290,7 +290,7 @@ class Worker {
               link_.recv(kCentres, centre_.size() * sizeof(float), frame_));
     if (header.count < t || header.count > end) {
       return Status(Code::kCorruptPayload,
-                    format("an end at step %lld from rank 0 (%lld to %lld wanted)",
+                    format("an end at step %lld from rank 0 (expected %lld to %lld)",
                            static_cast<long long>(header.count), static_cast<long long>(t),
                            static_cast<long long>(end)));
     }
@@ -298,8 +298,9 @@ class Worker {
     if (end == t) return end;
     ConstByteSpan rest(frame_);
     if (!take_front(rest, std::span(centre_)) || !rest.empty()) {
-      return Status(Code::kCorruptPayload, format("a centre of %zu bytes from rank 0 (%zu wanted)",
-                                                  frame_.size(), centre_.size() * sizeof(float)));
+      return Status(Code::kCorruptPayload,
+                    format("a centre of %zu bytes from rank 0 (expected %zu)", frame_.size(),
+                           centre_.size() * sizeof(float)));
     }
     elastic_pull(w_, centre_, job_.elastic.elasticity(), pull_);
     frame_.clear();

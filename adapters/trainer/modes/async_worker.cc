@@ -81,7 +81,7 @@ class Worker final : public AsyncWorker {
       const bool says_end = header.count != 0;
       if (taken.ok() && says_end && (header.count <= t || header.count > end)) {
         taken = {Code::kCorruptPayload,
-                 format("an end at step %lld (%lld to %lld wanted)",
+                 format("an end at step %lld (expected %lld to %lld)",
                         static_cast<long long>(header.count), static_cast<long long>(t + 1),
                         static_cast<long long>(end))};
       }
@@ -97,7 +97,7 @@ class Worker final : public AsyncWorker {
     if (first || !job_.codes_pull()) {
       if (body.size() != own.size_bytes()) {
         return {Code::kCorruptPayload,
-                format("a pull of %zu bytes (%zu wanted)", body.size(), own.size_bytes())};
+                format("a pull of %zu bytes (expected %zu)", body.size(), own.size_bytes())};
       }
       std::memcpy(own.data(), body.data(), body.size());
       return {};

@@ -25,20 +25,19 @@ TensorView shaped(std::span<float> values, const Shape& shape) {
 Status check_keys(const Parameter& plan, bool feedback) {
   if (plan.warmup_steps > 0 || plan.inner != nullptr) {
     return {Code::kInvalidArgument,
-            "warmup_steps and inner belong to an all-reduce (a spec without them wanted)"};
+            "warmup_steps and intra_node belong to an all-reduce (expected a spec without them)"};
   }
   const FeedbackKind kind = plan.feedback.kind;
   if (kind == FeedbackKind::kNone) return {};
   if (!feedback) {
     return {Code::kInvalidArgument,
             "ef=" + std::string(to_string(kind)) +
-                " for a difference, which is error feedback by itself (no ef wanted)"};
+                " for a difference, which is error feedback by itself (expected no ef)"};
   }
   if (kind == FeedbackKind::kEf14 || kind == FeedbackKind::kLoco) return {};
-  return {Code::kInvalidArgument,
-          "ef=" + std::string(to_string(kind)) +
-              " keeps a mean of all ranks on the receiving side, which one push has not "
-              "(ef14 or loco wanted)"};
+  return {Code::kInvalidArgument, "ef=" + std::string(to_string(kind)) +
+                                      " keeps a mean of all ranks on the receiving side, which one "
+                                      "push has not (expected ef14 or loco)"};
 }
 
 AggregatorOptions options_of(const BlockCoding& coding) {
@@ -95,8 +94,8 @@ Result<std::unique_ptr<BlockCoder>> BlockCoder::open(const Registry& registry,
         parameter.compressor->max_payload_bytes(block.shape, DType::kF32, round, 1);
     if (most > kMostRound) {
       return Status(Code::kUnsupported,
-                    format("'%s': a payload of up to %zu bytes in one message (at most %zu wanted: "
-                           "none for this tensor, or a method that sends less)",
+                    format("'%s': a payload of up to %zu bytes in one message (expected at most "
+                           "%zu: none for this tensor, or a method that sends less)",
                            block.tensor.c_str(), most, kMostRound));
     }
     made->round_bytes_.push_back(most);
@@ -157,7 +156,7 @@ Result<std::size_t> BlockCoder::decode(ConstByteSpan bytes, std::uint64_t step,
   if (exact()) {
     const std::size_t wanted = values.size_bytes();
     if (bytes.size() < wanted) {
-      return corrupt(format("%zu bytes left (%zu wanted)", bytes.size(), wanted));
+      return corrupt(format("%zu bytes left (expected %zu)", bytes.size(), wanted));
     }
     std::memcpy(values.data(), bytes.data(), wanted);
     return wanted;
@@ -174,7 +173,7 @@ Result<std::size_t> BlockCoder::decode(ConstByteSpan bytes, std::uint64_t step,
     std::memcpy(&length, bytes.data() + at, kLengthBytes);
     at += kLengthBytes;
     if (length > round_bytes_[round] || length > bytes.size() - at) {
-      return corrupt(format("a round of %u bytes (at most %zu wanted, %zu left)", length,
+      return corrupt(format("a round of %u bytes (expected at most %zu, %zu left)", length,
                             round_bytes_[round], bytes.size() - at));
     }
     const std::array<ConstByteSpan, 1> theirs{bytes.subspan(at, length)};

@@ -130,8 +130,7 @@ Status run_easgd(Communicator& communicator, GradientSource* source, const ModeO
                  const Elasticity& elasticity, std::span<float> params, const OnModeStep& on_step,
                  std::vector<int>* turns) {
   if (communicator.size() < 2) {
-    return {Code::kInvalidArgument,
-            "easgd: 1 rank (a master and at least one worker, 2 ranks, wanted)"};
+    return {Code::kInvalidArgument, "easgd: 1 rank (expected at least 2: a master and a worker)"};
   }
   GW_TRY(check_elasticity(elasticity).with_context("easgd"));
   if (communicator.rank() == 0) {

@@ -12,12 +12,13 @@ Status check_elasticity(const Elasticity& elasticity) {
   const auto [rho, alpha] = elasticity;
   if (rho != 0 && alpha != 0) {
     return {Code::kInvalidArgument,
-            format("elastic averaging: rho %g and alpha %g; one of them wanted", rho, alpha)};
+            format("elastic averaging: rho %g and alpha %g (expected one of them)", rho, alpha)};
   }
   const double strength = alpha != 0 ? alpha : rho;
   if (strength > 0 && std::isfinite(strength)) return {};
-  return {Code::kInvalidArgument, format("elastic averaging: %s %g; a finite number above 0 wanted",
-                                         alpha != 0 ? "alpha" : "rho", strength)};
+  return {Code::kInvalidArgument,
+          format("elastic averaging: %s %g (expected a finite number above 0)",
+                 alpha != 0 ? "alpha" : "rho", strength)};
 }
 
 std::string elastic_warning(double lr, const Elasticity& elasticity, int workers) {
@@ -25,7 +26,7 @@ std::string elastic_warning(double lr, const Elasticity& elasticity, int workers
   const double share = (fixed ? elasticity.alpha : lr * elasticity.rho) * workers;
   if (share <= 1) return "";
   return format(
-      "elastic averaging: %s workers is %g (at most 1 wanted: beyond, the centre overshoots the "
+      "elastic averaging: %s workers is %g (expected at most 1: beyond, the centre overshoots the "
       "workers' mean); a smaller %s helps",
       fixed ? "alpha" : "lr rho", share, fixed ? "--alpha" : "--rho or --lr");
 }

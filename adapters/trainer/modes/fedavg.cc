@@ -22,17 +22,16 @@ const std::string kAggregator = "aggregator/";
 
 Status check(const FedAvgOptions& fedavg) {
   if (fedavg.local_steps < 1) {
-    return {Code::kInvalidArgument, format("fedavg: %lld local steps; at least 1 wanted",
+    return {Code::kInvalidArgument, format("fedavg: %lld local steps (expected at least 1)",
                                            static_cast<long long>(fedavg.local_steps))};
   }
   if (!(fedavg.participation > 0 && fedavg.participation <= 1)) {
     return {Code::kInvalidArgument,
-            format("fedavg: participation %g; a share above 0, at most 1, wanted",
-                   fedavg.participation)};
+            format("fedavg: participation %g (expected above 0, at most 1)", fedavg.participation)};
   }
   if (fedavg.weight > 0 && std::isfinite(fedavg.weight)) return {};
   return {Code::kInvalidArgument,
-          format("fedavg: weight %g; a finite number above 0 wanted", fedavg.weight)};
+          format("fedavg: weight %g (expected a finite number above 0)", fedavg.weight)};
 }
 
 // What this rank's change is multiplied by so that the mean over ranks is the weighted average.

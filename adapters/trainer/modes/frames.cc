@@ -28,7 +28,7 @@ auto header_bytes(Header& header) {
 
 }  // namespace
 
-OpOptions FrameLink::patience() const {
+OpOptions FrameLink::timeout() const {
   OpOptions how;
   how.deadline = deadline_in(deadline_seconds_);
   return how;
@@ -39,7 +39,7 @@ Result<Work> FrameLink::start_send(FrameHeader& header, ConstByteSpan body) {
   const int to = 1 - pair_->rank();
   const std::array<OpCall, 2> calls{OpCall::send(bytes_view(header_bytes(header)), to),
                                     OpCall::send(bytes_view(body), to)};
-  return pair_->start_all(std::span(calls).first(body.empty() ? 1 : 2), patience());
+  return pair_->start_all(std::span(calls).first(body.empty() ? 1 : 2), timeout());
 }
 
 Status FrameLink::send(FrameHeader header, ConstByteSpan body) {
@@ -53,7 +53,7 @@ Result<FrameHeader> FrameLink::recv(std::span<const FrameKind> kinds, std::size_
   const int from = 1 - pair_->rank();
   const auto own = std::as_writable_bytes(std::span(&header, 1));
   {
-    GW_ASSIGN(Work work, pair_->recv(bytes_view(ByteSpan(own)), from, patience()));
+    GW_ASSIGN(Work work, pair_->recv(bytes_view(ByteSpan(own)), from, timeout()));
     GW_TRY(work.wait());
   }
   const auto is_kind = [&](FrameKind kind) {
@@ -63,14 +63,14 @@ Result<FrameHeader> FrameLink::recv(std::span<const FrameKind> kinds, std::size_
       header.bytes < 0 || header.bytes > static_cast<std::int64_t>(most_bytes)) {
     return Status(Code::kCorruptPayload,
                   format("a frame of kind %lld, step %lld, %lld steps and %lld bytes from rank %d "
-                         "(at most %zu bytes wanted)",
+                         "(expected at most %zu bytes)",
                          static_cast<long long>(header.kind), static_cast<long long>(header.step),
                          static_cast<long long>(header.count), static_cast<long long>(header.bytes),
                          peer(), most_bytes));
   }
   body.resize(static_cast<std::size_t>(header.bytes));
   if (body.empty()) return header;
-  GW_ASSIGN(Work work, pair_->recv(bytes_view(ByteSpan(body)), from, patience()));
+  GW_ASSIGN(Work work, pair_->recv(bytes_view(ByteSpan(body)), from, timeout()));
   GW_TRY(work.wait());
   return header;
 }

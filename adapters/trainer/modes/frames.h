@@ -60,7 +60,7 @@ class FrameLink {
   void abort(const Status& reason);
 
  private:
-  OpOptions patience() const;
+  OpOptions timeout() const;
 
   std::unique_ptr<Communicator> pair_;
   double deadline_seconds_;

@@ -9,10 +9,11 @@ namespace gradwire {
 Result<std::vector<KeyBlock>> cut_into_blocks(const ParameterTable& table, std::int64_t block_elems,
                                               int servers) {
   if (block_elems < 1 || servers < 1) {
-    return Status(Code::kInvalidArgument,
-                  format("parameter server: blocks of %lld elements on %d servers (at least 1 of "
-                         "each wanted)",
-                         static_cast<long long>(block_elems), servers));
+    return Status(
+        Code::kInvalidArgument,
+        format(
+            "parameter server: blocks of %lld elements on %d servers (expected at least 1 of each)",
+            static_cast<long long>(block_elems), servers));
   }
   const std::int64_t total = parameter_elems(table);
   std::vector<KeyBlock> blocks;
@@ -33,8 +34,8 @@ Result<std::vector<KeyBlock>> cut_into_blocks(const ParameterTable& table, std::
   for (int server = 0; server < servers; ++server) {
     if (range_of(blocks, server).count > 0) continue;
     return Status(Code::kInvalidArgument,
-                  format("parameter server: no block for server %d of %d (%zu blocks of at most "
-                         "%lld elements seen; fewer servers or smaller blocks wanted)",
+                  format("parameter server: no block for server %d of %d (%zu blocks of at "
+                         "most %lld elements); use fewer servers or smaller blocks",
                          server, servers, blocks.size(), static_cast<long long>(block_elems)));
   }
   return blocks;

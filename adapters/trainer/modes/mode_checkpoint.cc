@@ -27,7 +27,7 @@ Status ModeCheckpoint::check(const CheckpointManifest& manifest) const {
   const CheckpointPosition& position = manifest.position;
   if (position.step <= options_.steps) return {};
   return {Code::kInvalidArgument,
-          format("it is after %lld steps, and the run ends after %lld (at least as many wanted)",
+          format("it is after %lld steps, and the run ends after %lld (expected at least as many)",
                  static_cast<long long>(position.step), static_cast<long long>(options_.steps))};
 }
 
@@ -62,8 +62,8 @@ Status ModeCheckpoint::read_all(std::span<const ModePart> mine) {
   const int wrote = from_->manifest().position.ranks;
   if (status.ok() || wrote == communicator_.size()) return status;
   return status.with_context(
-      format("%d ranks wrote it, %d seen: a mode whose ranks keep something by themselves goes on "
-             "on as many as wrote it",
+      format("%d ranks wrote it (got %d): a mode whose ranks keep state of their own resumes on as "
+             "many ranks as wrote it",
              wrote, communicator_.size()));
 }
 

@@ -10,12 +10,12 @@ namespace {
 Status check(const ShareOptions& o, const DataSet& data) {
   if (o.workers < 1 || o.worker < 0 || o.worker >= o.workers) {
     return {Code::kInvalidArgument,
-            format("worker %d of %d; 0 to %d wanted", o.worker, o.workers, o.workers - 1)};
+            format("worker %d of %d (expected 0 to %d)", o.worker, o.workers, o.workers - 1)};
   }
   if (o.batch < 1 || o.batch % o.workers != 0 || o.batch > data.epoch_samples()) {
     return {Code::kInvalidArgument,
-            format("batch %lld; a positive multiple of %d (the workers), at most %lld (the samples "
-                   "of %s), wanted",
+            format("batch %lld (expected a positive multiple of %d (the workers), at most %lld "
+                   "(the samples of %s))",
                    static_cast<long long>(o.batch), o.workers,
                    static_cast<long long>(data.epoch_samples()), data.name().c_str())};
   }

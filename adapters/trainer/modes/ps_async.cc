@@ -12,17 +12,17 @@ namespace {
 
 Status check(const ModeOptions& options, const AsyncServerOptions& async) {
   if (async.period < 1) {
-    return {Code::kInvalidArgument, format("parameter server: period %lld; at least 1 wanted",
+    return {Code::kInvalidArgument, format("parameter server: period %lld (expected at least 1)",
                                            static_cast<long long>(async.period))};
   }
   if (async.staleness.value_or(0) < 0) {
     return {Code::kInvalidArgument,
-            format("parameter server: staleness %lld; at least 0 steps wanted",
+            format("parameter server: staleness %lld (expected at least 0 steps)",
                    static_cast<long long>(*async.staleness))};
   }
   if (options.momentum >= 0 && options.momentum < 1) return {};
   return {Code::kInvalidArgument,
-          format("parameter server: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
+          format("parameter server: momentum %g (expected 0 <= momentum < 1)", options.momentum)};
 }
 
 }  // namespace

@@ -62,9 +62,10 @@ Status recv_from_all(Communicator& world, std::vector<Bytes>& messages,
   messages.resize(peers.size());
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (lengths[i] < 0 || lengths[i] > static_cast<std::int64_t>(most_bytes)) {
-      return {Code::kCorruptPayload,
-              format("parameter server: a message of %lld bytes from rank %d (at most %zu wanted)",
-                     static_cast<long long>(lengths[i]), peers[i], most_bytes)};
+      return {
+          Code::kCorruptPayload,
+          format("parameter server: a message of %lld bytes from rank %d (expected at most %zu)",
+                 static_cast<long long>(lengths[i]), peers[i], most_bytes)};
     }
     messages[i].resize(static_cast<std::size_t>(lengths[i]));
     if (lengths[i] > 0) bodies.push_back(OpCall::recv(view_of_bytes(messages[i]), peers[i]));

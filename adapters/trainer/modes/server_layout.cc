@@ -16,10 +16,9 @@ constexpr double kWholeRunSeconds = 30.0 * 86400;
 Result<ServerLayout> ServerLayout::create(const Communicator& world, const ParameterTable& table,
                                           const ServerOptions& options) {
   if (options.servers < 1 || options.servers >= world.size()) {
-    return Status(Code::kInvalidArgument,
-                  format("parameter server: %d servers among %d ranks (at least one server and one "
-                         "worker wanted)",
-                         options.servers, world.size()));
+    return Status(Code::kInvalidArgument, format("parameter server: %d servers among %d ranks "
+                                                 "(expected at least one server and one worker)",
+                                                 options.servers, world.size()));
   }
   ServerLayout layout;
   layout.rank_ = world.rank();
@@ -38,7 +37,7 @@ Result<std::unique_ptr<Optimizer>> optimizer_within(const ParameterTable& table,
     if (slices[i].elems == 0 || slices[i].elems == whole[i].elems) continue;
     return Status(Code::kInvalidArgument,
                   format("parameter server: lamb with %lld of %lld elements of '%s' in one place "
-                         "(whole tensors wanted: one server, larger blocks, or adamw)",
+                         "(expected whole tensors: one server, larger blocks, or adamw)",
                          static_cast<long long>(slices[i].elems),
                          static_cast<long long>(whole[i].elems), whole[i].name.c_str()));
   }

@@ -48,7 +48,7 @@ Result<std::int64_t> StalenessGate::enter(int worker, Deadline deadline) {
   if (moved) return lead();
   return Status(
       Code::kTimedOut,
-      format("staleness %lld: worker %d, %lld steps ahead, waited for worker %d in vain",
+      format("staleness %lld: worker %d, %lld steps ahead, timed out waiting for worker %d",
              static_cast<long long>(*bound_), worker, static_cast<long long>(lead()), slowest()));
 }
 

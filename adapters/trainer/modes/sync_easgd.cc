@@ -137,12 +137,12 @@ Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_
 Status check_elastic(const ModeOptions& options, const ElasticOptions& elastic) {
   GW_TRY(check_elasticity(elastic.elasticity()));
   if (elastic.period < 1) {
-    return {Code::kInvalidArgument, format("elastic averaging: period %lld; at least 1 wanted",
+    return {Code::kInvalidArgument, format("elastic averaging: period %lld (expected at least 1)",
                                            static_cast<long long>(elastic.period))};
   }
   if (options.momentum >= 0 && options.momentum < 1) return {};
   return {Code::kInvalidArgument,
-          format("elastic averaging: momentum %g; 0 <= momentum < 1 wanted", options.momentum)};
+          format("elastic averaging: momentum %g (expected 0 <= momentum < 1)", options.momentum)};
 }
 
 Status run_sync_easgd(Communicator& communicator, const Registry& registry, GradientSource& source,

@@ -91,7 +91,7 @@ Result<std::unique_ptr<Method>> Demo::create(Parts parts) {
   if (!own->options().compressor.empty()) {
     return Status(Code::kInvalidArgument, "optimizer demo: compressor '" +
                                               own->options().compressor +
-                                              "'; none wanted, its payload is its own");
+                                              "' (expected none: demo encodes its payload itself)");
   }
   return std::unique_ptr<Method>(std::move(own));
 }
@@ -189,8 +189,8 @@ Status Demo::decode_chunk(const Cut& cut, std::size_t at) {
       const float value = value_at(values + 2 * j);
       if (place <= before || place >= elems || !std::isfinite(value)) {
         return {Code::kCorruptPayload,
-                format("demo: rank %d sent place %d and value %g; places ascending below %lld and "
-                       "finite values wanted",
+                format("demo: rank %d sent place %d and value %g (expected places ascending below "
+                       "%lld and finite values)",
                        rank, place, static_cast<double>(value), static_cast<long long>(elems))};
       }
       before = place;

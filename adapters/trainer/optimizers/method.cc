@@ -32,9 +32,9 @@ Result<ConstTensorView> entry_of(const std::vector<NamedTensor>& tensors,
   if (tensor.dtype() != wanted.tensor.dtype() || tensor.elems() != wanted.tensor.elems()) {
     return Status(Code::kInvalidArgument,
                   "state: '" + wanted.name + "' is " + to_string(tensor.shape()) + " of " +
-                      std::string(to_string(tensor.dtype())) + "; " +
+                      std::string(to_string(tensor.dtype())) + " (expected " +
                       to_string(wanted.tensor.shape()) + " of " +
-                      std::string(to_string(wanted.tensor.dtype())) + " wanted");
+                      std::string(to_string(wanted.tensor.dtype())) + ")");
   }
   return tensor;
 }
@@ -46,7 +46,7 @@ void copy_into(const TensorView& to, const ConstTensorView& from) {
 
 Status bad(const MethodOptions& o, const char* option, double seen, const char* wanted) {
   return Status(Code::kInvalidArgument,
-                format("optimizer %s: %s %g; %s wanted", o.name.c_str(), option, seen, wanted));
+                format("optimizer %s: %s %g (expected %s)", o.name.c_str(), option, seen, wanted));
 }
 
 struct CountRule {
@@ -193,7 +193,7 @@ Status Method::load_exchange(std::span<const std::vector<NamedTensor>> by_old_ra
 
 Status Method::load_state(std::span<const std::vector<NamedTensor>> by_old_rank) {
   if (by_old_rank.empty()) {
-    return Status(Code::kInvalidArgument, "state of no rank; at least one wanted");
+    return Status(Code::kInvalidArgument, "state of no rank (expected at least one)");
   }
   for (const Kept& entry : kept()) GW_TRY(load_kept(by_old_rank, entry));
   GW_TRY(load_kept(by_old_rank, {{options_.name + ".counters", view_of(std::span(counters_))}}));
@@ -213,8 +213,9 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
                                             const std::vector<NamedTensor>& gradients) {
   GW_TRY(check(options));
   if (!gradients.empty() && gradients[0].tensor.device().space == MemorySpace::kCuda) {
-    return Status(Code::kUnsupported, "optimizer " + options.name +
-                                          " with gradients on a CUDA device (on the host wanted)");
+    return Status(
+        Code::kUnsupported,
+        "optimizer " + options.name + " with gradients on a CUDA device (expected on the host)");
   }
   DataParallelOptions exact = options.parallel;
   exact.aggregator.compressor = "none";
@@ -228,7 +229,7 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
   if (options.name == "diloco") return DiLoCo::create(std::move(parts));
   return Status(Code::kInvalidArgument,
                 "unknown optimizer '" + options.name +
-                    "'; onebit_adam, zero_one_adam, onebit_lamb, demo or diloco wanted");
+                    "' (expected onebit_adam, zero_one_adam, onebit_lamb, demo or diloco)");
 }
 
 }  // namespace gradwire

@@ -67,8 +67,8 @@ Status set(const Spec& spec, const std::string& key, const std::string& value,
     const std::optional<double> number = to_double(value);
     const std::optional<std::int64_t> count = to_int(value);
     if (each.count != nullptr ? !count.has_value() : !number.has_value()) {
-      return refuse(spec.name, key + "=" + value + "; a " +
-                                   (each.count != nullptr ? "whole " : "") + "number wanted");
+      return refuse(spec.name, key + "=" + value + " (expected a " +
+                                   (each.count != nullptr ? "whole " : "") + "number)");
     }
     if (each.number != nullptr) options.optimizer.*each.number = *number;
     if (each.of_method != nullptr) options.*each.of_method = *number;
@@ -85,7 +85,7 @@ Result<OptimizerChoice> parse_optimizer(std::string_view text) {
   GW_ASSIGN(const SpecChain chain, parse_spec(text));
   if (chain.size() != 1) {
     return Status(Code::kInvalidArgument,
-                  "optimizer '" + std::string(text) + "'; one stage, without '|', wanted");
+                  "optimizer '" + std::string(text) + "' (expected one stage, without '|')");
   }
   const Spec& spec = chain[0];
   const std::vector<std::string_view> plain{"sgd", "nesterov", "adamw", "lamb"};

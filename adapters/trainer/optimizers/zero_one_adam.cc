@@ -184,7 +184,7 @@ Status ZeroOneAdam::loaded() {
     if (counters_[counter] < least) {
       return Status(
           Code::kInvalidArgument,
-          format("zero_one_adam: saved counter %zu is %lld; at least %lld wanted", counter,
+          format("zero_one_adam: saved counter %zu is %lld (expected at least %lld)", counter,
                  static_cast<long long>(counters_[counter]), static_cast<long long>(least)));
     }
   }

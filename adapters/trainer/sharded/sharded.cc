@@ -24,7 +24,7 @@ Status check_gathered(const std::string& compressor) {
           stage.params, [](const auto& param) { return param.first.starts_with("ef"); });
       if (plain && !feeds_back) continue;
       return {Code::kInvalidArgument, "sharded training, stage 3: parameters as '" + compressor +
-                                          "' (none or cast, without error feedback, wanted)"};
+                                          "' (expected none or cast, without error feedback)"};
     }
   }
   return {};
@@ -33,17 +33,16 @@ Status check_gathered(const std::string& compressor) {
 Status check(const ShardedOptions& options, const TrainerMemory& memory) {
   if (options.stage < 1 || options.stage > 3) {
     return {Code::kInvalidArgument,
-            format("sharded training: stage %d (1 to 3 wanted)", options.stage)};
+            format("sharded training: stage %d (expected 1 to 3)", options.stage)};
   }
   if (options.stage < 3 && options.offload == Offload::kParameters) {
-    return {Code::kInvalidArgument,
-            format("sharded training: parameters offloaded at stage %d (the optimizer, or stage 3, "
-                   "wanted)",
-                   options.stage)};
+    return {Code::kInvalidArgument, format("sharded training: parameters offloaded at stage %d "
+                                           "(expected to offload the optimizer, or stage 3)",
+                                           options.stage)};
   }
   if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
     return {Code::kInvalidArgument,
-            "an offloaded lamb, which looks at whole tensors; sgd, nesterov or adamw wanted"};
+            "lamb, which needs whole tensors, is offloaded (expected sgd, nesterov or adamw)"};
   }
   if (memory.parameters.size() == 0) {
     return {Code::kInvalidArgument, "sharded training: a model without parameters"};

@@ -30,7 +30,7 @@ Result<ConstTensorView> find(const std::vector<NamedTensor>& state, const NamedT
 
 Status too_few(const NamedTensor& own, std::int64_t seen) {
   return {Code::kInvalidArgument,
-          format("state '%s': %lld elements (%lld wanted)", own.name.c_str(),
+          format("state '%s': %lld elements (expected %lld)", own.name.c_str(),
                  static_cast<long long>(seen), static_cast<long long>(own.tensor.elems()))};
 }
 
@@ -138,7 +138,7 @@ Status ShardedHook::load_state(States by_old_rank) {
   }
   GW_TRY(copy_whole({kSteps, view_of(std::span(&saved_steps_, 1))}, by_old_rank.front()));
   if (saved_steps_ < 0) {
-    return {Code::kInvalidArgument, format("state '%s': %lld; 0 or more wanted", kSteps,
+    return {Code::kInvalidArgument, format("state '%s': %lld (expected 0 or more)", kSteps,
                                            static_cast<long long>(saved_steps_))};
   }
   inner_->set_steps(saved_steps_);

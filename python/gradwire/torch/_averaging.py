@@ -19,12 +19,16 @@ def checked_options(given):
     """All options, defaults included. TypeError names an unknown one."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
+<<<<<<< HEAD
         near = difflib.get_close_matches(unknown[0], _OPTIONS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"gradwire: unknown option {unknown[0]!r}{hint} (expected one of {', '.join(_OPTIONS)})")
+=======
+        raise TypeError(f"gradwire: unknown option {unknown[0]!r} (expected {', '.join(_OPTIONS)})")
+>>>>>>> a6e5397 (messages)
     options = {**_OPTIONS, **given}
     if options["nonfinite"] not in (None, "fail", "skip"):
-        raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} ('fail' or 'skip' wanted)")
+        raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} (expected 'fail' or 'skip')")
     if options["nonfinite"] is None:
         options["nonfinite"] = "fail" if options["scaler"] is None else "skip"
     return options
@@ -131,16 +135,16 @@ def in_rank_order(states):
     all_states = [states] if single else list(states)
     for state in all_states:
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"gradwire: a state of version {state.get('version')} ({STATE_VERSION} wanted)")
+            raise ValueError(f"gradwire: a state of version {state.get('version')} (expected {STATE_VERSION})")
     ranks = all_states[0]["ranks"] if all_states else 0
     if ranks == 0:
         return []
     by_rank = [None] * ranks
     for state in all_states:
         if state["ranks"] != ranks or by_rank[state["rank"]] is not None:
-            raise ValueError(f"gradwire: states of rank {state['rank']} of {state['ranks']} among those of {ranks} ranks (one of each wanted)")
+            raise ValueError(f"gradwire: states of rank {state['rank']} of {state['ranks']} among those of {ranks} ranks (expected one of each)")
         by_rank[state["rank"]] = state["tensors"]
     if not single and None in by_rank:
-        raise ValueError(f"gradwire: the state of old rank {by_rank.index(None)} of {ranks} is missing (a list of all wanted)")
+        raise ValueError(f"gradwire: the state of old rank {by_rank.index(None)} of {ranks} is missing (expected a list of all)")
     return by_rank
 

@@ -55,7 +55,7 @@ class HookState:
         """Starts averaging a GradBucket in place; returns a future of its buffer. Raises ValueError for sparse gradients, or for
         parameters that the first step did not have; the future has the errors of the exchange."""
         if bucket.buffer().is_sparse:
-            raise ValueError("gradwire: a bucket of sparse gradients (dense ones wanted; sparse=False in its embedding)")
+            raise ValueError("gradwire: a bucket of sparse gradients (expected dense ones; set sparse=False in its embedding)")
         if not self._averaging.started:
             return self._first_step(bucket)
         if bucket.index() == 0:
@@ -66,7 +66,7 @@ class HookState:
         try:
             indices = [self._index[parameter] for parameter in parameters]
         except KeyError:
-            raise ValueError("gradwire: a bucket has a parameter that the first step had not (a new HookState wanted)") from None
+            raise ValueError("gradwire: a bucket has a parameter that the first step did not have; make a new HookState") from None
         return self._averaging.submit(indices, gradients, buffer)
 
     def _first_step(self, bucket):
@@ -86,7 +86,7 @@ class HookState:
         parameters = [parameter for bucket in reversed(buckets) for parameter in bucket]
         names = self._names or _names_of(_wrapper_of(parameters))
         if not set(parameters) <= set(names):
-            raise ValueError("gradwire: the module of a HookState lacks parameters that its hook is called with (DDP's own module wanted)")
+            raise ValueError("gradwire: the module of a HookState lacks parameters that its hook is called with; pass the DDP module itself")
         named = [(names[parameter], parameter.detach()) for parameter in parameters]
         self._averaging.start(self._group, named)
         self._index = {parameter: i for i, parameter in enumerate(parameters)}
@@ -112,7 +112,7 @@ def _wrapper_of(parameters):
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.nn.parallel.DistributedDataParallel) and wanted <= set(thing.parameters()):
             return thing
-    raise ValueError("gradwire: the module of a hook's parameters was not found (HookState(spec, module=...) wanted)")
+    raise ValueError("gradwire: the module of a hook's parameters was not found; pass HookState(spec, module=...)")
 
 
 def _forward(source, target):
@@ -135,7 +135,7 @@ def hook(state, bucket, output=None):
         if not isinstance(state, FlatState):
             raise TypeError(
                 "gradwire: FSDP does not say which parameters it averages; gradwire.torch.compress(fsdp_module, spec) registers a "
-                f"state for each of its units (FlatState wanted, {type(state).__name__} seen)"
+                f"state for each of its units (got {type(state).__name__}, expected FlatState)"
             )
         return state.average(bucket, output)
     return state.average(bucket)
@@ -193,7 +193,7 @@ class Compression:
         states = [state] if isinstance(state, dict) else list(state)
         for given in states:
             if set(given) != set(self._parts):
-                raise ValueError(f"gradwire: a state of {sorted(given)} ({sorted(self._parts)} wanted)")
+                raise ValueError(f"gradwire: a state of {sorted(given)} (expected {sorted(self._parts)})")
         for name, part in self._parts.items():
             part.load_state_dict(state[name] if isinstance(state, dict) else [given[name] for given in states])
 
@@ -227,8 +227,8 @@ def compress(module, spec, **options):
     if units:
         return Compression(_sharded.compress_units(units, spec, options))
     raise TypeError(
-        f"gradwire: compress() was given a {type(module).__name__} (DistributedDataParallel, FullyShardedDataParallel or a module of "
-        "fully_shard() wanted)"
+        f"gradwire: compress() was given a {type(module).__name__} (expected DistributedDataParallel, FullyShardedDataParallel or a module of "
+        "fully_shard())"
     )
 
 

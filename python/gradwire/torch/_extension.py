@@ -38,7 +38,7 @@ def source_root():
     for root in (here / "src", here.parents[2]):
         if (root / "adapters" / "torch" / "module.cc").is_file():
             return root
-    raise ImportError(f"gradwire: the sources of the PyTorch extension are missing (adapters/torch wanted below {here / 'src'})")
+    raise ImportError(f"gradwire: the sources of the PyTorch extension are missing (expected adapters/torch below {here / 'src'})")
 
 
 def cache_folder():

@@ -37,7 +37,7 @@ class Options(extension.Options):
         self.blocking = _blocking_by_environment() if blocking is None else bool(blocking)
         for name, seconds in (("liveness", liveness), ("rendezvous", rendezvous)):
             if not seconds >= 0:
-                raise ValueError(f"gradwire: {name}={seconds} (seconds, 0 for the default, wanted)")
+                raise ValueError(f"gradwire: {name}={seconds} (expected seconds, 0 for the default)")
         self.liveness = float(liveness)
         self.rendezvous = float(rendezvous)
         self.transport = transport
@@ -49,7 +49,7 @@ class Options(extension.Options):
 def _blocking_by_environment():
     text = os.environ.get("GRADWIRE_BLOCKING", "0")
     if text not in ("", "0", "1"):
-        raise ValueError(f"gradwire: GRADWIRE_BLOCKING={text} (0 or 1 wanted)")
+        raise ValueError(f"gradwire: GRADWIRE_BLOCKING={text} (expected 0 or 1)")
     return text == "1"
 
 
@@ -58,7 +58,7 @@ def create(group, options):
     if options is None:
         options = Options()
     if not isinstance(options, extension.Options):
-        raise TypeError(f"gradwire: pg_options is a {type(options).__name__} (gradwire.torch.Options wanted)")
+        raise TypeError(f"gradwire: pg_options is a {type(options).__name__} (expected gradwire.torch.Options)")
     return _groups.create(group, options)
 
 

@@ -17,7 +17,7 @@ except ImportError:  # before 2.8
 class _Sharded:
     def __init__(self, spec, form, traffic, name, options):
         if FSDPModule is None:
-            raise RuntimeError(f"gradwire: torch {torch.__version__} has no custom communication for fully_shard (2.8 or later wanted)")
+            raise RuntimeError(f"gradwire: torch {torch.__version__} has no custom communication for fully_shard (needs 2.8 or later)")
         self._averaging = Averaging(spec, checked_options(options), form, traffic)
         self._name = name
         self._elements = None
@@ -43,7 +43,7 @@ class _Sharded:
             self._elements = whole.numel()
             self._averaging.start_flat(group, self._name, whole)
         if whole.numel() != self._elements:
-            raise ValueError(f"gradwire: {type(self).__name__} was given {whole.numel()} elements after {self._elements} (an object of its own for each module wanted)")
+            raise ValueError(f"gradwire: {type(self).__name__} was given {whole.numel()} elements after {self._elements}; give each module an object of its own")
         self._averaging.begin_step()
         return self._averaging.submit([0], [whole], whole)
 
@@ -103,7 +103,7 @@ def _factor_of(op, size):
         return 1
     if op == dist.ReduceOp.SUM:
         return size
-    raise ValueError(f"gradwire: a compressed reduce-scatter by {op} (AVG or SUM wanted: no set_gradient_divide_factor())")
+    raise ValueError(f"gradwire: a compressed reduce-scatter by {op} (expected AVG or SUM: no set_gradient_divide_factor())")
 
 
 def _ended(future, last, async_op):

@@ -12,7 +12,7 @@ def main(arguments):
     """Runs the command; returns its exit code, 0 or 2. Raises ImportError if the extension cannot be compiled."""
     unknown = [argument for argument in arguments if argument != "--force"]
     if unknown:
-        print(f"gradwire: error: unknown argument {unknown[0]} (--force or nothing wanted)", file=sys.stderr)
+        print(f"gradwire: error: unknown argument {unknown[0]} (expected --force or nothing)", file=sys.stderr)
         return 2
     print(_extension.ahead(force="--force" in arguments))
     return 0

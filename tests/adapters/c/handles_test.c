@@ -62,7 +62,7 @@ static void bad_options_are_refused(void) {
   options.links = "guessed";
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "guessed");
   GW_CHECK_REFUSED(gw_init_unique_id(&(gw_unique_id){"gw1 what"}, 0, 1, NULL, &comm),
-                   GW_INVALID_ARGUMENT, "these bytes are none");
+                   GW_INVALID_ARGUMENT, "malformed");
 }
 
 static int set_nothing(void* context, const char* key, const void* value, size_t bytes) {
@@ -111,7 +111,7 @@ static void one_rank(void) {
   GW_CHECK_REFUSED(gw_work_test((gw_work*)(void*)comm, &done), GW_INVALID_ARGUMENT,
                    "no live handle");
   GW_CHECK_REFUSED(gw_all_reduce(comm, NULL, values, 3, GW_F32, GW_SUM, NULL, NULL),
-                   GW_INVALID_ARGUMENT, "in is NULL (3 elements wanted)");
+                   GW_INVALID_ARGUMENT, "in is NULL (expected 3 elements)");
   GW_CHECK_REFUSED(gw_all_reduce(comm, values, values, -1, GW_F32, GW_SUM, NULL, NULL),
                    GW_INVALID_ARGUMENT, "count -1");
   GW_CHECK_REFUSED(gw_all_reduce(comm, values, values, 3, (gw_dtype)9, GW_SUM, NULL, NULL),

@@ -95,7 +95,7 @@ TEST(Easgd, RefusesToBeAlone) {
     Flat own = toy_start();
     return run_easgd(*communicator, nullptr, {.steps = 1, .lr = kLr}, {.rho = kRho}, own, {});
   });
-  EXPECT_THAT(statuses[0], fails(kInvalid, "2 ranks"));
+  EXPECT_THAT(statuses[0], fails(kInvalid, "at least 2"));
 }
 
 // The pull of Zhang et al. does not know the rate; that of You et al. follows it.

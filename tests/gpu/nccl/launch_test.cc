@@ -204,11 +204,11 @@ TEST_F(NcclLaunch, TrainOfRanksThatShareADeviceBeginsWithParametersOfAFile) {
 }
 
 TEST_F(NcclLaunch, TwoDevicesForOneRankAreRefused) {
-  const std::string said = "device cuda:1 with transport nccl:0 (nccl or nccl:1 wanted)";
+  const std::string said = "device cuda:1 with transport nccl:0 (expected nccl or nccl:1)";
   EXPECT_EQ(bench({"--device", "cuda:1", "--transport", "nccl:0"}), said);
   EXPECT_EQ(train({"--inproc", "2", "--device", "cuda:1", "--transport", "nccl:0"}), said);
   EXPECT_EQ(bench({"--device", "cuda", "--transport", "nccl:2"}),
-            "device cuda: CUDA device 2 (0 to 1 wanted: 2 are here)");
+            "device cuda: CUDA device 2 (expected 0 to 1: 2 are here)");
 }
 
 }  // namespace
