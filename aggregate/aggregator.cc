@@ -65,7 +65,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
     GW_TRY(check_gradient(name, grad));
     for (const Parameter& known : parameters_) {
       if (known.name == name) {
-        return {Code::kInvalidArgument, "aggregator: parameter '" + name + "' is there already"};
+        return {Code::kInvalidArgument, "aggregator: parameter '" + name + "' was added already"};
       }
     }
     GW_ASSIGN(Parameter parameter, plan_parameter(plan_, options_, std::move(name), grad));

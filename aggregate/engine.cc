@@ -112,7 +112,7 @@ Status Engine::missing_gradients() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (handed_over_[i]) continue;
     return {Code::kInvalidArgument,
-            format("aggregator: finish() while %d of %zu gradients are missing, '%s' among them; "
+            format("aggregator: finish() while %d of %zu gradients are not ready, '%s' among them; "
                    "call ready() for each first",
                    missing_total_, parameters_.size(), parameters_[i].name.c_str())};
   }

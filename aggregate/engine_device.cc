@@ -43,8 +43,7 @@ Status Engine::await_device(std::size_t bucket) {
       if (passed.value()) break;
       if (std::chrono::steady_clock::now() >= until) {
         return {Code::kTimedOut,
-                who + format(": CUDA device %d has not come within %.1f s to where ready() said "
-                             "that it is final",
+                who + format(": CUDA device %d did not complete it within %.1f s of ready()",
                              context_.stream().device.ordinal, context_.lane_seconds)};
       }
       const std::lock_guard lock(mutex_);

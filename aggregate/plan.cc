@@ -112,8 +112,8 @@ Result<Path> sharded_path(const Rule& rule, const Traits& traits, AggregateForm 
   const bool gathers = form == AggregateForm::kAllGather;
   const std::string name = gathers ? "the form kAllGather" : "the form kReduceScatter";
   if (rule.keys.combine != Combine::kAuto) {
-    return refused(rule, "combine says how a mean reaches all ranks, and " + name +
-                             " has one way; write it without combine");
+    return refused(rule, "combine selects how an average reaches all ranks, and " + name +
+                             " has one way only; leave combine out");
   }
   if (rule.compressor->spec() == "none") return Path::kDense;
   if (!traits.elementwise) {

@@ -189,7 +189,7 @@ class Reshard {
 Status reshard_state(std::span<const NamedTensor> own,
                      std::span<const std::vector<NamedTensor>> by_old_rank, int rank, int size,
                      const ParameterSizes& sizes) {
-  if (by_old_rank.empty()) return {Code::kInvalidArgument, "state of no rank at all"};
+  if (by_old_rank.empty()) return {Code::kInvalidArgument, "no rank's state was given"};
   for (const std::vector<NamedTensor>& entries : by_old_rank) {
     for (const NamedTensor& entry : entries) {
       bool known = false;

@@ -136,7 +136,8 @@ class Simulation {
     }
     for (const Player& player : players_) {
       if (!player.done())
-        return Status(Code::kInternal, "never ends").with_context(place_of(player));
+        return Status(Code::kInternal, "waits for a message that is never sent")
+            .with_context(place_of(player));
     }
     for (const auto& [ends, queue] : queues_) {
       if (!queue.empty()) {

@@ -101,7 +101,7 @@ Status Registry::add(Method method) {
     return {Code::kInvalidArgument, "registry: '" + method.name + "' has no factory"};
   for (const Method& known : methods_) {
     if (known.name == method.name)
-      return {Code::kInvalidArgument, "registry: '" + method.name + "' is there already"};
+      return {Code::kInvalidArgument, "registry: '" + method.name + "' was added already"};
   }
   methods_.push_back(std::move(method));
   return {};
@@ -147,7 +147,8 @@ Result<std::unique_ptr<Compressor>> Registry::make(const SpecChain& chain) const
     return Status(Code::kInvalidArgument,
                   "compressor '" + to_string(chain) + "': " + chain[0].name +
                       " sends no list of chosen values that " + chain[1].name +
-                      " could code (a sparse method first: " + joined(sparse) + ")");
+                      " could code (the first stage must be a sparse method: " + joined(sparse) +
+                      ")");
   }
   GW_ASSIGN(std::shared_ptr<const Compressor> values, second.first->factory(second.second));
   const Traits traits = values->traits();

@@ -191,13 +191,12 @@ Status Trainer::adopt_state() {
 
 Result<double> Trainer::run(GradientHook& hook, const OnStep& on_step) {
   if (hook.optimizer() == nullptr && optimizer_ == nullptr) {
-    return Status(Code::kInvalidArgument, "optimizer hook, and a hook without one");
+    return Status(Code::kInvalidArgument, "optimizer 'hook' needs a hook that has an optimizer");
   }
   if (options_.gated_parameters != (hook.gate() != nullptr)) {
     return Status(
         Code::kInvalidArgument,
-        "parameters that come layer by layer, and a hook without a gate, or the other way "
-        "round");
+        "parameters gathered layer by layer need a hook that gathers them, and only then");
   }
   fresh_ = false;
   options_.places.device.restart_peaks();

@@ -69,7 +69,7 @@ Comm meet(const c10::intrusive_ptr<c10d::Store>& store, const std::string& purpo
   const gw_status status = gw_init_store(&table, rank, size, &settings, &comm);
   if (status != GW_OK) {
     raise("gradwire: rank " + std::to_string(rank) + " of " + std::to_string(size) +
-          " did not meet the others: " + gw_last_error() +
+          " could not join the other ranks: " + gw_last_error() +
           (calls.failure.empty() ? "" : " (the store says: " + calls.failure + ")"));
   }
   return {comm, &gw_comm_free};

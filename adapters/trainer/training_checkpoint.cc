@@ -74,7 +74,7 @@ Status check_nothing_left(const CheckpointReader& reader, const std::set<std::st
         name.starts_with(kParameters) || name.starts_with(kBuffers) || name.starts_with(kTrainer);
     if (!ours || used.contains(name) || (leaves_momentum && is_momentum(name))) continue;
     return {Code::kInvalidArgument,
-            reader.path() + ": tensor '" + name + "' belongs to nothing of this run"};
+            reader.path() + ": tensor '" + name + "' has no counterpart in this run"};
   }
   return {};
 }

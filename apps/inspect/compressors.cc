@@ -234,8 +234,8 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
         "\nKeys of the aggregator, allowed with every compressor: "
         "ef=none|ef14|ef21|ef21_sgdm|loco,\n"
         "ef_scale=auto|none, ef_storage=fp32|bf16|int8, ef_eta=0.1, ef_beta=0.8, ef_reset=1024,\n"
-        "ef_rescale_lr=false, combine=auto|sum|gather|sra|oktopk, inner=SPEC,\n"
-        "between=messages|nccl, min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");
+        "ef_rescale_lr=false, combine=auto|sum|gather|sra|oktopk, intra_node=SPEC,\n"
+        "inter_node=messages|nccl, min_elems=1024, dense_1d=true, warmup_steps=0, seed=N.\n");
   }
   return 0;
 }

@@ -24,7 +24,7 @@ Result<std::shared_ptr<const Calls>> calls_of(const SharedLibrary& library) {
   GW_NCCL_FIND(get_version, "ncclGetVersion");
   GW_NCCL_FIND(error_string, "ncclGetErrorString");
   if (const ncclResult_t asked = calls->get_version(&calls->version); asked != ncclSuccess) {
-    return Status(Code::kUnsupported, calls->library + " does not say its version: " +
+    return Status(Code::kUnsupported, calls->library + " does not report its version: " +
                                           calls->error_string(asked) + " from ncclGetVersion");
   }
   if (calls->version < kOldestVersion) {

@@ -109,7 +109,7 @@ class Connection {
         received_.erase(0, end + 1);
         return line;
       }
-      if (received_.size() > kMostLine) return unexpected("a line without an end");
+      if (received_.size() > kMostLine) return unexpected("an unterminated line");
       const Status ready = wait_readable(fd_, deadline_);
       if (!ready.ok())
         return Status(ready.code(), "the process manager at PMI_FD did not answer '" + request +

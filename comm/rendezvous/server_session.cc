@@ -59,7 +59,7 @@ std::string Roster::missing() const {
     list += (list.empty() ? "" : ", ") + std::to_string(rank) + (list.size() > 190 ? ", ..." : "");
   }
   std::string text;
-  if (!never.empty()) text = "ranks that never came: " + never;
+  if (!never.empty()) text = "ranks that did not join: " + never;
   if (!lost.empty())
     text += (text.empty() ? "" : "; ") + ("ranks that disconnected early: " + lost);
   return text;

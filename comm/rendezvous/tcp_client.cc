@@ -47,9 +47,10 @@ Result<std::shared_ptr<KeyValueStore>> TcpClient::join(const HostPort& where, in
       return failure.with_context(context);
     if (Clock::now() + pause >= deadline) {
       const std::chrono::duration<double> waited = Clock::now() - start;
-      return Status(Code::kTimedOut,
-                    format("%s: rank 0 was not there within %.1f s (last try: %s)", context.c_str(),
-                           waited.count(), std::string(failure.message()).c_str()));
+      return Status(
+          Code::kTimedOut,
+          format("%s: rank 0 did not answer within %.1f s (last try: %s)", context.c_str(),
+                 waited.count(), std::string(failure.message()).c_str()));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
@@ -212,7 +213,7 @@ Status TcpClient::take_replies() {
     GW_ASSIGN(const auto frame, channel_.next());
     if (!frame) return {};
     if (frame->kind != Kind::kReply)
-      return {Code::kCorruptPayload, "rank 0 sent something that is no reply"};
+      return {Code::kCorruptPayload, "rank 0 sent an unexpected message"};
     GW_ASSIGN(Reply reply, parse_reply(frame->body));
     const auto asked = open_.find(reply.id);  // late answers to given-up requests: dropped
     if (asked != open_.end()) asked->second = std::move(reply);

@@ -66,7 +66,7 @@ bool ControlLine::next(int size, Arrivals& arrivals) {
     arrivals.messages.push_back(*message);
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length));
   } else {
-    arrivals.end = "a control message that no rank sends";
+    arrivals.end = "an invalid control message";
   }
   return message.has_value();
 }

@@ -272,7 +272,7 @@ class BlockDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
     return {Code::kCorruptPayload,
-            format("its numbers of blocks do not ascend, are above %lld, or are other than %zu",
+            format("its block numbers do not ascend, exceed %lld, or are not %zu in number",
                    static_cast<long long>(blocks_ - 1), count)};
   }
 

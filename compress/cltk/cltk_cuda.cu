@@ -133,7 +133,7 @@ class CltkDeviceCoder final : public PlacedCoder {
     GW_ASSIGN(const Finding finding, verdict_.read(stream));
     if (finding.kind == 0) return {};
     return {Code::kCorruptPayload,
-            format("its places do not ascend, are beyond element %lld, or are other than %zu",
+            format("its places do not ascend, exceed element %lld, or are not %zu in number",
                    static_cast<long long>(elems_ - 1), choice_.k)};
   }
 

@@ -166,7 +166,7 @@ class DgcCoder final : public Coder {
     for (std::size_t j = 0; j < count; ++j) {
       const std::uint32_t i = index_[j];
       next_v_[i] -= load_le<T>(values, j);
-      if (!std::isfinite(next_v_[i])) return not_finite("what is left to send", i, next_v_[i]);
+      if (!std::isfinite(next_v_[i])) return not_finite("the residual", i, next_v_[i]);
       if (options_.masking) next_u_[i] = 0;
     }
     return {};

@@ -204,7 +204,7 @@ class DgcDeviceCoder final : public PlacedCoder {
     const char* const what = finding.kind == kDgcGradient   ? "the gradient"
                              : finding.kind == kDgcMomentum ? "its momentum"
                              : finding.kind == kDgcSum      ? "the sum of its momenta"
-                                                            : "what is left to send";
+                                                            : "the residual";
     return {
         Code::kInvalidArgument,
         format("dgc: element %llu of %s: %s is not finite (expected finite numbers); momentum and "

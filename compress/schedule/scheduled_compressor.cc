@@ -51,13 +51,14 @@ ErrorBound weaker(const ErrorBound& a, const ErrorBound& b) {
 
 // What `a` and `b` disagree in, "" where they travel in one way.
 std::string difference(const Traits& a, const Traits& b) {
-  if (a.exchange != b.exchange) return "how payloads combine";
+  if (a.exchange != b.exchange) return "the way payloads combine";
   if (a.rounds != b.rounds) return "the number of rounds";
   if (a.exchange == Exchange::kAllReduceSum && a.payload_dtype != b.payload_dtype) {
     return "the payload's type";
   }
-  if (a.sparse != b.sparse || a.own_feedback != b.own_feedback) return "what is kept for later";
-  if (a.mean_is_average_of_own != b.mean_is_average_of_own) return "what the mean is";
+  if (a.sparse != b.sparse || a.own_feedback != b.own_feedback)
+    return "the state kept for later steps";
+  if (a.mean_is_average_of_own != b.mean_is_average_of_own) return "the meaning of the mean";
   return "";
 }
 

@@ -9,9 +9,10 @@ namespace gradwire {
 
 Status check_index_range(std::string_view method, const Shape& shape, std::int64_t most) {
   if (shape.elems() <= most) return {};
-  return {Code::kUnsupported, std::string(method) + ": " + to_string(shape) +
-                                  format(" has more elements than 32-bit indices reach (%lld)",
-                                         static_cast<long long>(most))};
+  return {Code::kUnsupported,
+          std::string(method) + ": " + to_string(shape) +
+              format(" has more elements than 32-bit indices can address (%lld)",
+                     static_cast<long long>(most))};
 }
 
 std::size_t share_of(double ratio, std::int64_t elems) {

@@ -167,7 +167,7 @@ class Transport {
   virtual std::optional<LostPeer> lost() const = 0;
   // Sends all peers a failure report, the reason for which this rank ends its operations. Peers
   // then do not report this rank as failed when it exits. Best effort, never blocks.
-  virtual void announce(const LostPeer& culprit) = 0;
+  virtual void announce(const LostPeer& failed) = 0;
 
   // Sleeps until something may have happened, until `until`, or until another thread calls wake().
   // May return early. Errors: a permanent error only; `until` is none.

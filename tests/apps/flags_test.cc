@@ -85,11 +85,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "'4Q')"},
         Refusal{
             {"--lr-schedule", "step:2:0.1"},
-<<<<<<< HEAD
-            "train: --lr-schedule: learning rate schedule 'step:2:0.1'; constant, or "
-            "warmup:STEPS, cosine:FRACTION and step:FRACTION:FACTOR between commas with STEPS >= "
-            "1, "
-            "0 <= FRACTION <= 1 and FACTOR >= 0 wanted"},
+            "train: --lr-schedule: learning rate schedule 'step:2:0.1' (expected constant, "
+            "or warmup:STEPS, cosine:FRACTION and step:FRACTION:FACTOR between commas with STEPS "
+            ">= 1, 0 <= FRACTION <= 1 and FACTOR >= 0)"},
         Refusal{
             {"--stepz", "3"},
             "train: unknown flag '--stepz'; did you mean '--steps'? (see gradwire train --help)"},
@@ -97,19 +95,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{{"surplus"}, "train: unexpected argument 'surplus' (see gradwire train --help)"},
         Refusal{{"--steps", "3", "--steps", "4"},
                 "train: --steps is given 2 times (expected once)"},
-=======
-            "train: bad value for --lr-schedule: learning rate schedule 'step:2:0.1' (expected "
-            "constant, or warmup:STEPS, cosine:FRACTION and step:FRACTION:FACTOR between commas "
-            "with STEPS >= 1, 0 <= FRACTION <= 1 and FACTOR >= 0)"},
-        Refusal{{"--stepz", "3"},
-                "train: unknown flag ('--stepz' seen; perhaps --steps wanted, see gradwire train "
-                "--help)"},
-        Refusal{{"--zzzzzzzz"},
-                "train: unknown flag ('--zzzzzzzz' seen; see gradwire train --help)"},
-        Refusal{{"surplus"},
-                "train: unexpected word ('surplus' seen; flags wanted, see gradwire train --help)"},
-        Refusal{{"--steps", "3", "--steps", "4"}, "train: --steps is given 2 times (once wanted)"},
->>>>>>> a6e5397 (messages)
         Refusal{{"--steps", "3", "--epochs", "4"},
                 "train: --steps and --epochs exclude each other (got both)"},
         Refusal{{"--inproc", "2", "--accumulate", "2"},

@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"LOCAL_WORLD_SIZE", "'5'", "1 to 4"}},
         Refused{"slurm_without_nodes",
                 merged(kSrun, {{"SLURM_STEP_NODELIST", "n[7"}}),
-                {"SLURM_STEP_NODELIST", "'n[7'", "bracket"}},
+                {"SLURM_STEP_NODELIST", "'n[7'", "unmatched"}},
         Refused{"slurm_without_rank",
                 {{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
                 {"SLURM_PROCID", "SLURM_NTASKS"}},

@@ -60,7 +60,7 @@ TEST(CommMessages, OfTheRendezvous) {
             "two processes claim the same rank, or do two jobs share this store?)");
   EXPECT_EQ(
       sentence(server->get("address/2", deadline_in(0.05)).error()),
-      "rank 0: rendezvous: key 'address/2' was not set within T s; ranks that never came: 1, 2");
+      "rank 0: rendezvous: key 'address/2' was not set within T s; ranks that did not join: 1, 2");
   const auto refused = make_tcp_store(
       {.port = port, .rank = 1, .size = 3, .secret = "sesame", .timeout_seconds = 20});
   EXPECT_EQ(sentence(refused.error(), port),

@@ -253,12 +253,12 @@ TEST(ServerSession, AClientThatAsksAndDoesNotReadFillsNoMemory) {
 
 TEST(Roster, SaysWhoIsMissing) {
   Roster roster(5);
-  EXPECT_THAT(roster.missing(), tells("came", "1, 2, 3, 4"));
+  EXPECT_THAT(roster.missing(), tells("join", "1, 2, 3, 4"));
   for (const std::uint32_t rank : {1U, 2U, 4U}) EXPECT_FALSE(roster.join(rank));
   roster.leave(1, Roster::Presence::kDone);
   roster.leave(4, Roster::Presence::kLost);
   EXPECT_THAT(roster.missing(),
-              ::testing::AllOf(tells("came", "left"), ::testing::ContainsRegex("3.*4")));
+              ::testing::AllOf(tells("join", "disconnected"), ::testing::ContainsRegex("3.*4")));
   EXPECT_TRUE(roster.join(1)->again);  // may be back for the next job
   EXPECT_FALSE(roster.join(4)->again);
 }

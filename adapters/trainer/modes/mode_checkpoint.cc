@@ -52,7 +52,7 @@ Status ModeCheckpoint::read(std::span<const ModePart> mine) {
     if (!gone && (rank != communicator_.rank() || used.contains(name))) continue;
     if (options_.run.leaves_momentum && is_momentum(name)) continue;
     return {Code::kInvalidArgument,
-            from_->path() + ": tensor '" + name + "' belongs to nothing of this run"};
+            from_->path() + ": tensor '" + name + "' has no counterpart in this run"};
   }
   return {};
 }

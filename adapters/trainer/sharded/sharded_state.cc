@@ -131,7 +131,7 @@ Result<std::optional<std::vector<TensorPart>>> ShardedHook::own_parameters() {
 }
 
 Status ShardedHook::load_state(States by_old_rank) {
-  if (by_old_rank.empty()) return {Code::kInvalidArgument, "state of no rank at all"};
+  if (by_old_rank.empty()) return {Code::kInvalidArgument, "no rank's state was given"};
   Communicator& communicator = replicas_.communicator();
   for (const NamedTensor& own : own_slices()) {
     GW_TRY(join_slices(own, by_old_rank, communicator.rank(), communicator.size()));

@@ -19,13 +19,9 @@ def checked_options(given):
     """All options, defaults included. TypeError names an unknown one."""
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
-<<<<<<< HEAD
         near = difflib.get_close_matches(unknown[0], _OPTIONS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"gradwire: unknown option {unknown[0]!r}{hint} (expected one of {', '.join(_OPTIONS)})")
-=======
-        raise TypeError(f"gradwire: unknown option {unknown[0]!r} (expected {', '.join(_OPTIONS)})")
->>>>>>> a6e5397 (messages)
     options = {**_OPTIONS, **given}
     if options["nonfinite"] not in (None, "fail", "skip"):
         raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} (expected 'fail' or 'skip')")

@@ -246,7 +246,7 @@ static void refusals(gw_comm* comm) {
   GW_CHECK_THAT(aggregator == NULL);
   GW_CHECK_THAT(gw_aggregator_create(comm, kInfos, kTensors, NULL, &aggregator) == GW_OK);
   GW_CHECK_REFUSED(gw_aggregator_submit(aggregator, &beyond, 1, NULL), GW_INVALID_ARGUMENT,
-                   "index 3 (0 to 2");
+                   "index 3 (expected 0 to 2");
   GW_CHECK_THAT(gw_aggregator_skip(aggregator, rank == 0, &skip) == GW_OK && skip == 1);
   GW_CHECK_THAT(gw_aggregator_warning(aggregator, 99) == NULL);
   gw_aggregator_free(aggregator);

@@ -52,7 +52,8 @@ static void bad_options_are_refused(void) {
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "struct_size is 3");
   options.struct_size = sizeof options;
   options.transport = "pigeons";
-  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "unknown transport 'pigeons'");
+  GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT,
+                   "unknown transport 'pigeons'");
   options.transport = "nccl:first";
   GW_CHECK_REFUSED(gw_init_env(&options, &comm), GW_INVALID_ARGUMENT, "transport: 'nccl:first'");
   options.transport = "tcp";
@@ -145,7 +146,8 @@ static void states(void) {
   entry.bytes = sizeof values;
   GW_CHECK_THAT(gw_state_add(state, &entry) == GW_OK);
   entry.bytes = 8;
-  GW_CHECK_REFUSED(gw_state_add(state, &entry), GW_INVALID_ARGUMENT, "'w.error' of 8 bytes (16");
+  GW_CHECK_REFUSED(gw_state_add(state, &entry), GW_INVALID_ARGUMENT,
+                   "'w.error' of 8 bytes (expected 16");
   entry.dimensions = 5;
   GW_CHECK_REFUSED(gw_state_add(state, &entry), GW_INVALID_ARGUMENT, "5 dimensions");
   GW_CHECK_REFUSED(gw_state_get(state, 1, &entry), GW_INVALID_ARGUMENT, "entry 1");
