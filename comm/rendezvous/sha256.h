@@ -1,5 +1,5 @@
 // What gradwire takes from a cryptographic library: two functions, of OpenSSL's libcrypto
-// (sha256_openssl.cc) or of libsodium (sha256_sodium.cc), as the build's option hmac says.
+// (sha256_openssl.cc) or of libsodium (sha256_sodium.cc), in a wheel for other machines.
 #pragma once
 
 #include "comm/rendezvous/hmac.h"
