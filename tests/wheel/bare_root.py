@@ -39,6 +39,7 @@ class BareRoot:
             release = re.search(r"^VERSION_CODENAME=(\w+)", pathlib.Path("/etc/os-release").read_text(), re.M)[1]
             subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", "--include=python3-venv", release, self.folder], check=True,
                            timeout=MAKING_SECONDS)
+        (self.folder / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n")  # PyTorch looks its own name up
         self.home = self.folder / "home"
         subprocess.run(["rm", "-rf", self.folder / "env", self.home], check=True)
         self.home.mkdir()
