@@ -18,10 +18,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-class Step {
+class PipelinedStep {
  public:
-  Step(std::span<BucketExchange* const> buckets, std::uint64_t step, StepSource& source,
-       StepCost& cost)
+  PipelinedStep(std::span<BucketExchange* const> buckets, std::uint64_t step, StepSource& source,
+                StepCost& cost)
       : buckets_(buckets), step_(step), source_(source), cost_(cost) {}
 
   Status run() {
@@ -154,7 +154,7 @@ std::vector<Launch> launch_order(std::span<const int> phases, int depth) {
 
 Status run_step(std::span<BucketExchange* const> exchanges, std::uint64_t step, StepSource& source,
                 StepCost& cost) {
-  return Step(exchanges, step, source, cost).run();
+  return PipelinedStep(exchanges, step, source, cost).run();
 }
 
 }  // namespace gradwire

@@ -43,4 +43,10 @@ std::string shortest(double value) {
   return error == std::errc() ? std::string(text.data(), end) : std::string("?");
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradwire {
 
@@ -17,5 +18,8 @@ std::optional<double> to_double(std::string_view text);
 
 // The shortest decimal text that reads back as the same double.
 std::string shortest(double value);
+
+// With ", " between them.
+std::string joined(const std::vector<std::string>& words);
 
 }  // namespace gradwire

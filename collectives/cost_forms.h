@@ -55,6 +55,7 @@ constexpr CostTerms gamma_of(std::int64_t bytes) { return {.gamma_bytes = bytes}
 CostTerms operator+(CostTerms a, const CostTerms& b);
 
 int ceil_log2(std::int64_t x);
+constexpr int round_count(std::int64_t rounds) { return static_cast<int>(rounds); }
 
 // Costs that several algorithms are made of. `chunk` is the bytes of one rank's part.
 CostTerms halving_terms(const CostShape& s, std::int64_t chunk);        // reduce-scatter

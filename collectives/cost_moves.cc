@@ -8,8 +8,6 @@
 namespace gradwire {
 namespace {
 
-int count(std::int64_t rounds) { return static_cast<int>(rounds); }
-
 // p - 1 links one behind the other, k cuts: the first reaches the end, the others follow at the
 // pace of one link.
 Cost chain(const CostShape& s) {
@@ -55,7 +53,7 @@ std::optional<Cost> all_gather_cost(const CostShape& s, std::string_view algorit
   Cost cost{.rounds = s.log, .wire_bytes_max = others * s.m};
   if (algorithm == "ring") {
     cost.terms = s.hops(others, s.m);
-    cost.rounds = count(others);
+    cost.rounds = round_count(others);
     cost.exact = s.alike;
     return cost;
   }
@@ -85,7 +83,7 @@ std::optional<Cost> all_to_all_cost(const CostShape& s, std::string_view algorit
   Cost cost{.wire_bytes_max = others * s.m, .exact = s.flat()};
   if (algorithm == "pairwise") {
     cost.terms = s.hops(others, s.m);
-    cost.rounds = count(others);
+    cost.rounds = round_count(others);
     return cost;
   }
   if (algorithm == "direct") {

@@ -9,8 +9,6 @@
 namespace gradwire {
 namespace {
 
-int count(std::int64_t rounds) { return static_cast<int>(rounds); }
-
 // All chunks but two neighbouring ones twice, those once.
 std::int64_t ring_wire(const CostShape& s) {
   const std::int64_t base = s.n / s.p;
@@ -20,7 +18,7 @@ std::int64_t ring_wire(const CostShape& s) {
 
 Cost ring(const CostShape& s) {
   return {.terms = s.hops(2 * (s.p - 1), s.chunk) + gamma_of((s.p - 1) * s.chunk),
-          .rounds = count(2 * (s.p - 1)),
+          .rounds = round_count(2 * (s.p - 1)),
           .wire_bytes_max = ring_wire(s),
           .exact = s.alike,
           .cell_bytes = s.chunk};
@@ -130,7 +128,7 @@ Cost two_level(const CostShape& s) {
   const std::int64_t others = s.nodes - 1;
   return {.terms = burst + burst + s.inter(2 * others, chunk) +
                    gamma_of((local - 1) * part * s.elem + others * chunk),
-          .rounds = count(2 * others + (local > 1 ? 2 : 0)),
+          .rounds = round_count(2 * others + (local > 1 ? 2 : 0)),
           .wire_bytes_max = 2 * ((local - 1) * part * s.elem + others * chunk),
           .exact = s.alike && s.n % s.p == 0};
 }
@@ -147,7 +145,7 @@ Cost blueconnect(const CostShape& s) {
     if (!within && s.per_node > 1 && before % s.per_node != 0) cost.exact = false;
     cost.terms += within ? s.intra(2 * others, chunk) : s.inter(2 * others, chunk);
     cost.terms += gamma_of(others * chunk);
-    cost.rounds += count(2 * others);
+    cost.rounds += round_count(2 * others);
     cost.wire_bytes_max += 2 * others * chunk;
   }
   return cost;
@@ -175,7 +173,7 @@ std::optional<Cost> reduce_scatter_cost(const CostShape& s, std::string_view alg
   const CostTerms added = gamma_of(others * s.m);
   if (algorithm == "ring" || algorithm == "pairwise") {
     return Cost{.terms = s.hops(others, s.m) + added,
-                .rounds = count(others),
+                .rounds = round_count(others),
                 .wire_bytes_max = others * s.m,
                 .exact = s.flat() || (algorithm == "ring" && s.alike),
                 .cell_bytes = s.m};

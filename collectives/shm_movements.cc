@@ -10,15 +10,6 @@
 namespace gradwire {
 namespace {
 
-std::int64_t elems_in(std::size_t bytes, const ShmPlace& place) {
-  return static_cast<std::int64_t>(bytes / place.width());
-}
-
-// A rank's own row, unless it is already there.
-void keep(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (to != from && bytes > 0) std::memmove(to, from, bytes);
-}
-
 // Rows of call.elems, or of call.lengths.
 class AllGather final : public ShmMoves {
  public:
@@ -39,7 +30,7 @@ class AllGather final : public ShmMoves {
       const Range to = row(place, q);
       std::byte* out = place.call.out + place.bytes(to.begin);
       if (q == place.rank()) {
-        keep(out, place.call.in, place.bytes(to.size()));
+        keep_row(out, place.call.in, place.bytes(to.size()));
       } else {
         copy_with(Stores::kCached, out, place.small(q), place.bytes(to.size()));
       }
@@ -92,9 +83,9 @@ class AllGather final : public ShmMoves {
 
  private:
   static Range row(const ShmPlace& place, int q) { return row_of(place.call, q); }
-  static std::int64_t direct_elems(const ShmPlace& place) { return elems_in(kDirectBytes, place); }
+  static std::int64_t direct_elems(const ShmPlace& place) { return place.elems_in(kDirectBytes); }
   static std::int64_t slot_elems(const ShmPlace& place) {
-    return elems_in(ShmChannel::kSlotBytes, place);
+    return place.elems_in(ShmChannel::kSlotBytes);
   }
   // Part `part` of row q into out, from a slot, or from the rank's own tensor where that is null.
   static void copy_part(const ShmPlace& place, int q, std::int64_t each, std::int64_t part,
@@ -104,7 +95,7 @@ class AllGather final : public ShmMoves {
     if (range.size() <= 0) return;
     const std::size_t bytes = place.bytes(range.size());
     std::byte* out = place.call.out + place.bytes(to.begin + range.begin);
-    if (q == place.rank()) return keep(out, place.call.in + place.bytes(range.begin), bytes);
+    if (q == place.rank()) return keep_row(out, place.call.in + place.bytes(range.begin), bytes);
     const Stores stores = stores_for(place.bytes(begin_of_row(place.call, place.size())));
     if (slot != nullptr) return copy_with(stores, out, slot, bytes);
     place.copy_in_of(q, place.bytes(range.begin), out, bytes, stores);
@@ -148,12 +139,12 @@ class AllToAll final : public ShmMoves {
     return true;
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return place.size() * parts_of(place.call.elems, elems_in(kDirectBytes, place));
+    return place.size() * parts_of(place.call.elems, place.elems_in(kDirectBytes));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const std::int64_t each = parts_of(place.call.elems, elems_in(kDirectBytes, place));
+    const std::int64_t each = parts_of(place.call.elems, place.elems_in(kDirectBytes));
     const int q = static_cast<int>((place.rank() + part / each) % place.size());
-    const Range range = part_of(place.call.elems, elems_in(kDirectBytes, place), part % each);
+    const Range range = part_of(place.call.elems, place.elems_in(kDirectBytes), part % each);
     place.copy_in_of(q, place.bytes(place.rank() * place.call.elems + range.begin),
                      place.call.out + place.bytes(q * place.call.elems + range.begin),
                      place.bytes(range.size()), stores(place));
@@ -189,7 +180,7 @@ class AllToAll final : public ShmMoves {
   static std::size_t slot_row(const ShmPlace& place) {
     return ShmChannel::kSlotBytes / static_cast<std::size_t>(place.size()) / 64 * 64;
   }
-  static std::int64_t slot_elems(const ShmPlace& place) { return elems_in(slot_row(place), place); }
+  static std::int64_t slot_elems(const ShmPlace& place) { return place.elems_in(slot_row(place)); }
   static std::size_t row_at(const ShmPlace& place, int q) {
     return slot_row(place) * static_cast<std::size_t>(q);
   }
@@ -222,7 +213,7 @@ class Broadcast final : public ShmMoves {
   }
   void take_small(const ShmPlace& place) const override {
     const std::size_t bytes = in_bytes(place.call, place.size());
-    if (is_root(place)) return keep(place.call.out, place.call.in, bytes);
+    if (is_root(place)) return keep_row(place.call.out, place.call.in, bytes);
     copy_with(Stores::kCached, place.call.out, place.small(place.call.root), bytes);
   }
 
@@ -231,13 +222,13 @@ class Broadcast final : public ShmMoves {
     return place.bytes(place.call.elems) <= kReadingBytes / 2 && place.reaches_in(place.call.root);
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, elems_in(kDirectBytes, place));
+    return parts_of(place.call.elems, place.elems_in(kDirectBytes));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, elems_in(kDirectBytes, place), part);
+    const Range range = part_of(place.call.elems, place.elems_in(kDirectBytes), part);
     std::byte* to = place.call.out + place.bytes(range.begin);
     const std::size_t bytes = place.bytes(range.size());
-    if (is_root(place)) return keep(to, place.call.in + place.bytes(range.begin), bytes);
+    if (is_root(place)) return keep_row(to, place.call.in + place.bytes(range.begin), bytes);
     place.copy_in_of(place.call.root, place.bytes(range.begin), to, bytes,
                      stores_for(place.bytes(place.call.elems)));
   }
@@ -264,12 +255,12 @@ class Broadcast final : public ShmMoves {
  private:
   static bool is_root(const ShmPlace& place) { return place.rank() == place.call.root; }
   static std::int64_t slot_elems(const ShmPlace& place) {
-    return elems_in(ShmChannel::kSlotBytes, place);
+    return place.elems_in(ShmChannel::kSlotBytes);
   }
   static void copy(const ShmPlace& place, Range range, const std::byte* from) {
     std::byte* to = place.call.out + place.bytes(range.begin);
     const std::size_t bytes = place.bytes(range.size());
-    if (is_root(place)) return keep(to, place.call.in + place.bytes(range.begin), bytes);
+    if (is_root(place)) return keep_row(to, place.call.in + place.bytes(range.begin), bytes);
     copy_with(stores_for(place.bytes(place.call.elems)), to, from, bytes);
   }
 };

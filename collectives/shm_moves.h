@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "collectives/shm_call.h"
 #include "collectives/shm_channel.h"
@@ -32,6 +33,9 @@ struct ShmPlace {
   int rank() const { return channel.rank(); }
   std::size_t width() const { return size_of(call.dtype); }
   std::size_t bytes(std::int64_t elems) const { return static_cast<std::size_t>(elems) * width(); }
+  std::int64_t elems_in(std::size_t bytes) const {
+    return static_cast<std::int64_t>(bytes / width());
+  }
   std::byte* small(int q) const { return channel.small(q, n); }
   std::byte* slot(int q, std::int64_t part) const {
     return channel.slot(q, static_cast<int>(part % ShmChannel::kSlots));
@@ -118,6 +122,11 @@ inline Stores stores_for(std::size_t bytes) {
 // Up to so many bytes of results, tensors in the others' own memory are read there rather than put
 // into slots: one copy instead of two, but by the kernel, page by page.
 inline constexpr std::size_t kReadingBytes = 4 << 20;
+
+// A rank's own row, unless it is already there.
+inline void keep_row(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+}
 
 // A rank looks around between parts of about so many bytes.
 inline constexpr std::size_t kDirectBytes = 256 << 10;

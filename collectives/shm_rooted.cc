@@ -17,16 +17,7 @@
 namespace gradwire {
 namespace {
 
-std::int64_t elems_in(std::size_t bytes, const ShmPlace& place) {
-  return static_cast<std::int64_t>(bytes / place.width());
-}
-
 bool is_root(const ShmPlace& place) { return place.rank() == place.call.root; }
-
-// Root's own row, unless it is already there.
-void keep(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (to != from && bytes > 0) std::memmove(to, from, bytes);
-}
 
 class Gather final : public ShmMoves {
  public:
@@ -54,19 +45,19 @@ class Gather final : public ShmMoves {
     return place.shares_out(place.call.root);
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(row_of(place.call, place.rank()).size(), elems_in(kDirectBytes, place));
+    return parts_of(row_of(place.call, place.rank()).size(), place.elems_in(kDirectBytes));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
     const Range row = row_of(place.call, place.rank());
-    const Range range = part_of(row.size(), elems_in(kDirectBytes, place), part);
+    const Range range = part_of(row.size(), place.elems_in(kDirectBytes), part);
     std::byte* to = place.out_of(place.call.root) + place.bytes(row.begin + range.begin);
     const std::byte* from = place.call.in + place.bytes(range.begin);
-    if (is_root(place)) return keep(to, from, place.bytes(range.size()));
+    if (is_root(place)) return keep_row(to, from, place.bytes(range.size()));
     copy_with(stores_for(out_bytes(place.call, place.size())), to, from, place.bytes(range.size()));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(longest_row(place.call), elems_in(ShmChannel::kSlotBytes, place));
+    return parts_of(longest_row(place.call), place.elems_in(ShmChannel::kSlotBytes));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
     if (is_root(place)) return;
@@ -87,14 +78,14 @@ class Gather final : public ShmMoves {
 
  private:
   static Range slot_range(const ShmPlace& place, int q, std::int64_t part) {
-    return part_of(row_of(place.call, q).size(), elems_in(ShmChannel::kSlotBytes, place), part);
+    return part_of(row_of(place.call, q).size(), place.elems_in(ShmChannel::kSlotBytes), part);
   }
   // `range` of row q, from where the others put it.
   static void take_row(const ShmPlace& place, int q, Range range, const std::byte* from) {
     if (range.size() <= 0) return;
     const std::size_t bytes = place.bytes(range.size());
     std::byte* to = place.call.out + place.bytes(row_of(place.call, q).begin + range.begin);
-    if (q == place.rank()) return keep(to, place.call.in + place.bytes(range.begin), bytes);
+    if (q == place.rank()) return keep_row(to, place.call.in + place.bytes(range.begin), bytes);
     copy_with(Stores::kCached, to, from, bytes);
   }
 };
@@ -122,22 +113,22 @@ class Scatter final : public ShmMoves {
 
   bool are_shared(const ShmPlace& place) const override { return place.shares_in(place.call.root); }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(row_of(place.call, place.rank()).size(), elems_in(kDirectBytes, place));
+    return parts_of(row_of(place.call, place.rank()).size(), place.elems_in(kDirectBytes));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
     const Range row = row_of(place.call, place.rank());
-    const Range range = part_of(row.size(), elems_in(kDirectBytes, place), part);
+    const Range range = part_of(row.size(), place.elems_in(kDirectBytes), part);
     take_part(place, range, place.in_of(place.call.root) + place.bytes(row.begin + range.begin));
   }
 
   // A slot holds the same part of every row.
   std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(longest_row(place.call), elems_in(slot_row(place), place));
+    return parts_of(longest_row(place.call), place.elems_in(slot_row(place)));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
     for (int q = 0; q < place.size() && is_root(place); ++q) {
       const Range row = row_of(place.call, q);
-      const Range range = part_of(row.size(), elems_in(slot_row(place), place), part);
+      const Range range = part_of(row.size(), place.elems_in(slot_row(place)), part);
       if (q == place.rank() || range.size() <= 0) continue;
       copy_with(Stores::kCached, place.slot(place.rank(), part) + row_at(place, q),
                 place.call.in + place.bytes(row.begin + range.begin), place.bytes(range.size()));
@@ -145,7 +136,7 @@ class Scatter final : public ShmMoves {
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
     const Range row = row_of(place.call, place.rank());
-    const Range range = part_of(row.size(), elems_in(slot_row(place), place), part);
+    const Range range = part_of(row.size(), place.elems_in(slot_row(place)), part);
     take_part(place, range, place.slot(place.call.root, part) + row_at(place, place.rank()));
   }
 
@@ -168,7 +159,7 @@ class Scatter final : public ShmMoves {
     std::byte* to = place.call.out + place.bytes(range.begin);
     if (!is_root(place)) return copy_with(Stores::kCached, to, from, bytes);
     const std::int64_t own = row_of(place.call, place.rank()).begin + range.begin;
-    keep(to, place.call.in + place.bytes(own), bytes);
+    keep_row(to, place.call.in + place.bytes(own), bytes);
   }
 };
 
@@ -199,10 +190,10 @@ class ExclusiveScan final : public ShmMoves {
     return true;
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, elems_in(kDirectBytes, place));
+    return parts_of(place.call.elems, place.elems_in(kDirectBytes));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, elems_in(kDirectBytes, place), part);
+    const Range range = part_of(place.call.elems, place.elems_in(kDirectBytes), part);
     Sources sources;
     for (int q = 0; q < place.rank(); ++q) {
       sources[static_cast<std::size_t>(q)] = place.in_of(q) + place.bytes(range.begin);
@@ -211,7 +202,7 @@ class ExclusiveScan final : public ShmMoves {
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, elems_in(ShmChannel::kSlotBytes, place));
+    return parts_of(place.call.elems, place.elems_in(ShmChannel::kSlotBytes));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
     const Range range = slot_range(place, part);
@@ -235,7 +226,7 @@ class ExclusiveScan final : public ShmMoves {
   using Sources = std::array<const std::byte*, ShmChannel::kMostRanks>;
 
   static Range slot_range(const ShmPlace& place, std::int64_t part) {
-    return part_of(place.call.elems, elems_in(ShmChannel::kSlotBytes, place), part);
+    return part_of(place.call.elems, place.elems_in(ShmChannel::kSlotBytes), part);
   }
   // sources: those of the ranks before this one, at `range`.
   static void fold_before(const ShmPlace& place, const Sources& sources, Range range) {

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kName = "two_level";
+constexpr std::string_view kTwoLevel = "two_level";
 
 // This rank's ends of its host's boards; null where it is alone there.
 struct Channels {
@@ -48,7 +48,7 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
   return std::optional(Channels{channel(0), channel(1)});
 }
 
-bool reduces(OpKind kind) { return kind == OpKind::kAllReduce; }
+bool is_all_reduce(OpKind kind) { return kind == OpKind::kAllReduce; }
 
 }  // namespace
 
@@ -77,13 +77,13 @@ void TwoLevelCommunicator::set_link_parameters(const LinkModel& links) {
 }
 
 bool TwoLevelCommunicator::by_two_levels(const OpCall& call, std::string_view wanted) const {
-  if (reduces(call.kind) && wanted == "auto") wanted = group_->options().algorithm;
-  return (wanted == "auto" || wanted == kName) && stages_.covers(call);
+  if (is_all_reduce(call.kind) && wanted == "auto") wanted = group_->options().algorithm;
+  return (wanted == "auto" || wanted == kTwoLevel) && stages_.covers(call);
 }
 
 Result<std::string_view> TwoLevelCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
                                                              std::string_view wanted) {
-  if (by_two_levels({.kind = kind}, wanted)) return kName;
+  if (by_two_levels({.kind = kind}, wanted)) return kTwoLevel;
   return group_->algorithm_for(kind, bytes, wanted);
 }
 
@@ -97,9 +97,9 @@ Result<Work> TwoLevelCommunicator::launch(const OpCall& call, const Extent& exte
       .number = number,
       .dtype = to_string(extent.dtype),
       .elems = extent.agreed,
-      .reduce = reduces(call.kind) ? to_string(call.op) : std::string_view(),
+      .reduce = is_all_reduce(call.kind) ? to_string(call.op) : std::string_view(),
       .root = call.kind == OpKind::kBroadcast ? call.peer : -1,
-      .algorithm = kName,
+      .algorithm = kTwoLevel,
       .started = std::chrono::steady_clock::now(),
       .deadline = deadline.value_or(deadline_in(group_->options().deadline_seconds)),
       .execution = std::make_unique<StagedExecution>(group_->route_of(number),

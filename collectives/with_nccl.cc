@@ -7,18 +7,18 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kName = "nccl";
+constexpr std::string_view kNccl = "nccl";
 constexpr std::int64_t kMostDevices = 65536;
 
 }  // namespace
 
 bool is_nccl(std::string_view name) {
-  return name == kName || (name.starts_with(kName) && name[kName.size()] == ':');
+  return name == kNccl || (name.starts_with(kNccl) && name[kNccl.size()] == ':');
 }
 
 Result<std::optional<int>> nccl_ordinal(std::string_view name) {
-  if (name == kName) return std::optional<int>();
-  const auto ordinal = to_int(name.substr(kName.size() + 1));
+  if (name == kNccl) return std::optional<int>();
+  const auto ordinal = to_int(name.substr(kNccl.size() + 1));
   if (ordinal && *ordinal >= 0 && *ordinal < kMostDevices) {
     return std::optional<int>(static_cast<int>(*ordinal));
   }

@@ -35,12 +35,6 @@
 namespace gradwire {
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 Status check_keys(const Registry::Method& method, const Spec& spec) {
   std::vector<std::string> known;
   for (const SpecKey& key : method.keys) known.push_back(key.name);

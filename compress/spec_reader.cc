@@ -6,15 +6,6 @@
 #include "base/text.h"
 
 namespace gradwire {
-namespace {
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-}  // namespace
 
 std::optional<std::string> SpecReader::find(std::string_view key) const {
   for (const auto& [name, value] : spec_.params) {

@@ -13,12 +13,12 @@
 namespace gradwire {
 namespace {
 
-std::span<float> floats(const Buffer& buffer) {
+std::span<float> floats_of(const Buffer& buffer) {
   const ByteSpan bytes = buffer.bytes();
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-constexpr std::size_t kNarrow = sizeof(std::uint16_t);
+constexpr std::size_t kNarrowBytes = sizeof(std::uint16_t);
 
 }  // namespace
 
@@ -53,11 +53,12 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   }
   if (narrow) {
     fold.keeps_stored_ = !options.passing_gradients;
-    GW_ASSIGN(fold.stored_,
-              fold.keeps_stored_
-                  ? device.allocate(MemoryClass::kGradients, kNarrow * elems)
-                  : device.allocate(MemoryClass::kWorkspace,
-                                    kNarrow * static_cast<std::size_t>(fold.grads_.most_elems())));
+    GW_ASSIGN(
+        fold.stored_,
+        fold.keeps_stored_
+            ? device.allocate(MemoryClass::kGradients, kNarrowBytes * elems)
+            : device.allocate(MemoryClass::kWorkspace,
+                              kNarrowBytes * static_cast<std::size_t>(fold.grads_.most_elems())));
   }
   if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
   for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {
@@ -113,7 +114,7 @@ Status GradientFold::combine(int micro, Range range) {
   const std::span<float> own = fresh(micro, range);
   if (!momentum_.empty()) {
     const std::span<float> u =
-        floats(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
+        floats_of(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
     GW_TRY(take_momentum(u, own));
   }
   const std::span<float> sum = fresh(0, range);
@@ -200,7 +201,7 @@ Status GradientFold::micro_batch_done(int micro, double loss_scale) {
 std::vector<NamedTensor> GradientFold::state() {
   std::vector<NamedTensor> tensors;
   for (std::size_t micro = 0; micro < momentum_.size(); ++micro) {
-    for (NamedTensor& named : named_tensors(*table_, floats(momentum_[micro]), stream_.device)) {
+    for (NamedTensor& named : named_tensors(*table_, floats_of(momentum_[micro]), stream_.device)) {
       named.name = "worker" + std::to_string(micro) + "." + named.name + ".momentum";
       tensors.push_back(std::move(named));
     }

@@ -14,12 +14,11 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "device/host_copy.h"
+#include "trainer/corrupt_payload.h"
 #include "trainer/safetensors_header.h"
 
 namespace gradwire {
 namespace {
-
-Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
 
 std::string header_of(std::span<const NamedTensor> tensors) {
   std::vector<SafetensorsEntry> entries;
@@ -58,7 +57,7 @@ Status check_match(const Entries& entries, std::span<const NamedTensor> tensors)
                                                 text_of(wanted) + ")");
     }
     if (entry.end - entry.begin != named.tensor.bytes().size()) {
-      return corrupt(format(
+      return corrupt_payload(format(
           "tensor %s: %llu bytes (expected %zu, as its shape says)", named.name.c_str(),
           static_cast<unsigned long long>(entry.end - entry.begin), named.tensor.bytes().size()));
     }
@@ -94,15 +93,15 @@ Status load(const std::string& path, std::span<const NamedTensor> tensors) {
   GW_ASSIGN(const std::vector<char> bytes, read_all(path));
   std::uint64_t length = 0;
   if (bytes.size() < sizeof(length)) {
-    return corrupt(format("%zu bytes (expected at least 8)", bytes.size()));
+    return corrupt_payload(format("%zu bytes (expected at least 8)", bytes.size()));
   }
   std::memcpy(&length, bytes.data(), sizeof(length));
   const std::uint64_t after = bytes.size() - sizeof(length);
   const std::uint64_t most = std::min(after, kLongestSafetensorsHeader);
   if (length > most) {
-    return corrupt(format("a header of %llu bytes (expected at most %llu)",
-                          static_cast<unsigned long long>(length),
-                          static_cast<unsigned long long>(most)));
+    return corrupt_payload(format("a header of %llu bytes (expected at most %llu)",
+                                  static_cast<unsigned long long>(length),
+                                  static_cast<unsigned long long>(most)));
   }
   GW_ASSIGN(std::vector<SafetensorsEntry> found,
             read_safetensors_header({bytes.data() + sizeof(length), length}, after - length));

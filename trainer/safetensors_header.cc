@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "trainer/corrupt_payload.h"
 
 namespace gradwire {
 namespace {
@@ -20,8 +21,6 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{{DType::kF64
                                                                     {DType::kI8, "I8"},
                                                                     {DType::kU8, "U8"}}};
 
-Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
-
 std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& array) {
   if (!array.is_array()) return std::nullopt;
   std::vector<std::uint64_t> numbers;
@@ -34,10 +33,10 @@ std::optional<std::vector<std::uint64_t>> whole_numbers(const nlohmann::json& ar
 
 Result<SafetensorsEntry> read_entry(const std::string& name, const nlohmann::json& object) {
   const auto missing = [](const char* key, const char* wanted) {
-    return corrupt(std::string("its ") + key + " is missing or malformed (expected " + wanted +
-                   ")");
+    return corrupt_payload(std::string("its ") + key + " is missing or malformed (expected " +
+                           wanted + ")");
   };
-  if (!object.is_object()) return corrupt("its entry is not an object");
+  if (!object.is_object()) return corrupt_payload("its entry is not an object");
   if (!object.contains("dtype") || !object["dtype"].is_string()) {
     return missing("dtype", "a string");
   }
@@ -58,16 +57,16 @@ Status check_tiling(std::span<const SafetensorsEntry> entries, std::uint64_t dat
   std::uint64_t covered = 0;
   for (const auto& [begin, end] : ranges) {
     if (begin != covered) {
-      return corrupt(
+      return corrupt_payload(
           format("data_offsets leave a gap or overlap: a tensor begins at %llu (expected %llu)",
                  static_cast<unsigned long long>(begin), static_cast<unsigned long long>(covered)));
     }
     covered = end;
   }
   if (covered == data_bytes) return {};
-  return corrupt(format("%llu bytes of data (expected %llu, as data_offsets say)",
-                        static_cast<unsigned long long>(data_bytes),
-                        static_cast<unsigned long long>(covered)));
+  return corrupt_payload(format("%llu bytes of data (expected %llu, as data_offsets say)",
+                                static_cast<unsigned long long>(data_bytes),
+                                static_cast<unsigned long long>(covered)));
 }
 
 }  // namespace
@@ -107,7 +106,7 @@ std::string write_safetensors_header(std::span<const SafetensorsEntry> entries) 
 Result<std::vector<SafetensorsEntry>> read_safetensors_header(std::string_view text,
                                                               std::uint64_t data_bytes) {
   const nlohmann::json header = nlohmann::json::parse(text, nullptr, false);
-  if (!header.is_object()) return corrupt("the header is not a JSON object");
+  if (!header.is_object()) return corrupt_payload("the header is not a JSON object");
   std::vector<SafetensorsEntry> entries;
   for (const auto& [name, object] : header.items()) {
     if (name == "__metadata__") continue;

@@ -15,7 +15,7 @@ constexpr const char* kDefaultSpecs =
     "none;cast:fp16;cast:bf16;qsgd:bits=8;qsgd:bits=4;qsgd:bits=2;signsgd;signsgd:vote=majority;"
     "topk:ratio=0.01;powersgd:rank=4";
 
-nlohmann::ordered_json json_of(const bench::CodecRow& row) {
+nlohmann::ordered_json json_of_codec(const bench::CodecRow& row) {
   nlohmann::ordered_json json;
   json["spec"] = row.spec;
   json["canonical"] = row.canonical;
@@ -46,12 +46,12 @@ void print_rate(double gbps, double read_gbps) {
   std::printf(" %9.2f %4.0f %%", gbps, 100 * gbps / read_gbps);
 }
 
-void print_heading() {
+void print_codec_heading() {
   std::printf("%-26s %9s %16s %16s %16s %10s %11s\n", "spec", "read GB/s", "encode, of read",
               "with EF, of read", "decode, of read", "bits/elem", "nmse");
 }
 
-void print_row(const bench::CodecRow& row) {
+void print_codec_row(const bench::CodecRow& row) {
   std::printf("%-26s %9.2f", row.spec.c_str(), row.read_gbps);
   print_rate(row.encode_gbps, row.read_gbps);
   if (row.encode_ef_gbps) {
@@ -102,13 +102,13 @@ Result<int> bench_codecs(const std::vector<std::string>& args) {
   const bool table = json != kStandardOutput;
   if (table) {
     std::printf("%s\n", machine_line().c_str());
-    print_heading();
+    print_codec_heading();
   }
   const Registry registry = Registry::builtin();
   for (const std::string& spec : specs) {
     GW_ASSIGN(const bench::CodecRow row, bench.run(registry, spec));
-    if (table) print_row(row);
-    GW_TRY(file.write(json_of(row)));
+    if (table) print_codec_row(row);
+    GW_TRY(file.write(json_of_codec(row)));
   }
   return 0;
 }

@@ -5,11 +5,11 @@ namespace {
 
 // Before the generated functions: _gradwire_parts PATH, _gradwire_flags PATH, _gradwire_values
 // PATH FLAG (or PATH "" for arguments), which print words, @file or @folder.
-constexpr const char* kHead =
+constexpr const char* kBashHead =
     "# bash completion for gradwire, printed by: gradwire completion bash\n"
     "\n";
 
-constexpr const char* kTail = R"bash(
+constexpr const char* kBashTail = R"bash(
 _gradwire() {
   local cur prev path='' word parts flag='' reply i
   COMPREPLY=()
@@ -52,7 +52,7 @@ std::string case_line(const std::string& key, const std::string& words) {
   return "    '" + key + "') echo '" + words + "' ;;\n";
 }
 
-std::string words_of(const FlagFacts& flag) {
+std::string bash_words(const FlagFacts& flag) {
   std::string words;
   for (const std::string& value : flag.values) words += (words.empty() ? "" : " ") + value;
   if (!words.empty()) return words;
@@ -74,7 +74,7 @@ std::string bash_completion(const std::vector<CommandEntry>& tree) {
     std::string own = "--help";
     std::string arguments;
     for (const FlagFacts& flag : entry.facts.flags) {
-      const std::string words = flag.is_toggle ? "" : words_of(flag);
+      const std::string words = flag.is_toggle ? "" : bash_words(flag);
       if (flag.is_positional) {
         arguments += (arguments.empty() || words.empty() ? "" : " ") + words;
         continue;
@@ -88,7 +88,7 @@ std::string bash_completion(const std::vector<CommandEntry>& tree) {
     if (!arguments.empty()) values += case_line(entry.path + " ", arguments);
   }
   const std::string end = "  esac\n}\n";
-  return kHead + parts + end + flags + end + values + end + kTail;
+  return kBashHead + parts + end + flags + end + values + end + kBashTail;
 }
 
 }  // namespace gradwire

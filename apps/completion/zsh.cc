@@ -3,12 +3,12 @@
 namespace gradwire {
 namespace {
 
-constexpr const char* kHead =
+constexpr const char* kZshHead =
     "#compdef gradwire\n"
     "# zsh completion for gradwire, printed by: gradwire completion zsh\n"
     "\n";
 
-constexpr const char* kTail = R"zsh(
+constexpr const char* kZshTail = R"zsh(
 _gradwire() {
   local cur=${words[CURRENT]} prev=${words[CURRENT-1]} command='' word i
   local -a parts flags values reply names
@@ -70,7 +70,7 @@ std::string case_line(const std::string& key, const std::string& array, const st
   return "    " + quoted(key) + ") " + array + "=(" + words + ") ;;\n";
 }
 
-std::string words_of(const FlagFacts& flag) {
+std::string zsh_words(const FlagFacts& flag) {
   std::string words;
   for (const std::string& value : flag.values) words += (words.empty() ? "" : " ") + quoted(value);
   if (!words.empty()) return words;
@@ -94,7 +94,7 @@ std::string zsh_completion(const std::vector<CommandEntry>& tree) {
     std::string own = described("--help", "print this help and exit");
     std::string arguments;
     for (const FlagFacts& flag : entry.facts.flags) {
-      const std::string words = flag.is_toggle ? "" : words_of(flag);
+      const std::string words = flag.is_toggle ? "" : zsh_words(flag);
       if (flag.is_positional) {
         arguments += (arguments.empty() || words.empty() ? "" : " ") + words;
         continue;
@@ -108,7 +108,7 @@ std::string zsh_completion(const std::vector<CommandEntry>& tree) {
     if (!arguments.empty()) values += case_line(entry.path + " ", "values", arguments);
   }
   const std::string end = "  esac\n}\n";
-  return kHead + parts + end + flags + end + values + end + kTail;
+  return kZshHead + parts + end + flags + end + values + end + kZshTail;
 }
 
 }  // namespace gradwire

@@ -12,27 +12,25 @@
 namespace gradwire {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t kMostRanks = 65536;
 
 // A member that is not there, or of another type, reads as `otherwise`.
-std::int64_t number_in(const Json& object, const char* key, std::int64_t otherwise) {
+std::int64_t number_in(const nlohmann::json& object, const char* key, std::int64_t otherwise) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>()
                                                              : otherwise;
 }
 
-std::string text_in(const Json& object, const char* key) {
+std::string text_in(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::vector<int> ranks_in(const Json& object, const char* key) {
+std::vector<int> ranks_in(const nlohmann::json& object, const char* key) {
   std::vector<int> ranks;
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) return ranks;
-  for (const Json& rank : *found) {
+  for (const nlohmann::json& rank : *found) {
     if (!rank.is_number_integer()) continue;
     const auto value = rank.get<std::int64_t>();
     if (value >= 0 && value < kMostRanks) ranks.push_back(static_cast<int>(value));
@@ -40,7 +38,7 @@ std::vector<int> ranks_in(const Json& object, const char* key) {
   return ranks;
 }
 
-std::string what_of(const Json& operation) {
+std::string what_of(const nlohmann::json& operation) {
   std::string text = text_in(operation, "name");
   const std::int64_t elems = number_in(operation, "elems", -1);
   const std::int64_t root = number_in(operation, "root", -1);
@@ -52,12 +50,12 @@ std::string what_of(const Json& operation) {
   return text;
 }
 
-FlightOperation operation_of(const Json& json) {
+FlightOperation operation_of(const nlohmann::json& json) {
   FlightOperation operation;
   operation.communicator = number_in(json, "communicator", 0);
   operation.number = number_in(json, "number", 0);
   const auto collective = json.find("collective");
-  operation.collective = collective == json.end() || *collective != Json(false);
+  operation.collective = collective == json.end() || *collective != nlohmann::json(false);
   operation.what = what_of(json);
   operation.state = text_in(json, "state");
   operation.begun_us = number_in(json, "begun_us", 0);
@@ -69,7 +67,7 @@ FlightOperation operation_of(const Json& json) {
 
 Result<FlightFile> read_flight_file(const std::string& path) {
   GW_ASSIGN(const std::string text, read_whole_file(path));
-  const Json json = Json::parse(text, nullptr, false);
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto operations = json.is_object() ? json.find("operations") : json.end();
   const bool whole = json.is_object() && number_in(json, "version", 0) == 1 &&
                      operations != json.end() && operations->is_array();
@@ -89,7 +87,7 @@ Result<FlightFile> read_flight_file(const std::string& path) {
   file.lost = ranks_in(json, "lost");
   file.silent = ranks_in(json, "silent");
   file.absent = ranks_in(json, "absent");
-  for (const Json& operation : *operations) {
+  for (const nlohmann::json& operation : *operations) {
     if (operation.is_object()) file.operations.push_back(operation_of(operation));
   }
   return file;

@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kSmallest = 64;  // bytes that crossovers are looked for in
+constexpr std::int64_t kSmallestCrossover = 64;  // bytes that crossovers are looked for in
 constexpr std::int64_t kLargest = std::int64_t{4} << 30;
 
 std::string links_text(const LinkModel& links) {
@@ -72,7 +72,7 @@ std::string table_text(const CostQuestion& question, const std::vector<SimRow>& 
 
 std::string crossover_text(const CostQuestion& question) {
   std::string text;
-  for (const Crossover& crossover : crossovers(question, kSmallest, kLargest)) {
+  for (const Crossover& crossover : crossovers(question, kSmallestCrossover, kLargest)) {
     if (!text.empty()) text += "; from " + size_text(crossover.from_bytes) + " ";
     text += crossover.algorithm;
   }

@@ -23,7 +23,7 @@ namespace gradwire::rendezvous {
 namespace {
 
 constexpr std::size_t kMostLine = 8192;  // of an answer
-constexpr const char* kKey = "gradwire-root";
+constexpr const char* kPmiKey = "gradwire-root";
 
 // The value of `name` in a line of words; nullopt where it has none.
 std::optional<std::string> value_of(std::string_view line, std::string_view name) {
@@ -134,7 +134,7 @@ Result<std::string> exchange_over_pmi(int fd, int rank, std::string_view text, D
   GW_TRY(manager.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init").error());
   GW_ASSIGN(const std::string named, manager.ask("cmd=get_my_kvsname", "my_kvsname"));
   const std::string space = value_of(named, "kvsname").value_or("");
-  const std::string place = "kvsname=" + space + " key=" + kKey;
+  const std::string place = "kvsname=" + space + " key=" + kPmiKey;
   if (rank == 0)
     GW_TRY(manager.ask("cmd=put " + place + " value=" + std::string(text), "put_result").error());
   GW_TRY(manager.ask("cmd=barrier_in", "barrier_out").error());

@@ -17,7 +17,7 @@ namespace gradwire::rendezvous {
 namespace {
 
 constexpr const char* kLibrary = "libpmix.so.2";
-constexpr const char* kKey = "gradwire.root";
+constexpr const char* kPmixKey = "gradwire.root";
 constexpr int kSuccess = 0;
 constexpr int kSucceededAtOnce = -157;  // no callback follows
 constexpr std::uint8_t kGlobal = 3;     // scope: for ranks of this node and of others
@@ -147,7 +147,7 @@ Result<std::string> exchange(const Library& pmix, const Process& self, int rank,
   if (rank == 0) {
     std::string copy(text);
     Value value{.type = kString, .data = {.string = copy.data()}};
-    const int put = pmix.put(kGlobal, kKey, &value);
+    const int put = pmix.put(kGlobal, kPmixKey, &value);
     if (put != kSuccess) return pmix.failed("PMIx_Put", put);
   }
   const int commit = pmix.commit();
@@ -158,7 +158,7 @@ Result<std::string> exchange(const Library& pmix, const Process& self, int rank,
   Process root = self;
   root.rank = 0;
   return answer(pmix, "PMIx_Get of rank 0's address", deadline, [&](void* context) {
-    return pmix.get(&root, kKey, nullptr, 0, Outcome::on_value, context);
+    return pmix.get(&root, kPmixKey, nullptr, 0, Outcome::on_value, context);
   });
 }
 

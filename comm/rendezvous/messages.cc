@@ -9,7 +9,7 @@
 namespace gradwire::rendezvous {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x5a525747;  // "GWRZ"
+constexpr std::uint32_t kMessageMagic = 0x5a525747;  // "GWRZ"
 
 class Writer {
  public:
@@ -102,7 +102,7 @@ class Reader {
 
 std::vector<std::byte> encode(const Hello& m) {
   return Writer()
-      .put(kMagic)
+      .put(kMessageMagic)
       .put(m.version)
       .put(m.sealed)
       .put(m.rank)
@@ -112,7 +112,7 @@ std::vector<std::byte> encode(const Hello& m) {
       .take();
 }
 std::vector<std::byte> encode(const Challenge& m) {
-  return Writer().put(kMagic).put(m.sealed).raw(m.nonce).take();
+  return Writer().put(kMessageMagic).put(m.sealed).raw(m.nonce).take();
 }
 std::vector<std::byte> encode(const Proof& m) { return Writer().raw(m.mac).take(); }
 std::vector<std::byte> encode(const Refuse& m) {
@@ -131,7 +131,7 @@ std::vector<std::byte> encode(const Reply& m) {
 Result<Hello> parse_hello(ConstByteSpan body) {
   Reader in(body);
   Hello m;
-  in.require(in.get<std::uint32_t>() == kMagic);
+  in.require(in.get<std::uint32_t>() == kMessageMagic);
   m.version = in.get<std::uint8_t>();
   m.sealed = in.flag();
   m.rank = in.get<std::uint32_t>();
@@ -144,7 +144,7 @@ Result<Hello> parse_hello(ConstByteSpan body) {
 Result<Challenge> parse_challenge(ConstByteSpan body) {
   Reader in(body);
   Challenge m;
-  in.require(in.get<std::uint32_t>() == kMagic);
+  in.require(in.get<std::uint32_t>() == kMessageMagic);
   m.sealed = in.flag();
   m.nonce = in.array<16>();
   return in.finish(m, "challenge");

@@ -15,7 +15,7 @@ namespace {
 // and for others' turns. A part of a tensor, 512 KiB or a little more, is one piece.
 constexpr std::size_t kReadPiece = 513 << 10;
 // How long a device gets for what nobody waits for any more.
-constexpr auto kPatience = std::chrono::milliseconds(300);
+constexpr auto kCopiesTimeout = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -75,7 +75,7 @@ bool Tickets::end_copies() {
 
 // The transport's end. What a device has not done by then it may still do.
 void Tickets::settle_copies() {
-  const Deadline until = std::chrono::steady_clock::now() + kPatience;
+  const Deadline until = std::chrono::steady_clock::now() + kCopiesTimeout;
   while (!copies_.empty() && std::chrono::steady_clock::now() < until) {
     if (!end_copies()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }

@@ -11,7 +11,7 @@ namespace {
 using State = comm::Membership::State;
 
 // How long UCX gets to give back what a loss has ended.
-constexpr auto kPatience = std::chrono::milliseconds(300);
+constexpr auto kAbandonTimeout = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Tickets::on_losses() {
 void Tickets::fail(Batch& batch, const Status& why) {
   if (batch.status.ok()) batch.status = why;
   if (!batch.abandon_at) {
-    batch.abandon_at = std::chrono::steady_clock::now() + kPatience;
+    batch.abandon_at = std::chrono::steady_clock::now() + kAbandonTimeout;
     failing_.push_back(&batch);
   }
   for (Op& op : batch.ops) {

@@ -26,6 +26,8 @@ FOLDERS = r"/(include/gradwire|base|device|comm|collectives|compress|aggregate|t
 DEFINITION = re.compile(r"^(?:#define\s+(\w+)|(?:class|struct|enum class|enum|union|using|concept)\s+(\w+)"
                         r"|(?!return\b|GW_|static_assert|namespace|template|#|//)\w[^({=;]*?[\s*&](\w+)(?:\[[^\]]*\])?(?:\(| ?\{| =|;))", re.M)
 UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.M | re.S)
+# Of a group of sources that are compiled as one (unit.cc.in).
+GROUPED = re.compile(r'^#include "([^"]+\.cc)"$', re.M)
 OWN_INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 
@@ -110,12 +112,19 @@ class Together:
         self.folders += [folder for folder in source.folders if folder not in self.folders]
 
 
+def compiled(root, build, path):
+    """The source, or those that a group in the build folder includes."""
+    if not path.is_relative_to(build):
+        return [path]
+    return [root / name for name in GROUPED.findall(path.read_text())] if path.name.startswith("unit_") else []
+
+
 def sources_of(root, build):
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
-        if path.is_relative_to(root) and not path.is_relative_to(build) and path.relative_to(root).parts[0] != "tests":
-            found[path] = Source(path, entry["command"])
+        for path in compiled(root, build, (pathlib.Path(entry["directory"]) / entry["file"]).resolve()):
+            if path.is_relative_to(root) and path.relative_to(root).parts[0] != "tests":
+                found[path] = Source(path, entry["command"])
     return [found[path] for path in sorted(found)]
 
 

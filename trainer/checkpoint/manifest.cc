@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "trainer/checkpoint/checksum.h"
 #include "trainer/checkpoint/manifest_json.h"
+#include "trainer/corrupt_payload.h"
 
 namespace gradwire {
 namespace {
@@ -15,8 +16,6 @@ using Json = ManifestJson;
 
 constexpr std::string_view kFormat = "gradwire checkpoint";
 constexpr std::int64_t kMostRanks = 1 << 20;
-
-Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
 
 Json json_of_checkpoint(const CheckpointManifest& manifest) {
   const CheckpointPosition& at = manifest.position;
@@ -54,7 +53,7 @@ Result<CheckpointPosition> read_position(const JsonMembers& members) {
 Status read_version(const JsonMembers& members) {
   GW_ASSIGN(const std::string kind, members.text("format"));
   if (kind != kFormat) {
-    return corrupt("format '" + kind + "' (expected '" + std::string(kFormat) + "')");
+    return corrupt_payload("format '" + kind + "' (expected '" + std::string(kFormat) + "')");
   }
   GW_ASSIGN(const std::uint64_t version, members.word("version"));
   if (version == kCheckpointVersion) return {};
@@ -70,7 +69,7 @@ Result<CheckpointManifest> read_checkpoint(const Json& object) {
   GW_ASSIGN(manifest.written_by, members.text("written_by"));
   GW_ASSIGN(const Json* settings, members.object("settings"));
   for (const auto& [name, value] : settings->items()) {
-    if (!value.is_string()) return corrupt("setting '" + name + "' is no text");
+    if (!value.is_string()) return corrupt_payload("setting '" + name + "' is no text");
     manifest.settings[name] = value.get<std::string>();
   }
   GW_ASSIGN(const Json* files, members.array("files"));
@@ -95,15 +94,16 @@ Status check_slices(const std::string& name, const CheckpointTensor& tensor) {
   std::int64_t covered = 0;
   for (const CheckpointSlice& slice : tensor.slices) {
     if (slice.begin != covered) {
-      return corrupt(format("%s: a slice begins at %lld (expected %lld)", context.c_str(),
-                            static_cast<long long>(slice.begin), static_cast<long long>(covered)));
+      return corrupt_payload(format("%s: a slice begins at %lld (expected %lld)", context.c_str(),
+                                    static_cast<long long>(slice.begin),
+                                    static_cast<long long>(covered)));
     }
     covered = slice.end;
   }
   if (covered == tensor.shape.elems()) return {};
-  return corrupt(format("%s: its slices hold %lld elements (expected %lld, as its shape says)",
-                        context.c_str(), static_cast<long long>(covered),
-                        static_cast<long long>(tensor.shape.elems())));
+  return corrupt_payload(format(
+      "%s: its slices hold %lld elements (expected %lld, as its shape says)", context.c_str(),
+      static_cast<long long>(covered), static_cast<long long>(tensor.shape.elems())));
 }
 
 std::string write_manifest(const CheckpointManifest& manifest) {
@@ -116,13 +116,13 @@ std::string write_manifest(const CheckpointManifest& manifest) {
 Result<CheckpointManifest> read_manifest(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("checkpoint")) {
-    return corrupt("not a JSON object with a member \"checkpoint\"");
+    return corrupt_payload("not a JSON object with a member \"checkpoint\"");
   }
   GW_ASSIGN(const std::uint64_t wanted, JsonMembers(json).checksum("xxh3"));
   const std::uint64_t seen = checksum_of(print_json(json["checkpoint"], -1));
   if (seen != wanted) {
-    return corrupt("damaged: checksum " + checksum_text(seen) + " (expected " +
-                   checksum_text(wanted) + ")");
+    return corrupt_payload("damaged: checksum " + checksum_text(seen) + " (expected " +
+                           checksum_text(wanted) + ")");
   }
   return read_checkpoint(json["checkpoint"]);
 }

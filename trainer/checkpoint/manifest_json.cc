@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "trainer/checkpoint/checksum.h"
+#include "trainer/corrupt_payload.h"
 #include "trainer/safetensors_header.h"
 
 namespace gradwire {
@@ -15,10 +16,9 @@ using Json = ManifestJson;
 constexpr std::int64_t kMostElems = std::int64_t{1} << 48;
 constexpr std::int64_t kMostFiles = 1 << 20;
 
-Status corrupt(const std::string& what) { return Status(Code::kCorruptPayload, what); }
-
 Status wrong(const char* key, const std::string& wanted) {
-  return corrupt(std::string("its ") + key + " is missing or malformed (expected " + wanted + ")");
+  return corrupt_payload(std::string("its ") + key + " is missing or malformed (expected " +
+                         wanted + ")");
 }
 
 Json json_of(const CheckpointSlice& slice) {
@@ -32,17 +32,18 @@ Json json_of(const CheckpointSlice& slice) {
 Result<Shape> read_shape(const Json& array) {
   Shape shape;
   if (array.empty() || array.size() > shape.dim.size()) {
-    return corrupt(format("its shape has %zu dimensions (expected 1 to 4)", array.size()));
+    return corrupt_payload(format("its shape has %zu dimensions (expected 1 to 4)", array.size()));
   }
   shape.rank = static_cast<int>(array.size());
   std::int64_t elems = 1;
   for (std::size_t i = 0; i < array.size(); ++i) {
     const bool whole = array[i].is_number_unsigned() &&
                        array[i].get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostElems);
-    if (!whole) return corrupt("its shape is malformed (expected whole numbers up to 2^48)");
+    if (!whole)
+      return corrupt_payload("its shape is malformed (expected whole numbers up to 2^48)");
     shape.dim[i] = array[i].get<std::int64_t>();
     if (shape.dim[i] > 0 && elems > kMostElems / shape.dim[i]) {
-      return corrupt("its shape has more than 2^48 elements");
+      return corrupt_payload("its shape has more than 2^48 elements");
     }
     elems *= shape.dim[i];
   }
@@ -56,8 +57,8 @@ Result<CheckpointSlice> read_slice(const Json& object, std::int64_t elems, std::
   GW_ASSIGN(slice.end, members.whole("end", slice.begin, elems));
   GW_ASSIGN(const std::int64_t file, members.whole("file", 0, kMostFiles));
   if (static_cast<std::size_t>(file) >= files) {
-    return corrupt(format("a slice is in file %lld (expected below %zu)",
-                          static_cast<long long>(file), files));
+    return corrupt_payload(format("a slice is in file %lld (expected below %zu)",
+                                  static_cast<long long>(file), files));
   }
   slice.file = static_cast<int>(file);
   GW_ASSIGN(slice.entry, members.text("entry"));
@@ -143,7 +144,7 @@ Result<CheckpointFile> read_file_json(const Json& object) {
   const bool plain = !file.name.empty() && file.name[0] != '.' &&
                      file.name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
   if (plain) return file;
-  return corrupt("file '" + file.name + "' (expected the name of a file in its folder)");
+  return corrupt_payload("file '" + file.name + "' (expected the name of a file in its folder)");
 }
 
 Json json_of(const CheckpointTensor& tensor) {
@@ -160,7 +161,7 @@ Result<CheckpointTensor> read_tensor_json(const Json& object, std::size_t files)
   GW_ASSIGN(const std::string type, members.text("dtype"));
   const auto dtype = dtype_of_safetensors(type);
   if (!dtype)
-    return corrupt("dtype '" + type + "' (expected F64, F32, F16, BF16, I64, I32, I8, U8)");
+    return corrupt_payload("dtype '" + type + "' (expected F64, F32, F16, BF16, I64, I32, I8, U8)");
   tensor.dtype = *dtype;
   GW_ASSIGN(const Json* shape, members.array("shape"));
   GW_ASSIGN(tensor.shape, read_shape(*shape));

@@ -9,9 +9,9 @@ namespace gradwire {
 namespace {
 
 // Philox words in sequence; a block of four is computed once.
-class Words {
+class OrderWords {
  public:
-  explicit Words(const RandomStream& stream) : stream_(stream) {}
+  explicit OrderWords(const RandomStream& stream) : stream_(stream) {}
   std::uint32_t next() {
     if (used_ % 4 == 0) block_ = stream_.block(used_ / 4);
     return block_[used_++ % 4];
@@ -52,8 +52,8 @@ std::span<const std::uint32_t> DataOrder::epoch(std::int64_t epoch) {
   if (shuffle_ == Shuffle::kNone || epoch == current_) return order_;
   current_ = epoch;
   const auto use = static_cast<std::uint64_t>(shuffle_ == Shuffle::kUniform ? 1 : 0);
-  Words words(RandomStream(seed_, RandomUse::kDataOrder, use, kSharedRank, 0,
-                           static_cast<std::uint64_t>(epoch)));
+  OrderWords words(RandomStream(seed_, RandomUse::kDataOrder, use, kSharedRank, 0,
+                                static_cast<std::uint64_t>(epoch)));
   if (shuffle_ == Shuffle::kUniform) {
     for (std::uint32_t& sample : order_) sample = words.below(population_);
     return order_;

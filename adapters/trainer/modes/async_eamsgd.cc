@@ -26,9 +26,9 @@ namespace {
 
 constexpr std::array kAsks{FrameKind::kAsk, FrameKind::kDone};
 constexpr std::array kCentres{FrameKind::kPull};
-constexpr std::array kPulls{FrameKind::kPush};
+constexpr std::array kModels{FrameKind::kPush};
 
-struct Job {
+struct EamsgdJob {
   const ModeOptions& options;
   const ElasticOptions& elastic;
   const ServerLayout& layout;
@@ -58,9 +58,10 @@ std::int64_t next_exchange(std::int64_t done, std::int64_t period) {
 }
 
 // One worker's connection, on a thread of its own.
-class Session {
+class EamsgdSession {
  public:
-  Session(const Job& job, Centre& centre, FrameLink& link, int worker, MessageCoder coder)
+  EamsgdSession(const EamsgdJob& job, Centre& centre, FrameLink& link, int worker,
+                MessageCoder coder)
       : job_(job),
         centre_(centre),
         link_(link),
@@ -119,7 +120,7 @@ class Session {
       done.version = centre_.version;
     }
     GW_TRY(link_.send(answer, std::as_bytes(std::span<const float>(values_))));
-    GW_ASSIGN(const FrameHeader header, link_.recv(kPulls, coder_.most_bytes(), frame_));
+    GW_ASSIGN(const FrameHeader header, link_.recv(kModels, coder_.most_bytes(), frame_));
     const Status decoded = header.step == step
                                ? coder_.decode(frame_, static_cast<std::uint64_t>(step), values_)
                                : Status(Code::kCorruptPayload, "a pull of another step");
@@ -132,7 +133,7 @@ class Session {
     return {};
   }
 
-  const Job& job_;
+  const EamsgdJob& job_;
   Centre& centre_;
   FrameLink& link_;
   const int worker_;
@@ -143,7 +144,7 @@ class Session {
 
 class Master {
  public:
-  Master(const Job& job, std::vector<FrameLink>& links, std::span<float> centre,
+  Master(const EamsgdJob& job, std::vector<FrameLink>& links, std::span<float> centre,
          GradientSource* source, const OnModeStep& on_step)
       : job_(job),
         links_(links),
@@ -157,7 +158,7 @@ class Master {
       const int number = static_cast<int>(worker);
       GW_ASSIGN(MessageCoder coder, job_.coder(registry, number, BlockCoder::End::kReceiver));
       sessions_.push_back(
-          std::make_unique<Session>(job_, centre_, links_[worker], number, std::move(coder)));
+          std::make_unique<EamsgdSession>(job_, centre_, links_[worker], number, std::move(coder)));
       if (job_.running == 0) continue;
       const std::span<const float> start = source_->running();
       centre_.running.insert(centre_.running.end(), start.begin(), start.end());
@@ -217,18 +218,18 @@ class Master {
     mean_of_rows(centre_.running, source_->running());
   }
 
-  const Job& job_;
+  const EamsgdJob& job_;
   std::vector<FrameLink>& links_;
   GradientSource* source_;
   std::vector<float> copy_;
   StepTally tally_;
   Centre centre_;
-  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<std::unique_ptr<EamsgdSession>> sessions_;
 };
 
-class Worker {
+class EamsgdWorker {
  public:
-  Worker(const Job& job, FrameLink& link, GradientSource& source, std::span<float> w)
+  EamsgdWorker(const EamsgdJob& job, FrameLink& link, GradientSource& source, std::span<float> w)
       : job_(job),
         link_(link),
         source_(source),
@@ -333,7 +334,7 @@ class Worker {
     return {};
   }
 
-  const Job& job_;
+  const EamsgdJob& job_;
   FrameLink& link_;
   GradientSource& source_;
   std::span<float> w_;
@@ -357,7 +358,7 @@ Result<std::vector<ElasticExchange>> run_async_eamsgd(
   GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, {}));
   GW_ASSIGN(std::vector<FrameLink> links, link_up(world, 1, options.deadline_seconds));
   const std::size_t running = source == nullptr ? 0 : source->running().size();
-  const Job job{options, elastic, layout, running};
+  const EamsgdJob job{options, elastic, layout, running};
   std::vector<ElasticExchange> log;
   if (layout.serves()) {
     GW_CHECK(source != nullptr || options.saver == nullptr);
@@ -367,7 +368,7 @@ Result<std::vector<ElasticExchange>> run_async_eamsgd(
     log = master.log();
   } else {
     GW_CHECK(source != nullptr);
-    Worker worker(job, links.front(), *source, w);
+    EamsgdWorker worker(job, links.front(), *source, w);
     GW_TRY(worker.open(registry));
     GW_TRY(run_between_checkpoints(worker, world, options));
   }

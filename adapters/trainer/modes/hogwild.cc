@@ -16,8 +16,8 @@
 namespace gradwire {
 namespace {
 
-using Shared = std::atomic_ref<float>;
-static_assert(Shared::is_always_lock_free);
+using SharedFloat = std::atomic_ref<float>;
+static_assert(SharedFloat::is_always_lock_free);
 
 // What all threads read and write.
 struct Memory {
@@ -31,7 +31,7 @@ void follow(GradientSource& source, std::span<float> shared) {
   hogwild_read(shared, source.running());
   source.commit();
   for (std::size_t i = 0; i < shared.size(); ++i) {
-    Shared(shared[i]).store(source.running()[i], std::memory_order_relaxed);
+    SharedFloat(shared[i]).store(source.running()[i], std::memory_order_relaxed);
   }
 }
 
@@ -60,7 +60,7 @@ void hogwild_descend(std::span<float> shared, std::span<const float> d, float lr
   GW_CHECK(shared.size() == d.size());
   for (std::size_t i = 0; i < d.size(); ++i) {
     if (d[i] == 0) continue;
-    const Shared x(shared[i]);
+    const SharedFloat x(shared[i]);
     x.store(x.load(std::memory_order_relaxed) - lr * d[i], std::memory_order_relaxed);
   }
 }
@@ -68,7 +68,7 @@ void hogwild_descend(std::span<float> shared, std::span<const float> d, float lr
 void hogwild_read(std::span<float> shared, std::span<float> out) {
   GW_CHECK(shared.size() == out.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = Shared(shared[i]).load(std::memory_order_relaxed);
+    out[i] = SharedFloat(shared[i]).load(std::memory_order_relaxed);
   }
 }
 

@@ -74,7 +74,7 @@ Status recv_from_all(Communicator& world, std::vector<Bytes>& messages,
 }
 
 // What both kinds of ranks know.
-struct Job {
+struct PsSyncJob {
   Communicator& world;
   const Registry& registry;
   const ModeOptions& options;
@@ -97,9 +97,9 @@ void add(std::span<float> values, std::span<const float> more) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] += more[i];
 }
 
-class Server {
+class PsSyncServer {
  public:
-  Server(const Job& job, std::span<float> model)
+  PsSyncServer(const PsSyncJob& job, std::span<float> model)
       : job_(job), model_(model), sum_(model.size()), theirs_(model.size()) {
     for (int w = 0; w < job.layout.workers(); ++w) peers_.push_back(job.layout.servers() + w);
   }
@@ -187,7 +187,7 @@ class Server {
     return {};
   }
 
-  const Job& job_;
+  const PsSyncJob& job_;
   std::span<float> model_;
   std::vector<int> peers_;
   std::optional<MessageCoder> pull_;
@@ -201,9 +201,9 @@ class Server {
   std::vector<Bytes> messages_;
 };
 
-class Worker {
+class PsSyncWorker {
  public:
-  Worker(const Job& job, GradientSource& source, std::span<float> copy)
+  PsSyncWorker(const PsSyncJob& job, GradientSource& source, std::span<float> copy)
       : job_(job), source_(source), copy_(copy), gradient_(copy.size()), decoded_(copy.size()) {
     if (job.options.momentum > 0 && job.sync.momentum_at_worker) direction_.resize(copy.size());
     for (int s = 0; s < job.layout.servers(); ++s) peers_.push_back(s);
@@ -288,7 +288,7 @@ class Worker {
     return send_to_all(job_.world, messages_, peers_);
   }
 
-  const Job& job_;
+  const PsSyncJob& job_;
   GradientSource& source_;
   std::span<float> copy_;
   std::vector<int> peers_;
@@ -301,17 +301,17 @@ class Worker {
 };
 
 // The workers' mean, on all ranks.
-Result<double> mean_loss(const Job& job, double own) {
+Result<double> mean_loss(const PsSyncJob& job, double own) {
   double sum = own;
   const std::span<double> shared(&sum, job.options.losses ? 1 : 0);
   GW_TRY(average_over_ranks(job.world, shared, job.options.interruption));
   return job.options.losses ? sum * job.world.size() / job.layout.workers() : own;
 }
 
-Status serve(const Job& job, const ParameterTable& table, GradientSource* source,
+Status serve(const PsSyncJob& job, const ParameterTable& table, GradientSource* source,
              std::span<float> params, const OnModeStep& on_step) {
   const int rank = job.world.rank();
-  Server server(job, job.layout.part(params, job.layout.number()));
+  PsSyncServer server(job, job.layout.part(params, job.layout.number()));
   GW_TRY(server.open(table));
   const auto parts = [&] {
     ModeParts all = server.parts(table);
@@ -334,8 +334,8 @@ Status serve(const Job& job, const ParameterTable& table, GradientSource* source
   return {};
 }
 
-Status work(const Job& job, GradientSource& source, std::span<float> params) {
-  Worker worker(job, source, params);
+Status work(const PsSyncJob& job, GradientSource& source, std::span<float> params) {
+  PsSyncWorker worker(job, source, params);
   GW_TRY(worker.open());
   const auto parts = [&] {
     ModeParts all = worker.parts();
@@ -361,7 +361,7 @@ Status run_ps_sync(Communicator& world, const Registry& registry, GradientSource
                    const SyncServerOptions& sync, std::span<float> params,
                    const OnModeStep& on_step) {
   GW_ASSIGN(const ServerLayout layout, ServerLayout::create(world, table, sync.server));
-  const Job job{world, registry, options, sync, layout};
+  const PsSyncJob job{world, registry, options, sync, layout};
   if (layout.serves()) {
     GW_TRY(serve(job, table, source, params, on_step));
   } else {

@@ -17,10 +17,10 @@ namespace gradwire {
 namespace {
 
 // One worker's loop.
-class Worker {
+class SyncEasgdWorker {
  public:
-  Worker(Communicator& communicator, GradientSource& source, const ModeOptions& options,
-         const ElasticOptions& elastic, std::span<float> w, std::span<float> centre)
+  SyncEasgdWorker(Communicator& communicator, GradientSource& source, const ModeOptions& options,
+                  const ElasticOptions& elastic, std::span<float> w, std::span<float> centre)
       : communicator_(communicator),
         source_(source),
         options_(options),
@@ -65,7 +65,7 @@ class Worker {
   PendingSteps pending_;
 };
 
-Status Worker::start_exchange(std::int64_t t) {
+Status SyncEasgdWorker::start_exchange(std::int64_t t) {
   elastic_pull(w_, centre_, elastic_.elasticity(), pull_);
   // Coded sums are done at once: lengths have to travel first.
   if (coded_) return coded_->sum(pull_, static_cast<std::uint64_t>(t), sum_);
@@ -77,14 +77,14 @@ Status Worker::start_exchange(std::int64_t t) {
   return {};
 }
 
-Status Worker::end_exchange() {
+Status SyncEasgdWorker::end_exchange() {
   if (!exchange_) return {};
   const Status status = exchange_->wait();
   exchange_.reset();
   return status;
 }
 
-Result<double> Worker::gradient(std::int64_t t) {
+Result<double> SyncEasgdWorker::gradient(std::int64_t t) {
   if (direction_.empty()) return source_.gradient(w_, t, gradient_);
   const auto back = static_cast<float>(options_.rate(t) * options_.momentum);
   std::ranges::copy(w_, ahead_.begin());
@@ -94,7 +94,7 @@ Result<double> Worker::gradient(std::int64_t t) {
   return loss;
 }
 
-ModeParts Worker::parts() {
+ModeParts SyncEasgdWorker::parts() {
   const int rank = communicator_.rank();
   ModeParts parts;
   add_model(parts, source_.parameters(), centre_, rank == 0);
@@ -105,7 +105,7 @@ ModeParts Worker::parts() {
   return parts;
 }
 
-Status Worker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event) {
+Status SyncEasgdWorker::step(std::int64_t t, const std::function<void(ElasticEvent)>& on_event) {
   const auto tell = [&](ElasticEvent event) {
     if (on_event) on_event(event);
   };
@@ -151,7 +151,7 @@ Status run_sync_easgd(Communicator& communicator, const Registry& registry, Grad
                       const std::function<void(ElasticEvent)>& on_event) {
   GW_TRY(check_elastic(options, elastic));
   std::ranges::copy(w, centre.begin());
-  Worker worker(communicator, source, options, elastic, w, centre);
+  SyncEasgdWorker worker(communicator, source, options, elastic, w, centre);
   GW_TRY(worker.open(registry));
   const auto parts = [&] { return worker.parts(); };
   ModeCheckpoints checkpoints(options);
