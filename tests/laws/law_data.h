@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/philox.h"
@@ -41,7 +43,7 @@ std::vector<Law> thread_laws();
 // Kinds of gradients: Gaussian, heavy tails, one spike over small values, constant magnitude.
 inline constexpr int kDataKinds = 4;
 template <typename T>
-std::vector<T> gradient(std::int64_t elems, int kind, std::uint64_t key) {
+std::vector<T> new_gradient(std::int64_t elems, int kind, std::uint64_t key) {
   const RandomStream stream(11, RandomUse::kTest, key, 0, kind, 0);
   std::vector<T> x(static_cast<std::size_t>(elems));
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -56,6 +58,27 @@ std::vector<T> gradient(std::int64_t elems, int kind, std::uint64_t key) {
     }
   }
   return x;
+}
+
+// The same for every method, so it is computed once: normal random numbers would take half of the
+// laws' time.
+template <typename T>
+std::vector<T> gradient(std::int64_t elems, int kind, std::uint64_t key) {
+  constexpr std::int64_t kLargest = 1 << 16;  // elements of one that is kept
+  constexpr std::int64_t kMost = 1 << 24;     // elements of all that are kept
+  static thread_local std::map<std::tuple<std::int64_t, int, std::uint64_t>, std::vector<T>> kept;
+  static thread_local std::int64_t kept_elems = 0;
+  if (elems > kLargest) return new_gradient<T>(elems, kind, key);
+  if (kept_elems + elems > kMost) {
+    kept.clear();
+    kept_elems = 0;
+  }
+  const auto [place, is_new] = kept.try_emplace({elems, kind, key});
+  if (is_new) {
+    place->second = new_gradient<T>(elems, kind, key);
+    kept_elems += elems;
+  }
+  return place->second;
 }
 
 // One gradient for each rank, different on all.

@@ -6,11 +6,11 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "base/elements.h"
-#include "base/hash.h"
 #include "base/philox.h"
 #include "compress/error_feedback/stored_residual.h"
 #include "device/copy_lane.h"
@@ -177,13 +177,17 @@ class JobRank {
   void fill(int step) {
     std::size_t at = 0;
     for (std::size_t i = 0; i < job_.tensors.size(); ++i) {
-      float* out = memory_.data() + offsets_[i];
-      for (std::int64_t e = 0; e < job_.tensors[i].shape.elems(); ++e) {
-        const std::string& name = job_.tensors[i].name;
-        out[e] = job_.gradient ? job_.gradient(name, rank_, step, e)
-                               : default_gradient(name, rank_, step, e);
-        sum_of_own[at++] += static_cast<double>(out[e]);
+      const std::string& name = job_.tensors[i].name;
+      const std::int64_t elems = job_.tensors[i].shape.elems();
+      const std::span<float> out(memory_.data() + offsets_[i], static_cast<std::size_t>(elems));
+      if (job_.gradient) {
+        for (std::int64_t e = 0; e < elems; ++e) {
+          out[static_cast<std::size_t>(e)] = job_.gradient(name, rank_, step, e);
+        }
+      } else {
+        default_gradients(name, rank_, step, out);
       }
+      for (const float value : out) sum_of_own[at++] += static_cast<double>(value);
     }
   }
 
@@ -335,15 +339,6 @@ std::vector<Status> on_ranks(int size, const RankBody& body, const CommunicatorO
   }
   for (std::thread& thread : threads) thread.join();
   return outcomes;
-}
-
-float default_gradient(const std::string& tensor, int rank, int step, std::int64_t e) {
-  const auto draw = [&](int who) {
-    const RandomStream random(11, RandomUse::kTest, hash_name(tensor), who, 0,
-                              static_cast<std::uint64_t>(step));
-    return random.uniform(static_cast<std::uint64_t>(e)) - 0.5F;
-  };
-  return 2 * draw(rank) + 0.5F * draw(kSharedRank);
 }
 
 JobOutcome run_job(const Job& job) {

@@ -11,6 +11,7 @@
 
 #include "gradwire/aggregator.h"
 #include "gradwire/communicator.h"
+#include "tests/support/default_gradient.h"
 
 namespace gradwire::testing {
 
@@ -67,9 +68,6 @@ struct Job {
   std::vector<std::map<std::string, std::vector<float>>> start;
   std::vector<Saved> start_saved;
 };
-
-// Uniform in [-1, 1) by rank plus a part that all ranks share.
-float default_gradient(const std::string& tensor, int rank, int step, std::int64_t e);
 
 using Flat = std::vector<float>;  // all tensors of a job, one after another
 struct JobOutcome {
