@@ -22,7 +22,7 @@ namespace {
 constexpr Device kCard{MemorySpace::kCuda, 0};
 constexpr int kSharesCards = 23000;  // 2.30.0
 
-class NcclLawsOnGpu : public testing::TestWithParam<int> {};
+class NcclLawsOnGpu : public ::testing::TestWithParam<int> {};
 
 TEST_P(NcclLawsOnGpu, Hold) {
   const auto outcomes = on_processes(
@@ -49,8 +49,8 @@ TEST_P(NcclLawsOnGpu, HoldWhereTheyAreCaptured) {
   EXPECT_THAT(outcomes, ended_cleanly(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Alone, NcclLawsOnGpu, testing::Values(1));
-INSTANTIATE_TEST_SUITE_P(Sharing, NcclLawsOnGpu, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Alone, NcclLawsOnGpu, ::testing::Values(1));
+INSTANTIATE_TEST_SUITE_P(Sharing, NcclLawsOnGpu, ::testing::Values(2, 4));
 
 // Why nothing can be tested; empty if it can. An NCCL that does not open is for the tests to say.
 std::string missing(bool sharing) {
