@@ -11,7 +11,6 @@
 #include "apps/report/report.h"
 #include "apps/report/results.h"
 #include "apps/report/summary.h"
-#include "apps/report/table.h"
 #include "apps/sweep/run_spec.h"
 #include "apps/sweep/runner.h"
 #include "apps/sweep/study_file.h"
@@ -32,6 +31,8 @@ struct CompareFlags {
   std::int64_t jobs = 1;
   double run_timeout = 3600;
   bool fresh = false;
+  bool markdown = false;
+  bool json = false;
   bool quiet = false;
   std::map<std::string, std::string> train;
   std::map<std::string, bool> switches;
@@ -56,10 +57,12 @@ void add_flags(Flags& app, CompareFlags& flags) {
       "none", "LABS");
   app.integer("seeds", flags.seeds, {1, 1000}, "number of runs per row (seeds 1, 2, ...)", "1");
   app.group("Runs and output");
-  app.folder("out", flags.out, "output folder for report.html, table.csv, results.jsonl and runs/");
+  app.folder("out", flags.out, "output folder for the report, results.jsonl and runs/");
   app.integer("jobs", flags.jobs, {1, 256}, "number of concurrent runs");
   app.number("run-timeout", flags.run_timeout, {1, 1e9}, "time limit of one run, in seconds");
   app.toggle("fresh", flags.fresh, "repetition of all runs, also of those finished in --out");
+  app.toggle("markdown", flags.markdown, "the table as Markdown on standard output, nothing else");
+  app.toggle("json", flags.json, "report.json on standard output, nothing else");
   app.toggle("quiet", flags.quiet, "no progress");
   app.group("Flags of gradwire train, which override the study's [train]");
   for (const StudyFlag& flag : study_train_flags()) {
@@ -145,9 +148,12 @@ Result<int> compare(const CompareFlags& flags, const std::vector<std::string>& a
   GW_ASSIGN(const Results results, load_results(flags.out));
   const std::vector<CaseSummary> cases = summarise(results);
   const std::vector<RuleOutcome> rules = judge(results.plan(), cases);
-  std::printf("%s\n%s%s", plan.title.c_str(), text_table(cases).c_str(), rule_lines(rules).c_str());
-  GW_TRY(write_report({.results = results, .cases = cases, .rules = rules}, flags.out));
-  std::printf("%s/report.html, table.csv, results.jsonl\n", flags.out.c_str());
+  const ReportInput input{.results = results, .cases = cases, .rules = rules};
+  GW_TRY(write_report(input, flags.out));
+  const TableFormat form = table_format(flags.markdown, flags.json);
+  print_report(input, form);
+  std::fprintf(form == TableFormat::kText ? stdout : stderr, "%s/%s, results.jsonl\n",
+               flags.out.c_str(), kReportFiles);
   std::fflush(stdout);
   const std::string failures = failures_text(plan, states);
   std::fprintf(stderr, "%s", failures.c_str());
@@ -174,6 +180,9 @@ Result<int> compare_main(const std::vector<std::string>& args) {
       return Status(Code::kInvalidArgument, std::string("compare: --") + other +
                                                 " and --inproc exclude each other (got both)");
   }
+  if (flags.markdown && flags.json)
+    return Status(Code::kInvalidArgument,
+                  "compare: --markdown and --json exclude each other (got both)");
   return compare(flags, args);
 }
 

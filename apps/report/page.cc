@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "apps/report/curves.h"
+#include "apps/report/headline.h"
 #include "apps/report/html_page.h"
 #include "apps/report/page_files.h"
+#include "apps/report/page_table.h"
 #include "apps/report/scaling.h"
 #include "apps/report/table.h"
 #include "apps/sweep/run_spec.h"
@@ -22,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 // What is plotted of a setting, so that no empty chart is drawn.
 struct Plots {
+  bool time = false;  // steps' times were measured
   bool pareto = false;
   bool bytes = false;  // something was sent
   bool loss = false;
@@ -45,6 +47,7 @@ Plots plots_of(const ReportInput& input, const std::string& setting) {
   for (const CaseSummary* one : cases_of(input, setting)) {
     if (one->runs == 0) continue;
     plots.loss = true;
+    plots.time = plots.time || one->step_ms > 0;
     plots.bytes = plots.bytes || one->bytes_per_step > 0;
     plots.pareto = plots.pareto || (one->bytes_per_step > 0 && one->diverged == 0);
     plots.accuracy = plots.accuracy || !one->evaluated_once;
@@ -69,6 +72,29 @@ Json points_of(const Curve& curve) {
   return points;
 }
 
+// Milliseconds of a step: computing while nothing is sent, computing while communication goes on,
+// waiting for communication, and the rest; least and most of the whole over the seeds.
+Json time_of(const CaseSummary& one) {
+  Json times = Json::array();
+  for (const double value : {one.compute_ms - one.hidden_ms, one.hidden_ms, one.exposed_ms,
+                             one.other_ms, one.step.least, one.step.most})
+    times.push_back(short_number(value));
+  return times;
+}
+
+// What chance explains of a difference to the baseline, in percent points: of a row that is as
+// accurate as it is.
+Json noise_of_baseline(const std::vector<const CaseSummary*>& cases) {
+  for (const CaseSummary* one : cases) {
+    if (one->is_baseline && one->runs > 0 && one->test_samples)
+      return {
+          short_number(one->accuracy.mean),
+          short_number(test_set_noise(one->accuracy.mean, one->accuracy.mean, *one->test_samples)),
+          *one->test_samples};
+  }
+  return nullptr;
+}
+
 Json row_of(const ReportInput& input, const CaseSummary& one) {
   const auto runs = runs_of(input.results, index_of(input, one));
   Json row{{"name", one.name},
@@ -79,6 +105,8 @@ Json row_of(const ReportInput& input, const CaseSummary& one) {
            {"diverged", one.diverged},
            {"front", one.on_front},
            {"mb_step", short_number(one.bytes_per_step / 1e6)},
+           {"time", time_of(one)},
+           {"verdict", verdict_name(one.verdict)},
            {"loss", points_of(loss_curve(runs))},
            {"accuracy", points_of(accuracy_curve(runs))}};
   if (one.runs > 0)
@@ -115,101 +143,6 @@ Json bandwidth_of(const ReportInput& input) {
   return list;
 }
 
-// A column of the table; groups have a heading of their own.
-struct Column {
-  const char* group;
-  std::string heading;
-  std::function<std::string(const CaseSummary&)> cell;
-};
-
-std::string four_digits(const std::optional<double>& value) {
-  return value ? format("%.4f", *value) : "–";
-}
-
-std::string exposed_text(const CaseSummary& one) {
-  std::string text = format("%.2f", one.exposed_ms);
-  if (one.step_ms > 0) text += format(" (%.0f %%)", 100 * one.exposed_ms / one.step_ms);
-  return text;
-}
-
-// Columns that would be empty are left out.
-std::vector<Column> columns_of(const std::vector<const CaseSummary*>& cases) {
-  const auto any = [&](auto has) {
-    return std::any_of(cases.begin(), cases.end(),
-                       [&](const CaseSummary* one) { return has(*one); });
-  };
-  std::string target;
-  for (const CaseSummary* one : cases) {
-    if (one->target && target.empty()) target = format("<br>%.2f %%", *one->target);
-  }
-  const auto bytes = [](double CaseSummary::*field) {
-    return [field](const CaseSummary& one) { return bytes_text(one.*field); };
-  };
-  const auto ms = [](double CaseSummary::*field) {
-    return [field](const CaseSummary& one) { return format("%.2f", one.*field); };
-  };
-  std::vector<Column> columns{
-      {"model", "test<br>accuracy, %", accuracy_text},
-      {"model", "difference", difference_text},
-      {"model", "training<br>loss", [](const CaseSummary& one) { return four_digits(one.loss); }}};
-  if (any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
-    columns.push_back({"model", "test<br>loss",
-                       [](const CaseSummary& one) { return four_digits(one.test_loss); }});
-  columns.push_back({"bytes", "sent<br>per step", bytes(&CaseSummary::bytes_per_step)});
-  columns.push_back({"bytes", "payload<br>per step", bytes(&CaseSummary::payload_per_step)});
-  columns.push_back({"bytes", "sent<br>in all", bytes(&CaseSummary::total_bytes)});
-  columns.push_back({"bytes", "ratio<br>to fp32", ratio_text});
-  if (any([](const CaseSummary& one) { return one.ratio_to_bf16.has_value(); }))
-    columns.push_back({"bytes", "ratio<br>to bf16", [](const CaseSummary& one) {
-                         return one.ratio_to_bf16 ? format("%.1f", *one.ratio_to_bf16) : "–";
-                       }});
-  columns.push_back({"time", "to target" + target, time_to_target_text});
-  columns.push_back({"time", "ms per<br>step", ms(&CaseSummary::step_ms)});
-  columns.push_back({"time", "compute", ms(&CaseSummary::compute_ms)});
-  columns.push_back({"time", "encode", ms(&CaseSummary::encode_ms)});
-  columns.push_back({"time", "wire", ms(&CaseSummary::wire_ms)});
-  columns.push_back({"time", "decode", ms(&CaseSummary::decode_ms)});
-  columns.push_back({"time", "exposed", exposed_text});
-  if (any([](const CaseSummary& one) { return one.nmse.has_value(); }))
-    columns.push_back(
-        {"error", "NMSE", [](const CaseSummary& one) { return measured_text(one.nmse); }});
-  if (any([](const CaseSummary& one) { return one.residual.has_value(); }))
-    columns.push_back({"error", "residual /<br>gradient",
-                       [](const CaseSummary& one) { return measured_text(one.residual); }});
-  return columns;
-}
-
-std::string head_of(const std::vector<Column>& columns) {
-  std::string groups;
-  std::string headings;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    const std::string_view group = columns[i].group;
-    const bool first = i == 0 || columns[i - 1].group != group;
-    const auto wide = std::count_if(columns.begin(), columns.end(), [&](const Column& other) {
-      return std::string_view(other.group) == group;
-    });
-    if (first) groups += format("<th colspan=\"%td\">%s</th>", wide, columns[i].group);
-    headings += (first ? "<th class=\"edge\">" : "<th>") + columns[i].heading + "</th>";
-  }
-  return "<thead><tr><th></th>" + groups + "</tr>\n<tr><th></th>" + headings + "</tr></thead>";
-}
-
-std::string table_of(const std::vector<const CaseSummary*>& cases) {
-  const std::vector<Column> columns = columns_of(cases);
-  std::string html = scroll_box() + "<table class=\"results\">" + head_of(columns) + "<tbody>\n";
-  for (const CaseSummary* one : cases) {
-    html += std::string(one->is_baseline ? "<tr class=\"base\">" : "<tr>") + "<th title=\"" +
-            escaped(one->compressor) + "\">" + breakable(one->name) + "</th>";
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      const bool first = i == 0 || std::string_view(columns[i - 1].group) != columns[i].group;
-      html += (first ? "<td class=\"edge\">" : "<td>") +
-              (one->runs == 0 ? "–" : columns[i].cell(*one)) + "</td>";
-    }
-    html += "</tr>\n";
-  }
-  return html + "</tbody></table></div>\n";
-}
-
 std::string figure(const std::string& id, std::size_t setting, const std::string& caption,
                    bool wide) {
   const std::string number = std::to_string(setting);
@@ -217,6 +150,17 @@ std::string figure(const std::string& id, std::size_t setting, const std::string
          "\" data-setting=\"" + number + "\"><figcaption>" + caption +
          "</figcaption><div class=\"chart\"><canvas role=\"img\" aria-label=\"" + caption +
          "\"></canvas></div></figure>\n";
+}
+
+// A figure that is a part of its own, with a heading.
+std::string single_figure(const std::string& id, const std::string& number,
+                          const std::string& heading, const std::string& caption,
+                          const std::string& label) {
+  const std::string name = id + "-" + number;
+  return "<div data-part=\"" + name + "\"><figure id=\"" + name + "\" data-setting=\"" + number +
+         "\"><h3>" + heading + "</h3><figcaption>" + caption +
+         "</figcaption><div class=\"chart tall\"><canvas role=\"img\" aria-label=\"" + label +
+         "\"></canvas></div></figure></div>\n";
 }
 
 std::string courses(const std::string& key, const std::string& heading, std::size_t setting,
@@ -235,17 +179,25 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
   const Plots plots = plots_of(input, name);
   const std::string number = std::to_string(index);
   std::string html = "<section>\n<h2>" + escaped(name.empty() ? "Results" : name) + "</h2>\n";
-  html += table_of(cases);
+  html += page_table(cases);
+  html += "<div class=\"pair\">\n";
   if (plots.pareto) {
-    html +=
-        "<div data-part=\"pareto-" + number +
-        "\"><div class=\"charts\"><figure class=\"wide\" id=\"pareto-" + number +
-        "\" data-setting=\"" + number +
-        "\"><h3>Accuracy against bytes</h3><figcaption><span class=\"below\"></span>Filled, and "
-        "joined: no other row is as accurate with fewer bytes. Bars: least to most of the "
-        "seeds.</figcaption><div class=\"chart\"><canvas role=\"img\" aria-label=\"test accuracy "
-        "against bytes sent per step\"></canvas></div></figure></div></div>\n";
+    html += single_figure(
+        "pareto", number, "Accuracy against bytes",
+        "<span class=\"below\"></span>Filled, and joined: no other row sends fewer bytes at an "
+        "accuracy that is the same but for noise. Bars: least to most of the seeds."
+        "<span class=\"noise\"></span>",
+        "test accuracy against bytes sent per step");
   }
+  if (plots.time) {
+    html += single_figure(
+        "time", number, "Where the time of a step goes",
+        "Exposed communication is what a compressor can save: the step waits for it. Hidden "
+        "communication goes on while the backward pass computes. Bars at the end: least to most "
+        "of the seeds.",
+        "milliseconds of a step by compressor: computing, hidden and exposed communication");
+  }
+  html += "</div>\n";
   if (plots.loss) html += courses("loss", "Training loss", index, plots.bytes);
   if (plots.accuracy) {
     html += courses("accuracy", "Test accuracy", index, plots.bytes);
@@ -312,10 +264,12 @@ std::string seeds_text(const StudyPlan& plan) {
   std::string seeds;
   for (const std::uint64_t seed : plan.seeds)
     seeds += (seeds.empty() ? "" : ", ") + std::to_string(seed);
-  if (plan.seeds.size() == 1) return "One seed (" + seeds + "): no spread is known.";
+  if (plan.seeds.size() == 1)
+    return "One seed (" + seeds + "): the spread over seeds is not known.";
   return format("%zu seeds (", plan.seeds.size()) + seeds +
-         "): lines are means, bands and bars reach from the least to the most, ± is the sample "
-         "standard deviation.";
+         "): figures and lines are means; brackets, bands and bars reach from the least to the "
+         "most "
+         "of the seeds.";
 }
 
 }  // namespace
@@ -327,6 +281,7 @@ std::vector<std::string> report_parts(const ReportInput& input) {
     const Plots plots = plots_of(input, settings[i]);
     const std::string number = "-" + std::to_string(i);
     if (plots.pareto) parts.push_back("pareto" + number);
+    if (plots.time) parts.push_back("time" + number);
     if (plots.loss) parts.push_back("loss" + number);
     if (plots.accuracy) parts.push_back("accuracy" + number);
   }
@@ -343,7 +298,9 @@ std::string html_report(const ReportInput& input) {
   for (std::size_t i = 0; i < settings.size(); ++i) {
     Json rows = Json::array();
     for (const CaseSummary* one : cases_of(input, settings[i])) rows.push_back(row_of(input, *one));
-    data["settings"].push_back({{"name", settings[i]}, {"rows", rows}});
+    data["settings"].push_back({{"name", settings[i]},
+                                {"noise", noise_of_baseline(cases_of(input, settings[i]))},
+                                {"rows", rows}});
     sections += setting_section(input, settings[i], i);
   }
   const std::string bandwidth =
@@ -357,6 +314,7 @@ std::string html_report(const ReportInput& input) {
   return filled(
       std::string(kReportPage, kReportPageBytes),
       {{"title", escaped(plan.title)},
+       {"headline", escaped(headline_of(input.results))},
        {"setup", escaped(setup_text(plan))},
        {"expected", plan.expected.empty() ? "" : "<p>" + escaped(plan.expected) + "</p>"},
        {"missing", missing_section(input.results)},

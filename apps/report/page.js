@@ -1,6 +1,7 @@
-// Draws a report's charts with Chart.js out of `report` (see page.cc). Colours follow the reader's scheme.
+// Draws a report's charts with Chart.js out of `report` (see page.cc). Colours follow the reader's scheme, or the button's.
 "use strict";
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.scheme || (darkScheme.matches ? "dark" : "light")) === "dark";
 const lightColours = ["#0b62b0", "#c8500a", "#00805c", "#a1368f", "#8f6a00", "#0a7f94", "#d4386c", "#6b5a4a"];
 const darkColours = ["#5aa9f0", "#ff9350", "#3fcf9f", "#e07fd0", "#e0b84a", "#4fc9de", "#ff7fa5", "#c3ae98"];
 const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
@@ -14,8 +15,9 @@ for (const setting of report.settings) for (const row of setting.rows) if (!row.
 function look(row) {
   if (row.base) return { colour: css("--first"), dash: [], width: 3, shape: "circle" };
   if (row.bf16) return { colour: css("--second"), dash: [], width: 3, shape: "rect" };
-  const i = names.indexOf(row.name), colours = darkScheme.matches ? darkColours : lightColours, n = colours.length;
-  return { colour: colours[i % n], dash: dashes[Math.floor(i / n) % dashes.length], width: 2, shape: shapes[Math.floor(i / n) % shapes.length] };
+  const i = names.indexOf(row.name), colours = isDark() ? darkColours : lightColours, n = colours.length;
+  // Dashes and shapes differ, too, for readers who do not tell the colours apart.
+  return { colour: colours[i % n], dash: dashes[(i + Math.floor(i / n)) % dashes.length], width: 2, shape: shapes[i % shapes.length] };
 }
 
 const round = x => +x.toPrecision(3);
@@ -102,7 +104,17 @@ const rangeBars = { id: "rangeBars", beforeDatasetsDraw(chart) {
   c.restore();
 } };
 
-// Accuracy against bytes; what nobody beats in both is joined by steps.
+// Where a row cannot be told from the baseline: what the test set alone leaves open.
+const noiseBand = { id: "noiseBand", beforeDraw(chart, args, options) {
+  if (!options.band) return;
+  const c = chart.ctx, { left, right, top, bottom } = chart.chartArea, at = value => Math.min(bottom, Math.max(top, chart.scales.y.getPixelForValue(value)));
+  c.save();
+  c.fillStyle = css("--soft");
+  c.fillRect(left, at(options.band[1]), right - left, at(options.band[0]) - at(options.band[1]));
+  c.restore();
+} };
+
+// Accuracy against bytes; rows that no other row beats are joined by steps.
 function pareto(figure, setting) {
   const rows = setting.rows.filter(r => r.mb_step > 0 && r.acc && r.diverged === 0), datasets = [];
   const best = Math.max(...rows.map(r => r.acc[0])), front = rows.filter(r => r.front).sort((a, b) => a.mb_step - b.mb_step);
@@ -113,14 +125,52 @@ function pareto(figure, setting) {
   }
   datasets.push({ row: null, label: "front", data: front.map(r => ({ x: r.mb_step, y: r.acc[0] })), stepped: "before", borderColor: css("--second"), borderWidth: 1.5, borderDash: [4, 4], pointRadius: 0, pointHitRadius: 0 });
   // Rows far below would press the others flat; what lies below is said in the caption.
-  const floor = Math.min(...rows.map(r => r.acc[1]).filter(a => a > best - 20)), lost = rows.filter(r => r.acc[0] < best - 20).map(r => r.name);
+  const band = setting.noise ? [setting.noise[0] - setting.noise[1], setting.noise[0] + setting.noise[1]] : null;
+  if (band) figure.querySelector(".noise").textContent = ` Shaded: what ${setting.noise[2].toLocaleString("en")} test samples cannot tell from the baseline (± ${round(setting.noise[1])} points).`;
+  const floor = Math.min(...rows.map(r => r.acc[1]).filter(a => a > best - 20), ...(band ? [band[0]] : [])), lost = rows.filter(r => r.acc[0] < best - 20).map(r => r.name);
   const span = Math.max(best - floor, 1);
   figure.querySelector(".below").textContent = lost.length ? `Below the picture: ${lost.join(", ")}. ` : "";
-  chart(figure, { type: "line", data: { datasets }, plugins: [rangeBars, pointLabels], options: {
+  chart(figure, { type: "line", data: { datasets }, plugins: [noiseBand, rangeBars, pointLabels], options: {
     interaction: { mode: "nearest", intersect: true }, layout: { padding: { right: 8 } },
     scales: { x: axis("logarithmic", "MB sent per rank and step (logarithmic)", { min: Math.min(...rows.map(r => r.mb_step)) / 1.6, max: Math.max(...rows.map(r => r.mb_step)) * 1.6 }),
-      y: axis("linear", "test accuracy, %", { min: Math.max(0, floor - 0.08 * span), max: Math.min(100, Math.max(...rows.map(r => r.acc[2])) + 0.08 * span) }) },
-    plugins: { legend: { display: false }, tooltip: { filter: item => item.dataset.named, callbacks: { title: () => "", label: item => `${item.dataset.label}: ${round(item.parsed.y)} % with ${round(item.parsed.x)} MB a step` } } } } });
+      y: axis("linear", "test accuracy, %", { min: Math.max(0, floor - 0.08 * span), max: Math.min(100, Math.max(...rows.map(r => r.acc[2]), ...(band ? [band[1]] : [])) + 0.08 * span) }) },
+    plugins: { noiseBand: { band }, legend: { display: false }, tooltip: { filter: item => item.dataset.named, callbacks: { title: () => "", label: item => `${item.dataset.label}: ${round(item.parsed.y)} % with ${round(item.parsed.x)} MB a step` } } } } });
+}
+
+// The seeds' range of a whole step, at the end of its bar.
+const stepRange = { id: "stepRange", afterDatasetsDraw(chart, args, options) {
+  const c = chart.ctx, x = chart.scales.x;
+  c.save();
+  c.strokeStyle = c.fillStyle = css("--ink");
+  c.lineWidth = 1.5;
+  c.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+  c.textBaseline = "middle";
+  options.rows.forEach((row, i) => {
+    const y = chart.getDatasetMeta(0).data[i].y, [least, most] = row.time.slice(4), total = row.time[0] + row.time[1] + row.time[2] + row.time[3];
+    if (row.runs > 1) {
+      c.beginPath();
+      c.moveTo(x.getPixelForValue(least), y);
+      c.lineTo(x.getPixelForValue(most), y);
+      for (const end of [least, most]) { c.moveTo(x.getPixelForValue(end), y - 4); c.lineTo(x.getPixelForValue(end), y + 4); }
+      c.stroke();
+    }
+    c.fillText(`${total.toFixed(2)} ms`, x.getPixelForValue(Math.max(most, total)) + 7, y);
+  });
+  c.restore();
+} };
+
+// Exposed communication: the parts of a step, a bar for each row.
+function stepTime(figure, setting) {
+  const rows = setting.rows.filter(r => r.runs && r.time[4] !== null && r.time[5] > 0);
+  const parts = [["computing", "--compute"], ["computing, communication hidden behind it", "--hidden"], ["exposed communication", "--exposed"], ["the rest", "--other"]];
+  const datasets = parts.map(([label, colour], i) => ({ label, data: rows.map(r => r.time[i]), backgroundColor: css(colour), borderColor: css("--paper"), borderWidth: 1, stack: "step", barPercentage: 0.75 }));
+  figure.querySelector(".chart").style.height = `${Math.max(14, 5 + 2.2 * rows.length)}rem`;
+  chart(figure, { type: "bar", data: { labels: rows.map(r => r.name), datasets }, plugins: [stepRange], options: {
+    parsing: true, indexAxis: "y", interaction: { mode: "index", axis: "y", intersect: false }, layout: { padding: { right: 12 } },
+    scales: { x: axis("linear", "milliseconds of a step", { stacked: true, min: 0, max: 1.18 * Math.max(...rows.map(r => Math.max(r.time[5], r.time[0] + r.time[1] + r.time[2] + r.time[3]))) }),
+      y: { stacked: true, grid: { display: false, borderColor: css("--line") }, ticks: { color: css("--ink"), autoSkip: false } } },
+    plugins: { stepRange: { rows }, legend: { position: "top", align: "start", labels: { color: css("--ink"), boxWidth: 14 } },
+      tooltip: { callbacks: { label: item => `${item.dataset.label}: ${round(item.parsed.x)} ms` } } } } });
 }
 
 function bandwidth(figure) {
@@ -136,7 +186,8 @@ function bandwidth(figure) {
 // A diverging row would press all others flat: the axis ends above where training starts.
 function lossAxis(setting) {
   const starts = setting.rows.filter(r => r.loss.length).map(r => r.loss[0][3]).sort((a, b) => a - b);
-  return axis("logarithmic", "training loss (logarithmic)", { max: 1.3 * (starts[Math.floor(starts.length / 2)] || 1) });
+  const ends = setting.rows.flatMap(r => r.loss.map(p => p[4])).filter(loss => loss > 0);
+  return axis("logarithmic", "training loss (logarithmic)", { min: 0.8 * Math.min(...ends, 1), max: 1.3 * (starts[Math.floor(starts.length / 2)] || 1) });
 }
 
 function sample(row) {
@@ -147,7 +198,7 @@ function sample(row) {
 function refresh(setting, index) {
   for (const box of document.querySelectorAll(`.legend[data-setting="${index}"]`)) legend(box, setting, index);
   for (const one of charts.filter(c => c.setting === String(index))) {
-    one.data.datasets.forEach((set, i) => { if (set.row !== null) one.setDatasetVisibility(i, setting.rows.find(r => r.name === set.row).shown); });
+    one.data.datasets.forEach((set, i) => { if (set.row) one.setDatasetVisibility(i, setting.rows.find(r => r.name === set.row).shown); });
     one.update();
   }
 }
@@ -179,6 +230,7 @@ function draw() {
   report.settings.forEach((setting, index) => {
     const find = id => document.getElementById(`${id}-${index}`);
     if (find("pareto")) pareto(find("pareto"), setting);
+    if (find("time")) stepTime(find("time"), setting);
     const x = [["steps", 0, axis("linear", "steps")], ["bytes", 1, axis("logarithmic", "MB sent per rank (logarithmic)")], ["time", 2, axis("linear", "seconds of training")]];
     for (const [id, column, xAxis] of x) {
       if (find("loss-" + id)) lines(find("loss-" + id), setting, "loss", column, xAxis, lossAxis(setting), "");
@@ -197,15 +249,38 @@ for (const setting of report.settings) {
 }
 
 // report.html#only=loss-0 shows one group of charts, for pictures.
-const only = /^#only=([\w-]+)$/.exec(location.hash);
+const only = /^#only=([\w-]+)/.exec(location.hash);
 const part = only && document.querySelector(`[data-part="${only[1]}"]`);
 if (part) {
   for (const child of [...document.body.children]) if (child.tagName !== "SCRIPT") child.remove();
   document.body.classList.add("only");
   document.body.prepend(part);
 }
-draw();
-darkScheme.addEventListener("change", draw);
-addEventListener("beforeprint", () => charts.forEach(c => c.resize()));
+
+// The scheme: the reader's at first; what the button was set to is kept where the browser allows it.
+const root = document.documentElement, button = document.querySelector(".scheme");
+function wear(scheme) {
+  if (scheme) root.dataset.scheme = scheme; else delete root.dataset.scheme;
+  if (button) button.textContent = isDark() ? "Light scheme" : "Dark scheme";
+  draw();
+}
+function kept() {
+  try { return localStorage.getItem("gradwire-scheme"); } catch (error) { return null; }
+}
+const asked = /[#&]scheme=(light|dark)/.exec(location.hash);
+let scheme = asked ? asked[1] : kept();
+if (button) {
+  button.hidden = false;
+  button.onclick = () => {
+    scheme = isDark() ? "light" : "dark";
+    try { localStorage.setItem("gradwire-scheme", scheme); } catch (error) { /* not kept */ }
+    wear(scheme);
+  };
+}
+wear(scheme);
+darkScheme.addEventListener("change", () => wear(scheme));
+// Paper is white.
+addEventListener("beforeprint", () => { wear("light"); charts.forEach(c => c.resize()); });
+addEventListener("afterprint", () => wear(scheme));
 // Of what is drawn: the document is never lower than its window.
 document.documentElement.dataset.height = Math.ceil(document.body.getBoundingClientRect().bottom + scrollY + parseFloat(getComputedStyle(document.body).marginBottom));

@@ -1,9 +1,14 @@
 #include "apps/report/report.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 
+#include "apps/environment.h"
 #include "apps/flags.h"
 #include "apps/report/curves.h"
+#include "apps/report/headline.h"
+#include "apps/report/json_report.h"
 #include "apps/report/picture.h"
 #include "apps/report/table.h"
 #include "apps/report/tensorboard.h"
@@ -20,6 +25,8 @@ struct ReportFlags {
   bool csv = false;
   bool png = false;
   std::string tensorboard;
+  bool markdown = false;
+  bool json = false;
   bool quiet = false;
 };
 
@@ -31,7 +38,14 @@ void add_flags(Flags& app, ReportFlags& flags) {
   app.toggle("csv", flags.csv, "curves.csv too: loss and accuracy of every row");
   app.toggle("png", flags.png, "report.png too, and a picture of every chart (needs Chromium)");
   app.folder("tensorboard", flags.tensorboard, "output folder for TensorBoard event files");
+  app.toggle("markdown", flags.markdown, "the table as Markdown on standard output, nothing else");
+  app.toggle("json", flags.json, "report.json on standard output, nothing else");
   app.toggle("quiet", flags.quiet, "no table");
+}
+
+// As no-color.org describes.
+bool colours_wanted(std::FILE* out) {
+  return isatty(fileno(out)) == 1 && !environment("NO_COLOR") && environment("TERM") != "dumb";
 }
 
 Result<int> report(const ReportFlags& flags) {
@@ -40,7 +54,7 @@ Result<int> report(const ReportFlags& flags) {
   const std::vector<CaseSummary> cases = summarise(results);
   const std::vector<RuleOutcome> rules = judge(results.plan(), cases);
   const ReportInput input{.results = results, .cases = cases, .rules = rules};
-  std::string written = flags.directory + "/report.html, table.csv";
+  std::string written = flags.directory + "/" + kReportFiles;
   GW_TRY(write_report(input, flags.directory));
   if (flags.csv) {
     GW_TRY(write_whole_file(flags.directory + "/curves.csv", csv_curves(results)));
@@ -50,10 +64,8 @@ Result<int> report(const ReportFlags& flags) {
     GW_TRY(write_tensorboard(results, flags.tensorboard));
     written += ", event files in " + flags.tensorboard;
   }
-  if (!flags.quiet) {
-    std::printf("%s\n%s%s", results.plan().title.c_str(), text_table(cases).c_str(),
-                rule_lines(rules).c_str());
-  }
+  const TableFormat form = table_format(flags.markdown, flags.json);
+  if (!flags.quiet || form != TableFormat::kText) print_report(input, form);
   for (const std::string& line : results.missing)
     std::fprintf(stderr, "gradwire: warning: no result of %s\n", line.c_str());
   if (flags.png) {
@@ -63,7 +75,7 @@ Result<int> report(const ReportFlags& flags) {
     written += ", report.png";
     for (const std::string& part : parts) written += ", " + part + ".png";
   }
-  std::printf("%s\n", written.c_str());
+  std::fprintf(form == TableFormat::kText ? stdout : stderr, "%s\n", written.c_str());
   if (results.runs.empty() && results.damaged.empty())
     return Status(Code::kInvalidArgument,
                   format("report: none of %zu run(s) has a result in %s/runs (run gradwire sweep "
@@ -79,7 +91,22 @@ Result<int> report(const ReportFlags& flags) {
 
 }  // namespace
 
+void print_report(const ReportInput& input, TableFormat form) {
+  std::string text;
+  switch (form) {
+    case TableFormat::kJson: text = json_report(input); break;
+    case TableFormat::kMarkdown: text = markdown_table(input.cases); break;
+    case TableFormat::kText:
+      text = input.results.plan().title + "\n" + headline_of(input.results) + "\n\n" +
+             text_table(input.cases, colours_wanted(stdout)) + table_notes(input.cases) +
+             rule_lines(input.rules);
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
 Status write_report(const ReportInput& input, const std::string& directory) {
+  GW_TRY(write_whole_file(directory + "/table.md", markdown_table(input.cases)));
+  GW_TRY(write_whole_file(directory + "/report.json", json_report(input)));
   GW_TRY(write_whole_file(directory + "/table.csv", csv_table(input.cases)));
   return write_whole_file(directory + "/report.html", html_report(input));
 }
@@ -88,12 +115,16 @@ Result<int> report_command(const std::vector<std::string>& args) {
   ReportFlags flags;
   Flags app(
       "report",
-      "Writes report.html, a self-contained page, and table.csv for a sweep or comparison: loss "
-      "and accuracy by steps, bytes and time with the range over seeds, and a table.");
+      "Writes report.html, a self-contained page, report.json, table.csv and table.md for a sweep "
+      "or comparison: accuracy with what chance explains, bytes, and where the time of a step "
+      "goes.");
   add_flags(app, flags);
   app.example("gradwire report compare-out");
   GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  if (flags.markdown && flags.json)
+    return Status(Code::kInvalidArgument,
+                  "report: --markdown and --json exclude each other (got both)");
   flags.has_target = app.given("target");
   return report(flags);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace gradwire {
@@ -25,18 +26,36 @@ std::optional<double> mean_or_none(const std::vector<double>& values) {
   return spread_of(values).mean;
 }
 
-// The mean of one field over the steps of all runs, without each run's first step.
-double mean_of(const Runs& runs, double StepMetrics::*field) {
+// The mean over the steps of all runs, without each run's first step.
+template <typename Value>
+double mean_of(const Runs& runs, Value value) {
   double sum = 0;
   std::size_t count = 0;
   for (const RunResult* run : runs) {
     const auto& steps = run->metrics.steps;
     for (std::size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
-      sum += steps[i].*field;
+      sum += std::invoke(value, steps[i]);
       ++count;
     }
   }
   return count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
+// The same of each run.
+template <typename Value>
+Spread spread_by_seed(const Runs& runs, Value value, double unit) {
+  std::vector<double> means;
+  for (const RunResult* run : runs) means.push_back(unit * mean_of({run}, value));
+  return spread_of(means);
+}
+
+double hidden_seconds(const StepMetrics& step) {
+  const double communication = step.encode_seconds + step.wire_seconds + step.decode_seconds;
+  return std::clamp(communication - step.exposed_seconds, 0.0, std::max(step.compute_seconds, 0.0));
+}
+
+double other_seconds(const StepMetrics& step) {
+  return std::max(step.step_seconds - step.compute_seconds - step.exposed_seconds, 0.0);
 }
 
 double total_bytes(const Runs& runs) {
@@ -73,6 +92,16 @@ std::optional<double> measured(const Runs& runs, double from,
   return mean_or_none(all);
 }
 
+// Runs of before this was written have none.
+std::optional<std::int64_t> test_samples_of(const Runs& runs) {
+  for (const RunResult* run : runs) {
+    const auto found = run->metrics.totals.find("test_samples");
+    if (found != run->metrics.totals.end() && found->is_number_integer())
+      return found->get<std::int64_t>();
+  }
+  return std::nullopt;
+}
+
 CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs) {
   CaseSummary s{.setting = one.setting,
                 .name = one.row,
@@ -98,8 +127,11 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
       s.test_losses[run->seed] = *run->metrics.test_loss;
   }
   s.accuracy = spread_of(values_of(s.accuracies, false));
+  s.final_loss = spread_of(values_of(s.losses, true));
+  s.final_test_loss = spread_of(values_of(s.test_losses, true));
   s.loss = mean_or_none(values_of(s.losses, true));
   s.test_loss = mean_or_none(values_of(s.test_losses, true));
+  s.test_samples = test_samples_of(runs);
   s.bytes_per_step = mean_of(runs, &StepMetrics::bytes_sent);
   s.payload_per_step = mean_of(runs, &StepMetrics::payload_bytes);
   s.total_bytes = total_bytes(runs);
@@ -110,6 +142,13 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
   s.wire_ms = 1e3 * mean_of(runs, &StepMetrics::wire_seconds);
   s.decode_ms = 1e3 * mean_of(runs, &StepMetrics::decode_seconds);
   s.exposed_ms = 1e3 * mean_of(runs, &StepMetrics::exposed_seconds);
+  s.hidden_ms = 1e3 * mean_of(runs, hidden_seconds);
+  s.other_ms = 1e3 * mean_of(runs, other_seconds);
+  s.sent = spread_by_seed(runs, &StepMetrics::bytes_sent, 1);
+  s.step = spread_by_seed(runs, &StepMetrics::step_seconds, 1e3);
+  s.compute = spread_by_seed(runs, &StepMetrics::compute_seconds, 1e3);
+  s.exposed = spread_by_seed(runs, &StepMetrics::exposed_seconds, 1e3);
+  s.hidden = spread_by_seed(runs, hidden_seconds, 1e3);
   s.nmse = measured(runs, 0, [](const StepMetrics& step) { return step.nmse; });
   s.residual = measured(runs, 0.5, [](const StepMetrics& step) -> std::optional<double> {
     if (!step.residual_norm || step.exact_norm.value_or(0) <= 0) return std::nullopt;
@@ -157,7 +196,15 @@ void find_seconds_to_target(const Runs& runs, CaseSummary& summary) {
   summary.seconds_to_target = spread_of(times);
 }
 
-// Fewer bytes and no less accuracy beat; runs that diverged are beaten by all.
+// Half of the 95 % interval of the difference between two cases; 0 where nothing is known of it.
+double noise_between(const CaseSummary& one, const CaseSummary& other) {
+  return noise_of(spread_of(paired(one.accuracies, other.accuracies)), one.accuracy.mean,
+                  other.accuracy.mean, one.test_samples)
+      .value_or(0);
+}
+
+// Fewer bytes beat unless the accuracy is lower by more than noise, more accuracy than noise
+// explains beats with no more bytes; runs that diverged are beaten by all.
 void find_front(std::vector<CaseSummary>& cases) {
   const auto in_race = [](const CaseSummary& one) {
     return one.runs > 0 && one.diverged == 0 && one.bytes_per_step > 0;
@@ -166,19 +213,23 @@ void find_front(std::vector<CaseSummary>& cases) {
     one.on_front = in_race(one);
     for (const CaseSummary& other : cases) {
       if (&other == &one || other.setting != one.setting || !in_race(other)) continue;
-      const bool no_worse =
-          other.accuracy.mean >= one.accuracy.mean && other.bytes_per_step <= one.bytes_per_step;
-      const bool better =
-          other.accuracy.mean > one.accuracy.mean || other.bytes_per_step < one.bytes_per_step;
-      if (no_worse && better) one.on_front = false;
+      const double lead = other.accuracy.mean - one.accuracy.mean;
+      const double noise = noise_between(other, one);
+      const bool cheaper = other.bytes_per_step < one.bytes_per_step && lead >= -noise;
+      const bool better = other.bytes_per_step <= one.bytes_per_step && lead > noise;
+      if (cheaper || better) one.on_front = false;
     }
   }
 }
 
 void compare_with_baselines(std::vector<CaseSummary>& cases, const std::string& baseline) {
   for (CaseSummary& one : cases) {
-    if (const CaseSummary* base = find(cases, one.setting, baseline))
+    if (const CaseSummary* base = find(cases, one.setting, baseline); base != nullptr) {
       one.difference = spread_of(paired(one.accuracies, base->accuracies));
+      one.noise =
+          noise_of(one.difference, one.accuracy.mean, base->accuracy.mean, one.test_samples);
+      if (base != &one) one.verdict = verdict_of(one.difference, one.noise);
+    }
     for (const CaseSummary& other : cases) {
       const bool is_bf16 = other.setting == one.setting && other.compressor == "cast:bf16";
       if (is_bf16 && other.bytes_per_step > 0 && one.bytes_per_step > 0)

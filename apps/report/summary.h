@@ -7,17 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "apps/report/noise.h"
 #include "apps/report/results.h"
 
 namespace gradwire {
 
-struct Spread {
-  double mean = 0;
-  double sd = 0;  // sample standard deviation; 0 for one value
-  double least = 0;
-  double most = 0;
-  std::size_t count = 0;
-};
 Spread spread_of(const std::vector<double>& values);
 
 // Of one case, over the seeds that have a result. Bytes are of rank 0; bytes and seconds per step
@@ -35,8 +29,13 @@ struct CaseSummary {
   std::map<std::uint64_t, double> losses;      // mean of the last ten training losses
   std::map<std::uint64_t, double> test_losses;
   Spread accuracy = {};
-  Spread difference = {};      // to the baseline of the setting, paired by seed, percent points
-  std::optional<double> loss;  // over the runs that did not diverge
+  Spread difference = {};  // to the baseline of the setting, paired by seed, percent points
+  std::optional<double> noise = {};  // half of the difference's 95 % interval, percent points
+  Verdict verdict = Verdict::kNone;  // on the difference
+  std::optional<std::int64_t> test_samples = {};  // that accuracies are shares of
+  Spread final_loss = {};                         // of the seeds whose losses are finite
+  Spread final_test_loss = {};
+  std::optional<double> loss;       // over the runs that did not diverge
   std::optional<double> test_loss;  // the same
   double bytes_per_step = 0;        // sent at the transport
   double payload_per_step = 0;
@@ -49,6 +48,15 @@ struct CaseSummary {
   double wire_ms = 0;
   double decode_ms = 0;
   double exposed_ms = 0;
+  // Encoding, sending and decoding while the backward pass computes: a part of compute_ms.
+  double hidden_ms = 0;
+  double other_ms = 0;  // of the step, beside compute_ms and exposed_ms: the optimizer above all
+  // Over the seeds, of each run's mean.
+  Spread sent = {};  // bytes_per_step
+  Spread step = {};  // step_ms
+  Spread compute = {};
+  Spread exposed = {};
+  Spread hidden = {};
   std::optional<double> nmse;      // mean over the steps where it was measured
   std::optional<double> residual;  // residual norm / gradient norm, over their last half
   // Seconds of training until the test accuracy first was at least the target. Over the seeds that
@@ -56,7 +64,9 @@ struct CaseSummary {
   std::optional<double> target;  // percent
   Spread seconds_to_target = {};
   bool evaluated_once = false;  // at the end only: the seconds are those of the whole run
-  bool on_front = false;        // no other case of the setting is as accurate with fewer bytes
+  // No other case of the setting sends fewer bytes without an accuracy that is lower by more than
+  // noise, or is more accurate by more than noise with no more bytes.
+  bool on_front = false;
 };
 
 // One per case of the plan. Targets: the plan's, else one point below the setting's baseline.

@@ -1,7 +1,11 @@
 #include "apps/report/table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <functional>
+#include <utility>
 
 #include "base/text.h"
 
@@ -17,24 +21,128 @@ std::size_t width(const std::string& text) {
   }));
 }
 
-std::string aligned(const std::vector<Cells>& lines) {
-  std::vector<std::size_t> widths(lines[0].size(), 0);
-  for (const Cells& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], width(line[i]));
+// What a cell says is worth a colour.
+enum class Tone : std::uint8_t { kPlain, kHeading, kDim, kBad, kGood };
+
+Tone tone_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kLower: return Tone::kBad;
+    case Verdict::kHigher: return Tone::kGood;
+    case Verdict::kWithinNoise:
+    case Verdict::kUnknown: return Tone::kDim;
+    case Verdict::kNone: break;
+  }
+  return Tone::kPlain;
+}
+
+std::string painted(const std::string& text, Tone tone) {
+  const char* code = tone == Tone::kHeading ? "1"
+                     : tone == Tone::kDim   ? "2"
+                     : tone == Tone::kBad   ? "31"
+                     : tone == Tone::kGood  ? "32"
+                                            : nullptr;
+  return code == nullptr ? text : "\033[" + std::string(code) + "m" + text + "\033[0m";
+}
+
+struct Line {
+  Cells cells;
+  std::vector<Tone> tones;
+};
+
+std::string aligned(const std::vector<Line>& lines, bool colours) {
+  std::vector<std::size_t> widths(lines[0].cells.size(), 0);
+  for (const Line& line : lines) {
+    for (std::size_t i = 0; i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], width(line.cells[i]));
   }
   std::string text;
-  for (const Cells& line : lines) {
+  for (const Line& line : lines) {
     std::string row;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      const std::string pad(widths[i] - width(line[i]), ' ');
-      row += i == 0 ? line[i] + pad : "  " + pad + line[i];
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      const std::string pad(widths[i] - width(line.cells[i]), ' ');
+      const std::string cell = colours ? painted(line.cells[i], line.tones[i]) : line.cells[i];
+      row += i == 0 ? cell + pad : "  " + pad + cell;
     }
     text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
 }
 
+using Cases = std::vector<const CaseSummary*>;
+
+std::vector<Cases> by_setting(const std::vector<CaseSummary>& cases) {
+  std::vector<Cases> settings;
+  for (const CaseSummary& one : cases) {
+    if (settings.empty() || settings.back().front()->setting != one.setting)
+      settings.emplace_back();
+    settings.back().push_back(&one);
+  }
+  return settings;
+}
+
+// A column of the tables for people. The heading may have two lines.
+struct Column {
+  std::string heading;
+  std::function<std::string(const CaseSummary&)> cell;
+  bool has_verdict = false;
+};
+
+std::vector<Column> columns_of(const Cases& cases) {
+  std::string baseline = "the baseline";
+  double most = 0;
+  for (const CaseSummary* one : cases) {
+    if (one->is_baseline) baseline = one->name;
+    most = std::max(most, one->bytes_per_step);
+  }
+  const ByteUnit unit = byte_unit(most);
+  return {
+      {"compressor", [](const CaseSummary& one) { return one.name; }},
+      {"test accuracy,\n%", accuracy_text},
+      {"against " + baseline + ",\npoints", difference_text, true},
+      {"sent,\n" + unit.name + "/step",
+       [unit](const CaseSummary& one) { return format("%.2f", one.bytes_per_step / unit.bytes); }},
+      {"times less\nthan fp32", ratio_text},
+      {"step,\nms", [](const CaseSummary& one) { return range_text(one.step, "%.2f"); }},
+      {"exposed,\nms", [](const CaseSummary& one) { return range_text(one.exposed, "%.2f"); }}};
+}
+
+// Markdown has room for more.
+std::vector<Column> wide_columns_of(const Cases& cases) {
+  std::vector<Column> columns = columns_of(cases);
+  std::string target = "target";
+  for (const CaseSummary* one : cases) {
+    if (one->target) target = format("%.2f %%", *one->target);
+  }
+  columns.push_back(
+      {"computing,\nms", [](const CaseSummary& one) { return range_text(one.compute, "%.2f"); }});
+  columns.push_back(
+      {"hidden,\nms", [](const CaseSummary& one) { return range_text(one.hidden, "%.2f"); }});
+  columns.push_back({"to " + target + ",\ns", time_to_target_text});
+  return columns;
+}
+
+std::string cell_of(const Column& column, const CaseSummary& one, bool first) {
+  return one.runs == 0 && !first ? "–" : column.cell(one);
+}
+
+std::string markdown_cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? "\\|" : c == '\n' ? " " : std::string(1, c);
+  return out;
+}
+
 }  // namespace
+
+const char* verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kWithinNoise: return "within noise";
+    case Verdict::kLower: return "lower";
+    case Verdict::kHigher: return "higher";
+    case Verdict::kUnknown: return "one seed";
+    case Verdict::kNone: break;
+  }
+  return "none";
+}
 
 std::string csv_quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -46,15 +154,37 @@ std::string csv_quoted(const std::string& text) {
 std::string accuracy_text(const CaseSummary& one) {
   if (one.runs == 0) return "–";
   if (one.diverged == one.runs) return "diverged";
-  std::string text = format("%.2f", one.accuracy.mean);
-  if (one.runs > 1) text += format(" ± %.2f", one.accuracy.sd);
+  std::string text = range_text(one.accuracy, "%.2f");
   if (one.diverged > 0) text += format(" (%d of %d diverged)", one.diverged, one.runs);
   return text;
 }
 
 std::string difference_text(const CaseSummary& one) {
-  const bool none = one.is_baseline || one.diverged == one.runs || one.difference.count == 0;
-  return none ? "–" : format("%+.2f", one.difference.mean);
+  if (one.is_baseline) return "baseline";
+  const bool none = one.diverged == one.runs || one.verdict == Verdict::kNone;
+  if (none) return "–";
+  const std::string noise = one.noise ? format(" ± %.2f", *one.noise) : "";
+  if (one.verdict == Verdict::kWithinNoise) return format("within noise (± %.2f)", *one.noise);
+  if (one.verdict == Verdict::kUnknown) return format("%+.2f (one seed)", one.difference.mean);
+  return format("%+.2f", one.difference.mean) + noise;
+}
+
+std::string range_text(const Spread& spread, const char* number) {
+  const auto text = [number](double value) {
+    std::array<char, 64> buffer{};
+    std::snprintf(buffer.data(), buffer.size(), number, value);
+    return std::string(buffer.data());
+  };
+  if (spread.count == 0) return "–";
+  if (spread.count == 1) return text(spread.mean);
+  return text(spread.mean) + " (" + text(spread.least) + "–" + text(spread.most) + ")";
+}
+
+ByteUnit byte_unit(double most) {
+  if (most < 1000) return {"B", 1};
+  if (most < 1e6) return {"kB", 1e3};
+  if (most < 1e9) return {"MB", 1e6};
+  return {"GB", 1e9};
 }
 
 std::string ratio_text(const CaseSummary& one) {
@@ -73,7 +203,7 @@ std::string time_to_target_text(const CaseSummary& one) {
   const Spread& seconds = one.seconds_to_target;
   if (seconds.count == 0) return "–";
   std::string text = one.evaluated_once ? "≤ " : "";
-  text += format(seconds.mean < 10 ? "%.2f s" : "%.1f s", seconds.mean);
+  text += range_text(seconds, seconds.mean < 10 ? "%.2f" : "%.1f");
   if (static_cast<int>(seconds.count) < one.runs)
     text += format(" (%zu of %d)", seconds.count, one.runs);
   return text;
@@ -83,25 +213,79 @@ std::string measured_text(const std::optional<double>& value) {
   return value ? format("%.3g", *value) : "–";
 }
 
-std::string text_table(const std::vector<CaseSummary>& cases) {
+std::string text_table(const std::vector<CaseSummary>& cases, bool colours) {
   std::string text;
-  for (std::size_t at = 0; at < cases.size();) {
-    const std::string setting = cases[at].setting;
-    std::vector<Cells> lines{{"compressor", "test accuracy %", "difference", "sent/step",
-                              "payload/step", "ratio to fp32", "to target", "NMSE", "ms/step",
-                              "compute", "encode", "wire", "decode", "exposed"}};
-    for (; at < cases.size() && cases[at].setting == setting; ++at) {
-      const CaseSummary& one = cases[at];
-      lines.push_back({one.name, accuracy_text(one), difference_text(one),
-                       bytes_text(one.bytes_per_step), bytes_text(one.payload_per_step),
-                       ratio_text(one), time_to_target_text(one), measured_text(one.nmse),
-                       format("%.2f", one.step_ms), format("%.2f", one.compute_ms),
-                       format("%.2f", one.encode_ms), format("%.2f", one.wire_ms),
-                       format("%.2f", one.decode_ms), format("%.2f", one.exposed_ms)});
+  for (const Cases& own : by_setting(cases)) {
+    const std::vector<Column> columns = columns_of(own);
+    std::vector<Line> lines(2);
+    for (const Column& column : columns) {
+      const std::size_t end = std::min(column.heading.find('\n'), column.heading.size());
+      lines[0].cells.push_back(column.heading.substr(0, end));
+      lines[1].cells.push_back(end == column.heading.size() ? "" : column.heading.substr(end + 1));
     }
-    text += (setting.empty() ? "" : "\n" + setting + "\n") + aligned(lines);
+    lines[0].tones.assign(columns.size(), Tone::kHeading);
+    lines[1].tones.assign(columns.size(), Tone::kDim);
+    for (const CaseSummary* one : own) {
+      Line line;
+      for (const Column& column : columns) {
+        line.cells.push_back(cell_of(column, *one, line.cells.empty()));
+        line.tones.push_back(column.has_verdict ? tone_of(one->verdict) : Tone::kPlain);
+      }
+      lines.push_back(std::move(line));
+    }
+    const std::string& setting = own.front()->setting;
+    text += (setting.empty() ? "" : "\n" + setting + "\n") + aligned(lines, colours);
   }
   return text;
+}
+
+std::string markdown_table(const std::vector<CaseSummary>& cases) {
+  std::string text;
+  for (const Cases& own : by_setting(cases)) {
+    const std::vector<Column> columns = wide_columns_of(own);
+    if (!text.empty()) text += "\n";
+    if (!own.front()->setting.empty()) text += "### " + own.front()->setting + "\n\n";
+    std::string rule = "|";
+    text += "|";
+    for (const Column& column : columns) {
+      text += " " + markdown_cell(column.heading) + " |";
+      rule += rule == "|" ? "---|" : "---:|";
+    }
+    text += "\n" + rule + "\n";
+    for (const CaseSummary* one : own) {
+      text += "|";
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        const std::string cell = markdown_cell(cell_of(columns[i], *one, i == 0));
+        text += i == 0 ? " `" + cell + "` |" : " " + cell + " |";
+      }
+      text += "\n";
+    }
+  }
+  return text + "\n" + table_notes(cases);
+}
+
+std::string table_notes(const std::vector<CaseSummary>& cases) {
+  std::size_t seeds = 0;
+  std::optional<std::int64_t> samples;
+  bool within = false;
+  for (const CaseSummary& one : cases) {
+    seeds = std::max(seeds, one.accuracy.count);
+    if (one.test_samples) samples = one.test_samples;
+    within = within || one.verdict == Verdict::kWithinNoise;
+  }
+  std::string text = "One seed: the spread over seeds is not known. ";
+  if (seeds > 1) text = format("Means over %zu seeds, in brackets the least and the most. ", seeds);
+  const std::string of_test_set =
+      samples ? format("%lld test samples", static_cast<long long>(*samples)) : "";
+  if (seeds > 1 || samples) {
+    text += "±: half of a 95 % interval, from " +
+            (seeds < 2 ? of_test_set + " alone"
+                       : "the seeds" + (samples ? " and " + of_test_set : std::string())) +
+            (within ? "; within noise: the interval contains 0.\n" : ".\n");
+  } else {
+    text += "What chance explains of a difference is not known.\n";
+  }
+  return text + "Exposed: the time that a step waits for communication after its computing.\n";
 }
 
 std::string rule_text(const RuleOutcome& outcome) {
@@ -131,7 +315,9 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
       "name,compressor,runs,diverged,accuracy_percent,accuracy_sd,difference_percent,difference_sd,"
       "final_loss,bytes_per_step,payload_bytes_per_step,ratio_to_fp32,step_ms,compute_ms,encode_ms,"
       "wire_ms,decode_ms,exposed_ms,setting,test_loss,total_bytes,ratio_to_bf16,target_percent,"
-      "seconds_to_target,seeds_at_target,nmse,residual_to_gradient,on_front\n";
+      "seconds_to_target,seeds_at_target,nmse,residual_to_gradient,on_front,"
+      "accuracy_least,accuracy_most,difference_noise,verdict,test_samples,step_ms_least,"
+      "step_ms_most,exposed_ms_least,exposed_ms_most,hidden_ms,other_ms\n";
   for (const CaseSummary& one : cases) {
     text += csv_quoted(one.name) + "," + csv_quoted(one.compressor) +
             format(",%d,%d", one.runs, one.diverged);
@@ -147,7 +333,14 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
           one.target.value_or(NAN), seconds.count > 0 ? seconds.mean : NAN})
       text += cell(value);
     text += format(",%zu", seconds.count) + cell(one.nmse.value_or(NAN)) +
-            cell(one.residual.value_or(NAN)) + (one.on_front ? ",1\n" : ",0\n");
+            cell(one.residual.value_or(NAN)) + (one.on_front ? ",1" : ",0") +
+            cell(one.accuracy.least) + cell(one.accuracy.most) + cell(one.noise.value_or(NAN)) +
+            "," + verdict_name(one.verdict) + ",";
+    if (one.test_samples) text += format("%lld", static_cast<long long>(*one.test_samples));
+    for (const double value : {one.step.least, one.step.most, one.exposed.least, one.exposed.most,
+                               one.hidden_ms, one.other_ms})
+      text += cell(value);
+    text += "\n";
   }
   return text;
 }

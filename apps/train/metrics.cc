@@ -172,6 +172,7 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.diverged) line["diverged"] = true;
   if (!facts.diverged) line["accuracy"] = facts.accuracy;
   if (facts.test_loss) line["test_loss"] = nine_digits(*facts.test_loss);
+  if (facts.test_samples > 0) line["test_samples"] = facts.test_samples;
   line.update(cells(sums_));
   if (!facts.diverged) {
     line["params_hash"] = format("%016llx", static_cast<unsigned long long>(facts.params_hash));

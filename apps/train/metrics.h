@@ -52,8 +52,9 @@ struct RunFacts {
   std::int64_t accumulate = 1;
   std::int64_t batch = 0;
   std::uint64_t seed = 0;
-  bool diverged = false;  // ended by a value that is not finite: no accuracy, no parameters
-  double accuracy = 0;    // final
+  std::int64_t test_samples = 0;  // predictions that the accuracy is the share of
+  bool diverged = false;          // ended by a value that is not finite: no accuracy, no parameters
+  double accuracy = 0;            // final
   std::optional<double> test_loss = {};
   // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
   std::optional<double> staleness_mean = {};

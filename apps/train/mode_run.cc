@@ -89,15 +89,12 @@ Status initial_parameters(const TrainOptions& o, const Problem& problem, bool re
   return load_safetensors(o.load_params, saved_tensors(problem, params, source));
 }
 
-std::int64_t judged_labels(const DataSet& data) {
-  return static_cast<std::int64_t>(data.evaluation().size()) * data.labels_per_sample();
-}
-
 std::int64_t steps_of(const TrainOptions& o, const ModelGradients& source) {
   return o.epochs > 0 ? o.epochs * source.steps_per_epoch() : o.steps;
 }
 
-RunFacts facts_of(const TrainOptions& o, const std::string& transport, int ranks) {
+RunFacts facts_of(const TrainOptions& o, const Problem& problem, const std::string& transport,
+                  int ranks) {
   RunFacts facts;
   facts.transport = transport;
   facts.ranks = ranks;
@@ -109,6 +106,7 @@ RunFacts facts_of(const TrainOptions& o, const std::string& transport, int ranks
   facts.optimizer = o.optimizer;
   facts.batch = o.batch;
   facts.seed = o.seed;
+  facts.test_samples = judged_labels(problem.data);
   return facts;
 }
 
@@ -198,7 +196,7 @@ Status ModeRun::start() {
 }
 
 RunFacts ModeRun::facts() const {
-  return facts_of(options_, transport_of(communicator_), communicator_.size());
+  return facts_of(options_, problem_, transport_of(communicator_), communicator_.size());
 }
 
 ElasticOptions ModeRun::elastic_options() {
@@ -355,7 +353,7 @@ Status run_hogwild_threads(const TrainOptions& options, const Problem& problem, 
             open_mode_checkpoint(options, problem.data, *alone[0], steps));
   if (checkpoint.saver != nullptr) GW_TRY(report.go_on(checkpoint.says, checkpoint.steps_done));
   report.start(heading, steps);
-  const RunFacts facts = facts_of(options, "shared memory of one process", threads);
+  const RunFacts facts = facts_of(options, problem, "shared memory of one process", threads);
   rows.start(facts);
   ModeOptions mode = mode_options(options, steps);
   mode.saver = checkpoint.saver.get();

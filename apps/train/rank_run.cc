@@ -97,6 +97,10 @@ Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
   return o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
 }
 
+std::int64_t judged_labels(const DataSet& data) {
+  return static_cast<std::int64_t>(data.evaluation().size()) * data.labels_per_sample();
+}
+
 Status check_problem(const TrainOptions& options) {
   const bool is_text = is_text_set(options.data);
   if (is_text == (options.model == "gpt")) return {};
@@ -309,6 +313,7 @@ RunFacts RankRun::facts() const {
   facts.precision = options_.precision;
   facts.batch = options_.batch;
   facts.seed = options_.seed;
+  facts.test_samples = judged_labels(problem_.data);
   return facts;
 }
 

@@ -33,6 +33,10 @@ Status check_problem(const TrainOptions& options);
 // when unset.
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir);
 
+// The labels that an evaluation predicts: one of each sample of the test set, of a text one of each
+// token.
+std::int64_t judged_labels(const DataSet& data);
+
 // What --shuffle says of these data.
 Shuffle shuffle_of(const TrainOptions& options, const DataSet& data);
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import pty
 import shutil
 import struct
 import subprocess
@@ -160,6 +161,75 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(float(accuracy[-1]["mean"]), sum(last) / 2, places=3)
         self.assertAlmostEqual(float(accuracy[-1]["least"]), min(last), places=3)
 
+    def test_data_beside_the_page(self):
+        done = run("report", str(self.out), "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        data = json.loads((self.out / "report.json").read_text())
+        rows = {row["row"]: row for row in data["settings"][0]["rows"]}
+        with open(self.out / "table.csv", newline="", encoding="utf-8") as file:
+            table = {row["name"]: row for row in csv.DictReader(file)}
+        self.assertEqual(rows.keys(), table.keys())
+        for name, row in rows.items():
+            self.assertEqual(row["test_samples"], 360)
+            last = [100 * self.metrics(name, seed)[-1]["accuracy"] for seed in (1, 2)]
+            self.assertAlmostEqual(row["accuracy_percent"]["mean"], sum(last) / 2, places=5)
+            self.assertAlmostEqual(row["accuracy_percent"]["most"], max(last), places=5)
+            for cell, value in (("accuracy_least", row["accuracy_percent"]["least"]), ("nmse", row["nmse"]),
+                                ("step_ms_most", row["milliseconds_per_step"]["step"]["most"]),
+                                ("hidden_ms", row["milliseconds_per_step"]["hidden"]["mean"])):
+                self.assertAlmostEqual(float(table[name][cell]), value, delta=1e-4 * abs(value) + 1e-9)
+            times = row["milliseconds_per_step"]
+            parts = times["compute"]["mean"] + times["exposed"]["mean"] + times["other"]
+            self.assertAlmostEqual(parts, times["step"]["mean"], delta=0.02 * parts)
+        self.assertRegex(data["headline"], r"^mlp on digits \(360 test samples\), 2 compressors × 2 seeds: 30 steps of batch 32 ")
+        self.assertIn(data["headline"], (self.out / "report.html").read_text())
+
+    def test_standard_output_is_markdown_or_json_alone(self):
+        done = run("report", str(self.out), "--markdown")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, (self.out / "table.md").read_text())
+        self.assertRegex(done.stdout.splitlines()[0], r"^\| compressor \| test accuracy, % \|")
+        done = run("report", str(self.out), "--json")
+        self.assertEqual(json.loads(done.stdout), json.loads((self.out / "report.json").read_text()))
+        done = run("report", str(self.out), "--json", "--markdown")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("--markdown and --json exclude each other", done.stderr)
+
+    def test_compare_prints_markdown(self):
+        out = self.root / "compared"
+        done = run("compare", "--inproc", "2", "--data", "digits", "--steps", "3", "--compressors", "none;cast:bf16",
+                   "--out", str(out), "--markdown", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, (out / "table.md").read_text())
+        self.assertIn("| `none` |", done.stdout)
+        self.assertTrue((out / "report.json").exists())
+
+    def on_terminal(self, **variables):
+        """What report prints where standard output is a terminal."""
+        ours, theirs = pty.openpty()
+        environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+        process = subprocess.Popen([GRADWIRE, "report", str(self.out)], stdout=theirs, stderr=subprocess.DEVNULL,
+                                   env={**environment, "TERM": "xterm", **variables})
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # its other end is closed
+                break
+            if not chunk:
+                break
+            written += chunk
+        os.close(ours)
+        self.assertEqual(process.wait(timeout=60), 0)
+        return written
+
+    def test_colours_are_for_terminals(self):
+        self.assertIn(b"\x1b[", self.on_terminal())
+        self.assertNotIn(b"\x1b[", self.on_terminal(NO_COLOR="1"))
+        self.assertNotIn(b"\x1b[", self.on_terminal(TERM="dumb"))
+        self.assertNotIn("\x1b[", run("report", str(self.out)).stdout)
+
     def test_a_target_can_be_given(self):
         done = run("report", str(self.out), "--target", "0")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -191,7 +261,7 @@ class Report(unittest.TestCase):
     def test_pictures(self):
         done = run("report", str(self.out), "--png", "--quiet")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for name in ("report", "pareto-0", "loss-0", "accuracy-0"):
+        for name in ("report", "pareto-0", "time-0", "loss-0", "accuracy-0"):
             data = (self.out / f"{name}.png").read_bytes()
             self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n", name)
             width, height = struct.unpack(">II", data[16:24])

@@ -1,0 +1,101 @@
+#include "apps/report/headline.h"
+
+#include <set>
+#include <vector>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+// Different values in the order of the runs, "a, b"; of many the first three.
+class Values {
+ public:
+  void add(const std::string& value) {
+    if (!value.empty() && seen_.insert(value).second) order_.push_back(value);
+  }
+  bool empty() const { return order_.empty(); }
+  std::string text() const {
+    std::string all;
+    for (std::size_t i = 0; i < order_.size() && i < kMost; ++i)
+      all += (i == 0 ? "" : ", ") + order_[i];
+    return order_.size() > kMost ? all + ", …" : all;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 3;
+  std::set<std::string> seen_;
+  std::vector<std::string> order_;
+};
+
+std::string total_of(const RunResult& run, const char* key) {
+  const auto found = run.metrics.totals.find(key);
+  if (found == run.metrics.totals.end()) return {};
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::string flag_of(const StudyCase& one, const char* key) {
+  const auto found = one.flags.find(key);
+  return found == one.flags.end() ? std::string() : found->second;
+}
+
+std::string place_of(const StudyCase& one) {
+  return format("%d rank%s", one.ranks, one.ranks == 1 ? "" : "s") +
+         (one.transport == "inproc" ? " as threads of one process"
+                                    : " as processes over " + one.transport) +
+         (one.lab.empty() ? "" : " on shaped links (" + one.lab + ")");
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 120) return format("%.0f s", seconds);
+  return seconds < 7200 ? format("%.0f min", seconds / 60) : format("%.1f h", seconds / 3600);
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return format("%zu %s%s", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+double seconds_of_runs(const Results& results) {
+  double seconds = 0;
+  for (const RunResult& run : results.runs) seconds += run.record.seconds;
+  return seconds;
+}
+
+std::string headline_of(const Results& results) {
+  Values models;
+  Values data;
+  Values samples;
+  Values steps;
+  Values batches;
+  Values places;
+  std::set<std::string> rows;
+  for (const StudyCase& one : results.plan().cases) {
+    models.add(flag_of(one, "model"));
+    data.add(flag_of(one, "data"));
+    batches.add(flag_of(one, "batch"));
+    places.add(place_of(one));
+    rows.insert(one.row);
+  }
+  for (const RunResult& run : results.runs) {
+    models.add(total_of(run, "model"));
+    data.add(total_of(run, "data"));
+    samples.add(total_of(run, "test_samples"));
+    if (!run.diverged()) steps.add(total_of(run, "steps"));
+    batches.add(total_of(run, "batch"));
+  }
+  std::string text = models.empty() ? "Training" : models.text();
+  if (!data.empty()) text += " on " + data.text();
+  if (!samples.empty()) text += " (" + samples.text() + " test samples)";
+  text += ", " + counted(rows.size(), "compressor") + " × " +
+          counted(results.plan().seeds.size(), "seed") + ": ";
+  if (!steps.empty()) text += steps.text() + " steps ";
+  if (!batches.empty()) text += "of batch " + batches.text() + " ";
+  text += "by " + places.text() + ".";
+  if (results.runs.empty()) return text;
+  return text + " " + counted(results.runs.size(), "run") + " took " +
+         duration_text(seconds_of_runs(results)) + " in all.";
+}
+
+}  // namespace gradwire
