@@ -334,6 +334,12 @@ void waiting_messages_end(const TransportBackend& backend, Fate fate) {
     if (transport->rank() > 0) {
       ASSERT_EQ(exchange(*transport, {recv(0, tag(901), token)}, deadline_in(20)).message(), "ok");
     }
+    // Rank 1 must not end while rank 2 is still connecting to it.
+    if (transport->rank() > 0) {
+      const Transfer step =
+          transport->rank() == 1 ? recv(2, tag(902), token) : send(1, tag(902), token);
+      ASSERT_EQ(exchange(*transport, {step}, deadline_in(20)).message(), "ok");
+    }
     if (transport->rank() == 1 && fate != Fate::kReturns) return backend.end(*transport, fate);
     if (transport->rank() == 1) return;
     Bytes all = all_messages(*transport), got(kMessage);

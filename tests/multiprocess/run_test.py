@@ -135,10 +135,10 @@ class Environment(unittest.TestCase):
 
     def test_settings_that_no_rank_takes_are_refused_before_the_ranks_start(self):
         tcp = {"GRADWIRE_TRANSPORT": "tcp"}
-        for more, text in ((tcp | {"GRADWIRE_TCP_CONGESTION": "zap"}, "GRADWIRE_TCP_CONGESTION: 'zap' seen"),
-                           (tcp | {"GRADWIRE_TCP_RATE": "zap"}, "GRADWIRE_TCP_RATE ('zap' seen"),
+        for more, text in ((tcp | {"GRADWIRE_TCP_CONGESTION": "zap"}, "GRADWIRE_TCP_CONGESTION: got 'zap'"),
+                           (tcp | {"GRADWIRE_TCP_RATE": "zap"}, "GRADWIRE_TCP_RATE (got 'zap'"),
                            ({"GRADWIRE_TRANSPORT": "pigeon"}, "unknown transport 'pigeon'"),
-                           ({"GRADWIRE_LINKS": "zap"}, "GRADWIRE_LINKS ('zap' seen")):
+                           ({"GRADWIRE_LINKS": "zap"}, "GRADWIRE_LINKS (got 'zap'")):
             with self.subTest(text):
                 self.refused_once(run(2, "echo ran", env={**os.environ, **more}), text)
 
