@@ -21,10 +21,11 @@ struct PageColumn {
 };
 
 std::string exposed_text(const CaseSummary& one) {
-  std::string text = format("%.2f<small>", one.exposed.mean);
-  if (one.exposed.count > 1) text += format("(%.2f–%.2f), ", one.exposed.least, one.exposed.most);
-  return text + format("%.0f %% of step</small>",
-                       one.step_ms > 0 ? 100 * one.exposed_ms / one.step_ms : 0);
+  std::string text = format("%.2f", one.exposed_ms);
+  if (one.step_ms > 0) text += format(", %.0f %%", 100 * one.exposed_ms / one.step_ms);
+  if (one.exposed.count > 1)
+    text += format("<small>(%.2f–%.2f)</small>", one.exposed.least, one.exposed.most);
+  return text;
 }
 
 // The mean, and the range over the seeds below it.
@@ -94,7 +95,7 @@ void add_times(const Cases& cases, std::vector<PageColumn>& columns) {
   columns.push_back({"time", "to " + target + ",<br>s", time_to_target_text});
   columns.push_back({"time", "step,<br>ms", ranged(&CaseSummary::step, "%.2f")});
   columns.push_back({"time", "computing,<br>ms", ranged(&CaseSummary::compute, "%.2f")});
-  columns.push_back({"time", "exposed,<br>ms", exposed_text});
+  columns.push_back({"time", "exposed, ms,<br>of the step", exposed_text});
   columns.push_back({"time", "hidden,<br>ms", ms(&CaseSummary::hidden_ms)});
   columns.push_back({"time", "encode,<br>ms", ms(&CaseSummary::encode_ms)});
   columns.push_back({"time", "wire,<br>ms", ms(&CaseSummary::wire_ms)});
