@@ -139,17 +139,18 @@ TEST(CollectiveBench, ACompressorSendsFewerBytes) {
 TEST(CollectiveBench, BadOptionsAreRefused) {
   CollectiveBenchOptions options = quick("all_reduce");
   options.factor = 1;
-  EXPECT_THAT(rows_of(1, options).error(), fails(kInvalid, "factor 1"));
+  EXPECT_THAT(rows_of(1, options).error(), fails(kInvalid, "--factor", "got 1"));
   EXPECT_THAT(rows_of(1, quick("scan")).error(), fails(kInvalid, "scan"));
   EXPECT_THAT(rows_of(1, quick("send_recv")).error(),
               fails(kInvalid, "bench send_recv", "1 rank", "2"));
   CollectiveBenchOptions rooted = quick("reduce");
   rooted.root = 2;
-  EXPECT_THAT(rows_of(2, rooted).error(), fails(kInvalid, "bench reduce", "root 2", "0", "1"));
+  EXPECT_THAT(rows_of(2, rooted).error(),
+              fails(kInvalid, "bench reduce", "--root", "0 to 1", "got 2"));
   CollectiveBenchOptions compressed = quick("broadcast");
   compressed.compressor = "qsgd";
   EXPECT_THAT(rows_of(1, compressed).error(),
-              fails(kInvalid, "bench broadcast", "compressor", "f32 under all_reduce"));
+              fails(kInvalid, "bench broadcast", "--compressor", "all_reduce of f32"));
 }
 
 TEST(CollectiveBench, ASpecKeepsTheKeysItHas) {

@@ -168,12 +168,13 @@ TEST(Nmse, RowsThatCannotBeAreNamed) {
   };
   EXPECT_THAT(error({.spec = "nothing"}), fails(kInvalid, "method", "nothing"));
   EXPECT_THAT(error({.spec = "topk:k=1", .combine = NmseCombine::kSra, .ranks = 2}),
-              fails(kInvalid, "topk:k=1", "element by element"));
+              fails(kInvalid, "topk:k=1", "sra", "element-wise"));
   EXPECT_THAT(error({.spec = "none", .combine = NmseCombine::kDoubling, .ranks = 3}),
-              fails(kInvalid, "3 ranks", "power of two"));
-  EXPECT_THAT(error({.spec = "none", .combine = NmseCombine::kSra}), fails(kInvalid, "1 ranks"));
+              fails(kInvalid, "doubling", "ranks", "3"));
+  EXPECT_THAT(error({.spec = "none", .combine = NmseCombine::kSra}),
+              fails(kInvalid, "ranks", "2", "1"));
   EXPECT_THAT(error({.spec = "powersgd:rank=1", .matrix_rows = 3}),
-              fails(kInvalid, "3 rows", "100"));
+              fails(kInvalid, "matrix_rows", "100", "3"));
   EXPECT_EQ(parse_nmse_combine("tree").error().code(), Code::kInvalidArgument);
 }
 

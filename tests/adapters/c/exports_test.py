@@ -16,7 +16,9 @@ def main():
     library = sys.argv[1]
     text = "\n".join(path.read_text() for path in sorted(HEADERS.glob("*.h")))
     declared = set(re.findall(r"^(?:gw_status|const char\*|void\*?|int|size_t) (gw_\w+)\(", text, re.M))
-    exported = {line.split()[2] for line in output("nm", "-D", "--defined-only", library).splitlines()}
+    # A linker may keep local symbols in the table (a type in lower case): no other object can bind to them.
+    symbols = [line.split() for line in output("nm", "-D", "--defined-only", library).splitlines()]
+    exported = {name for _, kind, name in symbols if kind.isupper()}
     wanted = {f"{name}@@GRADWIRE_1" for name in declared} | {"GRADWIRE_1"}
     if len(declared) < 50 or exported != wanted:
         sys.exit(f"missing {sorted(wanted - exported)}, unexpected {sorted(exported - wanted)}")
