@@ -148,7 +148,7 @@ class Stages(unittest.TestCase):
                          [(False, "encode"), (False, "decode"), (True, None)])
 
     def test_wrong_words_are_refused(self):
-        for words, named in ((["--rounds", "0"], r"--rounds '0'.*\b1\b"), (["--feedback", "ef21"], "none.*ef14.*both"),
+        for words, named in ((["--rounds", "0"], r"--rounds\b.*\b1\b.*got '0'"), (["--feedback", "ef21"], "none.*ef14.*both"),
                              (["--rouds", "1"], r"--rouds\b")):
             ran = subprocess.run([GPU_BENCH, *words], capture_output=True, text=True, timeout=DEADLINE)
             self.assertEqual((ran.returncode, ran.stdout), (1, ""))
@@ -189,7 +189,7 @@ class Stages(unittest.TestCase):
             return  # a real one, for programs that are played
         self.assertEqual(status, 0, self.said)
         self.assertEqual([row["left_out"] for row in self.of(rows, bench="sanitizer")],
-                         ["compute-sanitizer is not here (wanted in PATH, or in /usr/local/cuda/bin)"])
+                         ["compute-sanitizer is missing (expected in PATH, or in /usr/local/cuda/bin)"])
 
     def test_a_failure_is_a_row_and_the_rest_goes_on(self):
         self.list_tests([("gpu_topk", "failing"), ("gpu_state", "passing"), ("gpu_atoms", "empty")])
