@@ -66,7 +66,7 @@ TEST(BenchOnDevice, SharedBuffersAreTheHosts) {
   options.shared_buffers = true;
   const auto rows = rows_of(kRanks, options);
   ASSERT_FALSE(rows.has_value());
-  EXPECT_THAT(rows.error(), fails(Code::kInvalidArgument, "shared buffers", "device"));
+  EXPECT_THAT(rows.error(), fails(Code::kInvalidArgument, "--buffers shared", "--device cpu"));
 }
 
 }  // namespace
