@@ -64,7 +64,7 @@ std::vector<T> new_gradient(std::int64_t elems, int kind, std::uint64_t key) {
 // laws' time.
 template <typename T>
 std::vector<T> gradient(std::int64_t elems, int kind, std::uint64_t key) {
-  constexpr std::int64_t kLargest = 1 << 16;  // elements of one that is kept
+  constexpr std::int64_t kLargest = 1 << 18;  // elements of one that is kept
   constexpr std::int64_t kMost = 1 << 24;     // elements of all that are kept
   static thread_local std::map<std::tuple<std::int64_t, int, std::uint64_t>, std::vector<T>> kept;
   static thread_local std::int64_t kept_elems = 0;
