@@ -71,7 +71,7 @@ def make_base(archive):
         fail(f"mmdebstrap failed with status {done.returncode} (see above)")
 
 
-def make_root(archive, root):
+def make_root(archive, root, commit):
     root.mkdir(parents=True)
     subprocess.run(["tar", "-xpf", str(archive), "-C", str(root), "--exclude=./dev/*"], check=True)
     for name in ("sources.list", "sources.list.d", "preferences.d", "auth.conf.d"):
@@ -84,6 +84,7 @@ def make_root(archive, root):
                  "/etc/ssl/certs/ca-certificates.crt", pathlib.Path.home() / ".config/pip/pip.conf"):
         copy_into(root, path)
     subprocess.run(["git", "clone", "--quiet", "--no-local", str(ROOT), str(root / "gradwire")], check=True)
+    subprocess.run(["git", "-C", str(root / "gradwire"), "checkout", "--quiet", "--detach", commit], check=True)
 
 
 def command_in(root, cores, script):
@@ -127,14 +128,14 @@ def table(rows, markdown):
     return "\n".join("| " + " | ".join(line) + " |" for line in [texts[0], marks, *texts[1:]])
 
 
-def measure(options, folder):
+def measure(options, folder, commit):
     archive = pathlib.Path(options.base).resolve() if options.base else folder / "base.tar"
     if not archive.exists():
         make_base(archive)
     rows, failed = {}, False
     for step in options.steps:
         root, log = folder / step, folder / f"{step}.log"
-        make_root(archive, root)
+        make_root(archive, root, commit)
         for name, column, script in STEPS[step]:
             print(f"bare_root: {name}: {column} ({log} has its output)", file=sys.stderr, flush=True)
             wall, cpu, status = timed(command_in(root, options.cores, script), log)
@@ -167,14 +168,15 @@ def main():
         fail(f"a bare root is made and entered by root (got user id {os.geteuid()})")
     if not shutil.which("mmdebstrap") and not (options.base and os.path.exists(options.base)):
         fail("mmdebstrap is not here (apt-get install mmdebstrap, or --base FILE)")
+    # Of the tree that is cloned: HEAD may move while it is measured.
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     if options.keep:
         folder = pathlib.Path(options.keep).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        rows, failed = measure(options, folder)
+        rows, failed = measure(options, folder, commit.stdout.strip())
     else:
         with tempfile.TemporaryDirectory(prefix="gradwire-bare-") as name:
-            rows, failed = measure(options, pathlib.Path(name))
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+            rows, failed = measure(options, pathlib.Path(name), commit.stdout.strip())
     print(f"Bare Debian 12, {options.cores or os.cpu_count()} cores, commit {commit.stdout.strip()}: wall / processor seconds")
     print(table(rows, options.markdown))
     sys.exit(1 if failed else 0)
