@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/elements.h"
@@ -48,7 +49,7 @@ std::unique_ptr<Coder> feedback(std::unique_ptr<Coder> inner, const Shape& shape
 }
 
 template <typename T>
-std::vector<T> gradient(std::size_t elems, std::uint64_t key) {
+std::vector<T> new_gradient(std::size_t elems, std::uint64_t key) {
   const RandomStream draws(3, RandomUse::kTest, key, 0, 0, 0);
   std::vector<T> x(elems);
   for (std::size_t i = 0; i < elems; ++i) {
@@ -59,6 +60,15 @@ std::vector<T> gradient(std::size_t elems, std::uint64_t key) {
     if (kind == 3) x[i] = T{0.5};
   }
   return x;
+}
+
+// The same for every method: computed once.
+template <typename T>
+const std::vector<T>& gradient(std::size_t elems, std::uint64_t key) {
+  static std::map<std::pair<std::size_t, std::uint64_t>, std::vector<T>> made;
+  const auto [place, is_new] = made.try_emplace({elems, key});
+  if (is_new) place->second = new_gradient<T>(elems, key);
+  return place->second;
 }
 
 template <typename T>

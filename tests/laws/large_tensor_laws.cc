@@ -49,7 +49,9 @@ TEST_P(LargeTensorLaws, D4_23_EveryElementHasItsPlace) {
   const std::vector<float>& own = outcome.own[0];
   if (compressor().traits().mean_is_average_of_own) {
     for (std::size_t i = 0; i < own.size(); ++i) {
-      ASSERT_NEAR(outcome.mean[0][i], own[i], 1e-5 * std::abs(own[i])) << i;
+      const double near = 1e-5 * std::abs(own[i]);
+      if (std::abs(static_cast<double>(outcome.mean[0][i]) - own[i]) <= near) continue;
+      ASSERT_NEAR(outcome.mean[0][i], own[i], near) << i;
     }
   }
   if (compressor().traits().sparse) expect_places(compressor(), ranks.value(), grads, own);
