@@ -87,10 +87,10 @@ def make_root(archive, root, commit):
     subprocess.run(["git", "-C", str(root / "gradwire"), "checkout", "--quiet", "--detach", commit], check=True)
 
 
-def command_in(root, cores, script):
+def command_in(root, cores, folders, script):
     """Processes, mounts and cores of their own; everything ends with the command."""
     mounts = ["mount --rbind /dev dev", "mount -t proc proc proc", "mount --rbind /sys sys"]
-    for folder in pip_folders():
+    for folder in folders:
         mounts.append(f"mkdir -p .{folder} && mount --bind {folder} .{folder}")
     inside = " && ".join(["cd '" + str(root) + "'", *mounts, 'exec chroot . bash -euo pipefail -c "cd /gradwire; $1"'])
     pinned = ["taskset", "--cpu-list", f"0-{cores - 1}"] if cores else []
@@ -132,13 +132,14 @@ def measure(options, folder, commit):
     archive = pathlib.Path(options.base).resolve() if options.base else folder / "base.tar"
     if not archive.exists():
         make_base(archive)
+    folders = sorted({*pip_folders(), *(os.path.realpath(path) for path in options.bind)})
     rows, failed = {}, False
     for step in options.steps:
         root, log = folder / step, folder / f"{step}.log"
         make_root(archive, root, commit)
         for name, column, script in STEPS[step]:
             print(f"bare_root: {name}: {column} ({log} has its output)", file=sys.stderr, flush=True)
-            wall, cpu, status = timed(command_in(root, options.cores, script), log)
+            wall, cpu, status = timed(command_in(root, options.cores, folders, script), log)
             cells = rows.setdefault(name, {})
             before = cells.get(column, (0, 0))
             cells[column] = (before[0] + wall, before[1] + cpu)
@@ -158,12 +159,17 @@ def main():
     parser.add_argument("--cores", type=int, default=0, help="use the first N cores only (default: all)")
     parser.add_argument("--base", help="archive of the bare root; made there if it is not there yet (default: made anew)")
     parser.add_argument("--keep", metavar="DIR", help="make roots and logs in DIR and keep them (default: a temporary folder)")
+    parser.add_argument("--bind", metavar="DIR", action="append", default=[],
+                        help="have this folder in the root, too: where a folder of pip's configuration leads to (may be repeated)")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args()
     options.steps = options.steps.split(",")
     for step in options.steps:
         if step not in STEPS:
             fail(f"--steps: unknown step '{step}' (expected {', '.join(STEPS)})")
+    for path in options.bind:
+        if not os.path.isdir(path):
+            fail(f"--bind: no folder '{path}'")
     if os.geteuid() != 0:
         fail(f"a bare root is made and entered by root (got user id {os.geteuid()})")
     if not shutil.which("mmdebstrap") and not (options.base and os.path.exists(options.base)):
