@@ -190,8 +190,12 @@ void Flags::integers(const std::string& name, std::vector<std::int64_t>& values,
 
 void Flags::custom(const std::string& name, const std::string& placeholder,
                    const std::string& default_text, std::function<Status(const std::string&)> set,
-                   const std::string& help) {
-  add({.name = name, .placeholder = placeholder, .default_text = default_text, .help = help},
+                   const std::string& help, std::vector<std::string> values) {
+  add({.name = name,
+       .placeholder = placeholder,
+       .default_text = default_text,
+       .help = help,
+       .values = std::move(values)},
       std::move(set));
 }
 
@@ -376,14 +380,6 @@ Result<Flags::Outcome> Flags::parse(const std::vector<std::string>& args) {
   GW_TRY(apply_words());
   if (!config_path_.empty()) GW_TRY(apply_file(config_path_));
   return Outcome::kRun;
-}
-
-std::vector<std::pair<std::string, bool>> Flags::declared() const {
-  std::vector<std::pair<std::string, bool>> all;
-  for (const auto& flag : flags_) {
-    if (!flag->is_positional) all.emplace_back(flag->name, flag->is_toggle);
-  }
-  return all;
 }
 
 bool Flags::given(const std::string& name) const {

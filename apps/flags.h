@@ -57,10 +57,10 @@ class Flags {
   void integers(const std::string& name, std::vector<std::int64_t>& values, Limits limits,
                 const std::string& help);
   // A value with a grammar of its own: `set` parses and stores it; its error's text says what is
-  // wrong.
+  // wrong. `values`: all that it may be, for --help and completion alone.
   void custom(const std::string& name, const std::string& placeholder,
               const std::string& default_text, std::function<Status(const std::string&)> set,
-              const std::string& help);
+              const std::string& help, std::vector<std::string> values = {});
   // --json: `value` becomes "-", standard output. --json FILE: the file's name.
   void json_output(std::string& value);
   // A word without dashes; required unless `optional`. `values`: all words that it may be, for
@@ -81,8 +81,6 @@ class Flags {
   Result<Outcome> parse(const std::vector<std::string>& args);
   // Whether the command line or the file gave it a value. After parse().
   bool given(const std::string& name) const;
-  // Names of all flags that are declared, without positionals, and whether each is a toggle.
-  std::vector<std::pair<std::string, bool>> declared() const;
   const CommandFacts& facts() const { return facts_; }
 
   // While one exists, parse() on this thread hands what is declared to it and answers kHelp: how

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <utility>
 
 namespace gradwire {
 namespace {
@@ -10,6 +11,12 @@ namespace {
 constexpr std::size_t kLongest = 64;  // longer words are no misspelt names
 constexpr std::size_t kShortestBeginning = 3;
 constexpr std::size_t kLettersPerError = 3;
+
+// What other programs call a flag of ours.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"learning-rate", "lr"},  {"batch-size", "batch"}, {"dataset", "data"}, {"world-size", "ranks"},
+    {"num-epochs", "epochs"}, {"num-steps", "steps"},  {"output", "out"},   {"nproc", "ranks"},
+};
 
 std::string plain(std::string_view word) {
   std::string text(word);
@@ -44,6 +51,10 @@ std::size_t errors_allowed(const std::string& a, const std::string& b) {
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
   if (word.empty() || word.size() > kLongest) return "";
   const std::string wanted = plain(word);
+  for (const auto& [other, name] : kOtherNames) {
+    const bool close = distance(wanted, plain(other)) <= 1;
+    if (close && std::ranges::find(known, name) != known.end()) return std::string(name);
+  }
   std::string best;
   std::size_t least = kLongest;
   std::string begun;

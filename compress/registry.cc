@@ -52,8 +52,11 @@ Result<Spec> with_main_key(const Registry::Method& method, Spec spec) {
   for (auto& [key, value] : spec.params) {
     if (!key.empty()) continue;
     if (method.main_key.empty()) {
-      return Status(Code::kInvalidArgument, "compressor '" + spec.name + "': bare value '" + value +
-                                                "' has no meaning here; write key=value");
+      std::string keys;
+      for (const SpecKey& own : method.keys) keys += (keys.empty() ? "" : ", ") + own.name;
+      return Status(Code::kInvalidArgument,
+                    "compressor '" + spec.name + "': bare value '" + value +
+                        "' has no meaning here; write key=value (keys: " + keys + ")");
     }
     key = method.main_key;
   }

@@ -99,10 +99,13 @@ Result<SpecChain> parse_chain(const Piece& piece) {
         stage.part(0, colon == std::string_view::npos ? stage.text().size() : colon).trimmed();
     Spec spec{std::string(name.text()), {}};
     if (!is_identifier(spec.name)) {
-      return error_at(
-          name, spec.name.empty()
-                    ? "spec: a method's name is missing"
-                    : "spec: '" + spec.name + "' is no method's name (expected [a-z][a-z0-9_]*)");
+      return error_at(name, spec.name.empty()
+                                ? "spec: a method's name is missing"
+                                : "spec: '" + spec.name +
+                                      "' is no method's name (expected [a-z][a-z0-9_]*)" +
+                                      (spec.name.find(',') == std::string::npos
+                                           ? ""
+                                           : "; ';' separates compressors, ',' the keys of one"));
     }
     if (colon != std::string_view::npos) {
       for (const Piece& arg : split(stage.part(colon + 1, stage.text().size()), ',')) {
@@ -151,6 +154,14 @@ Result<std::vector<SpecRule>> parse_rules(const Piece& piece) {
   return rules;
 }
 
+// "ef=ef14", which would be a rule for the parameter of that name.
+bool is_lone_key(std::string_view entry) {
+  constexpr std::string_view kKeys[] = {"ef",   "combine", "ratio", "k",         "bits",
+                                        "rank", "levels",  "seed",  "min_elems", "warmup_steps"};
+  const std::string_view key = entry.substr(0, entry.find('='));
+  return key.size() < entry.size() && std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
+}
+
 Piece whole(std::string_view text) { return Piece{text, 0, text.size()}.trimmed(); }
 
 }  // namespace
@@ -169,6 +180,11 @@ Result<std::vector<std::string>> parse_spec_list(std::string_view text) {
       if (inner.back() != ']') return error_at(entry, "spec: '[' has no ']'");
       entry = entry.part(1, inner.size() - 1).trimmed();
     }
+    if (entry.text().data() == inner.data() && is_lone_key(inner))
+      return error_at(entry, "spec: '" + std::string(inner) +
+                                 "' is no compressor, but the key of " +
+                                 "one: ',' separates keys (topk:ratio=0.01,ef=ef14), ';' "
+                                 "compressors");
     auto rules = parse_rules(entry);
     if (!rules.has_value()) return rules.error();
     list.emplace_back(entry.text());

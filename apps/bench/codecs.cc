@@ -47,8 +47,9 @@ void print_rate(double gbps, double read_gbps) {
 }
 
 void print_codec_heading() {
-  std::printf("%-26s %9s %16s %16s %16s %10s %11s\n", "spec", "read GB/s", "encode, of read",
-              "with EF, of read", "decode, of read", "bits/elem", "nmse");
+  std::printf("GB/s of fp32 gradient, and the share of the read-only pass\n");
+  std::printf("%-26s %9s %16s %16s %16s %10s %11s\n", "spec", "read GB/s", "encode GB/s, %",
+              "with EF GB/s, %", "decode GB/s, %", "bits/elem", "nmse");
 }
 
 void print_codec_row(const bench::CodecRow& row) {

@@ -64,17 +64,20 @@ void add_flags(Flags& app, CompareFlags& flags) {
   app.toggle("markdown", flags.markdown, "the table as Markdown on standard output, nothing else");
   app.toggle("json", flags.json, "report.json on standard output, nothing else");
   app.toggle("quiet", flags.quiet, "no progress");
-  app.group("Flags of gradwire train, which override the study's [train]");
   for (const StudyFlag& flag : study_train_flags()) {
+    app.group(flag.facts.group + " (gradwire train; overrides the study's [train])");
     if (flag.is_toggle) {
-      app.toggle(flag.name, flags.switches[flag.name], "flag of gradwire train");
+      app.toggle(flag.name, flags.switches[flag.name], flag.facts.help);
       continue;
     }
     const auto set = [&flags, name = flag.name](const std::string& value) {
       flags.train[name] = value;
       return Status();
     };
-    app.custom(flag.name, "VALUE", "", set, "flag of gradwire train");
+    // Where gradients are averaged, plan_of() gives it this value.
+    const bool measures = flag.name == "measure-every";
+    app.custom(flag.name, flag.facts.placeholder, measures ? "50" : flag.facts.default_text, set,
+               flag.facts.help, flag.facts.values);
   }
 }
 
@@ -140,6 +143,7 @@ Result<int> compare(const CompareFlags& flags, const std::vector<std::string>& a
                        .command = "gradwire compare " + shell_text(args),
                        .jobs = static_cast<int>(flags.jobs),
                        .keep = flags.fresh ? Keep::kNone : Keep::kSameBuild,
+                       .to_go_on = "the same command continues, and keeps the runs that are done",
                        .any_bad_case_stops = true,
                        .quiet = flags.quiet,
                        .timeout_seconds = flags.run_timeout};

@@ -1,12 +1,15 @@
 // `gradwire inspect compressors`: the registry as a reader sees it.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "apps/flag_values.h"
 #include "apps/flags.h"
 #include "apps/inspect/inspect.h"
+#include "base/nearest.h"
 #include "base/text.h"
 #include "gradwire/registry.h"
 
@@ -167,8 +170,13 @@ std::string bound_text(const Json& claims) {
 
 void print_claims(const Json& row) {
   const Json& claims = row["claims"];
-  std::string words = claims["exchange"].get<std::string>() + ", " +
-                      std::to_string(claims["rounds"].get<int>()) + " round(s)";
+  const int rounds = claims["rounds"].get<int>();
+  std::string words = claims["exchange"].get<std::string>();
+  // What plan.cc of the aggregator does with combine=auto.
+  const bool gathered = words == "all-gather" && claims["elementwise"];
+  if (gathered && claims["mean_is_average_of_own"] && claims["bound"] != "none")
+    words = "scatter-reduce-all-gather (combine=sra, the default) or all-gather (combine=gather)";
+  words += ", " + std::to_string(rounds) + (rounds == 1 ? " round" : " rounds");
   if (claims["elementwise"]) words += ", element-wise";
   if (!claims["fixed_payload"]) words += ", payload of variable length";
   if (claims["sparse"]) words += ", values may be coded by a second stage";
@@ -208,12 +216,21 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
       "inspect compressors",
       "Lists the compressors a SPEC may name, with their keys, defaults and tested properties, and "
       "the kinds of error feedback.");
+  const Registry registry = Registry::builtin();
+  std::vector<std::string> names;
+  for (const Registry::Method& method : registry.methods()) names.push_back(method.name);
+  std::string name;
+  flags.positional("NAME", name, "name of a compressor; without it, all", true, names);
   flags.toggle("json", as_json, "one JSON line per compressor and kind of error feedback");
-  flags.example("gradwire inspect compressors");
+  flags.example("gradwire inspect compressors topk");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  const Registry registry = Registry::builtin();
+  if (!name.empty() && std::ranges::find(names, name) == names.end())
+    return Status(Code::kInvalidArgument, "inspect compressors: NAME must be one of " +
+                                              list_text(names) + " (got '" + name + "'" +
+                                              did_you_mean(name, names) + ")");
   for (const Registry::Method& method : registry.methods()) {
+    if (!name.empty() && name != method.name) continue;
     const Json row = describe(registry, method);
     if (as_json) {
       std::printf("%s\n", row.dump().c_str());
@@ -221,6 +238,7 @@ Result<int> inspect_compressors(const std::vector<std::string>& args) {
       print_method(row);
     }
   }
+  if (!name.empty()) return 0;
   for (const FeedbackText& feedback : kFeedbacks) {
     if (as_json) {
       std::printf("%s\n", describe(feedback).dump().c_str());

@@ -185,7 +185,7 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
     html += single_figure(
         "pareto", number, "Accuracy against bytes",
         "<span class=\"below\"></span>Filled, and joined: no other row sends fewer bytes at an "
-        "accuracy that is the same but for noise. Bars: least to most of the seeds."
+        "accuracy that is the same but for noise. Bars: minimum to maximum over the seeds."
         "<span class=\"noise\"></span>",
         "test accuracy against bytes sent per step");
   }
@@ -193,8 +193,8 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
     html += single_figure(
         "time", number, "Where the time of a step goes",
         "Exposed communication is what a compressor can save: the step waits for it. Hidden "
-        "communication goes on while the backward pass computes. Bars at the end: least to most "
-        "of the seeds.",
+        "communication goes on while the backward pass computes. Bars at the end: minimum to "
+        "maximum over the seeds.",
         "milliseconds of a step by compressor: computing, hidden and exposed communication");
   }
   html += "</div>\n";
@@ -203,8 +203,8 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
     html += courses("accuracy", "Test accuracy", index, plots.bytes);
   } else if (plots.loss) {
     html +=
-        "<p class=\"dim\">Test accuracy was evaluated at the end only (eval-every = N in [train] "
-        "draws its course).</p>\n";
+        "<p class=\"dim\">Test accuracy was evaluated at the end only (--eval-every N draws "
+        "its curve).</p>\n";
   }
   return html + "</section>\n";
 }
@@ -239,25 +239,41 @@ std::string missing_section(const Results& results) {
   return html + "</ul></div>\n";
 }
 
-// Flags that all cases share, and what carries their ranks.
-std::string setup_text(const StudyPlan& plan) {
+// Different values of one total over all runs, in the order of the runs; with a unit or a name.
+std::string totals_text(const Results& results, const char* key, const std::string& before,
+                        const std::string& after = "") {
+  std::vector<std::string> values;
+  for (const RunResult& run : results.runs) {
+    const auto found = run.metrics.totals.find(key);
+    if (found == run.metrics.totals.end()) continue;
+    std::string value = found->is_string() ? found->get<std::string>() : found->dump();
+    if (std::find(values.begin(), values.end(), value) == values.end())
+      values.push_back(std::move(value));
+  }
+  return values.empty() ? "" : "; " + before + joined(values) + after;
+}
+
+// What the headline leaves out: size of the model, optimizer, and other flags that all cases share.
+std::string setup_text(const Results& results) {
+  static const std::set<std::string> said{"model",         "data",    "batch",    "steps",
+                                          "optimizer",     "lr",      "momentum", "ranks",
+                                          "measure-every", "data-dir"};
+  const StudyPlan& plan = results.plan();
   TrainFlags shared = plan.cases.front().flags;
-  std::set<std::string> places;
   for (const StudyCase& one : plan.cases) {
     for (auto at = shared.begin(); at != shared.end();) {
       const auto found = one.flags.find(at->first);
       at = found == one.flags.end() || found->second != at->second ? shared.erase(at) : ++at;
     }
-    places.insert(format("%d rank%s", one.ranks, one.ranks == 1 ? "" : "s") +
-                  (one.transport == "inproc" ? " as threads" : " over " + one.transport) +
-                  (one.lab.empty() ? "" : " in a laboratory of " + one.lab));
   }
-  std::string text;
-  for (const std::string& place : places) text += (text.empty() ? "" : "; ") + place;
+  std::string text = totals_text(results, "parameters", "", " parameters") +
+                     totals_text(results, "optimizer", "optimizer ") +
+                     totals_text(results, "lr", "learning rate ") +
+                     totals_text(results, "momentum", "momentum ");
   for (const auto& [name, value] : shared) {
-    if (name != "data-dir" && name != "measure-every") text += "; " + name + " " + value;
+    if (said.count(name) == 0) text += "; " + name + " " + value;
   }
-  return text;
+  return text.empty() ? text : text.substr(2);
 }
 
 std::string seeds_text(const StudyPlan& plan) {
@@ -267,9 +283,8 @@ std::string seeds_text(const StudyPlan& plan) {
   if (plan.seeds.size() == 1)
     return "One seed (" + seeds + "): the spread over seeds is not known.";
   return format("%zu seeds (", plan.seeds.size()) + seeds +
-         "): figures and lines are means; brackets, bands and bars reach from the least to the "
-         "most "
-         "of the seeds.";
+         "): figures and lines are means; brackets, bands and bars reach from the minimum to the "
+         "maximum over the seeds.";
 }
 
 }  // namespace
@@ -315,7 +330,7 @@ std::string html_report(const ReportInput& input) {
       std::string(kReportPage, kReportPageBytes),
       {{"title", escaped(plan.title)},
        {"headline", escaped(headline_of(input.results))},
-       {"setup", escaped(setup_text(plan))},
+       {"setup", escaped(setup_text(input.results))},
        {"expected", plan.expected.empty() ? "" : "<p>" + escaped(plan.expected) + "</p>"},
        {"missing", missing_section(input.results)},
        {"rules", rules_section(input.rules)},

@@ -76,10 +76,10 @@ void add_bytes(const Cases& cases, std::vector<PageColumn>& columns) {
                      bytes_in(step, &CaseSummary::payload_per_step)});
   columns.push_back(
       {"bytes of rank 0", "sent in<br>all, " + all.name, bytes_in(all, &CaseSummary::total_bytes)});
-  columns.push_back({"bytes of rank 0", "less than<br>fp32, times", ratio_text});
+  columns.push_back({"bytes of rank 0", "ratio to<br>fp32", ratio_text});
   const auto has_bf16 = [](const CaseSummary* one) { return one->ratio_to_bf16.has_value(); };
   if (std::any_of(cases.begin(), cases.end(), has_bf16))
-    columns.push_back({"bytes of rank 0", "less than<br>bf16, times", [](const CaseSummary& one) {
+    columns.push_back({"bytes of rank 0", "ratio to<br>bf16", [](const CaseSummary& one) {
                          return one.ratio_to_bf16 ? format("%.1f", *one.ratio_to_bf16) : "–";
                        }});
 }
@@ -92,10 +92,10 @@ void add_times(const Cases& cases, std::vector<PageColumn>& columns) {
   const auto ms = [](double CaseSummary::*field) {
     return [field](const CaseSummary& one) { return format("%.2f", one.*field); };
   };
-  columns.push_back({"time", "to " + target + ",<br>s", time_to_target_text});
   columns.push_back({"time", "step,<br>ms", ranged(&CaseSummary::step, "%.2f")});
-  columns.push_back({"time", "computing,<br>ms", ranged(&CaseSummary::compute, "%.2f")});
   columns.push_back({"time", "exposed, ms,<br>of the step", exposed_text});
+  columns.push_back({"time", "to " + target + ",<br>s", time_to_target_text});
+  columns.push_back({"time", "computing,<br>ms", ranged(&CaseSummary::compute, "%.2f")});
   columns.push_back({"time", "hidden,<br>ms", ms(&CaseSummary::hidden_ms)});
   columns.push_back({"time", "encode,<br>ms", ms(&CaseSummary::encode_ms)});
   columns.push_back({"time", "wire,<br>ms", ms(&CaseSummary::wire_ms)});

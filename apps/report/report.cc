@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "apps/environment.h"
@@ -48,6 +49,19 @@ bool colours_wanted(std::FILE* out) {
   return isatty(fileno(out)) == 1 && !environment("NO_COLOR") && environment("TERM") != "dumb";
 }
 
+// The first of them by name: a sweep that has just begun has hundreds.
+void warn_of_missing(const Results& results) {
+  constexpr std::size_t kNamed = 5;
+  const std::size_t count = results.missing.size();
+  for (std::size_t i = 0; i < std::min(count, kNamed); ++i)
+    std::fprintf(stderr, "gradwire: warning: no result of %s\n", results.missing[i].c_str());
+  if (count > kNamed)
+    std::fprintf(stderr,
+                 "gradwire: warning: no result of %zu more; %zu of %zu runs have none (gradwire "
+                 "sweep --resume runs them)\n",
+                 count - kNamed, count, count + results.runs.size());
+}
+
 Result<int> report(const ReportFlags& flags) {
   GW_ASSIGN(Results results, load_results(flags.directory));
   if (flags.has_target) results.file.plan.target = flags.target;
@@ -66,8 +80,7 @@ Result<int> report(const ReportFlags& flags) {
   }
   const TableFormat form = table_format(flags.markdown, flags.json);
   if (!flags.quiet || form != TableFormat::kText) print_report(input, form);
-  for (const std::string& line : results.missing)
-    std::fprintf(stderr, "gradwire: warning: no result of %s\n", line.c_str());
+  warn_of_missing(results);
   if (flags.png) {
     GW_ASSIGN(const std::string browser, find_browser());
     const auto parts = report_parts(input);

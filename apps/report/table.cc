@@ -101,7 +101,7 @@ std::vector<Column> columns_of(const Cases& cases) {
       {"against " + baseline + ",\npoints", difference_text, true},
       {"sent,\n" + unit.name + "/step",
        [unit](const CaseSummary& one) { return format("%.2f", one.bytes_per_step / unit.bytes); }},
-      {"times less\nthan fp32", ratio_text},
+      {"ratio to\nfp32", ratio_text},
       {"step,\nms", [](const CaseSummary& one) { return range_text(one.step, "%.2f"); }},
       {"exposed,\nms", [](const CaseSummary& one) { return range_text(one.exposed, "%.2f"); }}};
 }
@@ -164,7 +164,8 @@ std::string difference_text(const CaseSummary& one) {
   const bool none = one.diverged == one.runs || one.verdict == Verdict::kNone;
   if (none) return "–";
   const std::string noise = one.noise ? format(" ± %.2f", *one.noise) : "";
-  if (one.verdict == Verdict::kWithinNoise) return format("within noise (± %.2f)", *one.noise);
+  if (one.verdict == Verdict::kWithinNoise)
+    return format("within noise (%+.2f ± %.2f)", one.difference.mean, *one.noise);
   if (one.verdict == Verdict::kUnknown) return format("%+.2f (one seed)", one.difference.mean);
   return format("%+.2f", one.difference.mean) + noise;
 }
@@ -274,7 +275,8 @@ std::string table_notes(const std::vector<CaseSummary>& cases) {
     within = within || one.verdict == Verdict::kWithinNoise;
   }
   std::string text = "One seed: the spread over seeds is not known. ";
-  if (seeds > 1) text = format("Means over %zu seeds, in brackets the least and the most. ", seeds);
+  if (seeds > 1)
+    text = format("Means over %zu seeds, in brackets the minimum and maximum. ", seeds);
   const std::string of_test_set =
       samples ? format("%lld test samples", static_cast<long long>(*samples)) : "";
   if (seeds > 1 || samples) {
@@ -285,7 +287,15 @@ std::string table_notes(const std::vector<CaseSummary>& cases) {
   } else {
     text += "What chance explains of a difference is not known.\n";
   }
-  return text + "Exposed: the time that a step waits for communication after its computing.\n";
+  const auto sends = [](const CaseSummary& one) { return one.bytes_per_step > 0; };
+  const auto ran = [](const CaseSummary& one) { return one.runs > 0; };
+  if (std::any_of(cases.begin(), cases.end(), ran) &&
+      std::none_of(cases.begin(), cases.end(), sends))
+    text += "Nothing was sent: with one rank there is no exchange, and no ratio.\n";
+  return text +
+         "Ratio: bytes of an fp32 ring all-reduce over the bytes sent. Exposed: the time that a "
+         "step "
+         "waits for communication after its computing.\n";
 }
 
 std::string rule_text(const RuleOutcome& outcome) {

@@ -23,11 +23,11 @@ std::string csv_quoted(const std::string& text);
 
 // "row", or "row minus other", or what the rule says of itself; with its setting, if there is one.
 std::string rule_text(const RuleOutcome& outcome);
-// Mean, least and most over the seeds: "93.06 (92.78–93.33)", "93.06" of one seed, "diverged",
+// Mean, minimum and maximum over the seeds: "93.06 (92.78–93.33)", "93.06" of one seed, "diverged",
 // "91.20 (90.00–92.00) (1 of 3 diverged)"; "–" where nothing has run.
 std::string accuracy_text(const CaseSummary& one);
-// To the baseline, with half of its 95 % interval: "-4.20 ± 1.30", "within noise (± 3.70)", "-9.00
-// (one seed)", "baseline"; "–" where there is none.
+// To the baseline, with half of its 95 % interval: "-4.20 ± 1.30", "within noise (-0.20 ± 3.70)",
+// "-9.00 (one seed)", "baseline"; "–" where there is none.
 std::string difference_text(const CaseSummary& one);
 // "lower", "within noise", ...: a word for tables and files.
 const char* verdict_name(Verdict verdict);

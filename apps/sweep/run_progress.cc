@@ -48,7 +48,8 @@ void RunProgress::show(const std::vector<Followed>& running, const std::string& 
 
 void RunProgress::finish() {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  progress_.update(total_, format("%zu runs in %s", steps_.size(), clock_text(seconds).c_str()));
+  progress_.update(total_, format("%zu run%s in %s", steps_.size(), steps_.size() == 1 ? "" : "s",
+                                  clock_text(seconds).c_str()));
 }
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 #include <array>
 #include <ctime>
 #include <fstream>
+#include <string_view>
 
 #include "apps/whole_file.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kErrorPrefix = "gradwire: error: ";
 constexpr std::array kOutcomes{"complete", "diverged", "failed"};
 
 std::string record_path(const std::string& folder) { return folder + "/run.json"; }
@@ -102,10 +104,11 @@ std::string words_of(const std::string& log) {
   std::string error;
   std::string last;
   while (std::getline(file, line)) {
-    if (line.find("gradwire: error: ") != std::string::npos && error.empty()) error = line;
+    if (line.find(kErrorPrefix) != std::string::npos && error.empty()) error = line;
     if (!line.empty()) last = line;
   }
-  return error.empty() ? last : error;
+  if (error.empty()) return last;
+  return error.erase(error.find(kErrorPrefix), kErrorPrefix.size());
 }
 
 bool says_not_finite(const std::string& log) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "apps/folder_lock.h"
@@ -13,6 +14,7 @@
 #include "apps/sweep/plan_file.h"
 #include "apps/sweep/run_metrics.h"
 #include "apps/sweep/run_progress.h"
+#include "apps/sweep/stop_notice.h"
 #include "apps/whole_file.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -44,7 +46,12 @@ struct Found {
   std::size_t failed = 0;
   std::size_t other_build = 0;
   std::size_t repeated = 0;  // finished, but all are to be run again
+  std::size_t others = 0;    // of another study or other flags
 };
+
+std::string counted(std::size_t count, const char* what) {
+  return format("%zu %s%s", count, what, count == 1 ? "" : "s");
+}
 
 Status make_folder(const std::string& path) {
   std::error_code error;
@@ -138,14 +145,26 @@ class Sweep final : public PoolObserver {
         return {Code::kInvalidArgument,
                 "cannot remove '" + run.folder + "' (" + error.message() + ")"};
     }
+    found.others = other_folders();
     say(found);
     return {};
   }
 
+  // Folders of runs that are none of this study's.
+  std::size_t other_folders() const {
+    std::set<std::string> own;
+    for (const Run& run : runs_) own.insert(fs::path(run.folder).filename().string());
+    std::size_t others = 0;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(options_.directory + "/runs", error))
+      others += own.count(entry.path().filename().string()) == 0 ? 1 : 0;
+    return others;
+  }
+
   void say(const Found& found) const {
     if (options_.quiet) return;
-    std::string text = format("%s: %zu cases, %zu seeds, %zu runs", options_.label.c_str(),
-                              plan_.cases.size(), plan_.seeds.size(), runs_.size());
+    std::string text = options_.label + ": " + counted(plan_.cases.size(), "case") + ", " +
+                       counted(plan_.seeds.size(), "seed") + ", " + counted(runs_.size(), "run");
     const auto add = [&](std::size_t count, const char* what) {
       if (count > 0) text += format("; %zu %s", count, what);
     };
@@ -155,6 +174,9 @@ class Sweep final : public PoolObserver {
     add(found.failed, "failed before, run again");
     add(found.other_build, "of another build, deleted and run again");
     add(found.repeated, "finished before, deleted and run again");
+    if (found.others > 0)
+      text += format("; %s of other flags kept in %s/runs, not in the report",
+                     counted(found.others, "run").c_str(), options_.directory.c_str());
     std::fprintf(stderr, "%s\n", text.c_str());
   }
 
@@ -164,14 +186,15 @@ class Sweep final : public PoolObserver {
     const auto tried = std::count_if(checks_.begin(), checks_.end(),
                                      [](const CaseCheck& check) { return check.wanted; });
     if (tried > 0 && !options_.quiet)
-      std::fprintf(stderr, "%s: checking the flags of %td cases\n", options_.label.c_str(), tried);
+      std::fprintf(stderr, "%s: checking the flags of %s\n", options_.label.c_str(),
+                   counted(static_cast<std::size_t>(tried), "case").c_str());
     GW_TRY(check_cases(plan_, options_, checks_));
     for (std::size_t i = 0; i < checks_.size(); ++i) {
       if (!checks_[i].wanted || checks_[i].passed) continue;
       const StudyCase& one = plan_.cases[i];
       const std::string where = one.setting.empty() ? "" : " (" + one.setting + ")";
       const std::string text =
-          "row '" + one.row + "'" + where + " cannot run (" + checks_[i].reason + ")";
+          "row '" + one.row + "'" + where + " cannot run: " + checks_[i].reason;
       if (options_.any_bad_case_stops) return {Code::kInvalidArgument, text};
       std::fprintf(stderr, "gradwire: warning: %s\n", text.c_str());
     }
@@ -308,6 +331,7 @@ Result<std::vector<RunState>> run_plan(const StudyPlan& plan, const SweepOptions
   for (const char* part : {"", "/runs", "/checks"}) GW_TRY(make_folder(options.directory + part));
   GW_ASSIGN(const FolderLock lock,
             FolderLock::take(options.directory, "lock", "sweep", kSecondsToEnd));
+  const StopNotice notice(options.quiet ? "" : options.label + ": stopped; " + options.to_go_on);
   Sweep sweep(plan, options);
   GW_TRY(write_plan_file(options.directory, {.plan = plan,
                                              .runs = sweep.folder_names(),

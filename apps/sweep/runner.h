@@ -27,6 +27,7 @@ struct SweepOptions {
   std::string command;  // that a user typed, for the report
   int jobs = 0;         // runs at once; 0: what the machine's cores and memory bear
   Keep keep = Keep::kSameBuild;
+  std::string to_go_on;             // what continues it, said when a signal ends it
   bool any_bad_case_stops = false;  // else its runs count as failed, and the rest runs
   bool quiet = false;
   double timeout_seconds = 86400;  // of one run; a run that takes longer is ended and has failed

@@ -211,8 +211,7 @@ Status check_rows(const StudyPlan& plan) {
   for (const StudyCase& one : plan.cases) {
     const Status& status = rows.at(one.row);
     if (!status.ok())
-      return refuse("row '" + one.row +
-                    "' can run in no setting: " + std::string(status.message()));
+      return refuse("row '" + one.row + "' cannot run: " + std::string(status.message()));
   }
   return {};
 }
@@ -254,8 +253,8 @@ const std::vector<StudyFlag>& study_train_flags() {
     Flags train("train", "");
     add_train_flags(train, options);
     std::vector<StudyFlag> all;
-    for (const auto& [name, is_toggle] : train.declared()) {
-      if (!belongs_to_the_run(name)) all.push_back({name, is_toggle});
+    for (const FlagFacts& facts : train.facts().flags) {
+      if (!belongs_to_the_run(facts.name)) all.push_back({facts.name, facts.is_toggle, facts});
     }
     return all;
   }();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/help_text.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -63,6 +64,7 @@ struct Study {
 struct StudyFlag {
   std::string name;
   bool is_toggle = false;
+  FlagFacts facts;  // of gradwire train: its help, default and choices
 };
 // All of `gradwire train` but what a run is given by the study itself (compressor, seed, ranks) and
 // what says where its reports go.

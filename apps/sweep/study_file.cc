@@ -39,8 +39,19 @@ bool is_train_flag(const std::string& name) {
                      [&](const StudyFlag& flag) { return flag.name == name; });
 }
 
+// Where a key of the study itself stands, that looks like a training flag.
+std::string place_of(const std::string& name) {
+  if (name == "compressor") return "[grid] compressor = [\"none\", ...], or a [[row]] for each";
+  if (name == "seed" || name == "seeds") return "seeds = 3 above the first table";
+  if (name == "ranks" || name == "inproc" || name == "transport" || name == "lab")
+    return name + " above the first table, or a list in [grid]";
+  return {};
+}
+
 Status unknown_key(const Source& source, const toml::node& node, const std::string& name,
                    std::vector<std::string> wanted) {
+  if (const std::string place = place_of(name); !place.empty())
+    return source.error(node, "key '" + name + "' does not belong here (expected " + place + ")");
   for (const StudyFlag& flag : study_train_flags()) wanted.push_back(flag.name);
   return source.error(node, "unknown key '" + name + "'" + did_you_mean(name, wanted) +
                                 " (expected one of " + joined(wanted) + ")");

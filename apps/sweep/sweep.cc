@@ -92,16 +92,18 @@ Result<int> sweep(const SweepFlags& flags, const std::vector<std::string>& args)
     print_commands(plan);
     return 0;
   }
-  SweepOptions options{.program = fs::read_symlink("/proc/self/exe").string(),
-                       .lab_program = {},
-                       .directory = flags.out,
-                       .command = "gradwire sweep " + shell_text(args),
-                       .jobs = static_cast<int>(flags.jobs),
-                       .keep = flags.fresh       ? Keep::kNone
-                               : flags.any_build ? Keep::kAnyBuild
-                                                 : Keep::kSameBuild,
-                       .quiet = flags.quiet,
-                       .timeout_seconds = flags.run_timeout};
+  SweepOptions options{
+      .program = fs::read_symlink("/proc/self/exe").string(),
+      .lab_program = {},
+      .directory = flags.out,
+      .command = "gradwire sweep " + shell_text(args),
+      .jobs = static_cast<int>(flags.jobs),
+      .keep = flags.fresh       ? Keep::kNone
+              : flags.any_build ? Keep::kAnyBuild
+                                : Keep::kSameBuild,
+      .to_go_on = "gradwire sweep " + flags.study + " --out " + flags.out + " --resume continues",
+      .quiet = flags.quiet,
+      .timeout_seconds = flags.run_timeout};
   GW_ASSIGN(options.lab_program, lab_program_for(plan, options.program));
   GW_ASSIGN(const std::vector<RunState> states, run_plan(plan, options));
   const std::string failures = failures_text(plan, states);

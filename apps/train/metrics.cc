@@ -183,11 +183,14 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["compressor"] = facts.compressor;
   line["algorithm"] = facts.algorithm;
   line["optimizer"] = facts.optimizer;
+  if (facts.lr > 0) line["lr"] = facts.lr;
+  if (facts.optimizer == "sgd" || facts.optimizer == "nesterov") line["momentum"] = facts.momentum;
   line["precision"] = facts.precision;
   line["ranks"] = facts.ranks;
   line["accumulate"] = facts.accumulate;
   line["transport"] = facts.transport;
   line["model"] = facts.model;
+  if (facts.parameters > 0) line["parameters"] = facts.parameters;
   line["data"] = facts.data;
   line["batch"] = facts.batch;
   line["seed"] = facts.seed;

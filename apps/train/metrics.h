@@ -51,6 +51,9 @@ struct RunFacts {
   int ranks = 1;
   std::int64_t accumulate = 1;
   std::int64_t batch = 0;
+  std::int64_t parameters = 0;  // elements of the model
+  double lr = 0;                // as --lr says
+  double momentum = 0;          // of sgd and nesterov
   std::uint64_t seed = 0;
   std::int64_t test_samples = 0;  // predictions that the accuracy is the share of
   bool diverged = false;          // ended by a value that is not finite: no accuracy, no parameters

@@ -105,6 +105,9 @@ RunFacts facts_of(const TrainOptions& o, const Problem& problem, const std::stri
   facts.algorithm = o.algorithm;
   facts.optimizer = o.optimizer;
   facts.batch = o.batch;
+  facts.parameters = parameter_elems(problem.model.parameters());
+  facts.lr = o.lr;
+  facts.momentum = o.momentum;
   facts.seed = o.seed;
   facts.test_samples = judged_labels(problem.data);
   return facts;

@@ -312,6 +312,9 @@ RunFacts RankRun::facts() const {
   facts.optimizer = options_.optimizer;
   facts.precision = options_.precision;
   facts.batch = options_.batch;
+  facts.parameters = parameter_elems(problem_.model.parameters());
+  facts.lr = options_.lr;
+  facts.momentum = options_.momentum;
   facts.seed = options_.seed;
   facts.test_samples = judged_labels(problem_.data);
   return facts;

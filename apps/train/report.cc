@@ -10,10 +10,11 @@
 namespace gradwire {
 namespace {
 
+// In powers of ten, as in the tables of compare.
 std::string amount(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  const char* units[] = {"B", "kB", "MB", "GB"};
   int unit = 0;
-  for (; bytes >= 1024 && unit < 3; ++unit) bytes /= 1024;
+  for (; bytes >= 1000 && unit < 3; ++unit) bytes /= 1000;
   return format(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
 }
 
@@ -103,7 +104,7 @@ Status RunReport::finish(const RunFacts& facts) {
                      static_cast<double>(dense_bytes_) / static_cast<double>(bytes_sent_));
     }
   }
-  std::printf("%s, parameters %016llx\n", text.c_str(),
+  std::printf("%s, hash of the parameters %016llx\n", text.c_str(),
               static_cast<unsigned long long>(facts.params_hash));
   if (facts.memory) std::printf("%s", memory_text(*facts.memory).c_str());
   std::fflush(stdout);

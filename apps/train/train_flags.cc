@@ -96,7 +96,7 @@ void add_memory_flags(Flags& flags, TrainOptions& o) {
                "state kept in host memory: optimizer (optimizer state and fp32 parameters) or "
                "parameters (also the layers' parameters)");
   flags.integer("offload-chunk", o.offload_chunk, {1, 1 << 30},
-                "size of the pieces copied and updated by --offload, in elements");
+                "size of the chunks copied and updated by --offload, in elements");
   flags.choice("offload-overlap", o.offload_overlap, {"on", "off"},
                "overlap of the optimizer offload with backward; results are bit-identical");
   flags.toggle("memory", o.memory, "table of the memory used by class, beside the estimate");

@@ -194,7 +194,7 @@ Registry::Method qsgd_method() {
           "bits",
           {{"bits", "", "bits per element, 2 to 8: 2^(bits-1) - 1 levels"},
            {"levels", "", "levels instead of bits, 1 to 127"},
-           {"norm", "linf", "norm norm of a bucket: linf or l2 (much larger error)"},
+           {"norm", "linf", "norm of a bucket: linf or l2 (much larger error)"},
            {"bucket", "512", "elements that share a norm, 1 to 1048576"}},
           make_qsgd};
 }

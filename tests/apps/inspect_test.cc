@@ -16,6 +16,7 @@ namespace gradwire::inspect_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
 // What the command printed; fails the test when it was refused.
@@ -62,6 +63,17 @@ TEST(InspectCompressors, EveryMethodHasARowWithItsClaims) {
   EXPECT_EQ(rows["topk"]["claims"]["bound"], "contraction");
   EXPECT_EQ(rows["topk"]["claims"]["bound_value"], 0.01);
   EXPECT_EQ(rows["qsgd"]["claims"]["unbiased"], true);
+}
+
+TEST(InspectCompressors, OneByNameAndHowItIsCombinedByDefault) {
+  const std::string text = printed({"compressors", "qsgd"});
+  EXPECT_THAT(text, HasSubstr("combine=sra, the default"));
+  EXPECT_THAT(text, HasSubstr(", 1 round, element-wise"));
+  EXPECT_THAT(text, Not(HasSubstr("topk")));
+  EXPECT_THAT(printed({"compressors", "topk"}), Not(HasSubstr("combine=sra")));
+  EXPECT_THAT(printed({"compressors", "signum"}), HasSubstr("as 'signum': all-gather"));
+  EXPECT_THAT(refusal({"compressors", "qsdg"}),
+              fails(Code::kInvalidArgument, "'qsdg'", "did you mean 'qsgd'"));
 }
 
 // What a cast loses is little, but not nothing, and a payload that varies may be shorter.

@@ -140,14 +140,20 @@ TEST(Verdict, TablesAndThePageShowItAndNoGain) {
   const auto cases = summarise(results);
   EXPECT_EQ(difference_text(cases[0]), "baseline");
   // Seeds: differences of 1, 0.5 and 1.5 points, 4.303 · 0.5 / √3 = 1.242; 360 samples: 3.652.
-  EXPECT_EQ(difference_text(cases[1]), "within noise (± 3.86)");
+  EXPECT_EQ(difference_text(cases[1]), "within noise (+1.00 ± 3.86)");
   for (const std::string& text : {text_table(cases), markdown_table(cases)}) {
     EXPECT_THAT(text, HasSubstr("within noise"));
-    EXPECT_THAT(text, Not(HasSubstr("+1.00")));
+    // The figure stands behind these words alone.
+    EXPECT_THAT(text, HasSubstr("within noise (+1.00 ± 3.86)"));
+    EXPECT_EQ(text.find("+1.00"), text.rfind("+1.00"));
     EXPECT_THAT(text, HasSubstr("93.00 (92.00–94.00)"));
   }
   EXPECT_THAT(table_notes(cases), HasSubstr("Means over 3 seeds"));
   EXPECT_THAT(table_notes(cases), HasSubstr("360 test samples"));
+  EXPECT_THAT(table_notes(cases), Not(HasSubstr("Nothing was sent")));
+  std::vector<CaseSummary> alone = cases;
+  for (CaseSummary& one : alone) one.bytes_per_step = 0;
+  EXPECT_THAT(table_notes(alone), HasSubstr("Nothing was sent"));
   const std::string page = html_report({.results = results, .cases = cases, .rules = {}});
   EXPECT_THAT(page, HasSubstr("<span class=\"even\">within noise</span>"));
   EXPECT_THAT(page, Not(HasSubstr("<span class=\"yes\">")));

@@ -239,11 +239,16 @@ TEST(Curves, AreMeansOverWindowsWithTheSeedsRange) {
 }
 
 TEST(Page, IsOneSafeFile) {
-  const Results results = four_runs();
+  Results results = four_runs();
+  results.runs[0].metrics.totals = {
+      {"parameters", 17226}, {"optimizer", "sgd"}, {"lr", 0.05}, {"momentum", 0.9}};
+  results.runs[1].metrics.totals = {{"lr", 0.1}};
   const auto cases = summarise(results);
   const auto rules = judge(results.plan(), cases);
   const ReportInput input{.results = results, .cases = cases, .rules = rules};
   const std::string page = html_report(input);
+  EXPECT_THAT(page,
+              HasSubstr("17226 parameters; optimizer sgd; learning rate 0.05, 0.1; momentum 0.9"));
   EXPECT_THAT(page, HasSubstr("two &lt;rows&gt;"));
   EXPECT_THAT(page, HasSubstr("A &amp; B are close"));
   EXPECT_THAT(page, HasSubstr("x<\\/script>"));         // in the data

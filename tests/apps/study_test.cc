@@ -93,10 +93,13 @@ TEST(StudyFile, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(unknown.error(),
               fails(kInvalid, "bad.toml", "line 3", "learning_rate", "lr-schedule"));
   // What a run is given by the study itself is no flag of [train].
-  for (const char* key : {"seed", "compressor", "metrics", "inproc"}) {
-    EXPECT_THAT(error_of("[train]\n" + std::string(key) + " = 1\n"),
-                fails(kInvalid, "line 2", key, "lr-schedule"));
-  }
+  EXPECT_THAT(error_of("[train]\nmetrics = 1\n"),
+              fails(kInvalid, "line 2", "metrics", "lr-schedule"));
+  EXPECT_THAT(error_of("[train]\ncompressor = 1\n"),
+              fails(kInvalid, "line 2", "compressor", "[grid] compressor", "[[row]]"));
+  EXPECT_THAT(error_of("[train]\nseed = 1\n"),
+              fails(kInvalid, "line 2", "seed", "seeds = 3 above"));
+  EXPECT_THAT(error_of("[train]\ninproc = 1\n"), fails(kInvalid, "line 2", "inproc above"));
   const auto syntax = load_study(write("syntax.toml", "a = \n"));
   EXPECT_THAT(syntax.error(), fails(kInvalid, "syntax.toml", "line 1"));
   const auto ranks = load_study(write("ranks.toml", "ranks = 0\n"));
@@ -112,7 +115,7 @@ TEST(StudyFile, ErrorsNameFileLineAndKey) {
   EXPECT_THAT(error_of("[grid]\nlr = 1\n"), fails(kInvalid, "line 2", "lr", "list"));
   EXPECT_THAT(error_of("[grid]\nlr = [7, 7]\n"), fails(kInvalid, "line 2", "lr", "7", "twice"));
   EXPECT_THAT(error_of("[grid]\nseed = [1, 2]\n"),
-              fails(kInvalid, "line 2", "seed", "lr-schedule"));
+              fails(kInvalid, "line 2", "seed", "seeds = 3 above"));
 }
 
 // The file's text, the line and the names that its error has.

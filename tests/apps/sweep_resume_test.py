@@ -249,7 +249,7 @@ class Sweep(unittest.TestCase):
             """)
         done = run("sweep", study, "--out", str(self.out), "--jobs", "3")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, r"'illegal'.*\(gradwire: error: ")
+        self.assertRegex(done.stderr, r"'illegal' cannot run: signsgd:vote")
         self.assertRegex(done.stderr, r"(?m)failed: .*'illegal', seed 1\b")
         self.assertIn("1 complete, 1 diverged, 1 failed", done.stdout)
         # The report shows what there is.
@@ -296,7 +296,7 @@ class Sweep(unittest.TestCase):
             compressor = "none"
             """)
         done = run("sweep", study, "--out", str(self.out))
-        self.assertIn("2 cases, 1 seeds, 1 runs", done.stderr)
+        self.assertIn("2 cases, 1 seed, 1 run", done.stderr)
         self.assertIn("2 complete", done.stdout)
 
     def test_modes_are_a_dimension_like_any_other(self):

@@ -17,6 +17,14 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("warmup", kKeys), "warmup_steps") << "a beginning of one word alone";
 }
 
+TEST(Nearest, KnowsWhatOtherProgramsCallAFlag) {
+  const std::vector<std::string> flags{"moving-rate", "lr", "batch"};
+  EXPECT_EQ(nearest("learning_rate", flags), "lr");
+  EXPECT_EQ(nearest("lerning-rate", flags), "lr") << "and misspelt";
+  EXPECT_EQ(nearest("batch-size", flags), "batch");
+  EXPECT_EQ(nearest("learning-rate", {"batch"}), "") << "not known here";
+}
+
 TEST(Nearest, FindsNothingThatIsFar) {
   EXPECT_EQ(nearest("colour", kKeys), "");
   EXPECT_EQ(nearest("x", kKeys), "") << "a single letter is near to everything short";

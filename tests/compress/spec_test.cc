@@ -97,6 +97,22 @@ TEST(SpecRules, WrongSizesAreShownWithWhatIsWanted) {
 }
 
 // dgc named clip=0 as its default and refused it. Keys without a default are given here.
+TEST(SpecList, CommasAndSemicolonsThatWereMistakenAreExplained) {
+  const auto list = parse_spec_list("none;topk:ratio=0.1,ef=ef14;[*.bias=none;*=qsgd:bits=4]");
+  ASSERT_TRUE(list.has_value()) << list.error().message();
+  EXPECT_EQ(list.value().size(), 3u);
+  EXPECT_THAT(parse_spec_list("none,topk:ratio=0.1").error(),
+              fails(Code::kInvalidArgument, "'none,topk'", "';' separates compressors"));
+  EXPECT_THAT(parse_spec_list("topk:ratio=0.1;ef=ef14").error(),
+              fails(Code::kInvalidArgument, "'ef=ef14'", "topk:ratio=0.01,ef=ef14"));
+  EXPECT_TRUE(parse_spec_list("[ef=none]").has_value()) << "a rule for the parameter of that name";
+}
+
+TEST(SpecList, ABareValueWithoutAMeaningIsAnsweredWithTheKeys) {
+  EXPECT_THAT(Registry::builtin().make("topk:0.01").error(),
+              fails(Code::kInvalidArgument, "'0.01'", "keys: ratio, k, index"));
+}
+
 TEST(SpecDefaults, MayBeWrittenOut) {
   const std::map<std::string, std::string> given{{"cast", "type=bf16"},  {"topk", "ratio=0.1"},
                                                  {"threshold", "tau=1"}, {"randomk", "ratio=0.1"},

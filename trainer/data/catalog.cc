@@ -156,9 +156,11 @@ Result<Found> find(const Entry& entry, const DataPlaces& places) {
   }
   std::string wanted;
   for (const std::string& file : entry.files) wanted += (wanted.empty() ? "" : ", ") + file;
-  return Status(Code::kInvalidArgument, "data set " + entry.name + " not found (searched " +
-                                            searched + "; expected one folder with " + wanted +
-                                            ", each plain or .gz)");
+  return Status(
+      Code::kInvalidArgument,
+      "data set " + entry.name + " not found (searched " + searched +
+          "; expected one folder with " + wanted + ", each plain or .gz" +
+          (entry.name == "fashion-mnist" ? "; gradwire data fetch fashion-mnist gets it)" : ")"));
 }
 
 Result<Entry> entry_of(std::string_view name) {
