@@ -160,12 +160,13 @@ std::string RankRun::headline() {
   const std::string where =
       there ? ", this one on " + launch::to_string(options_.place) + "," : std::string();
   return format(
-      "train %s on %s: %lld parameters, %d rank(s)%s over %s, %s%s, %lld step(s) of %lld samples, "
+      "train %s on %s: %lld parameters, %d rank%s%s over %s, %s%s, %lld step%s of %lld samples, "
       "seed %llu",
       options_.model.c_str(), options_.data.c_str(),
       static_cast<long long>(parameter_elems(problem_.model.parameters())), communicator_.size(),
-      where.c_str(), transport_of(communicator_).c_str(), options_.compressor.c_str(),
-      own_momentum_text(options_).c_str(), static_cast<long long>(trainer_.steps()),
+      communicator_.size() == 1 ? "" : "s", where.c_str(), transport_of(communicator_).c_str(),
+      options_.compressor.c_str(), own_momentum_text(options_).c_str(),
+      static_cast<long long>(trainer_.steps()), trainer_.steps() == 1 ? "" : "s",
       static_cast<long long>(options_.batch), static_cast<unsigned long long>(options_.seed));
 }
 

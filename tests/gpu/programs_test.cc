@@ -113,7 +113,7 @@ TEST_F(Programs, TheHeadingSaysWhichDeviceRankZeroTook) {
   const auto outcome = train_command({"--inproc", "2", "--device", "cuda:1", "--steps", "1"});
   const std::string said = testing::internal::GetCapturedStdout();
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message();
-  EXPECT_THAT(said, tells("2 rank(s)", "cuda:1"));
+  EXPECT_THAT(said, tells("2 ranks", "cuda:1"));
 }
 
 TEST_F(Programs, TheLogSaysWhichDeviceEachRankTook) {
