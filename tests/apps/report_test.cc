@@ -138,6 +138,8 @@ TEST(Summary, TimeToTheTargetIsOfTheStepsUntilThen) {
   EXPECT_EQ(rows[1].seconds_to_target.count, 1u);
   EXPECT_NEAR(rows[1].seconds_to_target.mean, 0.022, 1e-12);
   EXPECT_EQ(time_to_target_text(rows[1]), "0.02 (1 of 2)");
+  EXPECT_THAT(markdown_table(rows), HasSubstr("0.02 (1 of 2)"));
+  EXPECT_THAT(markdown_table(rows), HasSubstr("(2 of 3) where that many of the seeds reached it"));
   results.file.plan.target.reset();
   EXPECT_NEAR(*summarise(results)[1].target, 90, 1e-9);  // a point below the baseline
 }
