@@ -84,8 +84,11 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
   GW_TRY(check_transport(options.transport));
   // Ranks that take different ones would wait for one another until the rendezvous gives up.
   GW_TRY(rendezvous::agree_together(rendezvous, kTransportAgreement, kind_of(options.transport)));
-  GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_CHECKSUM", communicator.checksums ? "1" : "0"));
-  GW_TRY(rendezvous::agree(rendezvous, "GRADWIRE_LINKS", to_string(options.links)));
+  const auto same = [&](std::string_view name, std::string_view value) {
+    return rendezvous::agree_together(rendezvous, name, value);
+  };
+  GW_TRY(same("GRADWIRE_CHECKSUM", communicator.checksums ? "1" : "0"));
+  GW_TRY(same("GRADWIRE_LINKS", to_string(options.links)));
   GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, communicator));
   const bool one_host =
       on_loopback(root_of(rendezvous)) || std::ranges::count(known.node_of, 0) == rendezvous.size;

@@ -30,8 +30,8 @@ Result<Rendezvous> meet(const LaunchInfo& info, const EnvLookup& env, const Log&
 void tell_absence(const LaunchInfo& info, const EnvLookup& env, const Log& log, const Status& why);
 
 // What each rank's connect(transport) would refuse without having met the others: the transport's
-// name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, and for messages over tcp GRADWIRE_TCP_CONGESTION and
-// GRADWIRE_TCP_RATE. For who starts the ranks, to say it once.
+// name, GRADWIRE_CHECKSUM, GRADWIRE_LINKS, and for every transport but ucx GRADWIRE_TCP_CONGESTION
+// and GRADWIRE_TCP_RATE. For who starts the ranks, to say it once.
 Status check_settings(std::string_view transport, const EnvLookup& env);
 
 // Collective over the ranks of `rendezvous`, which met as above or in any other way (a store of the

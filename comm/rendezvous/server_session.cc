@@ -62,7 +62,18 @@ std::string Roster::missing() const {
   if (!never.empty()) text = "ranks that did not join: " + never;
   if (!lost.empty())
     text += (text.empty() ? "" : "; ") + ("ranks that disconnected early: " + lost);
+  if (!text.empty() && refusals_ > 0)
+    text += format("; refused connections: %llu, the last of %s",
+                   static_cast<unsigned long long>(refusals_), last_refusal_.c_str());
   return text;
+}
+
+void Roster::note_refusal(std::uint32_t rank, std::string reason) {
+  std::ranges::replace_if(
+      reason, [](char c) { return c < ' ' || c > '~'; }, '?');  // ASCII that prints
+  const std::lock_guard lock(mutex_);
+  ++refusals_;
+  last_refusal_ = format("rank %u: %s", rank, reason.c_str());
 }
 
 ServerSession::~ServerSession() {
@@ -99,6 +110,7 @@ Status ServerSession::handle(const Frame& frame, Deadline now) {
 
 Status ServerSession::refuse(Refuse refusal) {
   stage_ = Stage::kOver;
+  if (!refusal.again) job_.roster.note_refusal(hello_.rank, refusal.reason);
   channel_.send(Kind::kRefuse, encode(refusal));
   return {};
 }

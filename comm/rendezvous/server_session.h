@@ -35,12 +35,18 @@ class Roster {
   std::optional<Refuse> join(std::uint32_t rank);
   void leave(std::uint32_t rank, Presence now);
   int count(Presence presence) const;
-  // "ranks that never came: 2, 5; ranks that left without goodbye: 1", or "" when all are here.
+  // A connection was refused for good: missing() mentions the last one, since it may be a rank that
+  // the others wait for. Its bytes may be anybody's: what cannot be printed becomes '?'.
+  void note_refusal(std::uint32_t rank, std::string reason);
+  // "ranks that did not join: 2, 5; ranks that disconnected early: 1; refused connections: 1, the
+  // last of rank 2: wrong secret", or "" when all are here.
   std::string missing() const;
 
  private:
   mutable std::mutex mutex_;
   std::vector<Presence> presence_;
+  std::uint64_t refusals_ = 0;
+  std::string last_refusal_;
 };
 
 // What all sessions of one store share.

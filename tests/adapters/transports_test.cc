@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "adapters/launch/launch.h"
@@ -62,6 +67,54 @@ std::vector<Status> told(const std::vector<std::string>& transports) {
     const auto made = connect(met, transports[static_cast<std::size_t>(rank)], {}, kNothing, Log());
     return made.has_value() ? Status() : made.error();
   });
+}
+
+// One rank of the job takes checksums: none waits for it.
+TEST(Transports, RanksThatDifferInChecksumsAreAllTold) {
+  const auto store = make_inproc_store();
+  const auto told = on_threads<Status>(3, [&](int rank) -> Status {
+    const Rendezvous met{.rank = rank, .size = 3, .store = store, .timeout_seconds = 20};
+    CommunicatorOptions options;
+    options.checksums = rank == 2;
+    const auto made = connect(met, "tcp", options, kNothing, Log());
+    return made.has_value() ? Status() : made.error();
+  });
+  EXPECT_THAT(told, Each(fails(Code::kRankMismatch, "GRADWIRE_CHECKSUM", "'1' on rank 2")));
+}
+
+// A store through which its rank says that it has no UCX.
+class WithoutUcx : public KeyValueStore {
+ public:
+  explicit WithoutUcx(std::shared_ptr<KeyValueStore> store) : store_(std::move(store)) {}
+  Status set(std::string_view key, ConstByteSpan value, Deadline deadline) override {
+    static constexpr std::string_view kNo = "no";
+    const bool asked = key.starts_with("everywhere/ucx/");
+    return store_->set(key, asked ? std::as_bytes(std::span(kNo)) : value, deadline);
+  }
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    return store_->get(key, deadline);
+  }
+
+ private:
+  std::shared_ptr<KeyValueStore> store_;
+};
+
+// Messages go over tcp because rank 1 has no UCX: rank 0, which has it, uses tcp's variables too.
+TEST(Transports, AJobThatFallsBackToTcpUsesItsVariables) {
+  const EnvLookup cubic = [](const std::string& name) -> std::optional<std::string> {
+    return name == "GRADWIRE_TCP_CONGESTION" ? std::optional<std::string>("cubic") : std::nullopt;
+  };
+  if (!check_settings("tcp", cubic).ok()) GTEST_SKIP() << "the kernel has no cubic";
+  const auto store = make_inproc_store();
+  const auto said = on_threads<std::string>(2, [&](int rank) -> std::string {
+    Rendezvous met{.rank = rank, .size = 2, .store = store, .timeout_seconds = 20};
+    if (rank == 1) met.store = std::make_shared<WithoutUcx>(store);
+    CommunicatorOptions options;
+    options.node = std::to_string(rank);  // no shared memory
+    const auto made = connect(met, "auto", options, cubic, Log());
+    return made.has_value() ? transport_of(*made.value()) : std::string(made.error().message());
+  });
+  EXPECT_THAT(said, Each(::testing::HasSubstr("cubic")));
 }
 
 TEST(Transports, RanksThatDifferAreAllTold) {

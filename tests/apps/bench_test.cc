@@ -146,9 +146,10 @@ TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
   EXPECT_THAT(refusal("--transport", "pigeon"), fails(kInvalid, "transport", "pigeon"));
   EXPECT_THAT(refusal("--json", "/proc/no/rows"), fails(kInvalid, "results", "/proc/no/rows"));
   EXPECT_THAT(refusal("--csv", "/proc/no/rows"), fails(kInvalid, "results", "/proc/no/rows"));
-  const auto refusal_of = [&](const char* variable, const char* value) {
+  const auto refusal_of = [&](const char* variable, const char* value,
+                              const char* transport = "tcp") {
     setenv(variable, value, 1);
-    const Status refused = refusal("--transport", "tcp");
+    const Status refused = refusal("--transport", transport);
     unsetenv(variable);
     return refused;
   };
@@ -157,6 +158,9 @@ TEST_F(Bench, WhatRanksWouldRefuseIsRefusedBeforeTheyStart) {
   EXPECT_THAT(refusal_of("GRADWIRE_TCP_RATE", "1"), fails(kInvalid, "GRADWIRE_TCP_RATE", "1"));
   EXPECT_THAT(refusal_of("GRADWIRE_TCP_CONGESTION", "zap"),
               fails(kInvalid, "GRADWIRE_TCP_CONGESTION", "zap"));
+  // A job over "auto" comes to tcp where one rank has no UCX.
+  EXPECT_THAT(refusal_of("GRADWIRE_TCP_RATE", "1", "auto"),
+              fails(kInvalid, "GRADWIRE_TCP_RATE", "1"));
   EXPECT_THAT(refusal_of("GRADWIRE_FLIGHT", "/proc/no"), fails(kInvalid, "flight", "/proc/no"));
 }
 

@@ -65,6 +65,10 @@ TEST(CommMessages, OfTheRendezvous) {
       {.port = port, .rank = 1, .size = 3, .secret = "sesame", .timeout_seconds = 20});
   EXPECT_EQ(sentence(refused.error(), port),
             "rank 1: rendezvous at 127.0.0.1:P: refused: wrong secret (expected the job's secret)");
+  EXPECT_EQ(sentence(server->get("address/1", deadline_in(0.05)).error()),
+            "rank 0: rendezvous: key 'address/1' was not set within T s; ranks that did not join: "
+            "1, 2; refused connections: 1, the last of rank 1: wrong secret (expected the job's "
+            "secret)");
   EXPECT_EQ(sentence(rendezvous::parse_host_port("h:0").error()),
             "rendezvous address 'h:0' (expected host:port, port 1..65535)");
   EXPECT_EQ(sentence(rendezvous::make_tcp_store_among({.port = 65535, .size = 2}, 2).error()),

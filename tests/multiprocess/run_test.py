@@ -137,6 +137,7 @@ class Environment(unittest.TestCase):
         tcp = {"GRADWIRE_TRANSPORT": "tcp"}
         for more, text in ((tcp | {"GRADWIRE_TCP_CONGESTION": "zap"}, "GRADWIRE_TCP_CONGESTION: got 'zap'"),
                            (tcp | {"GRADWIRE_TCP_RATE": "zap"}, "GRADWIRE_TCP_RATE (got 'zap'"),
+                           ({"GRADWIRE_TRANSPORT": "auto", "GRADWIRE_TCP_RATE": "1gbit"}, "GRADWIRE_TCP_RATE (got '1gbit'"),
                            ({"GRADWIRE_TRANSPORT": "pigeon"}, "unknown transport 'pigeon'"),
                            ({"GRADWIRE_LINKS": "zap"}, "GRADWIRE_LINKS (got 'zap'")):
             with self.subTest(text):
