@@ -14,7 +14,8 @@ Status run() {
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  GW_ASSIGN(const Rendezvous rendezvous, open_rendezvous(launch, ""));
+  const std::string secret = environment("GRADWIRE_SECRET").value_or("");  // of gradwire run
+  GW_ASSIGN(const Rendezvous rendezvous, open_rendezvous(launch, secret));
   GW_ASSIGN(const auto world, make_communicator("auto", rendezvous));
 
   AggregatorOptions options;

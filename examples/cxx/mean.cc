@@ -14,7 +14,8 @@ std::optional<std::string> environment(const std::string& name) {
 
 gradwire::Status run() {
   GW_ASSIGN(const gradwire::LaunchInfo launch, gradwire::discover_launch(environment));
-  GW_ASSIGN(const gradwire::Rendezvous rendezvous, gradwire::open_rendezvous(launch, ""));
+  const std::string secret = environment("GRADWIRE_SECRET").value_or("");  // of gradwire run
+  GW_ASSIGN(const gradwire::Rendezvous rendezvous, gradwire::open_rendezvous(launch, secret));
   GW_ASSIGN(const auto communicator, gradwire::make_communicator("tcp", rendezvous));
   double number = communicator->rank();
   const gradwire::TensorView mean(reinterpret_cast<std::byte*>(&number), gradwire::Shape::vector(1),
