@@ -116,7 +116,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.group("Measurement and output");
   flags.number("seconds", f.bench.seconds_per_size, {0.001, 3600},
                "time per size, about, in seconds; at most 2000 operations");
-  flags.toggle("check", f.check, "check of the results at every size (default)");
+  flags.toggle("check", f.check,
+               "check of the results at every size; happens unless --no-check is given");
   flags.toggle("no-check", f.no_check, "no check of the results");
   flags.json_output(f.json);
   flags.file("csv", f.csv, "results as CSV with a heading, in FILE");

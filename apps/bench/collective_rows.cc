@@ -42,6 +42,7 @@ std::string ranks_and_cores(int ranks) {
   const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   const int usable = machine().cores;
   std::string text = std::to_string(ranks) + " rank(s) on " + std::to_string(cores) + " core(s)";
+  if (ranks == 1) text += ": nothing is sent, --ranks N starts N";
   if (ranks > cores) text += ": ranks take turns";
   if (usable < cores) text += ", rank 0 bound to " + std::to_string(usable);
   return text;

@@ -40,7 +40,8 @@ void write_build(Text& out, const Json& report) {
   const Json& build = report["build"];
   out.head("gradwire " + str(build["version"]) + " (" + str(build["commit"]) + "), " +
            str(build["compiler"]));
-  out.row("backends", joined(build["backends"]) + "; chosen: " + str(report["transport"]));
+  out.row("backends",
+          joined(build["backends"]) + "; gradwire train uses " + str(report["transport"]));
 }
 
 void write_machine(Text& out, const Json& report) {
@@ -71,8 +72,13 @@ void write_launcher(Text& out, const Json& launcher) {
   out.row("rank", str(launcher["rank"]) + " of " + str(launcher["ranks"]) + ", local rank " +
                       str(launcher["local_rank"]));
   if (launcher["ranks"] > 1) {
-    out.row("rendezvous", str(launcher["rendezvous"]) + " for job " + str(launcher["job"]) +
-                              (launcher["secret"] ? ", with a secret" : ", without a secret"));
+    // An exchange through the launcher brings a secret of its own.
+    const std::string rendezvous = launcher["rendezvous"];
+    const bool exchanged = rendezvous.starts_with("pmi") || rendezvous.starts_with("torch://");
+    out.row("rendezvous", rendezvous + " for job " + str(launcher["job"]) +
+                              (launcher["secret"] ? ", with a secret"
+                               : exchanged        ? ", with a secret that rank 0 makes"
+                                                  : ", without a secret"));
     if (launcher.contains("root")) out.row("root", "rank 0 is at " + str(launcher["root"]));
   }
   for (const auto& [name, value] : launcher["variables"].items()) out.line(name + "=" + str(value));

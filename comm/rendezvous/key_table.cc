@@ -19,10 +19,12 @@ Status check_limits(std::string_view key, std::size_t value_bytes) {
 }
 
 Status written_twice(std::string_view key) {
-  return {Code::kInvalidArgument,
-          format("rendezvous: key '%.*s' was set twice with different bytes (expected once; do two "
-                 "processes claim the same rank, or do two jobs share this store?)",
-                 static_cast<int>(key.size()), key.data())};
+  return {
+      Code::kInvalidArgument,
+      format("rendezvous: key '%.*s' was set twice with different bytes (expected once; do two "
+             "processes claim the same rank, or do two jobs of one name (GRADWIRE_JOB) share this "
+             "store?)",
+             static_cast<int>(key.size()), key.data())};
 }
 
 Status never_set(std::string_view key, double seconds, std::string_view more) {

@@ -63,7 +63,7 @@ Result<DeviceChoice> choose_by_name(const std::vector<Device>& present, std::str
   }
   for (const Device& one : present) {
     if (std::ranges::find(choice.taken, one.name) == choice.taken.end())
-      choice.left.push_back({one.name, "not wanted"});
+      choice.left.push_back({one.name, "not selected"});
   }
   return choice;
 }

@@ -29,7 +29,7 @@ std::vector<Device> list_devices();
 struct DeviceChoice {
   struct Left {
     std::string name;
-    std::string reason;  // "down", "a bridge of this host", "not wanted"
+    std::string reason;  // "down", "a bridge of this host", "not selected"
   };
   std::vector<std::string> taken;  // names, in the order of `present` or of the wish
   std::vector<Left> left;

@@ -45,7 +45,7 @@ constexpr Wish kWishes[] = {
      "rendezvous over TCP halves the throughput when both directions are busy: its control "
      "messages queue behind the other direction's bulk"},
     {"ZCOPY_THRESH", "0", "ZCOPY_THRESH", Table::kContext, true,
-     "fragments go from the user's memory; otherwise UCX 1.22 copies them in pieces of 8 KB"},
+     "fragments go from the user's memory; otherwise UCX 1.22 copies them in fragments of 8 KB"},
 };
 
 std::optional<std::string> user_value(const std::string& key) {
@@ -176,8 +176,9 @@ void take_interfaces(Maker& maker, const Settings& settings, bool by_name) {
   if (!settings.devices.restricted) return;
   const std::string names = joined(taken);
   maker.make({"NET_DEVICES", names.c_str(), "NET_DEVICES", Table::kContext, false,
-              by_name ? "asked for, or all ranks are on this host"
-                      : "all that are up, but the bridges of this host"});
+              by_name
+                  ? "selected by GRADWIRE_IFNAME, or loopback because all ranks are on this host"
+                  : "all that are up, but the bridges of this host"});
   if (!by_name || taken.size() < 2) return;
   const std::string rails = std::to_string(taken.size());
   constexpr const char* kRails = "several interfaces were asked for: each carries its part";

@@ -55,9 +55,11 @@ TEST(CommMessages, OfTheRendezvous) {
   const std::shared_ptr<KeyValueStore> server = std::move(served).value();
   const int port = tcp_store_port(*server);
   ASSERT_TRUE(server->set("key", bytes_of("a"), deadline_in(10)).ok());
-  EXPECT_EQ(sentence(server->set("key", bytes_of("b"), deadline_in(10))),
-            "rank 0: rendezvous: key 'key' was set twice with different bytes (expected once; do "
-            "two processes claim the same rank, or do two jobs share this store?)");
+  EXPECT_EQ(
+      sentence(server->set("key", bytes_of("b"), deadline_in(10))),
+      "rank 0: rendezvous: key 'key' was set twice with different bytes (expected once; do "
+      "two processes claim the same rank, or do two jobs of one name (GRADWIRE_JOB) share this "
+      "store?)");
   EXPECT_EQ(
       sentence(server->get("address/2", deadline_in(0.05)).error()),
       "rank 0: rendezvous: key 'address/2' was not set within T s; ranks that did not join: 1, 2");

@@ -59,7 +59,7 @@ TEST(UcxDevices, WhatIsAskedForIsTakenInThatOrder) {
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(names(choice.value()), "mlx5_0:1 docker0 eth1 ");
   EXPECT_TRUE(choice.value().restricted);
-  EXPECT_EQ(reason(choice.value(), "eth0"), "not wanted");
+  EXPECT_EQ(reason(choice.value(), "eth0"), "not selected");
 }
 
 TEST(UcxDevices, ABadNameIsRefusedWithTheGoodOnes) {
