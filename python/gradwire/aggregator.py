@@ -109,7 +109,9 @@ class Aggregator:
         call("gw_aggregator_set_loss_scale", self._handle, float(scale))
 
     def stats(self) -> dict[str, float]:
-        """Counters of this rank since the aggregator was created, named as the fields of gw_aggregator_stats: steps, bytes, seconds."""
+        """Counters of this rank since the aggregator was created: steps, skipped_steps; gradient_bytes (uncompressed), dense_ring_bytes
+        (what this rank would have sent uncompressed with a ring all-reduce), payload_bytes (what it encoded), wire_bytes (what it sent,
+        headers included); encode_seconds, exchange_seconds (waiting), decode_seconds, exposed_seconds (flush() blocked)."""
         seen = s.AggregatorStats()
         call("gw_aggregator_get_stats", self._handle, c.byref(seen))
         return {name: getattr(seen, name) for name, _ in s.AggregatorStats._fields_[1:]}

@@ -92,12 +92,76 @@ def own_momentum(rank, size):
         assert "dgc" in str(error) and "0.9" in str(error), error
 
 
+def error_of(action, kind):
+    """The text of the error that the action raises."""
+    try:
+        action()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def specs_differ(rank, size):
+    """All ranks end with a sentence that has both specs and a rank of each."""
+    wrapped = DistributedDataParallel(training.mlp())
+    gradwire.torch.compress(wrapped, "powersgd:rank=4,ef=ef14" if rank == 1 else "topk:ratio=0.1,ef=ef14")
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
+    text = error_of(lambda: training.step_of(wrapped, optimizer, rank, 0), ValueError)
+    assert "spec differs" in text and "'powersgd:rank=4,ef=ef14' on rank 1" in text and "'topk:ratio=0.1,ef=ef14' on rank 0" in text, text
+
+
+def wrong_arguments(rank, size):
+    """What is no spec, no optimizer and no state is named, with what was expected."""
+    wrapped = DistributedDataParallel(training.mlp())
+    text = error_of(lambda: gradwire.torch.compress(wrapped, 4), TypeError)
+    assert "spec is 4" in text and "topk:ratio=0.01" in text, text
+    text = error_of(lambda: gradwire.torch.compress(wrapped, "none", optimizer=0.1), TypeError)
+    assert "optimizer is a float" in text and "torch.optim.Optimizer" in text, text
+    compression = gradwire.torch.compress(wrapped, "topk:ratio=0.1,ef=ef14" + ALL)
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
+    training.step_of(wrapped, optimizer, rank, 0)
+    state = compression.state_dict()
+    assert "NoneType" in error_of(lambda: compression.load_state_dict(None), TypeError)
+    assert "[]" in error_of(lambda: compression.load_state_dict({}), ValueError)
+    assert f"old rank {rank} of 2 is there twice" in error_of(lambda: compression.load_state_dict([state, state]), ValueError)
+    assert f"old rank {1 - rank} of 2 is missing" in error_of(lambda: compression.load_state_dict([state]), ValueError)
+
+    def with_rank(held, ranks):
+        return {"gradients": {**state["gradients"], "rank": held, "ranks": ranks}}
+
+    text = error_of(lambda: compression.load_state_dict(with_rank(0, 3)), ValueError)
+    assert "one of 3 ranks saved, in a job of 2" in text and "list" in text, text
+    text = error_of(lambda: compression.load_state_dict(with_rank(1 - rank, 2)), ValueError)
+    assert f"the state of rank {1 - rank} on rank {rank}" in text, text
+    other = {"gradients": {**state["gradients"], "tensors": {}}}
+    assert "spec is 'topk:ratio=0.1,ef=ef14" in error_of(lambda: compression.load_state_dict(other), ValueError)
+
+
+def without_feedback(rank, size):
+    """The warning says whose it is: a job without a logging configuration prints its text alone."""
+    with Heard() as heard:
+        wrapped = DistributedDataParallel(training.mlp())
+        gradwire.torch.compress(wrapped, "topk:ratio=0.1" + ALL)
+        training.step_of(wrapped, torch.optim.SGD(wrapped.parameters(), lr=0.05), rank, 0)
+        found = heard.of("without error feedback")
+        assert len(found) == (1 if rank == 0 else 0) and all(line.startswith("gradwire: warning: ") for line in found), found
+
+
 class Warnings(unittest.TestCase):
     def test_more_than_dense_is_said_once(self):
         ranks.run(2, more_than_dense)
 
     def test_units_of_fsdp_warn_once(self):
         ranks.run(2, units_warn_once)
+
+    def test_specs_that_differ_between_ranks(self):
+        ranks.run(3, specs_differ)
+
+    def test_wrong_arguments(self):
+        ranks.run(2, wrong_arguments)
+
+    def test_warnings_name_gradwire(self):
+        ranks.run(2, without_feedback)
 
     def test_methods_with_a_momentum_of_their_own(self):
         ranks.run(2, own_momentum)

@@ -1,8 +1,11 @@
 """Named tensors that are averaged over a group's ranks, compressed, with their state."""
 
 import difflib
+import json
 import logging
 import re
+
+import torch
 
 from gradwire.torch._groups import backend_of, extension
 
@@ -27,7 +30,42 @@ def checked_options(given):
         raise ValueError(f"gradwire: nonfinite={options['nonfinite']!r} (expected 'fail' or 'skip')")
     if options["nonfinite"] is None:
         options["nonfinite"] = "fail" if options["scaler"] is None else "skip"
+    for name, attribute, wanted in (("optimizer", "param_groups", "a torch.optim.Optimizer"), ("scaler", "get_scale", "a GradScaler")):
+        if options[name] is not None and not hasattr(options[name], attribute):
+            raise TypeError(f"gradwire: {name} is a {type(options[name]).__name__} (expected {wanted})")
     return options
+
+
+def checked_spec(given):
+    """The spec. TypeError if it is no text."""
+    if not isinstance(given, str):
+        raise TypeError(f"gradwire: the spec is {given!r} (expected a text, such as 'topk:ratio=0.01,ef=ef14'; 'none' sends gradients as they are)")
+    return given
+
+
+def check_agreement(backend, settings):
+    """Compares settings (values by name) over all ranks: collective. ValueError, on all ranks, names the first difference and both values."""
+    if backend.size() == 1:
+        return
+    own = torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8)
+    lengths = _gathered(backend, torch.tensor([own.numel()]), 1)
+    padded = torch.zeros(int(max(lengths)), dtype=torch.uint8)
+    padded[: own.numel()] = own
+    texts = _gathered(backend, padded, padded.numel())
+    everyone = [json.loads(bytes(text[: int(length)].tolist())) for text, length in zip(texts, lengths)]
+    for rank, theirs in enumerate(everyone):
+        for name, value in everyone[0].items():
+            if theirs[name] != value:
+                raise ValueError(
+                    f"gradwire: compress: {name} differs between ranks: {theirs[name]!r} on rank {rank}, {value!r} on rank 0 "
+                    "(expected equal arguments on all ranks)"
+                )
+
+
+def _gathered(backend, tensor, elements):
+    outputs = [torch.empty(elements, dtype=tensor.dtype) for _ in range(backend.size())]
+    backend.allgather([outputs], [tensor]).wait()
+    return outputs
 
 
 def momentum_of(optimizer):
@@ -42,7 +80,7 @@ class Averaging:
 
     def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
         self._momentum = momentum_of(options["optimizer"]) if traffic == GRADIENTS else None
-        extension.check_spec(spec, bool(options["allow_unsafe"]), form, traffic, self._momentum)
+        extension.check_spec(checked_spec(spec), bool(options["allow_unsafe"]), form, traffic, self._momentum)
         self.spec = spec
         self.options = options
         self.form = form
@@ -63,14 +101,30 @@ class Averaging:
         backend = backend_of(group)
         self._rank, self._size = backend.rank(), backend.size()
         options = self.options
+        compared = {name: options[name] for name in ("seed", "bucket_bytes", "nonfinite")}
+        check_agreement(backend, {"spec": self.spec, **compared})
         self._averager = extension.Averager(
             backend, list(tensors), spec=self.spec, form=self.form, traffic=self.traffic, skip_nonfinite=options["nonfinite"] == "skip",
             allow_unsafe=options["allow_unsafe"], seed=options["seed"], threads=options["threads"], bucket_bytes=options["bucket_bytes"],
             momentum=self._momentum,
         )
         if self._loaded is not None:
-            self._averager.load(self._loaded)
+            self._load(self._loaded)
             self._loaded = None
+
+    def _load(self, by_rank):
+        if None in by_rank and len(by_rank) != self._size:
+            raise ValueError(
+                f"gradwire: load_state_dict: a state that one of {len(by_rank)} ranks saved, in a job of {self._size} (expected a list of "
+                "every old rank's)"
+            )
+        if by_rank.count(None) == len(by_rank) - 1 and by_rank[self._rank] is None:
+            old = next(r for r, state in enumerate(by_rank) if state is not None)
+            raise ValueError(f"gradwire: load_state_dict: the state of rank {old} on rank {self._rank} (expected this rank's own)")
+        try:
+            self._averager.load(by_rank)
+        except ValueError as error:
+            raise ValueError(f"{error} (expected a state of the same model and spec; the spec is {self.spec!r})") from None
 
     def start_flat(self, group, name, tensor):
         """start() of one tensor that holds many parameters in a row: no vector, which rules send as it is."""
@@ -100,7 +154,7 @@ class Averaging:
         for warning in self._averager.warnings()[self._seen :]:
             self._seen += 1
             if self.said.setdefault(re.sub(r"\d+", "", warning), self._mark) is self._mark:
-                _log.warning("%s", warning)
+                _log.warning("gradwire: warning: %s", warning)
 
     def stats(self):
         return dict(self._averager.stats()) if self.started else {}
@@ -119,7 +173,7 @@ class Averaging:
         if not by_rank:
             return
         if self.started:
-            self._averager.load(by_rank)
+            self._load(by_rank)
         else:
             self._loaded = by_rank
             self._rank = next(r for r, state in enumerate(by_rank) if state is not None)
@@ -128,6 +182,8 @@ class Averaging:
 def in_rank_order(states):
     """Tensors of each old rank, None where it is not given. ValueError: ranks that are missing or do not fit."""
     single = isinstance(states, dict)
+    if not single and not isinstance(states, (list, tuple)):
+        raise TypeError(f"gradwire: the state is a {type(states).__name__} (expected what state_dict() returned, or a list of every old rank's)")
     all_states = [states] if single else list(states)
     for state in all_states:
         if state.get("version") != STATE_VERSION:
@@ -137,8 +193,10 @@ def in_rank_order(states):
         return []
     by_rank = [None] * ranks
     for state in all_states:
-        if state["ranks"] != ranks or by_rank[state["rank"]] is not None:
-            raise ValueError(f"gradwire: states of rank {state['rank']} of {state['ranks']} among those of {ranks} ranks (expected one of each)")
+        if state["ranks"] != ranks:
+            raise ValueError(f"gradwire: a state of a job of {state['ranks']} ranks beside one of {ranks} (expected one checkpoint's)")
+        if by_rank[state["rank"]] is not None:
+            raise ValueError(f"gradwire: the state of old rank {state['rank']} of {ranks} is there twice (expected one of each rank)")
         by_rank[state["rank"]] = state["tensors"]
     if not single and None in by_rank:
         raise ValueError(f"gradwire: the state of old rank {by_rank.index(None)} of {ranks} is missing (expected a list of all)")

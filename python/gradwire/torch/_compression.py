@@ -14,8 +14,8 @@ class HookState:
     module: the module whose parameter names the rules and the saved state use. None: the DistributedDataParallel that has the parameters,
         which the first step finds.
     process_group: that of the DDP module; None: the default one.
-    options: seed (of the random numbers), threads (number of threads that encode and decode), bucket_bytes (bytes that are exchanged
-        together; 0: 4 MiB), allow_unsafe (warn of combinations that fail or may diverge instead of refusing them),
+    options: seed (of the random numbers; 0), threads (number of threads that encode and decode; 1), bucket_bytes (bytes that are exchanged
+        together; 0: 4 MiB), allow_unsafe (False; True: warn of combinations that fail or may diverge instead of refusing them),
         nonfinite ("fail"; or "skip": all ranks skip a step in which any rank has an element that is not finite, residuals are not
         changed, and the gradients become NaN, which loss scalers notice), scaler (a GradScaler: nonfinite defaults to "skip", and
         residuals follow its scale), optimizer (residuals follow its learning rate if the spec has ef_rescale_lr=true; if it has a momentum, specs
@@ -48,7 +48,9 @@ class HookState:
         self._averaging.load_state_dict(state)
 
     def stats(self):
-        """Counters of this rank since the first step, named as the fields of gw_aggregator_stats: steps, bytes, seconds."""
+        """Counters of this rank since the first step: steps, skipped_steps; gradient_bytes (uncompressed), dense_ring_bytes (what
+        this rank would have sent uncompressed with a ring all-reduce), payload_bytes (what it encoded), wire_bytes (what it sent, headers
+        included); encode_seconds, exchange_seconds (waiting), decode_seconds. Empty before the first step."""
         return self._averaging.stats()
 
     def average(self, bucket):
@@ -77,8 +79,11 @@ class HookState:
         if bucket.is_last():
             waiting, self._waiting = self._waiting, []
             self._start([parameters for parameters, *_ in waiting])
-            for parameters, gradients, buffer, promised in waiting:
-                _forward(self._submit(parameters, gradients, buffer), promised)
+            started = [(self._submit(parameters, gradients, buffer), promised) for parameters, gradients, buffer, promised in waiting]
+            # Nothing is left to overlap with. An error is raised here, because DDP does not raise those of a future made in Python:
+            # it reports that the exception cannot be cast to a tensor.
+            for source, promised in started:
+                promised.set_result(source.wait())
         return future
 
     def _start(self, buckets):
@@ -113,16 +118,6 @@ def _wrapper_of(parameters):
         if issubclass(type(thing), torch.nn.parallel.DistributedDataParallel) and wanted <= set(thing.parameters()):
             return thing
     raise ValueError("gradwire: the module of a hook's parameters was not found; pass HookState(spec, module=...)")
-
-
-def _forward(source, target):
-    def pass_on(done):
-        try:
-            target.set_result(done.value())
-        except Exception as error:  # noqa: BLE001: whatever it is, DDP's wait shall raise it
-            target.set_exception(error)
-
-    source.add_done_callback(pass_on)
 
 
 def hook(state, bucket, output=None):
@@ -190,15 +185,17 @@ class Compression:
     def load_state_dict(self, state):
         """Restores this rank's state_dict(); or, if the number of ranks has changed, a list of every old rank's, equal on all ranks.
         Raises ValueError for a state of another module, or a rank that is missing."""
+        if not isinstance(state, (dict, list, tuple)):
+            raise TypeError(f"gradwire: the state is a {type(state).__name__} (expected what state_dict() returned, or a list of every old rank's)")
         states = [state] if isinstance(state, dict) else list(state)
         for given in states:
             if set(given) != set(self._parts):
-                raise ValueError(f"gradwire: a state of {sorted(given)} (expected {sorted(self._parts)})")
+                raise ValueError(f"gradwire: a state with the entries {sorted(given)} (expected {sorted(self._parts)}, as state_dict() returns them)")
         for name, part in self._parts.items():
             part.load_state_dict(state[name] if isinstance(state, dict) else [given[name] for given in states])
 
     def stats(self):
-        """Counters of this rank since the first step: steps, and the bytes and seconds of all parts together."""
+        """Counters of this rank since the first step, as HookState.stats(); bytes and seconds are those of all parts together."""
         total = {}
         for part in self._parts.values():
             for key, value in part.stats().items():
