@@ -47,8 +47,9 @@ Status check_equal(Communicator& communicator, std::span<const NamedHash> values
       (void)all_know.value().wait();
     }
     return {Code::kRankMismatch,
-            format("%s: '%s' differs: %s hold other bytes than rank 0 (%s)", what.c_str(),
+            format("%s: '%s' differs: %s %s other bytes than rank 0 (%s)", what.c_str(),
                    values[i].name.c_str(), ranks_text(differing).c_str(),
+                   differing.size() == 1 ? "holds" : "hold",
                    format("hash %016llx there, %016llx on rank 0",
                           static_cast<unsigned long long>(
                               all[static_cast<std::size_t>(differing[0]) * count + i]),

@@ -42,9 +42,9 @@ Result<PairVerdict> without_feedback(const Compressor& compressor, const Shape& 
         "learning rate about as small as Adam's, and may not reach the optimum");
   } else if (traits.needs_error_feedback) {
     verdict.warnings.push_back(name +
-                               ": biased; without error feedback training may stall or diverge "
-                               "(scaled sign, known case: 39 % accuracy instead of 88 %); add "
-                               "ef=ef14");
+                               ": biased; without error feedback training may stall or diverge; "
+                               "add ef=ef14 (the scaled sign without it, in one known case: 39 % "
+                               "accuracy instead of 88 %)");
   }
   const ErrorBound bound = compressor.bound(shape);
   if (bound.kind == Kind::kVariance && bound.value > kNoisy) {
