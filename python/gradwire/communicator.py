@@ -108,8 +108,8 @@ class Communicator:
         return f"<gradwire.Communicator: {load().gw_comm_describe(self._handle).decode()}>"
 
     def stats(self) -> dict[str, int]:
-        """Counters of this rank, named as the fields of gw_comm_stats: bytes of this communicator's operations, and bytes and messages of
-        the job's transport. Raises InvalidArgument after close()."""
+        """Counters of this rank: bytes_sent by this communicator's operations; job_bytes_sent, job_bytes_received, job_messages_sent
+        and job_messages_received of the job's transport. Raises InvalidArgument after close()."""
         seen = s.CommStats()
         call("gw_comm_get_stats", self._handle, c.byref(seen))
         return {name: getattr(seen, name) for name, _ in s.CommStats._fields_[1:]}

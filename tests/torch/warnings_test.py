@@ -49,6 +49,7 @@ def more_than_dense(rank, size):
             training.step_of(wrapped, optimizer, rank, step)
         stats = compression.stats()
         assert stats["wire_bytes"] > stats["dense_ring_bytes"], stats
+        assert stats["steps"] == 5 and all(isinstance(stats[key], float if key.endswith("seconds") else int) for key in stats), stats
         found = heard.of("uncompressed")
         assert len(found) == (1 if rank == 0 else 0), found
 
@@ -137,6 +138,19 @@ def wrong_arguments(rank, size):
     assert "spec is 'topk:ratio=0.1,ef=ef14" in error_of(lambda: compression.load_state_dict(other), ValueError)
 
 
+def rules_without_default(rank, size):
+    """Rules need to match the module's parameters, no others. One that no rule matches is named by the first step."""
+    def stepped(rules):
+        wrapped = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 8)))
+        gradwire.torch.compress(wrapped, rules)
+        wrapped(torch.ones(4, 32)).sum().backward()
+
+    stepped("0.*=topk:ratio=0.1,ef=ef14;1.*=none")
+    text = error_of(lambda: stepped("0.*=topk:ratio=0.1,ef=ef14;1.bias=none"), ValueError)
+    assert "matches parameter '1.weight'" in text, text
+    assert "topkk" in error_of(lambda: stepped("0.*=topkk:ratio=0.1;1.*=none"), ValueError)
+
+
 def without_feedback(rank, size):
     """The warning says whose it is: a job without a logging configuration prints its text alone."""
     with Heard() as heard:
@@ -156,6 +170,9 @@ class Warnings(unittest.TestCase):
 
     def test_specs_that_differ_between_ranks(self):
         ranks.run(3, specs_differ)
+
+    def test_rules_need_no_default(self):
+        ranks.run(2, rules_without_default)
 
     def test_wrong_arguments(self):
         ranks.run(2, wrong_arguments)

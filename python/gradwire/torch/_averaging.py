@@ -43,6 +43,17 @@ def checked_spec(given):
     return given
 
 
+def _check(spec, *settings):
+    """Checks a spec on a matrix of some name, before there are parameters. Rules may do without one for that name: start() has the real names."""
+    try:
+        extension.check_spec(spec, *settings)
+    except ValueError as refusal:
+        try:
+            extension.check_spec(f"{spec};*=none", *settings)
+        except ValueError:
+            raise refusal from None
+
+
 def check_agreement(backend, settings):
     """Compares settings (values by name) over all ranks: collective. ValueError, on all ranks, names the first difference and both values."""
     if backend.size() == 1:
@@ -80,7 +91,7 @@ class Averaging:
 
     def __init__(self, spec, options, form=ALL_REDUCE, traffic=GRADIENTS):
         self._momentum = momentum_of(options["optimizer"]) if traffic == GRADIENTS else None
-        extension.check_spec(checked_spec(spec), bool(options["allow_unsafe"]), form, traffic, self._momentum)
+        _check(checked_spec(spec), bool(options["allow_unsafe"]), form, traffic, self._momentum)
         self.spec = spec
         self.options = options
         self.form = form
@@ -157,7 +168,9 @@ class Averaging:
                 _log.warning("gradwire: warning: %s", warning)
 
     def stats(self):
-        return dict(self._averager.stats()) if self.started else {}
+        if not self.started:
+            return {}
+        return {name: value if name.endswith("seconds") else int(value) for name, value in self._averager.stats()}
 
     def state_dict(self):
         """This rank's state: plain tensors by name, with the rank and the number of ranks."""

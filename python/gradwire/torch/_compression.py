@@ -199,7 +199,7 @@ class Compression:
         total = {}
         for part in self._parts.values():
             for key, value in part.stats().items():
-                total[key] = max(total.get(key, 0.0), value) if key.endswith("steps") else total.get(key, 0.0) + value
+                total[key] = max(total.get(key, 0), value) if key.endswith("steps") else total.get(key, 0) + value
         return total
 
 
