@@ -125,13 +125,13 @@ Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
   for (const int rank : lost) {
     transport_->announce(
         {.rank = rank,
-         .reason = "reported by " + who + ": goes on without it",
+         .reason = "reported by " + who + ": continues without it",
          .certain = std::ranges::find(proposal.certain, rank) != proposal.certain.end(),
          .cause = LossCause::kLeftBehind,
          .reporter = from});
   }
   return {Code::kPeerLost,
-          ranks_text(lost) + " lost in an operation of " + who + ", which goes on without"};
+          ranks_text(lost) + " lost in an operation of " + who + ", which continues without"};
 }
 
 // A proposal told again that led to this engine.

@@ -144,7 +144,7 @@ void Shrinking::leave() {
   if (!transport_.lost()) return;
   for (const int rank : vote_.proposal().lost) {
     transport_.announce(
-        {.rank = rank, .reason = "goes on without this rank", .cause = LossCause::kLeftBehind});
+        {.rank = rank, .reason = "continues without this rank", .cause = LossCause::kLeftBehind});
   }
 }
 

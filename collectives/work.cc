@@ -49,7 +49,7 @@ Status Work::wait(std::optional<Deadline> deadline) {
   if (state_ == nullptr) return {};
   if (state_->done() || state_->wait(deadline)) return state_->status();
   if (state_->in_child()) return ProgressEngine::not_in_children();
-  return {Code::kTimedOut, "the wait's deadline passed; the operation goes on"};
+  return {Code::kTimedOut, "the wait's deadline passed; the operation continues"};
 }
 
 Status Work::wait_on(const Stream& stream) {

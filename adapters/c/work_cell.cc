@@ -119,7 +119,7 @@ gw_status gw_work_wait(gw_work* work, double seconds) {
       return {Code::kUnsupported, "gw_work_wait: a forked child has none of its parent's works"};
     }
     return {Code::kTimedOut,
-            format("gw_work_wait: not done after %g s; the operation goes on", seconds)};
+            format("gw_work_wait: not done after %g s; the operation continues", seconds)};
   });
 }
 

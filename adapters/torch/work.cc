@@ -183,7 +183,7 @@ bool GradwireWork::wait(std::chrono::milliseconds timeout) {
     gw_work_test(handle_, &done);
     if (done == 0) {
       raise(std::string("gradwire: ") + operation_.name + " has not ended within the " +
-            std::to_string(seconds_of(timeout)) + " s that wait() was given; it goes on");
+            std::to_string(seconds_of(timeout)) + " s that wait() was given; it continues");
     }
   }
   settle();

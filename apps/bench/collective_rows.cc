@@ -105,14 +105,14 @@ void print_heading(const bench::CollectiveBenchOptions& options, const BenchHead
 }
 
 void print_row(const bench::CollectiveRow& row) {
-  std::printf("%12lld %-18s %10.1f %10.1f %10.1f %10.1f %10.3f %10.3f %12lld %9.3f %6lld",
+  std::printf("%12lld %-18s %10.1f %10.1f %10.1f %10.1f %10.4g %10.4g %12lld %9.3f %6lld",
               static_cast<long long>(row.bytes), row.algorithm.c_str(), row.time_us.min,
               row.time_us.p50, row.time_us.p99, row.time_us.max, row.algbw_gbps, row.busbw_gbps,
               static_cast<long long>(row.wire_bytes), row.cpu_seconds_per_gb,
               static_cast<long long>(row.wrong));
   if (row.compressed) {
     const bench::CompressedFigures& c = *row.compressed;
-    std::printf(" | %10.1f %8.2f %7.1f %9.3f %9.1f %9.1f %9.1f %9.2e", c.dense_time_us_p50,
+    std::printf(" | %10.1f %8.2f %7.1f %9.4g %9.1f %9.1f %9.1f %9.2e", c.dense_time_us_p50,
                 c.speedup, c.ratio, c.wire_gbps, c.encode_us, c.exchange_us, c.decode_us,
                 c.error_norm);
   }

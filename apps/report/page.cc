@@ -193,7 +193,7 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
     html += single_figure(
         "time", number, "Where the time of a step goes",
         "Exposed communication is what a compressor can save: the step waits for it. Hidden "
-        "communication goes on while the backward pass computes. Bars at the end: minimum to "
+        "communication continues while the backward pass computes. Bars at the end: minimum to "
         "maximum over the seeds.",
         "milliseconds of a step by compressor: computing, hidden and exposed communication");
   }
