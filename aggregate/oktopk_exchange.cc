@@ -342,8 +342,8 @@ class OkTopkExchange final : public BucketExchange {
 };
 
 template <typename T>
-Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
-                                             const Members& members) {
+Result<std::unique_ptr<BucketExchange>> make_oktopk(const ExchangeContext& context,
+                                                    const Members& members) {
   std::vector<OkTopkTensor<T>> tensors;
   for (const Parameter* member : members) {
     auto tensor = open_oktopk_tensor<T>(context, *member, tensors.empty() ? 0 : tensors.back().end);
@@ -358,8 +358,8 @@ Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
 
 Result<std::unique_ptr<BucketExchange>> make_oktopk_exchange(const ExchangeContext& context,
                                                              const Members& members) {
-  return members.front()->grad.dtype() == DType::kF64 ? make<double>(context, members)
-                                                      : make<float>(context, members);
+  return members.front()->grad.dtype() == DType::kF64 ? make_oktopk<double>(context, members)
+                                                      : make_oktopk<float>(context, members);
 }
 
 }  // namespace gradwire

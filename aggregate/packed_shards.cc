@@ -103,8 +103,8 @@ class PackedAllGather final : public BucketExchange {
 };
 
 template <typename Exchange>
-Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
-                                             const Members& members) {
+Result<std::unique_ptr<BucketExchange>> make_packed(const ExchangeContext& context,
+                                                    const Members& members) {
   GW_ASSIGN(auto parts, open_packed(context, members));
   auto exchange = std::make_unique<Exchange>(context, std::move(parts));
   GW_TRY(exchange->open());
@@ -115,8 +115,9 @@ Result<std::unique_ptr<BucketExchange>> make(const ExchangeContext& context,
 
 Result<std::unique_ptr<BucketExchange>> make_packed_shards(const ExchangeContext& context,
                                                            const Members& members) {
-  return context.form == AggregateForm::kReduceScatter ? make<PackedReduceScatter>(context, members)
-                                                       : make<PackedAllGather>(context, members);
+  return context.form == AggregateForm::kReduceScatter
+             ? make_packed<PackedReduceScatter>(context, members)
+             : make_packed<PackedAllGather>(context, members);
 }
 
 }  // namespace gradwire

@@ -11,8 +11,6 @@
 namespace gradwire {
 namespace {
 
-using Kind = ErrorBound::Kind;
-
 // Stands for a tensor worth compressing, as where rules are judged.
 constexpr Shape kLargeMatrix = Shape::matrix(1024, 1024);
 
@@ -26,14 +24,14 @@ struct Refusal {
 };
 
 bool forgets_size(const TrafficCase& one) {
-  return one.compressor.bound(kLargeMatrix).kind == Kind::kNone;
+  return one.compressor.bound(kLargeMatrix).kind == ErrorBound::Kind::kNone;
 }
 
 // What decodes to something about as long as the tensor away from it.
 bool is_coarse(const TrafficCase& one) {
   const ErrorBound bound = one.compressor.bound(kLargeMatrix);
   return one.compressor.traits().needs_error_feedback ||
-         (bound.kind == Kind::kVariance && bound.value >= 1);
+         (bound.kind == ErrorBound::Kind::kVariance && bound.value >= 1);
 }
 
 Refusal judge_parameters(const TrafficCase& one) {

@@ -117,9 +117,9 @@ Status check_races(Player& player, const Round& round) {
   return {};
 }
 
-class Simulation {
+class SymbolicRun {
  public:
-  Simulation(std::span<const Schedule> schedules, const ScheduleClaim& claim) : claim_(claim) {
+  SymbolicRun(std::span<const Schedule> schedules, const ScheduleClaim& claim) : claim_(claim) {
     for (const Schedule& schedule : schedules) players_.push_back(player_of(schedule, claim));
   }
 
@@ -364,7 +364,7 @@ Result<std::vector<ScheduleCost>> check_schedules(std::span<const Schedule> sche
                                                   const ScheduleClaim& claim) {
   GW_TRY(check_group(schedules, claim));
   if (!schedules[0].stretches.empty()) return check_stretches(schedules, claim);
-  Simulation simulation(schedules, claim);
+  SymbolicRun simulation(schedules, claim);
   GW_TRY(simulation.run());
   return simulation.costs();
 }

@@ -13,7 +13,7 @@ std::int64_t sum_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-bool has_rows(Collective operation) {
+bool claims_rows(Collective operation) {
   return operation == Collective::kAllGather || operation == Collective::kGather ||
          operation == Collective::kScatter || operation == Collective::kReduceScatter;
 }
@@ -75,7 +75,7 @@ Status check_claim(const ScheduleClaim& claim) {
 }
 
 Range row_of(const ScheduleClaim& claim, int rank) {
-  if (!has_rows(claim.operation)) return {0, claim.elems};
+  if (!claims_rows(claim.operation)) return {0, claim.elems};
   std::int64_t begin = 0;
   for (int r = 0; r < rank; ++r) begin += count_of(claim, r);
   return {begin, begin + count_of(claim, rank)};

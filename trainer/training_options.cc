@@ -8,7 +8,7 @@
 namespace gradwire {
 namespace {
 
-Status bad(const char* what, long long seen, const char* wanted) {
+Status bad_option(const char* what, long long seen, const char* wanted) {
   return Status(Code::kInvalidArgument, format("%s %lld (expected %s)", what, seen, wanted));
 }
 
@@ -83,7 +83,7 @@ Status check_stored_gradients(const TrainingOptions& options) {
     return refuse("momentum at the worker (expected momentum at the server)");
   }
   if (options.gradients_in_flight < 0) {
-    return bad("gradients in flight", options.gradients_in_flight, "at least 0 bytes");
+    return bad_option("gradients in flight", options.gradients_in_flight, "at least 0 bytes");
   }
   return {};
 }
@@ -105,14 +105,14 @@ Status check_device(const TrainingOptions& options) {
 }  // namespace
 
 Status check_training_options(const TrainingOptions& options, const DataSet& data) {
-  if (options.ranks < 1) return bad("ranks", options.ranks, "at least 1");
+  if (options.ranks < 1) return bad_option("ranks", options.ranks, "at least 1");
   if (options.rank < 0 || options.rank >= options.ranks) {
-    return bad("rank", options.rank, format("0 to %d", options.ranks - 1).c_str());
+    return bad_option("rank", options.rank, format("0 to %d", options.ranks - 1).c_str());
   }
-  if (options.accumulate < 1) return bad("accumulate", options.accumulate, "at least 1");
-  if (options.steps.value_or(0) < 0) return bad("steps", *options.steps, "at least 0");
-  if (options.epochs < 0) return bad("epochs", options.epochs, "at least 0");
-  if (options.eval_every < 0) return bad("eval-every", options.eval_every, "at least 0");
+  if (options.accumulate < 1) return bad_option("accumulate", options.accumulate, "at least 1");
+  if (options.steps.value_or(0) < 0) return bad_option("steps", *options.steps, "at least 0");
+  if (options.epochs < 0) return bad_option("epochs", options.epochs, "at least 0");
+  if (options.eval_every < 0) return bad_option("eval-every", options.eval_every, "at least 0");
   if (!(options.lr >= 0) || !std::isfinite(options.lr)) {
     return Status(Code::kInvalidArgument,
                   format("lr %g (expected a finite number >= 0)", options.lr));

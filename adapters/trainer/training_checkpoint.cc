@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 constexpr std::string_view kBuffers = "buffers/";
 constexpr std::string_view kTrainer = "trainer/";
-constexpr const char* kSteps = "steps";
+constexpr const char* kStepsKey = "steps";
 constexpr const char* kSchedule = "lr-schedule";
 constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc1.weight.momentum"
 
@@ -83,7 +83,7 @@ Status check_nothing_left(const CheckpointReader& reader, const std::set<std::st
 Status check_same_rates(const std::map<std::string, std::string>& settings,
                         const TrainingCheckpointOptions& options) {
   if (!options.schedule.depends_on_total()) return {};
-  const auto steps = settings.find(kSteps);
+  const auto steps = settings.find(kStepsKey);
   const auto schedule = settings.find(kSchedule);
   if (steps == settings.end() || schedule == settings.end()) return {};  // of an older version
   const std::string here = std::to_string(options.steps);
@@ -130,7 +130,7 @@ std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& 
   std::map<std::string, std::string> settings = options.must_match;
   settings.insert(options.notes.begin(), options.notes.end());
   settings.insert(options.match_if_known.begin(), options.match_if_known.end());
-  settings[kSteps] = std::to_string(options.steps);
+  settings[kStepsKey] = std::to_string(options.steps);
   settings[kSchedule] = options.schedule.text();
   return settings;
 }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int kWidth = 1600;     // CSS pixels: a whole table, three charts side by side
 constexpr int kTallest = 16000;  // what a browser paints in one picture
-constexpr double kSecondsAtMost = 60;
+constexpr double kBrowserSeconds = 60;
 
 // A folder for the browser's profile and words, that goes when the pictures are there.
 class Workplace {
@@ -55,7 +55,7 @@ Result<std::string> run_browser(const std::string& browser, const Workplace& pla
   const std::string log = place.path() + "/log";
   GW_ASSIGN(Child child, Child::start(argv, log));
   const auto until =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(kSecondsAtMost);
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(kBrowserSeconds);
   for (;;) {
     if (const auto status = child.poll()) {
       if (*status == 0) return read_whole_file(log);
@@ -64,7 +64,7 @@ Result<std::string> run_browser(const std::string& browser, const Workplace& pla
     }
     if (std::chrono::steady_clock::now() > until)
       return Status(Code::kTimedOut,
-                    format("'%s' took over %.0f s", browser.c_str(), kSecondsAtMost));
+                    format("'%s' took over %.0f s", browser.c_str(), kBrowserSeconds));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }

@@ -62,7 +62,7 @@ Status Job::make_token_store() {
   return {};
 }
 
-Result<Verdict> Job::run() {
+Result<JobResult> Job::run() {
   GW_TRY(take_signals());
   GW_TRY(start_ranks());
   if (options_.timeout) job_end_ = deadline_in(*options_.timeout);

@@ -50,7 +50,7 @@ class Job {
   ~Job();
 
   // Starts the ranks and returns when all have ended. An error means that not all could be started.
-  Result<Verdict> run();
+  Result<JobResult> run();
 
  private:
   enum class Phase : unsigned char { kRunning, kReporting, kEnding, kKilling };

@@ -116,7 +116,7 @@ Result<int> run_command(const std::vector<std::string>& args) {
   occupy_standard_files();
   std::fflush(stdout);
   Job job(options);
-  const Result<Verdict> verdict = job.run();
+  const Result<JobResult> verdict = job.run();
   if (!verdict.has_value()) {
     std::fprintf(stderr, "gradwire: error: run: %s\n",
                  std::string(verdict.error().message()).c_str());

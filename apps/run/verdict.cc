@@ -34,7 +34,7 @@ std::string rank_list(const std::vector<int>& ranks) {
   return text;
 }
 
-Verdict judge(const JobEnd& end) {
+JobResult judge(const JobEnd& end) {
   if (end.interrupted_by != 0)
     return {128 + end.interrupted_by, "interrupted by " + signal_text(end.interrupted_by)};
   if (end.absent)

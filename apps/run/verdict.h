@@ -30,7 +30,7 @@ struct JobEnd {
   bool of_error = false;  // which was their standard error
 };
 
-struct Verdict {
+struct JobResult {
   int exit_status = 0;
   std::string message;  // "" when all is well
 };
@@ -39,7 +39,7 @@ struct Verdict {
 // killed one; 124 when --timeout ended the job, 128 + signal when the launcher was told to end it,
 // 1 when it could not write their output, or ended ranks that looked for one that had ended well. A
 // rank that was stopped while the others ran into their deadlines is named before these.
-Verdict judge(const JobEnd& end);
+JobResult judge(const JobEnd& end);
 
 // "killed by signal 9 (SIGKILL)", "exit status 3"; with `error` ": " and its last error follow.
 std::string describe_end(const RankState& rank, bool error = true);

@@ -12,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-constexpr double kSecondsAtMost = 120;
+constexpr double kTrialSeconds = 120;
 
 std::string stem(const SweepOptions& options, std::size_t index) {
   return options.directory + format("/checks/%04zu", index);
@@ -30,7 +30,7 @@ class Observer final : public PoolObserver {
     check.peak_bytes = result.peak_bytes;
     const std::string at = stem(options_, result.index);
     if (result.timed_out) {
-      check.reason = format("its trial took over %.0f s", kSecondsAtMost);
+      check.reason = format("its trial took over %.0f s", kTrialSeconds);
     } else if (!check.passed) {
       check.reason = words_of(at + ".txt");
     } else if (const auto text = read_whole_file(at + ".jsonl"); text.has_value()) {
@@ -67,7 +67,7 @@ Status check_cases(const StudyPlan& plan, const SweepOptions& options,
                 .command = with_paths(check_command_of(plan.cases[i], plan.seeds.front()), options),
                 .log = stem(options, i) + ".txt",
                 .load = {},
-                .timeout_seconds = kSecondsAtMost};
+                .timeout_seconds = kTrialSeconds};
     job.command.argv.insert(job.command.argv.end(), {"--metrics", stem(options, i) + ".jsonl"});
     jobs.push_back(std::move(job));
   }

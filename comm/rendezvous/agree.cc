@@ -12,7 +12,7 @@ ConstByteSpan bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-std::string text_of(const std::vector<std::byte>& bytes) {
+std::string value_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -32,7 +32,7 @@ Status agree(const Rendezvous& rendezvous, std::string_view name, std::string_vi
     return rendezvous.store->set(key, bytes_of(value), deadline);
   }
   GW_ASSIGN(const std::vector<std::byte> bytes, rendezvous.store->get(key, deadline));
-  const std::string wanted = text_of(bytes);
+  const std::string wanted = value_text(bytes);
   if (wanted == value) return {};
   return {Code::kRankMismatch, difference(name, value, rendezvous.rank, wanted)};
 }
@@ -45,13 +45,13 @@ Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::
   if (rendezvous.rank != 0) {
     GW_TRY(rendezvous.store->set(key_of(rendezvous.rank), bytes_of(value), deadline));
     GW_ASSIGN(const std::vector<std::byte> verdict, rendezvous.store->get(key, deadline));
-    return verdict.empty() ? Status() : Status(Code::kRankMismatch, text_of(verdict));
+    return verdict.empty() ? Status() : Status(Code::kRankMismatch, value_text(verdict));
   }
   std::string verdict;
   for (int rank = 1; rank < rendezvous.size; ++rank) {
     GW_ASSIGN(const std::vector<std::byte> theirs, rendezvous.store->get(key_of(rank), deadline));
-    if (text_of(theirs) == value) continue;
-    verdict = difference(name, text_of(theirs), rank, value);
+    if (value_text(theirs) == value) continue;
+    verdict = difference(name, value_text(theirs), rank, value);
     break;
   }
   GW_TRY(rendezvous.store->set(key, bytes_of(verdict), deadline));
@@ -68,12 +68,12 @@ Result<bool> everywhere(const Rendezvous& rendezvous, std::string_view name, boo
   if (rendezvous.rank != 0) {
     GW_TRY(rendezvous.store->set(key_of(rendezvous.rank), bytes_of(here ? kYes : kNo), deadline));
     GW_ASSIGN(const std::vector<std::byte> answer, rendezvous.store->get(key, deadline));
-    return text_of(answer) == kYes;
+    return value_text(answer) == kYes;
   }
   bool all = here;
   for (int rank = 1; rank < rendezvous.size; ++rank) {
     GW_ASSIGN(const std::vector<std::byte> theirs, rendezvous.store->get(key_of(rank), deadline));
-    all = all && text_of(theirs) == kYes;
+    all = all && value_text(theirs) == kYes;
   }
   GW_TRY(rendezvous.store->set(key, bytes_of(all ? kYes : kNo), deadline));
   return all;

@@ -8,7 +8,7 @@
 namespace gradwire::rendezvous {
 namespace {
 
-ConstByteSpan bytes_of(std::string_view text) {
+ConstByteSpan request_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -18,7 +18,7 @@ SessionKeys derive_keys(std::string_view secret, const Hello& hello, const Chall
   const std::vector<std::byte> who = encode(hello);
   const std::vector<std::byte> with = encode(challenge);
   const auto derive = [&](std::string_view purpose) {
-    return hmac(bytes_of(secret), {bytes_of(purpose), who, with});
+    return hmac(request_bytes(secret), {request_bytes(purpose), who, with});
   };
   return {derive("gradwire client proof"), derive("gradwire server proof"),
           derive("gradwire to server"), derive("gradwire to client")};
@@ -158,7 +158,7 @@ Status ServerSession::on_proof(ConstByteSpan body) {
 Status ServerSession::on_set(ConstByteSpan body) {
   GW_ASSIGN(const Set set, parse_set(body));
   const Status outcome = job_.table.set(set.key, set.value);
-  reply(set.id, outcome.code(), outcome.ok() ? ConstByteSpan() : bytes_of(outcome.message()));
+  reply(set.id, outcome.code(), outcome.ok() ? ConstByteSpan() : request_bytes(outcome.message()));
   return {};
 }
 
@@ -183,7 +183,7 @@ void ServerSession::answer_waiting(Deadline now) {
     if (now < waiting.until) return false;
     const std::chrono::duration<double> waited = now - waiting.since;
     const Status late = never_set(waiting.get.key, waited.count(), job_.roster.missing());
-    reply(waiting.get.id, late.code(), bytes_of(late.message()));
+    reply(waiting.get.id, late.code(), request_bytes(late.message()));
     return true;
   };
   std::erase_if(waiting_, answered);

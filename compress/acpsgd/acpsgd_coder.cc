@@ -17,9 +17,9 @@ namespace {
 // Stages of the random streams, apart from powersgd's.
 constexpr int kStartP = 2;
 constexpr int kStartQ = 3;
-constexpr int kFresh = 4;
+constexpr int kFreshMatrix = 4;
 
-RandomStream random_of(const Compressor::Placement& where, int stage, std::uint64_t step) {
+RandomStream stage_random(const Compressor::Placement& where, int stage, std::uint64_t step) {
   return {where.seed, RandomUse::kPowerSgdStart, where.tensor, kSharedRank, stage, step};
 }
 
@@ -151,8 +151,8 @@ class AcpSgdCoder final : public Coder {
 
 template <typename T>
 void draw_acpsgd_start(const Compressor::Placement& where, std::span<T> p, std::span<T> q) {
-  const RandomStream of_p = random_of(where, kStartP, 0);
-  const RandomStream of_q = random_of(where, kStartQ, 0);
+  const RandomStream of_p = stage_random(where, kStartP, 0);
+  const RandomStream of_q = stage_random(where, kStartQ, 0);
   for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<T>(of_p.normal(i));
   for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<T>(of_q.normal(i));
 }
@@ -160,7 +160,7 @@ template void draw_acpsgd_start(const Compressor::Placement&, std::span<float>, 
 template void draw_acpsgd_start(const Compressor::Placement&, std::span<double>, std::span<double>);
 
 RandomStream acpsgd_fresh(const Compressor::Placement& where, std::uint64_t step) {
-  return random_of(where, kFresh, step);
+  return stage_random(where, kFreshMatrix, step);
 }
 
 Status check_acpsgd_turn(const char* call, bool in_turn) {

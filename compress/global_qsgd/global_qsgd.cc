@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::int64_t kMostLevels = 127;
 constexpr std::int64_t kDefaultBits = 4;
-constexpr std::size_t kDefaultBucket = 512;
+constexpr std::size_t kGlobalQsgdBucket = 512;
 constexpr std::int64_t kMostBucket = 1 << 20;
 
 struct NormGrid {
   static constexpr const char* kName = "global_qsgd";
   static constexpr bool kPrepares = false;
   int levels = 1;
-  std::size_t bucket = kDefaultBucket;  // 0: the whole tensor
+  std::size_t bucket = kGlobalQsgdBucket;  // 0: the whole tensor
   bool l2 = false;
 
   std::size_t bucket_of(std::size_t rest) const {
@@ -57,7 +57,7 @@ class GlobalQsgd final : public Compressor {
                                   : format("global_qsgd:bits=%d", bits);
     if (grid_.l2) text += ",norm=l2";
     if (grid_.bucket == 0) return text + ",bucket=tensor";
-    if (grid_.bucket != kDefaultBucket) text += format(",bucket=%zu", grid_.bucket);
+    if (grid_.bucket != kGlobalQsgdBucket) text += format(",bucket=%zu", grid_.bucket);
     return text;
   }
   Traits traits() const override {
@@ -123,8 +123,9 @@ Result<std::unique_ptr<Compressor>> make_global_qsgd(const Spec& spec) {
   if (tensor.has_value() && tensor.value() == "tensor") {
     grid.bucket = 0;
   } else {
-    GW_ASSIGN(const std::int64_t bucket,
-              reader.integer("bucket", static_cast<std::int64_t>(kDefaultBucket), 1, kMostBucket));
+    GW_ASSIGN(
+        const std::int64_t bucket,
+        reader.integer("bucket", static_cast<std::int64_t>(kGlobalQsgdBucket), 1, kMostBucket));
     grid.bucket = static_cast<std::size_t>(bucket);
   }
   return std::unique_ptr<Compressor>(std::make_unique<GlobalQsgd>(grid, reader.has("levels")));

@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kChunk = Dither::kMost;
+constexpr std::size_t kNaturalChunk = Dither::kMost;
 constexpr std::size_t kAhead = 4096;  // bytes: beyond the page where prefetchers stop
 
 void fetch_ahead(const std::uint8_t* from, std::size_t bytes) {
@@ -20,8 +20,8 @@ void fetch_ahead(const std::uint8_t* from, std::size_t bytes) {
 template <typename T, typename Values>
 void decode_chunks(bool add, std::span<T> dst, const Values& values) {
   cpu::LineWriter to(reinterpret_cast<std::byte*>(dst.data()), add ? 0 : dst.size_bytes());
-  for (std::size_t at = 0; at < dst.size(); at += kChunk) {
-    std::span<T> chunk = dst.subspan(at, std::min(kChunk, dst.size() - at));
+  for (std::size_t at = 0; at < dst.size(); at += kNaturalChunk) {
+    std::span<T> chunk = dst.subspan(at, std::min(kNaturalChunk, dst.size() - at));
     if (add) {
       values(at, static_cast<const T*>(chunk.data()), chunk);
       continue;
@@ -41,8 +41,8 @@ Status NaturalKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan
   auto* const signs = reinterpret_cast<std::uint8_t*>(wire.data());
   const ByteSpan exponents = wire.subspan((x.size() + 7) / 8);
   cpu::LineWriter to(exponents.data(), exponents.size());
-  for (std::size_t at = 0; at < x.size(); at += kChunk) {
-    const auto chunk = x.subspan(at, std::min(kChunk, x.size() - at));
+  for (std::size_t at = 0; at < x.size(); at += kNaturalChunk) {
+    const auto chunk = x.subspan(at, std::min(kNaturalChunk, x.size() - at));
     cpu::NaturalLoops<T>::kExponents(chunk, dither.of(at, chunk.size()), signs + at / 8,
                                      reinterpret_cast<std::uint8_t*>(to.room()));
     to.commit(chunk.size());
@@ -71,8 +71,8 @@ template <typename T>
 Status NaturalWindowKernel::encode(const SliceKey& key, std::span<const T> x, ByteSpan wire) const {
   Dither dither(key);
   cpu::LineWriter to(wire.data(), wire.size());
-  for (std::size_t at = 0; at < x.size(); at += kChunk) {
-    const auto chunk = x.subspan(at, std::min(kChunk, x.size() - at));
+  for (std::size_t at = 0; at < x.size(); at += kNaturalChunk) {
+    const auto chunk = x.subspan(at, std::min(kNaturalChunk, x.size() - at));
     cpu::NaturalLoops<T>::kWindow(chunk, dither.of(at, chunk.size()),
                                   reinterpret_cast<std::uint8_t*>(to.room()));
     to.commit(chunk.size());

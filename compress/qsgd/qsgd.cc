@@ -19,7 +19,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::int64_t kMostLevels = 127;  // sign and level in one byte
-constexpr std::int64_t kDefaultBucket = 512;
+constexpr std::int64_t kQsgdBucket = 512;
 constexpr std::int64_t kMostBucket = 1 << 20;  // the whole tensor under one norm loses everything
 
 int bits_for(int levels) {
@@ -130,7 +130,7 @@ class Qsgd final : public Compressor {
     std::string text =
         by_levels_ ? format("qsgd:levels=%d", grid_.levels) : format("qsgd:bits=%d", grid_.bits);
     if (grid_.l2) text += ",norm=l2";
-    if (grid_.bucket != kDefaultBucket) text += format(",bucket=%zu", grid_.bucket);
+    if (grid_.bucket != kQsgdBucket) text += format(",bucket=%zu", grid_.bucket);
     return text;
   }
   Traits traits() const override {
@@ -180,7 +180,7 @@ Result<std::unique_ptr<Compressor>> make_qsgd(const Spec& spec) {
             reader.integer("levels", (1 << (bits - 1)) - 1, 1, kMostLevels));
   const Result<std::string> norm = reader.choice("norm", "linf", {"linf", "l2"});
   if (!norm.has_value()) return norm.error();
-  GW_ASSIGN(const std::int64_t bucket, reader.integer("bucket", kDefaultBucket, 1, kMostBucket));
+  GW_ASSIGN(const std::int64_t bucket, reader.integer("bucket", kQsgdBucket, 1, kMostBucket));
   const QsgdGrid grid{static_cast<int>(levels), bits_for(static_cast<int>(levels)),
                       static_cast<std::size_t>(bucket), norm.value() == "l2"};
   return std::unique_ptr<Compressor>(std::make_unique<Qsgd>(grid, reader.has("levels")));

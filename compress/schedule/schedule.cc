@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kUsualStages = 32;
 
-Status refused(std::string_view text, const std::string& why) {
+Status bad_schedule(std::string_view text, const std::string& why) {
   return {
       Code::kInvalidArgument,
       "'" + std::string(text) + "' is no schedule: " + why +
@@ -33,14 +33,14 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 Result<ScheduleStage> read_stage(std::string_view text, std::string_view part, bool first) {
   const std::size_t at = part.find('@');
   const std::string_view value = part.substr(0, at);
-  if (!to_double(value)) return refused(text, "'" + std::string(value) + "' is no number");
+  if (!to_double(value)) return bad_schedule(text, "'" + std::string(value) + "' is no number");
   if (at == std::string_view::npos) {
     if (first) return ScheduleStage{0, std::string(value)};
-    return refused(text, "'" + std::string(part) + "' has no step");
+    return bad_schedule(text, "'" + std::string(part) + "' has no step");
   }
   const std::string_view step = part.substr(at + 1);
   const auto number = to_int(step);
-  if (!number || *number < 0) return refused(text, "'" + std::string(step) + "' is no step");
+  if (!number || *number < 0) return bad_schedule(text, "'" + std::string(step) + "' is no step");
   return ScheduleStage{static_cast<std::uint64_t>(*number), std::string(value)};
 }
 
@@ -48,10 +48,12 @@ Result<std::vector<ScheduleStage>> read_stages(std::string_view text) {
   std::vector<ScheduleStage> stages;
   for (const std::string_view part : split(text, '/')) {
     GW_ASSIGN(ScheduleStage stage, read_stage(text, part, stages.empty()));
-    if (stages.empty() && stage.first != 0) return refused(text, "it does not begin at step 0");
+    if (stages.empty() && stage.first != 0)
+      return bad_schedule(text, "it does not begin at step 0");
     if (!stages.empty() && stage.first <= stages.back().first) {
-      return refused(text, "step " + std::to_string(stage.first) + " does not come after step " +
-                               std::to_string(stages.back().first));
+      return bad_schedule(text, "step " + std::to_string(stage.first) +
+                                    " does not come after step " +
+                                    std::to_string(stages.back().first));
     }
     stages.push_back(std::move(stage));
   }
@@ -71,17 +73,18 @@ Result<Ramp> read_ramp(std::string_view text, std::string_view inside, bool expo
   ramp.exponential = exponential;
   const std::size_t dots = inside.find("..");
   const std::size_t at = inside.find('@');
-  if (dots == std::string_view::npos || at < dots) return refused(text, "FROM..TO is missing");
+  if (dots == std::string_view::npos || at < dots) return bad_schedule(text, "FROM..TO is missing");
   ramp.from = inside.substr(0, dots);
   ramp.to = inside.substr(dots + 2, at - dots - 2);
   const auto ends = {to_double(ramp.from), to_double(ramp.to)};
   for (const auto& end : ends) {
-    if (!end) return refused(text, "FROM and TO are no numbers");
-    if (exponential && *end <= 0) return refused(text, "exp needs numbers above 0");
+    if (!end) return bad_schedule(text, "FROM and TO are no numbers");
+    if (exponential && *end <= 0) return bad_schedule(text, "exp needs numbers above 0");
   }
   const std::vector<std::string_view> counts = split(inside.substr(at + 1), '/');
   const auto steps = to_int(counts[0]);
-  if (!steps || *steps < 1) return refused(text, "'" + std::string(counts[0]) + "' are no steps");
+  if (!steps || *steps < 1)
+    return bad_schedule(text, "'" + std::string(counts[0]) + "' are no steps");
   ramp.steps = *steps;
   ramp.stages = std::min(ramp.steps, kUsualStages);
   if (counts.size() == 1) return ramp;
@@ -89,7 +92,7 @@ Result<Ramp> read_ramp(std::string_view text, std::string_view inside, bool expo
   const std::int64_t most =
       std::min<std::int64_t>(ramp.steps, static_cast<std::int64_t>(kMostScheduleStages) - 1);
   if (counts.size() > 2 || !stages || *stages < 1 || *stages > most) {
-    return refused(text, "1 to " + std::to_string(most) + " stages fit");
+    return bad_schedule(text, "1 to " + std::to_string(most) + " stages fit");
   }
   ramp.stages = *stages;
   return ramp;
@@ -125,7 +128,8 @@ Result<std::vector<ScheduleStage>> parse_schedule(std::string_view value) {
   const std::string_view shape = value.substr(0, open);
   if (open != std::string_view::npos) {
     if ((shape != "linear" && shape != "exp") || value.back() != ')') {
-      return refused(value, "'" + std::string(shape) + "' is neither linear nor exp, or ')' lacks");
+      return bad_schedule(value,
+                          "'" + std::string(shape) + "' is neither linear nor exp, or ')' lacks");
     }
     const std::string_view inside = value.substr(open + 1, value.size() - open - 2);
     GW_ASSIGN(const Ramp ramp, read_ramp(value, inside, shape == "exp"));
@@ -134,7 +138,8 @@ Result<std::vector<ScheduleStage>> parse_schedule(std::string_view value) {
     GW_ASSIGN(stages, read_stages(value));
   }
   if (stages.size() > kMostScheduleStages) {
-    return refused(value, format("%zu values, at most %zu", stages.size(), kMostScheduleStages));
+    return bad_schedule(value,
+                        format("%zu values, at most %zu", stages.size(), kMostScheduleStages));
   }
   const auto same = [](const ScheduleStage& a, const ScheduleStage& b) {
     return a.value == b.value;

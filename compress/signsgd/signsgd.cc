@@ -14,8 +14,8 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kDefaultBucket = 4096;
-constexpr std::int64_t kWholeSlice = 0;
+constexpr std::int64_t kSignBucket = 4096;
+constexpr std::int64_t kWholeTensor = 0;
 
 enum class SignKind : std::uint8_t { kScaled, kBare, kVote };
 
@@ -28,8 +28,8 @@ class SignSgd final : public Compressor {
     const std::string zeros = zeros_ ? ",zeros=1" : "";
     if (kind_ == SignKind::kVote) return "signsgd:vote=majority" + zeros;
     if (kind_ == SignKind::kBare) return "signsgd:scale=none" + zeros;
-    if (bucket_ == kWholeSlice) return "signsgd:bucket=tensor";
-    if (bucket_ == kDefaultBucket) return "signsgd";
+    if (bucket_ == kWholeTensor) return "signsgd:bucket=tensor";
+    if (bucket_ == kSignBucket) return "signsgd";
     return format("signsgd:bucket=%lld", static_cast<long long>(bucket_));
   }
 
@@ -46,7 +46,7 @@ class SignSgd final : public Compressor {
   ErrorBound bound(const Shape& shape) const override {
     if (kind_ != SignKind::kScaled) return {};
     const std::int64_t elems = std::max<std::int64_t>(1, shape.elems());
-    const std::int64_t bucket = bucket_ == kWholeSlice ? elems : std::min(bucket_, elems);
+    const std::int64_t bucket = bucket_ == kWholeTensor ? elems : std::min(bucket_, elems);
     return {ErrorBound::Kind::kContraction, 1.0 / static_cast<double>(bucket)};
   }
 
@@ -109,11 +109,10 @@ class SignSgd final : public Compressor {
   bool zeros_;
 };
 
-Result<std::int64_t> read_bucket(const SpecReader& reader) {
+Result<std::int64_t> read_sign_bucket(const SpecReader& reader) {
   const auto word = reader.choice("bucket", "", {"tensor"});
-  if (word.has_value() && word.value() == "tensor") return kWholeSlice;
-  auto bucket =
-      reader.integer("bucket", kDefaultBucket, 1, std::numeric_limits<std::int32_t>::max());
+  if (word.has_value() && word.value() == "tensor") return kWholeTensor;
+  auto bucket = reader.integer("bucket", kSignBucket, 1, std::numeric_limits<std::int32_t>::max());
   if (bucket.has_value()) return bucket;
   return Status(Code::kInvalidArgument, std::string(bucket.error().message()) + ", or tensor");
 }
@@ -124,7 +123,7 @@ Result<std::unique_ptr<Compressor>> make_signsgd(const Spec& spec) {
   const bool majority = vote == "majority";
   GW_ASSIGN(const std::string scale,
             reader.choice("scale", majority ? "none" : "l1", {"l1", "none"}));
-  GW_ASSIGN(const std::int64_t bucket, read_bucket(reader));
+  GW_ASSIGN(const std::int64_t bucket, read_sign_bucket(reader));
   GW_ASSIGN(const std::int64_t zeros, reader.integer("zeros", 0, 0, 1));
   if (majority && scale == "l1") {
     return Status(Code::kInvalidArgument,

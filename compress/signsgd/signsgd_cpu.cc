@@ -13,7 +13,7 @@ namespace gradwire::cpu {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-constexpr std::size_t kWord = 64;
+constexpr std::size_t kWordElems = 64;
 
 // As wide as the element, so that shifts and sign bits stay in one vector lane.
 template <typename T>
@@ -119,15 +119,15 @@ void take_away(const Corrected<double>& p, const std::byte* bits, std::size_t fi
 template <typename T>
 void count_votes(std::span<const ConstByteSpan> payloads, std::span<T> dst) {
   const int ranks = static_cast<int>(payloads.size());
-  for (std::size_t i = 0; i < dst.size(); i += kWord) {
-    std::array<std::uint16_t, kWord> minus{};
+  for (std::size_t i = 0; i < dst.size(); i += kWordElems) {
+    std::array<std::uint16_t, kWordElems> minus{};
     for (const ConstByteSpan payload : payloads) {
       const std::uint64_t word = word_at(payload, i / 8);
-      for (std::size_t j = 0; j < kWord; ++j) {
+      for (std::size_t j = 0; j < kWordElems; ++j) {
         minus[j] = static_cast<std::uint16_t>(minus[j] + (word >> j & 1));
       }
     }
-    const std::size_t count = std::min(kWord, dst.size() - i);
+    const std::size_t count = std::min(kWordElems, dst.size() - i);
     for (std::size_t j = 0; j < count; ++j) dst[i + j] = sign_of<T>(ranks - 2 * minus[j]);
   }
 }

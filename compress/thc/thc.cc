@@ -19,8 +19,8 @@ namespace gradwire {
 namespace {
 
 constexpr double kDefaultClip = 2.154;  // a Gaussian is beyond it once in 32
-constexpr std::size_t kDefaultBlock = 1024;
-constexpr std::int64_t kMostBlock = 1 << 20;
+constexpr std::size_t kThcBlock = 1024;
+constexpr std::int64_t kMostThcBlock = 1 << 20;
 constexpr int kFine = 31;  // the larger grid
 
 constexpr std::array<std::uint8_t, 16> kUniform{0, 1, 2,  3,  4,  5,  6,  7,
@@ -48,7 +48,7 @@ struct ThcGrid {
   static constexpr const char* kName = "thc";
   static constexpr bool kPrepares = true;
   int grid = 15;
-  std::size_t block = kDefaultBlock;
+  std::size_t block = kThcBlock;
   double clip = kDefaultClip;
   Cells cells{15};
 
@@ -88,7 +88,7 @@ class Thc final : public Compressor {
 
   std::string spec() const override {
     std::string text = format("thc:grid=%d", grid_.grid);
-    if (grid_.block != kDefaultBlock) text += format(",block=%zu", grid_.block);
+    if (grid_.block != kThcBlock) text += format(",block=%zu", grid_.block);
     if (grid_.clip != kDefaultClip) text += ",clip=" + shortest(grid_.clip);
     return text;
   }
@@ -145,7 +145,7 @@ Result<std::unique_ptr<Compressor>> make_thc(const Spec& spec) {
   const Result<std::string> grid = reader.choice("grid", "15", {"15", "31"});
   if (!grid.has_value()) return grid.error();
   GW_ASSIGN(const std::int64_t block,
-            reader.integer("block", static_cast<std::int64_t>(kDefaultBlock), 1, kMostBlock));
+            reader.integer("block", static_cast<std::int64_t>(kThcBlock), 1, kMostThcBlock));
   if (!std::has_single_bit(static_cast<std::uint64_t>(block))) {
     return Status(Code::kInvalidArgument,
                   format("compressor 'thc': key 'block' is '%lld' (expected a power of two)",

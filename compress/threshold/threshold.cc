@@ -18,7 +18,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::int64_t kMostElems = kMostSparseElems - 1;  // so that a count has 32 bits
+constexpr std::int64_t kMostThresholdElems = kMostSparseElems - 1;  // so that a count has 32 bits
 
 template <typename T>
 class ThresholdCoder final : public PairCoder<T> {
@@ -91,7 +91,7 @@ class Threshold final : public Compressor {
       }
     }
     GW_TRY(check_placement("threshold", where));
-    GW_TRY(check_index_range("threshold", shape, kMostElems));
+    GW_TRY(check_index_range("threshold", shape, kMostThresholdElems));
     return where.dtype == DType::kF64 ? open_typed<double>(shape, where)
                                       : open_typed<float>(shape, where);
   }

@@ -105,14 +105,14 @@ TEST(SignalRepeats, TheSameOneAtOnceIsOneAndALaterOneOrAnotherIsNot) {
   EXPECT_FALSE(repeats.is_repeat(SIGINT));
 }
 
-TEST(Verdict, AllIsWellWhenEveryRankEndsWithZero) {
-  const Verdict verdict = judge({.ranks = {ended(0), ended(0)}});
+TEST(JobResult, AllIsWellWhenEveryRankEndsWithZero) {
+  const JobResult verdict = judge({.ranks = {ended(0), ended(0)}});
   EXPECT_EQ(verdict.exit_status, 0);
   EXPECT_EQ(verdict.message, "");
 }
 
-TEST(Verdict, NamesTheFirstFailure) {
-  Verdict verdict = judge({.ranks = {ended(0), ended(3)}, .first_failed = 1});
+TEST(JobResult, NamesTheFirstFailure) {
+  JobResult verdict = judge({.ranks = {ended(0), ended(3)}, .first_failed = 1});
   EXPECT_EQ(verdict.exit_status, 3);
   EXPECT_EQ(verdict.message, "rank 1 failed first: exit status 3");
   verdict = judge({.ranks = {ended(0, 11), ended(1)}, .first_failed = 0});
@@ -122,37 +122,37 @@ TEST(Verdict, NamesTheFirstFailure) {
   EXPECT_EQ(verdict.message, "rank 0 failed first: exit status 1: no data");
 }
 
-TEST(Verdict, BlamesAStoppedRankBeforeThoseThatWaitedForIt) {
+TEST(JobResult, BlamesAStoppedRankBeforeThoseThatWaitedForIt) {
   JobEnd end{
       .ranks = {ended(1, 0, "rank 1 lost"), ended(0, 9)}, .first_failed = 0, .first_stopped = 1};
   end.ranks[1].stopped_by = 19;
-  const Verdict verdict = judge(end);
+  const JobResult verdict = judge(end);
   EXPECT_EQ(verdict.exit_status, 1);
   EXPECT_EQ(verdict.message,
             "rank 1 failed first: stopped by signal 19 (SIGSTOP); then rank 0: exit status 1: "
             "rank 1 lost");
 }
 
-TEST(Verdict, ATimeoutIsNoRanksFault) {
-  const Verdict verdict =
+TEST(JobResult, ATimeoutIsNoRanksFault) {
+  const JobResult verdict =
       judge({.ranks = {ended(0), ended(0, 15)}, .timeout = 2.5, .still_running = "rank 1"});
   EXPECT_EQ(verdict.exit_status, 124);
   EXPECT_EQ(verdict.message, "the job did not end within 2.5 s (--timeout); still running: rank 1");
 }
 
-TEST(Verdict, WhoeverEndsTheLauncherIsNamed) {
-  const Verdict verdict = judge({.ranks = {ended(1)}, .first_failed = 0, .interrupted_by = 2});
+TEST(JobResult, WhoeverEndsTheLauncherIsNamed) {
+  const JobResult verdict = judge({.ranks = {ended(1)}, .first_failed = 0, .interrupted_by = 2});
   EXPECT_EQ(verdict.exit_status, 130);
   EXPECT_EQ(verdict.message, "interrupted by signal 2 (SIGINT)");
 }
 
-TEST(Verdict, ARankThatNeverJoinedIsNamedBeforeThoseThatLookedForIt) {
+TEST(JobResult, ARankThatNeverJoinedIsNamedBeforeThoseThatLookedForIt) {
   const JobEnd end{.ranks = {ended(143), ended(0), ended(0, 15)}, .absent = 1};
   EXPECT_EQ(judge(end).exit_status, 1);
   EXPECT_EQ(judge(end).message.find("rank 1 ended with exit status 0 without joining"), 0);
 }
 
-TEST(Verdict, OutputThatIsLostIsNamed) {
+TEST(JobResult, OutputThatIsLostIsNamed) {
   JobEnd end{.ranks = {ended(0)}, .output_error = ENOSPC};
   EXPECT_EQ(judge(end).exit_status, 1);
   EXPECT_EQ(judge(end).message, "cannot write to standard output (No space left on device)");
@@ -161,7 +161,7 @@ TEST(Verdict, OutputThatIsLostIsNamed) {
   EXPECT_EQ(judge(end).message, "cannot write to standard error (No space left on device)");
 }
 
-TEST(Verdict, ListsRanks) {
+TEST(JobResult, ListsRanks) {
   EXPECT_EQ(rank_list({3}), "rank 3");
   EXPECT_EQ(rank_list({0, 2, 5}), "ranks 0, 2, 5");
 }

@@ -29,11 +29,11 @@ class Demo(unittest.TestCase):
     def test_without_flags(self):
         words = self.words()
         self.assertEqual(words[0], "compare")
-        for name, value in (("--ranks", "4"), ("--steps", "300"), ("--out", "demo-out"), ("--seeds", "3")):
+        for name, value in (("--ranks", "4"), ("--steps", "200"), ("--out", "demo-out"), ("--seeds", "3")):
             self.assertEqual(words[words.index(name) + 1], value)
 
     def test_a_flag_of_the_user_takes_the_place_of_the_demos(self):
-        for flags, gone in ((("--steps", "600"), "300"), (("--steps=600",), "300"), (("--epochs", "2"), "300"),
+        for flags, gone in ((("--steps", "600"), "200"), (("--steps=600",), "200"), (("--epochs", "2"), "200"),
                             (("--inproc", "2"), "--ranks"), (("--compressors", "none; signsgd"), "cast:bf16"), (("--out", "x y"), "demo-out")):
             with self.subTest(flags):
                 words = self.words(*flags)

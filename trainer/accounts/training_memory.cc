@@ -6,13 +6,13 @@
 namespace gradwire {
 namespace {
 
-constexpr double kFp32 = 4;
-constexpr double kNarrow = 2;
+constexpr double kFp32Width = 4;
+constexpr double kNarrowWidth = 2;
 
 Result<double> moment_bytes(std::string_view optimizer) {
   if (optimizer == "sgd") return 0.0;
-  if (optimizer == "momentum" || optimizer == "nesterov") return kFp32;
-  if (optimizer == "adamw" || optimizer == "lamb") return 2 * kFp32;
+  if (optimizer == "momentum" || optimizer == "nesterov") return kFp32Width;
+  if (optimizer == "adamw" || optimizer == "lamb") return 2 * kFp32Width;
   return Status(Code::kInvalidArgument,
                 "optimizer '" + std::string(optimizer) +
                     "' (expected one of sgd, momentum, nesterov, adamw, lamb)");
@@ -31,12 +31,12 @@ double embedding_params(const TransformerShape& shape) {
 MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double own) {
   const StateBytes& bytes = question.bytes;
   MemoryRow row;
-  row.params = question.stage == 3 ? kFp32 * own : bytes.params * whole;
-  row.grads = question.stage == 1 ? bytes.grads * whole : kFp32 * own;
+  row.params = question.stage == 3 ? kFp32Width * own : bytes.params * whole;
+  row.grads = question.stage == 1 ? bytes.grads * whole : kFp32Width * own;
   row.optimizer = bytes.moments * own;
-  if (question.stage <= 2) row.optimizer += kFp32 * whole + bytes.master * own;
-  if (question.stage == 1) row.optimizer += kFp32 * whole + kFp32 * own;
-  if (question.stage >= 2 && question.whole_gradients) row.optimizer += kFp32 * whole;
+  if (question.stage <= 2) row.optimizer += kFp32Width * whole + bytes.master * own;
+  if (question.stage == 1) row.optimizer += kFp32Width * whole + kFp32Width * own;
+  if (question.stage >= 2 && question.whole_gradients) row.optimizer += kFp32Width * whole;
   return row;
 }
 
@@ -51,9 +51,9 @@ Result<StateBytes> state_bytes(std::string_view precision, std::string_view opti
     return Status(Code::kInvalidArgument,
                   "precision '" + std::string(precision) + "' (expected one of fp32, bf16, fp16)");
   }
-  bytes.params = bytes.grads = kNarrow;
-  bytes.master = kFp32;
-  bytes.main_grads = main_grads ? kFp32 : 0;
+  bytes.params = bytes.grads = kNarrowWidth;
+  bytes.master = kFp32Width;
+  bytes.main_grads = main_grads ? kFp32Width : 0;
   return bytes;
 }
 
@@ -69,7 +69,7 @@ MemoryRow training_memory(const MemoryQuestion& question) {
   if (emulated && question.stage > 0) {
     MemoryRow row =
         emulated_memory(question, held, held / static_cast<double>(question.data_ranks));
-    row.gathered = kFp32 * question.gathered_params;
+    row.gathered = kFp32Width * question.gathered_params;
     row.activations = question.activation_bytes;
     return row;
   }
@@ -82,7 +82,7 @@ MemoryRow training_memory(const MemoryQuestion& question) {
   row.grads = question.bytes.grads * sharded_from(2);
   row.params = question.bytes.params * sharded_from(3);
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
-  if (emulated) row.gathered = kFp32 * question.gathered_params;
+  if (emulated) row.gathered = kFp32Width * question.gathered_params;
   row.activations = question.activation_bytes;
   return row;
 }

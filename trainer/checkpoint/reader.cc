@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kLongestManifest = std::uint64_t{1} << 30;
 
-Result<std::string> read_text(const std::string& path) {
+Result<std::string> read_file(const std::string& path) {
   GW_ASSIGN(const DiskFile file, DiskFile::open(path));
   GW_ASSIGN(const std::uint64_t size, file.size());
   if (size > kLongestManifest) {
@@ -29,7 +29,7 @@ Result<std::string> read_text(const std::string& path) {
 
 Result<CheckpointReader> CheckpointReader::open(const std::string& path) {
   const std::string name = path + "/" + std::string(kManifestName);
-  GW_ASSIGN(const std::string text, read_text(name));
+  GW_ASSIGN(const std::string text, read_file(name));
   auto manifest = read_manifest(text);
   if (!manifest.has_value()) return manifest.error().with_context(name);
   return CheckpointReader(path, std::move(manifest).value());
