@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "apps/counted.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -49,10 +50,6 @@ std::string place_of(const StudyCase& one) {
 std::string duration_text(double seconds) {
   if (seconds < 120) return format("%.0f s", seconds);
   return seconds < 7200 ? format("%.0f min", seconds / 60) : format("%.1f h", seconds / 3600);
-}
-
-std::string counted(std::size_t count, const char* what) {
-  return format("%zu %s%s", count, what, count == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "apps/counted.h"
 #include "apps/folder_lock.h"
 #include "apps/sweep/checks.h"
 #include "apps/sweep/child_pool.h"
@@ -48,10 +49,6 @@ struct Found {
   std::size_t repeated = 0;  // finished, but all are to be run again
   std::size_t others = 0;    // of another study or other flags
 };
-
-std::string counted(std::size_t count, const char* what) {
-  return format("%zu %s%s", count, what, count == 1 ? "" : "s");
-}
 
 Status make_folder(const std::string& path) {
   std::error_code error;
