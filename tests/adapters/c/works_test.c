@@ -47,7 +47,7 @@ static void waits_that_end_first(gw_comm* comm) {
   int value = 0, done = 1;
   if (rank == 0) {
     GW_CHECK_THAT(gw_recv(comm, &value, 1, GW_I32, 1, NULL, &work) == GW_OK);
-    GW_CHECK_REFUSED(gw_work_wait(work, 0.05), GW_TIMED_OUT, "goes on");
+    GW_CHECK_REFUSED(gw_work_wait(work, 0.05), GW_TIMED_OUT, "operation continues");
     GW_CHECK_THAT(gw_work_status(work) == GW_IN_PROGRESS);
     GW_CHECK_THAT(gw_work_test(work, &done) == GW_OK && done == 0);
   }
