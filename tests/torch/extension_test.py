@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import types
@@ -49,6 +50,20 @@ class Extension(unittest.TestCase):
         text = io.StringIO()
         with contextlib.redirect_stderr(text):
             yield text
+
+    def test_the_build_command_needs_no_extension(self):
+        """It neither loads one that is broken nor compiles one before it has read its arguments."""
+        def built(*arguments):
+            return subprocess.run([sys.executable, "-m", "gradwire.torch.build", *arguments], capture_output=True, text=True, timeout=SECONDS)
+
+        helped, wrong = built("--help"), built("--forse")
+        self.assertEqual((helped.returncode, wrong.returncode), (0, 2), helped.stderr + wrong.stderr)
+        self.assertIn("--force", helped.stdout)
+        self.assertIn("--forse", wrong.stderr)
+        self.assertEqual(self.times_compiled(), 0)
+        for expected in (1, 2):  # what the compiler here makes is no library
+            done = built("--force")
+            self.assertEqual((done.returncode, self.times_compiled()), (0, expected), done.stderr)
 
     def test_the_cache_is_where_the_environment_says(self):
         with mock.patch.dict(os.environ, GRADWIRE_CACHE="/somewhere"):

@@ -8,15 +8,22 @@ Importing this registers the backend. Where the package has no compiled extensio
 compiles it (``python -m gradwire.torch.build`` does so ahead of time).
 """
 
+import sys
+
 from gradwire.torch._versions import require_torch
 
 require_torch()
 
 import gradwire_torch_autoload  # noqa: E402
-from gradwire.torch._compression import Compression, HookState, compress, hook  # noqa: E402
-from gradwire.torch._groups import Options, describe  # noqa: E402
-from gradwire.torch._groups import create as _create  # noqa: E402
-from gradwire.torch._sharded import AllGather, ReduceScatter  # noqa: E402
+
+# `python -m gradwire.torch.build` imports this package before it runs the module, which works without an extension, or with a broken one.
+_building = sys.argv[:1] == ["-m"] and "gradwire.torch.build" in getattr(sys, "orig_argv", ())
+
+if not _building:
+    from gradwire.torch._compression import Compression, HookState, compress, hook
+    from gradwire.torch._groups import Options, describe
+    from gradwire.torch._groups import create as _create
+    from gradwire.torch._sharded import AllGather, ReduceScatter
 
 __all__ = ["AllGather", "Compression", "HookState", "Options", "ReduceScatter", "compress", "describe", "hook", "register"]
 
@@ -27,4 +34,5 @@ def register():
     gradwire_torch_autoload.register()
 
 
-register()
+if not _building:
+    register()
