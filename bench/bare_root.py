@@ -132,7 +132,7 @@ def measure(options, folder, commit):
     archive = pathlib.Path(options.base).resolve() if options.base else folder / "base.tar"
     if not archive.exists():
         make_base(archive)
-    folders = sorted({*pip_folders(), *(os.path.realpath(path) for path in options.bind)})
+    folders = sorted({*pip_folders(), *(os.path.abspath(path) for path in options.bind)})
     rows, failed = {}, False
     for step in options.steps:
         root, log = folder / step, folder / f"{step}.log"
