@@ -3,14 +3,16 @@
 
 #include "compress/block_sparse/block_kernels.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/block_sparse/block_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace block_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 bool simd_any_bit(const std::byte* words, std::size_t count) {
@@ -39,6 +41,10 @@ bool simd_any_bit(const std::byte* words, std::size_t count) {
 }
 
 #endif
+}  // namespace block_lanes
+
+using block_lanes::simd_any_bit;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

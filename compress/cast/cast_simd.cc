@@ -2,14 +2,16 @@
 #include "compress/cast/half_runs.h"
 #include "compress/little_endian.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/cast/cast_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace cast_lanes {
 
 template <HalfType Type>
 std::uint16_t half_of(float value) {
@@ -126,6 +128,11 @@ void simd_float_run(HalfType type, const std::byte* wire, std::size_t count, flo
   type == HalfType::kFp16 ? float_all<HalfType::kFp16>(wire, count, factor, add, to)
                           : float_all<HalfType::kBf16>(wire, count, factor, add, to);
 }
+
+}  // namespace cast_lanes
+
+using cast_lanes::simd_float_run;
+using cast_lanes::simd_half_run;
 
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

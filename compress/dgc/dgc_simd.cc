@@ -1,14 +1,16 @@
 // dgc's momenta for each instruction set: three arrays in, two out.
 #include "compress/dgc/dgc_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/dgc/dgc_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace dgc_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 bool simd_accumulate(const MomentumStep<float>& step, float* next_u, float* next_v) {
@@ -58,6 +60,10 @@ bool simd_accumulate(const MomentumStep<float>& step, float* next_u, float* next
 }
 
 #endif
+}  // namespace dgc_lanes
+
+using dgc_lanes::simd_accumulate;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

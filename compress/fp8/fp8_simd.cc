@@ -1,8 +1,9 @@
 // fp8's loops for each instruction set: four vectors of codes make one of bytes.
 #include "compress/fp8/fp8_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/fp8/fp8_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/narrow-inl.h"
@@ -11,6 +12,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace fp8_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_codes(Fp8Type type, const LevelFactors<float>& factors, std::span<const float> x,
@@ -92,6 +94,11 @@ unsigned simd_values(Fp8Type type, const Fp8Meaning<float>& meaning, const std::
 }
 
 #endif
+}  // namespace fp8_lanes
+
+using fp8_lanes::simd_codes;
+using fp8_lanes::simd_values;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

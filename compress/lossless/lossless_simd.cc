@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/lossless/lossless_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/narrow-inl.h"
@@ -12,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace lossless_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_split(const float* x, LosslessBytes& bytes) {
@@ -176,6 +178,12 @@ void simd_merge(const LosslessRows& rows, bool add, float* to) {
 }
 
 #endif
+}  // namespace lossless_lanes
+
+using lossless_lanes::simd_codes;
+using lossless_lanes::simd_merge;
+using lossless_lanes::simd_split;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

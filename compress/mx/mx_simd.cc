@@ -4,8 +4,9 @@
 #include <bit>
 #include <limits>
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/mx/mx_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/tiny_floats-inl.h"
@@ -13,6 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace mx_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 bool simd_mx_codes(MxType, std::span<const float>, std::uint8_t*, std::uint8_t*) { return false; }
@@ -91,6 +93,11 @@ bool simd_mx_values(MxType type, const std::uint8_t* scales, const std::uint8_t*
 }
 
 #endif
+}  // namespace mx_lanes
+
+using mx_lanes::simd_mx_codes;
+using mx_lanes::simd_mx_values;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

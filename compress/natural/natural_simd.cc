@@ -1,8 +1,9 @@
 // natural's loops for each instruction set: arithmetic on the bits of fp32.
 #include "compress/natural/natural_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/natural/natural_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/narrow-inl.h"
@@ -10,6 +11,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace natural_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_exponents(std::span<const float> x, const std::byte* draws, std::uint8_t* signs,
@@ -174,6 +176,13 @@ void simd_window_values(const std::uint8_t* codes, const float* onto, std::span<
 }
 
 #endif
+}  // namespace natural_lanes
+
+using natural_lanes::simd_exponents;
+using natural_lanes::simd_values;
+using natural_lanes::simd_window;
+using natural_lanes::simd_window_values;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -3,14 +3,16 @@
 
 #include "compress/little_endian.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/onebit/onebit_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace onebit_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_sum_sides(std::span<const float> x, SideSums& sums, std::byte* signs) {
@@ -108,6 +110,11 @@ void simd_put_sides(const std::byte* signs, float plus, float minus, const float
 }
 
 #endif
+}  // namespace onebit_lanes
+
+using onebit_lanes::simd_put_sides;
+using onebit_lanes::simd_sum_sides;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -3,14 +3,16 @@
 
 #include "compress/powersgd/orthonormal_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/powersgd/orthonormal_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace orthonormal_lanes {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::size_t kSums = kGramSums;
@@ -160,6 +162,11 @@ void simd_multiply_lower(const double* t, std::size_t count, std::size_t length,
 }
 
 #endif
+}  // namespace orthonormal_lanes
+
+using orthonormal_lanes::simd_lower_gram;
+using orthonormal_lanes::simd_multiply_lower;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -6,14 +6,16 @@
 
 #include "compress/powersgd/thin_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/powersgd/thin_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace thin_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_times(const Corrected<float>& m, std::span<const float> qt, const ThinShape& shape,
@@ -352,6 +354,13 @@ bool simd_take_product_away(std::span<const float> pt, std::span<const float> qt
 }
 
 #endif
+}  // namespace thin_lanes
+
+using thin_lanes::simd_product;
+using thin_lanes::simd_take_product_away;
+using thin_lanes::simd_times;
+using thin_lanes::simd_transposed;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -10,8 +10,9 @@
 #include "compress/little_endian.h"
 #include "compress/simd/statistics.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/qsgd/qsgd_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/beside-inl.h"
@@ -71,6 +72,7 @@ inline std::uint32_t plain_sum(const QsgdGrid& grid, const QsgdSum& next, std::s
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace qsgd_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_round(const QsgdGrid& grid, QsgdScaling<float> scaling, const Corrected<float>& p,
@@ -272,6 +274,14 @@ void simd_take_away(const QsgdGrid& grid, QsgdMagnitude<float> to, const std::ui
 }
 
 #endif
+}  // namespace qsgd_lanes
+
+using qsgd_lanes::simd_expand;
+using qsgd_lanes::simd_round;
+using qsgd_lanes::simd_round_adding;
+using qsgd_lanes::simd_round_reading;
+using qsgd_lanes::simd_take_away;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -3,8 +3,9 @@
 
 #include "compress/shared_scale/shared_scale_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/shared_scale/shared_scale_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/narrow-inl.h"
@@ -12,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace shared_scale_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_levels(const LevelPlace<float>& place, std::span<const float> x, const std::byte* draws,
@@ -210,6 +212,15 @@ void simd_pack_lanes(std::size_t lanes, int width, std::span<const std::uint8_t>
 #endif
   plain::pack_lanes(lanes, width, codes.subspan(w * lanes), words + 4 * w);
 }
+
+}  // namespace shared_scale_lanes
+
+using shared_scale_lanes::simd_byte_values;
+using shared_scale_lanes::simd_cells;
+using shared_scale_lanes::simd_lanes;
+using shared_scale_lanes::simd_levels;
+using shared_scale_lanes::simd_pack_lanes;
+using shared_scale_lanes::simd_word_values;
 
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -6,14 +6,16 @@
 #include "compress/signsgd/signsgd_kernels.h"
 #include "compress/signsgd/signsgd_plain.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/signsgd/signs_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace signs_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_sum_and_pack(const Corrected<float>& p, double* lanes, std::byte* bits) {
@@ -128,6 +130,12 @@ void simd_take_away(const Corrected<float>& p, const std::byte* bits, float scal
 }
 
 #endif
+}  // namespace signs_lanes
+
+using signs_lanes::simd_sum_and_pack;
+using signs_lanes::simd_take_away;
+using signs_lanes::simd_unpack;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -5,14 +5,16 @@
 #include "compress/qsgd/code_packing.h"
 #include "compress/simd/nibbles.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/simd/code_words.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace code_words_lanes {
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
@@ -61,6 +63,11 @@ void simd_unpack(int bits, const std::byte* bytes, std::size_t groups, std::uint
 }
 
 #endif
+
+}  // namespace code_words_lanes
+
+using code_words_lanes::simd_pack;
+using code_words_lanes::simd_unpack;
 
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

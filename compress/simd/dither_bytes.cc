@@ -4,14 +4,16 @@
 
 #include "compress/little_endian.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/simd/dither_bytes.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace dither_bytes_lanes {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
@@ -131,6 +133,11 @@ void simd_dither_words(const RandomStream& stream, std::uint64_t first, std::siz
                        std::uint8_t* bytes) {
   write_blocks<10>(stream, first, blocks, bytes);
 }
+
+}  // namespace dither_bytes_lanes
+
+using dither_bytes_lanes::simd_dither_bytes;
+using dither_bytes_lanes::simd_dither_words;
 
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,13 +1,15 @@
 #include "compress/simd/nibbles.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/simd/nibbles.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace nibbles_lanes {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void simd_pack_nibbles(const std::uint8_t* codes, std::size_t count, std::uint8_t* bytes) {
@@ -46,6 +48,11 @@ void simd_unpack_nibbles(const std::uint8_t* bytes, std::size_t count, std::uint
     codes[2 * i + 1] = bytes[i] >> 4;
   }
 }
+
+}  // namespace nibbles_lanes
+
+using nibbles_lanes::simd_pack_nibbles;
+using nibbles_lanes::simd_unpack_nibbles;
 
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

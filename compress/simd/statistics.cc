@@ -8,8 +8,9 @@
 
 #include "compress/value_range.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/simd/statistics.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
@@ -54,6 +55,7 @@ inline void plain_squares(std::span<const float> x, PartialSums& sums) {
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace statistics_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 std::uint32_t simd_largest(const Corrected<float>& p) { return plain_largest(p, 0, 0); }
@@ -131,6 +133,12 @@ void simd_squares(std::span<const float> x, PartialSums& sums) {
 }
 
 #endif
+}  // namespace statistics_lanes
+
+using statistics_lanes::simd_extremes;
+using statistics_lanes::simd_largest;
+using statistics_lanes::simd_squares;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

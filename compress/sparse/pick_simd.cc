@@ -1,14 +1,16 @@
 // pick()'s loop for each instruction set.
 #include "compress/sparse/pick_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/sparse/pick_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace pick_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 bool simd_copy_finite(const Corrected<float>& p, float* next) {
@@ -51,6 +53,10 @@ bool simd_copy_finite(const Corrected<float>& p, float* next) {
 }
 
 #endif
+}  // namespace pick_lanes
+
+using pick_lanes::simd_copy_finite;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

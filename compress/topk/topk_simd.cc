@@ -2,14 +2,16 @@
 // front of a register, store the register, advance by the number that passed. No branches.
 #include "compress/topk/topk_loops.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/topk/topk_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace topk_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 std::size_t simd_collect(const Corrected<float>& p, std::uint32_t low, std::uint32_t begin,
@@ -135,6 +137,13 @@ void simd_write(const float* value, const std::uint32_t* index, std::size_t size
 }
 
 #endif
+}  // namespace topk_lanes
+
+using topk_lanes::simd_collect;
+using topk_lanes::simd_count;
+using topk_lanes::simd_keys;
+using topk_lanes::simd_write;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

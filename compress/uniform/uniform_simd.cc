@@ -7,8 +7,9 @@
 
 #include "compress/simd/statistics.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // set where sources are compiled as one
 #define HWY_TARGET_INCLUDE "compress/uniform/uniform_simd.cc"
+#endif
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 // After foreach_target.
 #include "compress/simd/beside-inl.h"
@@ -38,6 +39,7 @@ inline std::uint32_t plain_corrected(const Corrected<float>& p, std::size_t firs
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::cpu::HWY_NAMESPACE {
+namespace uniform_lanes {
 #if HWY_TARGET == HWY_SCALAR
 
 void simd_nearest(const UniformPlace<float>& place, std::span<const float> x, std::uint8_t* codes) {
@@ -325,6 +327,16 @@ std::size_t simd_find(std::span<const float> x, float value, std::size_t except)
 }
 
 #endif
+}  // namespace uniform_lanes
+
+using uniform_lanes::simd_expand;
+using uniform_lanes::simd_find;
+using uniform_lanes::simd_nearest;
+using uniform_lanes::simd_nearest_adding;
+using uniform_lanes::simd_nearest_reading;
+using uniform_lanes::simd_settling;
+using uniform_lanes::simd_stochastic;
+
 }  // namespace gradwire::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
