@@ -252,6 +252,11 @@ class Memory(Folder):
                           ["run", "-n", "2", "--", GRADWIRE, "train", "--transport", "ucx", *QUICK]):
                 with self.subTest(kilobytes=kilobytes, words=words):
                     done = gradwire(*words, preexec_fn=limit)
+                    # UCX itself ends a process (134: abort) when its page table cannot grow; which limit meets that place depends
+                    # on the size of the program.
+                    if "ucx" in words and "Fatal: Failed to allocate page table" in done.stderr:
+                        self.assertEqual(done.returncode, 134, done.stderr)
+                        continue
                     self.assertIn(done.returncode, (0, 1, 127), done.stderr)  # 127: not even the loader had enough
 
     def test_more_threads_than_a_process_can_have_are_refused(self):
