@@ -39,6 +39,11 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
 Status outcome_of(const Operation& operation, const Failure& failure, const Transport& transport,
                   Deadline now);
 
+// What an engine that fails with no operation open answers to the next. Where another rank gave up,
+// in that rank's words, whatever of it came first:
+//   rank 1 gave up: reported by rank 1: out of disk
+Status outcome_between_operations(const Failure& failure);
+
 // What to announce, so that the others name the same ranks; nothing that they know.
 std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,
                                   const Transport& transport);

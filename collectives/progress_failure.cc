@@ -150,7 +150,7 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
                                        .allow_lone = options_.allow_lone_survivor});
   const Deadline now = Clock::now();
   std::vector<Status> outcomes;
-  Status first = failure.cause;
+  Status first = outcome_between_operations(failure);
   for (const auto& operation : active_) {
     operation->waited_for = operation->execution->waiting_for(*transport_);
     outcomes.push_back(outcome_of(*operation, failure, *transport_, now));

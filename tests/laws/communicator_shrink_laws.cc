@@ -310,6 +310,30 @@ TEST(CommunicatorShrink, AnAbortInWordsOfADisagreementIsAnAbort) {
   }
 }
 
+// Who has nothing open hears first that the rank that gave up shrinks.
+TEST(CommunicatorShrink, AnAbortBetweenOperationsIsAnAbort) {
+  World world(3);
+  std::barrier<> together(3);
+  expect_all_well(on_threads<Text>(3, [&](int r) -> Text {
+    const Status before = sum(world.at(r));
+    together.arrive_and_wait();
+    if (!before.ok()) return Text(before.message());
+    if (r == 1) {
+      world.at(1).abort("out of disk");
+    } else {
+      const Deadline until = deadline_in(20);
+      while (world.at(r).status().ok() && std::chrono::steady_clock::now() < until) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const Status next = sum(world.at(r));
+      if (!is_about(next, 1) || !names_all(next.message(), "gave up", "out of disk")) {
+        return Text(next.message());
+      }
+    }
+    return shrink_and_work(world.at(r), {0, 1, 2});
+  }));
+}
+
 TEST(CommunicatorShrink, AGroupShrinksByItself) {
   World world(4);
   std::barrier<> together(4);  // a rank whose split is done may die while others still split
