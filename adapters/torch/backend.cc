@@ -72,7 +72,8 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::start(Operation operation) {
   options.timeout_seconds = seconds_of(asked.timeout);
   options.factor = asked.factor;
   gw_work* handle = nullptr;
-  check(start_ops(held.get(), asked.ops, options, &handle), asked.name);
+  check_start(start_ops(held.get(), asked.ops, options, &handle), asked.name,
+              completion_->blocking);
   work->begin(handle);
   return work;
 }
@@ -105,7 +106,8 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::endCoalescing() {
   options.timeout_seconds = seconds_of(all.timeout);
   const auto carrier = work_of(std::move(all));
   gw_work* handle = nullptr;
-  check(start_ops(held.get(), carrier->operation().ops, options, &handle), "batch");
+  check_start(start_ops(held.get(), carrier->operation().ops, options, &handle), "batch",
+              completion_->blocking);
   for (const auto& work : batch.works) work->follow(carrier);
   carrier->begin(handle);
   return carrier;

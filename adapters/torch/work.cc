@@ -72,16 +72,7 @@ std::string GradwireWork::sentence() const {
     text += std::string(operation_.name) + " reached its timeout of " +
             std::to_string(operation_.timeout.count()) + " ms: ";
   }
-  text += gw_work_error(handle_);
-  // An operation that a callback issues on the caller's thread, because what it is chained to had
-  // ended, looks like any other (check_caller); where ranks differ in that, they differ in their
-  // next operation.
-  if (!completion_->blocking && gw_work_status(handle_) == GW_RANK_MISMATCH) {
-    text +=
-        "; operations chained to others need gradwire.torch.Options(blocking=True) or "
-        "GRADWIRE_BLOCKING=1";
-  }
-  return text;
+  return text + gw_work_error(handle_) + way_out(gw_work_status(handle_), completion_->blocking);
 }
 
 std::exception_ptr GradwireWork::outcome() {
