@@ -42,7 +42,7 @@ std::size_t exact_bytes(IndexCoding coding, std::span<const std::uint32_t> indic
   }
 }
 
-IndexCoding shortest(std::span<const std::uint32_t> indices, std::size_t n) {
+IndexCoding fewest_bytes(std::span<const std::uint32_t> indices, std::size_t n) {
   auto best = IndexCoding::kU32;
   for (const IndexCoding other : {IndexCoding::kBitmap, IndexCoding::kGaps}) {
     if (exact_bytes(other, indices, n) < exact_bytes(best, indices, n)) best = other;
@@ -190,7 +190,7 @@ std::size_t encode_indices(IndexCoding coding, std::span<const std::uint32_t> in
     case IndexCoding::kGaps: return write_gaps(indices, out);
     case IndexCoding::kAuto: break;
   }
-  const IndexCoding chosen = shortest(indices, n);
+  const IndexCoding chosen = fewest_bytes(indices, n);
   out[0] = static_cast<std::byte>(chosen);
   return 1 + encode_indices(chosen, indices, n, out.subspan(1));
 }

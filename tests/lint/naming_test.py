@@ -128,6 +128,17 @@ def sources_of(root, build):
     return [found[path] for path in sorted(found)]
 
 
+def speak_alike(sources):
+    """A definition that some sources are compiled with changes nothing in the others: all get it, unless its value differs."""
+    values = {}
+    for source in sources:
+        for argument in source.language:
+            values.setdefault(argument.split("=")[0], set()).add(argument)
+    shared = sorted(next(iter(found)) for found in values.values() if len(found) == 1)
+    for source in sources:
+        source.language = shared + [argument for argument in source.language if len(values[argument.split("=")[0]]) > 1]
+
+
 def gather(tree, sources):
     groups = []
     headers_of = {source: tree.headers(source.path) for source in sources}
@@ -178,6 +189,7 @@ def main():
         sys.exit(1)
     tree = Tree(root)
     sources = sources_of(root, build)
+    speak_alike(sources)
     digests = {source: tree.digest(source) for source in sources}
     record = build / "naming-clean.txt"  # digests of sources in which nothing was found
     known = set(record.read_text().split()) if record.is_file() else set()
