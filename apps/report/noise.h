@@ -1,4 +1,4 @@
-// What chance alone explains of a difference between two test accuracies.
+// The noise of a difference between two test accuracies.
 #pragma once
 
 #include <cstddef>

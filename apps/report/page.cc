@@ -82,8 +82,8 @@ Json time_of(const CaseSummary& one) {
   return times;
 }
 
-// What chance explains of a difference to the baseline, in percent points: of a row that is as
-// accurate as it is.
+// The noise of a difference to the baseline, in percent points: of a row that is as accurate as it
+// is.
 Json noise_of_baseline(const std::vector<const CaseSummary*>& cases) {
   for (const CaseSummary* one : cases) {
     if (one->is_baseline && one->runs > 0 && one->test_samples)
@@ -185,7 +185,7 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
     html += single_figure(
         "pareto", number, "Accuracy against bytes",
         "<span class=\"below\"></span>Filled, and joined: no other row sends fewer bytes at an "
-        "accuracy that is the same but for noise. Bars: minimum to maximum over the seeds."
+        "accuracy that is as high or within noise of it. Bars: minimum to maximum over the seeds."
         "<span class=\"noise\"></span>",
         "test accuracy against bytes sent per step");
   }

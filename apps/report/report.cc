@@ -129,8 +129,8 @@ Result<int> report_command(const std::vector<std::string>& args) {
   Flags app(
       "report",
       "Writes report.html, a self-contained page, report.json, table.csv and table.md for a sweep "
-      "or comparison: accuracy with what chance explains, bytes, and where the time of a step "
-      "goes.");
+      "or comparison: accuracy with the spread of seeds and test set, bytes, and where the time of "
+      "a step goes.");
   add_flags(app, flags);
   app.example("gradwire report compare-out");
   GW_ASSIGN(const Flags::Outcome outcome, app.parse(args));

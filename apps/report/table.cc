@@ -292,7 +292,7 @@ std::string table_notes(const std::vector<CaseSummary>& cases) {
                        : "the seeds" + (samples ? " and " + of_test_set : std::string())) +
             (within ? "; within noise: the interval contains 0.\n" : ".\n");
   } else {
-    text += "What chance explains of a difference is not known.\n";
+    text += "The noise of a difference is not known.\n";
   }
   const auto sends = [](const CaseSummary& one) { return one.bytes_per_step > 0; };
   const auto ran = [](const CaseSummary& one) { return one.runs > 0; };
