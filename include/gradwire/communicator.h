@@ -351,7 +351,7 @@ struct LinkSettings {
 // measures them (tens of milliseconds) and caches them; gives all ranks the same with
 // set_link_parameters(), and returns them. Errors: those of every operation of a Communicator.
 Result<LinkModel> calibrate(Communicator& communicator, const LinkSettings& settings = {});
-// The earlier name of calibrate().
+// The earlier name of calibrate(). Errors: those of calibrate().
 [[deprecated("use calibrate()")]] inline Result<LinkModel> settle_links(
     Communicator& communicator, const LinkSettings& settings = {}) {
   return calibrate(communicator, settings);
