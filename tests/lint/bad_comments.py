@@ -15,6 +15,7 @@ HEADERS = [
     ("// Does it.\nStatus f();\n", ["nothing of its errors"]),
     ("// Does it.\nResult<std::unique_ptr<A>> f(B b);\n", ["nothing of its errors"]),
     ("/* Does it. */\ngw_status gw_f(void);\n", ["nothing of its errors"]),
+    ("// A. Errors of every method: those of B.\nclass A {\n public:\n  A() = default;\n};\n// Does it.\nStatus f();\n", ["nothing of its errors"]),
     # No unit: a field, a field of C, a result, a parameter.
     ("// A.\nstruct A {\n  double wait = 0;  // how long\n};\n", ["a number without a unit"]),
     ("/* A. */\ntypedef struct a {\n  double wait; /* how long */\n} a;\n", ["a::wait is a number without a unit"]),

@@ -31,7 +31,7 @@ class Declaration:
     scopes: list  # enclosing types, outermost first: Declaration
     own: str = ""  # its comments
     near: str = ""  # the comment above the run of adjacent declarations that it stands in
-    notes: str = ""  # comments of the file that stand by themselves, up to here
+    notes: str = ""  # comments of the file that stand by themselves, up to here, without those of types
 
     def where(self):
         return "::".join([scope.name for scope in self.scopes if scope.name] + [self.name])
@@ -119,7 +119,8 @@ class Reader:
         else:
             run = [d for d in self.found if d.kind == "macro" and d.near and first - d.line <= 8]
             declaration.near = declaration.own or (run[-1].near if run else "")
-        declaration.notes = " ".join(body_of(c.text) for c in self.comments if c.alone and c.last < first)
+        types = {d.line for d in self.found if d.kind == "type"}
+        declaration.notes = " ".join(body_of(c.text) for c in self.comments if c.alone and c.last < first and c.last + 1 not in types)
         self.found.append(declaration)
         return declaration
 
