@@ -1,4 +1,3 @@
-#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -23,7 +22,7 @@ constexpr std::size_t kStackBytes = std::size_t{1} << 17;
 
 struct Stack {
   ucontext_t context;  // where it begins
-  std::jmp_buf turn;   // where it goes on
+  void* turn[5];       // where it goes on, as __builtin_setjmp() leaves it
   bool begun = false;
   std::unique_ptr<std::byte[]> bytes;
   bool done = true;
@@ -68,18 +67,23 @@ void arrive([[maybe_unused]] Stack& here) {
 #endif
 }
 
-// A context begins a stack; later turns are jumps, which do not ask the kernel for signal masks.
-// Sanitizers, which follow contexts, do not follow such jumps.
-void switch_to(Stack& from, Stack& to) {
+// In a function of its own: the compiler's jumps are not for the function that they lead to.
+[[noreturn, gnu::noinline]] void go_on(Stack& stack) {
+  if (stack.begun) __builtin_longjmp(stack.turn, 1);
+  stack.begun = true;
+  ::setcontext(&stack.context);
+  std::abort();
+}
+
+// A context begins a stack; later turns are the compiler's jumps, which ask neither the kernel for
+// signal masks nor the C library for handlers to run. Sanitizers, which follow contexts, do not
+// follow such jumps.
+[[gnu::noinline]] void switch_to(Stack& from, Stack& to) {
   leave(from, to);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   ::swapcontext(&from.context, &to.context);
 #else
-  if (::_setjmp(from.turn) == 0) {
-    if (to.begun) ::_longjmp(to.turn, 1);
-    to.begun = true;
-    ::setcontext(&to.context);
-  }
+  if (__builtin_setjmp(from.turn) == 0) go_on(to);
 #endif
   arrive(from);
 }
