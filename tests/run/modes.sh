@@ -13,11 +13,11 @@ test_jobs=${GRADWIRE_TEST_JOBS:-$(($(nproc) + 2))}
 
 # meson_test FOLDER WORD...: adds to the counts of tests/support/count_tests.py.
 meson_test() {
-  local folder=$1
+  local folder=$1 log=testlog-${#results[@]}
   shift
-  meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes "$test_jobs" \
+  meson test -C "$folder" --no-rebuild --print-errorlogs --num-processes "$test_jobs" --logbase "$log" \
     --timeout-multiplier "$time_limits" "$@" || status=1
-  results+=("$folder/meson-logs/testlog.junit.xml")
+  results+=("$folder/meson-logs/$log.junit.xml")
 }
 
 # run_tests FOLDER [SUITE...]
@@ -49,7 +49,14 @@ check_all() {
   build build "${nvidia[@]}"
   wait
   if wants_torch; then compile_for_torch build; fi
-  run_tests build "${suites[@]}"
+  if [ "${#suites[@]}" -gt 0 ]; then
+    run_tests build "${suites[@]}"
+  else
+    say "reading the sources"  # seconds, but for what clang-tidy has not read before: minutes
+    meson_test build --suite lint
+    say "testing build"
+    meson_test build --no-suite lint
+  fi
   if has_nvcc && [ "${#suites[@]}" -eq 0 ]; then
     if (configure build-plain -Dcuda=disabled -Dnccl=disabled && build_tests build-plain --suite devices); then
       run_tests build-plain devices
