@@ -205,13 +205,22 @@ Result<int> train_command(const std::vector<std::string>& args) {
   bool list_data = false;
   flags.toggle("list-models", list_models, "list of the models; nothing is trained");
   flags.toggle("list-data", list_data, "list of the data sets; nothing is trained");
+  bool json = false;
+  flags.toggle("json", json, "JSON lines from --list-models and --list-data");
   flags.example("gradwire train --model mlp --data digits --steps 20");
   flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
   if (list_models || list_data) {
-    std::printf("%s", ((list_models ? model_list() : "") + (list_data ? data_list() : "")).c_str());
+    const std::string models = json ? model_json_lines() : model_list();
+    const std::string data = json ? data_json_lines() : data_list();
+    std::printf("%s", ((list_models ? models : "") + (list_data ? data : "")).c_str());
     return 0;
+  }
+  if (json) {
+    return Status(Code::kInvalidArgument,
+                  "train: --json without --list-models or --list-data (got it alone; --metrics "
+                  "writes a run's figures as JSON lines)");
   }
   GW_TRY(settle_mode(flags, options));
   GW_TRY(settle_own_momentum(flags, options));

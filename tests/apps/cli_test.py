@@ -170,10 +170,12 @@ class Json(unittest.TestCase):
         for kind, flag in (("models", "--list-models"), ("data", "--list-data")):
             names = [line["name"] for line in self.lines("inspect", kind, "--json")]
             self.assertEqual([line.split()[0] for line in gradwire("train", flag).stdout.splitlines()], names)
+            self.assertEqual(self.lines("train", flag, "--json"), self.lines("inspect", kind, "--json"))
             refused = gradwire("train", "--model" if kind == "models" else "--data", "nonesuch").stderr
             self.assertIn(", ".join(names), refused)
             for line in self.lines("inspect", kind, "--json"):
                 self.assertTrue(line["help"], line)
+        self.assertIn("--json without --list-models or --list-data", gradwire("train", "--json", "--steps", "1").stderr)
 
 
 class ExitStatus(unittest.TestCase):
