@@ -53,18 +53,29 @@ show_apt() {
 }
 
 # show_ninja LABEL: reads what ninja prints with NINJA_STATUS="@%f %t " and shows how many of its commands are done, and the
-# time that the others will take; prints what compilers say. Its last line says how much was done.
+# time that the others will take; prints what compilers say. Its last line says how much was done. Where ninja is silent, as
+# while long files compile, the last word is said again.
 show_ninja() {
-  local line done=0 total=0 rest start now left
+  local line part= text= done=0 total=0 rest start now left
   start=$(seconds_now)
-  while IFS= read -r line; do
+  while true; do
+    if IFS= read -r -t "$((progress_every > 0 ? progress_every : 1))" line; then
+      line=$part$line part=
+    elif [ $? -gt 128 ]; then  # nothing came, or not all of a line
+      part+=$line
+      [ -z "$text" ] || progress "$text, $(clock_text $(($(seconds_now) - start))) so far"
+      continue
+    else
+      break
+    fi
     if [[ "$line" =~ ^@([0-9]+)\ ([0-9]+)\ (.*) ]]; then
       done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
       now=$(seconds_now)
       left=
       [ "$done" -lt 10 ] || left=", ETA $(clock_text $(((now - start) * (total - done) / done)))"
       rest=${rest##*/}
-      progress "$1: compiling $done of $total$left  (${rest%.o})"
+      text="$1: compiling $done of $total$left  (${rest%.o})"
+      progress "$text"
     elif [[ ! "$line" =~ ^ninja:\ (Entering\ directory|no\ work\ to\ do) ]]; then
       printf '%s%s\n' "${on_terminal:+$'\r\e[K'}" "$line" >&2
     fi

@@ -55,6 +55,16 @@ class Progress(unittest.TestCase):
         done = bash("progress_last=$(seconds_now); show_ninja build", NINJA)
         self.assertLessEqual(len(done.stderr.splitlines()), 2, done.stderr)
 
+    def test_while_ninja_is_silent_the_last_line_is_said_again(self):
+        silent = "(echo '@1 2 Compiling long.cc.o'; sleep 2.5; printf '@2 2 Link'; sleep 1.5; echo 'ing gradwire')"
+        done = bash(f"progress_every=1; {silent} | show_ninja build")
+        lines = done.stderr.splitlines()
+        self.assertEqual(lines[0], "check: build: compiling 1 of 2  (Compiling long.cc)")
+        self.assertRegex(lines[1], r"^check: build: compiling 1 of 2  \(Compiling long\.cc\), 0:0\d so far$")
+        self.assertRegex(lines[-1], r"^check: build: 2 commands in 0:0\d$")
+        self.assertGreaterEqual(len(lines), 4)
+        self.assertNotIn("Link", lines[2], "half a line is not shown")
+
     def test_what_a_compiler_says_is_shown(self):
         done = bash("show_ninja build", "@1 2 Compiling a.cc.o\nFAILED: a.cc.o\na.cc:3:1: error: no\n")
         self.assertIn("FAILED: a.cc.o\na.cc:3:1: error: no\n", done.stderr)
