@@ -66,8 +66,8 @@ void receive_the_fresh_one(Transport& transport, Tag name, const Bytes& all, std
   FAIL() << "more messages than were sent";
 }
 
-// All messages, and little beside them. Since construction: the first may come while this rank still
-// makes its own.
+// All messages, and little beside them. Since construction: the first may come while this rank
+// still makes its own.
 void expect_counted(std::uint64_t bytes) {
   EXPECT_GE(bytes, kMessages * kMessage);
   EXPECT_LT(bytes, kMessages * kMessage + kMiB);
