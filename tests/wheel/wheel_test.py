@@ -47,7 +47,7 @@ TRAIN = """
     weights = [torch.empty(8, 64) for _ in range(2)]
     torch.distributed.all_gather(weights, ddp.module.weight.detach())
     assert torch.equal(*weights), "replicas differ"
-    print("replicas alike:", gradwire.torch.describe(), flush=True)
+    print(f"replicas alike: {gradwire.torch.describe()}\\n", end="", flush=True)  # one write: ranks share a pipe
     torch.distributed.destroy_process_group()
 """
 
