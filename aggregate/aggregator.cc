@@ -348,9 +348,8 @@ Result<std::unique_ptr<Aggregator>> Aggregator::create(Communicator& communicato
     if (!nodes->known) {
       plan.warnings.push_back(
           "intra_node: which ranks share a node is unknown, so each counts as a node of its own "
-          "and all traffic is compressed; ranks that are processes find their nodes, those that "
-          "are "
-          "threads (--inproc) have none; programs set CommunicatorOptions::node_of, or create the "
+          "and all traffic is compressed; ranks that are processes find their nodes, threads "
+          "(--inproc) have none; programs set CommunicatorOptions::node_of, or create the "
           "communicator from a Rendezvous");
     }
   }
