@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up JUnit files of `meson test` and prints, last, "N passed, N failed, N skipped".
 
-usage: count_tests.py [--ci] FOLDER/meson-logs/testlog.junit.xml ...
+usage: count_tests.py [--ci] FOLDER/meson-logs/NAME.junit.xml ...
 
 A GoogleTest program counts by its test cases, any other test as one. A file that is missing or
 holds no test is a failure: a suite that did not run must not look like one that passed. So is a
