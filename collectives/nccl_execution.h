@@ -62,6 +62,7 @@ class NcclExecution final : public Runnable {
   Result<bool> advance(Transport&, ScratchPool&) override;
   bool done() const override { return done_; }
   void cancel(Transport&) override { (void)comm_->abort(0); }
+  void refuse() override { (void)comm_->abort(0); }
   // Kernels of an aborted communicator have left.
   bool settled(Transport&) override {
     return comm_->abort(0).code() != Code::kTimedOut && flight_->left();

@@ -76,6 +76,8 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   }
   std::unique_lock lock(mutex_);
   if (!failure_.ok()) {
+    // Its caller may have begun it, so that others read its operands now.
+    operation->execution->refuse();
     operation->work->finish(failure_);
     return failure_;
   }
@@ -207,6 +209,7 @@ bool ProgressEngine::accept() {
   }
   for (auto& operation : arrived) {
     if (failed_) {
+      operation->execution->refuse();
       end(*operation, status());
     } else {
       if (operation->begin) operation->begin(*transport_);

@@ -25,6 +25,10 @@ class Runnable {
   // Asks for an early end; settled() then says whether nobody touches the operands any more.
   virtual void cancel(Transport& transport) = 0;
   virtual bool settled(Transport& transport) = 0;
+  // Instead of cancel(), of what an engine that has failed does not take: any thread, no transport.
+  // What other ranks have taken from the operands so far they must not take for good: after this
+  // the owner may change them.
+  virtual void refuse() {}
   // Hands scratch memory back; after done() or settled().
   virtual void release(ScratchPool& pool) = 0;
 

@@ -125,7 +125,11 @@ class ShmChannel {
   bool gone(int q) const { return lane(q).gone.load(std::memory_order_acquire) != 0; }
 
   // A rank has given up: nobody may go on, since its memory may be gone for other uses.
-  bool broken() const { return common_->broken.load(std::memory_order_relaxed) != 0; }
+  // False: what this rank has read until now was what the others had lent.
+  bool broken() const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return common_->broken.load(std::memory_order_relaxed) != 0;
+  }
   void give_up();
 
   // The number of the next operation to enter, the last one that used slots, and how many are

@@ -29,6 +29,7 @@ class ShmExecution final : public Runnable {
   bool done() const override { return phase_ == Phase::kDone; }
   void cancel(Transport&) override { channel_->give_up(); }
   bool settled(Transport&) override { return true; }
+  void refuse() override { channel_->give_up(); }
   void release(ScratchPool&) override;
   std::vector<int> waiting_for(const Transport& transport) const override;
   int closed_peer() const override;

@@ -64,6 +64,12 @@ void StagedExecution::cancel(Transport& transport) {
   }
 }
 
+void StagedExecution::refuse() {
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->refuse();
+  }
+}
+
 bool StagedExecution::settled(Transport& transport) {
   bool all = true;
   for (const Piece& piece : pieces_) {

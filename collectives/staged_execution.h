@@ -28,6 +28,7 @@ class StagedExecution final : public Runnable {
   // All stages: whoever waits in the memory of a later one is to go on no more.
   void cancel(Transport& transport) override;
   bool settled(Transport& transport) override;
+  void refuse() override;
   void release(ScratchPool& pool) override;
   std::vector<int> waiting_for(const Transport& transport) const override;
   const Route& route() const override { return route_; }
