@@ -6,7 +6,7 @@
 
 #include "aggregate/plan.h"
 #include "base/text.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire {
 namespace {

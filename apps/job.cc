@@ -11,7 +11,7 @@
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
 #include "base/text.h"
-#include "collectives/nccl_factory.h"
+#include "collectives/device/nccl_factory.h"
 
 namespace gradwire {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "bench/collective_bench.h"
-#include "collectives/collective.h"
+#include "collectives/schedules/collective.h"
 
 namespace gradwire::bench {
 

@@ -7,7 +7,7 @@
 #include "bench/bench_memory.h"
 #include "bench/collective_subjects.h"
 #include "bench/exact_data.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire::bench {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/arguments.h"
-#include "collectives/device_fill.h"
+#include "collectives/device/device_fill.h"
+#include "collectives/engine/staged_execution.h"
+#include "collectives/plan/arguments.h"
 #include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
-#include "collectives/staged_execution.h"
 
 namespace gradwire {
 namespace {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "collectives/bounded.h"
-#include "collectives/executor.h"
-#include "collectives/operation.h"
-#include "collectives/pair_ledger.h"
-#include "collectives/planner.h"
-#include "collectives/progress.h"
-#include "collectives/sender_search.h"
+#include "collectives/engine/executor.h"
+#include "collectives/engine/operation.h"
+#include "collectives/engine/pair_ledger.h"
+#include "collectives/engine/progress.h"
+#include "collectives/engine/sender_search.h"
+#include "collectives/plan/planner.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {

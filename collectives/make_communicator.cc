@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "collectives/device/nccl_factory.h"
 #include "collectives/group_communicator.h"
-#include "collectives/nccl_factory.h"
-#include "collectives/shm_setup.h"
+#include "collectives/shm/setup.h"
 #include "comm/checked/checked_transport.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"

@@ -12,7 +12,7 @@
 
 #include "collectives/bounded.h"
 #include "collectives/group_communicator.h"
-#include "collectives/shm_setup.h"
+#include "collectives/shm/setup.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {

@@ -1,7 +1,7 @@
 #include "adapters/c/work_cell.h"
 
 #include "adapters/c/outcome.h"
-#include "collectives/work_state.h"
+#include "collectives/engine/work_state.h"
 
 namespace gradwire::c {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "adapters/launch/variables.h"
-#include "collectives/nccl_factory.h"
-#include "collectives/shm_communicator.h"
+#include "collectives/device/nccl_factory.h"
+#include "collectives/shm/communicator.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/rendezvous/tcp_place.h"

@@ -13,7 +13,7 @@
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
 #include "base/text.h"
-#include "collectives/shm_communicator.h"
+#include "collectives/shm/communicator.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/shm/host.h"

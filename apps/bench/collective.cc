@@ -18,9 +18,9 @@
 #include "apps/machine.h"
 #include "apps/run/run.h"
 #include "bench/collective_bench.h"
-#include "collectives/nccl_factory.h"
-#include "collectives/shm_communicator.h"
-#include "collectives/two_level_communicator.h"
+#include "collectives/device/nccl_factory.h"
+#include "collectives/shm/communicator.h"
+#include "collectives/shm/two_level_communicator.h"
 #include "gradwire/config.h"
 
 namespace gradwire {

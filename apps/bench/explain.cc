@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/cost_contention.h"
-#include "collectives/cost_model.h"
-#include "collectives/executor.h"
+#include "collectives/cost/contention.h"
+#include "collectives/cost/model.h"
+#include "collectives/engine/executor.h"
 
 namespace gradwire {
 namespace {

@@ -1,4 +1,5 @@
-// The flight records that ranks left in a folder (collectives/flight_recorder.h), read back.
+// The flight records that ranks left in a folder (collectives/failure/flight_recorder.h), read
+// back.
 #pragma once
 
 #include <cstdint>

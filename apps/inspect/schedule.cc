@@ -10,8 +10,8 @@
 #include "apps/inspect/inspect.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "collectives/checker.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/checker.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire {
 namespace {

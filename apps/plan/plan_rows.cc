@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "apps/sim/sim_rows.h"
-#include "collectives/cost_model.h"
+#include "collectives/cost/model.h"
 
 namespace gradwire {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/cost_compressed.h"
-#include "collectives/cost_simulation.h"
+#include "collectives/cost/compressed.h"
+#include "collectives/cost/simulation.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {

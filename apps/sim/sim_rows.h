@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/cost_model.h"
+#include "collectives/cost/model.h"
 #include "gradwire/status.h"
 
 namespace gradwire {

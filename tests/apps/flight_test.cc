@@ -10,7 +10,7 @@
 #include "apps/flight_folder.h"
 #include "apps/inspect/flight_files.h"
 #include "apps/launcher_watch.h"
-#include "collectives/flight_recorder.h"
+#include "collectives/failure/flight_recorder.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

@@ -10,7 +10,7 @@
 
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // Every refusal names the operation, the value seen and the value wanted.
-#include "collectives/arguments.h"
+#include "collectives/plan/arguments.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // The checker must find what is wrong with a wrong schedule: each test plants one fault.
-#include "collectives/checker.h"
+#include "collectives/schedules/checker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectives/schedules/schedules.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "tests/support/fails.h"
 
 namespace gradwire::checker_test {

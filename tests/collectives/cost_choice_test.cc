@@ -1,4 +1,4 @@
-#include "collectives/cost_choice.h"
+#include "collectives/cost/choice.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/elements.h"
-#include "collectives/simulate.h"
+#include "collectives/cost/simulate.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::cost_choice_test {

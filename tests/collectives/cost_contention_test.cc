@@ -1,5 +1,5 @@
 // What algorithms cost where ranks take turns, by hand.
-#include "collectives/cost_contention.h"
+#include "collectives/cost/contention.h"
 
 #include <gtest/gtest.h>
 

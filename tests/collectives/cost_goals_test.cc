@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "collectives/cost_compressed.h"
-#include "collectives/cost_simulation.h"
+#include "collectives/cost/compressed.h"
+#include "collectives/cost/simulation.h"
 
 namespace gradwire::cost_goals_test {
 namespace {

@@ -1,5 +1,5 @@
 // Closed forms against the simulator, for every algorithm that has one; the bound; the choice.
-#include "collectives/cost_model.h"
+#include "collectives/cost/model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <ostream>
 #include <string>
 
-#include "collectives/cost_simulation.h"
+#include "collectives/cost/simulation.h"
 
 namespace gradwire {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/elements.h"
-#include "collectives/cost_simulation.h"
+#include "collectives/cost/simulation.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/support/thread_ranks.h"
 

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/cost/simulate.h"
+#include "collectives/schedules/selection.h"
 #include "collectives/schedules/steps.h"
-#include "collectives/selection.h"
-#include "collectives/simulate.h"
 #include "tests/support/fails.h"
 
 namespace gradwire::cost_simulate_test {

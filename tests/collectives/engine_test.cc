@@ -1,6 +1,6 @@
 // What a progress engine owes to others while it is busy, and to operations whose communicator has
 // gone.
-#include "collectives/progress.h"
+#include "collectives/engine/progress.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "collectives/executor.h"
-#include "collectives/notes.h"
+#include "collectives/engine/executor.h"
+#include "collectives/failure/notes.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"

@@ -1,4 +1,4 @@
-#include "collectives/flight_recorder.h"
+#include "collectives/failure/flight_recorder.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/fold.h"
+#include "collectives/engine/fold.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // Schedules whose kIn and kOut were made to share memory, proven by the checker.
-#include "collectives/in_place.h"
+#include "collectives/schedules/in_place.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "collectives/checker.h"
+#include "collectives/schedules/checker.h"
+#include "collectives/schedules/selection.h"
 #include "collectives/schedules/steps.h"
-#include "collectives/selection.h"
 
 namespace gradwire::in_place_test {
 namespace {

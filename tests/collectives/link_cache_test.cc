@@ -1,5 +1,5 @@
 // Measured links come back from their file as they were, or not at all.
-#include "collectives/link_cache.h"
+#include "collectives/cost/link_cache.h"
 
 #include <gtest/gtest.h>
 

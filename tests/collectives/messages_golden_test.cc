@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "collectives/arguments.h"
-#include "collectives/selection.h"
+#include "collectives/plan/arguments.h"
+#include "collectives/schedules/selection.h"
 #include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "collectives/nccl_execution.h"
+#include "collectives/device/nccl_execution.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/nccl/nccl_calls.h"
 #include "tests/emulation/emulated_device.h"

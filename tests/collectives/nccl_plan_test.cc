@@ -1,5 +1,5 @@
 // What NCCL is asked for each operation, written out by hand.
-#include "collectives/nccl_plan.h"
+#include "collectives/device/nccl_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "collectives/device_arguments.h"
+#include "collectives/plan/device_arguments.h"
 #include "tests/support/fails.h"
 
 namespace gradwire {

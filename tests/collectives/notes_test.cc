@@ -1,4 +1,4 @@
-#include "collectives/notes.h"
+#include "collectives/failure/notes.h"
 
 #include <gtest/gtest.h>
 

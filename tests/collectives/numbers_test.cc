@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/small_floats.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "tests/collectives/trial.h"
 #include "tests/reference/collectives_reference.h"
 

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "collectives/checker.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/checker.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire::schedule_costs_test {
 namespace {

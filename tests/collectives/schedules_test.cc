@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/checker.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/checker.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire::schedules_test {
 namespace {

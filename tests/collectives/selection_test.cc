@@ -1,4 +1,4 @@
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "tests/support/fails.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Which side goes on when ranks lose each other: shrinks over a network of notes that the test
 // cuts, and a launcher's store that is a map.
-#include "collectives/shrink.h"
+#include "collectives/failure/shrink.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/failure.h"
+#include "collectives/failure/failure.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::shrink_test {

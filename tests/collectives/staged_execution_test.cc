@@ -1,5 +1,5 @@
 // Pieces of stages: who runs when. The stages are played here, and need no transport.
-#include "collectives/staged_execution.h"
+#include "collectives/engine/staged_execution.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

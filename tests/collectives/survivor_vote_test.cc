@@ -1,6 +1,6 @@
 // The vote alone, on a network that is a list of messages: any order of deaths, discoveries and
 // deliveries.
-#include "collectives/survivor_vote.h"
+#include "collectives/failure/survivor_vote.h"
 
 #include <gtest/gtest.h>
 

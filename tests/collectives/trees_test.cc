@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "collectives/checker.h"
+#include "collectives/schedules/checker.h"
 #include "collectives/schedules/halves.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire::trees_test {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/executor.h"
+#include "collectives/engine/executor.h"
 #include "collectives/schedules/schedules.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "comm/inproc/inproc_transport.h"
 
 namespace gradwire {

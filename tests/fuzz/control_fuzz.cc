@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "collectives/notes.h"
+#include "collectives/failure/notes.h"
 #include "comm/control.h"
 #include "comm/tcp/control_line.h"
 #include "tests/fuzz/fuzz_target.h"

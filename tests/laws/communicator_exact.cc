@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "collectives/selection.h"
+#include "collectives/schedules/selection.h"
 #include "tests/laws/communicator_programs.h"
 #include "tests/reference/exact_data.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "collectives/notes.h"
+#include "collectives/failure/notes.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire::laws {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/nccl_factory.h"
+#include "collectives/device/nccl_factory.h"
 #include "device/copy_lane.h"
 #include "tests/support/thread_ranks.h"
 

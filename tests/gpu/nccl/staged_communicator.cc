@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "collectives/work_state.h"
+#include "collectives/engine/work_state.h"
 #include "device/cuda/memory_calls.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"

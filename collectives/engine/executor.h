@@ -1,0 +1,175 @@
+// Runs any Schedule over any Transport without blocking.
+//
+// Large cells are cut into segments, and segment c of every cell together is a schedule of its own,
+// cut c (that is what the cells' rule of schedule.h is for). A few cuts are in flight at once, one
+// in each slot, so that one segment's reduction overlaps another's transfer, and what arrives to be
+// reduced passes through a slot's scratch memory that stays in the cache. Slot s runs the cuts s,
+// s + slots, ... one after another on tag channel s. Results depend on none of this: an element is
+// combined in the order that its cell's schedule says, however the cell is cut. A schedule that is
+// not divisible runs in one cut, or in one for each of its stretches.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/device/staging.h"
+#include "collectives/engine/cuts.h"
+#include "collectives/engine/posting_order.h"
+#include "collectives/engine/runnable.h"
+#include "collectives/engine/scratch_pool.h"
+#include "gradwire/schedule.h"
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/tensor.h"
+#include "gradwire/transport.h"
+
+namespace gradwire {
+
+// Equal on all ranks of a job: they decide which message is which.
+struct Segmentation {
+  // As in TransportCaps. 512 KiB was measured with one copy per message between two ranks of one
+  // host: at 16 MiB it beat 256 KiB by a fifth, at 1 and 64 MiB they were alike; four slots of it
+  // are one core's 2 MiB of L2.
+  std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
+  std::size_t least_segment_bytes = 512 << 10;
+  int slots = 4;            // cuts in flight, at most 128
+  bool ends_short = false;  // as Cuts has it; of messages of which one rank alone knows the length
+};
+
+// The memory that a schedule's ranges refer to. kIn and kOut may be the same.
+struct Operands {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  DType dtype = DType::kU8;
+  // As the transport gets them: of a device where it takes that memory, and nothing is reduced.
+  Device in_device = {};
+  Device out_device = {};
+  Device scratch_device = {};
+  ReduceOp op = ReduceOp::kSum;
+  Stream stream = {};
+  int mean_of = 0;                        // what a mean divides by; 0: the schedule's ranks
+  std::shared_ptr<Staging> staging = {};  // of an operation on a device, else null
+};
+
+// Whom the schedule's ranks are, and which messages are this operation's.
+struct Route {
+  std::shared_ptr<const std::vector<int>> group;  // job ranks, by group rank
+  std::uint32_t communicator = 0;
+  std::uint64_t operation = 0;
+  std::uint32_t first_channel = 0;
+  PostingTurn turn = {};  // of a send or recv with a tag
+};
+
+// One operation on its way. Used by one thread at a time; the operands are lent until it is done,
+// or cancelled and settled.
+class Execution final : public Runnable {
+ public:
+  Execution(Schedule schedule, const Operands& operands, Route route, Segmentation segmentation);
+
+  // Posts what can be posted and looks at what was; true if anything moved. After an error call
+  // cancel(). kRankMismatch names the peer and both byte counts.
+  Result<bool> advance(Transport& transport, ScratchPool& pool) override;
+  bool done() const override { return started_ && open_slots_ == 0; }
+
+  // Asks for the end of every message in flight; settled() then says whether all have ended.
+  void cancel(Transport& transport) override;
+  bool settled(Transport& transport) override;
+  // Hands scratch memory back; after done() or settled().
+  void release(ScratchPool& pool) override;
+
+  // Job ranks whose message or receipt is missing now, ascending.
+  std::vector<int> waiting_for(const Transport& transport) const override;
+  const Route& route() const override { return route_; }
+  // Of messages, so far.
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  // While a slot waits for the device, of which the transport hears nothing; nor rings it at a
+  // bell.
+  bool polls() const override;
+  bool waits_for_device() const override { return polls(); }
+  bool listens() const override { return true; }
+
+ private:
+  struct Slot {
+    int cut = 0;  // or stretch
+    std::size_t round = 0;
+    std::optional<Ticket> ticket;
+    std::vector<Transfer> batch;       // of the ticket
+    std::vector<std::size_t> arrived;  // bytes, by transfer
+    Buffer scratch;
+    bool finished = false;
+    // Of operations on a device: whether the cut's operands are here, and its results there.
+    bool entered = false;
+    bool left = false;
+    bool awaits_point = false;
+    bool adrift = false;  // nobody can say when the device is through with it
+    std::unique_ptr<DevicePoint> point = {};
+  };
+  // Where a stretch begins, in elements.
+  struct Begin {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+  };
+  // Where a cell lies in every slot's scratch: one of kScratch, or of a staged tensor.
+  struct Spot {
+    Place cell;
+    std::size_t offset = 0;  // bytes
+  };
+
+  void plan();
+  std::size_t plan(const Schedule& part);
+  const Schedule& part_of(const Slot& slot) const;
+  // The slot's cut of a cell of so many elements.
+  Range cut_of(std::int64_t elems, const Slot& slot) const;
+  std::size_t reserve(std::int64_t elems, std::size_t& used) const;
+  void lay_out_whole_buffers();
+  BufferId home_of(BufferId buffer) const;
+  bool in_slots(BufferId home) const;
+  Status start(ScratchPool& pool);
+  bool all_posted() const;
+  Cuts cuts_of(std::int64_t elems) const;
+  bool takes_part(const Step& step, const Slot& slot) const;
+  std::size_t slot_offset(const Place& place) const;
+  TensorView view(const Place& place, const Slot& slot) const;
+  TensorView arrival(const Step& step, const Slot& slot) const;
+  Result<bool> advance_slot(Slot& slot, std::uint32_t channel, Transport& transport);
+  Status post_round(Slot& slot, std::uint32_t channel, Transport& transport);
+  Status check_lengths(const Slot& slot) const;
+  Status finish_round(Slot& slot);
+  Status combine(std::span<const Step* const> action, const Slot& slot);
+  Status copy(const Step& step, Slot& slot);
+
+  // executor_device.cc
+  Result<bool> device_is_ready() const;
+  Result<bool> follow_device(Slot& slot);
+  Status enter(Slot& slot);
+  Status leave(Slot& slot);
+  Status await_copies(const Status& copied, Slot& slot, const Stream& stream);
+  Status await_point(Slot& slot, const Stream& stream);
+  TouchedCells touched(const Slot& slot) const;
+  Range callers_elems(const Place& cell, const Slot& slot) const;
+  template <typename Copy>
+  Status each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const;
+  static bool settled_on_device(Slot& slot);
+
+  Schedule schedule_;
+  Operands operands_;
+  Route route_;
+  Segmentation segmentation_;
+  int cuts_ = 0;
+  std::vector<Begin> begins_;  // of stretches
+  std::vector<Spot> spots_;
+  std::array<std::size_t, 3> regions_{};  // of an indivisible schedule's buffers, by BufferId
+  std::size_t arrival_offset_ = 0;        // of messages that wait to be reduced
+  std::size_t slot_bytes_ = 0;
+  std::vector<Slot> slots_;
+  bool started_ = false;
+  std::size_t open_slots_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace gradwire

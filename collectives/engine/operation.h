@@ -1,0 +1,59 @@
+// An operation between its call and its end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "collectives/engine/executor.h"
+#include "collectives/engine/work_state.h"
+#include "collectives/failure/flight_recorder.h"
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+#include "gradwire/transport.h"
+
+namespace gradwire {
+
+struct Operation {
+  std::string_view name;            // "all_reduce"; a literal
+  std::uint64_t number = 0;         // within its communicator
+  std::string_view dtype = {};      // for descriptions; a literal
+  std::int64_t elems = -1;          // where all ranks must agree on them
+  std::string_view reduce = {};     // "sum", where something is reduced; a literal
+  int root = -1;                    // group rank, where there is one
+  std::string_view algorithm = {};  // a literal
+  bool collective = true;           // false: send and recv
+  Deadline started;
+  Deadline deadline;
+  std::unique_ptr<Runnable> execution;
+  std::shared_ptr<WorkState> work;
+  std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent;  // of its communicator
+  // Run by whoever drives when all messages are done, before the Work is; may be empty.
+  std::function<Status()> after = {};
+
+  // Memory of the communicator's own that the execution reads; may be null.
+  std::shared_ptr<std::byte> own = {};
+
+  // Run by whoever drives when the engine takes it; may be empty.
+  std::function<void(Transport&)> begin = {};
+
+  // Adds what the execution has sent since the last call to the communicator's count.
+  void count_bytes() {
+    const std::uint64_t now = execution->bytes_sent();
+    bytes_sent->fetch_add(now - counted, std::memory_order_relaxed);
+    counted = now;
+  }
+  std::uint64_t counted = 0;
+  std::vector<int> waited_for = {};  // job ranks, when it failed
+  // Its sequence number in the flight recorder; submit() begins what has none.
+  std::optional<std::uint64_t> flight = {};
+};
+
+// What all ranks must agree on.
+Signature signature_of(const Operation& operation);
+
+}  // namespace gradwire

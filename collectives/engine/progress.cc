@@ -1,0 +1,396 @@
+#include "collectives/engine/progress.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "comm/crowd.h"
+#include "device/rank_device.h"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A waiter spins this long before it sleeps. The engine's thread competes with the caller's own
+// work, so it spins less.
+constexpr double kWaiterSpin = 100e-6;
+constexpr double kThreadSpin = 20e-6;
+// Spinning gives the processor away only where a machine has more ranks than processors: on
+// a machine that is busy with something else, each time costs a slice of everybody else's, 10 ms
+// and more, where sleeping costs some 10 us.
+constexpr int kTurnsBeforeClock = 64;
+constexpr int kTurnsBetweenLooks = 4096;
+// A turn of large operations in shared memory takes up to a millisecond.
+constexpr int kTurnsBetweenNotes = 64;
+// The engine's thread looks this often for work shortly after an operation was started, which saves
+// the callers a system call for each; later it has to be woken.
+constexpr double kShortNap = 0.5e-3;
+constexpr double kAttentive = 20e-3;
+// An idle transport is driven this often: a roll call waits for an answer 0.4 s.
+constexpr double kLongNap = 0.1;
+// While memory is waited for, the transport is looked at this often (heartbeats, verdicts).
+constexpr std::chrono::milliseconds kBellNap{50};
+constexpr std::chrono::milliseconds kMixedNap{1};
+
+}  // namespace
+
+ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptions options)
+    : transport_(std::move(transport)),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      describe_(transport_->describe()),
+      takes_cuda_memory_(transport_->caps().cuda_memory),
+      options_(std::move(options)),
+      crowded_(comm::is_crowded(*transport_)),
+      yields_(options_.waiting == Waiting::kYield ||
+              (options_.waiting == Waiting::kAdaptive && crowded_)),
+      never_sleeps_(options_.waiting == Waiting::kSpin || options_.waiting == Waiting::kYield),
+      recorder_(options_.flight_operations),
+      last_submit_(Clock::now()),
+      thread_([this] { run(); }) {}
+
+ProgressEngine::~ProgressEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_driver();
+    work_to_do_.notify_all();
+  }
+  thread_.join();
+  // Nobody else is left: waiting threads hold a reference to the engine.
+  accept();
+  if (!active_.empty()) {
+    fail(nullptr, Status(Code::kCancelled, "its communicator was destroyed"));
+  }
+  if (transport_ && !failed_) tell_last_counts();
+}
+
+Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
+  if (in_child()) {
+    operation->work->finish(status());
+    return status();
+  }
+  std::unique_lock lock(mutex_);
+  if (!failure_.ok()) {
+    // Its caller may have begun it, so that others read its operands now.
+    operation->execution->refuse();
+    operation->work->finish(failure_);
+    return failure_;
+  }
+  const Route& route = operation->execution->route();
+  if (!operation->flight) {
+    operation->flight = recorder_.begin({.communicator = route.communicator,
+                                         .number = operation->number,
+                                         .collective = operation->collective,
+                                         .signature = signature_of(*operation),
+                                         .algorithm = operation->algorithm});
+  }
+  ids_.begin_operation(route.communicator);
+  incoming_.push_back(std::move(operation));
+  ++outstanding_;
+  has_incoming_ = true;
+  last_submit_ = Clock::now();
+  if (driven_) {
+    wake_driver();
+    return {};
+  }
+  driven_ = true;
+  lock.unlock();
+  {
+    const ThreadOnDevice there(options_.lanes->first());
+    turn();
+  }
+  lock.lock();
+  driven_ = false;
+  if (outstanding_ > 0 && waiters_ > 0) baton_free_.notify_all();
+  if (outstanding_ > 0 && napping_) work_to_do_.notify_one();
+  return {};
+}
+
+bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) {
+  if (work.done() || in_child()) return work.done();
+  const Deadline end = until.value_or(Deadline::max());
+  std::unique_lock lock(mutex_);
+  ++waiters_;
+  while (!work.done() && Clock::now() < end) {
+    if (driven_) {
+      // The engine's thread gives way to waiters; another waiter tells when it leaves.
+      wake_driver();
+      baton_free_.wait_until(lock, std::min(end, Clock::now() + std::chrono::seconds(1)));
+      continue;
+    }
+    driven_ = true;
+    lock.unlock();
+    drive([&] { return work.done(); }, kWaiterSpin, end);
+    lock.lock();
+    driven_ = false;
+  }
+  --waiters_;
+  if (waiters_ > 0) baton_free_.notify_all();
+  if (outstanding_ > 0) work_to_do_.notify_one();
+  return work.done();
+}
+
+void ProgressEngine::cancel() {
+  if (in_child()) return;
+  const std::lock_guard lock(mutex_);
+  cancel_asked_ = true;
+  wake_driver();
+  work_to_do_.notify_one();
+}
+
+// Runs `action` while nobody else drives.
+void ProgressEngine::with_baton(const std::function<void()>& action) {
+  if (in_child()) return;
+  std::unique_lock lock(mutex_);
+  ++waiters_;
+  while (driven_) {
+    wake_driver();
+    baton_free_.wait_for(lock, std::chrono::milliseconds(10));
+  }
+  driven_ = true;
+  lock.unlock();
+  action();
+  lock.lock();
+  driven_ = false;
+  if (--waiters_ > 0) baton_free_.notify_all();
+  work_to_do_.notify_one();
+}
+
+Status ProgressEngine::status() const {
+  if (in_child()) return not_in_children();
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+TransportStats ProgressEngine::stats() {
+  if (in_child()) return stats_;
+  const std::lock_guard lock(mutex_);
+  if (!driven_ && transport_) stats_ = transport_->stats();
+  stats_.bytes_staged = options_.lanes->bytes();
+  return stats_;
+}
+
+// One pass over everything that may have something to do; true if anything did.
+bool ProgressEngine::turn() {
+  ++turns_since_look_;
+  bool moved = has_incoming_ && accept();
+  // What begins leaves before anything that has come is looked at.
+  if (moved) advance_all(false);
+  if (cancel_asked_.exchange(false)) {
+    fail(nullptr, Status(Code::kCancelled, "cancelled by its caller"));
+  }
+  if (!transport_) return moved;
+  const Result<int> settled = transport_->progress();
+  if (!settled.has_value()) {
+    fail(nullptr, settled.error());
+    return true;
+  }
+  const bool arrived = settled.value() > 0;
+  moved = moved || arrived;
+  if (arrived || polling() > 0) moved = advance_all(!arrived) || moved;
+  // Others ask what this rank is doing, and wait 0.4 s: also while it has much to do.
+  if ((!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) && read_notes()) {
+    moved = advance_all(false) || moved;
+  }
+  return moved;
+}
+
+bool ProgressEngine::accept() {
+  std::vector<std::unique_ptr<Operation>> arrived;
+  {
+    const std::lock_guard lock(mutex_);
+    arrived.swap(incoming_);
+    has_incoming_ = false;
+  }
+  for (auto& operation : arrived) {
+    if (failed_) {
+      operation->execution->refuse();
+      end(*operation, status());
+    } else {
+      if (operation->begin) operation->begin(*transport_);
+      active_.push_back(std::move(operation));
+    }
+  }
+  return !arrived.empty();
+}
+
+// Active operations that wait for memory now; one may wait for messages first and then for memory.
+std::size_t ProgressEngine::polling() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      active_, [](const auto& operation) { return operation->execution->polls(); }));
+}
+
+// One turn of every operation, or of those alone that poll; true if any moved.
+bool ProgressEngine::advance_all(bool polling_alone) {
+  bool any = false;
+  for (std::size_t i = 0; i < active_.size();) {
+    Operation& operation = *active_[i];
+    if (polling_alone && !operation.execution->polls()) {
+      ++i;
+      continue;
+    }
+    const Result<bool> moved = operation.execution->advance(*transport_, pool_);
+    operation.count_bytes();
+    if (!moved.has_value()) {
+      // A peer that gives up says so, and then withdraws what it was about to send.
+      const bool of_a_loss = moved.error().code() == Code::kCancelled && transport_->lost();
+      fail(&operation, of_a_loss ? Status(Code::kPeerLost, "a rank is lost") : moved.error());
+      return true;
+    }
+    any = any || moved.value();
+    if (operation.execution->done()) {
+      operation.execution->release(pool_);
+      end(operation, operation.after ? operation.after() : Status());
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return any;
+}
+
+void ProgressEngine::end(Operation& operation, Status status) {
+  take_stats();
+  {
+    const std::lock_guard lock(mutex_);
+    ids_.end_operation(operation.execution->route().communicator);
+  }
+  recorder_.end(*operation.flight,
+                status.ok() ? FlightRecord::State::kDone : FlightRecord::State::kFailed,
+                operation.execution->bytes_sent(), std::move(operation.waited_for));
+  operation.work->finish(std::move(status));
+  --outstanding_;
+  if (waiters_ > 0) {
+    // Waiters look at done() under the mutex, so none can miss this.
+    const std::lock_guard lock(mutex_);
+    baton_free_.notify_all();
+  }
+}
+
+void ProgressEngine::take_stats() {
+  if (!transport_) return;
+  const TransportStats now = transport_->stats();
+  const std::lock_guard lock(mutex_);
+  stats_ = now;
+}
+
+// Losses, deadlines and what is done from time to time; too dear for every turn.
+void ProgressEngine::look_around(Deadline now) {
+  if (active_.empty() || failed_) return;
+  turns_since_look_ = 0;
+  if (transport_->lost()) {
+    return fail(active_.front().get(), Status(Code::kPeerLost, "a rank is lost"));
+  }
+  for (auto& operation : active_) {
+    if (now >= operation->deadline) {
+      return fail(operation.get(), Status(Code::kTimedOut, "deadline passed"));
+    }
+  }
+  bool moves = false;
+  for (auto& operation : active_) moves = operation->execution->tend(*transport_, now) || moves;
+  if (moves) advance_all(false);
+}
+
+Deadline ProgressEngine::next_deadline(Deadline now) const {
+  Deadline next = now + std::chrono::milliseconds(250);
+  for (const auto& operation : active_) next = std::min(next, operation->deadline);
+  return next;
+}
+
+// Requires the baton. Turns until `enough` or, roughly, `until`.
+void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seconds,
+                           Deadline until) {
+  const auto spin = std::chrono::duration<double>(spin_seconds);
+  const int turns_before_clock = options_.waiting == Waiting::kSleep ? 1 : kTurnsBeforeClock;
+  int idle_turns = 0;
+  Deadline idle_since;
+  // UCX, given a device's memory, calls CUDA in whatever thread drives it.
+  Device device;
+  std::optional<ThreadOnDevice> there;
+  while (!enough()) {
+    if (device != options_.lanes->first()) there.emplace(device = options_.lanes->first());
+    const bool moved = turn();
+    if (moved) {
+      idle_turns = 0;
+    } else if (yields_) {
+      sched_yield();
+    }
+    // Counted over all operations: those that end in a few turns each are looked after too.
+    const bool look = turns_since_look_ >= kTurnsBetweenLooks && !active_.empty();
+    if ((moved || ++idle_turns < turns_before_clock) && !look) continue;
+    const Deadline now = Clock::now();
+    look_around(now);
+    if (now >= until) return;
+    if (idle_turns <= turns_before_clock) idle_since = now;
+    if (never_sleeps_ && !active_.empty()) continue;
+    if (now - idle_since >= spin || options_.waiting == Waiting::kSleep) {
+      sleep_in_transport(enough, std::min(until, next_deadline(now)));
+      look_around(Clock::now());
+    }
+  }
+}
+
+// asleep_ is set before the last look, and read after whatever is to be seen was written: so either
+// the look sees it, or its writer wakes this thread. Where memory alone is waited for, that is at
+// the bell; messages and memory together have no such place, then naps are short.
+void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Deadline until) {
+  if (!transport_) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
+  }
+  const std::size_t in_memory = polling();
+  const auto listens = [](const auto& operation) { return operation->execution->listens(); };
+  const bool at_bell = bell_ && in_memory > 0 && std::ranges::none_of(active_, listens);
+  if (in_memory > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
+  const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
+  const auto ready = [](const auto& operation) { return operation->execution->ready(); };
+  Status status;
+  asleep_ = true;
+  if (!has_incoming_ && !cancel_asked_ && !enough()) {
+    if (!at_bell) {
+      status = transport_->wait(until);
+    } else if (std::ranges::none_of(active_, ready)) {
+      bell_->sleep(seen, until);
+    }
+  }
+  asleep_ = false;
+  if (at_bell) bell_->get_up();
+  if (!status.ok()) fail(nullptr, status);
+}
+
+void ProgressEngine::wake_driver() {
+  if (!asleep_) return;
+  if (transport_) transport_->wake();
+  if (bell_) bell_->ring();
+}
+
+// The engine's own thread.
+void ProgressEngine::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!driven_ && waiters_ == 0) {
+      driven_ = true;
+      lock.unlock();
+      const ThreadOnDevice there(options_.lanes->first());
+      turn();  // also what keeps an idle transport alive
+      drive([this] { return stopping_ || waiters_ > 0 || outstanding_ == 0; }, kThreadSpin,
+            Deadline::max());
+      lock.lock();
+      driven_ = false;
+      if (waiters_ > 0) baton_free_.notify_all();
+      if (stopping_) break;
+    }
+    const Deadline now = Clock::now();
+    const bool attentive = now - last_submit_ < std::chrono::duration<double>(kAttentive);
+    napping_ = !attentive;
+    work_to_do_.wait_until(lock, deadline_in(attentive ? kShortNap : kLongNap));
+    napping_ = false;
+  }
+}
+
+}  // namespace gradwire

@@ -1,0 +1,128 @@
+#include "collectives/schedules/in_place.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "collectives/schedules/steps.h"
+
+namespace gradwire {
+namespace {
+
+using Op = Step::Op;
+
+bool receives(const Step& step) { return step.op == Op::kRecvCopy || step.op == Op::kRecvReduce; }
+bool is_local(const Step& step) { return step.peer < 0; }
+
+// Adds local steps behind all that the schedule does.
+void append(Schedule& schedule, const Round& locals) {
+  if (locals.empty()) return;
+  if (schedule.rounds.empty()) schedule.rounds.emplace_back();
+  Round& last = schedule.rounds.back();
+  last.insert(last.end(), locals.begin(), locals.end());
+}
+
+// Ranges that do not overlap one another.
+class Ranges {
+ public:
+  // Ranges that overlap become one.
+  void add(Range range) {
+    if (range.size() == 0) return;
+    auto at = ends_.lower_bound(range.begin);
+    if (at != ends_.begin() && std::prev(at)->second > range.begin) --at;
+    while (at != ends_.end() && at->first < range.end) {
+      range = {std::min(range.begin, at->first), std::max(range.end, at->second)};
+      at = ends_.erase(at);
+    }
+    ends_[range.begin] = range.end;
+  }
+  bool overlap(Range range) const {
+    if (range.size() == 0) return false;
+    const auto after = ends_.lower_bound(range.end);
+    return after != ends_.begin() && std::prev(after)->second > range.begin;
+  }
+  const std::map<std::int64_t, std::int64_t>& ends() const { return ends_; }
+
+ private:
+  std::map<std::int64_t, std::int64_t> ends_;  // by begin
+};
+
+class Sharing {
+ public:
+  Sharing(const SharedElems& shared, bool divisible) : shared_(shared), divisible_(divisible) {}
+
+  // Whether a place of kOut lies in shared memory, or in a range together with such places.
+  bool concerns(const Place& place) const {
+    const Range& range = place.range;
+    if (place.buffer != BufferId::kOut || range.size() == 0) return false;
+    if (!divisible_) return true;
+    return range.begin < shared_.out_begin + shared_.elems && shared_.out_begin < range.end;
+  }
+
+  // Whether something of kIn is read after something else was written over it.
+  bool clobbers(const Schedule& schedule) const {
+    Ranges written;  // of kOut
+    const auto reads = [&](const Place& from) {
+      return from.buffer == BufferId::kIn && written.overlap(as_out(from.range));
+    };
+    const auto write = [&](const Place& to) {
+      if (concerns(to)) written.add(to.range);
+    };
+    for (const Round& round : schedule.rounds) {
+      for (const Step& step : round) {
+        if (receives(step)) write(step.to);
+      }
+      for (const Step& step : round) {
+        if (step.op == Op::kSend && reads(step.from)) return true;
+      }
+      for (const Step& step : round) {
+        if (!is_local(step)) continue;
+        if (step.op != Op::kFinish && reads(step.from)) return true;
+        const bool onto_itself = step.op == Op::kCopy && step.from.buffer == BufferId::kIn &&
+                                 as_out(step.from.range) == step.to.range;
+        if (!onto_itself) write(step.to);
+      }
+    }
+    return false;
+  }
+
+ private:
+  Range as_out(Range in) const {
+    const std::int64_t shift = shared_.out_begin - shared_.in_begin;
+    return {in.begin + shift, in.end + shift};
+  }
+
+  SharedElems shared_;
+  bool divisible_;
+};
+
+}  // namespace
+
+Schedule in_place(const Schedule& schedule, const SharedElems& shared) {
+  const Sharing sharing(shared, schedule.divisible);
+  if (!sharing.clobbers(schedule)) return schedule;
+  const std::int64_t shift = schedule.scratch_elems;
+  const auto moved_to = [shift](Range range) {
+    return scratch_place_of({range.begin + shift, range.end + shift});
+  };
+  Schedule result = schedule;
+  result.scratch_elems += schedule.out_elems;
+  Ranges moved;
+  for (Round& round : result.rounds) {
+    for (Step& step : round) {
+      for (Place* place : {&step.from, &step.to}) {
+        if (!sharing.concerns(*place)) continue;
+        moved.add(place->range);
+        *place = moved_to(place->range);
+      }
+    }
+  }
+  Round copies;
+  for (const auto& [begin, end] : moved.ends()) {
+    copies.push_back(local_copy(moved_to({begin, end}), out_place_of({begin, end})));
+  }
+  append(result, copies);
+  return result;
+}
+
+}  // namespace gradwire

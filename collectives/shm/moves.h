@@ -1,0 +1,150 @@
+// What each collective does in shared memory: which bytes go where. When, is ShmExecution's.
+//
+// There are three ways, and all ranks take the same:
+//   small   everybody puts its data on the board and, once all have, takes what it needs
+//   direct  tensors lie in the arena: the others' are read, and written, where they are. What is
+//   only
+//           copied may lie in the others' own memory, too, where that may be read
+//   slots   tensors lie elsewhere: part by part through slots of the board that stay in the caches.
+//           Put part i; combine part i - 1, where something is to be combined for others; take the
+//           part before
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "collectives/shm/call.h"
+#include "collectives/shm/channel.h"
+#include "device/fold.h"
+#include "gradwire/schedule.h"
+
+namespace gradwire {
+
+// Operation n of a channel.
+struct ShmPlace {
+  const ShmCall& call;
+  const ShmChannel& channel;
+  std::uint64_t n;
+  // Set to a rank whose memory could not be read: it has ended.
+  int* unread = nullptr;
+
+  int size() const { return channel.size(); }
+  int rank() const { return channel.rank(); }
+  std::size_t width() const { return size_of(call.dtype); }
+  std::size_t bytes(std::int64_t elems) const { return static_cast<std::size_t>(elems) * width(); }
+  std::int64_t elems_in(std::size_t bytes) const {
+    return static_cast<std::int64_t>(bytes / width());
+  }
+  std::byte* small(int q) const { return channel.small(q, n); }
+  std::byte* slot(int q, std::int64_t part) const {
+    return channel.slot(q, static_cast<int>(part % ShmChannel::kSlots));
+  }
+  bool shares_in(int q) const { return channel.notice(q, n).in != ShmNotice::kPrivate; }
+  bool shares_out(int q) const { return channel.notice(q, n).out != ShmNotice::kPrivate; }
+  // Whether copy_in_of() can get at it.
+  bool reaches_in(int q) const { return shares_in(q) || channel.notice(q, n).address != 0; }
+  // bytes of rank q's `in` from `offset` on, wherever it lies.
+  void copy_in_of(int q, std::size_t offset, std::byte* to, std::size_t bytes, Stores stores) const;
+  std::byte* in_of(int q) const { return channel.arena().at(channel.notice(q, n).in); }
+  std::byte* out_of(int q) const { return channel.arena().at(channel.notice(q, n).out); }
+};
+
+// Without state: one object per collective serves all operations.
+class ShmMoves {
+ public:
+  virtual ~ShmMoves() = default;
+
+  // Bytes that the tensors of one rank span, in and out: what decides which memory is shared.
+  virtual std::size_t in_bytes(const ShmCall& call, int size) const = 0;
+  virtual std::size_t out_bytes(const ShmCall& call, int size) const = 0;
+
+  // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
+  virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
+  // before: as the last operation of this kind was. The direct way has two waits, but copies once.
+  virtual std::size_t small_limit(int, ShmReach before) const {
+    constexpr std::size_t kSharedFrom = 4 << 10;
+    constexpr std::size_t kReadingFrom = 16 << 10;
+    return before == ShmReach::kShared    ? kSharedFrom
+           : before == ShmReach::kReading ? kReadingFrom
+                                          : ShmChannel::kSmallBytes;
+  }
+  virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
+  virtual void take_small(const ShmPlace& place) const = 0;
+  // Who waits for whom before take_small.
+  enum class Awaited : std::uint8_t {
+    kAll,
+    kRootAlone,  // only root has something to put
+    kByRoot,     // only root takes
+  };
+  virtual Awaited awaited() const { return Awaited::kAll; }
+
+  // Direct: whether the tensors that matter are shared, or are best read where they are; how many
+  // parts this rank has to do.
+  virtual bool are_shared(const ShmPlace& place) const = 0;
+  virtual bool are_readable(const ShmPlace&) const { return false; }
+  ShmReach reach(const ShmPlace& place) const {
+    if (are_shared(place)) return ShmReach::kShared;
+    return are_readable(place) ? ShmReach::kReading : ShmReach::kBoard;
+  }
+  virtual std::int64_t direct_parts(const ShmPlace& place) const = 0;
+  virtual void direct(const ShmPlace& place, std::int64_t part) const = 0;
+
+  // Slots: how many parts, equal on all ranks.
+  virtual std::int64_t slot_parts(const ShmPlace& place) const = 0;
+  virtual void put(const ShmPlace& place, std::int64_t part) const = 0;
+  virtual bool combines() const { return false; }
+  virtual void combine(const ShmPlace&, std::int64_t) const {}
+  virtual void take(const ShmPlace& place, std::int64_t part) const = 0;
+
+  // Bytes that other ranks get from this one.
+  virtual std::uint64_t sent(const ShmPlace& place, bool small) const = 0;
+};
+
+const ShmMoves& shm_moves_of(OpKind kind);
+const ShmMoves& shm_all_reduce();
+const ShmMoves& shm_reduce_scatter();
+const ShmMoves& shm_reduce_parts();
+const ShmMoves& shm_all_gather();
+const ShmMoves& shm_all_to_all();
+const ShmMoves& shm_broadcast();
+const ShmMoves& shm_barrier();
+const ShmMoves& shm_reduce();
+const ShmMoves& shm_gather();
+const ShmMoves& shm_scatter();
+const ShmMoves& shm_exclusive_scan();
+
+// From so many bytes on, results leave the caches alone.
+inline constexpr std::size_t kStreamingBytes = 8 << 20;
+inline Stores stores_for(std::size_t bytes) {
+  return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
+}
+// Up to so many bytes of results, tensors in the others' own memory are read there rather than put
+// into slots: one copy instead of two, but by the kernel, page by page.
+inline constexpr std::size_t kReadingBytes = 4 << 20;
+
+// A rank's own row, unless it is already there.
+inline void keep_row(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+}
+
+// A rank looks around between parts of about so many bytes.
+inline constexpr std::size_t kDirectBytes = 256 << 10;
+
+inline std::int64_t parts_of(std::int64_t elems, std::int64_t each) {
+  return (elems + each - 1) / each;
+}
+inline Range part_of(std::int64_t elems, std::int64_t each, std::int64_t part) {
+  const std::int64_t begin = part * each;
+  return {begin, begin + each < elems ? begin + each : elems};
+}
+
+// Piece i of `parts`, cut between cache lines: no two ranks write to one.
+inline Range line_piece(std::int64_t elems, std::size_t width, int parts, int i) {
+  const auto line = static_cast<std::int64_t>(64 / width);
+  const Range lines = piece((elems + line - 1) / line, parts, i);
+  const auto cut = [&](std::int64_t at) { return at * line < elems ? at * line : elems; };
+  return {cut(lines.begin), cut(lines.end)};
+}
+
+}  // namespace gradwire
