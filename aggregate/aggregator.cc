@@ -14,7 +14,6 @@
 #include "base/forks.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "collectives/bounded.h"
 
 namespace gradwire {
 namespace {
@@ -173,7 +172,7 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
       GW_ASSIGN(std::unique_ptr<CopyLane> lane, CopyLane::create(device));
       GW_ASSIGN(parameter.ready, lane->make_point());
       context_.lane = std::move(lane);
-      context_.lane_seconds = deadline_seconds(*communicator_);
+      context_.lane_seconds = communicator_->deadline_seconds();
       context_.workers = nullptr;  // kernels have threads of their own
       return {};
     }

@@ -5,13 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/messages_below.h"
-
 namespace gradwire {
 
 Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator, const Joins& joins) {
-  MessagesBelow* const below = messages_below(communicator);
-  if (joins.nccl && below == nullptr) {
+  const bool nccl = communicator.algorithm_for(OpKind::kAllReduce, 0, "nccl").has_value();
+  if (joins.nccl && !nccl) {
     return Status(Code::kUnsupported,
                   "aggregator: inter_node=nccl needs a communicator over NCCL (got " +
                       communicator.describe() + "); write inter_node=messages");
@@ -39,10 +37,9 @@ Result<std::unique_ptr<NodeGroups>> split_nodes(Communicator& communicator, cons
     GW_ASSIGN(groups->outer_nccl, communicator.split(color, groups->node));
   }
   if (joins.messages) {
-    GW_ASSIGN(groups->outer, below != nullptr ? below->split_messages(color, groups->node)
-                                              : communicator.split(color, groups->node));
+    GW_ASSIGN(groups->outer, communicator.split(color, groups->node, {.messages_only = nccl}));
   }
-  groups->nccl = below != nullptr;
+  groups->nccl = nccl;
   return groups;
 }
 

@@ -213,8 +213,7 @@ Result<TrafficPolicy> TrafficPolicy::parse(const Registry& registry, std::string
       return refused(part, std::string(to_string(entry.traffic)) + " are given twice");
     }
     policy.rules_[index] = std::move(entry.rule);
-    const auto algorithm =
-        resolve_algorithm(Collective::kAllReduce, policy.rules_[index].algorithm);
+    const auto algorithm = resolve_algorithm(OpKind::kAllReduce, policy.rules_[index].algorithm);
     if (!algorithm.has_value()) return refused(part, std::string(algorithm.error().message()));
     const auto plan = read_plan(registry, policy.options(entry.traffic));
     if (!plan.has_value()) return refused(part, std::string(plan.error().message()));

@@ -11,7 +11,7 @@
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
 #include "base/text.h"
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 
 namespace gradwire {
 namespace {
@@ -59,13 +59,11 @@ Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& d
   return places;
 }
 
-Result<std::unique_ptr<Communicator>> join_threads(std::unique_ptr<Communicator> messages,
-                                                   const launch::RankPlace& place,
-                                                   const std::shared_ptr<KeyValueStore>& store) {
-  if (!is_nccl(place.transport)) return messages;
+Status join_threads(GroupCommunicator& world, const launch::RankPlace& place,
+                    const std::shared_ptr<KeyValueStore>& store) {
+  if (!is_nccl(place.transport)) return {};
   GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(place.transport));
-  const Rendezvous met{.rank = messages->rank(), .size = messages->size(), .store = store};
-  return with_nccl(std::move(messages), ordinal, met);
+  return add_nccl(world, ordinal, {.rank = world.rank(), .size = world.size(), .store = store});
 }
 
 void log_place(const Log& log, const launch::RankPlace& place) {

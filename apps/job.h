@@ -11,6 +11,7 @@
 #include "adapters/links.h"
 #include "apps/launcher_watch.h"
 #include "base/log.h"
+#include "collectives/group_communicator.h"
 #include "gradwire/communicator.h"
 #include "gradwire/config.h"
 #include "gradwire/rendezvous.h"
@@ -41,11 +42,10 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
 // launch::place_rank().
 Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& device,
                                                      const std::string& transport, int ranks);
-// Collective over threads, each of which plays a rank: `messages`, in process, or NCCL beside them
-// where the rank's transport says so. `store` is the same one for all.
-Result<std::unique_ptr<Communicator>> join_threads(std::unique_ptr<Communicator> messages,
-                                                   const launch::RankPlace& place,
-                                                   const std::shared_ptr<KeyValueStore>& store);
+// Collective over threads, each of which plays a rank of `world`, in process: adds NCCL where the
+// rank's transport says so. `store` is the same one for all.
+Status join_threads(GroupCommunicator& world, const launch::RankPlace& place,
+                    const std::shared_ptr<KeyValueStore>& store);
 
 // Tells of the device that a rank took.
 void log_place(const Log& log, const launch::RankPlace& place);

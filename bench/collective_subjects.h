@@ -8,16 +8,16 @@
 #include <string_view>
 
 #include "bench/collective_bench.h"
-#include "collectives/schedules/collective.h"
+#include "collectives/schedules/op_traits.h"
 
 namespace gradwire::bench {
 
 // One of the operations that can be measured.
 struct BenchOperation {
   std::string_view name;
-  std::optional<OpKind> kind = {};            // none: send_recv
-  std::optional<Collective> collective = {};  // none: send_recv
-  bool has_rows = false;                      // S is `ranks` rows
+  std::optional<OpKind> kind = {};        // none: send_recv
+  std::optional<OpKind> collective = {};  // none: send_recv
+  bool has_rows = false;                  // S is `ranks` rows
   bool has_root = false;
   bool reduces = false;
   bool usually_in_place = false;

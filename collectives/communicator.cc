@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/text.h"
+#include "collectives/schedules/op_traits.h"
 
 namespace gradwire {
 namespace {
@@ -22,29 +23,7 @@ ConstTensorView bytes_view(ConstByteSpan bytes) {
 
 }  // namespace
 
-std::string_view to_string(OpKind kind) {
-  switch (kind) {
-    case OpKind::kBroadcast: return "broadcast";
-    case OpKind::kReduce: return "reduce";
-    case OpKind::kAllReduce: return "all_reduce";
-    case OpKind::kAllReduceFused: return "all_reduce_fused";
-    case OpKind::kReduceScatter: return "reduce_scatter";
-    case OpKind::kReduceScatterV: return "reduce_scatter_v";
-    case OpKind::kAllGather: return "all_gather";
-    case OpKind::kAllGatherV: return "all_gather_v";
-    case OpKind::kGather: return "gather";
-    case OpKind::kGatherV: return "gather_v";
-    case OpKind::kScatter: return "scatter";
-    case OpKind::kScatterV: return "scatter_v";
-    case OpKind::kAllToAll: return "all_to_all";
-    case OpKind::kAllToAllV: return "all_to_all_v";
-    case OpKind::kExclusiveScan: return "exclusive_scan";
-    case OpKind::kBarrier: return "barrier";
-    case OpKind::kSend: return "send";
-    case OpKind::kRecv: return "recv";
-  }
-  return "?";
-}
+std::string_view to_string(OpKind kind) { return traits_of(kind).name; }
 
 int Communicator::node_count() const {
   const std::vector<int> node_of = nodes();

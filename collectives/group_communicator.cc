@@ -5,40 +5,14 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/device/device_fill.h"
-#include "collectives/engine/staged_execution.h"
-#include "collectives/plan/arguments.h"
-#include "collectives/schedules/nodes.h"
-#include "collectives/schedules/schedules.h"
+#include "collectives/plan/message_path.h"
+#include "collectives/plan/message_run.h"
 
 namespace gradwire {
 namespace {
 
-// Tag channels: point-to-point 1 bit | dtype 3 bits | slot 4 bits. With the dtype in the tag, ranks
-// that disagree about it never mix up elements: they time out, and the roll call says why.
-std::uint32_t channel_of(bool point_to_point, DType dtype) {
-  return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
-}
-constexpr int kMostSlots = 15;
 // A probe ends by itself soon after its caller has given it up.
 constexpr std::chrono::hours kProbesLinger{1};
-
-// The operation's part of its tags: the number, and 6 bits of what ranks must agree on beside dtype
-// and sizes. Messages of ranks that disagree never meet, so they time out, and the roll call says
-// why, instead of a sum of maxima. Two that differ in one of the three, roots by less than 64,
-// never have the same bits. Numbers wrap after 2^14 operations. Of a pair, either 0 and 19 bits of
-// the number, or 1, 15 bits of the caller's tag and 4 of the number: equal ones meet in order, and
-// PostingOrder keeps the parts of one message together.
-std::uint64_t tag_number(const PlannedOperation& planned, std::uint64_t number) {
-  if (planned.pair && planned.tag == 0) return number & 0x7ffff;
-  if (planned.pair) {
-    return 1u << 19 | static_cast<std::uint64_t>(planned.tag) << 4 | (number & 0xf);
-  }
-  const auto bits = 19 * static_cast<std::uint64_t>(planned.kind) +
-                    7 * static_cast<std::uint64_t>(planned.operands.op) +
-                    static_cast<std::uint64_t>(planned.root + 1);
-  return (bits & 0x3f) << 14 | (number & 0x3fff);
-}
 
 // "; CUDA device 0 through pinned memory", once there is one.
 std::string devices_text(const ProgressEngine& engine) {
@@ -61,70 +35,117 @@ std::string nodes_text(const std::vector<int>& node_of) {
 
 }  // namespace
 
-GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> group,
-                                     int rank, int id, CommunicatorOptions options,
-                                     Segmentation segmentation)
-    : engine_(std::move(engine)),
-      group_(std::make_shared<const std::vector<int>>(std::move(group))),
-      rank_(rank),
-      id_(id),
-      options_(std::move(options)),
-      segmentation_(segmentation),
-      planner_(rank, static_cast<int>(group_->size()), options_.algorithm,
-               {static_cast<int>(group_->size()), options_.links,
-                static_cast<std::int64_t>(segmentation.segment_bytes)}),
-      bytes_sent_(std::make_shared<std::atomic<std::uint64_t>>(0)),
-      ledger_(std::make_shared<PairLedger>(group_)) {
-  engine_->keep_ledger(static_cast<std::uint32_t>(id_), ledger_);
-  planner_.use_devices({[lanes = engine_->lanes()](Device device) { return lanes->of(device); },
-                        engine_->takes_cuda_memory()});
-  segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
-  if (options_.node_of.empty()) return;
-  std::vector<int> keys;
-  for (const int job_rank : *group_) {
-    keys.push_back(options_.node_of[static_cast<std::size_t>(job_rank)]);
-  }
-  planner_.use_nodes(nodes_of(keys).node_of);
+GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine,
+                                     std::vector<int> job_ranks, int rank, int id,
+                                     CommunicatorOptions options, Segmentation segmentation)
+    : group_(std::make_unique<Group>(std::move(engine), std::move(job_ranks), rank, id,
+                                     std::move(options), segmentation)) {
+  paths_.push_back(std::make_unique<MessagePath>(*group_));
 }
 
-GroupCommunicator::~GroupCommunicator() { engine_->release_id(id_); }
+GroupCommunicator::~GroupCommunicator() = default;
 
-Route GroupCommunicator::route_among(std::shared_ptr<const std::vector<int>> job_ranks,
-                                     std::uint64_t number, DType dtype) const {
-  return {std::move(job_ranks), static_cast<std::uint32_t>(id_), number & 0x3fff,
-          channel_of(false, dtype)};
+void GroupCommunicator::add_path(std::unique_ptr<Path> path) {
+  if (path != nullptr) paths_.insert(paths_.begin(), std::move(path));
 }
 
-void GroupCommunicator::set_link_parameters(const LinkModel& links) {
-  options_.links = links;
-  planner_.use({size(), links, static_cast<std::int64_t>(segmentation_.segment_bytes)});
+TransportStats GroupCommunicator::transport_stats() const {
+  TransportStats stats = group_->engine()->stats();
+  for (const auto& path : paths_) stats.bytes_sent += path->job_bytes();
+  return stats;
+}
+
+std::uint64_t GroupCommunicator::bytes_sent() const {
+  return group_->message_bytes()->load(std::memory_order_relaxed) +
+         group_->other_bytes()->load(std::memory_order_relaxed);
 }
 
 std::string GroupCommunicator::describe() const {
-  return format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", id_, rank_,
-                size(), job_rank(rank_), engine_->size()) +
-         engine_->describe() + nodes_text(planner_.nodes()) + devices_text(*engine_) +
-         (note_.empty() ? "" : "; " + note_);
+  std::string text =
+      format("communicator %d: rank %d of %d (rank %d of the job's %d) over ", group_->id(), rank(),
+             size(), job_rank(rank()), group_->engine()->size()) +
+      group_->engine()->describe() + nodes_text(group_->nodes()) + devices_text(*group_->engine());
+  if (!group_->note().empty()) text += "; " + group_->note();
+  for (const auto& path : paths_) {
+    const std::string more = path->describe();
+    if (!more.empty()) text += "; " + more;
+  }
+  return text;
+}
+
+SharedMemory GroupCommunicator::shared_memory() const {
+  for (const auto& path : paths_) {
+    if (path->shared_memory() != SharedMemory::kNone) return path->shared_memory();
+  }
+  return SharedMemory::kNone;
+}
+
+Result<Buffer> GroupCommunicator::allocate(std::size_t bytes) {
+  for (const auto& path : paths_) {
+    if (std::optional<Buffer> buffer = path->allocate(bytes)) return std::move(*buffer);
+  }
+  return Buffer::allocate(bytes);
+}
+
+Result<std::string_view> GroupCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
+                                                          std::string_view wanted) {
+  for (const auto& path : paths_) {
+    GW_ASSIGN(const std::optional<std::string_view> name, path->algorithm_for(kind, bytes, wanted));
+    if (name) return *name;
+  }
+  return Status(Code::kInternal, "algorithm_for: no path");  // messages serve all
+}
+
+void GroupCommunicator::set_link_parameters(const LinkModel& links) {
+  group_->use(links);
+  for (const auto& path : paths_) path->use_new_links();
+}
+
+Path& GroupCommunicator::path_of(const OpCall& call, const OpOptions& options) const {
+  for (const auto& path : paths_) {
+    if (path->serves(call, options)) return *path;
+  }
+  return *paths_.back();
+}
+
+Result<CheckedCall> GroupCommunicator::check(const Path& path, const OpCall& call,
+                                             const OpOptions& options) const {
+  GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size(), path.device()));
+  return CheckedCall{call, options, extent};
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
-  return start_all(std::span(&call, 1), options);
+  Path& path = path_of(call, options);
+  GW_ASSIGN(const CheckedCall checked, check(path, call, options));
+  return path.start(checked);
 }
 
-Result<std::vector<PlannedOperation>> GroupCommunicator::plan_all(std::span<const OpCall> calls,
-                                                                  const OpOptions& options) {
-  std::vector<PlannedOperation> planned;
-  planned.reserve(calls.size());
-  for (const OpCall& call : calls) {
-    GW_ASSIGN(PlannedOperation one, planner_.plan(call, options));
-    planned.push_back(std::move(one));
-  }
-  return planned;
-}
-
+// Each call goes the way that it would go alone, so that ranks whose batches differ in sends and
+// receives agree about the collectives.
 Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const OpOptions& options) {
-  GW_ASSIGN(auto planned, plan_all(calls, options));
-  return launch(std::move(planned), options.deadline);
+  if (calls.size() == 1) return start(calls.front(), options);
+  std::vector<std::unique_ptr<PreparedCall>> prepared;
+  for (const auto& path : paths_) {
+    std::vector<CheckedCall> its;
+    for (const OpCall& call : calls) {
+      if (&path_of(call, options) != path.get()) continue;
+      GW_ASSIGN(const CheckedCall checked, check(*path, call, options));
+      its.push_back(checked);
+    }
+    if (!its.empty()) GW_TRY(path->prepare_all(its, prepared));
+  }
+  GW_TRY(status());
+  for (const auto& one : prepared) GW_TRY(one->before());
+  auto work = std::make_shared<WorkState>(group_->engine(), prepared.size());
+  Status refusal;
+  for (const auto& one : prepared) {
+    const Status started = one->start(work, options.deadline);
+    if (refusal.ok()) refusal = started;
+  }
+  if (prepared.size() > 1) work->set_hold({});  // a device knows of its own part alone
+  // Those that were taken before the engine failed end with its error.
+  GW_TRY(refusal);
+  return Work(std::move(work));
 }
 
 Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOptions& options) {
@@ -135,168 +156,79 @@ Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOp
   if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
     return Status(Code::kInvalidArgument, "prepare: a recv from any source (expected a peer)");
   }
-  GW_ASSIGN(PlannedOperation planned, planner_.plan(call, options));
-  return PersistentWork(
-      [this, planned = std::move(planned)] { return launch({planned}, std::nullopt); });
-}
-
-Result<Work> GroupCommunicator::launch(std::vector<PlannedOperation> planned,
-                                       std::optional<Deadline> deadline) {
-  auto work = std::make_shared<WorkState>(engine_, planned.size());
-  GW_TRY(launch(std::move(planned), deadline, work));
-  return Work(std::move(work));
-}
-
-Status GroupCommunicator::launch(std::vector<PlannedOperation> planned,
-                                 std::optional<Deadline> deadline,
-                                 const std::shared_ptr<WorkState>& work) {
-  GW_TRY(engine_->status());
-  for (const PlannedOperation& one : planned) {
-    if (one.before) GW_TRY(one.before());
-  }
-  const Deadline now = std::chrono::steady_clock::now();
-  const Deadline until = deadline.value_or(deadline_in(options_.deadline_seconds));
-  Status refusal;
-  for (PlannedOperation& one : planned) {
-    auto operation = operation_of(std::move(one), work);
-    operation->started = now;
-    operation->deadline = until;
-    const Status submitted = engine_->submit(std::move(operation));
-    if (refusal.ok()) refusal = submitted;
-  }
-  // Those that were taken before the engine failed end with its error.
-  return refusal;
-}
-
-Route GroupCommunicator::route_of(const PlannedOperation& planned, std::uint64_t number) const {
-  return {group_, static_cast<std::uint32_t>(id_), tag_number(planned, number),
-          channel_of(planned.pair, planned.operands.dtype)};
-}
-
-Segmentation GroupCommunicator::segmentation_of(const PlannedOperation& planned) const {
-  Segmentation segmentation = segmentation_;
-  segmentation.ends_short = planned.pair;
-  if (planned.segment_bytes > 0) {
-    const auto bytes = static_cast<std::size_t>(planned.segment_bytes);
-    segmentation.segment_bytes = segmentation.least_segment_bytes =
-        std::min(segmentation_.segment_bytes, bytes);
-  }
-  return segmentation;
-}
-
-// All but its times. Its number among those of its kind tells its messages from others'.
-std::unique_ptr<Operation> GroupCommunicator::operation_of(PlannedOperation planned,
-                                                           const std::shared_ptr<WorkState>& work) {
-  auto operation = std::make_unique<Operation>(Operation{.name = to_string(planned.kind),
-                                                         .dtype = to_string(planned.operands.dtype),
-                                                         .elems = planned.elems,
-                                                         .reduce = planned.reduce,
-                                                         .root = planned.root,
-                                                         .algorithm = planned.algorithm,
-                                                         .collective = !planned.pair,
-                                                         .started = {},
-                                                         .deadline = {},
-                                                         .execution = nullptr,
-                                                         .work = work,
-                                                         .bytes_sent = bytes_sent_,
-                                                         .after = std::move(planned.after),
-                                                         .own = std::move(planned.own)});
-  if (planned.pair && planned.peer == kAnySource) {
-    operation->execution = search_of(std::move(planned), work);
-    return operation;
-  }
-  PairLedger::Message message;
-  if (!planned.pair) {
-    message.number = next_operation_++;
-  } else if (planned.kind == OpKind::kRecv) {
-    message = ledger_->take_recv(planned.peer, planned.tag);
-  } else {
-    message = ledger_->take_send(planned.peer, planned.tag);
-  }
-  operation->number = message.number;
-  if (message.wanted) {
-    const EngineNote note = note_about(EngineNote::Kind::kSent, static_cast<std::uint32_t>(id_),
-                                       engine_->generation(), planned.tag, message.number + 1);
-    operation->begin = [to = job_rank(planned.peer), note](Transport& transport) {
-      transport.tell(to, encode(note));
-    };
-  }
-  Route route = route_of(planned, operation->number);
-  route.turn = message.turn;
-  const Segmentation segmentation = segmentation_of(planned);
-  if (planned.fill.empty()) {
-    operation->execution = std::make_unique<Execution>(
-        std::move(planned.schedule), planned.operands, std::move(route), segmentation);
-    return operation;
-  }
-  StagedExecution::Stages stages;
-  stages.push_back(std::make_unique<Execution>(std::move(planned.schedule), planned.operands, route,
-                                               segmentation));
-  stages.push_back(std::make_unique<DeviceFill>(route, planned.operands.staging->lane,
-                                                planned.operands.op, planned.fill));
-  std::vector<StagedExecution::Stages> piece;
-  piece.push_back(std::move(stages));
-  operation->execution = std::make_unique<StagedExecution>(route, std::move(piece), 1);
-  return operation;
-}
-
-// What it makes outlives the communicator, if need be.
-std::unique_ptr<Runnable> GroupCommunicator::search_of(PlannedOperation planned,
-                                                       const std::shared_ptr<WorkState>& work) {
-  SenderSearch::Wish wish = wish_of(kAnySource, planned.tag);
-  const Segmentation segmentation = segmentation_of(planned);
-  auto receive = [planned, wish, segmentation, rank = rank_, size = size(), work](
-                     int peer, const PairLedger::Message& message) -> std::unique_ptr<Runnable> {
-    work->set_source(peer);
-    Route route = wish.route;
-    route.operation = tag_number(planned, message.number);
-    route.turn = message.turn;
-    route.first_channel = channel_of(true, planned.operands.dtype);
-    return std::make_unique<Execution>(point_to_point_recv(rank, size, peer, planned.elems),
-                                       planned.operands, std::move(route), segmentation);
-  };
-  return std::make_unique<SenderSearch>(std::move(wish), std::move(receive));
-}
-
-SenderSearch::Wish GroupCommunicator::wish_of(int peer, int tag) const {
-  SenderSearch::Wish wish{.ledger = ledger_,
-                          .route = {group_, static_cast<std::uint32_t>(id_), 0, 0},
-                          .generation = engine_->generation(),
-                          .peers = {},
-                          .tag = tag};
-  for (int r = 0; r < size(); ++r) {
-    if (r != rank_ && (peer == kAnySource || peer == r)) wish.peers.push_back(r);
-  }
-  return wish;
+  Path& path = path_of(call, options);
+  GW_ASSIGN(const CheckedCall checked, check(path, call, options));
+  GW_ASSIGN(std::shared_ptr<PreparedCall> prepared, path.prepare(checked));
+  return PersistentWork([prepared] { return prepared->start_alone(std::nullopt); });
 }
 
 Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   // The same arguments as those of a recv.
   const OpCall recv{.kind = OpKind::kRecv, .peer = peer, .tag = tag};
-  const Status sound = check_call(recv, {}, rank_, size()).error();
+  const Status sound = check_call(recv, {}, rank(), size()).error();
   if (!sound.ok()) return sound.with_context("probe");
-  GW_TRY(engine_->status());
-  SenderSearch::Wish wish = wish_of(peer, tag);
+  const std::shared_ptr<ProgressEngine>& engine = group_->engine();
+  GW_TRY(engine->status());
+  SenderSearch::Wish wish = wish_of(*group_, peer, tag);
   for (const int sender : wish.peers) {
-    if (ledger_->waits(sender, tag)) return sender;
+    if (group_->ledger()->waits(sender, tag)) return sender;
   }
   auto answer = std::make_shared<SenderSearch::Answer>();
-  auto work = std::make_shared<WorkState>(engine_);
-  const Deadline now = std::chrono::steady_clock::now();
-  GW_TRY(engine_->submit(std::make_unique<Operation>(
-      Operation{.name = "probe",
-                .collective = false,
-                .started = now,
-                .deadline = until + kProbesLinger,
-                .execution = std::make_unique<SenderSearch>(std::move(wish), answer),
-                .work = work,
-                .bytes_sent = bytes_sent_})));
-  if (engine_->wait(*work, until)) {
+  auto work = std::make_shared<WorkState>(engine);
+  GW_TRY(group_->submit(std::make_unique<Operation>(Operation{
+                            .signature = {.name = "probe"},
+                            .collective = false,
+                            .execution = std::make_unique<SenderSearch>(std::move(wish), answer),
+                            .work = work,
+                            .bytes_sent = group_->message_bytes()}),
+                        until + kProbesLinger));
+  if (engine->wait(*work, until)) {
     GW_TRY(work->status());
     return answer->source.load();
   }
   answer->unwanted = true;
   return -1;
+}
+
+Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key,
+                                                               const GroupOptions& options) {
+  const Deadline deadline = group_->end_of(std::nullopt);
+  for (const auto& path : paths_) GW_TRY(path->await_all(deadline));
+  GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, split_messages(color, key));
+  // From the last, so that those come first which are first here.
+  for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
+    std::optional<Members> members;
+    if (part != nullptr) members.emplace(part->members());
+    GW_ASSIGN(std::unique_ptr<Path> same,
+              (*path)->for_split(color, key, members ? &*members : nullptr));
+    if (part != nullptr) part->add_path(std::move(same));
+  }
+  return std::unique_ptr<Communicator>(std::move(part));
+}
+
+Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {
+  GW_ASSIGN(ProgressEngine::Successor successor,
+            group_->engine()->shrink(*group_->job_ranks(), static_cast<std::uint32_t>(group_->id()),
+                                     group_->end_of(deadline)));
+  const auto self = std::ranges::find(successor.group, job_rank(rank()));
+  const int rank = static_cast<int>(self - successor.group.begin());
+  constexpr int kRootId = 0;
+  (void)successor.engine->claim_id(kRootId);
+  auto left =
+      std::make_unique<GroupCommunicator>(std::move(successor.engine), std::move(successor.group),
+                                          rank, kRootId, group_->options(), group_->segmentation());
+  for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) {
+    auto renewed = (*path)->for_survivors(left->members());
+    if (renewed.has_value()) {
+      left->add_path(std::move(renewed).value());
+    } else if (left->status().ok()) {
+      return renewed.error();
+    } else {
+      // Another rank was lost meanwhile: the next operation says so, and shrink() may follow.
+      break;
+    }
+  }
+  return std::unique_ptr<Communicator>(std::move(left));
 }
 
 }  // namespace gradwire

@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 #include "collectives/group_communicator.h"
 #include "collectives/shm/setup.h"
 #include "comm/checked/checked_transport.h"
@@ -77,32 +78,24 @@ Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
   return known;
 }
 
+Result<std::unique_ptr<GroupCommunicator>> make_group_communicator(
+    std::unique_ptr<Transport> transport, const CommunicatorOptions& options) {
+  GW_TRY(check(transport.get(), options));
+  return world_over(std::move(transport), options);
+}
+
 Result<std::unique_ptr<Communicator>> make_communicator(std::unique_ptr<Transport> transport,
                                                         const CommunicatorOptions& options) {
-  GW_TRY(check(transport.get(), options));
-  return std::unique_ptr<Communicator>(world_over(std::move(transport), options));
+  GW_ASSIGN(auto world, make_group_communicator(std::move(transport), options));
+  return std::unique_ptr<Communicator>(std::move(world));
 }
 
 Result<std::unique_ptr<Communicator>> make_sharing_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options) {
-  GW_TRY(check(transport.get(), options));
-  auto world = world_over(std::move(transport), options);
-  return share_memory(world, options.shared_bytes);
-}
-
-Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {
-  GW_ASSIGN(ProgressEngine::Successor successor,
-            engine_->shrink(*group_, static_cast<std::uint32_t>(id_),
-                            deadline.value_or(deadline_in(options_.deadline_seconds))));
-  const auto self = std::ranges::find(successor.group, job_rank(rank_));
-  const int rank = static_cast<int>(self - successor.group.begin());
-  constexpr int kRootId = 0;
-  (void)successor.engine->claim_id(kRootId);
-  auto left =
-      std::make_unique<GroupCommunicator>(std::move(successor.engine), std::move(successor.group),
-                                          rank, kRootId, options_, segmentation_);
-  left->set_link_parameters(links());
-  return std::unique_ptr<Communicator>(std::move(left));
+  GW_ASSIGN(auto world, make_group_communicator(std::move(transport), options));
+  GW_ASSIGN(auto memory, share_memory(world->members(), options.shared_bytes));
+  world->add_path(std::move(memory));
+  return std::unique_ptr<Communicator>(std::move(world));
 }
 
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend,
@@ -125,25 +118,40 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
     GW_TRY(check_have_nccl());
     GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
     GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
-    GW_ASSIGN(auto messages, make_communicator(std::move(transport), known));
-    return with_nccl(std::move(messages), ordinal, rendezvous);
+    GW_ASSIGN(auto world, make_group_communicator(std::move(transport), known));
+    GW_TRY(add_nccl(*world, ordinal, rendezvous));
+    return std::unique_ptr<Communicator>(std::move(world));
   }
   return Status(Code::kUnsupported, "make_communicator: unknown backend '" + std::string(backend) +
                                         "' (expected auto, ucx, tcp, nccl or nccl:N; for ranks as "
                                         "threads use make_inproc_communicators())");
 }
 
-Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(
+Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal,
+                const Rendezvous& rendezvous) {
+  GW_ASSIGN(auto path, make_nccl_path(world.members(), ordinal, rendezvous));
+  world.add_path(std::move(path));
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<GroupCommunicator>>> make_inproc_groups(
     int size, const CommunicatorOptions& options) {
   GW_ASSIGN(auto transports, make_inproc_transports(size));
   CommunicatorOptions timed = options;
   if (timed.links == LinkModel{}) timed.links = kThreads;
-  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<std::unique_ptr<GroupCommunicator>> groups;
   for (auto& transport : transports) {
-    GW_ASSIGN(auto communicator, make_communicator(std::move(transport), timed));
-    communicators.push_back(std::move(communicator));
+    GW_ASSIGN(auto group, make_group_communicator(std::move(transport), timed));
+    groups.push_back(std::move(group));
   }
-  return communicators;
+  return groups;
+}
+
+Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_communicators(
+    int size, const CommunicatorOptions& options) {
+  GW_ASSIGN(auto groups, make_inproc_groups(size, options));
+  return std::vector<std::unique_ptr<Communicator>>(std::make_move_iterator(groups.begin()),
+                                                    std::make_move_iterator(groups.end()));
 }
 
 }  // namespace gradwire

@@ -55,7 +55,7 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
     }
   }
   // Communicators look in different places after a clash.
-  const int id = color < 0 ? -1 : nth_bit(common, attempt * (id_ + 1));
+  const int id = color < 0 ? -1 : nth_bit(common, attempt * (group_->id() + 1));
   const bool claimed = id >= 0 && engine_->claim_id(id);
   const std::vector<std::int64_t> verdict{color < 0 || claimed ? 1 : 0};
   auto verdicts = gathered(*this, verdict);
@@ -67,7 +67,8 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
   return kTryAgain;
 }
 
-Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key) {
+// By messages alone.
+Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::split_messages(int color, int key) {
   GW_ASSIGN(const std::vector<std::int64_t> colors,
             gathered(*this, std::vector<std::int64_t>{color < 0 ? -1 : color, key}));
   const int own_color = color < 0 ? -1 : color;
@@ -82,7 +83,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
                "%d communicators at a time)",
                kAttempts, CommunicatorIds::kIds));
   }
-  if (id == kNoGroup) return std::unique_ptr<Communicator>();
+  if (id == kNoGroup) return std::unique_ptr<GroupCommunicator>();
   std::vector<std::pair<std::int64_t, int>> members;  // (key, old rank)
   for (int r = 0; r < size(); ++r) {
     const auto at = static_cast<std::size_t>(2 * r);
@@ -92,11 +93,11 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
   std::vector<int> group;
   int rank = 0;
   for (const auto& [member_key, old_rank] : members) {
-    if (old_rank == rank_) rank = static_cast<int>(group.size());
+    if (old_rank == this->rank()) rank = static_cast<int>(group.size());
     group.push_back(job_rank(old_rank));
   }
-  return std::unique_ptr<Communicator>(std::make_unique<GroupCommunicator>(
-      engine_, std::move(group), rank, id, options_, segmentation_));
+  return std::make_unique<GroupCommunicator>(group_->engine(), std::move(group), rank, id,
+                                             group_->options(), group_->segmentation());
 }
 
 }  // namespace gradwire

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "adapters/launch/variables.h"
-#include "collectives/device/nccl_factory.h"
-#include "collectives/shm/communicator.h"
+#include "collectives/device/nccl_backend.h"
+#include "collectives/group_communicator.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/rendezvous/tcp_place.h"
@@ -37,10 +37,12 @@ Result<std::unique_ptr<Communicator>> over(std::unique_ptr<Transport> messages,
   if (transport == "auto" || transport == "shm") {
     return make_sharing_communicator(std::move(messages), options);
   }
-  GW_ASSIGN(auto communicator, make_communicator(std::move(messages), options));
-  if (!is_nccl(transport)) return communicator;
-  GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(transport));
-  return with_nccl(std::move(communicator), ordinal, rendezvous);
+  GW_ASSIGN(auto world, make_group_communicator(std::move(messages), options));
+  if (is_nccl(transport)) {
+    GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(transport));
+    GW_TRY(add_nccl(*world, ordinal, rendezvous));
+  }
+  return std::unique_ptr<Communicator>(std::move(world));
 }
 
 // Collective. Where the transport leaves it open: UCX if every rank has it, else tcp.
@@ -96,7 +98,8 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
   GW_ASSIGN(carried.carrier, carrier_of(rendezvous, options.transport, carried.log));
   GW_ASSIGN(auto messages, open_messages(carried, one_host, rendezvous));
   GW_ASSIGN(auto made, over(std::move(messages), options.transport, known, rendezvous));
-  if (options.transport == "shm" && rendezvous.size > 1 && !shares_memory(*made)) {
+  if (options.transport == "shm" && rendezvous.size > 1 &&
+      made->shared_memory() != SharedMemory::kAllRanks) {
     return Status(Code::kUnsupported,
                   "transport shm: no shared memory (" + transport_of(*made) + ")");
   }

@@ -42,7 +42,7 @@ struct ConnectOptions {
 // options.transport, of which all but the number in "nccl:N" is equal on all ranks; so are links
 // and communicator.checksums. kRankMismatch says what is not, on all ranks for the transport.
 // "auto" and "shm" share memory where all ranks are on one host; "shm" is that or kUnsupported.
-// "nccl" is with_nccl() over messages as "auto" would send them.
+// "nccl" is add_nccl() over messages as "auto" would send them.
 Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
                                               const ConnectOptions& options,
                                               const CommunicatorOptions& communicator);

@@ -4,7 +4,7 @@
 
 #include "adapters/launch/variables.h"
 #include "base/text.h"
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 #include "device/rank_device.h"
 
 namespace gradwire::launch {

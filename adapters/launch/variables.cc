@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 #include "comm/tcp/sockets.h"
 #include "comm/ucx/ucx_transport.h"
 

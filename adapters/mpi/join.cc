@@ -13,7 +13,6 @@
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
 #include "base/text.h"
-#include "collectives/shm/communicator.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/shm/host.h"
@@ -114,7 +113,7 @@ Result<std::unique_ptr<Communicator>> open(const Settings& settings, std::vector
     return made;
   }
   GW_ASSIGN(auto made, make_sharing_communicator(std::move(transport), options));
-  if (settings.transport == Kind::kShm && !shares_memory(*made)) {
+  if (settings.transport == Kind::kShm && made->shared_memory() != SharedMemory::kAllRanks) {
     return Status(Code::kUnsupported,
                   "transport shm: no shared memory (" + launch::transport_of(*made) + ")");
   }

@@ -18,9 +18,7 @@
 #include "apps/machine.h"
 #include "apps/run/run.h"
 #include "bench/collective_bench.h"
-#include "collectives/device/nccl_factory.h"
-#include "collectives/shm/communicator.h"
-#include "collectives/shm/two_level_communicator.h"
+#include "collectives/device/nccl_backend.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -204,7 +202,7 @@ Result<int> bench_threads(CollectiveFlags f) {
   f.bench.transport = is_nccl(f.transport) ? "nccl" : "inproc";
   f.bench.one_process = true;
   f.launcher = "this process, as threads";
-  GW_ASSIGN(auto communicators, make_inproc_communicators(ranks, communicator_options(f)));
+  GW_ASSIGN(auto communicators, make_inproc_groups(ranks, communicator_options(f)));
   LinksFrom links = f.links.explain ? LinksFrom::kCache : LinksFrom::kDefaults;
   if (f.links.measure) links = LinksFrom::kMeasurement;
   const auto store = make_inproc_store();
@@ -212,7 +210,7 @@ Result<int> bench_threads(CollectiveFlags f) {
     GW_ASSIGN(const Log log, make_log(f.log_level, static_cast<int>(r)));
     log_place(log, places[r]);
     const auto taken = launch::take_place(places[r]);
-    GW_ASSIGN(communicators[r], join_threads(std::move(communicators[r]), places[r], store));
+    GW_TRY(join_threads(*communicators[r], places[r], store));
     GW_TRY(take_links(*communicators[r], links, links_file(environment)));
     CollectiveFlags mine = f;
     mine.bench.device = places[r].device;
@@ -228,8 +226,8 @@ std::string wanted_transport(const CollectiveFlags& f) {
 // "ucx", "tcp", "shm", "shm+ucx", ...
 std::string label_of(const Communicator& communicator) {
   const std::string taken = transport_of(communicator);
-  if (shares_memory(communicator)) return "shm";
-  return (shares_memory_inside(communicator) ? "shm+" : "") +
+  if (communicator.shared_memory() == SharedMemory::kAllRanks) return "shm";
+  return (communicator.shared_memory() == SharedMemory::kInsideHosts ? "shm+" : "") +
          taken.substr(0, taken.find_first_of(" :"));
 }
 

@@ -17,16 +17,16 @@ constexpr std::array kNumbers{&LinkModel::alpha,       &LinkModel::beta,       &
                               &LinkModel::alpha_intra, &LinkModel::beta_intra, &LinkModel::gap};
 
 constexpr std::array kOperations{
-    std::pair{Collective::kAllReduce, OpKind::kAllReduce},
-    std::pair{Collective::kReduceScatter, OpKind::kReduceScatter},
-    std::pair{Collective::kAllGather, OpKind::kAllGather},
-    std::pair{Collective::kAllToAll, OpKind::kAllToAll},
-    std::pair{Collective::kBroadcast, OpKind::kBroadcast},
-    std::pair{Collective::kReduce, OpKind::kReduce},
-    std::pair{Collective::kGather, OpKind::kGather},
-    std::pair{Collective::kScatter, OpKind::kScatter},
-    std::pair{Collective::kExclusiveScan, OpKind::kExclusiveScan},
-    std::pair{Collective::kBarrier, OpKind::kBarrier},
+    std::pair{OpKind::kAllReduce, OpKind::kAllReduce},
+    std::pair{OpKind::kReduceScatter, OpKind::kReduceScatter},
+    std::pair{OpKind::kAllGather, OpKind::kAllGather},
+    std::pair{OpKind::kAllToAll, OpKind::kAllToAll},
+    std::pair{OpKind::kBroadcast, OpKind::kBroadcast},
+    std::pair{OpKind::kReduce, OpKind::kReduce},
+    std::pair{OpKind::kGather, OpKind::kGather},
+    std::pair{OpKind::kScatter, OpKind::kScatter},
+    std::pair{OpKind::kExclusiveScan, OpKind::kExclusiveScan},
+    std::pair{OpKind::kBarrier, OpKind::kBarrier},
 };
 
 std::string links_line(const LinkModel& links) {
@@ -82,7 +82,7 @@ std::string explanation(Communicator& communicator, const bench::CollectiveBench
   const auto operation = std::ranges::find_if(
       kOperations, [&](const auto& one) { return to_string(one.first) == options.operation; });
   if (operation == kOperations.end()) return "";
-  const Collective collective = operation->first;
+  const OpKind collective = operation->first;
   const int ranks = communicator.size();
   CostQuestion question{.collective = collective,
                         .ranks = ranks,

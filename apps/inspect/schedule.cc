@@ -17,21 +17,20 @@ namespace gradwire {
 namespace {
 
 constexpr std::array kCollectives{
-    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-    Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
-    Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan,
-    Collective::kBarrier,   Collective::kSendRecv,
+    OpKind::kAllReduce,     OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+    OpKind::kBroadcast,     OpKind::kReduce,        OpKind::kGather,    OpKind::kScatter,
+    OpKind::kExclusiveScan, OpKind::kBarrier,       OpKind::kSend,
 };
 
 std::vector<std::string> operation_names() {
   std::vector<std::string> names;
-  for (const Collective collective : kCollectives) names.emplace_back(to_string(collective));
+  for (const OpKind collective : kCollectives) names.emplace_back(schedule_name(collective));
   return names;
 }
 
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
-  for (const Collective collective : kCollectives) {
+  for (const OpKind collective : kCollectives) {
     for (const std::string_view name : algorithms_of(collective)) {
       if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
     }
@@ -40,16 +39,16 @@ std::vector<std::string> algorithm_names() {
 }
 
 // The operation asked for, else the first that has such an algorithm.
-Result<Collective> choose(const std::string& op, const std::string& algorithm) {
+Result<OpKind> choose(const std::string& op, const std::string& algorithm) {
   std::string known;
   std::vector<std::string> names;
-  for (const Collective collective : kCollectives) {
-    if (!op.empty() && op != to_string(collective)) continue;
+  for (const OpKind collective : kCollectives) {
+    if (!op.empty() && op != schedule_name(collective)) continue;
     for (const std::string_view name : algorithms_of(collective)) {
       if (name == algorithm) return collective;
       names.emplace_back(name);
       known += (known.empty() ? "" : ", ") + std::string(name) + " (" +
-               std::string(to_string(collective)) + ")";
+               std::string(schedule_name(collective)) + ")";
     }
   }
   return Status(Code::kInvalidArgument, "inspect schedule: unknown algorithm '" + algorithm + "'" +
@@ -72,7 +71,7 @@ void print_costs(const std::vector<ScheduleCost>& costs) {
 void print_json(const ScheduleRequest& request, const std::vector<Schedule>& schedules,
                 const std::vector<ScheduleCost>& costs) {
   for (std::size_t rank = 0; rank < costs.size(); ++rank) {
-    const nlohmann::ordered_json json{{"op", to_string(request.collective)},
+    const nlohmann::ordered_json json{{"op", schedule_name(request.collective)},
                                       {"algorithm", request.algorithm},
                                       {"ranks", request.size},
                                       {"elements", request.elems},
@@ -106,9 +105,10 @@ Status print_schedules(ScheduleRequest request, bool as_json) {
     print_json(request, schedules, costs);
     return {};
   }
-  std::printf(
-      "%s by %s, %d rank(s), %lld elements\n\n", std::string(to_string(request.collective)).c_str(),
-      std::string(request.algorithm).c_str(), request.size, static_cast<long long>(request.elems));
+  std::printf("%s by %s, %d rank(s), %lld elements\n\n",
+              std::string(schedule_name(request.collective)).c_str(),
+              std::string(request.algorithm).c_str(), request.size,
+              static_cast<long long>(request.elems));
   for (const Schedule& schedule : schedules) std::printf("%s\n", to_string(schedule).c_str());
   GW_ASSIGN(const auto costs, check_schedules(schedules, claim_of(request)));
   print_costs(costs);
@@ -156,7 +156,7 @@ Result<int> inspect_schedule(const std::vector<std::string>& args) {
   GW_ASSIGN(const int size, number("RANKS", ranks_text, 1, 256));
   GW_TRY(number("--root", std::to_string(root), 0, size - 1).error());
   GW_TRY(number("--nodes", std::to_string(nodes), 1, size).error());
-  GW_ASSIGN(const Collective collective, choose(op, algorithm));
+  GW_ASSIGN(const OpKind collective, choose(op, algorithm));
   const std::vector<int> node_of = in_blocks(size, static_cast<int>(nodes));
   GW_TRY(print_schedules({.collective = collective,
                           .algorithm = algorithm,

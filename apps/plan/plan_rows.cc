@@ -12,7 +12,7 @@ constexpr double kElemBytes = 4;  // gradients and parameters travel in fp32, wh
 
 int stages_of(const PlanQuestion& q) { return q.no_main_grads ? 1 : kZeroStages; }
 
-CostQuestion question_of(const PlanQuestion& q, Collective collective, double elems,
+CostQuestion question_of(const PlanQuestion& q, OpKind collective, double elems,
                          double elem_bytes) {
   CostQuestion asked;
   asked.collective = collective;
@@ -23,11 +23,11 @@ CostQuestion question_of(const PlanQuestion& q, Collective collective, double el
   return asked;
 }
 
-PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, Collective collective,
+PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, OpKind collective,
                        double elems, double elem_bytes) {
   const CostQuestion asked = question_of(q, collective, elems, elem_bytes);
   PlanTraffic traffic;
-  traffic.what = whose + ", " + std::string(to_string(collective));
+  traffic.what = whose + ", " + std::string(schedule_name(collective));
   traffic.algorithm = choose_algorithm(asked);
   if (const auto cost = cost_of(asked, traffic.algorithm)) {
     traffic.wire_bytes = static_cast<double>(cost->wire_bytes_max);
@@ -40,14 +40,13 @@ PlanStep step_of(const PlanQuestion& q, int stage, double params) {
   PlanStep step;
   step.name = std::to_string(stage);
   if (stage == 0) {
-    step.traffic.push_back(traffic_of(q, "gradients", Collective::kAllReduce, params, kElemBytes));
+    step.traffic.push_back(traffic_of(q, "gradients", OpKind::kAllReduce, params, kElemBytes));
     return step;
   }
-  step.traffic.push_back(
-      traffic_of(q, "gradients", Collective::kReduceScatter, params, kElemBytes));
+  step.traffic.push_back(traffic_of(q, "gradients", OpKind::kReduceScatter, params, kElemBytes));
   const char* when[] = {"parameters", "parameters for backward"};
   for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
-    step.traffic.push_back(traffic_of(q, when[pass], Collective::kAllGather, params, kElemBytes));
+    step.traffic.push_back(traffic_of(q, when[pass], OpKind::kAllGather, params, kElemBytes));
   }
   return step;
 }
@@ -94,7 +93,7 @@ Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
   }
   if (q.compressor.empty()) return steps;
   constexpr double kCodec = 1 / 35e9;  // seconds per raw byte and pass, as gradwire sim has it
-  const CostQuestion raw = question_of(q, Collective::kAllReduce, params, kElemBytes);
+  const CostQuestion raw = question_of(q, OpKind::kAllReduce, params, kElemBytes);
   GW_ASSIGN(const std::vector<SimRow> rows, compressed_rows(raw, q.compressor, kCodec));
   for (const SimRow& row : rows) {
     PlanStep step;

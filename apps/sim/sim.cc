@@ -16,11 +16,10 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array kOperations{
-    Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-    Collective::kAllToAll,  Collective::kBroadcast,     Collective::kReduce,
-    Collective::kGather,    Collective::kScatter,       Collective::kExclusiveScan,
-    Collective::kBarrier,   Collective::kSendRecv};
+constexpr std::array kOperations{OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather,
+                                 OpKind::kAllToAll,  OpKind::kBroadcast,     OpKind::kReduce,
+                                 OpKind::kGather,    OpKind::kScatter,       OpKind::kExclusiveScan,
+                                 OpKind::kBarrier,   OpKind::kSend};
 
 struct SimFlags {
   CostQuestion question;
@@ -64,8 +63,8 @@ void add_flags(Flags& flags, SimFlags& f) {
   flags.toggle("quiet", f.quiet, "no progress");
 }
 
-Collective operation_of(const std::string& name) {
-  return *std::ranges::find_if(kOperations, [&](Collective one) { return to_string(one) == name; });
+OpKind operation_of(const std::string& name) {
+  return *std::ranges::find_if(kOperations, [&](OpKind one) { return to_string(one) == name; });
 }
 
 Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags& f) {
@@ -86,7 +85,7 @@ Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags
                   format("sim: --nodes must be at most --ranks, %lld (got %lld)",
                          static_cast<long long>(f.ranks), static_cast<long long>(f.nodes)));
   }
-  if (!f.compressor.empty() && f.question.collective != Collective::kAllReduce) {
+  if (!f.compressor.empty() && f.question.collective != OpKind::kAllReduce) {
     return Status(Code::kInvalidArgument,
                   "sim: --compressor requires all_reduce (got " + args[0] + ")");
   }
@@ -144,7 +143,7 @@ Result<int> simulate(const std::vector<std::string>& args) {
 
 std::vector<Command> operations() {
   std::vector<Command> all;
-  for (const Collective one : kOperations) {
+  for (const OpKind one : kOperations) {
     all.push_back({.name = to_string(one),
                    .help = "algorithms of this operation",
                    .run = simulate,

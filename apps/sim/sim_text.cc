@@ -45,8 +45,8 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::string heading_text(const CostQuestion& question) {
-  std::string text(to_string(question.collective));
-  if (question.collective != Collective::kBarrier) text += " of " + size_text(question.bytes);
+  std::string text(schedule_name(question.collective));
+  if (question.collective != OpKind::kBarrier) text += " of " + size_text(question.bytes);
   return text + format(", %d ranks on %d nodes\n", question.ranks, question.nodes) +
          links_text(question.links) + "\n";
 }
@@ -83,7 +83,7 @@ std::string json_lines(const CostQuestion& question, const std::vector<SimRow>& 
   std::string text;
   for (const SimRow& row : rows) {
     nlohmann::ordered_json json;
-    json["op"] = to_string(question.collective);
+    json["op"] = schedule_name(question.collective);
     json["algorithm"] = row.algorithm;
     json["ranks"] = question.ranks;
     json["nodes"] = question.nodes;

@@ -108,8 +108,7 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
   GW_ASSIGN(const launch::DeviceName device, launch::parse_device(options.device));
   GW_TRY(look_for_room(options, problem, ranks, ranks, true, log));
   GW_ASSIGN(const auto places, place_threads(device, options.transport, ranks));
-  GW_ASSIGN(auto communicators,
-            make_inproc_communicators(ranks, communicator_options(options, log)));
+  GW_ASSIGN(auto communicators, make_inproc_groups(ranks, communicator_options(options, log)));
   const auto store = make_inproc_store();
   std::deque<Interruption> interruptions;
   for (int rank = 0; rank < ranks; ++rank) interruptions.emplace_back(signals);
@@ -117,16 +116,16 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
   Status first;
   std::vector<std::jthread> threads;
   for (std::size_t rank = 0; rank < places.size(); ++rank) {
-    threads.emplace_back([&, rank, messages = std::move(communicators[rank])]() mutable {
+    threads.emplace_back([&, rank, world = std::move(communicators[rank])]() mutable {
       if (const auto own = make_log(options.log_level, static_cast<int>(rank)); own.has_value()) {
         log_place(own.value(), places[rank]);
       }
       const auto taken = launch::take_place(places[rank]);
-      auto joined = join_threads(std::move(messages), places[rank], store);
-      const Status status =
-          joined.has_value() ? train_rank(on_rank(options, places[rank]), problem, *joined.value(),
-                                          rank == 0 ? &report : nullptr, interruptions[rank])
-                             : joined.error();
+      Status status = join_threads(*world, places[rank], store);
+      if (status.ok()) {
+        status = train_rank(on_rank(options, places[rank]), problem, *world,
+                            rank == 0 ? &report : nullptr, interruptions[rank]);
+      }
       // Before the communicator goes: what its end does to others is not the first error.
       const std::lock_guard lock(mutex);
       if (first.ok() || (is_consequence(first) && !status.ok() && !is_consequence(status)))

@@ -6,7 +6,7 @@
 #include "adapters/launch/rank_place.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 
 namespace gradwire {
 namespace {

@@ -31,7 +31,7 @@ void AlgorithmChoice::use_nodes(std::span<const int> node_of) {
   segments_.clear();
 }
 
-std::string_view AlgorithmChoice::choose(Collective collective, std::int64_t bytes, bool counted) {
+std::string_view AlgorithmChoice::choose(OpKind collective, std::int64_t bytes, bool counted) {
   const std::int64_t size = rounded_down(std::max<std::int64_t>(bytes, 0));
   const std::uint64_t key = (static_cast<std::uint64_t>(size) << 8) |
                             (static_cast<std::uint64_t>(collective) << 1) | (counted ? 1 : 0);
@@ -44,7 +44,7 @@ std::string_view AlgorithmChoice::choose(Collective collective, std::int64_t byt
   return entry->second;
 }
 
-std::int64_t AlgorithmChoice::segment_bytes(Collective collective, std::int64_t bytes,
+std::int64_t AlgorithmChoice::segment_bytes(OpKind collective, std::int64_t bytes,
                                             std::string_view algorithm) {
   const std::int64_t size = rounded_down(std::max<std::int64_t>(bytes, 0));
   const auto [entry, is_new] = segments_.try_emplace({collective, size, algorithm});

@@ -23,17 +23,17 @@ class AlgorithmChoice {
   void use_nodes(std::span<const int> node_of);
   // bytes: as in CostQuestion, looked at with 4 binary digits; equal on all ranks. counted: rows
   // may be unequal.
-  std::string_view choose(Collective collective, std::int64_t bytes, bool counted);
+  std::string_view choose(OpKind collective, std::int64_t bytes, bool counted);
   // What the executor is best to cut the cells of the algorithm's schedule into, fewer than it does
   // by itself: a pipeline lives of more cuts than a ring. 0: as it does. Arguments and agreement as
   // above.
-  std::int64_t segment_bytes(Collective collective, std::int64_t bytes, std::string_view algorithm);
+  std::int64_t segment_bytes(OpKind collective, std::int64_t bytes, std::string_view algorithm);
   const LinkModel& links() const { return question_.links; }
 
  private:
   CostQuestion question_;
   std::unordered_map<std::uint64_t, std::string_view> known_;
-  std::map<std::tuple<Collective, std::int64_t, std::string_view>, std::int64_t> segments_;
+  std::map<std::tuple<OpKind, std::int64_t, std::string_view>, std::int64_t> segments_;
 };
 
 }  // namespace gradwire

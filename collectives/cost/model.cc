@@ -26,15 +26,15 @@ constexpr std::int64_t kLongRow = std::int64_t{2} << 20;
 constexpr int kFewRanks = 8;  // more senders at once were not measured: they may overrun a port
 
 bool better_all_at_once(const CostQuestion& question) {
-  return question.collective == Collective::kAllToAll && question.ranks <= kFewRanks &&
+  return question.collective == OpKind::kAllToAll && question.ranks <= kFewRanks &&
          question.bytes / question.ranks >= kLongRow;
 }
 
 // Whether `bytes` of a question are those of all ranks' rows.
-bool has_rows(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-         collective == Collective::kAllToAll || collective == Collective::kGather ||
-         collective == Collective::kScatter;
+bool has_rows(OpKind collective) {
+  return collective == OpKind::kReduceScatter || collective == OpKind::kAllGather ||
+         collective == OpKind::kAllToAll || collective == OpKind::kGather ||
+         collective == OpKind::kScatter;
 }
 
 // How long it takes until all of p ranks know what one knew: whoever knows tells the next one every
@@ -56,7 +56,7 @@ ExactTime telling_all(std::int64_t p, ExactTime alpha, ExactTime gap) {
 }  // namespace
 
 std::int64_t elems_of(const CostQuestion& question) {
-  if (question.collective == Collective::kBarrier || question.bytes <= 0) return 0;
+  if (question.collective == OpKind::kBarrier || question.bytes <= 0) return 0;
   const std::int64_t rows = has_rows(question.collective) ? question.ranks : 1;
   return std::max<std::int64_t>(1, question.bytes / (rows * question.elem_bytes));
 }
@@ -87,17 +87,17 @@ namespace {
 std::optional<Cost> whole_cost(const CostQuestion& question, const CostShape& shape,
                                std::string_view algorithm) {
   switch (question.collective) {
-    case Collective::kAllReduce: return all_reduce_cost(shape, algorithm);
-    case Collective::kReduceScatter: return reduce_scatter_cost(shape, algorithm);
-    case Collective::kAllGather: return all_gather_cost(shape, algorithm);
-    case Collective::kAllToAll: return all_to_all_cost(shape, algorithm);
-    case Collective::kBroadcast: return broadcast_cost(shape, algorithm);
-    case Collective::kBarrier: return barrier_cost(shape, algorithm);
-    case Collective::kReduce: return reduce_cost(shape, algorithm);
-    case Collective::kGather: return gather_cost(shape, algorithm);
-    case Collective::kScatter: return scatter_cost(shape, algorithm);
-    case Collective::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
-    case Collective::kSendRecv: return send_recv_cost(shape, algorithm);
+    case OpKind::kAllReduce: return all_reduce_cost(shape, algorithm);
+    case OpKind::kReduceScatter: return reduce_scatter_cost(shape, algorithm);
+    case OpKind::kAllGather: return all_gather_cost(shape, algorithm);
+    case OpKind::kAllToAll: return all_to_all_cost(shape, algorithm);
+    case OpKind::kBroadcast: return broadcast_cost(shape, algorithm);
+    case OpKind::kBarrier: return barrier_cost(shape, algorithm);
+    case OpKind::kReduce: return reduce_cost(shape, algorithm);
+    case OpKind::kGather: return gather_cost(shape, algorithm);
+    case OpKind::kScatter: return scatter_cost(shape, algorithm);
+    case OpKind::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
+    case OpKind::kSend: return send_recv_cost(shape, algorithm);
   }
   return std::nullopt;
 }
@@ -134,13 +134,13 @@ ExactTime lower_bound(const CostQuestion& question) {
                       : apart  ? links.beta
                                : std::min(links.beta, links.beta_intra);
   // A neighbour alone has to know.
-  const std::int64_t told = question.collective == Collective::kSendRecv ? 2 : shape.p;
+  const std::int64_t told = question.collective == OpKind::kSend ? 2 : shape.p;
   const ExactTime latency =
       telling_all(told, ExactTime::from_seconds(alpha), ExactTime::from_seconds(links.gap * alpha));
   // What enters or leaves one rank, and one node through all its ports together: all of a tensor
   // once, or (p-1)/p of it twice for an all-reduce.
   const bool rows = has_rows(question.collective);
-  const bool twice = question.collective == Collective::kAllReduce;
+  const bool twice = question.collective == OpKind::kAllReduce;
   const std::int64_t total = rows ? shape.p * shape.m : shape.m;
   const auto share = [&](std::int64_t parts) {
     const std::int64_t moved = rows || twice ? total * (parts - 1) : total * parts;

@@ -15,7 +15,7 @@ namespace gradwire {
 
 // One operation at one size.
 struct CostQuestion {
-  Collective collective = Collective::kAllReduce;
+  OpKind collective = OpKind::kAllReduce;
   int ranks = 1;
   int nodes = 1;  // with consecutive ranks on each; costs are exact when all are alike
   // Of the tensor for all_reduce, broadcast, reduce and exclusive_scan; of all ranks' rows together

@@ -51,7 +51,7 @@ Status check_versions(const std::vector<std::int64_t>& all) {
 
 }  // namespace
 
-Result<NcclNeighbours> agree_on_nccl(GroupCommunicator& group, int version, Device device) {
+Result<NcclNeighbours> agree_on_nccl(Communicator& group, int version, Device device) {
   const std::array<std::int64_t, kWords> own{version, device.ordinal, this_process()};
   std::vector<std::int64_t> all(kWords * static_cast<std::size_t>(group.size()));
   GW_ASSIGN(Work work, group.all_gather(const_view_of(std::span<const std::int64_t>(own)),
@@ -67,8 +67,8 @@ Result<NcclNeighbours> agree_on_nccl(GroupCommunicator& group, int version, Devi
   return neighbours;
 }
 
-Status check_own_stream(const std::string& operation, const Stream& stream,
-                        const GroupCommunicator& group, const NcclNeighbours& neighbours) {
+Status check_own_stream(const std::string& operation, const Stream& stream, const Group& group,
+                        const NcclNeighbours& neighbours) {
   if (neighbours.empty()) return {};
   GW_ASSIGN(const bool shared, cuda::goes_with_default(stream));
   if (!shared) return {};

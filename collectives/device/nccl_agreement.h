@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/group_communicator.h"
+#include "collectives/plan/group.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
@@ -19,12 +19,12 @@ using NcclNeighbours = std::vector<int>;
 // Collective: all ranks or none. `version` of NCCL is that of every rank: kRankMismatch, naming
 // both. 0: this rank cannot take part, and says why itself; the others are told who it is
 // (kUnsupported). `device` is what this rank brings.
-Result<NcclNeighbours> agree_on_nccl(GroupCommunicator& group, int version, Device device);
+Result<NcclNeighbours> agree_on_nccl(Communicator& group, int version, Device device);
 
 // kInvalidArgument, naming a neighbour and what to do, where `stream`, of this rank's device, is
 // CUDA's default stream or goes with it, and a neighbour is among `group`: an operation's kernels
 // there would wait for each other for ever, at once or when somebody frees memory.
-Status check_own_stream(const std::string& operation, const Stream& stream,
-                        const GroupCommunicator& group, const NcclNeighbours& neighbours);
+Status check_own_stream(const std::string& operation, const Stream& stream, const Group& group,
+                        const NcclNeighbours& neighbours);
 
 }  // namespace gradwire

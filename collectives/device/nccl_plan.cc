@@ -159,8 +159,7 @@ Status check_nccl_serves(const OpCall& call, const OpOptions& options) {
   if (options.algorithm != "auto" && options.algorithm != "nccl") {
     return refuse("algorithm '" + std::string(options.algorithm) + "' (expected auto or nccl)");
   }
-  const bool pair = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
-  if (pair && call.tag != 0)
+  if (traits_of(call.kind).pair && call.tag != 0)
     return refuse(format("tag %d (expected 0: NCCL has no tags)", call.tag));
   if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
     return refuse("from any source (expected a peer)");
@@ -169,23 +168,8 @@ Status check_nccl_serves(const OpCall& call, const OpOptions& options) {
   return {};
 }
 
-Signature signature_of(const OpCall& call, const Extent& extent) {
-  const bool reduces = call.kind == OpKind::kReduce || call.kind == OpKind::kAllReduce ||
-                       call.kind == OpKind::kAllReduceFused ||
-                       call.kind == OpKind::kReduceScatter || call.kind == OpKind::kReduceScatterV;
-  const bool rooted = call.kind == OpKind::kBroadcast || call.kind == OpKind::kReduce ||
-                      call.kind == OpKind::kGather || call.kind == OpKind::kGatherV ||
-                      call.kind == OpKind::kScatter || call.kind == OpKind::kScatterV;
-  return {.name = to_string(call.kind),
-          .dtype = to_string(extent.dtype),
-          .reduce = reduces ? to_string(call.op) : std::string_view(),
-          .elems = extent.agreed,
-          .root = rooted ? call.peer : -1};
-}
-
 bool needs_copy_of_in(const OpCall& call, const Extent& extent) {
-  const bool exchange = call.kind == OpKind::kAllToAll || call.kind == OpKind::kAllToAllV;
-  return exchange && extent.shared > 0;
+  return traits_of(call.kind).base == OpKind::kAllToAll && extent.shared > 0;
 }
 
 NcclPlan plan_nccl(const OpCall& call, const Extent& extent, double factor, int rank, int size,

@@ -42,8 +42,8 @@ Signature signature_of(const OpCall& call, const Extent& extent);
 // Whether `in` must lie elsewhere, since rows arrive where others have yet to leave from.
 bool needs_copy_of_in(const OpCall& call, const Extent& extent);
 
-// Requires check_device_call() and check_nccl_serves(). in: call.in's data, or the copy. spare: a
-// byte of the device, for barriers.
+// Requires check_call() for the device and check_nccl_serves(). in: call.in's data, or the copy.
+// spare: a byte of the device, for barriers.
 NcclPlan plan_nccl(const OpCall& call, const Extent& extent, double factor, int rank, int size,
                    const std::byte* in, std::byte* spare);
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/text.h"
 #include "collectives/engine/fold.h"
-#include "collectives/engine/round_actions.h"
+#include "collectives/schedules/round_actions.h"
 #include "device/ops.h"
 
 namespace gradwire {
@@ -14,141 +13,24 @@ namespace {
 
 using Op = Step::Op;
 
-constexpr std::size_t kAlignment = 64;  // bytes
-// What a slot's scratch may hold of the messages of a round before segments become smaller, and how
-// small they become.
-constexpr std::size_t kMostWaiting = 4 << 20;
-constexpr std::size_t kLeastSegment = 16 << 10;
-
 bool is_message(const Step& step) { return step.peer >= 0; }
-// Both places of a step have this length.
-std::int64_t elems_of(const Step& step) {
-  return step.op == Op::kSend ? step.from.range.size() : step.to.range.size();
-}
-
 }  // namespace
 
-Execution::Execution(Schedule schedule, const Operands& operands, Route route,
-                     Segmentation segmentation)
-    : schedule_(std::move(schedule)),
+Execution::Execution(std::shared_ptr<const Layout> layout, const Operands& operands, Route route)
+    : layout_(std::move(layout)),
       operands_(operands),
       route_(std::move(route)),
-      segmentation_(segmentation) {
-  GW_CHECK(segmentation_.slots > 0 && segmentation_.slots <= 128);
-  plan();
-}
-
-// Equal on all ranks, as is all that it depends on.
-Cuts Execution::cuts_of(std::int64_t elems) const {
-  const auto width = static_cast<std::int64_t>(size_of(operands_.dtype));
-  const std::size_t small =
-      std::min({kLeastSegment, segmentation_.segment_bytes, segmentation_.least_segment_bytes});
-  // What is below comes to one part for small cells, too, by divisions that cost time.
-  if (!schedule_.divisible || static_cast<std::size_t>(elems * width) <= small)
-    return {elems, std::max<std::int64_t>(1, elems), false};
-  const std::size_t share = kMostWaiting / static_cast<std::size_t>(schedule_.fan_in);
-  const std::size_t bytes = std::min(segmentation_.segment_bytes, std::max(share, kLeastSegment));
-  const auto most = static_cast<std::int64_t>(bytes) / width;
-  const auto least = static_cast<std::int64_t>(segmentation_.least_segment_bytes) / width;
-  // One for every slot, if they are worth it.
-  const std::int64_t even = (elems + segmentation_.slots - 1) / segmentation_.slots;
-  const std::int64_t per_segment = std::max<std::int64_t>(1, std::min(most, std::max(least, even)));
-  if (!segmentation_.ends_short) return {elems, per_segment, false};
-  // A little longer: the usual length, some segments and no more, has no part of nothing then.
-  return {elems, per_segment + static_cast<std::int64_t>(kAlignment) / width, true};
-}
-
-// Room for the largest cut of a cell.
-std::size_t Execution::reserve(std::int64_t elems, std::size_t& used) const {
-  const std::size_t offset = used;
-  const auto largest = static_cast<std::size_t>(cuts_of(elems)[0].size());
-  used += (largest * size_of(operands_.dtype) + kAlignment - 1) / kAlignment * kAlignment;
-  return offset;
-}
-
-// kIn of a schedule in place is another name for kOut.
-BufferId Execution::home_of(BufferId buffer) const {
-  return buffer == BufferId::kIn && schedule_.in_place ? BufferId::kOut : buffer;
-}
-
-// Whether such cells lie in slots, not where the caller has them.
-bool Execution::in_slots(BufferId home) const {
-  if (home == BufferId::kScratch) return true;
-  if (operands_.staging == nullptr) return false;
-  return !(home == BufferId::kIn ? operands_.staging->in : operands_.staging->out).empty();
-}
-
-// Ranges that may nest lie where they say in their buffer, which a slot has as a whole.
-void Execution::lay_out_whole_buffers() {
-  for (const BufferId buffer : {BufferId::kScratch, BufferId::kIn, BufferId::kOut}) {
-    if (!in_slots(buffer)) continue;
-    const auto elems_in = [buffer](const Schedule& part) {
-      return buffer == BufferId::kScratch ? part.scratch_elems
-             : buffer == BufferId::kIn    ? part.in_elems
-                                          : part.out_elems;
-    };
-    std::int64_t most = schedule_.stretches.empty() ? elems_in(schedule_) : 0;
-    for (const Schedule& stretch : schedule_.stretches) most = std::max(most, elems_in(stretch));
-    regions_[static_cast<std::size_t>(buffer)] = reserve(most, arrival_offset_);
-  }
-}
-
-void Execution::plan() {
-  if (!schedule_.divisible) lay_out_whole_buffers();
-  if (schedule_.stretches.empty()) {
-    slot_bytes_ = plan(schedule_);
-    return;
-  }
-  Begin begin;
-  for (const Schedule& stretch : schedule_.stretches) {
-    begins_.push_back(begin);
-    begin.in += stretch.in_elems;
-    begin.out += stretch.out_elems;
-  }
-  for (const Schedule& stretch : schedule_.stretches) {
-    slot_bytes_ = std::max(slot_bytes_, plan(stretch));
-  }
-  cuts_ = static_cast<int>(begins_.size());
-}
-
-// Bytes of scratch that a slot needs for it.
-std::size_t Execution::plan(const Schedule& part) {
-  std::size_t used = arrival_offset_;
-  std::size_t arrivals = 0;
-  const auto know = [&](const Place& place) {
-    const Place cell{home_of(place.buffer), place.range};
-    if (!schedule_.divisible || !in_slots(cell.buffer)) return;
-    const auto same = [&](const Spot& spot) { return spot.cell == cell; };
-    if (std::ranges::any_of(spots_, same)) return;
-    spots_.push_back({cell, reserve(cell.range.size(), used)});
-  };
-  for (const Round& round : part.rounds) {
-    std::size_t here = 0;
-    for (const Step& step : round) {
-      cuts_ = std::max(cuts_, cuts_of(elems_of(step)).count());
-      if (step.op != Op::kSend) know(step.to);
-      if (step.op == Op::kSend || !is_message(step)) know(step.from);
-      if (step.op == Op::kRecvReduce) (void)reserve(elems_of(step), here);
-    }
-    arrivals = std::max(arrivals, here);
-  }
-  arrival_offset_ = std::max(arrival_offset_, used);
-  return arrival_offset_ + arrivals;
-}
-
-const Schedule& Execution::part_of(const Slot& slot) const {
-  return begins_.empty() ? schedule_ : schedule_.stretches[static_cast<std::size_t>(slot.cut)];
-}
+      cuts_(layout_->cuts()) {}
 
 Status Execution::start(ScratchPool& pool) {
   started_ = true;
   // What is on a device waits for it, though it may have nothing to do itself.
   if (operands_.staging) cuts_ = std::max(cuts_, 1);
-  slots_.resize(static_cast<std::size_t>(std::min(cuts_, segmentation_.slots)));
+  slots_.resize(static_cast<std::size_t>(std::min(cuts_, layout_->slots())));
   const Device device = operands_.scratch_device;
   for (std::size_t s = 0; s < slots_.size(); ++s) {
     slots_[s].cut = static_cast<int>(s);
-    GW_ASSIGN(slots_[s].scratch, pool.take(slot_bytes_, device));
+    GW_ASSIGN(slots_[s].scratch, pool.take(layout_->slot_bytes(), device));
     if (operands_.staging == nullptr) continue;
     // Before anything is enqueued: what cannot be followed must not be under way.
     GW_ASSIGN(slots_[s].point, operands_.staging->lane->copies().make_point());
@@ -157,58 +39,36 @@ Status Execution::start(ScratchPool& pool) {
   return {};
 }
 
-bool Execution::takes_part(const Step& step, const Slot& slot) const {
-  return !begins_.empty() || slot.cut < cuts_of(elems_of(step)).count();
-}
-
-Range Execution::cut_of(std::int64_t elems, const Slot& slot) const {
-  return cuts_of(elems)[begins_.empty() ? slot.cut : 0];
-}
-
-// Cells have spots of their own; ranges that may nest lie where they say.
-std::size_t Execution::slot_offset(const Place& place) const {
-  if (!schedule_.divisible) {
-    return regions_[static_cast<std::size_t>(place.buffer)] +
-           static_cast<std::size_t>(place.range.begin) * size_of(operands_.dtype);
-  }
-  const auto same = [&](const Spot& spot) { return spot.cell == place; };
-  const auto found = std::ranges::find_if(spots_, same);
-  GW_CHECK(found != spots_.end());
-  return found->offset;
-}
-
 // The slot's cut of a cell.
 TensorView Execution::view(const Place& place, const Slot& slot) const {
+  const Layout& layout = *layout_;
   const std::int64_t elems = place.range.size();
-  const Range part = cut_of(elems, slot);
-  const std::size_t width = size_of(operands_.dtype);
+  const Range part = layout.cut_of(elems, slot.cut);
   const Shape shape = Shape::vector(part.size());
-  const BufferId home = home_of(place.buffer);
-  if (in_slots(home)) {
-    std::byte* base =
-        elems == 0 ? nullptr : slot.scratch.bytes().data() + slot_offset({home, place.range});
-    return {base, shape, operands_.dtype, operands_.scratch_device};
+  const BufferId home = layout.home_of(place.buffer);
+  if (layout.in_slots(home)) {
+    std::byte* base = nullptr;
+    if (elems > 0) base = slot.scratch.bytes().data() + layout.offset_of({home, place.range});
+    return {base, shape, layout.dtype(), operands_.scratch_device};
   }
   // A schedule never writes to kIn, so its constness is only set aside for the common type.
   const bool input = home == BufferId::kIn;
   std::byte* base = input ? const_cast<std::byte*>(operands_.in) : operands_.out;
-  const Begin begin = begins_.empty() ? Begin{} : begins_[static_cast<std::size_t>(slot.cut)];
+  const Layout::Begin begin = layout.begin(slot.cut);
   const std::int64_t first = (input ? begin.in : begin.out) + place.range.begin + part.begin;
-  if (elems > 0) base += static_cast<std::size_t>(first) * width;
-  return {base, shape, operands_.dtype, input ? operands_.in_device : operands_.out_device};
+  if (elems > 0) base += static_cast<std::size_t>(first) * size_of(layout.dtype());
+  return {base, shape, layout.dtype(), input ? operands_.in_device : operands_.out_device};
 }
 
-// Where a message that is to be reduced waits: behind the earlier ones of its round.
+// Where a message that is to be reduced waits.
 TensorView Execution::arrival(const Step& step, const Slot& slot) const {
-  std::size_t offset = arrival_offset_;
-  for (const Step& other : part_of(slot).rounds[slot.round]) {
-    if (&other == &step) break;
-    if (other.op == Op::kRecvReduce) (void)reserve(elems_of(other), offset);
+  const std::int64_t elems = Layout::elems_of(step);
+  std::byte* base = nullptr;
+  if (elems > 0) {
+    base = slot.scratch.bytes().data() + layout_->arrival_of(step, slot.cut, slot.round);
   }
-  const std::int64_t elems = elems_of(step);
-  std::byte* base = elems == 0 ? nullptr : slot.scratch.bytes().data() + offset;
-  const Shape shape = Shape::vector(cut_of(elems, slot).size());
-  return {base, shape, operands_.dtype, operands_.scratch_device};
+  const Shape shape = Shape::vector(layout_->cut_of(elems, slot.cut).size());
+  return {base, shape, layout_->dtype(), operands_.scratch_device};
 }
 
 Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
@@ -232,7 +92,7 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
 // Of a schedule of one round: whether every slot has posted its last cut.
 bool Execution::all_posted() const {
   return std::ranges::all_of(slots_, [&](const Slot& slot) {
-    const bool last = slot.cut + segmentation_.slots >= cuts_;
+    const bool last = slot.cut + layout_->slots() >= cuts_;
     return slot.finished || (last && (slot.ticket || slot.round > 0));
   });
 }
@@ -244,7 +104,7 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
       GW_ASSIGN(const bool goes_on, follow_device(slot));
       if (!goes_on) return moved;
     }
-    if (slot.round == part_of(slot).rounds.size()) {
+    if (slot.round == layout_->part(slot.cut).rounds.size()) {
       if (operands_.staging && !slot.left) {
         GW_TRY(leave(slot));
         moved = true;
@@ -252,13 +112,13 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
       }
       slot.entered = slot.left = false;
       slot.round = 0;
-      if (slot.cut + segmentation_.slots >= cuts_) {
+      if (slot.cut + layout_->slots() >= cuts_) {
         slot.finished = true;
         --open_slots_;
         return true;
       }
-      slot.cut += segmentation_.slots;
-      if (operands_.staging || part_of(slot).rounds.empty()) continue;
+      slot.cut += layout_->slots();
+      if (operands_.staging || layout_->part(slot.cut).rounds.empty()) continue;
     }
     if (!slot.ticket) {
       GW_TRY(post_round(slot, channel, transport));
@@ -284,8 +144,8 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
 Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& transport) {
   slot.batch.clear();
   GW_ASSIGN(const Tag tag, Tag::make(route_.communicator, route_.operation, channel));
-  for (const Step& step : part_of(slot).rounds[slot.round]) {
-    if (!is_message(step) || !takes_part(step, slot)) continue;
+  for (const Step& step : layout_->part(slot.cut).rounds[slot.round]) {
+    if (!is_message(step) || !layout_->takes_part(step, slot.cut)) continue;
     const TensorView data = step.op == Op::kSend         ? view(step.from, slot)
                             : step.op == Op::kRecvReduce ? arrival(step, slot)
                                                          : view(step.to, slot);
@@ -312,8 +172,9 @@ Status Execution::check_lengths(const Slot& slot) const {
 
 // What is to be done with the round's messages, then its local steps.
 Status Execution::finish_round(Slot& slot) {
-  std::vector<const Step*> steps = steps_after_messages(part_of(slot).rounds[slot.round]);
-  std::erase_if(steps, [&](const Step* step) { return !takes_part(*step, slot); });
+  std::vector<const Step*>& steps = slot.actions;
+  steps = layout_->actions(slot.cut, slot.round);
+  std::erase_if(steps, [&](const Step* step) { return !layout_->takes_part(*step, slot.cut); });
   for (std::size_t i = 0; i < steps.size();) {
     const auto rest = std::span(steps).subspan(i);
     const auto action = rest.first(action_length(rest));
@@ -334,7 +195,7 @@ Status Execution::combine(std::span<const Step* const> action, const Slot& slot)
   }
   const bool mean = operands_.op == ReduceOp::kMean;
   const bool scaled = mean && action.back()->op == Op::kFinish;
-  const int of = operands_.mean_of > 0 ? operands_.mean_of : schedule_.size;
+  const int of = operands_.mean_of > 0 ? operands_.mean_of : layout_->schedule().size;
   return fold(mean ? ReduceOp::kSum : operands_.op, sources, to,
               scaled ? std::optional(1.0 / of) : std::nullopt, operands_.stream);
 }
@@ -374,7 +235,7 @@ std::vector<int> Execution::waiting_for(const Transport& transport) const {
   std::vector<int> receives;
   std::vector<int> sends;
   if (!started_ && !route_.turn.here()) {  // then it waits for whom the one before it waits for
-    for (const Step& step : part_of({}).rounds.front()) {
+    for (const Step& step : layout_->part(0).rounds.front()) {
       if (is_message(step)) sends.push_back((*route_.group)[static_cast<std::size_t>(step.peer)]);
     }
   }

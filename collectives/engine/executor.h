@@ -1,15 +1,11 @@
-// Runs any Schedule over any Transport without blocking.
+// Runs any Schedule over any Transport without blocking, cut as its Layout says.
 //
-// Large cells are cut into segments, and segment c of every cell together is a schedule of its own,
-// cut c (that is what the cells' rule of schedule.h is for). A few cuts are in flight at once, one
-// in each slot, so that one segment's reduction overlaps another's transfer, and what arrives to be
-// reduced passes through a slot's scratch memory that stays in the cache. Slot s runs the cuts s,
-// s + slots, ... one after another on tag channel s. Results depend on none of this: an element is
-// combined in the order that its cell's schedule says, however the cell is cut. A schedule that is
-// not divisible runs in one cut, or in one for each of its stretches.
+// A few cuts are in flight at once, one in each slot, so that one segment's reduction overlaps
+// another's transfer, and what arrives to be reduced passes through a slot's scratch memory that
+// stays in the cache. Slot s runs its cuts on tag channel s. Results depend on none of this: an
+// element is combined in the order that its cell's schedule says, however the cell is cut.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,11 +13,11 @@
 #include <span>
 #include <vector>
 
-#include "collectives/device/staging.h"
-#include "collectives/engine/cuts.h"
+#include "collectives/engine/layout.h"
 #include "collectives/engine/posting_order.h"
 #include "collectives/engine/runnable.h"
 #include "collectives/engine/scratch_pool.h"
+#include "collectives/engine/staging.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
@@ -30,22 +26,10 @@
 
 namespace gradwire {
 
-// Equal on all ranks of a job: they decide which message is which.
-struct Segmentation {
-  // As in TransportCaps. 512 KiB was measured with one copy per message between two ranks of one
-  // host: at 16 MiB it beat 256 KiB by a fifth, at 1 and 64 MiB they were alike; four slots of it
-  // are one core's 2 MiB of L2.
-  std::size_t segment_bytes = 512 << 10;  // of one message of a divisible schedule, at most
-  std::size_t least_segment_bytes = 512 << 10;
-  int slots = 4;            // cuts in flight, at most 128
-  bool ends_short = false;  // as Cuts has it; of messages of which one rank alone knows the length
-};
-
 // The memory that a schedule's ranges refer to. kIn and kOut may be the same.
 struct Operands {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  DType dtype = DType::kU8;
   // As the transport gets them: of a device where it takes that memory, and nothing is reduced.
   Device in_device = {};
   Device out_device = {};
@@ -69,7 +53,7 @@ struct Route {
 // or cancelled and settled.
 class Execution final : public Runnable {
  public:
-  Execution(Schedule schedule, const Operands& operands, Route route, Segmentation segmentation);
+  Execution(std::shared_ptr<const Layout> layout, const Operands& operands, Route route);
 
   // Posts what can be posted and looks at what was; true if anything moved. After an error call
   // cancel(). kRankMismatch names the peer and both byte counts.
@@ -100,6 +84,7 @@ class Execution final : public Runnable {
     std::optional<Ticket> ticket;
     std::vector<Transfer> batch;       // of the ticket
     std::vector<std::size_t> arrived;  // bytes, by transfer
+    std::vector<const Step*> actions;  // of the round that ends
     Buffer scratch;
     bool finished = false;
     // Of operations on a device: whether the cut's operands are here, and its results there.
@@ -109,31 +94,9 @@ class Execution final : public Runnable {
     bool adrift = false;  // nobody can say when the device is through with it
     std::unique_ptr<DevicePoint> point = {};
   };
-  // Where a stretch begins, in elements.
-  struct Begin {
-    std::int64_t in = 0;
-    std::int64_t out = 0;
-  };
-  // Where a cell lies in every slot's scratch: one of kScratch, or of a staged tensor.
-  struct Spot {
-    Place cell;
-    std::size_t offset = 0;  // bytes
-  };
 
-  void plan();
-  std::size_t plan(const Schedule& part);
-  const Schedule& part_of(const Slot& slot) const;
-  // The slot's cut of a cell of so many elements.
-  Range cut_of(std::int64_t elems, const Slot& slot) const;
-  std::size_t reserve(std::int64_t elems, std::size_t& used) const;
-  void lay_out_whole_buffers();
-  BufferId home_of(BufferId buffer) const;
-  bool in_slots(BufferId home) const;
   Status start(ScratchPool& pool);
   bool all_posted() const;
-  Cuts cuts_of(std::int64_t elems) const;
-  bool takes_part(const Step& step, const Slot& slot) const;
-  std::size_t slot_offset(const Place& place) const;
   TensorView view(const Place& place, const Slot& slot) const;
   TensorView arrival(const Step& step, const Slot& slot) const;
   Result<bool> advance_slot(Slot& slot, std::uint32_t channel, Transport& transport);
@@ -156,16 +119,10 @@ class Execution final : public Runnable {
   Status each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const;
   static bool settled_on_device(Slot& slot);
 
-  Schedule schedule_;
+  std::shared_ptr<const Layout> layout_;
   Operands operands_;
   Route route_;
-  Segmentation segmentation_;
-  int cuts_ = 0;
-  std::vector<Begin> begins_;  // of stretches
-  std::vector<Spot> spots_;
-  std::array<std::size_t, 3> regions_{};  // of an indivisible schedule's buffers, by BufferId
-  std::size_t arrival_offset_ = 0;        // of messages that wait to be reduced
-  std::size_t slot_bytes_ = 0;
+  int cuts_;
   std::vector<Slot> slots_;
   bool started_ = false;
   std::size_t open_slots_ = 0;

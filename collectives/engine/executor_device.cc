@@ -26,13 +26,14 @@ Result<bool> Execution::follow_device(Slot& slot) {
 }
 
 TouchedCells Execution::touched(const Slot& slot) const {
-  return touched_cells(part_of(slot), schedule_.in_place, schedule_.divisible);
+  return touched_cells(layout_->part(slot.cut), layout_->schedule().in_place,
+                       layout_->schedule().divisible);
 }
 
 // The slot's cut of a cell, in elements of the caller's tensor.
 Range Execution::callers_elems(const Place& cell, const Slot& slot) const {
-  const Range part = cut_of(cell.range.size(), slot);
-  const Begin begin = begins_.empty() ? Begin{} : begins_[static_cast<std::size_t>(slot.cut)];
+  const Range part = layout_->cut_of(cell.range.size(), slot.cut);
+  const Layout::Begin begin = layout_->begin(slot.cut);
   const std::int64_t first =
       (cell.buffer == BufferId::kIn ? begin.in : begin.out) + cell.range.begin;
   return {first + part.begin, first + part.end};
@@ -43,8 +44,8 @@ template <typename Copy>
 Status Execution::each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const {
   const Staging& staging = *operands_.staging;
   for (const Place& cell : cells) {
-    if (!in_slots(cell.buffer)) continue;
-    if (begins_.empty() && slot.cut >= cuts_of(cell.range.size()).count()) continue;
+    if (!layout_->in_slots(cell.buffer)) continue;
+    if (!layout_->takes_part(cell.range.size(), slot.cut)) continue;
     const DevicePieces& pieces = cell.buffer == BufferId::kIn ? staging.in : staging.out;
     const ByteSpan here = view(cell, slot).bytes();
     staging.lane->count(here.size());
@@ -58,7 +59,7 @@ Status Execution::each_staged(const std::vector<Place>& cells, Slot& slot, const
 // can be had back soon whatever the caller's stream waits for.
 Status Execution::enter(Slot& slot) {
   slot.entered = true;
-  const std::size_t width = size_of(operands_.dtype);
+  const std::size_t width = size_of(layout_->dtype());
   const Stream stream = operands_.staging->lane->copies().to_host();
   const Status copied = each_staged(
       touched(slot).read, slot, [&](const DevicePieces& pieces, Range elems, std::byte* here) {
@@ -69,7 +70,7 @@ Status Execution::enter(Slot& slot) {
 
 Status Execution::leave(Slot& slot) {
   slot.left = true;
-  const std::size_t width = size_of(operands_.dtype);
+  const std::size_t width = size_of(layout_->dtype());
   const Stream stream = operands_.staging->lane->copies().to_device();
   const Status copied = each_staged(
       touched(slot).written, slot, [&](const DevicePieces& pieces, Range elems, std::byte* here) {

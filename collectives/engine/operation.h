@@ -19,12 +19,8 @@
 namespace gradwire {
 
 struct Operation {
-  std::string_view name;            // "all_reduce"; a literal
+  Signature signature;
   std::uint64_t number = 0;         // within its communicator
-  std::string_view dtype = {};      // for descriptions; a literal
-  std::int64_t elems = -1;          // where all ranks must agree on them
-  std::string_view reduce = {};     // "sum", where something is reduced; a literal
-  int root = -1;                    // group rank, where there is one
   std::string_view algorithm = {};  // a literal
   bool collective = true;           // false: send and recv
   Deadline started;
@@ -52,8 +48,5 @@ struct Operation {
   // Its sequence number in the flight recorder; submit() begins what has none.
   std::optional<std::uint64_t> flight = {};
 };
-
-// What all ranks must agree on.
-Signature signature_of(const Operation& operation);
 
 }  // namespace gradwire

@@ -86,7 +86,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
     operation->flight = recorder_.begin({.communicator = route.communicator,
                                          .number = operation->number,
                                          .collective = operation->collective,
-                                         .signature = signature_of(*operation),
+                                         .signature = operation->signature,
                                          .algorithm = operation->algorithm});
   }
   ids_.begin_operation(route.communicator);

@@ -22,12 +22,12 @@
 #include <vector>
 
 #include "base/forks.h"
-#include "collectives/device/staging.h"
 #include "collectives/engine/communicator_ids.h"
 #include "collectives/engine/operation.h"
+#include "collectives/engine/outcomes.h"
 #include "collectives/engine/pair_ledger.h"
 #include "collectives/engine/scratch_pool.h"
-#include "collectives/failure/failure.h"
+#include "collectives/engine/staging.h"
 #include "collectives/failure/flight_recorder.h"
 #include "collectives/failure/shrink.h"
 #include "comm/shm/bell.h"

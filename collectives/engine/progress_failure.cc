@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/engine/outcomes.h"
 #include "collectives/engine/progress.h"
 #include "collectives/engine/sender_search.h"
-#include "collectives/failure/failure.h"
 #include "collectives/failure/notes.h"
 #include "collectives/failure/roll_call.h"
 #include "collectives/failure/shrink.h"

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::size_t kMostBuffers = 8;
 constexpr std::size_t kSmallest = 64 << 10;  // bytes
-// Larger ones are rare and would be held for ever.
-constexpr std::size_t kLargestKept = 16 << 20;  // bytes
 
 }  // namespace
 
@@ -21,7 +19,7 @@ Result<Buffer> ScratchPool::take(std::size_t bytes, Device device) {
   };
   const auto found = std::ranges::find_if(kept_, fits);
   if (found == kept_.end()) {
-    return Buffer::allocate(std::bit_ceil(std::max(bytes, kSmallest)), device);
+    return make_(bytes > kLargestKept ? bytes : std::bit_ceil(std::max(bytes, kSmallest)), device);
   }
   Buffer buffer = std::move(*found);
   kept_.erase(found);
@@ -30,7 +28,7 @@ Result<Buffer> ScratchPool::take(std::size_t bytes, Device device) {
 
 void ScratchPool::give_back(Buffer buffer) {
   const std::size_t bytes = buffer.bytes().size();
-  if (bytes == 0 || bytes > kLargestKept || kept_.size() >= kMostBuffers) return;
+  if (bytes == 0 || bytes > largest_kept_ || kept_.size() >= kMostBuffers) return;
   kept_.push_back(std::move(buffer));
 }
 

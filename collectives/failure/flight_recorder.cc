@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "collectives/schedules/op_traits.h"
 
 namespace gradwire {
 namespace {
@@ -66,6 +67,15 @@ std::string line_of(const FlightRecord& record) {
 }
 
 }  // namespace
+
+Signature signature_of(OpKind kind, DType dtype, ReduceOp op, std::int64_t elems, int peer) {
+  const OpTraits traits = traits_of(kind);
+  return {.name = traits.name,
+          .dtype = to_string(dtype),
+          .reduce = traits.reduces ? to_string(op) : std::string_view(),
+          .elems = elems,
+          .root = traits.rooted ? peer : -1};
+}
 
 std::string to_string(const Signature& signature) {
   std::string text(signature.name);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -25,6 +26,9 @@ struct Signature {
   int root = -1;  // group rank
   friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+// Of a call of that kind. peer: the root, where it has one.
+Signature signature_of(OpKind kind, DType dtype, ReduceOp op, std::int64_t elems, int peer);
 
 // "all_reduce of 1000 f32 sum", "broadcast of 8 f32 from rank 2": what a disagreement shows.
 std::string to_string(const Signature& signature);

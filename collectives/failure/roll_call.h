@@ -37,4 +37,7 @@ RollCall take_roll_call(Transport& transport, const Question& question,
 void answer(Transport& transport, int to, const EngineNote& ask, const FlightRecorder& recorder,
             const Status& failure);
 
+// "rank 2" or "ranks 2, 3".
+std::string ranks_text(const std::vector<int>& ranks);
+
 }  // namespace gradwire

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/text.h"
-#include "collectives/failure/failure.h"
 #include "collectives/failure/notes.h"
 #include "collectives/failure/roll_call.h"
 #include "collectives/failure/side_token.h"

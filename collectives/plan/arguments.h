@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -21,9 +22,18 @@ struct Extent {
   std::int64_t out_begin = 0;
 };
 
+// A call whose arguments fit. Lent: used during the call alone.
+struct CheckedCall {
+  const OpCall& call;
+  const OpOptions& options;
+  Extent extent;
+};
+
 // kInvalidArgument naming the operation, the value seen and the value wanted. Tensors are on the
-// host, or any of them on one CUDA device, which is that of the stream then if the stream has one.
-Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size);
+// host, or any of them on one CUDA device, which is that of the stream then if the stream has one;
+// where `device` is given, on that.
+Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size,
+                          std::optional<Device> device = std::nullopt);
 
 // Whether a tensor of the call, used or not, or its stream is on a CUDA device.
 bool names_device(const OpCall& call, const OpOptions& options);

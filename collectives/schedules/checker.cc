@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/engine/round_actions.h"
 #include "collectives/schedules/claims.h"
+#include "collectives/schedules/round_actions.h"
 #include "collectives/schedules/symbolic_memory.h"
 
 namespace gradwire {
@@ -83,13 +83,13 @@ Player player_of(const Schedule& schedule, const ScheduleClaim& claim) {
                    SymbolicMemory(schedule.out_elems, schedule.in_place, rank),
                    SymbolicMemory(schedule.scratch_elems, false, rank)};
   if (schedule.in_place) player.memory_of[kInMemory] = kOutMemory;
-  const bool at_root_alone = claim.operation == Collective::kReduce ||
-                             claim.operation == Collective::kGather ||
-                             claim.operation == Collective::kScatter;
+  const bool at_root_alone = claim.operation == OpKind::kReduce ||
+                             claim.operation == OpKind::kGather ||
+                             claim.operation == OpKind::kScatter;
   if (claim.aliased && !schedule.in_place && (!at_root_alone || rank == claim.root)) {
     alias(player, row_of(claim, rank));
   }
-  if (claim.operation == Collective::kBarrier) {
+  if (claim.operation == OpKind::kBarrier) {
     player.heard.assign(static_cast<std::size_t>(claim.size), false);
     player.heard[static_cast<std::size_t>(rank)] = true;
   }

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/schedules/collective.h"
+#include "collectives/schedules/op_traits.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
 
@@ -24,10 +24,10 @@ namespace gradwire {
 //   kGather         kOut of root alone: as kAllGather
 //   kScatter        kOut: rank's row, counts[rank] long, of root's kIn
 //   kExclusiveScan  kOut: the reduction of the ranks below, not finished; rank 0's is left alone
-//   kSendRecv       kOut: the elements of the rank before, rank 0's being the last's
+//   kSend           kOut: the elements of the rank before, rank 0's being the last's
 struct ScheduleClaim {
-  using Operation = Collective;
-  Collective operation = Collective::kAllReduce;
+  using Operation = OpKind;
+  OpKind operation = OpKind::kAllReduce;
   int size = 1;
   std::int64_t elems = 0;  // kReduceScatter: of a row, where there are no counts
   int root = 0;

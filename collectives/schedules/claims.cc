@@ -13,9 +13,9 @@ std::int64_t sum_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-bool claims_rows(Collective operation) {
-  return operation == Collective::kAllGather || operation == Collective::kGather ||
-         operation == Collective::kScatter || operation == Collective::kReduceScatter;
+bool claims_rows(OpKind operation) {
+  return operation == OpKind::kAllGather || operation == OpKind::kGather ||
+         operation == OpKind::kScatter || operation == OpKind::kReduceScatter;
 }
 
 std::int64_t count_of(const ScheduleClaim& claim, int rank) {
@@ -33,14 +33,14 @@ struct Source {
 Source source_at(const ScheduleClaim& claim, int rank, std::int64_t begin, std::int64_t elems) {
   const auto size = static_cast<std::size_t>(claim.size);
   const auto to = static_cast<std::size_t>(rank);
-  if (claim.operation == Collective::kBroadcast) return {claim.root, begin, elems - begin};
-  if (claim.operation == Collective::kSendRecv) {
+  if (claim.operation == OpKind::kBroadcast) return {claim.root, begin, elems - begin};
+  if (claim.operation == OpKind::kSend) {
     return {(rank + claim.size - 1) % claim.size, begin, elems - begin};
   }
-  if (claim.operation == Collective::kScatter) {
+  if (claim.operation == OpKind::kScatter) {
     return {claim.root, row_of(claim, rank).begin + begin, elems - begin};
   }
-  const bool all_to_all = claim.operation == Collective::kAllToAll;
+  const bool all_to_all = claim.operation == OpKind::kAllToAll;
   const auto length = [&](std::size_t from) {
     return all_to_all ? claim.counts[from * size + to] : count_of(claim, static_cast<int>(from));
   };
@@ -67,7 +67,7 @@ Status check_moved(const Source& source, const Stretch& stretch) {
 
 Status check_claim(const ScheduleClaim& claim) {
   const auto size = static_cast<std::size_t>(claim.size);
-  const bool pairs = claim.operation == Collective::kAllToAll;
+  const bool pairs = claim.operation == OpKind::kAllToAll;
   const std::size_t wanted = pairs ? size * size : size;
   if (claim.counts.size() == wanted) return {};
   if (claim.counts.empty() && !pairs) return {};
@@ -86,13 +86,13 @@ OutputCheck::OutputCheck(const ScheduleClaim& claim) : claim_(claim) {}
 std::int64_t OutputCheck::wanted_elems(int rank) const {
   const bool root = rank == claim_.root;
   switch (claim_.operation) {
-    case Collective::kBarrier: return 0;
-    case Collective::kReduce: return root ? claim_.elems : 0;
-    case Collective::kAllGather: return row_of(claim_, claim_.size - 1).end;
-    case Collective::kGather: return root ? row_of(claim_, claim_.size - 1).end : 0;
-    case Collective::kReduceScatter:
-    case Collective::kScatter: return row_of(claim_, rank).size();
-    case Collective::kAllToAll: break;
+    case OpKind::kBarrier: return 0;
+    case OpKind::kReduce: return root ? claim_.elems : 0;
+    case OpKind::kAllGather: return row_of(claim_, claim_.size - 1).end;
+    case OpKind::kGather: return root ? row_of(claim_, claim_.size - 1).end : 0;
+    case OpKind::kReduceScatter:
+    case OpKind::kScatter: return row_of(claim_, rank).size();
+    case OpKind::kAllToAll: break;
     default: return claim_.elems;
   }
   std::int64_t sum = 0;
@@ -115,17 +115,17 @@ Status OutputCheck::check_reduction(const Expression& value, int below) const {
   std::vector<int> ranks = value.ranks;
   std::ranges::sort(ranks);
   if (ranks != all) return {Code::kInternal, "does not hold every contribution exactly once"};
-  const int finished = claim_.operation == Collective::kExclusiveScan || below == 1 ? 0 : 1;
+  const int finished = claim_.operation == OpKind::kExclusiveScan || below == 1 ? 0 : 1;
   if (value.finished == finished) return {};
   return {Code::kInternal, format("is finished %d times", value.finished)};
 }
 
 Status OutputCheck::check_stretch(int rank, std::int64_t begin, const Stretch& stretch) {
   std::int64_t wanted = begin;
-  if (claim_.operation == Collective::kReduceScatter) wanted += row_of(claim_, rank).begin;
+  if (claim_.operation == OpKind::kReduceScatter) wanted += row_of(claim_, rank).begin;
   if (stretch.origin != wanted) return wrong_origin(stretch.origin, wanted);
   if (complete_.contains(stretch.value)) return {};
-  const bool scan = claim_.operation == Collective::kExclusiveScan;
+  const bool scan = claim_.operation == OpKind::kExclusiveScan;
   GW_TRY(check_reduction(*stretch.value, scan ? rank : claim_.size));
   if (!scan) complete_.insert(stretch.value);
   return {};
@@ -159,14 +159,13 @@ Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& me
             place + format(" has %lld elements (expected %lld)", static_cast<long long>(elems),
                            static_cast<long long>(wanted_elems(rank)))};
   }
-  if (claim_.operation == Collective::kExclusiveScan && rank == 0) return {};
+  if (claim_.operation == OpKind::kExclusiveScan && rank == 0) return {};
   const Result<Contents> held = memory.read({shift, shift + elems});
   if (!held.has_value()) return held.error().with_context(place);
   const Contents& contents = held.value();
-  const bool reduction = claim_.operation == Collective::kAllReduce ||
-                         claim_.operation == Collective::kReduce ||
-                         claim_.operation == Collective::kReduceScatter ||
-                         claim_.operation == Collective::kExclusiveScan;
+  const bool reduction =
+      claim_.operation == OpKind::kAllReduce || claim_.operation == OpKind::kReduce ||
+      claim_.operation == OpKind::kReduceScatter || claim_.operation == OpKind::kExclusiveScan;
   std::int64_t at = 0;
   for (Stretch rest : contents) {
     while (rest.size > 0) {
@@ -182,7 +181,7 @@ Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& me
       rest.origin += size;
     }
   }
-  if (claim_.operation != Collective::kAllReduce) return {};
+  if (claim_.operation != OpKind::kAllReduce) return {};
   if (rank == 0) first_ = contents;
   return check_alike(contents).with_context(place);
 }

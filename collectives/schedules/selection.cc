@@ -12,10 +12,10 @@ namespace gradwire {
 namespace {
 
 using R = ScheduleRequest;
-using C = Collective;
+using C = OpKind;
 
 struct Algorithm {
-  Collective collective;
+  OpKind collective;
   std::string_view name;
   Schedule (*make)(const ScheduleRequest& request);
   bool counted = true;  // takes unequal counts, where the operation has them
@@ -116,7 +116,7 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kScatter, "linear", rooted_rows<linear_scatter>},
     Algorithm{C::kExclusiveScan, "recursive_doubling", plain<doubling_exclusive_scan>},
     Algorithm{C::kExclusiveScan, "linear", plain<linear_exclusive_scan>},
-    Algorithm{C::kSendRecv, "direct", plain<neighbour_send_recv>},
+    Algorithm{C::kSend, "direct", plain<neighbour_send_recv>},
 };
 
 // Whether its tensor is larger than a stretch; its schedule may be divisible nevertheless.
@@ -128,24 +128,11 @@ bool comes_in_stretches(const R& r) {
 
 }  // namespace
 
-std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce: return "all_reduce";
-    case Collective::kReduceScatter: return "reduce_scatter";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kAllToAll: return "all_to_all";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kBarrier: return "barrier";
-    case Collective::kReduce: return "reduce";
-    case Collective::kGather: return "gather";
-    case Collective::kScatter: return "scatter";
-    case Collective::kExclusiveScan: return "exclusive_scan";
-    case Collective::kSendRecv: return "send_recv";
-  }
-  return "?";
+std::string_view schedule_name(OpKind kind) {
+  return kind == OpKind::kSend ? "send_recv" : to_string(kind);
 }
 
-std::vector<std::string_view> algorithms_of(Collective collective, bool counted) {
+std::vector<std::string_view> algorithms_of(OpKind collective, bool counted) {
   std::vector<std::string_view> names;
   for (const Algorithm& one : kAlgorithms) {
     if (one.collective == collective && (one.counted || !counted)) names.push_back(one.name);
@@ -153,13 +140,12 @@ std::vector<std::string_view> algorithms_of(Collective collective, bool counted)
   return names;
 }
 
-Result<std::string_view> resolve_algorithm(Collective collective, std::string_view name,
-                                           bool counted) {
+Result<std::string_view> resolve_algorithm(OpKind collective, std::string_view name, bool counted) {
   const std::vector<std::string_view> known = algorithms_of(collective, counted);
   if (name == "auto") return known.front();
   if (const auto found = std::ranges::find(known, name); found != known.end()) return *found;
   std::string text = "no algorithm '" + std::string(name) + "' for " +
-                     std::string(to_string(collective)) + (counted ? "_v" : "") +
+                     std::string(schedule_name(collective)) + (counted ? "_v" : "") +
                      did_you_mean(name, {known.begin(), known.end()}) + " (known: auto";
   for (const std::string_view one : known) text += ", " + std::string(one);
   return Status(Code::kInvalidArgument, text + ")");
@@ -188,7 +174,7 @@ Schedule make_schedule(const ScheduleRequest& request) {
   return schedule;
 }
 
-Schedule make_schedule(Collective collective, std::string_view algorithm, int rank, int size,
+Schedule make_schedule(OpKind collective, std::string_view algorithm, int rank, int size,
                        std::int64_t elems, int root) {
   return make_schedule({.collective = collective,
                         .algorithm = algorithm,
@@ -206,10 +192,10 @@ ScheduleClaim claim_of(const ScheduleRequest& request) {
                       .counts = {request.counts.begin(), request.counts.end()}};
   const std::string_view name = request.algorithm;
   claim.rank_order = name == "canonical" ||
-                     (request.collective == Collective::kAllReduce &&
+                     (request.collective == OpKind::kAllReduce &&
                       (name == "direct" || (name == "parameter_server" && request.root == 0)));
   const auto size = static_cast<std::size_t>(request.size);
-  if (request.collective == Collective::kAllToAll && request.counts.empty()) {
+  if (request.collective == OpKind::kAllToAll && request.counts.empty()) {
     claim.counts.assign(size * size, request.elems);
   }
   return claim;

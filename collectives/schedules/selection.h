@@ -7,25 +7,26 @@
 #include <vector>
 
 #include "collectives/schedules/checker.h"
-#include "collectives/schedules/collective.h"
+#include "collectives/schedules/op_traits.h"
 #include "gradwire/schedule.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
-// "all_reduce", ...: as errors and `gradwire inspect schedule` spell it.
-std::string_view to_string(Collective collective);
+// Of an operation that has schedules, a base of op_traits.h: "all_reduce", ..., and "send_recv" for
+// kSend. As errors and `gradwire inspect schedule` spell it.
+std::string_view schedule_name(OpKind kind);
 
 // The algorithms of a collective, best known first. counted: those that take unequal counts.
-std::vector<std::string_view> algorithms_of(Collective collective, bool counted = false);
+std::vector<std::string_view> algorithms_of(OpKind collective, bool counted = false);
 
 // `name` itself if it is one of them; what "auto" stands for; else kInvalidArgument with the list.
-Result<std::string_view> resolve_algorithm(Collective collective, std::string_view name,
+Result<std::string_view> resolve_algorithm(OpKind collective, std::string_view name,
                                            bool counted = false);
 
 // One rank's part of an operation. Spans are read during the call alone.
 struct ScheduleRequest {
-  Collective collective = Collective::kAllReduce;
+  OpKind collective = OpKind::kAllReduce;
   std::string_view algorithm = {};  // that resolve_algorithm() returned
   int rank = 0;
   int size = 1;
@@ -55,7 +56,7 @@ inline constexpr std::int64_t kStretchBytes = 2 << 20;
 Schedule make_schedule(const ScheduleRequest& request);
 
 // The same for operations without more.
-Schedule make_schedule(Collective collective, std::string_view algorithm, int rank, int size,
+Schedule make_schedule(OpKind collective, std::string_view algorithm, int rank, int size,
                        std::int64_t elems, int root = 0);
 
 // What the schedules of such a request are meant to do, for the checker. all_to_all by counts has

@@ -3,12 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/communicator.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
+
+// What a call asks for, and algorithm_for() says, where collectives go through shared memory.
+inline constexpr std::string_view kShmAlgorithm = "shm";
 
 struct ShmCall {
   OpKind kind = OpKind::kBarrier;

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/shm/operations.h"
+#include "collectives/failure/flight_recorder.h"
 
 namespace gradwire {
 namespace {
@@ -13,11 +13,8 @@ constexpr std::uint32_t kDirectDone = 1;
 
 // "all_reduce of 8 f32 sum"
 std::string text_of(const ShmNotice& notice) {
-  return to_string(signature_of({.kind = static_cast<OpKind>(notice.kind),
-                                 .dtype = static_cast<DType>(notice.dtype),
-                                 .op = static_cast<ReduceOp>(notice.op),
-                                 .elems = notice.elems,
-                                 .root = notice.root}));
+  return to_string(signature_of(static_cast<OpKind>(notice.kind), static_cast<DType>(notice.dtype),
+                                static_cast<ReduceOp>(notice.op), notice.elems, notice.root));
 }
 
 bool agree(const ShmNotice& a, const ShmNotice& b) {

@@ -11,8 +11,8 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "collectives/schedules/nodes.h"
-#include "collectives/shm/communicator.h"
-#include "collectives/shm/two_level_communicator.h"
+#include "collectives/shm/memory_path.h"
+#include "collectives/shm/two_level_path.h"
 #include "comm/shm/host.h"
 #include "comm/shm/peer_memory.h"
 
@@ -31,7 +31,7 @@ Result<std::vector<std::int64_t>> gather(Communicator& world,
 }
 
 // By rank: a number for its host, and its node where these are given.
-Result<Nodes> gather_hosts(GroupCommunicator& world) {
+Result<Nodes> gather_hosts(Communicator& world) {
   std::uint64_t own = shm::hash_of_host(shm::host_identity());
   const std::vector<int> nodes = world.nodes();
   if (!nodes.empty()) {
@@ -128,10 +128,9 @@ Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t m
   return mine;
 }
 
-std::unique_ptr<Communicator> without(std::unique_ptr<GroupCommunicator> world,
-                                      const std::string& why) {
-  world->set_note("messages alone: " + why);
-  return world;
+std::unique_ptr<Path> without(Group& world, const std::string& why) {
+  world.set_note("messages alone: " + why);
+  return nullptr;
 }
 
 std::size_t most_on_one(const Nodes& hosts) {
@@ -142,48 +141,49 @@ std::size_t most_on_one(const Nodes& hosts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator>& world,
-                                                   std::size_t most_bytes) {
-  const int size = world->size();
-  if (size == 1) return std::unique_ptr<Communicator>(std::move(world));
-  GW_ASSIGN(const Nodes hosts, gather_hosts(*world));
+Result<std::unique_ptr<Path>> share_memory(const Members& members, std::size_t most_bytes) {
+  Group& world = members.group;
+  const int size = world.size();
+  if (size == 1) return std::unique_ptr<Path>();
+  GW_ASSIGN(const Nodes hosts, gather_hosts(members.communicator));
   const std::size_t most = most_on_one(hosts);
-  if (most == 1) return without(std::move(world), format("%d hosts", size));
+  if (most == 1) return without(world, format("%d hosts", size));
   if (most > static_cast<std::size_t>(ShmChannel::kMostRanks)) {
-    return without(std::move(world),
+    return without(world,
                    format("%zu ranks (at most %d share memory)", most, ShmChannel::kMostRanks));
   }
-  GW_ASSIGN(Opened mine, open_arena(*world, hosts, most_bytes));
-  if (!mine.reason.empty()) return without(std::move(world), mine.reason);
-  const auto self = static_cast<std::size_t>(world->rank());
+  GW_ASSIGN(Opened mine, open_arena(members.communicator, hosts, most_bytes));
+  if (!mine.reason.empty()) return without(world, mine.reason);
+  const auto self = static_cast<std::size_t>(world.rank());
   const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
   auto shared = std::make_shared<SharedHosts>(SharedHosts{{}, nullptr, most_bytes});
   for (int r = 0; r < size; ++r) {
-    const auto job_rank = static_cast<std::size_t>(world->job_rank(r));
+    const auto job_rank = static_cast<std::size_t>(world.job_rank(r));
     shared->host_of.resize(std::max(shared->host_of.size(), job_rank + 1), -1);
     shared->host_of[job_rank] = hosts.node_of[static_cast<std::size_t>(r)];
   }
   if (mine.arena) {
     std::vector<int> members;
-    for (const int r : local) members.push_back(world->job_rank(r));
-    world->engine()->listen_to(
+    for (const int r : local) members.push_back(world.job_rank(r));
+    world.engine()->listen_to(
         std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(hosts.place_of[self])));
-    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), world->engine()->crowded(),
+    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), world.engine()->crowded(),
                                                  std::move(members), std::move(mine.processes));
   }
-  return over_hosts(world, shared);
+  return path_over_hosts(members, shared);
 }
 
-Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicator>& group,
-                                                 const std::shared_ptr<const SharedHosts>& hosts) {
+Result<std::unique_ptr<Path>> path_over_hosts(const Members& members,
+                                              const std::shared_ptr<const SharedHosts>& hosts) {
+  const Group& group = members.group;
   std::vector<int> keys;
-  for (int r = 0; r < group->size(); ++r) {
-    keys.push_back(hosts->host_of[static_cast<std::size_t>(group->job_rank(r))]);
+  for (int r = 0; r < group.size(); ++r) {
+    keys.push_back(hosts->host_of[static_cast<std::size_t>(group.job_rank(r))]);
   }
   const Nodes here = nodes_of(keys);
-  if (most_on_one(here) == 1) return std::unique_ptr<Communicator>(std::move(group));
-  if (here.ranks.size() == 1) return ShmCommunicator::create(group, hosts);
-  return TwoLevelCommunicator::create(group, hosts, here);
+  if (most_on_one(here) == 1) return std::unique_ptr<Path>();
+  if (here.ranks.size() == 1) return MemoryPath::create(members, hosts);
+  return TwoLevelPath::create(members, hosts, here);
 }
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/group_communicator.h"
+#include "collectives/plan/path.h"
 #include "collectives/shm/boards.h"
 #include "gradwire/communicator.h"
 
@@ -19,17 +19,15 @@ struct SharedHosts {
   std::size_t most_bytes = 0;         // as share_memory() has it
 };
 
-// Both take the communicator on success alone.
-
-// Collective over `world`, which is a whole job, or what is left of one. Ranks that are on one
-// host, and on one node where nodes were given, share memory if the system lets all of them. Else
-// `world` itself, whose describe() says why not. most_bytes: of a host's memory, 0 for half of it.
-Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<GroupCommunicator>& world,
-                                                   std::size_t most_bytes);
+// Collective over a group that is a whole job, or what is left of one. Ranks that are on one
+// host, and on one node where nodes were given, share memory if the system lets all of them: the
+// path that uses it. Else null, and the group notes why. most_bytes: of a host's memory,
+// 0 for half of it.
+Result<std::unique_ptr<Path>> share_memory(const Members& world, std::size_t most_bytes);
 
 // Collective over a group of such a job: through memory where its ranks are on one host, by two
-// levels where some share one, `group` itself elsewhere and where memory is used up.
-Result<std::unique_ptr<Communicator>> over_hosts(std::unique_ptr<GroupCommunicator>& group,
-                                                 const std::shared_ptr<const SharedHosts>& hosts);
+// levels where some share one, null elsewhere and where memory is used up.
+Result<std::unique_ptr<Path>> path_over_hosts(const Members& group,
+                                              const std::shared_ptr<const SharedHosts>& hosts);
 
 }  // namespace gradwire

@@ -25,11 +25,11 @@ std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 bool consecutive(const Nodes& nodes) { return std::ranges::is_sorted(nodes.node_of); }
 
-AlgorithmChoice choice_between(const GroupCommunicator& group, int hosts) {
+AlgorithmChoice choice_between(const Group& group, int hosts) {
   return {hosts, group.links(), static_cast<std::int64_t>(group.segmentation().segment_bytes)};
 }
 
-std::vector<int> jobs_of(const GroupCommunicator& group, const std::vector<int>& ranks) {
+std::vector<int> jobs_of(const Group& group, const std::vector<int>& ranks) {
   std::vector<int> jobs;
   for (const int r : ranks) jobs.push_back(group.job_rank(r));
   return jobs;
@@ -44,17 +44,17 @@ std::int64_t begin_of(const std::vector<std::int64_t>& lengths, int at) {
 
 // A collective among one rank of every host.
 struct TwoLevelStages::Between {
-  Collective collective = Collective::kAllReduce;
+  OpKind collective = OpKind::kAllReduce;
   std::vector<int> ranks = {};  // of the group, by host
   std::int64_t elems = 0;
   std::vector<std::int64_t> counts = {};  // all_gather: by host
   int root = 0;                           // broadcast: a host
   int lane = 0;
+  DType dtype = DType::kU8;
   Operands operands = {};
 };
 
-TwoLevelStages::TwoLevelStages(GroupCommunicator& group, Nodes hosts,
-                               std::shared_ptr<ShmChannel> inward,
+TwoLevelStages::TwoLevelStages(Group& group, Nodes hosts, std::shared_ptr<ShmChannel> inward,
                                std::shared_ptr<ShmChannel> outward)
     : group_(group),
       hosts_(std::move(hosts)),
@@ -149,7 +149,7 @@ void TwoLevelStages::add_inside(Stages& stages, bool inward, ShmCall call, std::
 }
 
 void TwoLevelStages::add_between(Stages& stages, const Between& between, std::uint64_t number) {
-  const auto width = static_cast<std::int64_t>(size_of(between.operands.dtype));
+  const auto width = static_cast<std::int64_t>(size_of(between.dtype));
   const bool rows = !between.counts.empty();
   const std::int64_t all = rows ? begin_of(between.counts, hosts()) : between.elems;
   const std::string_view algorithm = choice_.choose(between.collective, all * width, rows);
@@ -177,10 +177,11 @@ void TwoLevelStages::add_between(Stages& stages, const Between& between, std::ui
   }
   segmentation.slots = std::min(segmentation.slots, kSlotsOfPiece);
   auto jobs = std::make_shared<const std::vector<int>>(jobs_of(group_, between.ranks));
-  Route route = group_.route_among(std::move(jobs), number, between.operands.dtype);
+  Route route = group_.route_among(std::move(jobs), number, between.dtype);
   route.first_channel += static_cast<std::uint32_t>(between.lane * kSlotsOfPiece);
-  stages.push_back(std::make_unique<Execution>(std::move(schedule), between.operands,
-                                               std::move(route), segmentation));
+  auto layout = std::make_shared<const Layout>(std::move(schedule), between.dtype, segmentation);
+  stages.push_back(
+      std::make_unique<Execution>(std::move(layout), between.operands, std::move(route)));
 }
 
 TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp op) {
@@ -201,11 +202,10 @@ TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp o
               .lengths = lengths},
              piece.number);
   if (own > 0 || (piece.elems == 0 && place_ == 0)) {
-    Between between{.elems = own, .lane = piece.lane};
+    Between between{.elems = own, .lane = piece.lane, .dtype = piece.dtype};
     for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[index(place_)]);
     between.operands = {.in = alone ? piece.in : piece.out + begin,
                         .out = piece.out + begin,
-                        .dtype = piece.dtype,
                         .op = op,
                         .mean_of = group_.size()};
     add_between(stages, between, piece.number);
@@ -223,14 +223,14 @@ TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp o
 
 TwoLevelStages::Stages TwoLevelStages::broadcast(const Piece& piece, int root) {
   const int root_host = hosts_.node_of[index(root)];
-  Between between{.collective = Collective::kBroadcast,
+  Between between{.collective = OpKind::kBroadcast,
                   .elems = piece.elems,
                   .root = root_host,
-                  .lane = piece.lane};
+                  .lane = piece.lane,
+                  .dtype = piece.dtype};
   for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[0]);
   between.ranks[index(root_host)] = root;
-  between.operands = {
-      .in = root == group_.rank() ? piece.in : piece.out, .out = piece.out, .dtype = piece.dtype};
+  between.operands = {.in = root == group_.rank() ? piece.in : piece.out, .out = piece.out};
   Stages stages;
   if (between.ranks[index(host_)] == group_.rank()) add_between(stages, between, piece.number);
   add_inside(stages, false,
@@ -250,7 +250,7 @@ TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Exte
   const auto row = [&](int rank) {
     return call.counts.empty() ? extent.in : call.counts[index(rank)];
   };
-  Between between{.collective = Collective::kAllGather};
+  Between between{.collective = OpKind::kAllGather, .dtype = extent.dtype};
   for (const auto& ranks : hosts_.ranks) {
     between.ranks.push_back(ranks[0]);
     between.counts.push_back(0);
@@ -271,8 +271,7 @@ TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Exte
              number);
   const bool alone = inward_ == nullptr;
   between.operands = {.in = alone ? call.in.data() : call.out.data() + block,
-                      .out = call.out.data(),
-                      .dtype = extent.dtype};
+                      .out = call.out.data()};
   if (place_ == 0) add_between(stages, between, number);
   add_inside(stages, false,
              {.kind = OpKind::kBroadcast,
@@ -287,7 +286,7 @@ TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Exte
 TwoLevelStages::Stages TwoLevelStages::barrier(std::uint64_t number) {
   Stages stages;
   add_inside(stages, true, {}, number);
-  Between between{.collective = Collective::kBarrier};
+  Between between{.collective = OpKind::kBarrier};
   for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[0]);
   if (place_ == 0) add_between(stages, between, number);
   add_inside(stages, false, {}, number);

@@ -22,8 +22,8 @@
 
 #include "collectives/cost/choice.h"
 #include "collectives/engine/staged_execution.h"
-#include "collectives/group_communicator.h"
 #include "collectives/plan/arguments.h"
+#include "collectives/plan/group.h"
 #include "collectives/schedules/nodes.h"
 #include "collectives/shm/channel.h"
 
@@ -40,7 +40,7 @@ class TwoLevelStages {
 
   // hosts: of the group's ranks, at least two. inward and outward: this rank's ends of two boards
   // of its host; null where it is alone there. group outlives this.
-  TwoLevelStages(GroupCommunicator& group, Nodes hosts, std::shared_ptr<ShmChannel> inward,
+  TwoLevelStages(Group& group, Nodes hosts, std::shared_ptr<ShmChannel> inward,
                  std::shared_ptr<ShmChannel> outward);
 
   // Whether such a call goes this way, the same on all ranks.
@@ -74,7 +74,7 @@ class TwoLevelStages {
   std::vector<std::int64_t> parts_of_tensor(std::int64_t elems, std::size_t width) const;
   const std::vector<int>& local() const;
 
-  GroupCommunicator& group_;
+  Group& group_;
   Nodes hosts_;
   int host_;
   int place_;

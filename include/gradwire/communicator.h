@@ -145,6 +145,21 @@ struct CommunicatorOptions {
   TakeToken take_token = {};
 };
 
+// Which ranks of a communicator share memory, through which collectives with the algorithm "auto"
+// go.
+enum class SharedMemory : std::uint8_t {
+  kNone,         // none
+  kInsideHosts,  // there are several hosts; the ranks of a host share memory
+  kAllRanks,     // all ranks are on one host
+};
+
+// Options of a group that is split off.
+struct GroupOptions {
+  // True: all its operations are messages, also where the communicator that it is split from uses
+  // shared memory, or NCCL for GPU tensors. Equal on all ranks.
+  bool messages_only = false;
+};
+
 // A group of ranks and its collective operations.
 //
 // Threads: one at a time per communicator; any thread where a method says so. Communicators that
@@ -183,6 +198,10 @@ class Communicator {
   virtual std::uint64_t bytes_sent() const = 0;
   // One line for people: ranks, transport, versions.
   virtual std::string describe() const = 0;
+  // The time limit of operations that set no deadline, seconds.
+  virtual double deadline_seconds() const { return CommunicatorOptions().deadline_seconds; }
+  // Which ranks share memory.
+  virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   // Allocates `bytes` zeroed bytes for tensors of this communicator's operations: in memory that
   // the host's ranks share, if they do, else on the heap. Operations on shared memory need fewer
@@ -227,7 +246,9 @@ class Communicator {
   // Divides the group: ranks with equal `color` form a communicator, ordered by `key`, then by old
   // rank. Collective. A rank with a negative color takes part and receives null. Errors: those of
   // every operation; kInternal if the job has too many communicators at a time (4,095).
-  virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
+  virtual Result<std::unique_ptr<Communicator>> split(int color, int key,
+                                                      const GroupOptions& options) = 0;
+  Result<std::unique_ptr<Communicator>> split(int color, int key) { return split(color, key, {}); }
 
   // Waits until group rank `peer` (kAnySource: any rank) has sent a message with that tag that no
   // recv() has taken, and returns the sender; -1 if there is none before `until`. Receives nothing.

@@ -84,12 +84,11 @@ TEST(Sim, RowsAreTheClosedForms) {
 }
 
 TEST(Sim, EveryOperationHasItsAlgorithms) {
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kAllToAll, Collective::kBroadcast, Collective::kReduce, Collective::kGather,
-        Collective::kScatter, Collective::kExclusiveScan, Collective::kBarrier,
-        Collective::kSendRecv}) {
-    const std::string operation(to_string(collective));
+  for (const OpKind collective :
+       {OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+        OpKind::kBroadcast, OpKind::kReduce, OpKind::kGather, OpKind::kScatter,
+        OpKind::kExclusiveScan, OpKind::kBarrier, OpKind::kSend}) {
+    const std::string operation(schedule_name(collective));
     const auto found = rows({operation, "--ranks", "6", "--nodes", "2", "--bytes", "1000",
                              "--alpha-intra", "1e-6", "--beta-intra", "1e-10"});
     EXPECT_EQ(found.size(), algorithms_of(collective).size()) << operation;
@@ -150,7 +149,7 @@ TEST(Sim, TooManyStepsLeaveTheClosedForm) {
   EXPECT_GT(canonical["seconds"], canonical["bound_seconds"]);
   EXPECT_EQ(canonical["seconds"], canonical["formula_seconds"]);
   EXPECT_EQ(canonical["rounds"], 2);
-  EXPECT_EQ(found.size(), algorithms_of(Collective::kAllReduce).size());  // none is left out
+  EXPECT_EQ(found.size(), algorithms_of(OpKind::kAllReduce).size());  // none is left out
   EXPECT_TRUE(found.at("tree")["simulated"].get<bool>());
   EXPECT_EQ(found.at("tree")["simulated_ranks"], 700);
 }

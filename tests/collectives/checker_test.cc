@@ -13,7 +13,7 @@
 namespace gradwire::checker_test {
 namespace {
 
-constexpr Collective kAllReduce = Collective::kAllReduce;
+constexpr OpKind kAllReduce = OpKind::kAllReduce;
 
 std::vector<Schedule> ring(int p, std::int64_t n) {
   std::vector<Schedule> schedules;
@@ -129,10 +129,10 @@ TEST(Checker, RangesOfAnIndivisibleScheduleMayNest) {
 TEST(Checker, FindsAReadOfNothing) {
   std::vector<Schedule> schedules;
   for (int r = 0; r < 2; ++r) {
-    schedules.push_back(make_schedule(Collective::kAllGather, "ring", r, 2, 3));
+    schedules.push_back(make_schedule(OpKind::kAllGather, "ring", r, 2, 3));
   }
   schedules[0].rounds.erase(schedules[0].rounds.begin());
-  const ScheduleClaim claim{.operation = Collective::kAllGather, .size = 2, .counts = {3, 3}};
+  const ScheduleClaim claim{.operation = OpKind::kAllGather, .size = 2, .counts = {3, 3}};
   EXPECT_THAT(fault_in(schedules, claim), faulty("read", "written"));
 }
 
@@ -146,7 +146,7 @@ TEST(Checker, FindsWhatSharedMemoryDestroys) {
                           {Step::Op::kReduce, -1, row, out},
                           {Step::Op::kFinish, -1, {}, out}}};
   schedules[1].rounds = {{{Step::Op::kSend, 0, row, {}}}};
-  ScheduleClaim claim{.operation = Collective::kReduce, .size = 2, .elems = 3};
+  ScheduleClaim claim{.operation = OpKind::kReduce, .size = 2, .elems = 3};
   EXPECT_THAT(fault_in(schedules, claim), sound());
   claim.aliased = true;
   EXPECT_THAT(fault_in(schedules, claim), faulty());
@@ -169,11 +169,10 @@ TEST(Checker, FindsASecondRounding) {
 // No step of any schedule is there for nothing: without it the checker finds a fault. Messages of
 // no elements matter to a barrier alone.
 TEST(Checker, FindsEveryMissingStep) {
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kAllToAll, Collective::kBroadcast, Collective::kBarrier, Collective::kReduce,
-        Collective::kGather, Collective::kScatter, Collective::kExclusiveScan,
-        Collective::kSendRecv}) {
+  for (const OpKind collective :
+       {OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+        OpKind::kBroadcast, OpKind::kBarrier, OpKind::kReduce, OpKind::kGather, OpKind::kScatter,
+        OpKind::kExclusiveScan, OpKind::kSend}) {
     for (const std::string_view algorithm : algorithms_of(collective)) {
       const std::vector<int> node_of{0, 0, 0, 1, 1};
       ScheduleRequest request{.collective = collective,
@@ -192,7 +191,8 @@ TEST(Checker, FindsEveryMissingStep) {
             const Round whole = round;
             round.erase(round.begin() + static_cast<std::ptrdiff_t>(i));
             EXPECT_THAT(fault_in(schedules, claim_of(request)), faulty())
-                << algorithm << " " << to_string(collective) << ", step " << i << " of a round in\n"
+                << algorithm << " " << schedule_name(collective) << ", step " << i
+                << " of a round in\n"
                 << to_string(schedule);
             round = whole;
           }
@@ -208,7 +208,7 @@ TEST(Checker, FindsABarrierThatLetsOneOutEarly) {
     schedules.push_back(dissemination_barrier(r, 4));
     schedules.back().rounds.pop_back();
   }
-  const ScheduleClaim claim{.operation = Collective::kBarrier, .size = 4};
+  const ScheduleClaim claim{.operation = OpKind::kBarrier, .size = 4};
   EXPECT_THAT(fault_in(schedules, claim), faulty("rank 0", "heard", "2", "4"));
 }
 

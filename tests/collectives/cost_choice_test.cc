@@ -17,9 +17,9 @@ constexpr LinkModel kSlow{.alpha = 50e-6, .beta = 8e-9, .gamma = 0.04e-9};
 TEST(AlgorithmChoice, IsTheCheapestOfThoseWithAClosedForm) {
   AlgorithmChoice choice(16, kSlow, 512 << 10);
   for (const std::int64_t bytes : {64, 4096, 1 << 20, 64 << 20}) {
-    CostQuestion question{Collective::kAllReduce, 16, 16, bytes, 4, kSlow, 512 << 10, {}};
-    const auto chosen = choice.choose(Collective::kAllReduce, bytes, false);
-    for (const std::string_view other : algorithms_of(Collective::kAllReduce)) {
+    CostQuestion question{OpKind::kAllReduce, 16, 16, bytes, 4, kSlow, 512 << 10, {}};
+    const auto chosen = choice.choose(OpKind::kAllReduce, bytes, false);
+    for (const std::string_view other : algorithms_of(OpKind::kAllReduce)) {
       const auto cost = cost_of(question, other);
       ASSERT_TRUE(cost.has_value()) << other;
       EXPECT_LE(time_of(cost_of(question, chosen)->terms, kSlow).seconds(),
@@ -28,9 +28,9 @@ TEST(AlgorithmChoice, IsTheCheapestOfThoseWithAClosedForm) {
     }
   }
   // Few messages for small tensors, few bytes for large ones.
-  EXPECT_EQ(choice.choose(Collective::kAllReduce, 64, false), "recursive_doubling");
+  EXPECT_EQ(choice.choose(OpKind::kAllReduce, 64, false), "recursive_doubling");
   // The ring's 30 starts are nothing beside its bytes, which are halving-doubling's too.
-  EXPECT_EQ(choice.choose(Collective::kAllReduce, 64 << 20, false), "ring");
+  EXPECT_EQ(choice.choose(OpKind::kAllReduce, 64 << 20, false), "ring");
 }
 
 TEST(AlgorithmChoice, NodesDecideWhatCrossesTheSlowLinks) {
@@ -40,30 +40,30 @@ TEST(AlgorithmChoice, NodesDecideWhatCrossesTheSlowLinks) {
   AlgorithmChoice choice(32, links, 512 << 10);
   const std::vector<int> node_of = blocks_of_ranks(32, 4);
   choice.use_nodes(node_of);
-  CostQuestion question{Collective::kAllReduce, 32, 4, 1 << 20, 4, links, 512 << 10, {}};
-  EXPECT_EQ(choice.choose(Collective::kAllReduce, 1 << 20, false), choose_algorithm(question));
-  EXPECT_NE(choice.choose(Collective::kAllReduce, 1 << 20, false), "ring");
+  CostQuestion question{OpKind::kAllReduce, 32, 4, 1 << 20, 4, links, 512 << 10, {}};
+  EXPECT_EQ(choice.choose(OpKind::kAllReduce, 1 << 20, false), choose_algorithm(question));
+  EXPECT_NE(choice.choose(OpKind::kAllReduce, 1 << 20, false), "ring");
 }
 
 TEST(AlgorithmChoice, UnequalRowsGetAnAlgorithmThatTakesThem) {
   AlgorithmChoice choice(16, kSlow, 512 << 10);
-  EXPECT_EQ(choice.choose(Collective::kAllToAll, 16 * 16, false), "bruck");
-  EXPECT_NE(choice.choose(Collective::kAllToAll, 16 * 16, true), "bruck");
+  EXPECT_EQ(choice.choose(OpKind::kAllToAll, 16 * 16, false), "bruck");
+  EXPECT_NE(choice.choose(OpKind::kAllToAll, 16 * 16, true), "bruck");
 }
 
 // Beside one another they cost the same; which one keeps its time was measured.
 TEST(AlgorithmChoice, LongRowsOfFewRanksLeaveAllAtOnce) {
   const LinkModel gigabit{.alpha = 30e-6, .beta = 8.4e-9, .gamma = 0};
   AlgorithmChoice few(4, gigabit, 512 << 10);
-  EXPECT_EQ(few.choose(Collective::kAllToAll, 4 << 20, true), "pairwise");
-  EXPECT_EQ(few.choose(Collective::kAllToAll, 8 << 20, true), "direct");
-  EXPECT_EQ(few.choose(Collective::kAllToAll, 64 << 20, true), "direct");
+  EXPECT_EQ(few.choose(OpKind::kAllToAll, 4 << 20, true), "pairwise");
+  EXPECT_EQ(few.choose(OpKind::kAllToAll, 8 << 20, true), "direct");
+  EXPECT_EQ(few.choose(OpKind::kAllToAll, 64 << 20, true), "direct");
   AlgorithmChoice many(16, gigabit, 512 << 10);
-  EXPECT_EQ(many.choose(Collective::kAllToAll, 256 << 20, true), "pairwise");
+  EXPECT_EQ(many.choose(OpKind::kAllToAll, 256 << 20, true), "pairwise");
 }
 
 TEST(AlgorithmChoice, ReductionsOfCutsHideBehindTheWire) {
-  CostQuestion question{Collective::kAllReduce, 4, 4, 64 << 20, 4, kSlow, 0, {}};
+  CostQuestion question{OpKind::kAllReduce, 4, 4, 64 << 20, 4, kSlow, 0, {}};
   const auto whole = cost_of(question, "ring");
   question.segment_bytes = 512 << 10;
   const auto cut = cost_of(question, "ring");
@@ -88,17 +88,17 @@ TEST(AlgorithmChoice, APipelineHasTheCutsThatMakeItFastest) {
   }
   ASSERT_EQ(best, 16);
   AlgorithmChoice choice(kRanks, links, 256 << 10);
-  EXPECT_EQ(choice.choose(Collective::kBroadcast, kBytes, false), "chain");
-  EXPECT_EQ(choice.segment_bytes(Collective::kBroadcast, kBytes, "chain"), kBytes / best);
+  EXPECT_EQ(choice.choose(OpKind::kBroadcast, kBytes, false), "chain");
+  EXPECT_EQ(choice.segment_bytes(OpKind::kBroadcast, kBytes, "chain"), kBytes / best);
   const auto cost =
-      cost_of({Collective::kBroadcast, kRanks, kRanks, kBytes, 4, links, 256 << 10}, "chain");
+      cost_of({OpKind::kBroadcast, kRanks, kRanks, kBytes, 4, links, 256 << 10}, "chain");
   EXPECT_NEAR(time_of(cost->terms, links).seconds(), seconds(best), 1e-12);
   // A ring has nothing to gain, and start-ups that cost much want few cuts, but never larger ones.
-  EXPECT_EQ(choice.segment_bytes(Collective::kAllReduce, kBytes, "ring"), 0);
+  EXPECT_EQ(choice.segment_bytes(OpKind::kAllReduce, kBytes, "ring"), 0);
   LinkModel slow = links;
   slow.alpha = 1;
   AlgorithmChoice patient(kRanks, slow, 256 << 10);
-  EXPECT_EQ(patient.segment_bytes(Collective::kBroadcast, kBytes, "chain"), 256 << 10);
+  EXPECT_EQ(patient.segment_bytes(OpKind::kBroadcast, kBytes, "chain"), 256 << 10);
 }
 
 // The root of a chain sends one message a cut.

@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kBytes = 4096;
 
 CostQuestion question(LinkModel links, int ranks = 4, int nodes = 4) {
-  return {Collective::kAllReduce, ranks, nodes, kBytes, 4, links, 0, {}};
+  return {OpKind::kAllReduce, ranks, nodes, kBytes, 4, links, 0, {}};
 }
 
 double micros(const CostQuestion& asked, std::string_view algorithm) {
@@ -26,7 +26,7 @@ TEST(CostContention, TrafficIsThatOfAllRanks) {
 }
 
 TEST(CostContention, WithoutItTheLongestChainCounts) {
-  for (const std::string_view algorithm : algorithms_of(Collective::kAllReduce)) {
+  for (const std::string_view algorithm : algorithms_of(OpKind::kAllReduce)) {
     for (const int nodes : {1, 2, 4}) {
       const CostQuestion asked = question({}, 4, nodes);
       const auto cost = cost_of(asked, algorithm);
@@ -56,7 +56,7 @@ TEST(CostContention, TheWorkOfAllRanksTakesItsTime) {
 
 TEST(CostContention, OfEqualCostsFewerRoundsAreBetterWhereTurnsAreMostOfIt) {
   LinkModel links{.alpha = 10e-6, .beta = 1e-9, .gamma = 0};
-  CostQuestion asked{Collective::kAllToAll, 4, 4, 0, 4, links, 0, {}};
+  CostQuestion asked{OpKind::kAllToAll, 4, 4, 0, 4, links, 0, {}};
   const auto chosen_at = [&](std::int64_t bytes) {
     asked.bytes = bytes;
     return choose_algorithm(asked);

@@ -25,7 +25,7 @@ LinkModel links(double gbit, double gap) {
 }
 
 CostQuestion all_reduce(int p, std::int64_t bytes, double gbit, double gap = 1) {
-  return {Collective::kAllReduce, p, p, bytes, 4, links(gbit, gap), 0, {}};
+  return {OpKind::kAllReduce, p, p, bytes, 4, links(gbit, gap), 0, {}};
 }
 
 double seconds(const CostQuestion& question, std::string_view algorithm) {

@@ -24,13 +24,12 @@ constexpr LinkModel kLinks{.alpha = 13.7e-6,
                            .beta_intra = 0.17e-9};
 
 constexpr std::array kCollectives{
-    Collective::kAllReduce,     Collective::kReduceScatter, Collective::kAllGather,
-    Collective::kAllToAll,      Collective::kBroadcast,     Collective::kBarrier,
-    Collective::kReduce,        Collective::kGather,        Collective::kScatter,
-    Collective::kExclusiveScan, Collective::kSendRecv};
+    OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+    OpKind::kBroadcast, OpKind::kBarrier,       OpKind::kReduce,    OpKind::kGather,
+    OpKind::kScatter,   OpKind::kExclusiveScan, OpKind::kSend};
 
 std::string text_of(const CostQuestion& question, std::string_view algorithm) {
-  return std::string(to_string(question.collective)) + " by " + std::string(algorithm) + ", " +
+  return std::string(schedule_name(question.collective)) + " by " + std::string(algorithm) + ", " +
          std::to_string(question.ranks) + " ranks on " + std::to_string(question.nodes) +
          " nodes, " + std::to_string(question.bytes) + " bytes, gap " +
          std::to_string(question.links.gap);
@@ -61,7 +60,7 @@ void compare_all(const CostQuestion& question) {
 }
 
 TEST(CostModel, R9_ClosedFormsMeetTheSimulatorOnOneLevel) {
-  for (const Collective collective : kCollectives) {
+  for (const OpKind collective : kCollectives) {
     for (int p = 1; p <= 17; ++p) {
       for (const std::int64_t bytes : {p * 4, p * 4096, 4 * 1009}) {
         for (const double gap : {0.0, 1.0}) {
@@ -77,7 +76,7 @@ TEST(CostModel, R9_ClosedFormsMeetTheSimulatorOnOneLevel) {
 }
 
 TEST(CostModel, R9_ClosedFormsMeetTheSimulatorOnNodes) {
-  for (const Collective collective : kCollectives) {
+  for (const OpKind collective : kCollectives) {
     for (const auto& [p, nodes] : {std::pair{8, 2}, {8, 4}, {12, 3}, {16, 4}, {32, 4}, {9, 2}}) {
       for (const std::int64_t bytes : {p * 64, p * 65536}) {
         compare_all({collective, p, nodes, bytes, 4, kLinks});
@@ -89,34 +88,34 @@ TEST(CostModel, R9_ClosedFormsMeetTheSimulatorOnNodes) {
 TEST(CostModel, TheBoundIsTheLogarithmOrThePort) {
   const ExactTime alpha = ExactTime::from_seconds(kLinks.alpha);
   const ExactTime beta = ExactTime::from_seconds(kLinks.beta);
-  CostQuestion question{Collective::kAllReduce, 8, 8, 8, 4, kLinks};
+  CostQuestion question{OpKind::kAllReduce, 8, 8, 8, 4, kLinks};
   EXPECT_EQ(lower_bound(question), 3 * alpha);
   question.ranks = question.nodes = 9;
   EXPECT_EQ(lower_bound(question), 4 * alpha);
   question.bytes = 900'000'000;
   EXPECT_EQ(lower_bound(question), 1'600'000'000 * beta);
-  question.collective = Collective::kBroadcast;
+  question.collective = OpKind::kBroadcast;
   EXPECT_EQ(lower_bound(question), 900'000'000 * beta);
-  question.collective = Collective::kAllGather;
+  question.collective = OpKind::kAllGather;
   EXPECT_EQ(lower_bound(question), 800'000'000 * beta);
   // Start-ups that overlap: everybody is told at once.
-  question.collective = Collective::kBarrier;
+  question.collective = OpKind::kBarrier;
   question.links.gap = 0;
   EXPECT_EQ(lower_bound(question), alpha);
 }
 
 TEST(CostModel, OneRankCostsNothing) {
-  const CostQuestion question{Collective::kAllReduce, 1, 1, 4096, 4, kLinks};
+  const CostQuestion question{OpKind::kAllReduce, 1, 1, 4096, 4, kLinks};
   EXPECT_EQ(time_of(cost_of(question, "ring")->terms, kLinks), ExactTime());
   EXPECT_EQ(lower_bound(question), ExactTime());
 }
 
 TEST(CostModel, UnknownAlgorithmsHaveNoClosedForm) {
-  EXPECT_FALSE(cost_of({Collective::kAllReduce, 8, 8, 64, 4, kLinks}, "star").has_value());
+  EXPECT_FALSE(cost_of({OpKind::kAllReduce, 8, 8, 64, 4, kLinks}, "star").has_value());
 }
 
 TEST(CostModel, CrossoversAreWhereTheChoiceChanges) {
-  const CostQuestion question{Collective::kAllReduce, 16, 16, 0, 4, kLinks};
+  const CostQuestion question{OpKind::kAllReduce, 16, 16, 0, 4, kLinks};
   const auto found = crossovers(question, 64, 64 << 20);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().from_bytes, 64);

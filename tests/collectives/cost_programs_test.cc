@@ -107,11 +107,11 @@ TEST(VirtualTime, ProgramsAgreeWithTheSimulator) {
     EXPECT_EQ(program.time, simulation.value().time) << algorithm;
   };
   for (const char* algorithm : {"ring", "recursive_doubling", "halving_doubling", "tree"}) {
-    agrees({Collective::kAllReduce, 8, 4, kBytes, 4, kLinks, 0, {}}, algorithm);
+    agrees({OpKind::kAllReduce, 8, 4, kBytes, 4, kLinks, 0, {}}, algorithm);
   }
   // Between two ranks alone canonical has one message in each direction at a time.
-  agrees({Collective::kAllReduce, 2, 2, kBytes, 4, kLinks, 0, {}}, "canonical");
-  agrees({Collective::kAllReduce, 2, 1, kBytes, 4, kLinks, 0, {}}, "canonical");
+  agrees({OpKind::kAllReduce, 2, 2, kBytes, 4, kLinks, 0, {}}, "canonical");
+  agrees({OpKind::kAllReduce, 2, 1, kBytes, 4, kLinks, 0, {}}, "canonical");
 }
 
 // Where several messages want a port, threads decide which is first, and so how long ports idle.

@@ -31,8 +31,7 @@ Simulation run(int size, const ScheduleOf& schedule_of, SimulationOptions option
 }
 
 ScheduleOf all_reduce(const char* algorithm, int size, std::int64_t elems) {
-  return
-      [=](int rank) { return make_schedule(Collective::kAllReduce, algorithm, rank, size, elems); };
+  return [=](int rank) { return make_schedule(OpKind::kAllReduce, algorithm, rank, size, elems); };
 }
 
 SimulationOptions without_gamma() {
@@ -131,7 +130,7 @@ TEST(Simulate, R8_BlueConnectTakesEachLevelsRing) {
   options.node_of = blocks_of_ranks(8, 4);
   const std::int64_t n = 8 * 50000;
   const auto blueconnect = [&](int rank) {
-    return make_schedule({.collective = Collective::kAllReduce,
+    return make_schedule({.collective = OpKind::kAllReduce,
                           .algorithm = "blueconnect",
                           .rank = rank,
                           .size = 8,
@@ -148,7 +147,7 @@ TEST(Simulate, R8_BlueConnectTakesEachLevelsRing) {
   // Levels of any size on one network: 2 sum (pi - 1) rounds.
   const std::vector<int> levels{2, 3, 2};
   const auto three = [&](int rank) {
-    return make_schedule({.collective = Collective::kAllReduce,
+    return make_schedule({.collective = OpKind::kAllReduce,
                           .algorithm = "blueconnect",
                           .rank = rank,
                           .size = 12,
@@ -203,7 +202,7 @@ TEST(Simulate, BinomialTakesOneMessageTimeARound) {
     while ((1 << rounds) < p) ++rounds;
     for (const int root : {0, p / 2, p - 1}) {
       const auto broadcast = [&](int rank) {
-        return make_schedule(Collective::kBroadcast, "binomial", rank, p, 1000, root);
+        return make_schedule(OpKind::kBroadcast, "binomial", rank, p, 1000, root);
       };
       EXPECT_EQ(run(p, broadcast).time, rounds * (alphas(1) + betas(4000))) << p << " " << root;
     }

@@ -17,14 +17,14 @@ namespace {
 // much to rank j as j to i.
 void prove_all_to_all(std::string_view algorithm, int p, std::int64_t elems, bool even) {
   const auto length = [&](int i, int j) { return even ? elems : elems * ((i + j) % 3); };
-  ScheduleClaim claim{.operation = Collective::kAllToAll, .size = p, .elems = elems};
+  ScheduleClaim claim{.operation = OpKind::kAllToAll, .size = p, .elems = elems};
   claim.aliased = true;
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < p; ++rank) {
     std::vector<std::int64_t> counts;
     for (int r = 0; r < p; ++r) counts.push_back(length(rank, r));
     claim.counts.insert(claim.counts.end(), counts.begin(), counts.end());
-    ScheduleRequest request{.collective = Collective::kAllToAll,
+    ScheduleRequest request{.collective = OpKind::kAllToAll,
                             .algorithm = algorithm,
                             .rank = rank,
                             .size = p,
@@ -41,10 +41,10 @@ void prove_all_to_all(std::string_view algorithm, int p, std::int64_t elems, boo
 TEST(InPlace, EveryAllToAllMayOverwriteItsInput) {
   for (int p = 1; p <= 17; ++p) {
     for (const std::int64_t elems : {0, 1, 6}) {
-      for (const std::string_view algorithm : algorithms_of(Collective::kAllToAll)) {
+      for (const std::string_view algorithm : algorithms_of(OpKind::kAllToAll)) {
         prove_all_to_all(algorithm, p, elems, true);
       }
-      for (const std::string_view algorithm : algorithms_of(Collective::kAllToAll, true)) {
+      for (const std::string_view algorithm : algorithms_of(OpKind::kAllToAll, true)) {
         prove_all_to_all(algorithm, p, elems, false);
       }
     }
@@ -52,8 +52,8 @@ TEST(InPlace, EveryAllToAllMayOverwriteItsInput) {
 }
 
 TEST(InPlace, WhatClobbersNothingStaysAsItIs) {
-  for (const std::string_view algorithm : algorithms_of(Collective::kAllGather)) {
-    const Schedule apart = make_schedule(Collective::kAllGather, algorithm, 2, 5, 7);
+  for (const std::string_view algorithm : algorithms_of(OpKind::kAllGather)) {
+    const Schedule apart = make_schedule(OpKind::kAllGather, algorithm, 2, 5, 7);
     const Schedule shared = in_place(apart, {.elems = 7, .in_begin = 0, .out_begin = 14});
     EXPECT_EQ(to_string(shared), to_string(apart)) << algorithm;
   }

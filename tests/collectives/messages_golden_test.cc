@@ -42,7 +42,7 @@ TEST(CollectiveMessages, ArgumentsThatAreRefused) {
   EXPECT_EQ(refusal({.kind = OpKind::kAllReduce, .in = at(0, 4), .out = at(3, 4)}),
             "all_reduce: out overlaps in, 12 bytes after its beginning (expected 0, which is in "
             "place, or no overlap)");
-  EXPECT_EQ(resolve_algorithm(Collective::kAllToAll, "bruck", true).error().message(),
+  EXPECT_EQ(resolve_algorithm(OpKind::kAllToAll, "bruck", true).error().message(),
             "no algorithm 'bruck' for all_to_all_v (known: auto, pairwise, direct)");
 }
 

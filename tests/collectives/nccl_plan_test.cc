@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "collectives/plan/device_arguments.h"
+#include "collectives/plan/arguments.h"
 #include "tests/support/fails.h"
 
 namespace gradwire {
@@ -46,12 +46,12 @@ class NcclPlans : public testing::Test {
     return text + format("%llu bytes", static_cast<unsigned long long>(plan.bytes));
   }
   std::string planned(const OpCall& call) {
-    const auto extent = check_device_call(call, {}, kRank, kSize, kCard);
+    const auto extent = check_call(call, {}, kRank, kSize, kCard);
     if (!extent.has_value()) return std::string(extent.error().message());
     return text_of(plan_nccl(call, extent.value(), 1, kRank, kSize, call.in.data(), &spare_));
   }
   Status refused(const OpCall& call, const OpOptions& options = {}) {
-    const auto extent = check_device_call(call, options, kRank, kSize, kCard);
+    const auto extent = check_call(call, options, kRank, kSize, kCard);
     return extent.has_value() ? check_nccl_serves(call, options) : extent.error();
   }
 
@@ -112,7 +112,7 @@ TEST_F(NcclPlans, MovementsAreNcclsOwnOrSendsAndReceives) {
 TEST_F(NcclPlans, AnExchangeInPlaceNeedsACopy) {
   const auto needs_copy = [&](TensorView out) {
     const OpCall call{.kind = OpKind::kAllToAll, .in = at(0, 6), .out = out};
-    const auto extent = check_device_call(call, {}, kRank, kSize, kCard);
+    const auto extent = check_call(call, {}, kRank, kSize, kCard);
     return extent.has_value() && needs_copy_of_in(call, extent.value());
   };
   EXPECT_TRUE(needs_copy(at(0, 6)));

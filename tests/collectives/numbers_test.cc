@@ -17,7 +17,7 @@ namespace gradwire::numbers_test {
 namespace {
 
 std::string text_of(const Trial& run) {
-  return std::string(to_string(run.request.collective)) + " by " +
+  return std::string(schedule_name(run.request.collective)) + " by " +
          std::string(run.request.algorithm) + ", " + std::to_string(run.request.size) + " ranks, " +
          std::to_string(run.request.elems) + " " + std::string(to_string(run.dtype));
 }
@@ -33,26 +33,26 @@ std::int32_t wanted(const ScheduleRequest& request, int rank, std::int64_t i) {
     return total;
   };
   switch (request.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce: return sum(request.size, i);
-    case Collective::kReduceScatter: return sum(request.size, rank * n + i);
-    case Collective::kExclusiveScan: return sum(rank, i);
-    case Collective::kBroadcast: return input(request.root, i);
-    case Collective::kScatter: return input(request.root, rank * n + i);
-    case Collective::kAllGather:
-    case Collective::kGather: return input(static_cast<int>(i / n), i % n);
-    case Collective::kAllToAll: return input(static_cast<int>(i / n), rank * n + i % n);
-    case Collective::kSendRecv: return input((rank + request.size - 1) % request.size, i);
-    case Collective::kBarrier: break;
+    case OpKind::kAllReduce:
+    case OpKind::kReduce: return sum(request.size, i);
+    case OpKind::kReduceScatter: return sum(request.size, rank * n + i);
+    case OpKind::kExclusiveScan: return sum(rank, i);
+    case OpKind::kBroadcast: return input(request.root, i);
+    case OpKind::kScatter: return input(request.root, rank * n + i);
+    case OpKind::kAllGather:
+    case OpKind::kGather: return input(static_cast<int>(i / n), i % n);
+    case OpKind::kAllToAll: return input(static_cast<int>(i / n), rank * n + i % n);
+    case OpKind::kSend: return input((rank + request.size - 1) % request.size, i);
+    case OpKind::kBarrier: break;
   }
   return 0;
 }
 
 std::int64_t in_elems(const ScheduleRequest& request, int rank) {
-  const bool rows = request.collective == Collective::kReduceScatter ||
-                    request.collective == Collective::kAllToAll ||
-                    (request.collective == Collective::kScatter && rank == request.root);
-  if (request.collective == Collective::kScatter && !rows) return 0;
+  const bool rows = request.collective == OpKind::kReduceScatter ||
+                    request.collective == OpKind::kAllToAll ||
+                    (request.collective == OpKind::kScatter && rank == request.root);
+  if (request.collective == OpKind::kScatter && !rows) return 0;
   return request.elems * (rows ? request.size : 1);
 }
 
@@ -66,7 +66,7 @@ void expect_right_sums(const ScheduleRequest& request, bool apart, Segmentation 
   ASSERT_TRUE(status.ok()) << text_of(run) << ": " << status.message();
   ASSERT_EQ(run.in, before) << text_of(run) << " changed its input";
   for (int r = 0; r < request.size; ++r) {
-    if (request.collective == Collective::kExclusiveScan && r == 0) continue;
+    if (request.collective == OpKind::kExclusiveScan && r == 0) continue;
     const Bytes& out = run.out[static_cast<std::size_t>(r)];
     for (std::size_t i = 0; i < out.size() / 4; ++i) {
       std::int32_t value = 0;
@@ -77,17 +77,16 @@ void expect_right_sums(const ScheduleRequest& request, bool apart, Segmentation 
   }
 }
 
-constexpr std::array kCollectives{Collective::kAllReduce,     Collective::kReduceScatter,
-                                  Collective::kAllGather,     Collective::kAllToAll,
-                                  Collective::kBroadcast,     Collective::kReduce,
-                                  Collective::kGather,        Collective::kScatter,
-                                  Collective::kExclusiveScan, Collective::kSendRecv};
+constexpr std::array kCollectives{
+    OpKind::kAllReduce,     OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+    OpKind::kBroadcast,     OpKind::kReduce,        OpKind::kGather,    OpKind::kScatter,
+    OpKind::kExclusiveScan, OpKind::kSend};
 
 TEST(Numbers, EveryAlgorithmSumsAndMovesWhatItShould) {
   for (const int p : {1, 2, 3, 5, 8, 11}) {
     std::vector<int> node_of;
     for (int r = 0; r < p; ++r) node_of.push_back(r % 3);
-    for (const Collective collective : kCollectives) {
+    for (const OpKind collective : kCollectives) {
       for (const std::string_view algorithm : algorithms_of(collective)) {
         for (const std::int64_t elems : {0, 1, 7, 1003}) {
           const ScheduleRequest request{.collective = collective,
@@ -101,12 +100,12 @@ TEST(Numbers, EveryAlgorithmSumsAndMovesWhatItShould) {
           // Short cells are cut too, but not below 12 bytes.
           expect_right_sums(request, false,
                             {.segment_bytes = 256, .least_segment_bytes = 12, .slots = 3});
-          if (collective == Collective::kBroadcast || collective == Collective::kReduce) {
+          if (collective == OpKind::kBroadcast || collective == OpKind::kReduce) {
             ScheduleRequest in_stretches = request;
             in_stretches.stretch_elems = 100;
             expect_right_sums(in_stretches, false, {.segment_bytes = 256, .slots = 3});
           }
-          if (collective != Collective::kAllReduce) continue;
+          if (collective != OpKind::kAllReduce) continue;
           expect_right_sums(request, true, {.segment_bytes = 256, .slots = 3});
           ScheduleRequest in_stretches = request;
           in_stretches.stretch_elems = 100;
@@ -140,18 +139,16 @@ void expect_one_rounding() {
         const Trial run = reduced<kType>({.algorithm = algorithm, .size = p, .elems = n}, op, n);
         for (const Bytes& out : run.out) EXPECT_EQ(out, right) << text_of(run);
       }
-      const Trial reduce = reduced<kType>({.collective = Collective::kReduce,
+      const Trial reduce = reduced<kType>({.collective = OpKind::kReduce,
                                            .algorithm = "canonical",
                                            .size = p,
                                            .elems = n,
                                            .root = p - 1},
                                           op, n);
       EXPECT_EQ(reduce.out.back(), right);
-      const Trial rows = reduced<kType>({.collective = Collective::kReduceScatter,
-                                         .algorithm = "canonical",
-                                         .size = p,
-                                         .elems = n},
-                                        op, p * n);
+      const Trial rows = reduced<kType>(
+          {.collective = OpKind::kReduceScatter, .algorithm = "canonical", .size = p, .elems = n},
+          op, p * n);
       for (int r = 0; r < p; ++r) {
         EXPECT_EQ(rows.out[static_cast<std::size_t>(r)],
                   reference::reduce_scatter<kType>(op, p, r, n, true));
@@ -184,7 +181,7 @@ TEST(Numbers, ReplicasAreBitIdenticalWhateverTheAlgorithm) {
   for (const int p : {2, 3, 6, 8, 13}) {
     std::vector<int> node_of;
     for (int r = 0; r < p; ++r) node_of.push_back(r / 4);
-    for (const std::string_view algorithm : algorithms_of(Collective::kAllReduce)) {
+    for (const std::string_view algorithm : algorithms_of(OpKind::kAllReduce)) {
       const ScheduleRequest request{
           .algorithm = algorithm, .size = p, .elems = 777, .node_of = node_of};
       const Trial mean = reduced<DType::kBF16>(request, ReduceOp::kMean, 777);
@@ -204,14 +201,12 @@ void expect_composition(ReduceOp op) {
     const std::int64_t n = 301;
     const Trial whole = reduced<kType>({.algorithm = "ring", .size = p, .elems = p * n}, op, p * n);
     const Trial rows = reduced<kType>(
-        {.collective = Collective::kReduceScatter, .algorithm = "ring", .size = p, .elems = n}, op,
+        {.collective = OpKind::kReduceScatter, .algorithm = "ring", .size = p, .elems = n}, op,
         p * n);
-    Trial gathered{.request = {.collective = Collective::kAllGather,
-                               .algorithm = "ring",
-                               .size = p,
-                               .elems = n},
-                   .dtype = kType,
-                   .in = rows.out};
+    Trial gathered{
+        .request = {.collective = OpKind::kAllGather, .algorithm = "ring", .size = p, .elems = n},
+        .dtype = kType,
+        .in = rows.out};
     ASSERT_TRUE(execute(gathered).ok());
     EXPECT_EQ(gathered.out, whole.out) << p << " ranks of " << to_string(kType);
   }

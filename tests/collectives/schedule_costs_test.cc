@@ -51,13 +51,13 @@ int most_rounds(const std::vector<ScheduleCost>& costs) {
 using Sent = std::function<std::int64_t(int rank, int p, std::int64_t n)>;
 
 // For 2 to 17 ranks: what every rank sends, and the rounds of the rank that has most of them.
-void expect_costs(Collective collective, std::string_view algorithm, const Sent& sent,
+void expect_costs(OpKind collective, std::string_view algorithm, const Sent& sent,
                   const std::function<int(int p)>& rounds) {
   for (int p = 2; p <= kMaxRanks; ++p) {
     for (const std::int64_t n : {std::int64_t{0}, std::int64_t{1}, std::int64_t{p - 1},
                                  std::int64_t{p}, std::int64_t{65537}, std::int64_t{1000003}}) {
-      SCOPED_TRACE(::testing::Message() << to_string(collective) << " by " << algorithm << ", " << p
-                                        << " ranks, " << n << " elements");
+      SCOPED_TRACE(::testing::Message() << schedule_name(collective) << " by " << algorithm << ", "
+                                        << p << " ranks, " << n << " elements");
       const auto costs =
           costs_of({.collective = collective, .algorithm = algorithm, .size = p, .elems = n});
       for (int r = 0; r < p; ++r) {
@@ -99,7 +99,7 @@ Halving halving_of(int rank, int p, std::int64_t n) {
 
 TEST(ScheduleCosts, R2_TheRingHasTwicePMinusOneRounds) {
   expect_costs(
-      Collective::kAllReduce, "ring",
+      OpKind::kAllReduce, "ring",
       [](int r, int p, std::int64_t n) { return 2 * n - chunk(n, p, r) - chunk(n, p, r + 1); },
       [](int p) { return 2 * (p - 1); });
   for (int p = 2; p <= 8; ++p) {
@@ -120,12 +120,12 @@ TEST(ScheduleCosts, AllReduceInOneOrTwoRounds) {
   const auto canonical = [](int r, int p, std::int64_t n) {
     return n - chunk(n, p, r) + (p - 1) * chunk(n, p, r);
   };
-  expect_costs(Collective::kAllReduce, "canonical", canonical, [](int) { return 2; });
+  expect_costs(OpKind::kAllReduce, "canonical", canonical, [](int) { return 2; });
   expect_costs(
-      Collective::kAllReduce, "direct", [](int, int p, std::int64_t n) { return (p - 1) * n; },
+      OpKind::kAllReduce, "direct", [](int, int p, std::int64_t n) { return (p - 1) * n; },
       [](int) { return 1; });
   expect_costs(
-      Collective::kAllReduce, "parameter_server",
+      OpKind::kAllReduce, "parameter_server",
       [](int r, int p, std::int64_t n) { return r == 0 ? (p - 1) * n : n; }, [](int) { return 2; });
 }
 
@@ -136,7 +136,7 @@ TEST(ScheduleCosts, RecursiveDoubling) {
     if (paired && r % 2 == 0) return n;
     return (log_up(most) + (paired ? 1 : 0)) * n;
   };
-  expect_costs(Collective::kAllReduce, "recursive_doubling", sent,
+  expect_costs(OpKind::kAllReduce, "recursive_doubling", sent,
                [](int p) { return is_power_of_two(p) ? log_up(p) : log_up(p) - 1 + 2; });
 }
 
@@ -146,8 +146,7 @@ TEST(ScheduleCosts, HalvingAndDoubling) {
     EXPECT_EQ(halving.handed_over, n - chunk(n, p, r));
     return halving.handed_over + halving.shared;
   };
-  expect_costs(Collective::kAllReduce, "halving_doubling", sent,
-               [](int p) { return 2 * log_up(p); });
+  expect_costs(OpKind::kAllReduce, "halving_doubling", sent, [](int p) { return 2 * log_up(p); });
   for (int p = 2; p <= 64; ++p) {
     const std::int64_t n = 10 * p;
     const auto costs = costs_of({.algorithm = "halving_doubling", .size = p, .elems = n});
@@ -219,20 +218,20 @@ TEST(ScheduleCosts, BlueConnect) {
 TEST(ScheduleCosts, ReduceScatters) {
   const Sent all_but_own = [](int, int p, std::int64_t n) { return (p - 1) * n; };
   const auto linear = [](int p) { return p - 1; };
-  expect_costs(Collective::kReduceScatter, "ring", all_but_own, linear);
-  expect_costs(Collective::kReduceScatter, "pairwise", all_but_own, linear);
-  expect_costs(Collective::kReduceScatter, "canonical", all_but_own, [](int) { return 1; });
-  expect_costs(Collective::kReduceScatter, "recursive_halving", all_but_own,
+  expect_costs(OpKind::kReduceScatter, "ring", all_but_own, linear);
+  expect_costs(OpKind::kReduceScatter, "pairwise", all_but_own, linear);
+  expect_costs(OpKind::kReduceScatter, "canonical", all_but_own, [](int) { return 1; });
+  expect_costs(OpKind::kReduceScatter, "recursive_halving", all_but_own,
                [](int p) { return log_up(p); });
 }
 
 TEST(ScheduleCosts, AllGathers) {
   const Sent all_but_own = [](int, int p, std::int64_t n) { return (p - 1) * n; };
-  expect_costs(Collective::kAllGather, "ring", all_but_own, [](int p) { return p - 1; });
-  expect_costs(Collective::kAllGather, "bruck", all_but_own, [](int p) { return log_up(p); });
-  expect_costs(Collective::kAllGather, "direct", all_but_own, [](int) { return 1; });
+  expect_costs(OpKind::kAllGather, "ring", all_but_own, [](int p) { return p - 1; });
+  expect_costs(OpKind::kAllGather, "bruck", all_but_own, [](int p) { return log_up(p); });
+  expect_costs(OpKind::kAllGather, "direct", all_but_own, [](int) { return 1; });
   expect_costs(
-      Collective::kAllGather, "recursive_doubling",
+      OpKind::kAllGather, "recursive_doubling",
       [](int r, int p, std::int64_t n) { return halving_of(r, p, n * p).shared; },
       [](int p) { return log_up(p); });
 }
@@ -242,11 +241,9 @@ TEST(ScheduleCosts, AllGatherOfUnequalRows) {
     std::vector<std::int64_t> counts;
     for (int r = 0; r < p; ++r) counts.push_back(r * r % 7);
     const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    for (const std::string_view algorithm : algorithms_of(Collective::kAllGather, true)) {
-      const auto costs = costs_of({.collective = Collective::kAllGather,
-                                   .algorithm = algorithm,
-                                   .size = p,
-                                   .counts = counts});
+    for (const std::string_view algorithm : algorithms_of(OpKind::kAllGather, true)) {
+      const auto costs = costs_of(
+          {.collective = OpKind::kAllGather, .algorithm = algorithm, .size = p, .counts = counts});
       for (std::size_t r = 0; r < costs.size(); ++r) {
         EXPECT_EQ(costs[r].elems_received, total - counts[r]) << algorithm;
         if (algorithm == "ring") {
@@ -263,7 +260,7 @@ TEST(ScheduleCosts, Broadcasts) {
       SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 1001;
       const auto run = [&](std::string_view algorithm) {
-        return costs_of({.collective = Collective::kBroadcast,
+        return costs_of({.collective = OpKind::kBroadcast,
                          .algorithm = algorithm,
                          .size = p,
                          .elems = n,
@@ -293,7 +290,7 @@ TEST(ScheduleCosts, Reduces) {
       SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 1001;
       const auto run = [&](std::string_view algorithm) {
-        return costs_of({.collective = Collective::kReduce,
+        return costs_of({.collective = OpKind::kReduce,
                          .algorithm = algorithm,
                          .size = p,
                          .elems = n,
@@ -321,14 +318,14 @@ TEST(ScheduleCosts, GathersAndScatters) {
     for (const int root : {0, p / 2}) {
       SCOPED_TRACE(::testing::Message() << p << " ranks, root " << root);
       const std::int64_t n = 10;
-      for (const Collective collective : {Collective::kGather, Collective::kScatter}) {
+      for (const OpKind collective : {OpKind::kGather, OpKind::kScatter}) {
         for (const char* algorithm : {"binomial", "linear"}) {
           const auto costs = costs_of({.collective = collective,
                                        .algorithm = algorithm,
                                        .size = p,
                                        .elems = n,
                                        .root = root});
-          const bool gather = collective == Collective::kGather;
+          const bool gather = collective == OpKind::kGather;
           const bool linear = std::string_view(algorithm) == "linear";
           const ScheduleCost& at_root = costs[static_cast<std::size_t>(root)];
           EXPECT_EQ(gather ? at_root.elems_received : at_root.elems_sent, (p - 1) * n);
@@ -349,8 +346,8 @@ TEST(ScheduleCosts, GathersAndScatters) {
 
 TEST(ScheduleCosts, AllToAlls) {
   const Sent all_but_own = [](int, int p, std::int64_t n) { return (p - 1) * n; };
-  expect_costs(Collective::kAllToAll, "pairwise", all_but_own, [](int p) { return p - 1; });
-  expect_costs(Collective::kAllToAll, "direct", all_but_own, [](int) { return 1; });
+  expect_costs(OpKind::kAllToAll, "pairwise", all_but_own, [](int p) { return p - 1; });
+  expect_costs(OpKind::kAllToAll, "direct", all_but_own, [](int) { return 1; });
   const auto bruck = [](int, int p, std::int64_t n) {
     std::int64_t hops = 0;  // a row travels once for each bit of the distance
     for (int distance = 1; distance < p; ++distance) {
@@ -358,19 +355,18 @@ TEST(ScheduleCosts, AllToAlls) {
     }
     return hops * n;
   };
-  expect_costs(Collective::kAllToAll, "bruck", bruck, [](int p) { return log_up(p); });
+  expect_costs(OpKind::kAllToAll, "bruck", bruck, [](int p) { return log_up(p); });
 }
 
 TEST(ScheduleCosts, Barriers) {
   for (int p = 1; p <= 64; ++p) {
     for (const auto& cost :
-         costs_of({.collective = Collective::kBarrier, .algorithm = "dissemination", .size = p})) {
+         costs_of({.collective = OpKind::kBarrier, .algorithm = "dissemination", .size = p})) {
       EXPECT_EQ(cost.messages_sent, log_up(p));
       EXPECT_EQ(cost.elems_sent, 0);
     }
     std::int64_t messages = 0;
-    const auto tree =
-        costs_of({.collective = Collective::kBarrier, .algorithm = "tree", .size = p});
+    const auto tree = costs_of({.collective = OpKind::kBarrier, .algorithm = "tree", .size = p});
     for (const auto& cost : tree) messages += cost.messages_sent;
     EXPECT_EQ(messages, 2 * (p - 1));
     EXPECT_EQ(tree[0].rounds, 2 * log_up(p));
@@ -379,7 +375,7 @@ TEST(ScheduleCosts, Barriers) {
 
 TEST(ScheduleCosts, ExclusiveScans) {
   expect_costs(
-      Collective::kExclusiveScan, "linear",
+      OpKind::kExclusiveScan, "linear",
       [](int r, int p, std::int64_t n) { return r < p - 1 ? n : 0; },
       [](int p) { return p > 2 ? 2 : 1; });
   const auto doubling = [](int r, int p, std::int64_t n) {
@@ -389,7 +385,7 @@ TEST(ScheduleCosts, ExclusiveScans) {
     }
     return messages * n;
   };
-  expect_costs(Collective::kExclusiveScan, "recursive_doubling", doubling,
+  expect_costs(OpKind::kExclusiveScan, "recursive_doubling", doubling,
                [](int p) { return 1 + log_up(p - 1); });
 }
 

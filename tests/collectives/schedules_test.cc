@@ -21,24 +21,24 @@ constexpr int kMaxRanks = 17;
 
 bool is_full() { return std::getenv("GRADWIRE_TEST_FULL") != nullptr; }
 
-bool has_root(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce ||
-         collective == Collective::kGather || collective == Collective::kScatter;
+bool has_root(OpKind collective) {
+  return collective == OpKind::kBroadcast || collective == OpKind::kReduce ||
+         collective == OpKind::kGather || collective == OpKind::kScatter;
 }
 
-bool has_rows(Collective collective) {
-  return collective == Collective::kAllGather || collective == Collective::kReduceScatter ||
-         collective == Collective::kGather || collective == Collective::kScatter;
+bool has_rows(OpKind collective) {
+  return collective == OpKind::kAllGather || collective == OpKind::kReduceScatter ||
+         collective == OpKind::kGather || collective == OpKind::kScatter;
 }
 
-std::vector<int> roots_of(Collective collective, int p) {
+std::vector<int> roots_of(OpKind collective, int p) {
   if (!has_root(collective)) return {0};
   const std::set<int> roots{0, p / 2, p - 1};
   return {roots.begin(), roots.end()};
 }
 
 std::string text_of(const ScheduleRequest& request, std::string_view what) {
-  return std::string(to_string(request.collective)) + " by " + std::string(request.algorithm) +
+  return std::string(schedule_name(request.collective)) + " by " + std::string(request.algorithm) +
          ", " + std::to_string(request.size) + " ranks, root " + std::to_string(request.root) +
          ", " + std::to_string(request.elems) + " elements" + std::string(what);
 }
@@ -59,22 +59,21 @@ void prove(ScheduleRequest request, const ScheduleClaim& claim, std::string_view
 void prove_everything(ScheduleRequest request) {
   ScheduleClaim claim = claim_of(request);
   prove(request, claim);
-  const Collective collective = request.collective;
-  if (collective == Collective::kAllReduce) prove(request, claim, ", out of place", true);
-  if (has_rows(collective) || collective == Collective::kReduce ||
-      collective == Collective::kExclusiveScan) {
+  const OpKind collective = request.collective;
+  if (collective == OpKind::kAllReduce) prove(request, claim, ", out of place", true);
+  if (has_rows(collective) || collective == OpKind::kReduce ||
+      collective == OpKind::kExclusiveScan) {
     claim.aliased = true;
     prove(request, claim, ", in place");
   }
 }
 
-constexpr Collective kCollectives[] = {
-    Collective::kAllReduce,     Collective::kReduceScatter, Collective::kAllGather,
-    Collective::kAllToAll,      Collective::kBroadcast,     Collective::kBarrier,
-    Collective::kReduce,        Collective::kGather,        Collective::kScatter,
-    Collective::kExclusiveScan, Collective::kSendRecv};
+constexpr OpKind kCollectives[] = {
+    OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather, OpKind::kAllToAll,
+    OpKind::kBroadcast, OpKind::kBarrier,       OpKind::kReduce,    OpKind::kGather,
+    OpKind::kScatter,   OpKind::kExclusiveScan, OpKind::kSend};
 
-void prove_collective(Collective collective, int p, const Elems& counts) {
+void prove_collective(OpKind collective, int p, const Elems& counts) {
   for (const std::string_view algorithm : algorithms_of(collective)) {
     for (const int root : roots_of(collective, p)) {
       for (const std::int64_t elems : counts) {
@@ -89,7 +88,7 @@ void prove_collective(Collective collective, int p, const Elems& counts) {
 }
 
 TEST(Schedules, AreRightForOneToSeventeenRanksAndAwkwardCounts) {
-  for (const Collective collective : kCollectives) {
+  for (const OpKind collective : kCollectives) {
     for (int p = 1; p <= kMaxRanks; ++p) {
       const std::set<std::int64_t> counts{0, 1, p - 1, p, 65537, 1000003};
       prove_collective(collective, p, Elems(counts.begin(), counts.end()));
@@ -100,7 +99,7 @@ TEST(Schedules, AreRightForOneToSeventeenRanksAndAwkwardCounts) {
 // All of them where GRADWIRE_TEST_FULL is set.
 TEST(Schedules, AreRightForUpToSixtyFourRanks) {
   const std::set<int> some{23, 32, 33, 48, 63, 64};
-  for (const Collective collective : kCollectives) {
+  for (const OpKind collective : kCollectives) {
     for (int p = kMaxRanks + 1; p <= 64; ++p) {
       if (is_full() || some.contains(p)) prove_collective(collective, p, {1003});
     }
@@ -116,7 +115,7 @@ TEST(Schedules, AreRightForRowsOfUnequalLengths) {
   for (int p = 1; p <= kMaxRanks; ++p) {
     Elems counts;
     for (int r = 0; r < p; ++r) counts.push_back(odd_length(r, p));
-    for (const Collective collective : kCollectives) {
+    for (const OpKind collective : kCollectives) {
       if (!has_rows(collective)) continue;
       for (const std::string_view algorithm : algorithms_of(collective, true)) {
         for (const int root : roots_of(collective, p)) {
@@ -133,11 +132,11 @@ TEST(Schedules, AreRightForRowsOfUnequalLengths) {
 
 TEST(Schedules, AllToAllOfUnequalRows) {
   for (int p = 1; p <= kMaxRanks; ++p) {
-    ScheduleClaim claim{.operation = Collective::kAllToAll, .size = p};
+    ScheduleClaim claim{.operation = OpKind::kAllToAll, .size = p};
     for (int i = 0; i < p; ++i) {
       for (int j = 0; j < p; ++j) claim.counts.push_back(odd_length(i, j));
     }
-    for (const std::string_view algorithm : algorithms_of(Collective::kAllToAll, true)) {
+    for (const std::string_view algorithm : algorithms_of(OpKind::kAllToAll, true)) {
       std::vector<Schedule> schedules;
       for (int r = 0; r < p; ++r) {
         Elems to, from;
@@ -145,7 +144,7 @@ TEST(Schedules, AllToAllOfUnequalRows) {
           to.push_back(odd_length(r, other));
           from.push_back(odd_length(other, r));
         }
-        schedules.push_back(make_schedule({.collective = Collective::kAllToAll,
+        schedules.push_back(make_schedule({.collective = OpKind::kAllToAll,
                                            .algorithm = algorithm,
                                            .rank = r,
                                            .size = p,
@@ -199,8 +198,7 @@ TEST(Schedules, AParameterServerMayBeAnyRank) {
 
 TEST(Schedules, LargeTensorsOfIndivisibleSchedulesComeInStretches) {
   const std::vector<int> node_of{0, 0, 1, 1, 1};
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kBroadcast, Collective::kReduce}) {
+  for (const OpKind collective : {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kReduce}) {
     for (const std::string_view algorithm : algorithms_of(collective)) {
       ScheduleRequest request{.collective = collective,
                               .algorithm = algorithm,

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/failure/failure.h"
+#include "collectives/engine/outcomes.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::shrink_test {
@@ -320,7 +320,7 @@ TEST(Shrink, OneThatDoesNotComeToAnOperationMayLiveAndGoOn) {
   const OnRebuild nothing;
   const Wire wire(net, 0, nothing);
   Operation operation;
-  operation.name = "barrier";
+  operation.signature.name = "barrier";
   operation.number = 7;
   Failure failure{.cause = Status(Code::kTimedOut, "late"), .verdict = {}};
   failure.call.absent = {2};

@@ -121,7 +121,7 @@ TEST(Halves, EveryHandOverHasATaker) {
 // The schedules themselves, where it is cheap.
 TEST(DoubleTree, SchedulesAreRightForManyRanks) {
   for (const int p : {511, 1024, 4095, 4096}) {
-    for (const Collective collective : {Collective::kAllReduce, Collective::kBroadcast}) {
+    for (const OpKind collective : {OpKind::kAllReduce, OpKind::kBroadcast}) {
       ScheduleRequest request{
           .collective = collective, .algorithm = "double_tree", .size = p, .elems = 1001};
       std::vector<Schedule> schedules;

@@ -65,10 +65,9 @@ inline Status execute(Trial& run) {
                        std::byte{0x55});
     if (schedule.in_place) run.out[at] = run.in[at];
     executions.emplace_back(
-        std::move(schedule),
-        Operands{
-            .in = run.in[at].data(), .out = run.out[at].data(), .dtype = run.dtype, .op = run.op},
-        Route{group, 7, 3, 0}, run.segmentation);
+        std::make_shared<const Layout>(std::move(schedule), run.dtype, run.segmentation),
+        Operands{.in = run.in[at].data(), .out = run.out[at].data(), .op = run.op},
+        Route{group, 7, 3, 0});
   }
   return drive(executions, transports.value());
 }

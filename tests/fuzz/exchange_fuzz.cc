@@ -104,7 +104,9 @@ class FedCommunicator final : public Communicator {
   void set_link_parameters(const LinkModel&) override {}
   void abort(std::string_view) override {}
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline>) override { return none(); }
-  Result<std::unique_ptr<Communicator>> split(int, int) override { return none(); }
+  Result<std::unique_ptr<Communicator>> split(int, int, const GroupOptions&) override {
+    return none();
+  }
   Result<PersistentWork> prepare(const OpCall&, const OpOptions&) override { return none(); }
 
   Result<Work> start(const OpCall& call, const OpOptions&) override {

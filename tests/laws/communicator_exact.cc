@@ -220,29 +220,29 @@ std::string broadcast_whole(Communicator& world, const Case& one) {
 
 struct Law {
   OpKind kind;
-  Collective collective;
+  OpKind collective;
   std::string (*check)(Communicator& world, const Case& one);
   bool counted = false;
 };
 
 constexpr std::array kReductions{
-    Law{OpKind::kAllReduce, Collective::kAllReduce, reduce_whole},
-    Law{OpKind::kReduce, Collective::kReduce, reduce_whole},
-    Law{OpKind::kExclusiveScan, Collective::kExclusiveScan, reduce_whole},
-    Law{OpKind::kReduceScatter, Collective::kReduceScatter, reduce_rows},
-    Law{OpKind::kReduceScatterV, Collective::kReduceScatter, reduce_rows, true},
+    Law{OpKind::kAllReduce, OpKind::kAllReduce, reduce_whole},
+    Law{OpKind::kReduce, OpKind::kReduce, reduce_whole},
+    Law{OpKind::kExclusiveScan, OpKind::kExclusiveScan, reduce_whole},
+    Law{OpKind::kReduceScatter, OpKind::kReduceScatter, reduce_rows},
+    Law{OpKind::kReduceScatterV, OpKind::kReduceScatter, reduce_rows, true},
 };
 
 constexpr std::array kMovements{
-    Law{OpKind::kBroadcast, Collective::kBroadcast, broadcast_whole},
-    Law{OpKind::kAllGather, Collective::kAllGather, gather_rows},
-    Law{OpKind::kAllGatherV, Collective::kAllGather, gather_rows, true},
-    Law{OpKind::kGather, Collective::kGather, gather_rows},
-    Law{OpKind::kGatherV, Collective::kGather, gather_rows, true},
-    Law{OpKind::kScatter, Collective::kScatter, scatter_rows},
-    Law{OpKind::kScatterV, Collective::kScatter, scatter_rows, true},
-    Law{OpKind::kAllToAll, Collective::kAllToAll, exchange_rows},
-    Law{OpKind::kAllToAllV, Collective::kAllToAll, exchange_rows, true},
+    Law{OpKind::kBroadcast, OpKind::kBroadcast, broadcast_whole},
+    Law{OpKind::kAllGather, OpKind::kAllGather, gather_rows},
+    Law{OpKind::kAllGatherV, OpKind::kAllGather, gather_rows, true},
+    Law{OpKind::kGather, OpKind::kGather, gather_rows},
+    Law{OpKind::kGatherV, OpKind::kGather, gather_rows, true},
+    Law{OpKind::kScatter, OpKind::kScatter, scatter_rows},
+    Law{OpKind::kScatterV, OpKind::kScatter, scatter_rows, true},
+    Law{OpKind::kAllToAll, OpKind::kAllToAll, exchange_rows},
+    Law{OpKind::kAllToAllV, OpKind::kAllToAll, exchange_rows, true},
 };
 
 // Every `stride`-th of the cases, so that a sample takes its turn through all of them.
@@ -308,7 +308,7 @@ std::string move_exactly(Communicator& world, const Sizes& sizes) {
       }
     }
   }
-  for (const std::string_view algorithm : algorithms_of(Collective::kBarrier)) {
+  for (const std::string_view algorithm : algorithms_of(OpKind::kBarrier)) {
     auto work = world.barrier({.algorithm = algorithm, .deadline = {}, .stream = {}});
     const Status status = work.has_value() ? work.value().wait() : work.error();
     if (!status.ok()) return "barrier: " + std::string(status.message());

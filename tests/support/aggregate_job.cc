@@ -329,10 +329,12 @@ void collect(const Job& job, std::vector<std::unique_ptr<JobRank>>& ranks, JobOu
 
 }  // namespace
 
-std::vector<Status> on_ranks(int size, const RankBody& body, const CommunicatorOptions& options) {
-  auto communicators = make_inproc_communicators(size, options);
+namespace {
+
+template <typename Communicators, typename Body>
+std::vector<Status> on_threads_of(Result<Communicators> communicators, const Body& body) {
   if (!communicators.has_value()) return {communicators.error()};
-  std::vector<Status> outcomes(static_cast<std::size_t>(size));
+  std::vector<Status> outcomes(communicators.value().size());
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
     threads.emplace_back([&, r] { outcomes[r] = body(communicators.value()[r]); });
@@ -341,21 +343,27 @@ std::vector<Status> on_ranks(int size, const RankBody& body, const CommunicatorO
   return outcomes;
 }
 
+}  // namespace
+
+std::vector<Status> on_ranks(int size, const RankBody& body, const CommunicatorOptions& options) {
+  return on_threads_of(make_inproc_communicators(size, options), body);
+}
+
 JobOutcome run_job(const Job& job) {
   JobOutcome outcome;
   std::vector<std::unique_ptr<JobRank>> ranks(static_cast<std::size_t>(job.ranks));
-  const RankBody body = [&](std::unique_ptr<Communicator>& communicator) {
+  const auto body = [&](std::unique_ptr<GroupCommunicator>& communicator) -> Status {
     auto& rank = ranks[static_cast<std::size_t>(communicator->rank())];
-    if (job.over) {
-      GW_ASSIGN(communicator, job.over(std::move(communicator)));
-    }
+    if (job.join) GW_TRY(job.join(*communicator));
     rank = std::make_unique<JobRank>(job, *communicator);
     const Status status = rank->run();
     rank->end();
     return status;
   };
-  outcome.statuses =
-      on_ranks(job.ranks, body, {.deadline_seconds = job.deadline_seconds, .node_of = job.node_of});
+  outcome.statuses = on_threads_of(
+      make_inproc_groups(job.ranks,
+                         {.deadline_seconds = job.deadline_seconds, .node_of = job.node_of}),
+      body);
   for (const Status& status : outcome.statuses) {
     if (outcome.status.ok()) outcome.status = status;
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/group_communicator.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/communicator.h"
 #include "tests/support/default_gradient.h"
@@ -61,9 +62,8 @@ struct Job {
   std::function<double(int step)> loss_scale;
   std::function<double(int step)> learning_rate;  // likewise
   std::function<bool(int rank, int step)> overflow;
-  // Makes the communicator that the aggregator is given of the rank's own, over messages; default:
-  // that one.
-  std::function<Result<std::unique_ptr<Communicator>>(std::unique_ptr<Communicator>)> over;
+  // Collective: adds what a rank's communicator has beside messages; default: nothing.
+  std::function<Status(GroupCommunicator& world)> join;
   // State to start from, by old rank: of f32 entries, or whole.
   std::vector<std::map<std::string, std::vector<float>>> start;
   std::vector<Saved> start_saved;

@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
+#include "collectives/group_communicator.h"
 #include "device/copy_lane.h"
 #include "tests/support/thread_ranks.h"
 
@@ -34,16 +35,16 @@ using NcclProgram = std::function<std::string(std::unique_ptr<Communicator> worl
 inline std::vector<std::string> on_nccl_threads(int ranks, const CommunicatorOptions& options,
                                                 const std::vector<std::string>& libraries,
                                                 const NcclProgram& program) {
-  auto hosts = make_inproc_communicators(ranks, options);
+  auto hosts = make_inproc_groups(ranks, options);
   if (!hosts.has_value()) return {std::string(hosts.error().message())};
   const auto store = make_inproc_store();
   return on_threads<std::string>(ranks, [&](int rank) -> std::string {
-    Communicator* const host = hosts.value()[static_cast<std::size_t>(rank)].release();
-    auto world = make_nccl_communicator(
-        std::unique_ptr<GroupCommunicator>(static_cast<GroupCommunicator*>(host)), libraries, 0,
-        {.rank = rank, .size = ranks, .store = store});
-    return world.has_value() ? program(std::move(world).value())
-                             : std::string(world.error().message());
+    auto& world = hosts.value()[static_cast<std::size_t>(rank)];
+    auto path = make_nccl_path(world->members(), libraries, 0,
+                               {.rank = rank, .size = ranks, .store = store});
+    if (!path.has_value()) return std::string(path.error().message());
+    world->add_path(std::move(path).value());
+    return program(std::move(world));
   });
 }
 

@@ -118,8 +118,9 @@ Result<std::unique_ptr<Communicator>> StagedCommunicator::shrink(std::optional<D
   return staged(world_->shrink(deadline));
 }
 
-Result<std::unique_ptr<Communicator>> StagedCommunicator::split(int color, int key) {
-  return staged(world_->split(color, key));
+Result<std::unique_ptr<Communicator>> StagedCommunicator::split(int color, int key,
+                                                                const GroupOptions& options) {
+  return staged(world_->split(color, key, options));
 }
 
 Result<Work> StagedCommunicator::start(const OpCall& call, const OpOptions& options) {

@@ -39,7 +39,8 @@ class StagedCommunicator final : public Communicator {
   void set_link_parameters(const LinkModel& links) override { world_->set_link_parameters(links); }
   void abort(std::string_view reason) override { world_->abort(reason); }
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
-  Result<std::unique_ptr<Communicator>> split(int color, int key) override;
+  Result<std::unique_ptr<Communicator>> split(int color, int key,
+                                              const GroupOptions& options) override;
   // Under kWhatNcclDoes both return when the operations have ended.
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;

@@ -31,11 +31,12 @@ using ::testing::Not;
 Job over_nccl(Job job) {
   job = there(std::move(job));
   const auto store = make_inproc_store();
-  job.over = [store](std::unique_ptr<Communicator> host) {
-    auto* const group = static_cast<GroupCommunicator*>(host.release());
-    const Rendezvous meeting{.rank = group->rank(), .size = group->size(), .store = store};
-    return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), {GW_FAKE_NCCL}, 0,
-                                  meeting);
+  job.join = [store](GroupCommunicator& world) -> Status {
+    GW_ASSIGN(auto path,
+              make_nccl_path(world.members(), {GW_FAKE_NCCL}, 0,
+                             {.rank = world.rank(), .size = world.size(), .store = store}));
+    world.add_path(std::move(path));
+    return Status();
   };
   return job;
 }

@@ -1,4 +1,4 @@
-#include "collectives/failure/failure.h"
+#include "collectives/engine/outcomes.h"
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +21,7 @@ double seconds_between(Deadline from, Deadline to) {
 
 // "all_reduce (operation 41)"
 std::string name_of(const Operation& operation) {
-  return format("%s (operation %llu)", std::string(operation.name).c_str(),
+  return format("%s (operation %llu)", std::string(operation.signature.name).c_str(),
                 static_cast<unsigned long long>(operation.number));
 }
 
@@ -117,14 +117,6 @@ Status lost_outcome(const std::string& where, const std::string& deadline, const
 
 }  // namespace
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  }
-  return ranks.empty() ? "no rank" : text;
-}
-
 Failure investigate(Transport& transport, const Operation* culprit, Status cause,
                     const FlightRecorder& recorder, const SideRule& rule) {
   Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
@@ -141,7 +133,7 @@ Failure investigate(Transport& transport, const Operation* culprit, Status cause
   if (!transport.caps().notes || culprit == nullptr || !culprit->collective) return failure;
   const Route& route = culprit->execution->route();
   if (asks && !failure.verdict) {
-    const std::string own = to_string(signature_of(*culprit));
+    const std::string own = to_string(culprit->signature);
     failure.call =
         take_roll_call(transport, {*route.group, route.communicator, culprit->number, own},
                        recorder, kRollCallSeconds);

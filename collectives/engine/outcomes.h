@@ -48,7 +48,4 @@ Status outcome_between_operations(const Failure& failure);
 std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,
                                   const Transport& transport);
 
-// "rank 2" or "ranks 2, 3".
-std::string ranks_text(const std::vector<int>& ranks);
-
 }  // namespace gradwire

@@ -1,9 +1,9 @@
-#include "collectives/device/staging.h"
+#include "collectives/engine/staging.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "collectives/engine/round_actions.h"
+#include "collectives/schedules/round_actions.h"
 #include "device/ops.h"
 
 namespace gradwire {

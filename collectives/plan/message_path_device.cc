@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/plan/planner.h"
+#include "collectives/plan/message_path.h"
 #include "device/ops.h"
 #include "device/rank_device.h"
 
@@ -14,7 +14,7 @@ namespace {
 bool on_cuda(Device device) { return device.space == MemorySpace::kCuda; }
 
 // Fused tensors are pieces of one, scaled where they are.
-void fuse_on_device(PlannedOperation& planned, const OpCall& call, double factor) {
+void fuse_on_device(MessageCall& planned, const OpCall& call, double factor) {
   std::vector<TensorView> tensors;
   for (const TensorView& tensor : call.tensors) {
     if (tensor.empty()) continue;
@@ -24,7 +24,8 @@ void fuse_on_device(PlannedOperation& planned, const OpCall& call, double factor
   if (tensors.empty()) return;
   planned.operands.in = planned.operands.out = tensors.front().data();
   if (factor == 1) return;
-  planned.before = [tensors = std::move(tensors), factor, stream = planned.operands.stream] {
+  planned.operated.before = [tensors = std::move(tensors), factor,
+                             stream = planned.operands.stream] {
     for (const TensorView& tensor : tensors) GW_TRY(scale(tensor, factor, stream));
     return Status();
   };
@@ -48,28 +49,32 @@ void use_staged(Operands& operands, Device in, Device out, const Extent& extent)
 
 }  // namespace
 
-Status Planner::place_on(Device device, PlannedOperation& planned, const OpCall& call,
-                         const Extent& extent, double factor) const {
+Status MessagePath::place_on(Device device, MessageCall& planned,
+                             const CheckedCall& checked) const {
+  const OpCall& call = checked.call;
+  const Extent& extent = checked.extent;
   Operands& operands = planned.operands;
   const Stream stream = operands.stream;  // the caller's
-  GW_ASSIGN(std::shared_ptr<StagingLane> lane, devices_.lane_of(device));
+  GW_ASSIGN(std::shared_ptr<StagingLane> lane, group_.engine()->lanes()->of(device));
   GW_ASSIGN(std::unique_ptr<DevicePoint> ready, lane->copies().make_point());
   operands.staging = std::make_shared<Staging>(Staging{lane, std::move(ready)});
   const Device in = extent.in > 0 ? call.in.device() : Device{};
   const Device out = extent.out > 0 ? call.out.device() : Device{};
-  if (call.kind == OpKind::kExclusiveScan && planned.after && on_cuda(out)) {
-    planned.after = {};
+  if (call.kind == OpKind::kExclusiveScan && planned.operated.after && on_cuda(out)) {
+    planned.operated.after = {};
     planned.fill = call.out;
   }
-  if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, factor);
+  if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, checked.options.factor);
   const bool reachable = (!on_cuda(in) || others_can_reach(operands.in)) &&
                          (!on_cuda(out) || others_can_reach(operands.out));
-  if (devices_.transport_takes_it && planned.reduce.empty() && reachable) {
+  // What only moves needs no staging where the transport takes it.
+  if (group_.engine()->takes_cuda_memory() && planned.signature.reduce.empty() && reachable) {
     use_there(operands, in, out, *lane);
   } else {
     use_staged(operands, in, out, extent);
   }
-  planned.before = [first = std::move(planned.before), staging = operands.staging, stream] {
+  planned.operated.before = [first = std::move(planned.operated.before), staging = operands.staging,
+                             stream] {
     if (first) GW_TRY(first());
     return staging->ready->record(stream);
   };

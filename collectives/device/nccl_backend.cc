@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/device/nccl_factory.h"
+#include "collectives/device/nccl_backend.h"
 #include "comm/nccl/have_nccl.h"
 
 namespace gradwire {
@@ -33,21 +33,11 @@ Status check_have_nccl() {
           "-Dnccl=enabled to see which is missing)"};
 }
 
-Result<std::unique_ptr<Communicator>> with_nccl(std::unique_ptr<Communicator> messages,
-                                                std::optional<int> ordinal,
-                                                const Rendezvous& rendezvous) {
+Result<std::unique_ptr<Path>> make_nccl_path(const Members& world, std::optional<int> ordinal,
+                                             const Rendezvous& rendezvous) {
   GW_TRY(check_have_nccl());
-  if constexpr (kHaveNccl) {
-    auto* const group = dynamic_cast<GroupCommunicator*>(messages.get());
-    if (group == nullptr) {
-      return Status(Code::kInvalidArgument, "nccl: over " + messages->describe() +
-                                                " (expected a communicator over messages alone)");
-    }
-    static_cast<void>(messages.release());  // NOLINT(bugprone-unused-return-value): it is `group`
-    return make_nccl_communicator(std::unique_ptr<GroupCommunicator>(group), nccl_places(), ordinal,
-                                  rendezvous);
-  }
-  return Status(Code::kInternal, "with_nccl: no NCCL");
+  if constexpr (kHaveNccl) return make_nccl_path(world, nccl_places(), ordinal, rendezvous);
+  return Status(Code::kInternal, "make_nccl_path: no NCCL");
 }
 
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-#include "collectives/device/device_fill.h"
+#include "collectives/engine/device_fill.h"
 
 #include "device/ops.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/device/staging.h"
 #include "collectives/engine/executor.h"
 #include "collectives/engine/runnable.h"
+#include "collectives/engine/staging.h"
 
 namespace gradwire {
 

@@ -1,0 +1,335 @@
+#include "collectives/device/nccl_path.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/elements.h"
+#include "base/forks.h"
+#include "base/text.h"
+#include "collectives/device/nccl_backend.h"
+#include "collectives/device/nccl_execution.h"
+#include "collectives/schedules/op_traits.h"
+#include "comm/nccl/nccl_calls.h"
+#include "comm/shm/bell.h"
+#include "device/cuda/capture.h"
+#include "device/ops.h"
+#include "device/rank_device.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::string_view kAlgorithm = "nccl";
+// An operation that cannot be enqueued is ended by its engine; this is for an engine that is late.
+constexpr double kGrace = 5;
+
+// Among ranks that know each other by messages already: rank 0's id.
+Result<nccl::UniqueId> broadcast_id(const nccl::Calls& calls, Communicator& group,
+                                    Deadline deadline) {
+  nccl::UniqueId id{};
+  if (group.rank() == 0) {
+    GW_ASSIGN(id, nccl::make_id(calls));
+  }
+  const TensorView bytes(id.data(), Shape::vector(static_cast<std::int64_t>(id.size())),
+                         DType::kU8);
+  GW_ASSIGN(Work work, group.broadcast(bytes, 0, {.deadline = deadline, .stream = {}}));
+  GW_TRY(work.wait());
+  return id;
+}
+
+// Before 2.24 NCCL's kernels write straight into tensors of other devices of the same process.
+// Those reach memory of cudaMalloc anyway, and gradwire's pool where they are let.
+Status let_kernels_reach(const nccl::Calls& calls, Device device) {
+  constexpr int kCopiesAtTheReceiver = 22400;  // 2.24.0
+  return calls.version < kCopiesAtTheReceiver ? cuda::let_peers_reach(device) : Status();
+}
+
+// The engine of messages looks at the device about every millisecond while somebody waits for it.
+void look_often(Group& world) { world.engine()->listen_to(std::make_shared<shm::Bell>()); }
+
+void append(std::vector<NcclStep>& to, const std::vector<NcclStep>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// How many ranks of the same node come before this one. Where nobody knows of nodes it is one.
+int place_in_node(const Communicator& group) {
+  const std::vector<int> nodes = group.nodes();
+  if (nodes.empty()) return group.rank();
+  const auto self = nodes.begin() + group.rank();
+  return static_cast<int>(std::count(nodes.begin(), self, *self));
+}
+
+// A communicator of NCCL's for ranks that know each other by messages.
+Result<std::unique_ptr<Path>> path_among(const Members& world, const NcclPath::Job& job,
+                                         Device device) {
+  const Deadline until = world.group.end_of(std::nullopt);
+  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*job.calls, world.communicator, until));
+  const NcclComm::Place place{
+      .id = id, .rank = world.group.rank(), .size = world.group.size(), .device = device};
+  GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(job.calls, place, until));
+  return std::unique_ptr<Path>(std::make_unique<NcclPath>(world.group, std::move(comm), job));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Path>> make_nccl_path(const Members& world,
+                                             const std::vector<std::string>& libraries,
+                                             std::optional<int> ordinal,
+                                             const Rendezvous& rendezvous) {
+  Group& group = world.group;
+  const auto opened = nccl::open_calls(libraries);
+  const auto device = device_of_rank(ordinal, place_in_node(world.communicator));
+  auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
+  if (opened.has_value() && spare.has_value()) {
+    const Status reached = let_kernels_reach(*opened.value(), device.value());
+    if (!reached.ok()) spare = reached;
+  }
+  const bool able = opened.has_value() && spare.has_value();
+  auto neighbours = agree_on_nccl(world.communicator, able ? opened.value()->version : 0,
+                                  device.has_value() ? device.value() : Device{});
+  if (!opened.has_value()) return opened.error();
+  if (!spare.has_value()) return spare.error().with_context("nccl");
+  if (!neighbours.has_value()) return neighbours.error();
+  const std::shared_ptr<const nccl::Calls>& calls = opened.value();
+  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
+  GW_ASSIGN(const nccl::UniqueId id, nccl::trade_id(*calls, rendezvous, "nccl/id", deadline));
+  const NcclComm::Place place{
+      .id = id, .rank = group.rank(), .size = group.size(), .device = device.value()};
+  GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(calls, place, deadline));
+  look_often(group);
+  return std::unique_ptr<Path>(std::make_unique<NcclPath>(
+      group, std::move(comm),
+      NcclPath::Job{.calls = calls,
+                    .spare = std::make_shared<Buffer>(std::move(spare).value()),
+                    .neighbours = std::move(neighbours).value()}));
+}
+
+NcclPath::NcclPath(Group& group, std::shared_ptr<NcclComm> comm, Job job)
+    : group_(group), comm_(std::move(comm)), job_(std::move(job)) {}
+
+// After a failure the others may be gone: nobody waits for them.
+NcclPath::~NcclPath() {
+  if (group_.engine()->in_child()) {
+    abandon(comm_);
+  } else if (group_.engine()->has_failed()) {
+    (void)comm_->abort(kNcclAbortSeconds);
+  }
+}
+
+std::string NcclPath::describe() const {
+  return format("CUDA device %d: NCCL %s (%s)", comm_->device().ordinal,
+                nccl::version_text(job_.calls->version).c_str(), job_.calls->library.c_str());
+}
+
+Result<std::optional<std::string_view>> NcclPath::algorithm_for(OpKind, std::int64_t,
+                                                                std::string_view wanted) {
+  return wanted == kAlgorithm ? std::optional(kAlgorithm) : std::nullopt;
+}
+
+Status NcclPath::check(const CheckedCall& checked) const {
+  const OpCall& call = checked.call;
+  const Stream& stream = checked.options.stream;
+  if (stream.device.space == MemorySpace::kCuda && stream.device != comm_->device()) {
+    return {Code::kInvalidArgument, std::string(to_string(call.kind)) +
+                                        format(": a stream of CUDA device %d (expected device %d)",
+                                               stream.device.ordinal, comm_->device().ordinal)};
+  }
+  GW_TRY(check_own_stream(std::string(to_string(call.kind)), stream, group_, job_.neighbours));
+  return check_nccl_serves(call, checked.options);
+}
+
+// The caller's spans are read during the call alone.
+NcclPath::Kept::Kept(const CheckedCall& checked)
+    : call(checked.call),
+      extent(checked.extent),
+      counts(checked.call.counts.begin(), checked.call.counts.end()),
+      recv_counts(checked.call.recv_counts.begin(), checked.call.recv_counts.end()),
+      tensors(checked.call.tensors.begin(), checked.call.tensors.end()) {
+  call.counts = counts;
+  call.recv_counts = recv_counts;
+  call.tensors = tensors;
+}
+
+class NcclPath::Run final : public PreparedCall {
+ public:
+  Run(NcclPath& path, Calls calls, const OpOptions& options)
+      : PreparedCall(path.group_), path_(path), calls_(std::move(calls)), options_(options) {
+    options_.algorithm = kAlgorithm;  // the caller's name need not last
+  }
+  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+    return path_.start(calls_, options_, work, deadline);
+  }
+
+ private:
+  NcclPath& path_;
+  Calls calls_;
+  OpOptions options_;
+};
+
+Result<std::unique_ptr<PreparedCall>> NcclPath::prepare(const CheckedCall& call) {
+  std::vector<std::unique_ptr<PreparedCall>> prepared;
+  GW_TRY(prepare_all({call}, prepared));
+  return std::move(prepared.front());
+}
+
+Status NcclPath::prepare_all(const std::vector<CheckedCall>& calls,
+                             std::vector<std::unique_ptr<PreparedCall>>& prepared) {
+  Calls kept;
+  for (const CheckedCall& call : calls) {
+    GW_TRY(check(call));
+    kept.push_back(std::make_unique<const Kept>(call));
+  }
+  prepared.push_back(std::make_unique<Run>(*this, std::move(kept), calls.front().options));
+  return {};
+}
+
+// The operation is the engine's before it is enqueued: where a peer does not come, the engine knows
+// whose fault that is, and aborts.
+Status NcclPath::start(const Calls& calls, const OpOptions& options,
+                       const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
+  GW_ASSIGN(const bool captured, cuda::is_capturing({comm_->device(), options.stream.native}));
+  const cuda::OnDevice here(comm_->device());
+  GW_TRY(here.status());
+  const Deadline until = group_.end_of(deadline);
+  if (captured) {
+    const Status status = capture(calls, options, until);
+    work->finish(status);
+    return status;
+  }
+  const auto collective =
+      std::ranges::find_if(calls, [](const auto& one) { return !traits_of(one->call.kind).pair; });
+  const bool pairs = collective == calls.end();
+  const Kept& head = pairs ? *calls.front() : **collective;
+  const std::uint64_t number = pairs ? next_pair_++ : group_.take_number();
+  auto flight = std::make_shared<NcclFlight>();
+  GW_TRY(
+      group_.submit(std::make_unique<Operation>(Operation{
+                        .signature = signature_of(head.call.kind, head.extent.dtype, head.call.op,
+                                                  head.extent.agreed, head.call.peer),
+                        .number = number,
+                        .algorithm = kAlgorithm,
+                        .collective = !pairs,
+                        .execution = std::make_unique<NcclExecution>(
+                            comm_, flight, group_.route_of(number), peers_of(calls)),
+                        .work = work,
+                        .bytes_sent = group_.other_bytes()}),
+                    until));
+  std::erase_if(open_, [](const auto& one) { return one->done(); });
+  open_.push_back(work);
+  Enqueued made;  // until NCCL is through with it where it failed, too
+  auto point = enqueue_to_point(calls, options, until + std::chrono::seconds(1), made);
+  if (point.has_value()) {
+    job_.bytes->fetch_add(made.bytes, std::memory_order_relaxed);
+    flight->enqueued(std::move(point).value(), made.bytes);
+    work->set_hold([flight](const Stream& waiting) { return flight->hold(waiting); });
+    return {};
+  }
+  flight->failed(point.error(), {comm_->device(), options.stream.native});
+  (void)group_.engine()->wait(*work, deadline_in(kGrace));
+  flight->forget_stream();
+  return work->done() ? work->status() : point.error();
+}
+
+// What NCCL is asked for all of them, in one group, on the stream. The device is the thread's.
+Status NcclPath::enqueue(const Calls& calls, const OpOptions& options, Deadline deadline,
+                         Enqueued& made) const {
+  const Device device = comm_->device();
+  const Stream stream{device, options.stream.native};
+  std::vector<NcclStep> steps;
+  for (const auto& kept : calls) {
+    const Kept& one = *kept;
+    const ConstByteSpan in = one.call.in.bytes();
+    const std::byte* from = in.data();
+    if (needs_copy_of_in(one.call, one.extent)) {
+      GW_ASSIGN(cuda::Scratch copy, cuda::Scratch::allocate(in.size(), stream));
+      const ByteSpan to(copy.as<std::byte>(), in.size());
+      GW_TRY(copy_bytes(in, device, to, device, stream));
+      from = to.data();
+      made.copies.push_back(std::move(copy));
+    }
+    const NcclPlan plan = plan_nccl(one.call, one.extent, options.factor, group_.rank(),
+                                    group_.size(), from, job_.spare->bytes().data());
+    for (const NcclPlan::Copy& copy : plan.copies) {
+      GW_TRY(copy_bytes({copy.from, copy.bytes}, device, {copy.to, copy.bytes}, device, stream));
+    }
+    append(steps, plan.steps);
+    made.bytes += plan.bytes;
+  }
+  GW_ASSIGN(OrderedReductions ordered,
+            OrderedReductions::prepare(steps, group_.rank(), group_.size(), stream));
+  made.ordered.emplace(std::move(ordered));
+  GW_TRY(comm_->launch(steps, stream, deadline));
+  return made.ordered->finish(stream);
+}
+
+Result<cuda::Event> NcclPath::enqueue_to_point(const Calls& calls, const OpOptions& options,
+                                               Deadline deadline, Enqueued& made) const {
+  GW_TRY(enqueue(calls, options, deadline, made));
+  GW_ASSIGN(cuda::Event point, cuda::Event::create(comm_->device()));
+  GW_TRY(point.record({comm_->device(), options.stream.native}));
+  return point;
+}
+
+// What the graph will do each time it is launched. Nobody hears of that here: such work has neither
+// a deadline nor a point that it has passed.
+Status NcclPath::capture(const Calls& calls, const OpOptions& options, Deadline deadline) {
+  Enqueued made;
+  const Status captured = enqueue(calls, options, deadline, made);
+  // The others may have their part: none of them shall wait for this one.
+  if (!captured.ok()) group_.engine()->abort(std::string(captured.message()));
+  return captured;
+}
+
+// Job ranks: of sends and receives alone their peers, else all others.
+std::vector<int> NcclPath::peers_of(const Calls& calls) const {
+  std::vector<int> peers;
+  const bool pairs =
+      std::ranges::all_of(calls, [](const auto& one) { return traits_of(one->call.kind).pair; });
+  for (int r = 0; r < group_.size(); ++r) {
+    const bool named =
+        std::ranges::any_of(calls, [r](const auto& one) { return one->call.peer == r; });
+    if (r != group_.rank() && (!pairs || named)) peers.push_back(group_.job_rank(r));
+  }
+  std::ranges::sort(peers);
+  return peers;
+}
+
+Status NcclPath::await_all(Deadline deadline) {
+  for (const std::shared_ptr<WorkState>& work : open_) {
+    if (!group_.engine()->wait(*work, deadline)) {
+      return {Code::kTimedOut, "split: operations were still under way"};
+    }
+    GW_TRY(work->status());
+  }
+  open_.clear();
+  return {};
+}
+
+Result<std::unique_ptr<Path>> NcclPath::for_group(const Members& part) {
+  return path_among(part, job_, comm_->device());
+}
+
+Result<std::unique_ptr<Path>> NcclPath::for_split(int color, int key, const Members* part) {
+  auto comm = comm_->split(color, key, group_.end_of(std::nullopt));
+  if (!comm.has_value()) {
+    group_.engine()->abort(std::string(comm.error().message()));
+    return comm.error().with_context("split");
+  }
+  if (part == nullptr) return std::unique_ptr<Path>();
+  if (comm.value()->rank() != part->group.rank() || comm.value()->size() != part->group.size()) {
+    return Status(Code::kInternal,
+                  format("split: NCCL says rank %d of %d (expected %d of %d)", comm.value()->rank(),
+                         comm.value()->size(), part->group.rank(), part->group.size()));
+  }
+  return std::unique_ptr<Path>(
+      std::make_unique<NcclPath>(part->group, std::move(comm).value(), job_));
+}
+
+// The survivors meet over messages, and make a new communicator of NCCL's.
+Result<std::unique_ptr<Path>> NcclPath::for_survivors(const Members& left) {
+  (void)comm_->abort(kNcclAbortSeconds);
+  look_often(left.group);
+  return for_group(left);
+}
+
+}  // namespace gradwire

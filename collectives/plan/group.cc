@@ -1,0 +1,68 @@
+#include "collectives/plan/group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "collectives/schedules/nodes.h"
+
+namespace gradwire {
+namespace {
+
+constexpr int kMostSlots = 15;
+
+std::vector<int> nodes_among(const std::vector<int>& job_ranks, const std::vector<int>& node_of) {
+  if (node_of.empty()) return {};
+  std::vector<int> keys;
+  for (const int r : job_ranks) keys.push_back(node_of[static_cast<std::size_t>(r)]);
+  return nodes_of(keys).node_of;
+}
+
+}  // namespace
+
+std::uint32_t first_channel(bool point_to_point, DType dtype) {
+  return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
+}
+
+Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank, int id,
+             CommunicatorOptions options, Segmentation segmentation)
+    : engine_(std::move(engine)),
+      job_ranks_(std::make_shared<const std::vector<int>>(std::move(job_ranks))),
+      rank_(rank),
+      id_(id),
+      options_(std::move(options)),
+      segmentation_(segmentation),
+      nodes_(nodes_among(*job_ranks_, options_.node_of)),
+      ledger_(std::make_shared<PairLedger>(job_ranks_)) {
+  segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
+  engine_->keep_ledger(static_cast<std::uint32_t>(id_), ledger_);
+}
+
+Group::~Group() { engine_->release_id(id_); }
+
+Deadline Group::end_of(std::optional<Deadline> deadline) const {
+  return deadline.value_or(deadline_in(options_.deadline_seconds));
+}
+
+std::uint64_t Group::take_number() {
+  engine_->note_begun(static_cast<std::uint32_t>(id_), next_number_);
+  return next_number_++;
+}
+
+Route Group::route_of(std::uint64_t number) const {
+  return {job_ranks_, static_cast<std::uint32_t>(id_), number, 0};
+}
+
+Route Group::route_among(std::shared_ptr<const std::vector<int>> job_ranks, std::uint64_t number,
+                         DType dtype) const {
+  return {std::move(job_ranks), static_cast<std::uint32_t>(id_), number & kNumberMask,
+          first_channel(false, dtype)};
+}
+
+Status Group::submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const {
+  operation->started = std::chrono::steady_clock::now();
+  operation->deadline = end_of(deadline);
+  return engine_->submit(std::move(operation));
+}
+
+}  // namespace gradwire

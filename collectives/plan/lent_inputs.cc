@@ -1,0 +1,102 @@
+#include "collectives/plan/lent_inputs.h"
+
+#include <utility>
+#include <vector>
+
+#include "collectives/schedules/op_traits.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+// dst = src, times factor where there is one.
+Status copy_scaled(ConstTensorView src, double factor, TensorView dst, const Stream& stream) {
+  if (factor != 1) return scaled_copy(src, factor, dst, stream);
+  if (src.data() == dst.data()) return {};
+  return copy_bytes(src.bytes(), src.device(), dst.bytes(), dst.device(), stream);
+}
+
+// Whether each tensor begins where the one before it ends.
+bool adjacent(const std::vector<TensorView>& tensors) {
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i - 1].data() + tensors[i - 1].bytes().size() != tensors[i].data()) return false;
+  }
+  return true;
+}
+
+// An all_reduce has room for the scaled input in `out`.
+Status premultiply(Operated& operated, const CheckedCall& checked, const Stream& stream,
+                   const Lend& lend) {
+  const OpCall& call = checked.call;
+  const ConstTensorView in(call.in.data(), Shape::vector(checked.extent.in), checked.extent.dtype,
+                           call.in.device());
+  if (in.empty()) return {};
+  const bool alike = call.in.device().space == call.out.device().space;
+  std::byte* scaled = operated.out;
+  if (call.kind != OpKind::kAllReduce || !alike) {
+    GW_ASSIGN(operated.lent, lend(in.bytes().size(), in.device()));
+    scaled = operated.lent.get();
+  }
+  operated.in = scaled;
+  operated.before = [in, scaled, factor = checked.options.factor, stream] {
+    return scaled_copy(in, factor, {scaled, Shape::vector(in.elems()), in.dtype(), in.device()},
+                       stream);
+  };
+  return {};
+}
+
+// Tensors that lie one after another are one already; others are copied to where they do, and
+// back.
+Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream,
+            const Lend& lend) {
+  std::vector<TensorView> tensors(checked.call.tensors.begin(), checked.call.tensors.end());
+  std::erase_if(tensors, [](const TensorView& tensor) { return tensor.empty(); });
+  if (tensors.empty()) return {};
+  const double factor = checked.options.factor;
+  const Extent& extent = checked.extent;
+  const bool whole = adjacent(tensors);
+  std::byte* data = tensors.front().data();
+  if (!whole) {
+    GW_ASSIGN(operated.lent,
+              lend(static_cast<std::size_t>(extent.agreed) * size_of(extent.dtype), Device{}));
+    data = operated.lent.get();
+  }
+  operated.in = operated.out = data;
+  const TensorView all(data, Shape::vector(extent.agreed), extent.dtype);
+  if (whole && factor == 1) return {};
+  if (whole) {
+    operated.before = [all, factor, stream] { return copy_scaled(all, factor, all, stream); };
+    return {};
+  }
+  operated.before = [tensors, all, factor, stream] {
+    std::int64_t begin = 0;
+    for (const TensorView& tensor : tensors) {
+      GW_TRY(copy_scaled(tensor, factor, all.slice(begin, tensor.elems()), stream));
+      begin += tensor.elems();
+    }
+    return Status();
+  };
+  operated.after = [tensors, all, stream] {
+    std::int64_t begin = 0;
+    for (const TensorView& tensor : tensors) {
+      GW_TRY(copy_scaled(all.slice(begin, tensor.elems()), 1, tensor, stream));
+      begin += tensor.elems();
+    }
+    return Status();
+  };
+  return {};
+}
+
+}  // namespace
+
+Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, const Lend& lend) {
+  Operated operated{.in = call.call.in.data(), .out = call.call.out.data()};
+  if (call.call.kind == OpKind::kAllReduceFused) {
+    GW_TRY(fuse(operated, call, stream, lend));
+  } else if (call.options.factor != 1) {
+    GW_TRY(premultiply(operated, call, stream, lend));
+  }
+  return operated;
+}
+
+}  // namespace gradwire

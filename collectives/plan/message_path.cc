@@ -1,0 +1,187 @@
+#include "collectives/plan/message_path.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "collectives/plan/message_run.h"
+#include "collectives/schedules/in_place.h"
+#include "collectives/schedules/schedules.h"
+#include "collectives/schedules/selection.h"
+#include "device/ops.h"
+
+namespace gradwire {
+namespace {
+
+AlgorithmChoice choice_for(const Group& group) {
+  AlgorithmChoice choice(group.size(), group.links(),
+                         static_cast<std::int64_t>(group.segmentation().segment_bytes));
+  choice.use_nodes(group.nodes());
+  return choice;
+}
+
+// Elements of one block, or of the tensor where there are no blocks.
+std::int64_t block_elems(const CheckedCall& call, int size) {
+  return call.call.kind == OpKind::kAllToAll ? call.extent.in / size : call.extent.agreed;
+}
+
+// Of the tensor or of all ranks' blocks, as far as all ranks know: -1 for unequal blocks of an
+// all-to-all, of which each rank knows its own.
+std::int64_t all_elems(const OpCall& call, std::int64_t elems, int size) {
+  const OpTraits traits = traits_of(call.kind);
+  if (call.kind == OpKind::kAllToAllV) return -1;
+  if (traits.counted) return std::reduce(call.counts.begin(), call.counts.end());
+  return traits.blocks == Blocks::kNone ? elems : elems * size;
+}
+
+}  // namespace
+
+MessagePath::MessagePath(Group& group)
+    : group_(group), choice_(choice_for(group)), memory_(std::make_shared<OwnMemory>()) {}
+
+void MessagePath::use_new_links() {
+  choice_ = choice_for(group_);
+  plans_.clear();
+}
+
+Result<std::optional<std::string_view>> MessagePath::algorithm_for(OpKind kind, std::int64_t bytes,
+                                                                   std::string_view wanted) {
+  GW_ASSIGN(const std::string_view chosen, choose(kind, bytes, wanted));
+  return std::optional(chosen);
+}
+
+// bytes: of the tensor, or of all ranks' blocks; -1 where ranks do not know it alike.
+Result<std::string_view> MessagePath::choose(OpKind kind, std::int64_t bytes,
+                                             std::string_view wanted) {
+  const OpTraits traits = traits_of(kind);
+  if (traits.pair) {
+    return Status(Code::kInvalidArgument, std::string(traits.name) + ": has no algorithms");
+  }
+  const bool has_default =
+      traits.base == OpKind::kAllReduce || traits.base == OpKind::kReduceScatter;
+  if (wanted == "auto" && has_default) wanted = group_.options().algorithm;
+  if (wanted == "auto" && bytes >= 0) return choice_.choose(traits.base, bytes, traits.counted);
+  return resolve_algorithm(traits.base, wanted, traits.counted);
+}
+
+// segment_bytes: what its cells are best cut into; 0: as all are.
+Result<Schedule> MessagePath::schedule_of(const CheckedCall& checked, std::string_view& algorithm,
+                                          std::int64_t& segment_bytes) {
+  const OpCall& call = checked.call;
+  const int rank = group_.rank();
+  const int size = group_.size();
+  if (traits_of(call.kind).pair) {
+    algorithm = "direct";
+    return call.kind == OpKind::kSend
+               ? point_to_point_send(rank, size, call.peer, checked.extent.in)
+               : point_to_point_recv(rank, size, call.peer, checked.extent.out);
+  }
+  ScheduleRequest request{.collective = traits_of(call.kind).base,
+                          .rank = rank,
+                          .size = size,
+                          .elems = block_elems(checked, size),
+                          .root = call.peer,
+                          .counts = call.counts,
+                          .recv_counts = call.recv_counts,
+                          .node_of = group_.nodes()};
+  const auto width = static_cast<std::int64_t>(size_of(checked.extent.dtype));
+  request.stretch_elems = kStretchBytes / width;
+  const std::int64_t elems = all_elems(call, request.elems, size);
+  GW_ASSIGN(algorithm,
+            choose(call.kind, elems < 0 ? elems : elems * width, checked.options.algorithm));
+  request.algorithm = algorithm;
+  if (elems >= 0) {
+    segment_bytes = choice_.segment_bytes(request.collective, elems * width, algorithm);
+  }
+  return make_schedule(request);
+}
+
+// The schedule for an input and an output that are, or are not, the same memory.
+Result<MessagePlan> MessagePath::make_plan(const CheckedCall& call, const PlanKey& key) {
+  std::string_view algorithm;
+  std::int64_t segment_bytes = 0;
+  GW_ASSIGN(Schedule schedule, schedule_of(call, algorithm, segment_bytes));
+  if (schedule.in_place && key.apart) {
+    schedule = out_of_place(std::move(schedule));
+  } else if (!schedule.in_place && key.shared > 0) {
+    schedule = in_place(schedule, {key.shared, key.in_begin, key.out_begin});
+  }
+  Segmentation segmentation = group_.segmentation();
+  segmentation.ends_short = traits_of(call.call.kind).pair;
+  if (segment_bytes > 0) {
+    segmentation.segment_bytes = segmentation.least_segment_bytes =
+        std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment_bytes));
+  }
+  auto layout = std::make_shared<const Layout>(std::move(schedule), call.extent.dtype, segmentation,
+                                               key.staged);
+  return MessagePlan{std::move(layout), algorithm};
+}
+
+Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
+  const OpCall& call = checked.call;
+  const Extent& extent = checked.extent;
+  const OpTraits traits = traits_of(call.kind);
+  const Device device = device_of(call, extent, checked.options);
+  const bool on_device = device.space == MemorySpace::kCuda;
+  const bool own_stream = !on_device || checked.options.stream.device == device;
+  const Stream stream = own_stream ? checked.options.stream : Stream{device, nullptr};
+  MessageCall planned{
+      .kind = call.kind,
+      .signature = signature_of(call.kind, extent.dtype, call.op, extent.agreed, call.peer),
+      .dtype = extent.dtype};
+  if (traits.pair) planned.peer = call.peer;
+  if (traits.pair) planned.tag = call.tag;
+  planned.operands = {.in = call.in.data(),
+                      .out = call.out.data(),
+                      .op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op,
+                      .stream = stream};
+  if (call.kind != OpKind::kAllReduceFused || !on_device) {
+    const auto lend = [&](std::size_t bytes, Device where) { return memory_->lend(bytes, where); };
+    GW_ASSIGN(planned.operated, operated_of(checked, stream, lend));
+    planned.operands.in = planned.operated.in;
+    planned.operands.out = planned.operated.out;
+  }
+  if (call.kind == OpKind::kExclusiveScan && group_.rank() == 0) {
+    planned.operated.after = [op = planned.operands.op, out = call.out,
+                              stream = checked.options.stream] {
+      return fill_neutral(op, out, stream);
+    };
+  }
+  if (on_device) GW_TRY(place_on(device, planned, checked));
+  if (call.kind == OpKind::kRecv && call.peer == kAnySource) {  // none before its sender is known
+    planned.plan.algorithm = "direct";
+    return planned;
+  }
+
+  const Operands& operands = planned.operands;
+  PlanKey key{.kind = call.kind,
+              .dtype = extent.dtype,
+              .in = extent.in,
+              .out = extent.out,
+              .agreed = extent.agreed,
+              .peer = traits.rooted || traits.pair ? call.peer : 0,
+              .counts = {call.counts.begin(), call.counts.end()},
+              .recv_counts = {call.recv_counts.begin(), call.recv_counts.end()},
+              .algorithm = checked.options.algorithm,
+              .apart = extent.in > 0 && operands.in != operands.out};
+  if (operands.staging) {
+    key.staged = {!operands.staging->in.empty(), !operands.staging->out.empty()};
+  }
+  // In the host's memory that stands for a device's they are two.
+  if (!key.staged.out && operands.in == call.in.data()) {
+    key.shared = extent.shared;
+    key.in_begin = extent.in_begin;
+    key.out_begin = extent.out_begin;
+  }
+  GW_ASSIGN(planned.plan, plans_.of(std::move(key), [&](const PlanKey& wanted) {
+    return make_plan(checked, wanted);
+  }));
+  return planned;
+}
+
+Result<std::unique_ptr<PreparedCall>> MessagePath::prepare(const CheckedCall& call) {
+  GW_ASSIGN(MessageCall planned, plan(call));
+  return std::unique_ptr<PreparedCall>(std::make_unique<MessageRun>(group_, std::move(planned)));
+}
+
+}  // namespace gradwire

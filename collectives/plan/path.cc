@@ -1,0 +1,18 @@
+#include "collectives/plan/path.h"
+
+namespace gradwire {
+
+Result<Work> PreparedCall::start_alone(std::optional<Deadline> deadline) {
+  GW_TRY(group_.engine()->status());
+  GW_TRY(before());
+  auto work = std::make_shared<WorkState>(group_.engine());
+  GW_TRY(start(work, deadline));
+  return Work(std::move(work));
+}
+
+Result<std::unique_ptr<Path>> Path::for_split(int, int, const Members* part) {
+  if (part == nullptr) return std::unique_ptr<Path>();
+  return for_group(*part);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,58 @@
+// The path of shared memory, for a group whose ranks are on one host and share a segment.
+// Collectives that leave the choice of the algorithm to the communicator ("auto"), or say "shm", go
+// this way, and so do sums in the canonical order: in memory every sum is a left fold in rank
+// order, rounded once, whatever its size and wherever the tensors are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/plan/lent_inputs.h"
+#include "collectives/plan/own_memory.h"
+#include "collectives/plan/path.h"
+#include "collectives/shm/call.h"
+#include "collectives/shm/channel.h"
+#include "collectives/shm/setup.h"
+
+namespace gradwire {
+
+class MemoryPath final : public Path {
+ public:
+  // Collective; hosts: of ranks of one. Null where there is no memory for a board.
+  static Result<std::unique_ptr<Path>> create(const Members& members,
+                                              const std::shared_ptr<const SharedHosts>& hosts);
+  ~MemoryPath() override;
+
+  // All but sends and receives, what is on a device, and all_to_all_v, of whose blocks each rank
+  // knows some.
+  bool serves(const OpCall& call, const OpOptions& options) const override;
+  Result<std::optional<std::string_view>> algorithm_for(OpKind kind, std::int64_t bytes,
+                                                        std::string_view wanted) override;
+  Result<std::unique_ptr<PreparedCall>> prepare(const CheckedCall& call) override;
+  // Small operations end in here, without an allocation or another thread.
+  Result<Work> start(const CheckedCall& call) override;
+
+  std::string describe() const override { return "collectives in shared memory"; }
+  std::uint64_t job_bytes() const override;
+  std::optional<Buffer> allocate(std::size_t bytes) override;
+  SharedMemory shared_memory() const override { return SharedMemory::kAllRanks; }
+  Result<std::unique_ptr<Path>> for_group(const Members& part) override;
+  Result<std::unique_ptr<Path>> for_survivors(const Members& left) override;
+
+ private:
+  MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts,
+             std::shared_ptr<ShmChannel> channel);
+  bool serves(OpKind kind, std::string_view algorithm) const;
+
+  Group& group_;
+  std::shared_ptr<const SharedHosts> hosts_;
+  std::shared_ptr<ShmChannel> channel_;
+  std::shared_ptr<OwnMemory> memory_;
+  Lend lend_;
+  std::uint64_t next_ = 1;  // of the channel's operations
+};
+
+}  // namespace gradwire
