@@ -57,7 +57,6 @@ class GroupCommunicator final : public Communicator {
  private:
   Path& path_of(const OpCall& call, const OpOptions& options) const;
   Result<CheckedCall> check(const Path& path, const OpCall& call, const OpOptions& options) const;
-  // split.cc
   static constexpr int kTryAgain = -1;
   static constexpr int kNoGroup = -2;
   Result<int> agree_on_id(int color, const std::vector<std::int64_t>& colors, int attempt);

@@ -106,7 +106,6 @@ class Execution final : public Runnable {
   Status combine(std::span<const Step* const> action, const Slot& slot);
   Status copy(const Step& step, Slot& slot);
 
-  // executor_device.cc
   Result<bool> device_is_ready() const;
   Result<bool> follow_device(Slot& slot);
   Status enter(Slot& slot);

@@ -37,7 +37,6 @@ class MessagePath final : public Path {
   Result<MessagePlan> make_plan(const CheckedCall& call, const PlanKey& key);
   Result<Schedule> schedule_of(const CheckedCall& call, std::string_view& algorithm,
                                std::int64_t& segment_bytes);
-  // message_path_device.cc
   Status place_on(Device device, MessageCall& planned, const CheckedCall& call) const;
 
   Group& group_;

@@ -111,8 +111,8 @@ Status MemoryRun::hand_over(ShmExecution execution, Numbers numbers,
   auto running = std::make_unique<ShmExecution>(std::move(execution));
   running->hand_over(channel_, group().route_of(numbers.operation));
   return group().submit(std::make_unique<Operation>(Operation{.signature = signature_of(call_),
- .number = numbers.operation,
- .algorithm = kShmAlgorithm,
+                                                              .number = numbers.operation,
+                                                              .algorithm = kShmAlgorithm,
                                                               .execution = std::move(running),
                                                               .work = std::move(work),
                                                               .bytes_sent = group().other_bytes(),

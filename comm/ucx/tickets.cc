@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
+#include "comm/shm/peer_memory.h"
 
 namespace gradwire::ucx {
+
 namespace {
 
 using State = comm::Membership::State;
@@ -303,6 +307,420 @@ std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
   const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
   if (found == batches_.end() || index >= found->second->ops.size()) return 0;
   return found->second->ops[index].arrived;
+}
+
+// What is announced: asked for, sent then, and how that ends where somebody gives up.
+
+// The peer has a receive for it.
+void Tickets::send_announced(Op& op) {
+  op.announces = false;
+  send_bytes(op, op.data, op.device,
+             wire_tag(options_.rank, comm::announced_tag(op.descriptor.id)));
+  end_loan(op);
+}
+
+// What callbacks of UCX left to be said.
+void Tickets::answer() {
+  for (const auto& [peer, credit] : std::exchange(credits_, {})) {
+    peers_.tell(peer, {.kind = Control::Kind::kCredit, .id = credit});
+  }
+  for (std::size_t i = 0; i < reads_.size();) {
+    Op& op = *reads_[i];
+    if (op.descriptor.magic != kAnnouncedMagic) {
+      ++i;
+      continue;
+    }
+    reads_.erase(reads_.begin() + static_cast<std::ptrdiff_t>(i));
+    receive_announced(op);
+    release(op, kRead);
+  }
+}
+
+// A receive has met an announcement: asks for the data where it has room.
+void Tickets::receive_announced(Op& op) {
+  const std::uint64_t id = op.descriptor.id;
+  stats_.bytes_received += sizeof op.descriptor;
+  const auto refuse = [&] { peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = id}); };
+  if (withdrawn_.erase({op.peer, id}) > 0) {  // that was answered
+    if (op.batch->status.ok()) op.batch->status = withdrawn_by(op.peer);
+    return;
+  }
+  if (!op.batch->status.ok()) return refuse();
+  if (op.descriptor.bytes > op.data.size()) {
+    too_long(op, op.descriptor.bytes);
+    return refuse();
+  }
+  hold(op, kData);
+  awaited_.push_back(&op);
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.cb.recv = on_data;
+  params.user_data = &op;
+  params.memory_type = memory_type(op.device);
+  const ucs_status_ptr_t request =
+      ucp_tag_recv_nbx(worker_.data(), op.data.data(), op.data.size(),
+                       wire_tag(op.peer, comm::announced_tag(id)), ~std::uint64_t{0}, &params);
+  if (!UCS_PTR_IS_PTR(request)) return got_announced(op, UCS_PTR_STATUS(request), 0);
+  op.request = request;  // nothing can have come before kWant
+  peers_.tell(op.peer, {.kind = Control::Kind::kWant, .id = id});
+}
+
+void Tickets::on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                      void* op) {
+  auto& self = *static_cast<Op*>(op);
+  self.request = nullptr;
+  const std::size_t bytes = info->length;
+  ucp_request_free(request);
+  self.owner->got_announced(self, status, bytes);
+}
+
+void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
+  std::erase(awaited_, &op);
+  if (status == UCS_OK) {
+    membership_.heard(op.peer);
+    ++stats_.messages_received;
+    stats_.bytes_received += bytes;
+    op.arrived = bytes;
+  } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
+    too_long(op, bytes);
+  } else if (op.batch->status.ok()) {
+    peers_.suspect(op.peer, status);
+    hold(op, kReason);
+  }
+  release(op, kData);
+}
+
+// The peer has been asked for it, and sends it or withdraws it: what comes is thrown away.
+void Tickets::drop_announced(int peer, std::uint64_t id) {
+  drops_.push_back({this, peer, id});
+  Drop& drop = drops_.back();
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.cb.recv = on_dropped;
+  params.user_data = &drop;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  const std::uint64_t tag = wire_tag(peer, comm::announced_tag(id));
+  const ucs_status_ptr_t request =
+      ucp_tag_recv_nbx(worker_.data(), nullptr, 0, tag, ~std::uint64_t{0}, &params);
+  if (!UCS_PTR_IS_PTR(request)) return drops_.pop_back();
+  if (!drops_.empty() && &drops_.back() == &drop) drop.request = request;
+}
+
+void Tickets::on_dropped(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* drop) {
+  const Drop& self = *static_cast<Drop*>(drop);
+  self.owner->drops_.remove_if([&](const Drop& one) { return &one == &self; });
+  ucp_request_free(request);
+}
+
+// If it is being read, kTaken follows by itself.
+void Tickets::on_withdrawal(int peer, std::uint64_t id) {
+  const auto is_it = [&](const Op* op) { return op->peer == peer && op->descriptor.id == id; };
+  const auto read = std::ranges::find_if(reads_, is_it);
+  if (read != reads_.end() && (*read)->descriptor.magic != kAnnouncedMagic) return;
+  const auto awaited = std::ranges::find_if(awaited_, is_it);
+  const auto drop = std::ranges::find_if(
+      drops_, [&](const Drop& one) { return one.peer == peer && one.id == id; });
+  if (awaited != awaited_.end()) {
+    (*awaited)->descriptor.id = 0;  // there is nothing to be thrown away
+    fail(*(*awaited)->batch, withdrawn_by(peer));
+  } else if (drop != drops_.end()) {
+    ucp_request_cancel(worker_.data(), drop->request);
+  } else {
+    withdrawn_.emplace(peer, id);
+  }
+  peers_.tell(peer, {.kind = Control::Kind::kTaken, .id = id});
+}
+
+// What this rank copies itself: what others of its host lend it, and what a device has to.
+
+namespace {
+
+// Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
+// and for others' turns. A part of a tensor, 512 KiB or a little more, is one piece.
+constexpr std::size_t kReadPiece = 513 << 10;
+// How long a device gets for what nobody waits for any more.
+constexpr auto kCopiesTimeout = std::chrono::milliseconds(300);
+
+}  // namespace
+
+// Both ends of it are held until end_copy(), which comes at once where no device has a part.
+void Tickets::begin_copy(Copy what, ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
+                         gradwire::Device to_device) {
+  hold(*what.op, kCopy);
+  if (what.sender != nullptr) hold(*what.sender, kCopy);
+  auto begun = device_.begin(from, from_device, to, to_device);
+  if (!begun.has_value()) return end_copy(what, begun.error());
+  what.copy = std::move(begun).value();
+  if (!what.copy.adrift().ok() && what.op->batch->status.ok()) {
+    what.op->batch->status = what.copy.adrift();
+  }
+  const auto over = what.copy.passed();
+  if (!over.has_value() || over.value()) {
+    return end_copy(what, over.has_value() ? Status() : over.error());
+  }
+  copies_.push_back(std::move(what));
+}
+
+void Tickets::end_copy(Copy& what, const Status& outcome) {
+  device_.take_back(std::move(what.copy));
+  Op& op = *what.op;
+  if (what.of == Copy::Of::kDescriptor && op.batch->status.ok()) {
+    begin_read(op, outcome);
+  } else if (what.of == Copy::Of::kDescriptor && outcome.ok()) {
+    // Withdrawn before anybody knew what is lent: it is not taken.
+    peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
+  } else if (!outcome.ok() && op.batch->status.ok()) {
+    op.batch->status = outcome;
+  }
+  // One that was withdrawn meanwhile is read no more.
+  if (what.of == Copy::Of::kPiece && (op.holds & kRead) != 0) {
+    outcome.ok() ? took_piece(op, what.bytes) : end_read(op);
+  }
+  if (what.sender != nullptr) release(*what.sender, kCopy);
+  release(op, kCopy);
+}
+
+// True if any has ended.
+bool Tickets::end_copies() {
+  bool any = false;
+  for (std::size_t left = copies_.size(); left > 0; --left) {
+    Copy copy = std::move(copies_.front());
+    copies_.pop_front();
+    const auto over = copy.copy.passed();
+    if (over.has_value() && !over.value()) {
+      copies_.push_back(std::move(copy));
+      continue;
+    }
+    end_copy(copy, over.has_value() ? Status() : over.error());
+    any = true;
+  }
+  return any;
+}
+
+// The transport's end. What a device has not done by then it may still do.
+void Tickets::settle_copies() {
+  const Deadline until = std::chrono::steady_clock::now() + kCopiesTimeout;
+  while (!copies_.empty() && std::chrono::steady_clock::now() < until) {
+    if (!end_copies()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  give_up_copies();
+}
+
+void Tickets::give_up_copies() {
+  for (Copy& copy : copies_) DeviceCopies::give_up(std::move(copy.copy));
+  copies_.clear();
+}
+
+// Of what was lent, where it is known by now what that is. Else the receive ends with why, and so
+// its operation, of whose end the lender hears.
+void Tickets::begin_read(Op& op, const Status& known) {
+  if (known.ok()) {
+    hold(op, kRead);
+    reads_.push_back(&op);
+  } else if (op.batch->status.ok()) {
+    op.batch->status = known.with_context(format("what rank %d lends, tag 0x%010llx", op.peer,
+                                                 static_cast<unsigned long long>(op.tag)));
+  }
+}
+
+// Of what was lent: to a device by way of memory of this rank.
+Status Tickets::read_piece(Op& op, std::size_t bytes) {
+  const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
+  const std::uint64_t from = op.descriptor.address + op.arrived;
+  const ByteSpan to = op.data.subspan(op.arrived, bytes);
+  if (op.device.space != MemorySpace::kCuda) {
+    GW_TRY(shm::read_process(pid, from, to));
+    took_piece(op, bytes);
+    return {};
+  }
+  bounce_.resize(std::max(bounce_.size(), bytes));
+  const ByteSpan piece = std::span(bounce_).first(bytes);
+  GW_TRY(shm::read_process(pid, from, piece));
+  begin_copy({.op = &op, .of = Copy::Of::kPiece, .bytes = bytes}, piece, {}, to, op.device);
+  return {};
+}
+
+void Tickets::took_piece(Op& op, std::size_t bytes) {
+  op.arrived += bytes;
+  stats_.bytes_received += bytes;
+  if (op.arrived == op.descriptor.bytes) end_read(op);
+}
+
+void Tickets::end_read(Op& op) {
+  std::erase(reads_, &op);
+  peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
+  release(op, kRead);
+}
+
+bool Tickets::reading() const { return std::ranges::any_of(reads_, may_read); }
+
+// One piece of the oldest message that was lent to this rank, and for which no device copies now.
+void Tickets::read_lent() {
+  Op& op = **std::ranges::find_if(reads_, may_read);
+  const Descriptor& lent = op.descriptor;
+  const bool withdrawn = withdrawn_.erase({op.peer, lent.id}) > 0;  // every rank counts its own
+  if (lent.magic != kLentMagic || withdrawn) {
+    if (op.batch->status.ok()) {
+      op.batch->status =
+          withdrawn ? withdrawn_by(op.peer)
+                    : Status(Code::kCorruptPayload, format("rank %d sent no descriptor", op.peer));
+    }
+    return end_read(op);
+  }
+  if (lent.bytes > op.data.size()) {
+    too_long(op, lent.bytes);
+    return end_read(op);
+  }
+  const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
+  const Status outcome = read_piece(op, piece);
+  if (outcome.ok()) return;
+  peers_.suspect(op.peer, std::string(outcome.message()));
+  hold(op, kReason);
+  end_read(op);
+}
+
+// How tickets end that do not end well.
+
+namespace {
+
+using State = comm::Membership::State;
+
+// How long UCX gets to give back what a loss has ended.
+constexpr auto kAbandonTimeout = std::chrono::milliseconds(300);
+
+}  // namespace
+
+void Tickets::on_losses() {
+  for (auto& [ticket, batch] : batches_) {
+    if (batch->open == 0) continue;
+    for (const Op& op : batch->ops) {
+      if (op.holds == 0 || op.peer == options_.rank) continue;
+      const State state = membership_.state(op.peer);
+      if (state == State::kLive) continue;
+      if (state == State::kClosed) membership_.need(op.peer);
+      fail(*batch, membership_.why(op.peer));
+      break;
+    }
+  }
+}
+
+// A batch settles as a whole: all that can be ended is.
+void Tickets::fail(Batch& batch, const Status& why) {
+  if (batch.status.ok()) batch.status = why;
+  if (!batch.abandon_at) {
+    batch.abandon_at = std::chrono::steady_clock::now() + kAbandonTimeout;
+    failing_.push_back(&batch);
+  }
+  for (Op& op : batch.ops) {
+    if (op.holds != 0) withdraw(op);
+  }
+}
+
+void Tickets::withdraw(Op& op) {
+  const bool live = op.peer == options_.rank || membership_.state(op.peer) == State::kLive;
+  if ((op.holds & kSelf) != 0) {
+    self_.remove(op);
+    release(op, kSelf);
+  }
+  if ((op.holds & kRead) != 0) {
+    std::erase(reads_, &op);
+    peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
+    release(op, kRead);
+  }
+  if ((op.holds & kLoan) != 0 && live) {
+    peers_.tell(op.peer, {.kind = Control::Kind::kWithdraw, .id = op.descriptor.id});
+  } else if ((op.holds & kLoan) != 0) {
+    end_loan(op);
+  }
+  release(op, kReason);
+  const bool asked = (op.holds & kData) != 0 && op.descriptor.id != 0;
+  // The callback may come from within this call.
+  if (op.request != nullptr && op.kind == Transfer::Kind::kRecv) {
+    ucp_request_cancel(worker_.data(), op.request);
+  }
+  if (asked && (op.holds & kData) == 0 && live) drop_announced(op.peer, op.descriptor.id);
+}
+
+// What UCX only reads, or a lost peer was lent, is nobody's business any more. A receive that UCX
+// has begun to fill is: the rest may come when the peer goes on, so it stays open until sever().
+void Tickets::abandon(Deadline now) {
+  std::erase_if(failing_, [&](Batch* batch) {
+    if (batch->open == 0) return true;
+    if (now < *batch->abandon_at) return false;
+    for (const Op& op : batch->ops) {
+      const bool live = op.peer == options_.rank || membership_.live(op.peer);
+      const bool written =
+          op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead | kData)) != 0;
+      if (op.holds != 0 && (live || written)) return false;
+    }
+    batch->abandoned = true;
+    ++settled_;
+    return true;
+  });
+}
+
+void Tickets::sever() {
+  severed_ = true;
+  cancel_all();
+  peers_.drop_data();
+  settle_copies();
+  // Nothing is done by UCX from now on, and it calls nobody back.
+  for (auto& [ticket, batch] : batches_) {
+    if (batch->open == 0) continue;
+    for (Op& op : batch->ops) {
+      op.request = nullptr;
+      op.holds = 0;
+    }
+    batch->open = 0;
+    if (!batch->abandoned) ++settled_;
+  }
+  graveyard_.clear();
+  failing_.clear();
+  loans_.clear();
+  announced_ = 0;
+  awaited_.clear();
+  drops_.clear();
+  credits_.clear();
+  reads_.clear();
+  withdrawn_.clear();
+  self_ = {};
+  sending_ = 0;
+}
+
+void Tickets::restart(std::uint8_t epoch) {
+  options_.epoch = epoch;
+  for (comm::FlowWindow& window : windows_) window.restart(epoch);
+  severed_ = false;
+}
+
+Status Tickets::withdrawn_by(int peer) {
+  return {Code::kCancelled, format("rank %d withdrew its message", peer)};
+}
+
+Status Tickets::cancelled() const {
+  return {Code::kCancelled, format("rank %d cancelled the transfer", options_.rank)};
+}
+
+void Tickets::cancel(Ticket ticket) {
+  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
+  if (found == batches_.end() || found->second->open == 0) return;
+  fail(*found->second, cancelled());
+}
+
+void Tickets::cancel_all() {
+  for (auto& [ticket, batch] : batches_) {
+    if (batch->open > 0) {
+      fail(*batch, Status(Code::kCancelled, format("rank %d closed", options_.rank)));
+    }
+  }
+}
+
+bool Tickets::any_open() const {
+  return std::any_of(batches_.begin(), batches_.end(), [](const auto& entry) {
+    return entry.second->open > 0 && !entry.second->abandoned;
+  });
 }
 
 }  // namespace gradwire::ucx
