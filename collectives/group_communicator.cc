@@ -272,11 +272,11 @@ int nth_bit(const std::vector<std::uint64_t>& bits, int n) {
 // The id of this rank's group, claimed on this rank; -1 if this attempt failed on some rank.
 Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int64_t>& colors,
                                            int attempt) {
-  const std::vector<std::uint64_t> own = engine_->free_ids();
+  const std::vector<std::uint64_t> own = group_->engine()->free_ids();
   GW_ASSIGN(const std::vector<std::int64_t> all,
             gathered(*this, std::vector<std::int64_t>(own.begin(), own.end())));
   std::vector<std::uint64_t> common(own.size(), ~std::uint64_t{0});
-  for (std::size_t r = 0; r < group_->size(); ++r) {
+  for (std::size_t r = 0; r < group_->job_ranks()->size(); ++r) {
     if (colors[2 * r] != color) continue;
     for (std::size_t i = 0; i < own.size(); ++i) {
       common[i] &= static_cast<std::uint64_t>(all[r * own.size() + i]);
@@ -284,12 +284,12 @@ Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int
   }
   // Communicators look in different places after a clash.
   const int id = color < 0 ? -1 : nth_bit(common, attempt * (group_->id() + 1));
-  const bool claimed = id >= 0 && engine_->claim_id(id);
+  const bool claimed = id >= 0 && group_->engine()->claim_id(id);
   const std::vector<std::int64_t> verdict{color < 0 || claimed ? 1 : 0};
   auto verdicts = gathered(*this, verdict);
   const bool good = verdicts.has_value() &&
                     std::ranges::all_of(verdicts.value(), [](std::int64_t v) { return v == 1; });
-  if (claimed && !good) engine_->release_id(id);
+  if (claimed && !good) group_->engine()->release_id(id);
   if (!verdicts.has_value()) return verdicts.error();
   if (good) return color < 0 ? kNoGroup : id;
   return kTryAgain;

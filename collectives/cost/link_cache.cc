@@ -21,7 +21,7 @@ constexpr std::string_view kHeading = "gradwire links 2";
 constexpr std::size_t kMostEntries = 256;
 constexpr std::uintmax_t kMostBytes = 1 << 20;
 
-constexpr std::array kNumbers{
+constexpr std::array kStoredNumbers{
     &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
     &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
 
@@ -59,7 +59,7 @@ std::optional<Entry> entry_of(const std::string& line) {
   const auto key = key_of(word);
   if (!key) return std::nullopt;
   entry.key = *key;
-  for (const auto number : kNumbers) {
+  for (const auto number : kStoredNumbers) {
     if (!(words >> word)) return std::nullopt;
     const auto value = to_double(word);
     if (!value) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<Entry> entry_of(const std::string& line) {
 
 std::string text_of(const Entry& entry) {
   std::string text = key_text(entry.key);
-  for (const auto number : kNumbers) text += " " + shortest(entry.links.*number);
+  for (const auto number : kStoredNumbers) text += " " + shortest(entry.links.*number);
   return text + " " + std::to_string(entry.when) + "\n";
 }
 

@@ -98,8 +98,8 @@ std::optional<Cost> whole_cost(const CostQuestion& question, const CostShape& sh
     case OpKind::kScatter: return scatter_cost(shape, algorithm);
     case OpKind::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
     case OpKind::kSend: return send_recv_cost(shape, algorithm);
+    default: return std::nullopt;  // has no schedules of its own (op_traits.h)
   }
-  return std::nullopt;
 }
 
 }  // namespace

@@ -17,11 +17,11 @@ constexpr std::size_t kAlignment = 64;  // bytes
 constexpr std::size_t kMostWaiting = 4 << 20;
 constexpr std::size_t kLeastSegment = 16 << 10;
 
-std::size_t index(int i) { return static_cast<std::size_t>(i); }
+std::size_t place_of(int cut) { return static_cast<std::size_t>(cut); }
 
 }  // namespace
 
-Layout::Layout(Schedule schedule, DType dtype, Segmentation segmentation, Staged staged)
+Layout::Layout(Schedule schedule, DType dtype, Segmentation segmentation, StagedTensors staged)
     : schedule_(std::move(schedule)), dtype_(dtype), segmentation_(segmentation), staged_(staged) {
   GW_CHECK(segmentation_.slots > 0 && segmentation_.slots <= 128);
   if (!schedule_.divisible) place_whole_buffers();
@@ -127,15 +127,15 @@ void Layout::order_actions(const Schedule& part) {
 }
 
 const Schedule& Layout::part(int cut) const {
-  return begins_.empty() ? schedule_ : schedule_.stretches[index(cut)];
+  return begins_.empty() ? schedule_ : schedule_.stretches[place_of(cut)];
 }
 
 const std::vector<const Step*>& Layout::actions(int cut, std::size_t round) const {
-  return actions_[begins_.empty() ? 0 : index(cut)][round];
+  return actions_[begins_.empty() ? 0 : place_of(cut)][round];
 }
 
 Layout::Begin Layout::begin(int cut) const {
-  return begins_.empty() ? Begin{} : begins_[index(cut)];
+  return begins_.empty() ? Begin{} : begins_[place_of(cut)];
 }
 
 bool Layout::takes_part(std::int64_t elems, int cut) const {

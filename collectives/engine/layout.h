@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -29,21 +30,23 @@ struct Segmentation {
   bool ends_short = false;  // as Cuts has it; of messages of which one rank alone knows the length
 };
 
+// Which of the caller's tensors pass through the slots (staging.h), as scratch always does.
+struct StagedTensors {
+  bool in = false;
+  bool out = false;
+  auto operator<=>(const StagedTensors&) const = default;
+};
+
 // Immutable, and shared by all runs.
 class Layout {
  public:
-  // Which of the caller's tensors pass through the slots (staging.h), as scratch always does.
-  struct Staged {
-    bool in = false;
-    bool out = false;
-  };
   // Where a stretch begins, in elements.
   struct Begin {
     std::int64_t in = 0;
     std::int64_t out = 0;
   };
 
-  Layout(Schedule schedule, DType dtype, Segmentation segmentation, Staged staged = {});
+  Layout(Schedule schedule, DType dtype, Segmentation segmentation, StagedTensors staged = {});
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
 
@@ -93,7 +96,7 @@ class Layout {
   Schedule schedule_;
   DType dtype_;
   Segmentation segmentation_;
-  Staged staged_;
+  StagedTensors staged_;
   int cuts_ = 0;
   std::vector<Begin> begins_;  // of stretches
   std::vector<Spot> spots_;

@@ -19,13 +19,13 @@
 namespace gradwire {
 
 struct Operation {
-  Signature signature;
+  Signature signature = {};
   std::uint64_t number = 0;         // within its communicator
   std::string_view algorithm = {};  // a literal
   bool collective = true;           // false: send and recv
-  Deadline started;
-  Deadline deadline;
-  std::unique_ptr<Runnable> execution;
+  Deadline started = {};
+  Deadline deadline = {};
+  std::unique_ptr<Runnable> execution = {};
   std::shared_ptr<WorkState> work;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent;  // of its communicator
   // Run by whoever drives when all messages are done, before the Work is; may be empty.

@@ -198,7 +198,7 @@ Result<std::unique_ptr<PreparedCall>> MessagePath::prepare(const CheckedCall& ca
 
 namespace {
 
-bool on_cuda(Device device) { return device.space == MemorySpace::kCuda; }
+bool is_cuda(Device device) { return device.space == MemorySpace::kCuda; }
 
 // Fused tensors are pieces of one, scaled where they are.
 void fuse_on_device(MessageCall& planned, const OpCall& call, double factor) {
@@ -219,9 +219,9 @@ void fuse_on_device(MessageCall& planned, const OpCall& call, double factor) {
 }
 
 void use_there(Operands& operands, Device in, Device out, const StagingLane& lane) {
-  operands.in_device = on_cuda(in) ? in : Device{};
-  operands.out_device = on_cuda(out) ? out : Device{};
-  operands.scratch_device = on_cuda(in) ? in : operands.out_device;
+  operands.in_device = is_cuda(in) ? in : Device{};
+  operands.out_device = is_cuda(out) ? out : Device{};
+  operands.scratch_device = is_cuda(in) ? in : operands.out_device;
   operands.stream = lane.copies().to_device();
 }
 
@@ -230,8 +230,8 @@ void use_staged(Operands& operands, Device in, Device out, const Extent& extent)
   operands.scratch_device = {MemorySpace::kPinnedHost, 0};
   operands.stream = {};
   // `in` is only read; its constness is set aside for the common type.
-  if (on_cuda(in)) staging.in.add(const_cast<std::byte*>(operands.in), extent.in);
-  if (on_cuda(out)) staging.out.add(operands.out, extent.out);
+  if (is_cuda(in)) staging.in.add(const_cast<std::byte*>(operands.in), extent.in);
+  if (is_cuda(out)) staging.out.add(operands.out, extent.out);
 }
 
 }  // namespace
@@ -247,13 +247,13 @@ Status MessagePath::place_on(Device device, MessageCall& planned,
   operands.staging = std::make_shared<Staging>(Staging{lane, std::move(ready)});
   const Device in = extent.in > 0 ? call.in.device() : Device{};
   const Device out = extent.out > 0 ? call.out.device() : Device{};
-  if (call.kind == OpKind::kExclusiveScan && planned.operated.after && on_cuda(out)) {
+  if (call.kind == OpKind::kExclusiveScan && planned.operated.after && is_cuda(out)) {
     planned.operated.after = {};
     planned.fill = call.out;
   }
   if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, checked.options.factor);
-  const bool reachable = (!on_cuda(in) || others_can_reach(operands.in)) &&
-                         (!on_cuda(out) || others_can_reach(operands.out));
+  const bool reachable = (!is_cuda(in) || others_can_reach(operands.in)) &&
+                         (!is_cuda(out) || others_can_reach(operands.out));
   // What only moves needs no staging where the transport takes it.
   if (group_.engine()->takes_cuda_memory() && planned.signature.reduce.empty() && reachable) {
     use_there(operands, in, out, *lane);

@@ -106,8 +106,8 @@ std::unique_ptr<Runnable> MessageRun::search(const std::shared_ptr<WorkState>& w
     to.turn = message.turn;
     to.first_channel = first_channel(true, call.dtype);
     const auto size = static_cast<int>(route.group->size());
-    const Layout::Staged staged{
-        .in = false, .out = call.operands.staging && !call.operands.staging->out.empty()};
+    const StagedTensors staged{.in = false,
+                               .out = call.operands.staging && !call.operands.staging->out.empty()};
     auto layout =
         std::make_shared<const Layout>(point_to_point_recv(rank, size, peer, call.signature.elems),
                                        call.dtype, segmentation, staged);

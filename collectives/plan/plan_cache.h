@@ -37,7 +37,7 @@ struct PlanKey {
   std::int64_t shared = 0;          // of an input that is part of the output, or the reverse
   std::int64_t in_begin = 0;
   std::int64_t out_begin = 0;
-  Layout::Staged staged = {};
+  StagedTensors staged = {};
   auto operator<=>(const PlanKey&) const = default;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using Sources = std::array<const std::byte*, ShmChannel::kMostRanks>;
 
-std::size_t index(int q) { return static_cast<std::size_t>(q); }
+std::size_t place_of(int q) { return static_cast<std::size_t>(q); }
 
 class ReduceParts final : public ShmMoves {
  public:
@@ -31,7 +31,7 @@ class ReduceParts final : public ShmMoves {
     const Range own = part(place, place.rank());
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
-      sources[index(q)] = place.small(q) + place.bytes(own.begin);
+      sources[place_of(q)] = place.small(q) + place.bytes(own.begin);
     }
     fold_into(place, sources, place.call.out, own.size());
   }
@@ -50,7 +50,7 @@ class ReduceParts final : public ShmMoves {
     const Range range = part_of(own.size(), direct_elems(place), at);
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
-      sources[index(q)] = place.in_of(q) + place.bytes(own.begin + range.begin);
+      sources[place_of(q)] = place.in_of(q) + place.bytes(own.begin + range.begin);
     }
     fold_into(place, sources, place.call.out + place.bytes(range.begin), range.size());
   }
@@ -76,8 +76,8 @@ class ReduceParts final : public ShmMoves {
     if (range.size() <= 0) return;
     Sources sources;
     for (int q = 0; q < place.size(); ++q) {
-      sources[index(q)] = q == r ? place.call.in + place.bytes(own.begin + range.begin)
-                                 : place.slot(q, at) + row_at(place, r);
+      sources[place_of(q)] = q == r ? place.call.in + place.bytes(own.begin + range.begin)
+                                    : place.slot(q, at) + row_at(place, r);
     }
     fold_into(place, sources, place.call.out + place.bytes(range.begin), range.size());
   }
@@ -89,25 +89,25 @@ class ReduceParts final : public ShmMoves {
  private:
   static Range part(const ShmPlace& place, int q) {
     std::int64_t begin = 0;
-    for (int i = 0; i < q; ++i) begin += place.call.lengths[index(i)];
-    return {begin, begin + place.call.lengths[index(q)]};
+    for (int i = 0; i < q; ++i) begin += place.call.lengths[place_of(i)];
+    return {begin, begin + place.call.lengths[place_of(q)]};
   }
   static void fold_into(const ShmPlace& place, const Sources& sources, std::byte* target,
                         std::int64_t elems) {
     if (elems == 0) return;
-    fold(place.call.op, place.call.dtype, std::span(sources.data(), index(place.size())),
+    fold(place.call.op, place.call.dtype, std::span(sources.data(), place_of(place.size())),
          std::span(&target, 1), elems, Stores::kCached);
   }
   static std::int64_t direct_elems(const ShmPlace& place) {
     return static_cast<std::int64_t>(kDirectBytes / place.width());
   }
   static std::size_t slot_row(const ShmPlace& place) {
-    return ShmChannel::kSlotBytes / index(place.size()) / 64 * 64;
+    return ShmChannel::kSlotBytes / place_of(place.size()) / 64 * 64;
   }
   static std::int64_t slot_elems(const ShmPlace& place) {
     return static_cast<std::int64_t>(slot_row(place) / place.width());
   }
-  static std::size_t row_at(const ShmPlace& place, int q) { return slot_row(place) * index(q); }
+  static std::size_t row_at(const ShmPlace& place, int q) { return slot_row(place) * place_of(q); }
 };
 
 }  // namespace
