@@ -44,6 +44,11 @@ Result<int> Communicator::probe(int, int, Deadline) {
   return Status(Code::kUnsupported, "probe: not by this communicator");
 }
 
+Result<std::unique_ptr<Communicator>> Communicator::create_group(std::span<const int>,
+                                                                 const GroupOptions&) {
+  return Status(Code::kUnsupported, "create_group: not by this communicator");
+}
+
 Result<Buffer> Communicator::allocate(std::size_t bytes) { return Buffer::allocate(bytes); }
 
 Result<Work> Communicator::broadcast(ConstTensorView in, TensorView out, int root,

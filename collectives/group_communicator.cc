@@ -1,12 +1,13 @@
 #include "collectives/group_communicator.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <chrono>
 #include <utility>
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "collectives/plan/group_agreement.h"
 #include "collectives/plan/message_path.h"
 #include "collectives/plan/message_run.h"
 
@@ -34,6 +35,25 @@ std::string nodes_text(const std::vector<int>& node_of) {
   const int nodes = node_of.empty() ? 0 : 1 + *std::ranges::max_element(node_of);
   if (nodes <= 1 || nodes == static_cast<int>(node_of.size())) return "";
   return format("; %zu ranks on %d nodes", node_of.size(), nodes);
+}
+
+Status check_members(const std::vector<int>& members, int rank, int size) {
+  std::vector<int> sorted = members;
+  std::ranges::sort(sorted);
+  const auto refuse = [](const std::string& why) {
+    return Status(Code::kInvalidArgument, "create_group: " + why);
+  };
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted[i] < 0 || sorted[i] >= size) {
+      return refuse(format("rank %d (expected 0 to %d)", sorted[i], size - 1));
+    }
+    if (i > 0 && sorted[i] == sorted[i - 1]) {
+      return refuse(format("rank %d twice (expected each rank once)", sorted[i]));
+    }
+  }
+  if (std::ranges::binary_search(sorted, rank)) return {};
+  return refuse(
+      format("%zu ranks without this one, rank %d (expected it among them)", members.size(), rank));
 }
 
 }  // namespace
@@ -193,22 +213,6 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   return -1;
 }
 
-Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key,
-                                                               const GroupOptions& options) {
-  const Deadline deadline = group_->end_of(std::nullopt);
-  for (const auto& path : paths_) GW_TRY(path->await_all(deadline));
-  GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, split_messages(color, key));
-  // From the last, so that those come first which are first here.
-  for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
-    std::optional<Members> members;
-    if (part != nullptr) members.emplace(part->members());
-    GW_ASSIGN(std::unique_ptr<Path> same,
-              (*path)->for_split(color, key, members ? &*members : nullptr));
-    if (part != nullptr) part->add_path(std::move(same));
-  }
-  return std::unique_ptr<Communicator>(std::move(part));
-}
-
 Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {
   GW_ASSIGN(ProgressEngine::Successor successor,
             group_->engine()->shrink(*group_->job_ranks(), static_cast<std::uint32_t>(group_->id()),
@@ -234,98 +238,58 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
   return std::unique_ptr<Communicator>(std::move(left));
 }
 
-// split(): who is in which group, and a communicator id that is free on all of its members.
-//
-//   1  everybody gathers (color, key)
-//   2  everybody gathers the ids that are free on each rank; the members of a group choose the
-//      smallest that is free on all of them. Groups may choose alike: their members are disjoint.
-//   3  everybody claims the id on its own engine and says whether that worked. It fails when
-//      another split, of another communicator and from another thread, was quicker on some rank:
-//      then all try again, each time looking a little further.
+Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::group_of(
+    const std::vector<int>& members, std::string_view what) {
+  GW_ASSIGN(const int id, claim_common_id(*group_, members, what));
+  std::vector<int> job_ranks;
+  for (const int r : members) job_ranks.push_back(job_rank(r));
+  const auto self = std::ranges::find(members, rank()) - members.begin();
+  return std::make_unique<GroupCommunicator>(group_->engine(), std::move(job_ranks),
+                                             static_cast<int>(self), id, group_->options(),
+                                             group_->segmentation());
+}
 
-namespace {
+Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<const int> ranks,
+                                                                      const GroupOptions& options) {
+  const std::vector<int> members(ranks.begin(), ranks.end());
+  GW_TRY(check_members(members, rank(), size()));
+  GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, group_of(members, "create_group"));
+  // From the last, so that those come first which are first here.
+  for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
+    GW_ASSIGN(std::unique_ptr<Path> same, (*path)->for_group(part->members()));
+    part->add_path(std::move(same));
+  }
+  return std::unique_ptr<Communicator>(std::move(part));
+}
 
-constexpr int kAttempts = 8;
-
-// All ranks' `own`, one after another.
-template <typename T>
-Result<std::vector<T>> gathered(Communicator& communicator, const std::vector<T>& own) {
-  std::vector<T> all(own.size() * static_cast<std::size_t>(communicator.size()));
-  GW_ASSIGN(Work work, communicator.all_gather(const_view_of(std::span<const T>(own)),
-                                               view_of(std::span<T>(all))));
+Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key,
+                                                               const GroupOptions& options) {
+  const Deadline deadline = group_->end_of(std::nullopt);
+  for (const auto& path : paths_) GW_TRY(path->await_all(deadline));
+  const std::array<std::int64_t, 2> own{std::max(color, -1), key};
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
+  GW_ASSIGN(Work work, all_gather(const_view_of(std::span<const std::int64_t>(own)),
+                                  view_of(std::span(all)), {}));
   GW_TRY(work.wait());
-  return all;
-}
-
-// The n-th set bit, counted from 0; -1 if there are fewer.
-int nth_bit(const std::vector<std::uint64_t>& bits, int n) {
-  for (std::size_t i = 0; i < bits.size(); ++i) {
-    for (std::uint64_t word = bits[i]; word != 0; word &= word - 1) {
-      if (n-- == 0) return static_cast<int>(i) * 64 + std::countr_zero(word);
-    }
-  }
-  return -1;
-}
-
-}  // namespace
-
-// The id of this rank's group, claimed on this rank; -1 if this attempt failed on some rank.
-Result<int> GroupCommunicator::agree_on_id(int color, const std::vector<std::int64_t>& colors,
-                                           int attempt) {
-  const std::vector<std::uint64_t> own = group_->engine()->free_ids();
-  GW_ASSIGN(const std::vector<std::int64_t> all,
-            gathered(*this, std::vector<std::int64_t>(own.begin(), own.end())));
-  std::vector<std::uint64_t> common(own.size(), ~std::uint64_t{0});
-  for (std::size_t r = 0; r < group_->job_ranks()->size(); ++r) {
-    if (colors[2 * r] != color) continue;
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      common[i] &= static_cast<std::uint64_t>(all[r * own.size() + i]);
-    }
-  }
-  // Communicators look in different places after a clash.
-  const int id = color < 0 ? -1 : nth_bit(common, attempt * (group_->id() + 1));
-  const bool claimed = id >= 0 && group_->engine()->claim_id(id);
-  const std::vector<std::int64_t> verdict{color < 0 || claimed ? 1 : 0};
-  auto verdicts = gathered(*this, verdict);
-  const bool good = verdicts.has_value() &&
-                    std::ranges::all_of(verdicts.value(), [](std::int64_t v) { return v == 1; });
-  if (claimed && !good) group_->engine()->release_id(id);
-  if (!verdicts.has_value()) return verdicts.error();
-  if (good) return color < 0 ? kNoGroup : id;
-  return kTryAgain;
-}
-
-// By messages alone.
-Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::split_messages(int color, int key) {
-  GW_ASSIGN(const std::vector<std::int64_t> colors,
-            gathered(*this, std::vector<std::int64_t>{color < 0 ? -1 : color, key}));
-  const int own_color = color < 0 ? -1 : color;
-  int id = kTryAgain;
-  for (int attempt = 0; attempt < kAttempts && id == kTryAgain; ++attempt) {
-    GW_ASSIGN(id, agree_on_id(own_color, colors, attempt));
-  }
-  if (id == kTryAgain) {
-    return Status(
-        Code::kInternal,
-        format("split: no communicator id was free on all members in %d attempts (at most "
-               "%d communicators at a time)",
-               kAttempts, CommunicatorIds::kIds));
-  }
-  if (id == kNoGroup) return std::unique_ptr<GroupCommunicator>();
-  std::vector<std::pair<std::int64_t, int>> members;  // (key, old rank)
+  std::vector<std::pair<std::int64_t, int>> keyed;  // (key, rank) of this rank's color
   for (int r = 0; r < size(); ++r) {
-    const auto at = static_cast<std::size_t>(2 * r);
-    if (colors[at] == own_color) members.emplace_back(colors[at + 1], r);
+    const auto at = 2 * static_cast<std::size_t>(r);
+    if (all[at] == own[0]) keyed.emplace_back(all[at + 1], r);
   }
-  std::ranges::sort(members);
-  std::vector<int> group;
-  int rank = 0;
-  for (const auto& [member_key, old_rank] : members) {
-    if (old_rank == this->rank()) rank = static_cast<int>(group.size());
-    group.push_back(job_rank(old_rank));
+  std::ranges::sort(keyed);
+  std::vector<int> members;
+  for (const auto& [of, r] : keyed) members.push_back(r);
+  std::unique_ptr<GroupCommunicator> part;
+  if (color >= 0) {
+    GW_ASSIGN(part, group_of(members, "split"));
   }
-  return std::make_unique<GroupCommunicator>(group_->engine(), std::move(group), rank, id,
-                                             group_->options(), group_->segmentation());
+  for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
+    std::optional<Members> its;
+    if (part != nullptr) its.emplace(part->members());
+    GW_ASSIGN(std::unique_ptr<Path> same, (*path)->for_split(color, key, its ? &*its : nullptr));
+    if (part != nullptr) part->add_path(std::move(same));
+  }
+  return std::unique_ptr<Communicator>(std::move(part));
 }
 
 }  // namespace gradwire

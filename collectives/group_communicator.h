@@ -49,6 +49,8 @@ class GroupCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> shrink(std::optional<Deadline> deadline) override;
   Result<std::unique_ptr<Communicator>> split(int color, int key,
                                               const GroupOptions& options) override;
+  Result<std::unique_ptr<Communicator>> create_group(std::span<const int> ranks,
+                                                     const GroupOptions& options) override;
   Result<Work> start(const OpCall& call, const OpOptions& options) override;
   Result<Work> start_all(std::span<const OpCall> calls, const OpOptions& options) override;
   Result<PersistentWork> prepare(const OpCall& call, const OpOptions& options) override;
@@ -57,10 +59,9 @@ class GroupCommunicator final : public Communicator {
  private:
   Path& path_of(const OpCall& call, const OpOptions& options) const;
   Result<CheckedCall> check(const Path& path, const OpCall& call, const OpOptions& options) const;
-  static constexpr int kTryAgain = -1;
-  static constexpr int kNoGroup = -2;
-  Result<int> agree_on_id(int color, const std::vector<std::int64_t>& colors, int attempt);
-  Result<std::unique_ptr<GroupCommunicator>> split_messages(int color, int key);
+  // By messages alone. Collective over `members`, of which this rank is one.
+  Result<std::unique_ptr<GroupCommunicator>> group_of(const std::vector<int>& members,
+                                                      std::string_view what);
 
   std::unique_ptr<Group> group_;
   std::vector<std::unique_ptr<Path>> paths_;  // the last one serves every call

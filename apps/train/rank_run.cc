@@ -306,7 +306,7 @@ RunFacts RankRun::facts() const {
   facts.model = options_.model;
   facts.data = options_.data;
   facts.compressor = canonical(Registry::builtin(), options_.compressor);
-  facts.algorithm = options_.algorithm;
+  facts.algorithm = all_reduce_name(options_);
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
   facts.accumulate = options_.accumulate;

@@ -4,6 +4,7 @@
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
+#include "collectives/schedules/selection.h"
 #include "gradwire/registry.h"
 #include "trainer/data/catalog.h"
 #include "trainer/layer_walk.h"
@@ -167,7 +168,10 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       "compressor of gradients (topk:ratio=0.01,ef=ef14), or rules by parameter name and size of "
       "which the first match wins (*.bias=none;*@..64K=cast:bf16;*=qsgd:bits=4); gradwire inspect "
       "compressors lists them");
-  flags.choice("algorithm", o.algorithm, {"auto", "ring", "canonical"},
+  std::vector<std::string> algorithms{"auto"};
+  for (const std::string_view name : algorithms_of(OpKind::kAllReduce))
+    algorithms.emplace_back(name);
+  flags.choice("algorithm", o.algorithm, std::move(algorithms),
                "all-reduce of uncompressed gradients; canonical adds in rank order; auto: ring");
   flags.custom(
       "transport", "NAME", "GRADWIRE_TRANSPORT, else ucx, or tcp in a build without UCX",

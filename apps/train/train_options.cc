@@ -122,6 +122,11 @@ std::string dense_algorithm(const TrainOptions& options) {
   return there && is_nccl(options.transport) ? "auto" : "ring";
 }
 
+std::string all_reduce_name(const TrainOptions& options) {
+  const std::string algorithm = dense_algorithm(options);
+  return algorithm == "auto" ? "nccl" : algorithm;
+}
+
 Status check_train_options(const Flags& flags, const TrainOptions& options) {
   const auto refuse = [](const std::string& what) {
     return Status(Code::kInvalidArgument, "train: " + what);

@@ -99,6 +99,8 @@ void add_train_flags(Flags& flags, TrainOptions& options);
 // one study differ in their compressors alone, whatever a tensor's size; on a device that has NCCL
 // it is NCCL's.
 std::string dense_algorithm(const TrainOptions& options);
+// As metrics name it: "nccl" where NCCL chooses.
+std::string all_reduce_name(const TrainOptions& options);
 
 // What single flags cannot tell: pairs that exclude one another, batches that do not divide.
 Status check_train_options(const Flags& flags, const TrainOptions& options);

@@ -87,11 +87,20 @@ Result<std::string_view> MessagePath::choose(OpKind kind, std::int64_t bytes,
   if (traits.pair) {
     return Status(Code::kInvalidArgument, std::string(traits.name) + ": has no algorithms");
   }
-  const bool has_default =
-      traits.base == OpKind::kAllReduce || traits.base == OpKind::kReduceScatter;
-  if (wanted == "auto" && has_default) wanted = group_.options().algorithm;
+  if (wanted == "auto") wanted = default_of(traits);
   if (wanted == "auto" && bytes >= 0) return choice_.choose(traits.base, bytes, traits.counted);
   return resolve_algorithm(traits.base, wanted, traits.counted);
+}
+
+// What "auto" stands for first: the communicator's own choice, where the operation has it.
+std::string_view MessagePath::default_of(const OpTraits& traits) const {
+  const std::string_view chosen = group_.options().algorithm;
+  if (traits.base == OpKind::kAllReduce) return chosen;
+  if (traits.base != OpKind::kReduceScatter) return "auto";
+  // One that no operation has is refused.
+  const bool only_all_reduce = resolve_algorithm(OpKind::kAllReduce, chosen).has_value() &&
+                               !resolve_algorithm(traits.base, chosen, traits.counted).has_value();
+  return only_all_reduce ? "auto" : chosen;
 }
 
 // segment_bytes: what its cells are best cut into; 0: as all are.

@@ -34,6 +34,7 @@ class MessagePath final : public Path {
  private:
   Result<MessageCall> plan(const CheckedCall& call);
   Result<std::string_view> choose(OpKind kind, std::int64_t bytes, std::string_view wanted);
+  std::string_view default_of(const OpTraits& traits) const;
   Result<MessagePlan> make_plan(const CheckedCall& call, const PlanKey& key);
   Result<Schedule> schedule_of(const CheckedCall& call, std::string_view& algorithm,
                                std::int64_t& segment_bytes);

@@ -113,7 +113,8 @@ struct CommunicatorOptions {
   // with kCorruptPayload, naming the message and both ranks. Equal on all ranks. Memory that ranks
   // of a host read from each other without a message (shared-memory segments) has no checksum.
   bool checksums = false;
-  std::string algorithm = "auto";  // of all_reduce and reduce_scatter calls that name none
+  // Of all_reduce calls that name none, and of reduce_scatter calls if they have it.
+  std::string algorithm = "auto";
   // The node number of each rank of the job, used by two_level, blueconnect and "auto", also in
   // split groups. Equal on all ranks. Empty: if the ranks meet by a Rendezvous, the ranks of a host
   // (see `node`) form a node; otherwise nodes are unknown, and all ranks count as equally far.
@@ -249,6 +250,16 @@ class Communicator {
   virtual Result<std::unique_ptr<Communicator>> split(int color, int key,
                                                       const GroupOptions& options) = 0;
   Result<std::unique_ptr<Communicator>> split(int color, int key) { return split(color, key, {}); }
+
+  // A communicator of `ranks`: group ranks of this one in the order of the new ranks, this rank
+  // among them. Collective over those alone, with the same list; the others need not know. Two
+  // members make their groups in the same order. Errors: those of every operation; kRankMismatch if
+  // a member has another list; kInternal as split(); kUnsupported for an implementation without it.
+  virtual Result<std::unique_ptr<Communicator>> create_group(std::span<const int> ranks,
+                                                             const GroupOptions& options);
+  Result<std::unique_ptr<Communicator>> create_group(std::span<const int> ranks) {
+    return create_group(ranks, {});
+  }
 
   // Waits until group rank `peer` (kAnySource: any rank) has sent a message with that tag that no
   // recv() has taken, and returns the sender; -1 if there is none before `until`. Receives nothing.

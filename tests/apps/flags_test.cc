@@ -75,8 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{{"--model", "mpl"},
                 "train: --model must be one of mlp, cnn, logistic, linear, resnet8, resnet20, "
                 "alexnet, gpt (got 'mpl'; did you mean 'mlp'?)"},
-        Refusal{{"--algorithm", "tree"},
-                "train: --algorithm must be one of auto, ring, canonical (got 'tree')"},
+        Refusal{{"--algorithm", "treee"},
+                "train: --algorithm must be one of auto, ring, canonical, direct, "
+                "recursive_doubling, halving_doubling, double_tree, tree, knomial, "
+                "parameter_server, two_level, blueconnect (got 'treee'; did you mean 'tree'?)"},
         Refusal{{"--hidden", "128,,64"},
                 "train: --hidden must be whole numbers from 1 to 65536 separated by commas (got "
                 "'128,,64')"},

@@ -1,3 +1,4 @@
+#include <array>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,44 @@ std::string split_and_split_again(Communicator& world) {
     if (alone.value() == nullptr) continue;
     if (alone.value()->size() != 1) return "split: alone is not alone";
     if (auto fault = sum_job_ranks(*alone.value(), 2, 9); !fault.empty()) return fault;
+  }
+  return "";
+}
+
+std::string groups_of_members(Communicator& world) {
+  const int p = world.size();
+  const int self = world.rank();
+  // Each rank is in two pairs, of which it makes the one with the smaller rank first.
+  for (const int first : {self - 1, self}) {
+    if (first < 0 || first + 1 >= p) continue;
+    auto pair = world.create_group(std::array{first + 1, first});
+    if (!pair.has_value()) return std::string(pair.error().message());
+    if (pair.value()->job_rank(0) != first + 1) return "create_group: the order is not obeyed";
+    if (auto fault = sum_job_ranks(*pair.value(), 2, 70'000); !fault.empty()) return fault;
+  }
+  std::vector<int> reversed;
+  for (int r = p - 1; r >= 0; --r) reversed.push_back(r);
+  auto all = world.create_group(reversed, {.messages_only = true});
+  if (!all.has_value()) return std::string(all.error().message());
+  if (all.value()->shared_memory() != SharedMemory::kNone) return "messages_only shares memory";
+  if (auto fault = sum_job_ranks(*all.value(), 2, 300); !fault.empty()) return fault;
+  if (self > 0) {
+    std::vector<int> tail;  // all but job rank 0, which is last here
+    for (int r = 0; r + 1 < p; ++r) tail.push_back(r);
+    auto part = all.value()->create_group(tail);
+    if (!part.has_value()) return std::string(part.error().message());
+    if (part.value()->size() != p - 1) return "create_group: the size is wrong";
+    if (auto fault = sum_job_ranks(*part.value(), 2, 300); !fault.empty()) return fault;
+  }
+  const std::vector<std::vector<int>> bad{
+      {}, {self, p}, {-1, self}, {self, self}, {(self + 1) % p}};
+  for (const std::vector<int>& ranks : bad) {
+    if (p == 1 && ranks == std::vector<int>{self}) continue;
+    const auto refused = world.create_group(ranks);
+    if (refused.has_value()) return "create_group: a bad list was taken";
+    if (refused.error().code() != Code::kInvalidArgument) {
+      return std::string(refused.error().message());
+    }
   }
   return "";
 }

@@ -46,6 +46,7 @@ TEST_P(CommunicatorLaws, MoveEverything) { run(move_everything); }
 TEST_P(CommunicatorLaws, MoveLarge) { run(move_large); }
 TEST_P(CommunicatorLaws, RowsAndColumns) { run(rows_and_columns); }
 TEST_P(CommunicatorLaws, SplitAndSplitAgain) { run(split_and_split_again); }
+TEST_P(CommunicatorLaws, GroupsOfMembers) { run(groups_of_members); }
 TEST_P(CommunicatorLaws, EndAmidOperations) { run(end_amid_operations); }
 TEST_P(CommunicatorLaws, ManyOutstanding) { run(many_outstanding); }
 TEST_P(CommunicatorLaws, WorkInPlaceAndApart) { run(work_in_place_and_apart); }

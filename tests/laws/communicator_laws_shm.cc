@@ -57,8 +57,8 @@ TEST_P(CommunicatorLawsShmThreads, Forms) {
   run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }
 TEST_P(CommunicatorLawsShmThreads, Groups) {
-  run({rows_and_columns, split_and_split_again, end_amid_operations, many_outstanding,
-       refuse_bad_arguments, count_shared_bytes});
+  run({rows_and_columns, split_and_split_again, groups_of_members, end_amid_operations,
+       many_outstanding, refuse_bad_arguments, count_shared_bytes});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShmThreads, testing::Values(3, 5));
@@ -92,8 +92,8 @@ TEST_P(CommunicatorLawsShm, Forms) {
   run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }
 TEST_P(CommunicatorLawsShm, Groups) {
-  run({rows_and_columns, split_and_split_again, end_amid_operations, many_outstanding,
-       refuse_bad_arguments, count_shared_bytes});
+  run({rows_and_columns, split_and_split_again, groups_of_members, end_amid_operations,
+       many_outstanding, refuse_bad_arguments, count_shared_bytes});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShm, testing::Values(1, 2, 4));

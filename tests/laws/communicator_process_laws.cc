@@ -47,8 +47,8 @@ TEST_P(CommunicatorProcessLaws, Forms) {
   run(GetParam(), {work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }
 TEST_P(CommunicatorProcessLaws, Groups) {
-  run(GetParam(), {rows_and_columns, split_and_split_again, end_amid_operations, many_outstanding,
-                   refuse_bad_arguments});
+  run(GetParam(), {rows_and_columns, split_and_split_again, groups_of_members, end_amid_operations,
+                   many_outstanding, refuse_bad_arguments});
 }
 
 // Sums until it fails, a bounded number of times; the error as text. Counted once it has begun.

@@ -45,6 +45,9 @@ std::string abort_amid_messages(Communicator& world);
 std::string rows_and_columns(Communicator& world);
 // Splits: order by key, groups of one, nobody's color, ids that come back.
 std::string split_and_split_again(Communicator& world);
+// create_group() by its members alone: pairs of neighbours while others are elsewhere, all ranks in
+// reverse order, a group of a group; bad lists are refused.
+std::string groups_of_members(Communicator& world);
 // A communicator ends while its operations run, which some ranks have not begun: they end well.
 std::string end_amid_operations(Communicator& world);
 // Hundreds of operations started before the first is waited for.
