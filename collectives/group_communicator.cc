@@ -68,7 +68,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine,
 
 GroupCommunicator::~GroupCommunicator() = default;
 
-void GroupCommunicator::add_path(std::unique_ptr<Path> path) {
+void GroupCommunicator::add_path(std::unique_ptr<CallPath> path) {
   if (path != nullptr) paths_.insert(paths_.begin(), std::move(path));
 }
 
@@ -124,21 +124,21 @@ void GroupCommunicator::set_link_parameters(const LinkModel& links) {
   for (const auto& path : paths_) path->use_new_links();
 }
 
-Path& GroupCommunicator::path_of(const OpCall& call, const OpOptions& options) const {
+CallPath& GroupCommunicator::path_of(const OpCall& call, const OpOptions& options) const {
   for (const auto& path : paths_) {
     if (path->serves(call, options)) return *path;
   }
   return *paths_.back();
 }
 
-Result<CheckedCall> GroupCommunicator::check(const Path& path, const OpCall& call,
+Result<CheckedCall> GroupCommunicator::check(const CallPath& path, const OpCall& call,
                                              const OpOptions& options) const {
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size(), path.device()));
   return CheckedCall{call, options, extent};
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
-  Path& path = path_of(call, options);
+  CallPath& path = path_of(call, options);
   GW_ASSIGN(const CheckedCall checked, check(path, call, options));
   return path.start(checked);
 }
@@ -179,7 +179,7 @@ Result<PersistentWork> GroupCommunicator::prepare(const OpCall& call, const OpOp
   if (call.kind == OpKind::kRecv && call.peer == kAnySource) {
     return Status(Code::kInvalidArgument, "prepare: a recv from any source (expected a peer)");
   }
-  Path& path = path_of(call, options);
+  CallPath& path = path_of(call, options);
   GW_ASSIGN(const CheckedCall checked, check(path, call, options));
   GW_ASSIGN(std::shared_ptr<PreparedCall> prepared, path.prepare(checked));
   return PersistentWork([prepared] { return prepared->start_alone(std::nullopt); });
@@ -256,7 +256,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<
   GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, group_of(members, "create_group"));
   // From the last, so that those come first which are first here.
   for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
-    GW_ASSIGN(std::unique_ptr<Path> same, (*path)->for_group(part->members()));
+    GW_ASSIGN(std::unique_ptr<CallPath> same, (*path)->for_group(part->members()));
     part->add_path(std::move(same));
   }
   return std::unique_ptr<Communicator>(std::move(part));
@@ -284,9 +284,10 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
     GW_ASSIGN(part, group_of(members, "split"));
   }
   for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
-    std::optional<Members> its;
+    std::optional<GroupMembers> its;
     if (part != nullptr) its.emplace(part->members());
-    GW_ASSIGN(std::unique_ptr<Path> same, (*path)->for_split(color, key, its ? &*its : nullptr));
+    GW_ASSIGN(std::unique_ptr<CallPath> same,
+              (*path)->for_split(color, key, its ? &*its : nullptr));
     if (part != nullptr) part->add_path(std::move(same));
   }
   return std::unique_ptr<Communicator>(std::move(part));

@@ -25,9 +25,9 @@ class GroupCommunicator final : public Communicator {
   ~GroupCommunicator() override;
 
   // What its other paths are made of.
-  Members members() { return {*group_, *this}; }
+  GroupMembers members() { return {*group_, *this}; }
   // Before the first call that it serves. It is asked before the paths that are there already.
-  void add_path(std::unique_ptr<Path> path);
+  void add_path(std::unique_ptr<CallPath> path);
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -57,14 +57,15 @@ class GroupCommunicator final : public Communicator {
   Result<int> probe(int peer, int tag, Deadline until) override;
 
  private:
-  Path& path_of(const OpCall& call, const OpOptions& options) const;
-  Result<CheckedCall> check(const Path& path, const OpCall& call, const OpOptions& options) const;
+  CallPath& path_of(const OpCall& call, const OpOptions& options) const;
+  Result<CheckedCall> check(const CallPath& path, const OpCall& call,
+                            const OpOptions& options) const;
   // By messages alone. Collective over `members`, of which this rank is one.
   Result<std::unique_ptr<GroupCommunicator>> group_of(const std::vector<int>& members,
                                                       std::string_view what);
 
   std::unique_ptr<Group> group_;
-  std::vector<std::unique_ptr<Path>> paths_;  // the last one serves every call
+  std::vector<std::unique_ptr<CallPath>> paths_;  // the last one serves every call
 };
 
 // A communicator over messages of all ranks of `transport`, which it owns. As make_communicator().

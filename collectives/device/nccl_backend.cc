@@ -33,8 +33,9 @@ Status check_have_nccl() {
           "-Dnccl=enabled to see which is missing)"};
 }
 
-Result<std::unique_ptr<Path>> make_nccl_path(const Members& world, std::optional<int> ordinal,
-                                             const Rendezvous& rendezvous) {
+Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
+                                                 std::optional<int> ordinal,
+                                                 const Rendezvous& rendezvous) {
   GW_TRY(check_have_nccl());
   if constexpr (kHaveNccl) return make_nccl_path(world, nccl_places(), ordinal, rendezvous);
   return Status(Code::kInternal, "make_nccl_path: no NCCL");

@@ -27,13 +27,14 @@ Status check_have_nccl();
 // device of its own, or from NCCL 2.30 on, where the job's environment allows it, one that several
 // share. kUnsupported where a rank has no NCCL, or no device: it says what is missing, the others
 // which rank it is. Else errors of NcclComm::create.
-Result<std::unique_ptr<Path>> make_nccl_path(const Members& world, std::optional<int> ordinal,
-                                             const Rendezvous& rendezvous);
+Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
+                                                 std::optional<int> ordinal,
+                                                 const Rendezvous& rendezvous);
 
 // The same in a build with NCCL, which is looked for in `libraries`.
-Result<std::unique_ptr<Path>> make_nccl_path(const Members& world,
-                                             const std::vector<std::string>& libraries,
-                                             std::optional<int> ordinal,
-                                             const Rendezvous& rendezvous);
+Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
+                                                 const std::vector<std::string>& libraries,
+                                                 std::optional<int> ordinal,
+                                                 const Rendezvous& rendezvous);
 
 }  // namespace gradwire

@@ -60,22 +60,22 @@ int place_in_node(const Communicator& group) {
 }
 
 // A communicator of NCCL's for ranks that know each other by messages.
-Result<std::unique_ptr<Path>> path_among(const Members& world, const NcclPath::Job& job,
-                                         Device device) {
+Result<std::unique_ptr<CallPath>> path_among(const GroupMembers& world, const NcclPath::Job& job,
+                                             Device device) {
   const Deadline until = world.group.end_of(std::nullopt);
   GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*job.calls, world.communicator, until));
   const NcclComm::Place place{
       .id = id, .rank = world.group.rank(), .size = world.group.size(), .device = device};
   GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(job.calls, place, until));
-  return std::unique_ptr<Path>(std::make_unique<NcclPath>(world.group, std::move(comm), job));
+  return std::unique_ptr<CallPath>(std::make_unique<NcclPath>(world.group, std::move(comm), job));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Path>> make_nccl_path(const Members& world,
-                                             const std::vector<std::string>& libraries,
-                                             std::optional<int> ordinal,
-                                             const Rendezvous& rendezvous) {
+Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
+                                                 const std::vector<std::string>& libraries,
+                                                 std::optional<int> ordinal,
+                                                 const Rendezvous& rendezvous) {
   Group& group = world.group;
   const auto opened = nccl::open_calls(libraries);
   const auto device = device_of_rank(ordinal, place_in_node(world.communicator));
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Path>> make_nccl_path(const Members& world,
       .id = id, .rank = group.rank(), .size = group.size(), .device = device.value()};
   GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(calls, place, deadline));
   look_often(group);
-  return std::unique_ptr<Path>(std::make_unique<NcclPath>(
+  return std::unique_ptr<CallPath>(std::make_unique<NcclPath>(
       group, std::move(comm),
       NcclPath::Job{.calls = calls,
                     .spare = std::make_shared<Buffer>(std::move(spare).value()),
@@ -305,28 +305,29 @@ Status NcclPath::await_all(Deadline deadline) {
   return {};
 }
 
-Result<std::unique_ptr<Path>> NcclPath::for_group(const Members& part) {
+Result<std::unique_ptr<CallPath>> NcclPath::for_group(const GroupMembers& part) {
   return path_among(part, job_, comm_->device());
 }
 
-Result<std::unique_ptr<Path>> NcclPath::for_split(int color, int key, const Members* part) {
+Result<std::unique_ptr<CallPath>> NcclPath::for_split(int color, int key,
+                                                      const GroupMembers* part) {
   auto comm = comm_->split(color, key, group_.end_of(std::nullopt));
   if (!comm.has_value()) {
     group_.engine()->abort(std::string(comm.error().message()));
     return comm.error().with_context("split");
   }
-  if (part == nullptr) return std::unique_ptr<Path>();
+  if (part == nullptr) return std::unique_ptr<CallPath>();
   if (comm.value()->rank() != part->group.rank() || comm.value()->size() != part->group.size()) {
     return Status(Code::kInternal,
                   format("split: NCCL says rank %d of %d (expected %d of %d)", comm.value()->rank(),
                          comm.value()->size(), part->group.rank(), part->group.size()));
   }
-  return std::unique_ptr<Path>(
+  return std::unique_ptr<CallPath>(
       std::make_unique<NcclPath>(part->group, std::move(comm).value(), job_));
 }
 
 // The survivors meet over messages, and make a new communicator of NCCL's.
-Result<std::unique_ptr<Path>> NcclPath::for_survivors(const Members& left) {
+Result<std::unique_ptr<CallPath>> NcclPath::for_survivors(const GroupMembers& left) {
   (void)comm_->abort(kNcclAbortSeconds);
   look_often(left.group);
   return for_group(left);

@@ -43,7 +43,7 @@
 
 namespace gradwire {
 
-class NcclPath final : public Path {
+class NcclPath final : public CallPath {
  public:
   // What the communicators of a rank's job have in common.
   struct Job {
@@ -71,9 +71,10 @@ class NcclPath final : public Path {
   std::string describe() const override;
   // That NCCL has to send at least.
   std::uint64_t job_bytes() const override { return job_.bytes->load(std::memory_order_relaxed); }
-  Result<std::unique_ptr<Path>> for_group(const Members& part) override;
-  Result<std::unique_ptr<Path>> for_split(int color, int key, const Members* part) override;
-  Result<std::unique_ptr<Path>> for_survivors(const Members& left) override;
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
+  Result<std::unique_ptr<CallPath>> for_split(int color, int key,
+                                              const GroupMembers* part) override;
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
   // NCCL splits what has nothing under way.
   Status await_all(Deadline deadline) override;
 

@@ -48,8 +48,8 @@ Route route_among(const Group& group, const std::vector<int>& members) {
 
 }  // namespace
 
-// Members that are at different calls for the same list meet in order, since messages of one tag
-// between two ranks do.
+// GroupMembers that are at different calls for the same list meet in order, since messages of one
+// tag between two ranks do.
 Result<std::vector<std::int64_t>> gather_among(Group& group, const std::vector<int>& members,
                                                std::span<const std::int64_t> own,
                                                std::string_view what) {
@@ -87,9 +87,9 @@ Result<std::vector<std::int64_t>> gather_among(Group& group, const std::vector<i
   return gathered;
 }
 
-// Members choose the smallest id that is free on all of them, claim it on their engines and say
-// whether that worked. It fails when another thread, for another group, was quicker on some rank:
-// then all try again, each time looking a little further.
+// GroupMembers choose the smallest id that is free on all of them, claim it on their engines and
+// say whether that worked. It fails when another thread, for another group, was quicker on some
+// rank: then all try again, each time looking a little further.
 Result<int> claim_common_id(Group& group, const std::vector<int>& members, std::string_view what) {
   ProgressEngine& engine = *group.engine();
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

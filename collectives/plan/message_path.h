@@ -16,7 +16,7 @@
 
 namespace gradwire {
 
-class MessagePath final : public Path {
+class MessagePath final : public CallPath {
  public:
   explicit MessagePath(Group& group);
 
@@ -27,8 +27,8 @@ class MessagePath final : public Path {
   void use_new_links() override;
   // The group describes its messages itself.
   std::string describe() const override { return ""; }
-  Result<std::unique_ptr<Path>> for_group(const Members&) override {
-    return std::unique_ptr<Path>();
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers&) override {
+    return std::unique_ptr<CallPath>();
   }
 
  private:

@@ -10,8 +10,8 @@ Result<Work> PreparedCall::start_alone(std::optional<Deadline> deadline) {
   return Work(std::move(work));
 }
 
-Result<std::unique_ptr<Path>> Path::for_split(int, int, const Members* part) {
-  if (part == nullptr) return std::unique_ptr<Path>();
+Result<std::unique_ptr<CallPath>> CallPath::for_split(int, int, const GroupMembers* part) {
+  if (part == nullptr) return std::unique_ptr<CallPath>();
   return for_group(*part);
 }
 

@@ -41,14 +41,14 @@ class PreparedCall {
 };
 
 // For paths that are made: a group, and a communicator of it by which its ranks agree.
-struct Members {
+struct GroupMembers {
   Group& group;
   Communicator& communicator;
 };
 
-class Path {
+class CallPath {
  public:
-  virtual ~Path() = default;
+  virtual ~CallPath() = default;
 
   // Whether such calls go this way, the same on all ranks. Before the call has been checked.
   virtual bool serves(const OpCall& call, const OpOptions& options) const = 0;
@@ -84,11 +84,11 @@ class Path {
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   // The same way for a group of some of the ranks, which all call it; null where there is none.
-  virtual Result<std::unique_ptr<Path>> for_group(const Members& part) = 0;
+  virtual Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) = 0;
   // For the groups of a split(color, key), which all ranks call; part: null for a rank in none.
-  virtual Result<std::unique_ptr<Path>> for_split(int color, int key, const Members* part);
+  virtual Result<std::unique_ptr<CallPath>> for_split(int color, int key, const GroupMembers* part);
   // Among those who are left of this path's ranks.
-  virtual Result<std::unique_ptr<Path>> for_survivors(const Members& left) {
+  virtual Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) {
     return for_group(left);
   }
   // Before a split: what it must not meet on its way has ended.

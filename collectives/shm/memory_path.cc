@@ -51,8 +51,8 @@ MemoryPath::~MemoryPath() {
   if (!group_.engine()->has_failed()) channel_->close();
 }
 
-Result<std::unique_ptr<Path>> MemoryPath::create(const Members& members,
-                                                 const std::shared_ptr<const SharedHosts>& hosts) {
+Result<std::unique_ptr<CallPath>> MemoryPath::create(
+    const GroupMembers& members, const std::shared_ptr<const SharedHosts>& hosts) {
   Group& group = members.group;
   const std::shared_ptr<ShmBoards>& boards = hosts->boards;
   std::int64_t offset = -1;
@@ -62,12 +62,12 @@ Result<std::unique_ptr<Path>> MemoryPath::create(const Members& members,
   }
   GW_ASSIGN(Work work, members.communicator.broadcast(view_of(std::span(&offset, 1)), 0));
   GW_TRY(work.wait());
-  if (offset < 0) return std::unique_ptr<Path>();
+  if (offset < 0) return std::unique_ptr<CallPath>();
   std::vector<int> places;
   for (int r = 0; r < group.size(); ++r) places.push_back(boards->arena_rank(group.job_rank(r)));
   auto channel = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
                                               std::move(places), group.rank());
-  return std::unique_ptr<Path>(new MemoryPath(group, hosts, std::move(channel)));
+  return std::unique_ptr<CallPath>(new MemoryPath(group, hosts, std::move(channel)));
 }
 
 // The communicator's own choice of an algorithm is for all_reduce and reduce_scatter alone.
@@ -112,11 +112,11 @@ std::optional<Buffer> MemoryPath::allocate(std::size_t bytes) {
   return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
 }
 
-Result<std::unique_ptr<Path>> MemoryPath::for_group(const Members& part) {
+Result<std::unique_ptr<CallPath>> MemoryPath::for_group(const GroupMembers& part) {
   return path_over_hosts(part, hosts_);
 }
 
-Result<std::unique_ptr<Path>> MemoryPath::for_survivors(const Members& left) {
+Result<std::unique_ptr<CallPath>> MemoryPath::for_survivors(const GroupMembers& left) {
   return share_memory(left, hosts_->most_bytes);
 }
 

@@ -19,11 +19,11 @@
 
 namespace gradwire {
 
-class MemoryPath final : public Path {
+class MemoryPath final : public CallPath {
  public:
   // Collective; hosts: of ranks of one. Null where there is no memory for a board.
-  static Result<std::unique_ptr<Path>> create(const Members& members,
-                                              const std::shared_ptr<const SharedHosts>& hosts);
+  static Result<std::unique_ptr<CallPath>> create(const GroupMembers& members,
+                                                  const std::shared_ptr<const SharedHosts>& hosts);
   ~MemoryPath() override;
 
   // All but sends and receives, what is on a device, and all_to_all_v, of whose blocks each rank
@@ -39,8 +39,8 @@ class MemoryPath final : public Path {
   std::uint64_t job_bytes() const override;
   std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kAllRanks; }
-  Result<std::unique_ptr<Path>> for_group(const Members& part) override;
-  Result<std::unique_ptr<Path>> for_survivors(const Members& left) override;
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
 
  private:
   MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts,

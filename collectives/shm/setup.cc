@@ -128,7 +128,7 @@ Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t m
   return mine;
 }
 
-std::unique_ptr<Path> without(Group& world, const std::string& why) {
+std::unique_ptr<CallPath> without(Group& world, const std::string& why) {
   world.set_note("messages alone: " + why);
   return nullptr;
 }
@@ -141,10 +141,11 @@ std::size_t most_on_one(const Nodes& hosts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Path>> share_memory(const Members& members, std::size_t most_bytes) {
+Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& members,
+                                               std::size_t most_bytes) {
   Group& world = members.group;
   const int size = world.size();
-  if (size == 1) return std::unique_ptr<Path>();
+  if (size == 1) return std::unique_ptr<CallPath>();
   GW_ASSIGN(const Nodes hosts, gather_hosts(members.communicator));
   const std::size_t most = most_on_one(hosts);
   if (most == 1) return without(world, format("%d hosts", size));
@@ -173,15 +174,15 @@ Result<std::unique_ptr<Path>> share_memory(const Members& members, std::size_t m
   return path_over_hosts(members, shared);
 }
 
-Result<std::unique_ptr<Path>> path_over_hosts(const Members& members,
-                                              const std::shared_ptr<const SharedHosts>& hosts) {
+Result<std::unique_ptr<CallPath>> path_over_hosts(const GroupMembers& members,
+                                                  const std::shared_ptr<const SharedHosts>& hosts) {
   const Group& group = members.group;
   std::vector<int> keys;
   for (int r = 0; r < group.size(); ++r) {
     keys.push_back(hosts->host_of[static_cast<std::size_t>(group.job_rank(r))]);
   }
   const Nodes here = nodes_of(keys);
-  if (most_on_one(here) == 1) return std::unique_ptr<Path>();
+  if (most_on_one(here) == 1) return std::unique_ptr<CallPath>();
   if (here.ranks.size() == 1) return MemoryPath::create(members, hosts);
   return TwoLevelPath::create(members, hosts, here);
 }

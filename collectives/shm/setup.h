@@ -23,11 +23,11 @@ struct SharedHosts {
 // host, and on one node where nodes were given, share memory if the system lets all of them: the
 // path that uses it. Else null, and the group notes why. most_bytes: of a host's memory,
 // 0 for half of it.
-Result<std::unique_ptr<Path>> share_memory(const Members& world, std::size_t most_bytes);
+Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& world, std::size_t most_bytes);
 
 // Collective over a group of such a job: through memory where its ranks are on one host, by two
 // levels where some share one, null elsewhere and where memory is used up.
-Result<std::unique_ptr<Path>> path_over_hosts(const Members& group,
-                                              const std::shared_ptr<const SharedHosts>& hosts);
+Result<std::unique_ptr<CallPath>> path_over_hosts(const GroupMembers& group,
+                                                  const std::shared_ptr<const SharedHosts>& hosts);
 
 }  // namespace gradwire

@@ -87,14 +87,14 @@ TwoLevelPath::TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> host
                            TwoLevelStages stages)
     : group_(group), hosts_(std::move(hosts)), stages_(std::move(stages)) {}
 
-Result<std::unique_ptr<Path>> TwoLevelPath::create(const Members& members,
-                                                   const std::shared_ptr<const SharedHosts>& hosts,
-                                                   const Nodes& here) {
+Result<std::unique_ptr<CallPath>> TwoLevelPath::create(
+    const GroupMembers& members, const std::shared_ptr<const SharedHosts>& hosts,
+    const Nodes& here) {
   GW_ASSIGN(const std::optional<Channels> channels,
             make_channels(members.communicator, *hosts, here));
-  if (!channels) return std::unique_ptr<Path>();
+  if (!channels) return std::unique_ptr<CallPath>();
   TwoLevelStages stages(members.group, here, channels->inward, channels->outward);
-  return std::unique_ptr<Path>(new TwoLevelPath(members.group, hosts, std::move(stages)));
+  return std::unique_ptr<CallPath>(new TwoLevelPath(members.group, hosts, std::move(stages)));
 }
 
 std::string TwoLevelPath::describe() const {
@@ -129,11 +129,11 @@ std::optional<Buffer> TwoLevelPath::allocate(std::size_t bytes) {
   return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
 }
 
-Result<std::unique_ptr<Path>> TwoLevelPath::for_group(const Members& part) {
+Result<std::unique_ptr<CallPath>> TwoLevelPath::for_group(const GroupMembers& part) {
   return path_over_hosts(part, hosts_);
 }
 
-Result<std::unique_ptr<Path>> TwoLevelPath::for_survivors(const Members& left) {
+Result<std::unique_ptr<CallPath>> TwoLevelPath::for_survivors(const GroupMembers& left) {
   return share_memory(left, hosts_->most_bytes);
 }
 

@@ -17,13 +17,13 @@
 
 namespace gradwire {
 
-class TwoLevelPath final : public Path {
+class TwoLevelPath final : public CallPath {
  public:
   // Collective. here: the hosts of the group's ranks, several, of which some have several. Null
   // where a host has no memory for a board.
-  static Result<std::unique_ptr<Path>> create(const Members& members,
-                                              const std::shared_ptr<const SharedHosts>& hosts,
-                                              const Nodes& here);
+  static Result<std::unique_ptr<CallPath>> create(const GroupMembers& members,
+                                                  const std::shared_ptr<const SharedHosts>& hosts,
+                                                  const Nodes& here);
 
   bool serves(const OpCall& call, const OpOptions& options) const override;
   Result<std::optional<std::string_view>> algorithm_for(OpKind kind, std::int64_t bytes,
@@ -34,8 +34,8 @@ class TwoLevelPath final : public Path {
   std::uint64_t job_bytes() const override;
   std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kInsideHosts; }
-  Result<std::unique_ptr<Path>> for_group(const Members& part) override;
-  Result<std::unique_ptr<Path>> for_survivors(const Members& left) override;
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
 
  private:
   class Run;

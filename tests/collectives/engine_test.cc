@@ -53,7 +53,7 @@ TEST(ProgressEngine, AnswersWhileItIsBusy) {
   auto work = std::make_shared<WorkState>(engine);
   ASSERT_TRUE(engine
                   ->submit(std::make_unique<Operation>(
-                      Operation{.name = "busy",
+                      Operation{.signature = {.name = "busy"},
                                 .started = std::chrono::steady_clock::now(),
                                 .deadline = deadline_in(60),
                                 .execution = std::make_unique<Busy>(over),
@@ -113,7 +113,7 @@ TEST(ProgressEngine, AWaitLastsUntilTheEndOfAnEngineThatIsBeingDestroyed) {
   };
   ASSERT_TRUE(engine
                   ->submit(std::make_unique<Operation>(
-                      Operation{.name = "lingering",
+                      Operation{.signature = {.name = "lingering"},
                                 .started = std::chrono::steady_clock::now(),
                                 .deadline = deadline_in(60),
                                 .execution = std::make_unique<Lingering>(cancelled),

@@ -43,9 +43,8 @@ std::int32_t wanted(const ScheduleRequest& request, int rank, std::int64_t i) {
     case OpKind::kGather: return input(static_cast<int>(i / n), i % n);
     case OpKind::kAllToAll: return input(static_cast<int>(i / n), rank * n + i % n);
     case OpKind::kSend: return input((rank + request.size - 1) % request.size, i);
-    case OpKind::kBarrier: break;
+    default: return 0;
   }
-  return 0;
 }
 
 std::int64_t in_elems(const ScheduleRequest& request, int rank) {
