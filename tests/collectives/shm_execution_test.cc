@@ -1,5 +1,5 @@
 // What a rank takes from another's tensors once that one has given its operation up.
-#include "collectives/shm_execution.h"
+#include "collectives/shm/execution.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "collectives/progress.h"
+#include "collectives/engine/progress.h"
 #include "comm/inproc/inproc_transport.h"
 
 namespace gradwire::shm_execution_test {
@@ -82,7 +82,7 @@ TEST(ShmExecution, NobodyTakesForGoodWhatARankReadsInAnOperationThatAnEngineRefu
                        {std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0});
   auto work = std::make_shared<WorkState>(engine);
   const Status refused = engine->submit(std::make_unique<Operation>(
-      Operation{.name = "broadcast",
+      Operation{.signature = {.name = "broadcast"},
                 .started = std::chrono::steady_clock::now(),
                 .deadline = deadline_in(60),
                 .execution = std::move(execution),
