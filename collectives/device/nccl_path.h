@@ -35,6 +35,7 @@
 #include "collectives/device/nccl_ordered.h"
 #include "collectives/device/nccl_plan.h"
 #include "collectives/plan/arguments.h"
+#include "collectives/plan/path.h"
 #include "comm/nccl/nccl_comm.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
