@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/schedules/op_traits.h"
 
 namespace gradwire {
 namespace {
