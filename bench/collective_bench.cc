@@ -48,6 +48,15 @@ Status check_options(const CollectiveBenchOptions& options, const BenchOperation
   if (!operation.kind && options.in_place.value_or(false)) {
     return refuse("--in-place is not possible: the sent message stays in its buffer");
   }
+  if (operation.kind && (options.messages != 1 || options.one_way)) {
+    return refuse("--messages and --one-way are of send_recv");
+  }
+  if (options.messages < 0) {
+    return refuse(format("--messages must be 0 or more (got %d)", options.messages));
+  }
+  if (options.one_way && ranks % 2 != 0) {
+    return refuse(format("--one-way: got %d ranks, expected an even number", ranks));
+  }
   if (options.shared_buffers && options.device.space != MemorySpace::kHost) {
     return refuse("--buffers shared requires --device cpu");
   }
@@ -204,6 +213,7 @@ Result<CollectiveRow> measure(Communicator& communicator, Subject& subject,
   CollectiveRow row = labelled_row(communicator, operation, options);
   row.algorithm = subject.algorithm();
   row.bytes = elems * static_cast<std::int64_t>(size_of(options.dtype));
+  row.messages = messages_of(options, row.bytes);
   if (options.check) {
     GW_ASSIGN(const std::int64_t own_wrong, subject.check());
     std::array<double, 1> wrong{static_cast<double>(own_wrong)};
@@ -219,9 +229,10 @@ Result<CollectiveRow> measure(Communicator& communicator, Subject& subject,
   GW_ASSIGN(const Timing timing,
             time(communicator, subject, operation, row.operations, options.one_process));
   row.time_us = summary_of(timing.micros);
-  row.algbw_gbps = static_cast<double>(row.bytes) / row.time_us.p50 * 1e-3;
+  const double moved = static_cast<double>(row.bytes) * row.messages;
+  row.algbw_gbps = moved / row.time_us.p50 * 1e-3;
   row.busbw_gbps = row.algbw_gbps * least_share(operation, row.ranks);
-  const double gigabytes = 1e-9 * static_cast<double>(row.bytes) * row.operations * row.ranks;
+  const double gigabytes = 1e-9 * moved * row.operations * row.ranks;
   row.cpu_seconds_per_gb = gigabytes > 0 ? timing.cpu_seconds / gigabytes : 0;
   if (options.compressor != "none") {
     const double per_operation = 1e6 / row.operations;
@@ -273,6 +284,13 @@ Result<CollectiveRow> bench_size(Communicator& communicator, const Registry& reg
 }
 
 }  // namespace
+
+int messages_of(const CollectiveBenchOptions& options, std::int64_t bytes) {
+  if (options.messages > 0) return options.messages;
+  constexpr std::int64_t kMost = 64;
+  constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
+  return static_cast<int>(std::clamp<std::int64_t>(kMostBytes / bytes, 1, kMost));
+}
 
 std::string buffers_of(const CollectiveBenchOptions& options) {
   if (options.device.space == MemorySpace::kCuda) {

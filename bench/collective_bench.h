@@ -43,8 +43,13 @@ struct CollectiveBenchOptions {
   // Binds the calling thread to processor `rank` meanwhile, as mpirun does with its ranks, if there
   // is one for every rank.
   bool bind = true;
-  bool check = true;            // results, once at each size
-  bool persistent = false;      // planned once at each size; dense runs only
+  bool check = true;        // results, once at each size
+  bool persistent = false;  // planned once at each size; dense runs only
+  // Of send_recv: messages of one tag that an operation has under way each way; 0: 64, or as many
+  // as come to 256 MiB. More than one, or one way: all from and to the same memory.
+  int messages = 1;
+  // Of send_recv: even ranks send to the next one, which answers with one element when it has all.
+  bool one_way = false;
   bool one_process = false;     // ranks are threads of one process: its CPU time is that of all
   std::string transport;        // label for the rows; "shm": "auto" is what shared memory does
   double seconds_per_size = 1;  // of timed operations, roughly
@@ -90,10 +95,11 @@ struct CollectiveRow {
   int ranks = 1;
   int nodes = 1;           // that they are on; as many as ranks where nobody knows
   std::int64_t bytes = 0;  // S, rounded down to ranks x element size, at least one element
+  int messages = 1;        // of S each, that an operation sends one way
   std::string dtype;
   int operations = 0;  // timed
   OperationTimes time_us;
-  double algbw_gbps = 0;  // S / p50
+  double algbw_gbps = 0;  // S x messages / p50
   // Dense: S / p50 times what the best algorithm makes every rank send of S: 2(p-1)/p (all_reduce),
   // (p-1)/p (where there are rows) or 1. Compressed: wire bytes / p50.
   double busbw_gbps = 0;

@@ -25,6 +25,9 @@ struct BenchOperation {
 // kInvalidArgument with the names that are known.
 Result<BenchOperation> bench_operation_named(std::string_view name);
 
+// That an operation of that size has under way each way.
+int messages_of(const CollectiveBenchOptions& options, std::int64_t bytes);
+
 // Seconds in coders and exchanges since the beginning, on this rank.
 struct CodecSeconds {
   double encode = 0;

@@ -55,6 +55,8 @@ constexpr std::array kOperations{
     BenchOperation{.name = "send_recv"},
 };
 
+constexpr int kTag = 7;  // of messages of which there are several
+
 // Elements of a rank's `in` and `out`; in place the smaller one begins there in the larger.
 struct Layout {
   std::int64_t in = 0;
@@ -88,6 +90,8 @@ class DenseSubject final : public Subject {
         root_(options.root),
         elems_(elems),
         row_(elems / communicator.size()),
+        messages_(messages_of(options, elems * static_cast<std::int64_t>(size_of(options.dtype)))),
+        one_way_(options.one_way),
         layout_(layout_of(operation, elems, communicator.rank(), communicator.size(), root_)),
         data_(options.dtype, operation.reduces ? options.op : ReduceOp::kSum, communicator.size()) {
   }
@@ -134,6 +138,7 @@ class DenseSubject final : public Subject {
 
   // On zeros, which stay zeros however often they are reduced in place.
   Status run() override {
+    if (messages_ > 1 || one_way_) return run_messages();
     GW_ASSIGN(Work work, start());
     return work.wait();
   }
@@ -190,9 +195,34 @@ class DenseSubject final : public Subject {
     return communicator_.start_all(pair, options_);
   }
 
+  // Every message is a call of its own and has a Work of its own, as programs have them.
+  Status run_messages() {
+    const int p = communicator_.size();
+    const int me = communicator_.rank();
+    const bool sends = !one_way_ || me % 2 == 0;
+    const bool receives = !one_way_ || me % 2 == 1;
+    const OpCall send = OpCall::send(in_, (me + 1) % p, kTag);
+    const OpCall recv = OpCall::recv(out_, (me + p - 1) % p, kTag);
+    works_.clear();
+    const auto begin = [&](const OpCall& call) -> Status {
+      GW_ASSIGN(Work work, communicator_.start(call, options_));
+      works_.push_back(std::move(work));
+      return {};
+    };
+    for (int i = 0; receives && i < messages_; ++i) GW_TRY(begin(recv));
+    for (int i = 0; sends && i < messages_; ++i) GW_TRY(begin(send));
+    for (Work& work : works_) GW_TRY(work.wait());
+    if (!one_way_) return {};
+    const OpCall answer = sends ? OpCall::recv(out_.slice(0, 1), me + 1, kTag)
+                                : OpCall::send(in_.slice(0, 1), me - 1, kTag);
+    GW_ASSIGN(Work work, communicator_.start(answer, options_));
+    return work.wait();
+  }
+
   std::int64_t count_wrong(ConstTensorView out) const {
     const int p = communicator_.size();
     const int me = communicator_.rank();
+    if (one_way_ && me % 2 == 0) return 0;
     if (!operation_.kind) return data_.count_wrong(out, (me + p - 1) % p, 0);
     switch (*operation_.kind) {
       case OpKind::kAllReduce:
@@ -221,6 +251,8 @@ class DenseSubject final : public Subject {
   int root_;
   std::int64_t elems_;
   std::int64_t row_;
+  int messages_;
+  bool one_way_;
   Layout layout_;
   ExactData data_;
   std::string_view algorithm_ = "pair";
@@ -230,6 +262,7 @@ class DenseSubject final : public Subject {
   OpCall call_;
   OpOptions options_;
   std::optional<PersistentWork> planned_;
+  std::vector<Work> works_;  // goes first
 };
 
 }  // namespace

@@ -26,8 +26,9 @@ namespace {
 
 struct CollectiveFlags {
   bench::CollectiveBenchOptions bench;
-  std::int64_t ranks = 0;   // 0: as launched
-  std::int64_t inproc = 0;  // ranks as threads
+  std::int64_t ranks = 0;     // 0: as launched
+  std::int64_t inproc = 0;    // ranks as threads
+  std::int64_t messages = 1;  // of send_recv
   double deadline = 15;
   std::string buffers = "private";
   std::string device = "cpu";
@@ -105,6 +106,11 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
                "result in another buffer; without either flag all_reduce and broadcast are in "
                "place, others out of place");
   flags.toggle("persistent", f.bench.persistent, "one plan per size, run many times");
+  flags.integer("messages", f.messages, {0, 4096},
+                "messages of one tag under way at once each way (send_recv only); 0: 64, or as "
+                "many as come to 256 MiB");
+  flags.toggle("one-way", f.bench.one_way,
+               "messages from every even rank to the next one (send_recv only)");
   flags.text("compressor", f.bench.compressor,
              "compressor of an fp32 gradient matrix, averaged beside the uncompressed all_reduce "
              "(all_reduce of f32 only)",
@@ -143,6 +149,7 @@ Status settle(CollectiveFlags& f, const Flags& flags) {
   f.bench.dtype = value_named(kTypes, f.dtype);
   f.bench.op = value_named(kOps, f.op);
   f.bench.root = static_cast<int>(f.root);
+  f.bench.messages = static_cast<int>(f.messages);
   if (f.in_place || f.out_of_place) f.bench.in_place = f.in_place;
   f.bench.check = !f.no_check;
   f.bench.shared_buffers = f.buffers == "shared";

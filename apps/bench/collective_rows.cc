@@ -33,6 +33,9 @@ std::string subject_of(const bench::CollectiveBenchOptions& options) {
   if (!operation.has_value()) return text;
   if (operation.value().reduces) text += ", " + std::string(to_string(options.op));
   if (operation.value().has_root) text += ", root " + std::to_string(options.root);
+  if (options.messages > 1) text += ", " + std::to_string(options.messages) + " messages at once";
+  if (options.messages == 0) text += ", up to 64 messages at once";
+  if (options.one_way) text += ", one way";
   const bool in_place = options.in_place.value_or(operation.value().usually_in_place);
   return text + (in_place ? ", in place" : ", out of place");
 }
@@ -59,6 +62,7 @@ nlohmann::ordered_json json_of(const bench::CollectiveRow& row) {
   json["buffers"] = row.buffers;
   json["ranks"] = row.ranks;
   json["bytes"] = row.bytes;
+  json["messages"] = row.messages;
   json["dtype"] = row.dtype;
   json["redop"] = row.redop;
   json["root"] = row.root;

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import tempfile
+import time
 
 # Without these two, pml/ucx refuses machines that have no Mellanox card.
 ANY_UCX = ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
@@ -66,7 +67,11 @@ class Place:
     def __init__(self, where, ranks, build):
         self.where, self.ranks, self.build = where, ranks, build
         self.interface = "lo"
+        self.port = 29400
         self.mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
+
+    def address(self, _host):
+        return "127.0.0.1"
 
     def start_ranks(self, command_of, environment):
         return [self.start(0, command_of(rank), {**environment, "RANK": str(rank)}) for rank in range(self.ranks)]
@@ -86,11 +91,13 @@ class LabPlace(Place):
         super().__init__("lab", lab.hosts, build)
         self.lab = lab
         self.interface = "eth0"
-        self.port = 29400
         hosts = ",".join(f"{lab.address(host)}:1" for host in range(lab.hosts))
         remote = str(pathlib.Path(__file__).resolve().parent.parent / "lab_rsh")
         self.mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--host", hosts, "--mca", "plm_rsh_agent", remote,
                        "--mca", "oob_tcp_if_include", "eth0", "-x", "PATH"]
+
+    def address(self, host):
+        return self.lab.address(host)
 
     def start(self, host, command, environment):
         return self.lab.start(host, command, {"LAB_BASE": self.lab.base, **environment}, stdin=subprocess.DEVNULL,
@@ -130,6 +137,51 @@ def open_mpi(place, operation, sizes, seconds, arguments, environment):
                    str(place.build / "bench/peers/mpi_collective"), "mpi", operation, str(seconds),
                    *[str(size) for size in sizes]]
         return rows_of(finish([place.start(0, command, environment)], " ".join(command)))
+
+
+def messages_of(size):
+    """Under way at once each way, of a send_recv."""
+    return min(64, max(1, (256 << 20) // size))
+
+
+def window_row(size, bytes_per_second):
+    """As of an operation: so many messages of that size."""
+    return {"bytes": size, "wrong": 0, "time_us_p50": messages_of(size) * size / bytes_per_second * 1e6}
+
+
+def served(place, what, server, client, environment):
+    """Standard output of a client on the first host whose server runs on the last one."""
+    processes = [None, place.start(place.ranks - 1, server, environment)]
+    time.sleep(0.5)  # until it listens
+    processes[0] = place.start(0, client, environment)
+    return finish(processes, what)
+
+
+def ucx_perftest(place, sizes, seconds):
+    """One way, tagged: the messages that a second carries at UCX's own settings."""
+    nets = {"UCX_TLS": "posix,cma,self"} if place.where == "shm" else {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": place.interface}
+    rows = []
+    for size in sizes:
+        count = int(max(4 * messages_of(size), min(4e5, 1.5e9 / size) * seconds))
+        words = ["-t", "tag_bw", "-s", str(size), "-n", str(count), "-w", str(messages_of(size)), "-O", str(messages_of(size)), "-f"]
+        place.port += 1
+        server = ["ucx_perftest", "-p", str(place.port)]
+        out = served(place, "ucx_perftest", server, [*server, place.address(place.ranks - 1), *words], nets)
+        overall = out.split()[-3]  # of the last line: MB/s on the whole, before two message rates
+        rows.append(window_row(size, float(overall) * (1 << 20)))
+    return rows
+
+
+def iperf3(place, sizes, seconds):
+    """One way over TCP, in writes of that size, or of 1 MiB, its largest."""
+    rows = []
+    for size in sizes:
+        place.port += 1
+        words = ["iperf3", "-p", str(place.port)]
+        client = [*words, "-c", place.address(place.ranks - 1), "-t", str(max(1, round(seconds))), "-l", str(min(size, 1 << 20)), "-J"]
+        out = served(place, "iperf3", [*words, "-s", "-1"], client, {})
+        rows.append(window_row(size, json.loads(out)["end"]["sum_received"]["bits_per_second"] / 8))
+    return rows
 
 
 def gloo(place, sizes, seconds):

@@ -1,4 +1,5 @@
-// The peer of `gradwire bench OPERATION` over MPI, fp32, sums in place.
+// The peer of `gradwire bench OPERATION` over MPI, fp32, sums in place; send_recv and
+// send_recv_one_way as with `--messages 0`.
 //   mpirun -n 2 mpi_collective LABEL OPERATION SECONDS BYTES...
 #include <mpi.h>
 
@@ -20,8 +21,8 @@ class Mpi final : public peers::Peer {
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   bool knows_operation() const {
-    for (const char* known :
-         {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}) {
+    for (const char* known : {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                              "all_to_all", "send_recv", "send_recv_one_way"}) {
       if (operation_ == known) return true;
     }
     return false;
@@ -31,7 +32,16 @@ class Mpi final : public peers::Peer {
     const auto count = static_cast<int>(data.size());
     const int row = count / ranks_;
     other_.resize(data.size());
-    if (operation_ == "all_reduce") {
+    if (operation_ == "send_recv") {
+      run_messages(data, true, true);
+    } else if (operation_ == "send_recv_one_way") {
+      run_messages(data, rank_ % 2 == 0, rank_ % 2 == 1);
+      if (rank_ % 2 == 0) {
+        MPI_Recv(other_.data(), 1, MPI_FLOAT, rank_ + 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      } else {
+        MPI_Send(data.data(), 1, MPI_FLOAT, rank_ - 1, kTag, MPI_COMM_WORLD);
+      }
+    } else if (operation_ == "all_reduce") {
       MPI_Allreduce(MPI_IN_PLACE, data.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     } else if (operation_ == "all_gather") {
       MPI_Allgather(data.data(), row, MPI_FLOAT, other_.data(), row, MPI_FLOAT, MPI_COMM_WORLD);
@@ -50,10 +60,28 @@ class Mpi final : public peers::Peer {
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
 
  private:
+  static constexpr int kTag = 7;
+
+  void run_messages(std::vector<float>& data, bool sends, bool receives) {
+    const auto count = static_cast<int>(data.size());
+    const long messages = peers::messages_of(static_cast<long>(data.size() * sizeof(float)));
+    requests_.clear();
+    const auto add = [this] { return &requests_.emplace_back(MPI_REQUEST_NULL); };
+    for (long i = 0; receives && i < messages; ++i) {
+      MPI_Irecv(other_.data(), count, MPI_FLOAT, (rank_ + ranks_ - 1) % ranks_, kTag,
+                MPI_COMM_WORLD, add());
+    }
+    for (long i = 0; sends && i < messages; ++i) {
+      MPI_Isend(data.data(), count, MPI_FLOAT, (rank_ + 1) % ranks_, kTag, MPI_COMM_WORLD, add());
+    }
+    MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+  }
+
   std::string operation_;
   int rank_ = 0;
   int ranks_ = 1;
   std::vector<float> other_;
+  std::vector<MPI_Request> requests_;
 };
 
 }  // namespace
@@ -70,8 +98,8 @@ int main(int argc, char** argv) {
   }
   if (status != 0) {
     std::fprintf(stderr,
-                 "mpi_collective: LABEL all_reduce|all_gather|reduce_scatter|broadcast|all_to_all "
-                 "SECONDS BYTES... wanted\n");
+                 "mpi_collective: LABEL all_reduce|all_gather|reduce_scatter|broadcast|all_to_all|"
+                 "send_recv|send_recv_one_way SECONDS BYTES... wanted\n");
   }
   MPI_Finalize();
   return status;

@@ -8,6 +8,10 @@ medians, (in brackets) the median of them, and how gradwire's best compares with
 
 shm and lo: processes of this host. Rates: one rank on each host of bench/lab, which needs root; the share of the rate
 that each rank's link carries is printed too.
+
+send_recv and send_recv_one_way: 64 messages of one tag under way each way (or as many as come to 256 MiB), of 16 B to 64 MiB
+unless --sizes says otherwise, in us for all of them together; one way beside ucx_perftest (tag_bw) and iperf3, too. Where one of
+these is best, the ratio to MPI's best stands behind.
 """
 import argparse
 import contextlib
@@ -24,7 +28,9 @@ from lab_network import Lab, LabError, bits_of  # noqa: E402
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 OURS = "gw-"
-OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+OPERATIONS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv", "send_recv_one_way"]
+TOOLS = ("ucx_perftest", "iperf3")  # whose programs do nothing else
+MESSAGE_SIZES = [16 << 2 * i for i in range(12)]
 
 
 def bytes_of(text):
@@ -38,25 +44,36 @@ def parse():
     parser.add_argument("--operation", default="all_reduce", choices=OPERATIONS)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a verdict")
-    parser.add_argument("--sizes", type=lambda text: [bytes_of(size) for size in text.split(",")], default="1M,16M,64M")
+    parser.add_argument("--sizes", type=lambda text: [bytes_of(size) for size in text.split(",")], 
+                        help="default 1M,16M,64M, or of messages 16 to 64M")
     parser.add_argument("--seconds", type=float, default=1, help="timed at each size in each round")
     parser.add_argument("--gradwire", default="", help="more flags for gradwire bench; default off shm: --transport tcp")
     parser.add_argument("--algorithms", default="auto", help="of gradwire; each is a contender, the best of them counts")
     parser.add_argument("--buffers", help="of gradwire over shared memory: shared, private or both with a comma, each a contender")
     parser.add_argument("--peers", help="comma-separated names, of those that the first run prints")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures, one line a size")
-    return parser.parse_args()
+    options = parser.parse_args()
+    messages = options.operation.startswith("send_recv")
+    options.sizes = options.sizes or (MESSAGE_SIZES if messages else [1 << 20, 16 << 20, 64 << 20])
+    if messages and options.algorithms != "auto":
+        parser.error(f"--algorithms {options.algorithms}: {options.operation} has none")
+    return options
 
 
 def all_contenders(options, place):
     words = options.gradwire.split() or ([] if options.link == "shm" else ["--transport", "tcp"])
     measured = (options.operation, options.sizes, options.seconds)
+    messages = options.operation.startswith("send_recv")
+    one_way = options.operation.endswith("_one_way")
+    if messages:
+        words += ["--messages", "0"] + (["--one-way"] if one_way else [])
+    own_measured = (options.operation.removesuffix("_one_way"), options.sizes, options.seconds)
     found = {}
     for algorithm in options.algorithms.split(","):
         for buffers in options.buffers.split(",") if options.buffers else [None]:
             own = [*words, "--algorithm", algorithm] + (["--buffers", buffers] if buffers else [])
             name = OURS + (f"{algorithm}-{buffers}" if buffers else algorithm)
-            found[name] = lambda w=own: contenders.gradwire(place, *measured, w)
+            found[name] = lambda w=own: contenders.gradwire(place, *own_measured, w)
     if shutil.which("mpirun") and (options.build / "bench/peers/mpi_collective").exists():
         for name, (arguments, environment) in contenders.mpi_settings(options.link, place.interface).items():
             found[name] = lambda a=arguments, e=environment: contenders.open_mpi(place, *measured, a, e)
@@ -65,6 +82,10 @@ def all_contenders(options, place):
               "where Debian's openmpi-bin and libopenmpi-dev are)", file=sys.stderr)
     if (options.build / "bench/peers/gloo_all_reduce").exists() and options.operation == "all_reduce" and options.link != "shm":
         found["gloo"] = lambda: contenders.gloo(place, options.sizes, options.seconds)
+    if one_way and shutil.which("ucx_perftest"):
+        found["ucx_perftest"] = lambda: contenders.ucx_perftest(place, options.sizes, options.seconds)
+    if one_way and options.link != "shm" and shutil.which("iperf3"):
+        found["iperf3"] = lambda: contenders.iperf3(place, options.sizes, options.seconds)
     wanted = options.peers.split(",") if options.peers is not None else list(found)
     return {name: run for name, run in found.items() if name.startswith(OURS) or name in wanted}
 
@@ -107,8 +128,9 @@ def report(options, names, times):
         if peers:
             winner = min(peers, key=best.get)
             line |= {"best_peer": winner, "ratio": best[winner] / ours}
+            line["mpi_ratio"] = min((best[name] for name in peers if name not in TOOLS), default=0) / ours
             each = ", ".join(f"{best[winner] / best[name]:.2f}" for name in own) if options.buffers else f"{line['ratio']:.2f}"
-            text += f"   {each} ({winner})"
+            text += f"   {each} ({winner})" + (f", {line['mpi_ratio']:.2f} of MPI" if winner in TOOLS else "")
         share = wire_share(options, size, ours)
         if share is not None:
             line["wire_share"] = share

@@ -24,6 +24,9 @@ class Peer {
   virtual void barrier() = 0;
 };
 
+// Messages of that size that send_recv has under way each way.
+inline long messages_of(long bytes) { return std::clamp((256L << 20) / bytes, 1L, 64L); }
+
 inline double now_us() {
   return std::chrono::duration<double, std::micro>(
              std::chrono::steady_clock::now().time_since_epoch())

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "bench/collective_subjects.h"
 #include "tests/bench/bench_rows.h"
 #include "tests/support/fails.h"
 
@@ -116,6 +117,27 @@ TEST(CollectiveBench, EveryOperationIsRightInAllItsForms) {
   check(barrier, 0);
 }
 
+TEST(CollectiveBench, SeveralMessagesAreUnderWayAtOnce) {
+  for (const bool one_way : {false, true}) {
+    CollectiveBenchOptions options = quick("send_recv");
+    options.messages = 5;
+    options.one_way = one_way;
+    const auto rows = rows_of(4, options);
+    ASSERT_TRUE(rows.has_value()) << rows.error().message();
+    for (const CollectiveRow& row : rows.value()) {
+      EXPECT_EQ(row.wrong, 0);
+      EXPECT_EQ(row.messages, 5);
+      EXPECT_EQ(row.wire_bytes, 5 * row.bytes);
+      EXPECT_NEAR(row.algbw_gbps * row.time_us.p50, 5e-3 * static_cast<double>(row.bytes), 1e-6);
+    }
+  }
+  CollectiveBenchOptions many = quick("send_recv");
+  many.messages = 0;
+  EXPECT_EQ(messages_of(many, 1), 64);
+  EXPECT_EQ(messages_of(many, 64 << 20), 4);
+  EXPECT_EQ(messages_of(many, 512 << 20), 1);
+}
+
 TEST(CollectiveBench, ACompressorSendsFewerBytes) {
   CollectiveBenchOptions options = quick("all_reduce");
   options.min_bytes = 40000;
@@ -143,6 +165,11 @@ TEST(CollectiveBench, BadOptionsAreRefused) {
   EXPECT_THAT(rows_of(1, quick("scan")).error(), fails(kInvalid, "scan"));
   EXPECT_THAT(rows_of(1, quick("send_recv")).error(),
               fails(kInvalid, "bench send_recv", "1 rank", "2"));
+  CollectiveBenchOptions one_way = quick("send_recv");
+  one_way.one_way = true;
+  EXPECT_THAT(rows_of(3, one_way).error(), fails(kInvalid, "--one-way", "3 ranks", "even"));
+  one_way.operation = "all_reduce";
+  EXPECT_THAT(rows_of(2, one_way).error(), fails(kInvalid, "--one-way", "send_recv"));
   CollectiveBenchOptions rooted = quick("reduce");
   rooted.root = 2;
   EXPECT_THAT(rows_of(2, rooted).error(),
