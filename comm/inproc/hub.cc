@@ -14,48 +14,35 @@ namespace {
 
 // Where an op's tag has its generation.
 constexpr int kTagBits = 40;
-constexpr std::uint64_t kGenerationOne = std::uint64_t{1} << kTagBits;
 
 int source_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.owner : op.peer; }
 int target_of(const Op& op) { return op.kind == Transfer::Kind::kSend ? op.peer : op.owner; }
 
-Status too_long(const Op& receive, std::size_t bytes) {
-  return Status(
-      Code::kRankMismatch,
-      format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu", bytes,
-             receive.peer, static_cast<unsigned long long>(receive.tag & (kGenerationOne - 1)),
-             receive.data.size()));
+bool same_message(const Op& one, const Op& other) {
+  return one.tag == other.tag && source_of(one) == source_of(other);
 }
 
 }  // namespace
-
-std::size_t Hub::KeyHash::operator()(const Key& key) const {
-  return mix64(key.tag ^ (static_cast<std::uint64_t>(key.source) << 40));
-}
 
 Hub::Hub(int size, double silence_seconds, std::shared_ptr<VirtualClock> clock)
     : ranks_(static_cast<std::size_t>(size)),
       silence_seconds_(silence_seconds),
       clock_(std::move(clock)) {}
 
-std::deque<Op*>& Hub::queue_of(const Op& op) {
-  return at(target_of(op)).queues[{source_of(op), op.tag}];
+comm::WaitingOps<Op>& Hub::waiting_with(const Op& op) {
+  const std::uint64_t hash = mix64(op.tag ^ (static_cast<std::uint64_t>(source_of(op)) << 40));
+  Waiting& waiting = at(target_of(op)).waiting;
+  return waiting[hash % waiting.size()];
 }
 
 // Meets the oldest waiting partner, or waits. The receiver is told either way that it has to copy.
 void Hub::start(Op& op) {
-  std::deque<Op*>& queue = queue_of(op);
-  if (queue.empty() || queue.front()->kind == op.kind) {
-    queue.push_back(&op);
-    return;
-  }
-  Op& partner = *queue.front();
-  queue.pop_front();
-  if (queue.empty()) at(target_of(op)).queues.erase({source_of(op), op.tag});
-  op.partner = &partner;
-  partner.partner = &op;
-  op.state = partner.state = Op::State::kMatched;
-  Op& receive = op.kind == Transfer::Kind::kRecv ? op : partner;
+  Op* const partner = waiting_with(op).meet(op, same_message);
+  if (partner == nullptr) return;
+  op.partner = partner;
+  partner->partner = &op;
+  op.state = partner->state = Op::State::kMatched;
+  Op& receive = op.kind == Transfer::Kind::kRecv ? op : *partner;
   if (clock_ != nullptr) time(*receive.partner, receive);
   at(receive.owner).ready.push_back(&receive);
   at(receive.owner).news.notify_one();
@@ -73,29 +60,26 @@ void Hub::unmatch(Op& op) {
   std::erase(at(receive.owner).ready, &receive);
   op.partner = partner.partner = nullptr;
   op.state = partner.state = Op::State::kWaiting;
-  std::deque<Op*>& queue = queue_of(partner);
-  if (!queue.empty() && queue.front()->kind != partner.kind) return start(partner);
-  const auto older = [&](const Op* waiting) { return waiting->number < partner.number; };
-  queue.insert(std::ranges::find_if_not(queue, older), &partner);
+  comm::WaitingOps<Op>& waiting = waiting_with(partner);
+  Op* const first = waiting.find([&](const Op& one) { return same_message(one, partner); });
+  if (first != nullptr && first->kind != partner.kind) return start(partner);
+  waiting.push(partner, waiting.find([&](const Op& one) { return one.number > partner.number; }));
 }
 
 // Ends an op that nobody is copying.
 void Hub::withdraw(Op& op) {
   if (op.state == Op::State::kMatched) {
     unmatch(op);
+  } else {
+    waiting_with(op).remove(op);
   }
-  std::deque<Op*>& queue = queue_of(op);
-  std::erase(queue, &op);
-  if (queue.empty()) at(target_of(op)).queues.erase({source_of(op), op.tag});
   finish(op);
 }
 
 void Hub::finish(Op& op) {
   op.state = Op::State::kDone;
   op.partner = nullptr;
-  if (--op.batch->open > 0) return;
-  ++at(op.owner).settled;
-  at(op.owner).news.notify_one();
+  if (at(op.owner).batches.close(*op.batch)) at(op.owner).news.notify_one();
 }
 
 // A batch settles as a whole: what is not being copied ends now.
@@ -108,17 +92,17 @@ void Hub::fail(Batch& batch, const Status& why) {
 }
 
 void Hub::fail_all(int rank, const Status& why) {
-  for (auto& [ticket, batch] : at(rank).batches) fail(*batch, why);
+  at(rank).batches.for_each_open([&](Batch& batch) { fail(batch, why); });
 }
 
 void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& why) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == peer) continue;
-    for (auto& [ticket, batch] : at(rank).batches) {
+    at(rank).batches.for_each_open([&](Batch& batch) {
       const auto open_with_peer = [&](const Op& op) {
         return op.peer == peer && op.state != Op::State::kDone && op.state != Op::State::kCopying;
       };
-      if (!std::any_of(batch->ops.begin(), batch->ops.end(), open_with_peer)) continue;
+      if (std::ranges::none_of(batch.ops, open_with_peer)) return;
       if (!at(rank).lost) {
         at(rank).lost =
             LostPeer{.rank = peer,
@@ -126,8 +110,8 @@ void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& w
                      .certain = true,
                      .cause = at(peer).closed ? LossCause::kClosed : LossCause::kConnection};
       }
-      fail(*batch, why);
-    }
+      fail(batch, why);
+    });
   }
 }
 
@@ -203,38 +187,28 @@ std::optional<Status> Hub::unreachable(int rank, std::span<const Transfer> batch
 }
 
 Ticket Hub::post(int rank, std::span<const Transfer> transfers) {
-  auto batch = std::make_unique<Batch>();
-  batch->ops.resize(transfers.size());
   const std::lock_guard lock(mutex_);
   Rank& self = at(rank);
-  const std::uint64_t ticket = self.next++;
-  if (auto why = unreachable(rank, transfers)) {
-    batch->status = *why;
-    batch->ops.clear();
-  }
-  batch->open = batch->ops.size();
-  for (std::size_t i = 0; i < batch->ops.size(); ++i) {
-    Op& op = batch->ops[i];
-    op.batch = batch.get();
-    op.kind = transfers[i].kind;
+  const std::optional<Status> why = unreachable(rank, transfers);
+  Batch& batch = self.batches.add(why ? std::span<const Transfer>() : transfers);
+  const Ticket ticket{batch.number};
+  if (why) batch.status = *why;
+  for (Op& op : batch.ops) {
     op.number = next_op_++;
     op.owner = rank;
-    op.peer = transfers[i].peer;
-    op.tag = transfers[i].tag.bits() | self.generation << kTagBits;
-    op.data = transfers[i].data;
+    op.tag |= self.generation << kTagBits;
     if (clock_ != nullptr) op.posted = clock_->now(rank);
     start(op);
   }
-  if (batch->open == 0) ++self.settled;
-  self.batches.emplace(ticket, std::move(batch));
-  return Ticket{ticket};
+  (void)self.batches.close(batch);
+  return ticket;
 }
 
 int Hub::progress(int rank) {
   std::unique_lock lock(mutex_);
   look_for_silence();
   Rank& self = at(rank);
-  std::vector<Op*> receives;
+  std::vector<Op*> receives = std::move(self.spare);
   if (!self.silent_after) receives.swap(self.ready);
   for (Op* receive : receives) {
     receive->state = receive->partner->state = Op::State::kCopying;
@@ -256,8 +230,8 @@ int Hub::progress(int rank) {
     const std::size_t bytes = send.data.size();
     if (bytes <= receive->data.size()) {
       receive->arrived = bytes;
-    } else if (receive->batch->status.ok()) {
-      receive->batch->status = too_long(*receive, bytes);
+    } else {
+      comm::refuse_long(*receive, bytes);
     }
     Rank& sender = at(send.owner);
     self.stats.bytes_received += bytes;
@@ -269,40 +243,30 @@ int Hub::progress(int rank) {
     finish(send);
     finish(*receive);
   }
-  return std::exchange(self.settled, 0);
+  receives.clear();
+  self.spare = std::move(receives);
+  return self.batches.take_settled();
 }
 
 std::optional<Status> Hub::poll(int rank, Ticket ticket) {
   const std::lock_guard lock(mutex_);
-  auto& batches = at(rank).batches;
-  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches.end()) {
-    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
-                                                 static_cast<unsigned long long>(ticket)));
+  comm::BatchTable<Op>& batches = at(rank).batches;
+  const Batch* const batch = clock_ == nullptr ? nullptr : batches.find(ticket);
+  if (batch != nullptr && batch->settled) {
+    for (const Op& op : batch->ops) clock_->reach(rank, op.ended);
   }
-  if (found->second->open > 0) return std::nullopt;
-  Status outcome = found->second->status;
-  if (clock_ != nullptr) {
-    for (const Op& op : found->second->ops) clock_->reach(rank, op.ended);
-  }
-  batches.erase(found);
-  return outcome;
+  return batches.poll(ticket);
 }
 
 std::size_t Hub::received(int rank, Ticket ticket, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  const auto& batches = at(rank).batches;
-  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches.end() || index >= found->second->ops.size()) return 0;
-  return found->second->ops[index].arrived;
+  return at(rank).batches.received(ticket, index);
 }
 
 void Hub::cancel(int rank, Ticket ticket) {
   const std::lock_guard lock(mutex_);
-  const auto& batches = at(rank).batches;
-  const auto found = batches.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches.end()) return;
-  fail(*found->second, Status(Code::kCancelled, format("rank %d cancelled the transfer", rank)));
+  Batch* const batch = at(rank).batches.find(ticket);
+  if (batch != nullptr) fail(*batch, comm::cancelled_by(rank));
 }
 
 std::optional<LostPeer> Hub::lost(int rank) {
@@ -325,7 +289,7 @@ void Hub::wait(int rank, Deadline until) {
   // Silence has no event of its own: whoever waits looks for it.
   if (next_silence_) until = std::min(until, *next_silence_);
   self.news.wait_until(lock, until, [&] {
-    return self.woken || self.settled > 0 || (!self.ready.empty() && !self.silent_after);
+    return self.woken || self.batches.any_settled() || (!self.ready.empty() && !self.silent_after);
   });
   self.woken = false;
   look_for_silence();
@@ -369,8 +333,6 @@ void Hub::close(int rank) {
     self.closed = true;
     fail_tickets_with(rank, "closed", Status(Code::kPeerLost, format("rank %d closed", rank)));
   }
-  self.queues.clear();
-  self.batches.clear();
 }
 
 // What the ranks of one process do when one of them is gone: notes, and going on without it.

@@ -1,6 +1,7 @@
 // What the ranks of one process share: who is alive, and which sends wait for which receives.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -10,39 +11,25 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "comm/inproc/virtual_clock.h"
+#include "comm/tickets.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::inproc {
 
-struct Batch;
-
-// One transfer from post until its batch is forgotten.
-struct Op {
-  // Waiting: in its receiver's queue. Matched: met its partner, nothing copied yet, can be undone.
+struct Op : comm::Message<Op> {
+  // Waiting: in its receiver's list. Matched: met its partner, nothing copied yet, can be undone.
   // Copying: the receiver's thread is reading and writing the memory; nobody else may end it.
   enum class State : std::uint8_t { kWaiting, kMatched, kCopying, kDone } state = State::kWaiting;
-  Batch* batch = nullptr;
   Op* partner = nullptr;
-  Transfer::Kind kind = Transfer::Kind::kSend;
   int owner = 0;
-  int peer = 0;
-  std::uint64_t tag = 0;
   std::uint64_t number = 0;  // in the order of posting
-  ByteSpan data;
-  std::size_t arrived = 0;
-  ExactTime posted;  // both of the virtual clock, if there is one
+  ExactTime posted;          // both of the virtual clock, if there is one
   ExactTime ended;
 };
-
-struct Batch {
-  std::vector<Op> ops;  // never resized: queues and partners point into it
-  std::size_t open = 0;
-  Status status;  // the first error
-};
+using Batch = comm::Batch<Op>;
 
 // One mutex guards everything but the copying itself. Every function is thread-safe; `rank` says
 // on whose behalf it runs.
@@ -75,26 +62,16 @@ class Hub {
   void close(int rank);
 
  private:
-  struct Key {
-    int source;
-    std::uint64_t tag;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
-  // Sends or receives of one source and tag, oldest first; never both kinds at once.
-  using Queues = std::unordered_map<Key, std::deque<Op*>, KeyHash>;
+  // Messages that wait, by hash of source and tag; of equal ones only sends, or only receives.
+  using Waiting = std::array<comm::WaitingOps<Op>, 64>;
 
   struct Rank {
     std::condition_variable news;
     bool woken = false;
-    int settled = 0;         // tickets, since the last progress()
-    int copying = 0;         // own ops in state kCopying
-    std::uint64_t next = 1;  // ticket number
-    std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches;
-    Queues queues;           // of messages addressed to this rank
-    std::vector<Op*> ready;  // own receives in state kMatched
+    int copying = 0;  // own ops in state kCopying
+    comm::BatchTable<Op> batches;
+    Waiting waiting;                // of messages addressed to this rank
+    std::vector<Op*> ready, spare;  // own receives in state kMatched; memory for the next of them
     TransportStats stats;
     std::optional<LostPeer> lost;
     bool closed = false;
@@ -108,7 +85,7 @@ class Hub {
 
   // All below need the mutex.
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  std::deque<Op*>& queue_of(const Op& op);
+  comm::WaitingOps<Op>& waiting_with(const Op& op);
   void start(Op& op);
   void time(Op& send, Op& receive);
   void unmatch(Op& op);

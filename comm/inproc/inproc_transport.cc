@@ -7,6 +7,7 @@
 #include "comm/inproc/hub.h"
 #include "comm/inproc/inproc_faults.h"
 #include "comm/process_state.h"
+#include "comm/tickets.h"
 
 namespace gradwire {
 namespace {
@@ -33,16 +34,7 @@ class InprocTransport final : public Transport, public comm::KnowsCrowd {
   }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream&) override {
-    for (const Transfer& transfer : batch) {
-      if (transfer.peer < 0 || transfer.peer >= size()) {
-        return Status(Code::kInvalidArgument,
-                      format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
-      }
-      if (transfer.device.space == MemorySpace::kCuda) {
-        return Status(Code::kInvalidArgument,
-                      "post: CUDA memory (the in-process transport takes host memory)");
-      }
-    }
+    GW_TRY(comm::check_batch(batch, size(), "the in-process transport takes no other"));
     return hub_->post(rank_, batch);
   }
   Result<int> progress() override { return hub_->progress(rank_); }

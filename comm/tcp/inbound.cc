@@ -31,14 +31,6 @@ void Inbound::open(rendezvous::Fd fd, int peer, std::uint64_t prefix) {
   readable_ = true;
 }
 
-void Inbound::refuse(Op& op, std::size_t bytes) const {
-  if (!op.batch->status.ok()) return;
-  op.batch->status =
-      Status(Code::kRankMismatch,
-             format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu",
-                    bytes, peer_, static_cast<unsigned long long>(op.tag), op.data.size()));
-}
-
 void Inbound::post(Op& op, std::vector<Op*>& done) {
   paused_ = false;  // somebody waits now
   const auto found = std::find_if(kept_.begin(), kept_.end(),
@@ -54,7 +46,7 @@ void Inbound::post(Op& op, std::vector<Op*>& done) {
   kept_bytes_ -= found->bytes;
   if (!found->met) met_ += comm::FlowWindow::charge(found->bytes);
   if (!fits) {
-    refuse(op, found->bytes);
+    comm::refuse_long(op, found->bytes);
   } else if (!found->data.empty()) {
     std::memcpy(op.data.data(), found->data.data(), found->data.size());
     op.arrived = found->data.size();
@@ -96,7 +88,7 @@ void Inbound::want(Op& op, std::uint64_t id, std::size_t bytes, std::vector<Op*>
     op.id = id;
     waiting_.push(op);
   } else {
-    refuse(op, bytes);
+    comm::refuse_long(op, bytes);
     done.push_back(&op);
   }
 }
@@ -167,7 +159,7 @@ bool Inbound::begin(std::vector<Op*>& done, Deadline now) {
     if (bytes <= op->data.size()) {
       target_ = Target::kOp;
     } else {
-      refuse(*op, bytes);
+      comm::refuse_long(*op, bytes);
       target_ = Target::kNowhere;
     }
     op_ = op;

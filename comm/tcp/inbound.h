@@ -38,7 +38,9 @@ class Inbound {
   void post(Op& op, std::vector<Op*>& done);
   void withdraw(Op& op);
   // The receive that has asked for the announced message, of which nothing has come; null if none.
-  Op* asking(std::uint64_t id) const { return id == 0 ? nullptr : waiting_.asking(id); }
+  Op* asking(std::uint64_t id) const {
+    return id == 0 ? nullptr : waiting_.find([id](const Op& op) { return op.id == id; });
+  }
 
   // The connection may have something to read, or (`ended`) has ended behind that.
   void notice(bool ended) {
@@ -100,7 +102,6 @@ class Inbound {
   ByteSpan target_memory(std::size_t most);
   void filled(std::size_t bytes);
   Outcome fill(std::size_t most);
-  void refuse(Op& op, std::size_t bytes) const;
 
   rendezvous::Fd fd_;
   int peer_ = 0;
@@ -121,7 +122,7 @@ class Inbound {
   std::list<Message>::iterator message_;
   bool corrupt_ = false;
 
-  WaitingReceives waiting_;
+  comm::WaitingOps<Op> waiting_;
   std::list<Message> kept_;
   std::size_t kept_bytes_ = 0;
   std::vector<Answer> answers_;

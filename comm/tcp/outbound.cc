@@ -28,7 +28,7 @@ void Outbound::push(Op& op, Header header) {
                     .bytes = op.data.size(),
                     .op = &op,
                     .announces = false,
-                    .serial = op.batch->serial,
+                    .serial = op.batch->number,
                     .copy = {}});
 }
 

@@ -306,16 +306,7 @@ TransportStats TcpTransport::stats() const {
 }
 
 Result<Ticket> TcpTransport::post(std::span<const Transfer> batch, const Stream&) {
-  for (const Transfer& transfer : batch) {
-    if (transfer.peer < 0 || transfer.peer >= size()) {
-      return Status(Code::kInvalidArgument,
-                    format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
-    }
-    if (transfer.device.space == MemorySpace::kCuda) {
-      return Status(Code::kInvalidArgument,
-                    "post: CUDA memory (the TCP transport takes host memory)");
-    }
-  }
+  GW_TRY(comm::check_batch(batch, size(), "the TCP transport takes no other"));
   return tickets_->post(batch);
 }
 

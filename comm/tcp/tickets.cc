@@ -9,10 +9,6 @@
 namespace gradwire::tcp {
 namespace {
 
-using State = comm::Membership::State;
-
-constexpr int kSlotBits = 24;
-constexpr std::uint64_t kSlots = std::uint64_t{1} << kSlotBits;
 // Per connection and turn: whole messages with their headers, of several slots together, since the
 // kernel takes and gives large pieces faster; what the sockets hold bounds it anyway.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -22,80 +18,9 @@ constexpr int kMostAsked = 3;
 }  // namespace
 
 Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch)
-    : peers_(peers),
-      membership_(membership),
-      rank_(rank),
-      windows_(static_cast<std::size_t>(peers.size()), comm::FlowWindow(peers.size(), epoch)),
+    : comm::Tickets<Tickets, Op>(membership, rank, peers.size(), epoch),
+      peers_(peers),
       turns_([&peers](int peer) { return peers.at(peer).out.undelivered(); }) {}
-
-Batch* Tickets::find(Ticket ticket) const {
-  const auto number = static_cast<std::uint64_t>(ticket);
-  const std::uint64_t slot = number % kSlots;
-  if (slot >= batches_.size()) return nullptr;
-  Batch* batch = batches_[slot].get();
-  return batch->serial != 0 && batch->serial == number >> kSlotBits ? batch : nullptr;
-}
-
-std::uint64_t Tickets::take_slot() {
-  if (free_slots_.empty()) {
-    batches_.push_back(std::make_unique<Batch>());
-    return batches_.size() - 1;
-  }
-  const std::uint64_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  return slot;
-}
-
-std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) {
-  for (const Transfer& transfer : transfers) {
-    if (transfer.peer == rank_) continue;
-    const State state = membership_.state(transfer.peer);
-    // What a closed peer sent before it closed can still be received.
-    const bool gone = state == State::kLost ||
-                      (state == State::kClosed && transfer.kind == Transfer::Kind::kSend);
-    if (!gone) continue;
-    if (state == State::kClosed) membership_.need(transfer.peer);
-    return membership_.why(transfer.peer);
-  }
-  return std::nullopt;
-}
-
-Ticket Tickets::post(std::span<const Transfer> transfers) {
-  const std::uint64_t slot = take_slot();
-  Batch& batch = *batches_[slot];
-  batch.serial = next_serial_++;
-  const Ticket ticket{batch.serial << kSlotBits | slot};
-  const std::optional<Status> why = severed_ ? cancelled() : unreachable(transfers);
-  if (why) {
-    batch.status = *why;
-    ++settled_;
-    return ticket;
-  }
-  batch.ops.resize(transfers.size());
-  batch.open = batch.ops.size() + 1;  // one for this call: nothing settles before all have started
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    batch.ops[i] = {.batch = &batch,
-                    .kind = transfers[i].kind,
-                    .open = true,
-                    .peer = transfers[i].peer,
-                    .tag = transfers[i].tag.bits(),
-                    .data = transfers[i].data};
-  }
-  // Receives first: what comes may be an answer to what is sent.
-  for (const auto kind : {Transfer::Kind::kRecv, Transfer::Kind::kSend}) {
-    for (Op& op : batch.ops) {
-      if (op.kind == kind) start(op);
-    }
-  }
-  settle_done();
-  for (const Op& op : batch.ops) {
-    if (!op.open || op.peer == rank_ || membership_.live(op.peer)) continue;
-    if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
-    fail(batch, membership_.why(op.peer));
-  }
-  if (batch.open > 0 && --batch.open == 0) ++settled_;
-  return ticket;
-}
 
 void Tickets::start(Op& op) {
   if (op.peer == rank_) return start_self(op);
@@ -105,7 +30,7 @@ void Tickets::start(Op& op) {
   }
   Outbound& out = peers_.at(op.peer).out;
   const bool first = out.empty();
-  if (windows_[static_cast<std::size_t>(op.peer)].admit(op.data.size())) {
+  if (window(op.peer).admit(op.data.size())) {
     out.push(op);
   } else {
     op.id = next_id_++;
@@ -121,9 +46,8 @@ void Tickets::answer(int rank) {
   for (const Inbound::Answer& answer : in.take_answers()) {
     tell(rank, answer.wanted ? comm::Control::Kind::kWant : comm::Control::Kind::kTaken, answer.id);
   }
-  comm::FlowWindow& window = windows_[static_cast<std::size_t>(rank)];
-  window.took(in.take_met());
-  if (const auto credit = window.credit()) tell(rank, comm::Control::Kind::kCredit, *credit);
+  window(rank).took(in.take_met());
+  if (const auto credit = window(rank).credit()) tell(rank, comm::Control::Kind::kCredit, *credit);
 }
 
 void Tickets::tell(int rank, comm::Control::Kind kind, std::uint64_t id) {
@@ -133,7 +57,7 @@ void Tickets::tell(int rank, comm::Control::Kind kind, std::uint64_t id) {
 void Tickets::on_message(const comm::Control& message) {
   using Kind = comm::Control::Kind;
   if (message.kind == Kind::kCredit) {
-    windows_[static_cast<std::size_t>(message.from)].confirm(message.id);
+    window(message.from).confirm(message.id);
   }
   if (message.kind == Kind::kWithdraw) {
     Op* const op = peers_.at(message.from).in.asking(message.id);
@@ -161,15 +85,13 @@ void Tickets::on_message(const comm::Control& message) {
 }
 
 void Tickets::start_self(Op& op) {
-  Op* partner = self_.meet(op);
+  Op* partner = self_.meet(op, [](const Op& one, const Op& other) { return one.tag == other.tag; });
   if (partner == nullptr) return;
   const bool sending = op.kind == Transfer::Kind::kSend;
   Op& from = sending ? op : *partner;
   Op& to = sending ? *partner : op;
   if (from.data.size() > to.data.size()) {
-    to.batch->status = Status(Code::kRankMismatch,
-                              format("message of %zu bytes from rank %d: the receive takes %zu",
-                                     from.data.size(), rank_, to.data.size()));
+    comm::refuse_long(to, from.data.size());
   } else {
     if (!from.data.empty()) std::memcpy(to.data.data(), from.data.data(), from.data.size());
     to.arrived = from.data.size();
@@ -180,7 +102,7 @@ void Tickets::start_self(Op& op) {
 
 void Tickets::close(Op& op) {
   op.open = false;
-  if (--op.batch->open == 0) ++settled_;
+  table_.close(*op.batch);
 }
 
 void Tickets::settle_done() {
@@ -273,62 +195,31 @@ void Tickets::on_losses() {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     if (rank != rank_ && membership_.state(rank) == State::kClosed) peers_.at(rank).out.close();
   }
-  for (const auto& batch : batches_) {
-    if (batch->serial == 0 || batch->open == 0) continue;
-    for (const Op& op : batch->ops) {
-      if (!op.open || op.peer == rank_ || membership_.live(op.peer)) continue;
-      if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
-      fail(*batch, membership_.why(op.peer));
-      break;
-    }
-  }
+  comm::Tickets<Tickets, Op>::on_losses();
 }
 
-// A batch settles as a whole, at once: every connection lets go of its memory.
-void Tickets::fail(Batch& batch, const Status& why) {
-  if (batch.status.ok()) batch.status = why;
-  for (Op& op : batch.ops) {
-    if (!op.open) continue;
-    if (op.peer == rank_) {
-      self_.remove(op);
-    } else if (op.kind == Transfer::Kind::kRecv) {
-      peers_.at(op.peer).in.withdraw(op);
-    } else {
-      withdraw_send(op);
-    }
-    close(op);
+// At once: every connection lets go of its memory.
+void Tickets::withdraw(Op& op) {
+  if (op.peer == rank_) {
+    self_.remove(op);
+  } else if (op.kind == Transfer::Kind::kRecv) {
+    peers_.at(op.peer).in.withdraw(op);
+  } else {
+    withdraw_send(op);
   }
+  close(op);
 }
 
 void Tickets::withdraw_send(Op& op) {
   const bool asked = op.id != 0 && announced_.erase(op.id) == 0;
   if (!peers_.at(op.peer).out.withdraw(op)) return;
-  if (op.id == 0) windows_[static_cast<std::size_t>(op.peer)].give_back(op.data.size());
+  if (op.id == 0) window(op.peer).give_back(op.data.size());
   if (asked) tell(op.peer, comm::Control::Kind::kWithdraw, op.id);
 }
 
 void Tickets::sever(bool severed) {
   severed_ = severed;
   cancel_all();
-}
-
-void Tickets::restart(std::uint8_t epoch) {
-  for (comm::FlowWindow& window : windows_) window.restart(epoch);
-}
-
-Status Tickets::cancelled() const {
-  return {Code::kCancelled, format("rank %d cancelled the transfer", rank_)};
-}
-
-void Tickets::cancel(Ticket ticket) {
-  Batch* batch = find(ticket);
-  if (batch != nullptr && batch->open > 0) fail(*batch, cancelled());
-}
-
-void Tickets::cancel_all() {
-  for (const auto& batch : batches_) {
-    if (batch->serial != 0 && batch->open > 0) fail(*batch, cancelled());
-  }
 }
 
 bool Tickets::unwritten() const {
@@ -345,25 +236,6 @@ bool Tickets::undelivered() const {
       return true;
   }
   return false;
-}
-
-std::optional<Status> Tickets::poll(Ticket ticket) {
-  Batch* batch = find(ticket);
-  if (batch == nullptr) {
-    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
-                                                 static_cast<unsigned long long>(ticket)));
-  }
-  if (batch->open > 0) return std::nullopt;
-  const Status outcome = std::exchange(batch->status, Status());
-  batch->serial = 0;
-  batch->ops.clear();
-  free_slots_.push_back(static_cast<std::uint64_t>(ticket) % kSlots);
-  return outcome;
-}
-
-std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
-  const Batch* batch = find(ticket);
-  return batch == nullptr || index >= batch->ops.size() ? 0 : batch->ops[index].arrived;
 }
 
 }  // namespace gradwire::tcp

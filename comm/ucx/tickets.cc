@@ -14,76 +14,21 @@ namespace gradwire::ucx {
 
 namespace {
 
-using State = comm::Membership::State;
-
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
 static_assert(std::endian::native == std::endian::little, "descriptors are sent as they lie");
 
 }  // namespace
 
 Tickets::Tickets(Worker& worker, Peers& peers, TicketsOptions options)
-    : worker_(worker),
+    : comm::Tickets<Tickets, Op>(peers.membership(), options.rank,
+                                 static_cast<int>(options.pids.size()), options.epoch),
+      worker_(worker),
       peers_(peers),
-      membership_(peers.membership()),
-      options_(std::move(options)),
-      windows_(options_.pids.size(),
-               comm::FlowWindow(static_cast<int>(options_.pids.size()), options_.epoch)) {}
+      options_(std::move(options)) {}
 
 std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
   return static_cast<std::uint64_t>(options_.epoch & 0x7f) << 56 |
          static_cast<std::uint64_t>(source) << 40 | tag;
-}
-
-std::optional<Status> Tickets::unreachable(std::span<const Transfer> transfers) {
-  for (const Transfer& transfer : transfers) {
-    if (transfer.peer == options_.rank) continue;
-    const State state = membership_.state(transfer.peer);
-    // What a closed peer sent before it closed can still be received.
-    const bool gone = state == State::kLost ||
-                      (state == State::kClosed && transfer.kind == Transfer::Kind::kSend);
-    if (!gone) continue;
-    if (state == State::kClosed) membership_.need(transfer.peer);
-    return membership_.why(transfer.peer);
-  }
-  return std::nullopt;
-}
-
-Ticket Tickets::post(std::span<const Transfer> transfers) {
-  const std::uint64_t ticket = next_ticket_++;
-  Batch& batch = *(batches_[ticket] = std::make_unique<Batch>());
-  const std::optional<Status> why = severed_ ? cancelled() : unreachable(transfers);
-  if (why) {
-    batch.status = *why;
-    ++settled_;
-    return Ticket{ticket};
-  }
-  batch.ops.resize(transfers.size());
-  batch.open = batch.ops.size() + 1;  // one for this call: nothing settles before all have started
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    Op& op = batch.ops[i];
-    op.batch = &batch;
-    op.owner = this;
-    op.kind = transfers[i].kind;
-    op.peer = transfers[i].peer;
-    op.tag = transfers[i].tag.bits();
-    op.data = transfers[i].data;
-    op.device = transfers[i].device;
-  }
-  // Receives first: what meets no receive is copied twice.
-  for (Op& op : batch.ops) {
-    if (op.kind == Transfer::Kind::kRecv) start(op);
-  }
-  for (Op& op : batch.ops) {
-    if (op.kind == Transfer::Kind::kSend) start(op);
-  }
-  for (const Op& op : batch.ops) {
-    if (op.holds == 0 || op.peer == options_.rank) continue;
-    if (membership_.state(op.peer) == State::kLive) continue;
-    if (membership_.state(op.peer) == State::kClosed) membership_.need(op.peer);
-    fail(batch, membership_.why(op.peer));
-  }
-  if (--batch.open == 0) ++settled_;
-  return Ticket{ticket};
 }
 
 void Tickets::hold(Op& op, Hold what) { op.holds |= what; }
@@ -91,10 +36,11 @@ void Tickets::hold(Op& op, Hold what) { op.holds |= what; }
 void Tickets::release(Op& op, Hold what) {
   if ((op.holds & what) == 0) return;
   op.holds = static_cast<std::uint8_t>(op.holds & ~what);
-  if (op.holds == 0 && --op.batch->open == 0 && !op.batch->abandoned) ++settled_;
+  if (op.holds == 0) table_.close(*op.batch);
 }
 
 void Tickets::start(Op& op) {
+  op.owner = this;
   if (op.peer == options_.rank) {
     start_self(op);
   } else if (op.kind == Transfer::Kind::kSend) {
@@ -106,12 +52,12 @@ void Tickets::start(Op& op) {
 
 void Tickets::start_self(Op& op) {
   hold(op, kSelf);
-  Op* partner = self_.meet(op);
+  Op* partner = self_.meet(op, [](const Op& one, const Op& other) { return one.tag == other.tag; });
   if (partner == nullptr) return;
   Op& from = op.kind == Transfer::Kind::kSend ? op : *partner;
   Op& to = op.kind == Transfer::Kind::kSend ? *partner : op;
   if (from.data.size() > to.data.size()) {
-    too_long(to, from.data.size());
+    comm::refuse_long(to, from.data.size());
   } else {
     to.arrived = from.data.size();
     begin_copy({.op = &to, .of = Copy::Of::kSelf, .sender = &from}, from.data, from.device,
@@ -231,7 +177,7 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
       }
     } else if (info.length > op.data.size()) {
       took(op.peer, info.length);
-      too_long(op, info.length);
+      comm::refuse_long(op, info.length);
     } else {
       took(op.peer, info.length);
       const auto here = std::as_bytes(std::span(&op.descriptor, 1));
@@ -242,7 +188,7 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
     ++stats_.messages_received;
     took(op.peer, info.length);
-    too_long(op, info.length);
+    comm::refuse_long(op, info.length);
   } else if (op.batch->status.ok()) {
     peers_.suspect(op.peer, status);
     hold(op, kReason);
@@ -253,14 +199,6 @@ void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& in
 void Tickets::took(int peer, std::size_t bytes) {
   window(peer).took(comm::FlowWindow::charge(bytes));
   if (const auto credit = window(peer).credit()) credits_.emplace_back(peer, *credit);
-}
-
-void Tickets::too_long(Op& op, std::size_t bytes) {
-  if (!op.batch->status.ok()) return;
-  op.batch->status =
-      Status(Code::kRankMismatch,
-             format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu",
-                    bytes, op.peer, static_cast<unsigned long long>(op.tag), op.data.size()));
 }
 
 bool Tickets::progress() {
@@ -286,27 +224,6 @@ void Tickets::on_message(const Control& message) {
     return;
   }
   on_withdrawal(message.from, message.id);
-}
-
-std::optional<Status> Tickets::poll(Ticket ticket) {
-  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches_.end()) {
-    return Status(Code::kInvalidArgument, format("no ticket %llu: unknown or already reported",
-                                                 static_cast<unsigned long long>(ticket)));
-  }
-  Batch& batch = *found->second;
-  if (batch.open > 0 && !batch.abandoned) return std::nullopt;
-  Status outcome = batch.status;
-  std::erase(failing_, &batch);
-  if (batch.abandoned && batch.open > 0) graveyard_.push_back(std::move(found->second));
-  batches_.erase(found);
-  return outcome;
-}
-
-std::size_t Tickets::received(Ticket ticket, std::size_t index) const {
-  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches_.end() || index >= found->second->ops.size()) return 0;
-  return found->second->ops[index].arrived;
 }
 
 // What is announced: asked for, sent then, and how that ends where somebody gives up.
@@ -347,7 +264,7 @@ void Tickets::receive_announced(Op& op) {
   }
   if (!op.batch->status.ok()) return refuse();
   if (op.descriptor.bytes > op.data.size()) {
-    too_long(op, op.descriptor.bytes);
+    comm::refuse_long(op, op.descriptor.bytes);
     return refuse();
   }
   hold(op, kData);
@@ -383,7 +300,7 @@ void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
     stats_.bytes_received += bytes;
     op.arrived = bytes;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    too_long(op, bytes);
+    comm::refuse_long(op, bytes);
   } else if (op.batch->status.ok()) {
     peers_.suspect(op.peer, status);
     hold(op, kReason);
@@ -570,7 +487,7 @@ void Tickets::read_lent() {
     return end_read(op);
   }
   if (lent.bytes > op.data.size()) {
-    too_long(op, lent.bytes);
+    comm::refuse_long(op, lent.bytes);
     return end_read(op);
   }
   const std::size_t piece = std::min<std::size_t>(kReadPiece, lent.bytes - op.arrived);
@@ -585,41 +502,22 @@ void Tickets::read_lent() {
 
 namespace {
 
-using State = comm::Membership::State;
-
 // How long UCX gets to give back what a loss has ended.
 constexpr auto kAbandonTimeout = std::chrono::milliseconds(300);
 
 }  // namespace
 
-void Tickets::on_losses() {
-  for (auto& [ticket, batch] : batches_) {
-    if (batch->open == 0) continue;
-    for (const Op& op : batch->ops) {
-      if (op.holds == 0 || op.peer == options_.rank) continue;
-      const State state = membership_.state(op.peer);
-      if (state == State::kLive) continue;
-      if (state == State::kClosed) membership_.need(op.peer);
-      fail(*batch, membership_.why(op.peer));
-      break;
-    }
-  }
-}
-
-// A batch settles as a whole: all that can be ended is.
 void Tickets::fail(Batch& batch, const Status& why) {
-  if (batch.status.ok()) batch.status = why;
-  if (!batch.abandon_at) {
-    batch.abandon_at = std::chrono::steady_clock::now() + kAbandonTimeout;
-    failing_.push_back(&batch);
+  const Ticket ticket{batch.number};
+  const auto known = [&](const Failing& one) { return one.ticket == ticket; };
+  if (std::ranges::none_of(failing_, known)) {
+    failing_.push_back({ticket, std::chrono::steady_clock::now() + kAbandonTimeout});
   }
-  for (Op& op : batch.ops) {
-    if (op.holds != 0) withdraw(op);
-  }
+  comm::Tickets<Tickets, Op>::fail(batch, why);
 }
 
 void Tickets::withdraw(Op& op) {
-  const bool live = op.peer == options_.rank || membership_.state(op.peer) == State::kLive;
+  const bool live = op.peer == options_.rank || membership_.live(op.peer);
   if ((op.holds & kSelf) != 0) {
     self_.remove(op);
     release(op, kSelf);
@@ -646,17 +544,17 @@ void Tickets::withdraw(Op& op) {
 // What UCX only reads, or a lost peer was lent, is nobody's business any more. A receive that UCX
 // has begun to fill is: the rest may come when the peer goes on, so it stays open until sever().
 void Tickets::abandon(Deadline now) {
-  std::erase_if(failing_, [&](Batch* batch) {
-    if (batch->open == 0) return true;
-    if (now < *batch->abandon_at) return false;
+  std::erase_if(failing_, [&](const Failing& one) {
+    Batch* const batch = table_.find(one.ticket);
+    if (batch == nullptr || batch->open == 0) return true;
+    if (now < one.until) return false;
     for (const Op& op : batch->ops) {
       const bool live = op.peer == options_.rank || membership_.live(op.peer);
       const bool written =
           op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead | kData)) != 0;
       if (op.holds != 0 && (live || written)) return false;
     }
-    batch->abandoned = true;
-    ++settled_;
+    table_.settle(*batch);
     return true;
   });
 }
@@ -667,16 +565,12 @@ void Tickets::sever() {
   peers_.drop_data();
   settle_copies();
   // Nothing is done by UCX from now on, and it calls nobody back.
-  for (auto& [ticket, batch] : batches_) {
-    if (batch->open == 0) continue;
-    for (Op& op : batch->ops) {
+  table_.end_all([](Batch& batch) {
+    for (Op& op : batch.ops) {
       op.request = nullptr;
       op.holds = 0;
     }
-    batch->open = 0;
-    if (!batch->abandoned) ++settled_;
-  }
-  graveyard_.clear();
+  });
   failing_.clear();
   loans_.clear();
   announced_ = 0;
@@ -691,7 +585,7 @@ void Tickets::sever() {
 
 void Tickets::restart(std::uint8_t epoch) {
   options_.epoch = epoch;
-  for (comm::FlowWindow& window : windows_) window.restart(epoch);
+  restart_windows(epoch);
   severed_ = false;
 }
 
@@ -699,28 +593,10 @@ Status Tickets::withdrawn_by(int peer) {
   return {Code::kCancelled, format("rank %d withdrew its message", peer)};
 }
 
-Status Tickets::cancelled() const {
-  return {Code::kCancelled, format("rank %d cancelled the transfer", options_.rank)};
-}
-
-void Tickets::cancel(Ticket ticket) {
-  const auto found = batches_.find(static_cast<std::uint64_t>(ticket));
-  if (found == batches_.end() || found->second->open == 0) return;
-  fail(*found->second, cancelled());
-}
-
-void Tickets::cancel_all() {
-  for (auto& [ticket, batch] : batches_) {
-    if (batch->open > 0) {
-      fail(*batch, Status(Code::kCancelled, format("rank %d closed", options_.rank)));
-    }
-  }
-}
-
-bool Tickets::any_open() const {
-  return std::any_of(batches_.begin(), batches_.end(), [](const auto& entry) {
-    return entry.second->open > 0 && !entry.second->abandoned;
-  });
+bool Tickets::any_open() {
+  bool any = false;
+  table_.for_each_open([&](const Batch&) { any = true; });
+  return any;
 }
 
 }  // namespace gradwire::ucx

@@ -1,4 +1,4 @@
-// The transfers of this rank, from post to poll.
+// The batches of this rank over UCX.
 //
 // A message is one UCX tag message, with the tag bits of transport.h. To a process that can read
 // this one's memory, a long message is instead lent: a descriptor of 32 bytes goes its way, with
@@ -19,16 +19,13 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "comm/flow_window.h"
-#include "comm/self_queue.h"
+#include "comm/tickets.h"
 #include "comm/ucx/device_memory.h"
 #include "comm/ucx/peers.h"
 #include "comm/ucx/worker.h"
@@ -47,71 +44,57 @@ struct TicketsOptions {
   std::vector<pid_t> pids;  // of all ranks; used only for those that lend to this one
 };
 
-class Tickets {
+class Tickets;
+
+// What still holds an op's memory. An op is over when nothing does.
+enum Hold : std::uint8_t {
+  kRequest = 1,  // UCX
+  kLoan = 2,     // the peer, who has not said kTaken, or kWant
+  kRead = 4,     // this rank is copying it, or is about to ask for it
+  kReason = 8,   // failed; Peers will say whether that was a loss or a goodbye
+  kSelf = 16,    // waits for its partner in this rank
+  kCopy = 32,    // a device, which copies for this rank
+  kData = 64,    // UCX, for the data of an announced message
+};
+
+struct Descriptor {
+  std::uint64_t magic, id, address, bytes;
+};
+
+struct Op : comm::Message<Op> {
+  Tickets* owner = nullptr;
+  std::uint8_t holds = 0;
+  void* request = nullptr;
+  Descriptor descriptor{};  // sent, or received
+  bool announces = false;   // what UCX holds, or held last, is an announcement
+  bool wanted = false;      // announced, and the peer has asked before UCX let go of that
+};
+using Batch = comm::Batch<Op>;
+
+class Tickets : public comm::Tickets<Tickets, Op> {
  public:
   Tickets(Worker& worker, Peers& peers, TicketsOptions options);
   ~Tickets() { give_up_copies(); }
-  Tickets(const Tickets&) = delete;
-  Tickets& operator=(const Tickets&) = delete;
 
-  Ticket post(std::span<const Transfer> transfers);
   // Copies a bounded amount of what others lent; acts on the peers' news. False: nothing to do.
   bool progress();
   void on_message(const Control& message);
-  // Settles, or begins to, what names peers that are not live any more.
-  void on_losses();
-
-  std::optional<Status> poll(Ticket ticket);
-  std::size_t received(Ticket ticket, std::size_t index) const;
-  void cancel(Ticket ticket);
-  void cancel_all();
   // Ends every ticket before it returns, and drops the worker's data half for it: what UCX holds
   // there is never written again. Posts fail until restart().
   void sever();
   // Over new data endpoints.
   void restart(std::uint8_t epoch);
-  bool any_open() const;
+  bool any_open();
 
-  int take_settled() { return std::exchange(settled_, 0); }
-  bool any_settled() const { return settled_ > 0; }
   bool reading() const;
   // Something that was announced waits for control messages.
   bool awaits_answers() const { return announced_ > 0; }
   // For devices, of whose end nobody is told.
   bool copying() const { return !copies_.empty(); }
   int sending() const { return sending_; }
-  const TransportStats& stats() const { return stats_; }
 
  private:
-  struct Batch;
-  struct Descriptor {
-    std::uint64_t magic, id, address, bytes;
-  };
-  // What still holds an op's memory. An op is over when nothing does.
-  enum Hold : std::uint8_t {
-    kRequest = 1,  // UCX
-    kLoan = 2,     // the peer, who has not said kTaken, or kWant
-    kRead = 4,     // this rank is copying it, or is about to ask for it
-    kReason = 8,   // failed; Peers will say whether that was a loss or a goodbye
-    kSelf = 16,    // waits for its partner in this rank
-    kCopy = 32,    // a device, which copies for this rank
-    kData = 64,    // UCX, for the data of an announced message
-  };
-  struct Op {
-    Batch* batch = nullptr;
-    Tickets* owner = nullptr;
-    Transfer::Kind kind = Transfer::Kind::kSend;
-    std::uint8_t holds = 0;
-    int peer = 0;
-    std::uint64_t tag = 0;
-    ByteSpan data;
-    gradwire::Device device;
-    std::size_t arrived = 0;
-    void* request = nullptr;
-    Descriptor descriptor{};  // sent, or received
-    bool announces = false;   // what UCX holds, or held last, is an announcement
-    bool wanted = false;      // announced, and the peer has asked before UCX let go of that
-  };
+  friend class comm::Tickets<Tickets, Op>;
   // Announced data whose receive was cancelled after it had asked.
   struct Drop {
     Tickets* owner;
@@ -133,20 +116,16 @@ class Tickets {
     std::size_t bytes = 0;
     DeviceCopy copy = {};
   };
-  struct Batch {
-    std::vector<Op> ops;  // never resized: UCX and the queues point into it
-    std::size_t open = 0;
-    Status status;  // the first error
-    std::optional<Deadline> abandon_at;
-    bool abandoned = false;
+  struct Failing {
+    Ticket ticket;
+    Deadline until;  // then what UCX has not given back is given up
   };
 
-  comm::FlowWindow& window(int rank) { return windows_[static_cast<std::size_t>(rank)]; }
   std::uint64_t wire_tag(int source, std::uint64_t tag) const;
-  Status cancelled() const;
   static Status withdrawn_by(int peer);
-  std::optional<Status> unreachable(std::span<const Transfer> transfers);
   void start(Op& op);
+  void started() {}
+  static bool is_over(const Op& op) { return op.holds == 0; }
   void start_send(Op& op);
   void start_recv(Op& op);
   void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
@@ -177,7 +156,6 @@ class Tickets {
   Status read_piece(Op& op, std::size_t bytes);
   void took_piece(Op& op, std::size_t bytes);
   void end_read(Op& op);
-  void too_long(Op& op, std::size_t bytes);
   void read_lent();
   void abandon(Deadline now);
 
@@ -191,26 +169,18 @@ class Tickets {
 
   Worker& worker_;
   Peers& peers_;
-  comm::Membership& membership_;
   TicketsOptions options_;
-  std::uint64_t next_ticket_ = 1;
   std::uint64_t next_loan_ = 1;
-  bool severed_ = false;
-  int settled_ = 0;
-  int sending_ = 0;  // sends that UCX holds
-  std::unordered_map<std::uint64_t, std::unique_ptr<Batch>> batches_;
+  int sending_ = 0;                                     // sends that UCX holds
   std::unordered_map<std::uint64_t, Op*> loans_;        // and what was announced
   int announced_ = 0;                                   // of these
   std::vector<Op*> awaited_;                            // receives that hold kData
   std::list<Drop> drops_;                               // UCX points to them
-  std::vector<comm::FlowWindow> windows_;               // by rank
   std::vector<std::pair<int, std::uint64_t>> credits_;  // to be told to ranks
   std::set<std::pair<int, std::uint64_t>> withdrawn_;   // (rank, loan id), before it was read
   std::deque<Op*> reads_;
-  comm::SelfQueue<Op> self_;
-  std::vector<Batch*> failing_;
-  std::vector<std::unique_ptr<Batch>> graveyard_;  // UCX never let go of them
-  TransportStats stats_;
+  comm::WaitingOps<Op> self_;
+  std::vector<Failing> failing_;
   DeviceCopies device_;
   std::deque<Copy> copies_;
   std::vector<std::byte> bounce_;  // for what was lent to a device

@@ -297,16 +297,9 @@ TransportStats UcxTransport::stats() const {
 }
 
 Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&) {
-  for (const Transfer& transfer : batch) {
-    if (transfer.peer < 0 || transfer.peer >= size()) {
-      return Status(Code::kInvalidArgument,
-                    format("post: peer %d (expected 0 to %d)", transfer.peer, size() - 1));
-    }
-    if (transfer.device.space == MemorySpace::kCuda && !worker_->cuda().direct) {
-      return Status(Code::kInvalidArgument,
-                    "post: CUDA memory (expected host memory; " + worker_->cuda().why + ")");
-    }
-  }
+  const ucx::CudaRoute& cuda = worker_->cuda();
+  const std::string_view why = cuda.why;
+  GW_TRY(comm::check_batch(batch, size(), cuda.direct ? std::nullopt : std::optional(why)));
   return tickets_->post(batch);
 }
 

@@ -34,13 +34,13 @@ class TcpStream : public testing::Test {
   Op& op(Transfer::Kind kind, std::uint64_t tag, Bytes& data) {
     batches_.push_back(std::make_unique<Batch>());
     Batch& batch = *batches_.back();
-    batch.ops.push_back({.batch = &batch,
-                         .kind = kind,
-                         .open = true,
-                         .peer = 1,
-                         .tag = tag,
-                         .data = ByteSpan(data)});
-    return batch.ops.back();
+    Op& op = batch.ops.emplace_back();
+    op.batch = &batch;
+    op.kind = kind;
+    op.peer = 1;
+    op.tag = tag;
+    op.data = ByteSpan(data);
+    return op;
   }
   Op& send(std::uint64_t tag, Bytes& data) {
     Op& sent = op(Transfer::Kind::kSend, tag, data);

@@ -46,7 +46,7 @@ TEST_F(TcpStream, OnlyALargeMessageThatHasNotBegunIsHeld) {
   Op& third = receive(3, c);
   send(1, small);
   Op& held = op(Transfer::Kind::kSend, 2, large);
-  held.batch->serial = 7;
+  held.batch->number = 7;
   out_.push(held);
   send(3, last);
   EXPECT_EQ(out_.next_large(), 7u);
