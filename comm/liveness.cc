@@ -7,7 +7,8 @@ Liveness::Liveness(int size, int rank, Duration interval, Duration patience, Dea
       patience_(patience),
       now_(now),
       next_beat_(now),
-      last_heard_(static_cast<std::size_t>(size), now) {
+      last_heard_(static_cast<std::size_t>(size), now),
+      nobody_before_(now + patience) {
   last_heard_[index(rank)].reset();
 }
 
@@ -35,8 +36,12 @@ void Liveness::forget(int rank) { last_heard_[index(rank)].reset(); }
 
 std::optional<int> Liveness::silent() const {
   std::optional<int> worst;
+  if (now_ <= nobody_before_) return worst;
+  nobody_before_ = now_ + patience_;
   for (int rank = 0; rank < static_cast<int>(last_heard_.size()); ++rank) {
-    if (!watched(rank) || silence_of(rank) <= patience_) continue;
+    if (!watched(rank)) continue;
+    nobody_before_ = std::min(nobody_before_, *last_heard_[index(rank)] + patience_);
+    if (silence_of(rank) <= patience_) continue;
     if (!worst || silence_of(rank) > silence_of(*worst)) worst = rank;
   }
   return worst;

@@ -48,6 +48,7 @@ class Liveness {
   Deadline now_;
   Deadline next_beat_;
   std::vector<std::optional<Deadline>> last_heard_;
+  mutable Deadline nobody_before_;  // nobody is silent up to then
 };
 
 }  // namespace gradwire::comm

@@ -214,7 +214,7 @@ void Membership::look_for_losses(Deadline now) {
   };
   // The earliest first: a rank that was kept from running may find two ripe at once, and who went
   // because of the other is not to be blamed.
-  while (true) {  // ends: lose() leaves no peer live
+  while (suspects_ > 0) {  // ends: lose() leaves no peer live
     std::optional<int> first;
     for (int rank = 0; rank < options_.size; ++rank) {
       if (rank == options_.rank || !ripe(at(rank))) continue;

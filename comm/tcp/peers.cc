@@ -24,7 +24,7 @@ Status failure(const char* call) {
 
 }  // namespace
 
-Peers::Peers(int size) {
+Peers::Peers(int size) : active_(size), heard_(size) {
   for (int rank = 0; rank < size; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
@@ -70,7 +70,8 @@ Status Peers::open(std::vector<Links> links, int own_rank, std::uint64_t epoch) 
     at(rank).out.open(std::move(mine.bulk), prefix_of(epoch, own_rank));
     at(rank).in.open(std::move(in), rank, prefix_of(epoch, rank));
     at(rank).control.open(std::move(mine.control));
-    at(rank).control_ready = true;
+    active_.add(rank);
+    heard_.add(rank);
   }
   return {};
 }
@@ -80,6 +81,7 @@ void Peers::rebuild(int own_rank, std::uint64_t epoch) {
     if (rank == own_rank) continue;
     at(rank).out.rebuild(prefix_of(epoch, own_rank));
     at(rank).in.rebuild(prefix_of(epoch, rank));
+    active_.add(rank);
   }
 }
 
@@ -115,13 +117,15 @@ Status Peers::look(Deadline until) {
       (void)!::read(wake_.get(), &ignored, sizeof ignored);
       continue;
     }
-    Peer& peer = at(static_cast<int>(event.data.u64 >> 8));
+    const int rank = static_cast<int>(event.data.u64 >> 8);
+    Peer& peer = at(rank);
     if (line == Line::kBulk) {
       if (ended || (event.events & EPOLLIN) != 0) peer.in.notice(ended);
       if ((event.events & EPOLLOUT) != 0) peer.out.unblock();
       peer.bulk_ended = peer.bulk_ended || ended;
+      active_.add(rank);
     } else {
-      peer.control_ready = true;
+      heard_.add(rank);
       if (!peer.control.flushed()) peer.control.flush();
     }
   }

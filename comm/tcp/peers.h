@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "comm/membership.h"
@@ -21,10 +23,40 @@ struct Peer {
   Outbound out;
   Inbound in;
   ControlLine control;
-  bool control_ready = false;  // something may have come there
-  bool bulk_ended = false;     // the peer sends nothing more
-  pid_t pid = 0;               // 0: not of this host
-  bool over_link = false;      // it is on another host
+  bool bulk_ended = false;  // the peer sends nothing more
+  pid_t pid = 0;            // 0: not of this host
+  bool over_link = false;   // it is on another host
+};
+
+// Ranks that somebody has to look at, each once, so that nobody looks at all.
+class RankList {
+ public:
+  explicit RankList(int size) : listed_(static_cast<std::size_t>(size)) {}
+  void add(int rank) {
+    if (listed_[static_cast<std::size_t>(rank)]) return;
+    listed_[static_cast<std::size_t>(rank)] = true;
+    ranks_.push_back(rank);
+  }
+  std::span<const int> ranks() const { return ranks_; }
+  // Keeps those for which `keep` is true. Looks no further once it has found `most` of them.
+  template <typename Keep>
+  void visit(Keep keep, std::size_t most = SIZE_MAX) {
+    std::size_t kept = 0, next = 0;
+    while (next < ranks_.size() && kept < most) {
+      const int rank = ranks_[next++];
+      if (keep(rank)) {
+        ranks_[kept++] = rank;
+      } else {
+        listed_[static_cast<std::size_t>(rank)] = false;
+      }
+    }
+    ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(kept),
+                 ranks_.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+
+ private:
+  std::vector<int> ranks_;
+  std::vector<bool> listed_;
 };
 
 // One thread at a time, but for wake().
@@ -58,6 +90,12 @@ class Peers final : public comm::Membership::Carrier {
   void cut(int rank) override;
   bool surely_gone(int rank) const override;
 
+  // Ranks whose messages may move.
+  RankList& active() { return active_; }
+  const RankList& active() const { return active_; }
+  // Ranks whose control connections may have something.
+  RankList& heard() { return heard_; }
+
   std::uint64_t control_bytes_sent() const;
   std::uint64_t control_messages_sent() const;
 
@@ -66,6 +104,7 @@ class Peers final : public comm::Membership::Carrier {
   Status watch(int fd, int rank, Line line, std::uint32_t events);
 
   std::vector<std::unique_ptr<Peer>> peers_;
+  RankList active_, heard_;
   rendezvous::Fd poll_;
   rendezvous::Fd wake_;
 };

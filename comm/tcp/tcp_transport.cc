@@ -311,9 +311,8 @@ Result<Ticket> TcpTransport::post(std::span<const Transfer> batch, const Stream&
 }
 
 void TcpTransport::hear_control(Deadline now) {
-  for (int rank = 0; rank < size(); ++rank) {
+  peers_.heard().visit([&](int rank) {
     tcp::Peer& peer = peers_.at(rank);
-    if (!std::exchange(peer.control_ready, false)) continue;
     const tcp::ControlLine::Arrivals arrivals = peer.control.receive(size());
     control_bytes_received_ += arrivals.bytes;
     control_messages_received_ += arrivals.messages.size();
@@ -322,11 +321,14 @@ void TcpTransport::hear_control(Deadline now) {
       membership_->receive(message, now);
       tickets_->on_message(message);
     }
-    if (membership_->leaving(rank)) peer.in.drain();
-    if (arrivals.end && !membership_->leaving(rank)) {
+    if (membership_->leaving(rank)) {
+      peer.in.drain();
+      peers_.active().add(rank);
+    } else if (arrivals.end) {
       membership_->suspect(rank, *arrivals.end, now);
     }
-  }
+    return false;
+  });
 }
 
 // One round of everything that needs no waiting. What a receive waits for is read without asking

@@ -13,19 +13,24 @@ namespace {
 // kernel takes and gives large pieces faster; what the sockets hold bounds it anyway.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 // Asking one connection in vain costs about as much as asking for the news of all.
-constexpr int kMostAsked = 3;
+constexpr std::size_t kMostAsked = 3;
 
 }  // namespace
 
 Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch)
     : comm::Tickets<Tickets, Op>(membership, rank, peers.size(), epoch),
       peers_(peers),
+      waited_(peers.size()),
+      blocked_(peers.size()),
       turns_([&peers](int peer) { return peers.at(peer).out.undelivered(); }) {}
 
 void Tickets::start(Op& op) {
   if (op.peer == rank_) return start_self(op);
   if (op.kind == Transfer::Kind::kRecv) {
-    peers_.at(op.peer).in.post(op, done_);
+    Inbound& in = peers_.at(op.peer).in;
+    in.post(op, done_);
+    waited_.add(op.peer);
+    if (in.runnable()) peers_.active().add(op.peer);
     return answer(op.peer);
   }
   Outbound& out = peers_.at(op.peer).out;
@@ -144,12 +149,14 @@ bool Tickets::write(int rank, Deadline now) {
     out.close();
     membership_.suspect(rank, std::strerror(moved.error), now);
   }
+  if (out.runnable() || out.held()) peers_.active().add(rank);
+  if (out.blocked()) blocked_.add(rank);
   return moved.bytes > 0;
 }
 
 bool Tickets::move(Deadline now) {
   bool moved = false;
-  for (int rank = 0; rank < peers_.size(); ++rank) {
+  peers_.active().visit([&](int rank) {
     Peer& peer = peers_.at(rank);
     if (peer.in.runnable()) moved = read(rank, now) || moved;
     if (peer.out.runnable() || peer.out.held()) moved = write(rank, now) || moved;
@@ -157,38 +164,33 @@ bool Tickets::move(Deadline now) {
       peer.bulk_ended = false;
       membership_.suspect(rank, "connection closed", now);
     }
-  }
+    return peer.in.runnable() || peer.out.runnable() || peer.out.held();
+  });
   settle_done();
   return moved;
 }
 
 bool Tickets::ask() {
-  int wanted = 0;
-  bool blocked = false;
-  for (int rank = 0; rank < peers_.size(); ++rank) {
-    wanted += peers_.at(rank).in.wanted() ? 1 : 0;
-    blocked = blocked || peers_.at(rank).out.blocked();
-  }
+  waited_.visit([&](int rank) { return peers_.at(rank).in.wanted(); }, kMostAsked + 1);
+  const std::size_t wanted = waited_.ranks().size();
   if (wanted == 0 || wanted > kMostAsked) return false;
-  for (int rank = 0; rank < peers_.size(); ++rank) {
-    if (peers_.at(rank).in.wanted()) peers_.at(rank).in.ask();
+  for (const int rank : waited_.ranks()) {
+    peers_.at(rank).in.ask();
+    peers_.active().add(rank);
   }
-  return !blocked;
+  blocked_.visit([&](int rank) { return peers_.at(rank).out.blocked(); }, 1);
+  return blocked_.ranks().empty();
 }
 
 bool Tickets::runnable() const {
-  for (int rank = 0; rank < peers_.size(); ++rank) {
-    const Peer& peer = peers_.at(rank);
-    if (peer.in.runnable() || peer.out.runnable()) return true;
-  }
-  return false;
+  return std::ranges::any_of(peers_.active().ranks(), [&](int rank) {
+    return peers_.at(rank).in.runnable() || peers_.at(rank).out.runnable();
+  });
 }
 
 bool Tickets::holding() const {
-  for (int rank = 0; rank < peers_.size(); ++rank) {
-    if (peers_.at(rank).out.held()) return true;
-  }
-  return false;
+  return std::ranges::any_of(peers_.active().ranks(),
+                             [&](int rank) { return peers_.at(rank).out.held(); });
 }
 
 void Tickets::on_losses() {

@@ -56,6 +56,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   Peers& peers_;
   std::vector<Op*> done_;  // in a connection's opinion, not yet closed
   comm::WaitingOps<Op> self_;
+  RankList waited_;                                   // ranks that receives may wait for
+  RankList blocked_;                                  // ranks whose connections may have no room
   std::unordered_map<std::uint64_t, Op*> announced_;  // by id; their data has not been asked for
   std::uint64_t next_id_ = 1;
   Turns turns_;

@@ -110,5 +110,49 @@ TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
   tickets_.cancel_all();
 }
 
+// With 63 others that say nothing: only whom something waits for is looked at, and then no more.
+TEST(TcpTicketsOfMany, ATurnLooksAtThoseAloneThatHaveSomething) {
+  constexpr int kRanks = 64;
+  Peers peers(kRanks);
+  comm::Membership membership(
+      peers, {0, kRanks, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}}, now());
+  Tickets tickets(peers, membership, 0, kEpoch);
+  std::vector<Links> links(kRanks), others(kRanks);
+  for (std::size_t rank = 1; rank < kRanks; ++rank) {
+    int ends[4] = {-1, -1, -1, -1};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends + 2), 0);
+    links[rank] = {rendezvous::Fd(ends[0]), rendezvous::Fd(ends[2])};
+    others[rank] = {rendezvous::Fd(ends[1]), rendezvous::Fd(ends[3])};
+  }
+  ASSERT_TRUE(peers.start().ok());
+  ASSERT_TRUE(peers.open(std::move(links), 0, kEpoch).ok());
+  const auto turn = [&] {
+    EXPECT_TRUE(peers.look({}).ok());
+    tickets.move(now());
+    peers.heard().visit([](int) { return false; });
+  };
+  for (int i = 0; i < 4; ++i) turn();
+  EXPECT_TRUE(peers.active().ranks().empty());
+  EXPECT_TRUE(peers.heard().ranks().empty());
+  EXPECT_FALSE(tickets.ask());
+
+  Bytes data(100), sent(100);
+  const Transfer wanted{Transfer::Kind::kRecv, 5, Tag::make(0, 0, 0).value(), data, {}};
+  const Ticket receive = tickets.post({&wanted, 1});
+  EXPECT_TRUE(tickets.ask());
+  EXPECT_EQ(std::vector(peers.active().ranks().begin(), peers.active().ranks().end()),
+            std::vector{5});
+  turn();
+  EXPECT_TRUE(peers.active().ranks().empty());
+  const Header header{std::uint64_t{kEpoch} << 56 | std::uint64_t{5} << 40, sent.size()};
+  ASSERT_EQ(write(others[5].bulk.get(), &header, sizeof header), ssize_t{sizeof header});
+  ASSERT_EQ(write(others[5].bulk.get(), sent.data(), sent.size()), ssize_t{100});
+  for (int i = 0; i < 4; ++i) turn();
+  EXPECT_TRUE(tickets.poll(receive).has_value());
+  EXPECT_TRUE(peers.active().ranks().empty());
+  EXPECT_FALSE(tickets.ask());
+}
+
 }  // namespace
 }  // namespace gradwire::tcp::tcp_tickets_test
