@@ -1,27 +1,51 @@
 #include "collectives/shm/channel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hash.h"
 
 namespace gradwire {
 
-std::size_t ShmChannel::board_bytes(int ranks) {
-  return sizeof(Common) +
-         static_cast<std::size_t>(ranks) * (sizeof(Lane) + 2 * kSmallBytes + kSlots * kSlotBytes);
+int ShmBoards::arena_rank(int job_rank) const {
+  if (members_.empty()) return job_rank;
+  return static_cast<int>(std::ranges::find(members_, job_rank) - members_.begin());
+}
+
+Result<std::uint64_t> ShmBoards::make(const ShmLayout& layout) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(made_, [&](const Board& board) {
+    if (!ShmChannel::all_left(*arena_, board.offset, board.layout)) return false;
+    arena_->give_back(board.offset, board.layout.bytes());
+    return true;
+  });
+  GW_ASSIGN(const std::uint64_t offset,
+            arena_->take(layout.bytes(), shm::Arena::Pages::kWhenTouched));
+  made_.push_back({offset, layout});
+  return offset;
+}
+
+std::size_t ShmLayout::bytes() const {
+  std::size_t each = queues.size() * sizeof(ShmChannel::Row);
+  for (const ShmQueue& queue : queues) each += ShmChannel::place_bytes(queue);
+  return sizeof(ShmChannel::Common) + static_cast<std::size_t>(ranks) * each;
 }
 
 ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
-                       std::vector<int> members, int rank)
-    : boards_(std::move(boards)), members_(std::move(members)), rank_(rank) {
+                       const ShmLayout& layout, std::size_t queue, std::vector<int> members,
+                       int rank)
+    : boards_(std::move(boards)),
+      layout_(layout),
+      queue_(queue),
+      members_(std::move(members)),
+      rank_(rank) {
   const auto count = static_cast<std::size_t>(size());
   std::byte* at = arena().at(board);
   common_ = reinterpret_cast<Common*>(at);
   at += sizeof(Common);
-  lanes_ = reinterpret_cast<Lane*>(at);
-  at += count * sizeof(Lane);
-  small_ = at;
-  slots_ = at + count * 2 * kSmallBytes;
+  rows_ = reinterpret_cast<Row*>(at);
+  places_ = at + count * layout.queues.size() * sizeof(Row);
+  for (const ShmQueue& before : layout.queues.first(queue)) places_ += count * place_bytes(before);
 }
 
 ShmChannel::~ShmChannel() {
@@ -31,19 +55,20 @@ ShmChannel::~ShmChannel() {
 }
 
 void ShmChannel::say_closed() {
-  lane(rank_).gone.store(1, std::memory_order_release);
+  row(rank_).gone.store(1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   ring();
 }
 
-bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, int ranks) {
+bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, const ShmLayout& layout) {
   const auto* common = reinterpret_cast<const Common*>(arena.at(board));
-  return common->left.load(std::memory_order_acquire) == ranks;
+  const auto channels = static_cast<std::size_t>(layout.ranks) * layout.queues.size();
+  return common->left.load(std::memory_order_acquire) == static_cast<std::int32_t>(channels);
 }
 
 void ShmChannel::enter(std::uint64_t n, const ShmCall& call, const ShmTensors& tensors,
                        bool awaited_alone) {
-  ShmNotice& own = lane(rank_).notices[n % 2];
+  ShmNotice& own = row(rank_).notices[n % 2];
   own.kind = static_cast<std::uint8_t>(call.kind);
   own.dtype = static_cast<std::uint8_t>(call.dtype);
   own.op = static_cast<std::uint8_t>(call.op);
@@ -53,6 +78,7 @@ void ShmChannel::enter(std::uint64_t n, const ShmCall& call, const ShmTensors& t
   own.in = tensors.in;
   own.out = tensors.out;
   own.address = tensors.address;
+  own.number.store(call.number, std::memory_order_release);
   own.arrival.store(n, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!anybody_asleep()) return;
@@ -64,7 +90,7 @@ void ShmChannel::enter(std::uint64_t n, const ShmCall& call, const ShmTensors& t
 }
 
 void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
-  lane(rank_).progress.store(mark(n, step), std::memory_order_release);
+  row(rank_).progress.store(mark(n, step), std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!anybody_asleep()) return;
   for (int q = 0; q < size(); ++q) {
@@ -73,21 +99,22 @@ void ShmChannel::publish(std::uint64_t n, std::uint32_t step) {
   ring();
 }
 
-std::byte* ShmChannel::small(int q, std::uint64_t n) const {
-  return small_ + (static_cast<std::size_t>(q) * 2 + n % 2) * kSmallBytes;
+// That rank waits there for this one, so the notice stays.
+const ShmNotice* ShmChannel::elsewhere(int q, std::uint64_t number) const {
+  for (std::size_t queue = 0; queue < layout_.queues.size() && number != 0; ++queue) {
+    for (const ShmNotice& notice : row(q, queue).notices) {
+      if (queue == queue_ || notice.number.load(std::memory_order_acquire) != number) continue;
+      return &notice;
+    }
+  }
+  return nullptr;
 }
 
 void ShmChannel::expect_small(std::uint64_t n, std::size_t bytes) const {
   constexpr std::size_t kMost = 8 << 10;  // more would not be there in time
-  __builtin_prefetch(&lane(rank_).notices[n % 2], 1);
+  __builtin_prefetch(&row(rank_).notices[n % 2], 1);
   const std::byte* place = small(rank_, n);
   for (std::size_t at = 0; at < bytes && at < kMost; at += 64) __builtin_prefetch(place + at, 1);
-}
-
-std::byte* ShmChannel::slot(int q, int index) const {
-  return slots_ +
-         (static_cast<std::size_t>(q) * kSlots + static_cast<std::size_t>(index % kSlots)) *
-             kSlotBytes;
 }
 
 void ShmChannel::give_up() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/failure/flight_recorder.h"
+#include "collectives/schedules/op_traits.h"
 
 namespace gradwire {
 namespace {
@@ -18,30 +19,18 @@ std::string text_of(const ShmNotice& notice) {
 }
 
 bool agree(const ShmNotice& a, const ShmNotice& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+  return a.number.load(std::memory_order_relaxed) == b.number.load(std::memory_order_relaxed) &&
+         a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.elems == b.elems && a.lengths == b.lengths;
 }
 
 }  // namespace
 
 const ShmMoves& shm_moves_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kAllReduceFused: return shm_all_reduce();
-    case OpKind::kReduceScatter:
-    case OpKind::kReduceScatterV: return shm_reduce_scatter();
-    case OpKind::kReduce: return shm_reduce();
-    case OpKind::kExclusiveScan: return shm_exclusive_scan();
-    case OpKind::kGather:
-    case OpKind::kGatherV: return shm_gather();
-    case OpKind::kScatter:
-    case OpKind::kScatterV: return shm_scatter();
-    case OpKind::kAllGather:
-    case OpKind::kAllGatherV: return shm_all_gather();
-    case OpKind::kAllToAll: return shm_all_to_all();
-    case OpKind::kBroadcast: return shm_broadcast();
-    default: return shm_barrier();
-  }
+  const OpTraits traits = traits_of(kind);
+  if (!traits.reduces) return shm_movements();
+  const bool fold_own = traits.base == OpKind::kReduceScatter || kind == OpKind::kExclusiveScan;
+  return fold_own ? shm_own_fold() : shm_all_reduce();
 }
 
 ShmExecution::ShmExecution(ShmChannel& channel, const ShmMoves& moves, ShmCall call,
@@ -63,7 +52,7 @@ void ShmExecution::release(ScratchPool&) {
 // Whether this rank needs what rank q has.
 bool ShmExecution::awaits(int q) const {
   if (!small_) return true;
-  switch (moves_->awaited()) {
+  switch (moves_->awaited(call_)) {
     case ShmMoves::Awaited::kAll: return true;
     case ShmMoves::Awaited::kRootAlone: return q == call_.root;
     case ShmMoves::Awaited::kByRoot: return channel_->rank() == call_.root || q == channel_->rank();
@@ -91,7 +80,8 @@ bool ShmExecution::met() const {
 }
 
 bool ShmExecution::ready() const {
-  return phase_ != Phase::kDone && (met() || closed_too_early() >= 0);
+  if (phase_ == Phase::kDone) return false;
+  return met() || closed_too_early() >= 0 || strange_elsewhere() >= 0;
 }
 
 // The group rank. Whoever is seen to have closed is looked at once more: that was its last word.
@@ -99,6 +89,15 @@ int ShmExecution::closed_too_early() const {
   if (channel_->broken()) return -1;
   for (int q = 0; q < channel_->size(); ++q) {
     if (!has(q) && channel_->gone(q) && !has(q)) return q;
+  }
+  return -1;
+}
+
+// The group rank that is in this operation, but in another queue.
+int ShmExecution::strange_elsewhere() const {
+  if (phase_ != Phase::kGather) return -1;
+  for (int q = 0; q < channel_->size(); ++q) {
+    if (!has(q) && channel_->elsewhere(q, call_.number) != nullptr) return q;
   }
   return -1;
 }
@@ -126,6 +125,9 @@ void ShmExecution::go_on(Phase phase) {
 
 Result<bool> ShmExecution::step() {
   if (!met()) {
+    if (const int strange = strange_elsewhere(); strange >= 0) {
+      return mismatch(strange, *channel_->elsewhere(strange, call_.number));
+    }
     const int closed = closed_peer();
     if (closed < 0) return false;
     return Status(Code::kPeerLost, "rank " + std::to_string(closed) + " closed");
@@ -148,7 +150,7 @@ ShmReach& ShmExecution::reach_before() {
 
 void ShmExecution::enter() {
   const int size = channel_->size();
-  small_ = moves_->small_bytes(call_, size) <= moves_->small_limit(size, reach_before());
+  small_ = moves_->in_bytes(call_, size) <= moves_->small_limit(size, reach_before());
   if (small_) moves_->put_small(place(), channel_->small(channel_->rank(), n_));
   const auto offset = [&](const std::byte* data, std::size_t bytes) {
     return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
@@ -171,23 +173,32 @@ Status ShmExecution::check_notices() {
     if (!awaits(q)) continue;
     const ShmNotice& theirs = channel_->notice(q, n_);
     if (agree(own, theirs)) continue;
-    stranger_ = q;
-    return {Code::kRankMismatch,
-            "rank " + std::to_string(job_rank(q)) + " runs " + text_of(theirs) + ", rank " +
-                std::to_string(job_rank(channel_->rank())) + " runs " + text_of(own)};
+    return mismatch(q, theirs);
   }
   return {};
+}
+
+Status ShmExecution::mismatch(int q, const ShmNotice& theirs) {
+  stranger_ = q;
+  const ShmNotice& own = channel_->notice(channel_->rank(), n_);
+  const std::uint64_t number = theirs.number.load(std::memory_order_relaxed);
+  const auto text = [&](int rank, const ShmNotice& notice, std::uint64_t its) {
+    return "rank " + std::to_string(job_rank(rank)) + " runs " + text_of(notice) +
+           (number == call_.number ? "" : " as operation " + std::to_string(its));
+  };
+  return {Code::kRankMismatch,
+          text(q, theirs, number) + ", " + text(channel_->rank(), own, call_.number)};
 }
 
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
   // Equal on all ranks: all have seen all notices of this operation.
-  const bool seen_by_all = !small_ || moves_->awaited() == ShmMoves::Awaited::kAll;
+  const bool seen_by_all = !small_ || moves_->awaited(call_) == ShmMoves::Awaited::kAll;
   const ShmReach reach = seen_by_all ? moves_->reach(place()) : ShmReach::kBoard;
   if (seen_by_all) reach_before() = reach;
   if (small_) {
     // The next operation is likely to be like this one.
-    channel_->expect_small(n_ + 1, moves_->small_bytes(call_, channel_->size()));
+    channel_->expect_small(n_ + 1, moves_->in_bytes(call_, channel_->size()));
     moves_->take_small(place());
     finish();
   } else if (reach != ShmReach::kBoard) {

@@ -45,10 +45,13 @@ class ShmExecution final : public Runnable {
   enum class Phase : std::uint8_t { kEnter, kGather, kDirect, kLeave, kSlots, kDone };
 
   ShmPlace place() const { return {call_, *channel_, n_}; }
-  bool root_alone() const { return small_ && moves_->awaited() == ShmMoves::Awaited::kRootAlone; }
+  bool root_alone() const {
+    return small_ && moves_->awaited(call_) == ShmMoves::Awaited::kRootAlone;
+  }
   bool awaits(int q) const;
   bool has(int q) const;
   int closed_too_early() const;
+  int strange_elsewhere() const;
   int job_rank(int q) const {
     return route_.group ? (*route_.group)[static_cast<std::size_t>(q)] : q;
   }
@@ -57,6 +60,7 @@ class ShmExecution final : public Runnable {
   void enter();
   Status gather();
   Status check_notices();
+  Status mismatch(int q, const ShmNotice& theirs);
   void work_directly();
   void work_in_slots();
   void skip_empty_actions();

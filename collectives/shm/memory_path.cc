@@ -1,14 +1,27 @@
 #include "collectives/shm/memory_path.h"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
+#include "collectives/failure/flight_recorder.h"
 #include "collectives/schedules/op_traits.h"
-#include "collectives/shm/memory_run.h"
+#include "collectives/shm/execution.h"
+#include "collectives/shm/moves.h"
 
 namespace gradwire {
 namespace {
+
+// Up to which size a queue takes operations; the last takes all others.
+constexpr std::size_t kLatencyBytes = 64 << 10;
+constexpr std::size_t kPipelineBytes = 4 << 20;
+constexpr ShmQueue kGroupQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = kLatencyBytes},
+                                     {.small_bytes = 0, .slot_bytes = 128 << 10},
+                                     {.small_bytes = 0, .slot_bytes = 256 << 10}};
 
 // Whatever its size: fresh pages of the segment cost much.
 constexpr std::size_t kAnySize = ~std::size_t{0};
@@ -34,13 +47,64 @@ Result<Buffer> allocate_shared(ShmBoards& boards, std::size_t bytes) {
   return shared.has_value() ? std::move(shared) : Buffer::allocate(bytes);
 }
 
+// Operations up to this size are tried inside the call: handing one over costs a microsecond or
+// two, which is what they take.
+constexpr std::size_t kAtOnceBytes = 1 << 20;
+// Looks without success before an operation is handed over after all. The first few come one right
+// after another; with a pause between, which is some 50 ns, the others take 20 us.
+constexpr int kQuickLooks = 32;
+constexpr int kLooks = 400;
+// With more ranks than processors the others need them in between. A rank that has yielded as often
+// as there are others and some still sleeps, for as long as a round of small operations may take.
+constexpr int kCrowdedLooks = 48;
+constexpr std::chrono::microseconds kShortSleep{200};
+// Of Waiting::kSpin and kYield: then the engine goes on in the same way.
+constexpr int kManyLooks = 20000;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+Signature signature_of(const ShmCall& call) {
+  return signature_of(call.kind, call.dtype, call.op, call.elems, call.root);
+}
+
 }  // namespace
 
-MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts,
-                       std::shared_ptr<ShmChannel> channel)
+// A planned call, and its runs.
+class MemoryPath::Run final : public PreparedCall {
+ public:
+  // The channel outlives this.
+  Run(Group& group, const std::shared_ptr<ShmChannel>& channel, ShmCall call, Operated operated)
+      : PreparedCall(group),
+        channel_(channel),
+        call_(std::move(call)),
+        operated_(std::move(operated)) {}
+
+  Status before() override { return operated_.before ? operated_.before() : Status(); }
+  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override;
+  // Small operations end in here.
+  Result<Work> start_alone(std::optional<Deadline> deadline) override;
+
+ private:
+  ShmExecution begin();
+  std::uint64_t begin_flight() const;
+  Status hand_over(ShmExecution execution, std::uint64_t flight, std::optional<Deadline> deadline,
+                   std::shared_ptr<WorkState> work);
+  bool run_at_once(ShmExecution& execution) const;
+  bool wait_at_once(const ShmExecution& execution) const;
+
+  const std::shared_ptr<ShmChannel>& channel_;
+  ShmCall call_;  // of the last run
+  Operated operated_;
+};
+
+MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels)
     : group_(group),
       hosts_(std::move(hosts)),
-      channel_(std::move(channel)),
+      channels_(std::move(channels)),
       memory_(std::make_shared<OwnMemory>(
           ScratchPool([boards = hosts_->boards](std::size_t bytes,
                                                 Device) { return allocate_shared(*boards, bytes); },
@@ -48,16 +112,18 @@ MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts,
       lend_([this](std::size_t bytes, Device device) { return memory_->lend(bytes, device); }) {}
 
 MemoryPath::~MemoryPath() {
-  if (!group_.engine()->has_failed()) channel_->close();
+  if (group_.engine()->has_failed()) return;
+  for (const auto& channel : channels_) channel->close();
 }
 
 Result<std::unique_ptr<CallPath>> MemoryPath::create(
     const GroupMembers& members, const std::shared_ptr<const SharedHosts>& hosts) {
   Group& group = members.group;
   const std::shared_ptr<ShmBoards>& boards = hosts->boards;
+  const ShmLayout layout{kGroupQueues, group.size()};
   std::int64_t offset = -1;
   if (group.rank() == 0) {
-    const auto made = boards->make(group.size());
+    const auto made = boards->make(layout);
     if (made.has_value()) offset = static_cast<std::int64_t>(made.value());
   }
   GW_ASSIGN(Work work, members.communicator.broadcast(view_of(std::span(&offset, 1)), 0));
@@ -65,9 +131,12 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
   if (offset < 0) return std::unique_ptr<CallPath>();
   std::vector<int> places;
   for (int r = 0; r < group.size(); ++r) places.push_back(boards->arena_rank(group.job_rank(r)));
-  auto channel = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
-                                              std::move(places), group.rank());
-  return std::unique_ptr<CallPath>(new MemoryPath(group, hosts, std::move(channel)));
+  Channels channels;
+  for (std::size_t queue = 0; queue < channels.size(); ++queue) {
+    channels[queue] = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
+                                                   layout, queue, places, group.rank());
+  }
+  return std::unique_ptr<CallPath>(new MemoryPath(group, hosts, std::move(channels)));
 }
 
 // The communicator's own choice of an algorithm is for all_reduce and reduce_scatter alone.
@@ -89,18 +158,24 @@ Result<std::optional<std::string_view>> MemoryPath::algorithm_for(OpKind kind, s
   return serves(kind, wanted) ? std::optional(kShmAlgorithm) : std::nullopt;
 }
 
-Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
+Result<MemoryPath::Run> MemoryPath::run_of(const CheckedCall& call) {
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
-  return std::unique_ptr<PreparedCall>(
-      std::make_unique<MemoryRun>(group_, channel_, next_, std::move(memory), std::move(operated)));
+  const std::size_t bytes = shm_moves_of(memory.kind).in_bytes(memory, group_.size());
+  const QueueOf queue = bytes <= kLatencyBytes    ? kLatency
+                        : bytes <= kPipelineBytes ? kPipeline
+                                                  : kBulk;
+  return Run(group_, channels_[queue], std::move(memory), std::move(operated));
+}
+
+Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
+  GW_ASSIGN(Run run, run_of(call));
+  return std::unique_ptr<PreparedCall>(std::make_unique<Run>(std::move(run)));
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
-  ShmCall memory = call_in_memory(call, operated, group_.size());
-  return MemoryRun(group_, channel_, next_, std::move(memory), std::move(operated))
-      .start_alone(call.options.deadline);
+  GW_ASSIGN(Run run, run_of(call));
+  return run.start_alone(call.options.deadline);
 }
 
 std::uint64_t MemoryPath::job_bytes() const {
@@ -118,6 +193,97 @@ Result<std::unique_ptr<CallPath>> MemoryPath::for_group(const GroupMembers& part
 
 Result<std::unique_ptr<CallPath>> MemoryPath::for_survivors(const GroupMembers& left) {
   return share_memory(left, hosts_->most_bytes);
+}
+
+// Until the execution can move, for a while; true when it can.
+bool MemoryPath::Run::wait_at_once(const ShmExecution& execution) const {
+  const Waiting waiting = group().options().waiting;
+  const bool patient = waiting == Waiting::kSpin || waiting == Waiting::kYield;
+  const bool yields =
+      waiting == Waiting::kYield || (waiting == Waiting::kAdaptive && channel_->crowded());
+  const int looks = waiting == Waiting::kSleep ? 0
+                    : patient                  ? kManyLooks
+                    : yields                   ? kCrowdedLooks
+                                               : kLooks;
+  for (int look = 0; look < looks; ++look) {
+    if (execution.met()) return true;
+    if (yields) {
+      sched_yield();
+    } else if (look >= kQuickLooks) {
+      pause_briefly();
+    }
+  }
+  if (patient || !channel_->crowded()) return execution.met();
+  channel_->sleep([&] { return execution.ready(); },
+                  std::chrono::steady_clock::now() + kShortSleep);
+  return execution.met();
+}
+
+// True when it has ended.
+bool MemoryPath::Run::run_at_once(ShmExecution& execution) const {
+  while (true) {
+    const Result<bool> moved = execution.step();
+    if (!moved.has_value()) return false;  // will fail again, where it can be dealt with
+    if (execution.done()) return true;
+    if (!moved.value() && !wait_at_once(execution)) return false;
+  }
+}
+
+// Without an allocation or another thread. What others need not wait for is done while this rank
+// waits for them.
+Result<Work> MemoryPath::Run::start_alone(std::optional<Deadline> deadline) {
+  if (group().engine()->has_failed()) return group().engine()->status();
+  GW_TRY(before());
+  ShmExecution execution = begin();
+  const bool brief = shm_moves_of(call_.kind).in_bytes(call_, group().size()) <= kAtOnceBytes &&
+                     channel_->handed_over.load(std::memory_order_acquire) == 0;
+  const bool sound = !brief || execution.step().has_value();
+  const std::uint64_t flight = begin_flight();
+  if (brief && sound && run_at_once(execution)) {
+    group().other_bytes()->fetch_add(execution.bytes_sent(), std::memory_order_relaxed);
+    group().engine()->recorder().end_at_once(flight, execution.bytes_sent());
+    if (operated_.after) GW_TRY(operated_.after());
+    return Work(nullptr);
+  }
+  auto work = std::make_shared<WorkState>(group().engine());
+  GW_TRY(hand_over(std::move(execution), flight, deadline, work));
+  return Work(std::move(work));
+}
+
+Status MemoryPath::Run::start(const std::shared_ptr<WorkState>& work,
+                              std::optional<Deadline> deadline) {
+  ShmExecution execution = begin();
+  return hand_over(std::move(execution), begin_flight(), deadline, work);
+}
+
+ShmExecution MemoryPath::Run::begin() {
+  call_.number = group().take_number() + 1;
+  return {*channel_, shm_moves_of(call_.kind), call_, channel_->next++};
+}
+
+std::uint64_t MemoryPath::Run::begin_flight() const {
+  return group().engine()->recorder().begin(
+      {.communicator = static_cast<std::uint32_t>(group().id()),
+       .number = call_.number - 1,
+       .signature = signature_of(call_),
+       .algorithm = kShmAlgorithm});
+}
+
+Status MemoryPath::Run::hand_over(ShmExecution execution, std::uint64_t flight,
+                                  std::optional<Deadline> deadline,
+                                  std::shared_ptr<WorkState> work) {
+  auto running = std::make_unique<ShmExecution>(std::move(execution));
+  running->hand_over(channel_, group().route_of(call_.number - 1));
+  return group().submit(std::make_unique<Operation>(Operation{.signature = signature_of(call_),
+                                                              .number = call_.number - 1,
+                                                              .algorithm = kShmAlgorithm,
+                                                              .execution = std::move(running),
+                                                              .work = std::move(work),
+                                                              .bytes_sent = group().other_bytes(),
+                                                              .after = operated_.after,
+                                                              .own = operated_.lent,
+                                                              .flight = flight}),
+                        deadline);
 }
 
 }  // namespace gradwire

@@ -4,6 +4,8 @@
 // order, rounded once, whatever its size and wherever the tensors are.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +15,6 @@
 #include "collectives/plan/lent_inputs.h"
 #include "collectives/plan/own_memory.h"
 #include "collectives/plan/path.h"
-#include "collectives/shm/call.h"
 #include "collectives/shm/channel.h"
 #include "collectives/shm/setup.h"
 
@@ -43,16 +44,20 @@ class MemoryPath final : public CallPath {
   Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
 
  private:
-  MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts,
-             std::shared_ptr<ShmChannel> channel);
+  class Run;
+  // One queue each: small operations do not wait for large ones, nor these for larger ones.
+  enum QueueOf : std::uint8_t { kLatency, kPipeline, kBulk, kQueues };
+  using Channels = std::array<std::shared_ptr<ShmChannel>, kQueues>;
+
+  MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels);
   bool serves(OpKind kind, std::string_view algorithm) const;
+  Result<Run> run_of(const CheckedCall& call);
 
   Group& group_;
   std::shared_ptr<const SharedHosts> hosts_;
-  std::shared_ptr<ShmChannel> channel_;
+  Channels channels_;
   std::shared_ptr<OwnMemory> memory_;
   Lend lend_;
-  std::uint64_t next_ = 1;  // of the channel's operations
 };
 
 }  // namespace gradwire

@@ -1,305 +1,245 @@
-// all_gather(_v), all_to_all, broadcast and barrier in shared memory: every rank copies what is
-// meant for it from where the others have it, each byte once where tensors are shared or can be
-// read in their processes, and twice where they pass through slots.
-#include <algorithm>
-#include <cstring>
+// all_gather(_v), all_to_all, broadcast, gather(_v), scatter(_v) and barrier in shared memory:
+// every rank copies what is meant for it from where the others have it, each byte once where
+// tensors are shared or can be read in their processes, and twice where they pass through slots.
+// Of a gather to a tensor that is shared, each rank writes its own row.
+#include <unistd.h>
 
+#include <cstring>
+#include <span>
+
+#include "collectives/schedules/op_traits.h"
 #include "collectives/shm/moves.h"
-#include "collectives/shm/rows.h"
+#include "comm/shm/peer_memory.h"
 
 namespace gradwire {
+
+void ShmPlace::copy_in_of(int q, std::size_t offset, std::byte* to, std::size_t bytes,
+                          Stores stores) const {
+  if (bytes == 0) return;
+  if (shares_in(q)) return copy_with(stores, to, in_of(q) + offset, bytes);
+  const std::uint64_t from = channel.notice(q, n).address + offset;
+  const auto process = static_cast<pid_t>(channel.process_of(q));
+  if (process == getpid()) {  // this rank, or one that is a thread beside it
+    const auto* here = reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(from));
+    return copy_with(stores, to, here, bytes);
+  }
+  const Status outcome = shm::read_process(process, from, ByteSpan(to, bytes));
+  if (!outcome.ok() && unread != nullptr) *unread = q;
+}
+
+std::size_t ShmMoves::small_limit(int, ShmReach before) const {
+  constexpr std::size_t kSharedFrom = 4 << 10;
+  constexpr std::size_t kReadingFrom = 16 << 10;
+  constexpr std::size_t kBoardFrom = 32 << 10;
+  return before == ShmReach::kShared    ? kSharedFrom
+         : before == ShmReach::kReading ? kReadingFrom
+                                        : kBoardFrom;
+}
+
 namespace {
 
-// Rows of call.elems, or of call.lengths.
-class AllGather final : public ShmMoves {
+// Up to so many bytes of results, tensors in the others' own memory are read there rather than put
+// into slots: one copy instead of two, but by the kernel, page by page.
+constexpr std::size_t kReadingBytes = 4 << 20;
+
+OpKind base_of(const ShmCall& call) { return traits_of(call.kind).base; }
+
+// Root alone has something for the others.
+bool from_root(const ShmCall& call) {
+  return base_of(call) == OpKind::kBroadcast || base_of(call) == OpKind::kScatter;
+}
+
+// Each rank gets a row of its own from every sender, whose slots have room for all of them.
+bool by_rows(const ShmCall& call) {
+  return base_of(call) == OpKind::kAllToAll || base_of(call) == OpKind::kScatter;
+}
+
+// A rank's own row, unless it is already there.
+void keep_row(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) {
+  if (to == from) return;
+  if (stores == Stores::kStreaming) return copy_with(stores, to, from, bytes);
+  std::memmove(to, from, bytes);
+}
+
+// What one rank has for another: elements of its `in`, and where in the other's `out` they begin.
+struct Block {
+  Range from = {0, 0};
+  std::int64_t to = 0;
+};
+
+Block block_of(const ShmCall& call, int from, int to) {
+  switch (base_of(call)) {
+    case OpKind::kAllToAll: return {{to * call.elems, (to + 1) * call.elems}, from * call.elems};
+    case OpKind::kBroadcast: return from == call.root ? Block{{0, call.elems}} : Block{};
+    case OpKind::kScatter: return from == call.root ? Block{row_of(call, to)} : Block{};
+    case OpKind::kGather:
+      if (to != call.root) return {};
+      [[fallthrough]];
+    case OpKind::kAllGather: {
+      const Range row = row_of(call, from);
+      return {{0, row.size()}, row.begin};
+    }
+    default: return {};
+  }
+}
+
+std::int64_t all_rows(const ShmCall& call, int size) { return begin_of_row(call, size); }
+
+class Movements final : public ShmMoves {
  public:
-  std::size_t in_bytes(const ShmCall& call, int) const override {
-    return static_cast<std::size_t>(longest_row(call)) * size_of(call.dtype);
+  std::size_t in_bytes(const ShmCall& call, int size) const override {
+    const bool rows = by_rows(call);
+    return static_cast<std::size_t>(rows ? all_rows(call, size) : longest_row(call)) *
+           size_of(call.dtype);
   }
   std::size_t out_bytes(const ShmCall& call, int size) const override {
-    return static_cast<std::size_t>(begin_of_row(call, size)) * size_of(call.dtype);
+    const bool row = from_root(call) || base_of(call) == OpKind::kBarrier;
+    return static_cast<std::size_t>(row ? longest_row(call) : all_rows(call, size)) *
+           size_of(call.dtype);
   }
-  std::size_t small_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
+
+  Awaited awaited(const ShmCall& call) const override {
+    if (from_root(call)) return Awaited::kRootAlone;
+    return base_of(call) == OpKind::kGather ? Awaited::kByRoot : Awaited::kAll;
   }
   void put_small(const ShmPlace& place, std::byte* own) const override {
-    copy_with(Stores::kCached, own, place.call.in, place.bytes(row(place, place.rank()).size()));
+    if (by_rows(place.call)) {
+      if (base_of(place.call) == OpKind::kScatter && !place.is_root()) return;
+      return ShmMoves::put_small(place, own);
+    }
+    copy_with(Stores::kCached, own, place.call.in, place.bytes(block_of_own(place).from.size()));
   }
   void take_small(const ShmPlace& place) const override {
-    for (int q = 0; q < place.size(); ++q) {
-      const Range to = row(place, q);
-      std::byte* out = place.call.out + place.bytes(to.begin);
-      if (q == place.rank()) {
-        keep_row(out, place.call.in, place.bytes(to.size()));
-      } else {
-        copy_with(Stores::kCached, out, place.small(q), place.bytes(to.size()));
-      }
+    for (int q = first_sender(place); q < end_of_senders(place); ++q) {
+      const Block block = block_of(place.call, q, place.rank());
+      take_part(place, q, block, {0, block.from.size()},
+                place.small(q) + place.bytes(block.from.begin));
     }
   }
 
   bool are_shared(const ShmPlace& place) const override {
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.shares_in(q) && row(place, q).size() > 0) return false;
-    }
-    return true;
+    if (base_of(place.call) == OpKind::kGather) return place.shares_out(place.call.root);
+    return all_senders(place, [&](int q) { return place.shares_in(q); });
   }
   bool are_readable(const ShmPlace& place) const override {
-    if (out_bytes(place.call, place.size()) > kReadingBytes) return false;
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.reaches_in(q) && row(place, q).size() > 0) return false;
-    }
-    return true;
+    const OpKind base = base_of(place.call);
+    if (base == OpKind::kGather || base == OpKind::kScatter) return false;
+    const std::size_t most = base == OpKind::kBroadcast ? kReadingBytes / 2 : kReadingBytes;
+    return out_bytes(place.call, place.size()) <= most &&
+           all_senders(place, [&](int q) { return place.reaches_in(q); });
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return place.size() * parts_of(longest_row(place.call), direct_elems(place));
+    if (base_of(place.call) == OpKind::kGather) {
+      return parts_of(row_of(place.call, place.rank()).size(), direct_elems(place));
+    }
+    return (end_of_senders(place) - first_sender(place)) * parts_of_row(place);
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const std::int64_t each = parts_of(longest_row(place.call), direct_elems(place));
-    const int q = static_cast<int>((place.rank() + part / each) % place.size());
-    copy_part(place, q, direct_elems(place), part % each, nullptr);
+    if (base_of(place.call) == OpKind::kGather) return write_to_root(place, part);
+    const int turned = static_cast<int>(place.rank() + part / parts_of_row(place)) % place.size();
+    const int q = from_root(place.call) ? place.call.root : turned;
+    const Block block = block_of(place.call, q, place.rank());
+    take_part(place, q, block,
+              part_of(block.from.size(), direct_elems(place), part % parts_of_row(place)), nullptr);
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
     return parts_of(longest_row(place.call), slot_elems(place));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
-    const Range own = row(place, place.rank());
-    const Range range = part_of(own.size(), slot_elems(place), part);
-    if (range.size() <= 0) return;
-    copy_with(Stores::kCached, place.slot(place.rank(), part),
-              place.call.in + place.bytes(range.begin), place.bytes(range.size()));
-  }
-  void take(const ShmPlace& place, std::int64_t part) const override {
-    for (int k = 0; k < place.size(); ++k) {
-      const int q = (place.rank() + k) % place.size();
-      copy_part(place, q, slot_elems(place), part, place.slot(q, part));
-    }
-  }
-
-  std::uint64_t sent(const ShmPlace& place, bool) const override {
-    return place.bytes(row(place, place.rank()).size()) *
-           static_cast<std::uint64_t>(place.size() - 1);
-  }
-
- private:
-  static Range row(const ShmPlace& place, int q) { return row_of(place.call, q); }
-  static std::int64_t direct_elems(const ShmPlace& place) { return place.elems_in(kDirectBytes); }
-  static std::int64_t slot_elems(const ShmPlace& place) {
-    return place.elems_in(ShmChannel::kSlotBytes);
-  }
-  // Part `part` of row q into out, from a slot, or from the rank's own tensor where that is null.
-  static void copy_part(const ShmPlace& place, int q, std::int64_t each, std::int64_t part,
-                        const std::byte* slot) {
-    const Range to = row(place, q);
-    const Range range = part_of(to.size(), each, part);
-    if (range.size() <= 0) return;
-    const std::size_t bytes = place.bytes(range.size());
-    std::byte* out = place.call.out + place.bytes(to.begin + range.begin);
-    if (q == place.rank()) return keep_row(out, place.call.in + place.bytes(range.begin), bytes);
-    const Stores stores = stores_for(place.bytes(begin_of_row(place.call, place.size())));
-    if (slot != nullptr) return copy_with(stores, out, slot, bytes);
-    place.copy_in_of(q, place.bytes(range.begin), out, bytes, stores);
-  }
-};
-
-// call.elems: of one row; row q of in goes to rank q.
-class AllToAll final : public ShmMoves {
- public:
-  std::size_t in_bytes(const ShmCall& call, int size) const override {
-    return static_cast<std::size_t>(call.elems * size) * size_of(call.dtype);
-  }
-  std::size_t out_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
-  std::size_t small_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
-  void put_small(const ShmPlace& place, std::byte* own) const override {
-    copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));
-  }
-  void take_small(const ShmPlace& place) const override {
-    const std::size_t row = place.bytes(place.call.elems);
-    for (int q = 0; q < place.size(); ++q) {
-      copy_with(Stores::kCached, place.call.out + static_cast<std::size_t>(q) * row,
-                place.small(q) + static_cast<std::size_t>(place.rank()) * row, row);
-    }
-  }
-
-  bool are_shared(const ShmPlace& place) const override {
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.shares_in(q)) return false;
-    }
-    return true;
-  }
-  bool are_readable(const ShmPlace& place) const override {
-    if (out_bytes(place.call, place.size()) > kReadingBytes) return false;
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.reaches_in(q)) return false;
-    }
-    return true;
-  }
-  std::int64_t direct_parts(const ShmPlace& place) const override {
-    return place.size() * parts_of(place.call.elems, place.elems_in(kDirectBytes));
-  }
-  void direct(const ShmPlace& place, std::int64_t part) const override {
-    const std::int64_t each = parts_of(place.call.elems, place.elems_in(kDirectBytes));
-    const int q = static_cast<int>((place.rank() + part / each) % place.size());
-    const Range range = part_of(place.call.elems, place.elems_in(kDirectBytes), part % each);
-    place.copy_in_of(q, place.bytes(place.rank() * place.call.elems + range.begin),
-                     place.call.out + place.bytes(q * place.call.elems + range.begin),
-                     place.bytes(range.size()), stores(place));
-  }
-
-  std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, slot_elems(place));
-  }
-  void put(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
-    for (int k = 1; k < place.size(); ++k) {
-      const int q = (place.rank() + k) % place.size();
-      copy_with(Stores::kCached, place.slot(place.rank(), part) + row_at(place, q),
-                place.call.in + place.bytes(q * place.call.elems + range.begin),
-                place.bytes(range.size()));
-    }
-  }
-  void take(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
     const int r = place.rank();
-    take_range(place, r, range, place.call.in + place.bytes(r * place.call.elems + range.begin));
+    if (!by_rows(place.call)) {
+      if (base_of(place.call) == OpKind::kGather && place.is_root()) return;
+      return put_part(place, block_of_own(place), part, place.slot(r, part));
+    }
     for (int k = 1; k < place.size(); ++k) {
       const int q = (r + k) % place.size();
-      take_range(place, q, range, place.slot(q, part) + row_at(place, r));
+      put_part(place, block_of(place.call, r, q), part, place.slot_row(r, part, q));
     }
-  }
-
-  std::uint64_t sent(const ShmPlace& place, bool) const override {
-    return place.bytes(place.call.elems) * static_cast<std::uint64_t>(place.size() - 1);
-  }
-
- private:
-  static std::size_t slot_row(const ShmPlace& place) {
-    return ShmChannel::kSlotBytes / static_cast<std::size_t>(place.size()) / 64 * 64;
-  }
-  static std::int64_t slot_elems(const ShmPlace& place) { return place.elems_in(slot_row(place)); }
-  static std::size_t row_at(const ShmPlace& place, int q) {
-    return slot_row(place) * static_cast<std::size_t>(q);
-  }
-  static Stores stores(const ShmPlace& place) {
-    return stores_for(place.bytes(place.call.elems) * static_cast<std::size_t>(place.size()));
-  }
-  static void take_range(const ShmPlace& place, int q, Range range, const std::byte* from) {
-    copy_with(stores(place), place.call.out + place.bytes(q * place.call.elems + range.begin), from,
-              place.bytes(range.size()));
-  }
-};
-
-// root's in to everybody's out, its own too.
-class Broadcast final : public ShmMoves {
- public:
-  std::size_t in_bytes(const ShmCall& call, int) const override {
-    return static_cast<std::size_t>(call.elems) * size_of(call.dtype);
-  }
-  std::size_t out_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
-  std::size_t small_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
-  Awaited awaited() const override { return Awaited::kRootAlone; }
-  void put_small(const ShmPlace& place, std::byte* own) const override {
-    if (is_root(place)) {
-      copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));
-    }
-  }
-  void take_small(const ShmPlace& place) const override {
-    const std::size_t bytes = in_bytes(place.call, place.size());
-    if (is_root(place)) return keep_row(place.call.out, place.call.in, bytes);
-    copy_with(Stores::kCached, place.call.out, place.small(place.call.root), bytes);
-  }
-
-  bool are_shared(const ShmPlace& place) const override { return place.shares_in(place.call.root); }
-  bool are_readable(const ShmPlace& place) const override {
-    return place.bytes(place.call.elems) <= kReadingBytes / 2 && place.reaches_in(place.call.root);
-  }
-  std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, place.elems_in(kDirectBytes));
-  }
-  void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, place.elems_in(kDirectBytes), part);
-    std::byte* to = place.call.out + place.bytes(range.begin);
-    const std::size_t bytes = place.bytes(range.size());
-    if (is_root(place)) return keep_row(to, place.call.in + place.bytes(range.begin), bytes);
-    place.copy_in_of(place.call.root, place.bytes(range.begin), to, bytes,
-                     stores_for(place.bytes(place.call.elems)));
-  }
-
-  std::int64_t slot_parts(const ShmPlace& place) const override {
-    return parts_of(place.call.elems, slot_elems(place));
-  }
-  void put(const ShmPlace& place, std::int64_t part) const override {
-    if (!is_root(place)) return;
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
-    copy_with(Stores::kCached, place.slot(place.rank(), part),
-              place.call.in + place.bytes(range.begin), place.bytes(range.size()));
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
-    copy(place, part_of(place.call.elems, slot_elems(place), part),
-         place.slot(place.call.root, part));
+    const int r = place.rank();
+    for (int k = 0; k < place.size(); ++k) {
+      const int q = (r + k) % place.size();
+      const Block block = block_of(place.call, q, r);
+      take_part(place, q, block, part_of(block.from.size(), slot_elems(place), part),
+                by_rows(place.call) ? place.slot_row(q, part, r) : place.slot(q, part));
+    }
   }
 
   std::uint64_t sent(const ShmPlace& place, bool) const override {
-    return is_root(place) ? in_bytes(place.call, 0) * static_cast<std::uint64_t>(place.size() - 1)
-                          : 0;
+    std::int64_t elems = 0;
+    for (int q = 0; q < place.size(); ++q) {
+      if (q != place.rank()) elems += block_of(place.call, place.rank(), q).from.size();
+    }
+    return place.bytes(elems);
   }
 
  private:
-  static bool is_root(const ShmPlace& place) { return place.rank() == place.call.root; }
+  static int first_sender(const ShmPlace& place) {
+    return from_root(place.call) ? place.call.root : 0;
+  }
+  static int end_of_senders(const ShmPlace& place) {
+    return from_root(place.call) ? place.call.root + 1 : place.size();
+  }
+  // Whether it holds of all ranks that have something for others.
+  template <typename Property>
+  static bool all_senders(const ShmPlace& place, const Property& holds) {
+    for (int q = first_sender(place); q < end_of_senders(place); ++q) {
+      const bool has =
+          by_rows(place.call) || block_of(place.call, q, place.call.root).from.size() > 0;
+      if (has && !holds(q)) return false;
+    }
+    return true;
+  }
+  // Of a rank that has the same for all that get something.
+  static Block block_of_own(const ShmPlace& place) {
+    return block_of(place.call, place.rank(), place.call.root);
+  }
+  static std::int64_t direct_elems(const ShmPlace& place) { return place.elems_in(kDirectBytes); }
+  static std::int64_t parts_of_row(const ShmPlace& place) {
+    return parts_of(longest_row(place.call), direct_elems(place));
+  }
   static std::int64_t slot_elems(const ShmPlace& place) {
-    return place.elems_in(ShmChannel::kSlotBytes);
+    return place.elems_in(by_rows(place.call) ? place.slot_row_bytes() : place.slot_bytes());
   }
-  static void copy(const ShmPlace& place, Range range, const std::byte* from) {
-    std::byte* to = place.call.out + place.bytes(range.begin);
-    const std::size_t bytes = place.bytes(range.size());
-    if (is_root(place)) return keep_row(to, place.call.in + place.bytes(range.begin), bytes);
-    copy_with(stores_for(place.bytes(place.call.elems)), to, from, bytes);
-  }
-};
 
-class Barrier final : public ShmMoves {
- public:
-  std::size_t in_bytes(const ShmCall&, int) const override { return 0; }
-  std::size_t out_bytes(const ShmCall&, int) const override { return 0; }
-  std::size_t small_bytes(const ShmCall&, int) const override { return 0; }
-  void put_small(const ShmPlace&, std::byte*) const override {}
-  void take_small(const ShmPlace&) const override {}
-  bool are_shared(const ShmPlace&) const override { return false; }
-  std::int64_t direct_parts(const ShmPlace&) const override { return 0; }
-  void direct(const ShmPlace&, std::int64_t) const override {}
-  std::int64_t slot_parts(const ShmPlace&) const override { return 0; }
-  void put(const ShmPlace&, std::int64_t) const override {}
-  void take(const ShmPlace&, std::int64_t) const override {}
-  std::uint64_t sent(const ShmPlace&, bool) const override { return 0; }
+  void write_to_root(const ShmPlace& place, std::int64_t part) const {
+    const Block block = block_of_own(place);
+    const Range range = part_of(block.from.size(), direct_elems(place), part);
+    std::byte* to = place.out_of(place.call.root) + place.bytes(block.to + range.begin);
+    const std::byte* from = place.call.in + place.bytes(range.begin);
+    const std::size_t bytes = place.bytes(range.size());
+    const Stores stores = stores_for(out_bytes(place.call, place.size()));
+    if (place.is_root()) return keep_row(to, from, bytes, stores);
+    copy_with(stores, to, from, bytes);
+  }
+  static void put_part(const ShmPlace& place, const Block& block, std::int64_t part,
+                       std::byte* to) {
+    const Range range = part_of(block.from.size(), slot_elems(place), part);
+    if (range.size() <= 0) return;
+    copy_with(Stores::kCached, to, place.call.in + place.bytes(block.from.begin + range.begin),
+              place.bytes(range.size()));
+  }
+  // `range` of rank q's block from where that one put it, or from its own tensor where that is
+  // null.
+  void take_part(const ShmPlace& place, int q, const Block& block, Range range,
+                 const std::byte* from) const {
+    if (range.size() <= 0) return;
+    const std::size_t bytes = place.bytes(range.size());
+    const std::size_t offset = place.bytes(block.from.begin + range.begin);
+    std::byte* out = place.call.out + place.bytes(block.to + range.begin);
+    const Stores stores = stores_for(out_bytes(place.call, place.size()));
+    if (q == place.rank()) return keep_row(out, place.call.in + offset, bytes, stores);
+    if (from != nullptr) return copy_with(stores, out, from, bytes);
+    place.copy_in_of(q, offset, out, bytes, stores);
+  }
 };
 
 }  // namespace
 
-const ShmMoves& shm_all_gather() {
-  static const AllGather moves;
-  return moves;
-}
-
-const ShmMoves& shm_all_to_all() {
-  static const AllToAll moves;
-  return moves;
-}
-
-const ShmMoves& shm_broadcast() {
-  static const Broadcast moves;
-  return moves;
-}
-
-const ShmMoves& shm_barrier() {
-  static const Barrier moves;
+const ShmMoves& shm_movements() {
+  static const Movements moves;
   return moves;
 }
 

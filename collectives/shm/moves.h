@@ -3,18 +3,16 @@
 // There are three ways, and all ranks take the same:
 //   small   everybody puts its data on the board and, once all have, takes what it needs
 //   direct  tensors lie in the arena: the others' are read, and written, where they are. What is
-//   only
-//           copied may lie in the others' own memory, too, where that may be read
+//           only copied may lie in the others' own memory, too, where that may be read
 //   slots   tensors lie elsewhere: part by part through slots of the board that stay in the caches.
 //           Put part i; combine part i - 1, where something is to be combined for others; take the
 //           part before
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
-#include "collectives/shm/call.h"
 #include "collectives/shm/channel.h"
 #include "device/fold.h"
 #include "gradwire/schedule.h"
@@ -31,17 +29,30 @@ struct ShmPlace {
 
   int size() const { return channel.size(); }
   int rank() const { return channel.rank(); }
+  bool is_root() const { return rank() == call.root; }
   std::size_t width() const { return size_of(call.dtype); }
   std::size_t bytes(std::int64_t elems) const { return static_cast<std::size_t>(elems) * width(); }
   std::int64_t elems_in(std::size_t bytes) const {
     return static_cast<std::int64_t>(bytes / width());
   }
   std::byte* small(int q) const { return channel.small(q, n); }
-  std::byte* slot(int q, std::int64_t part) const {
-    return channel.slot(q, static_cast<int>(part % ShmChannel::kSlots));
+  std::byte* slot(int q, std::int64_t part) const { return channel.slot(q, part); }
+  std::size_t slot_bytes() const { return channel.queue().slot_bytes; }
+  // A slot that holds the same part of every rank's row has so many bytes for each.
+  std::size_t slot_row_bytes() const {
+    return slot_bytes() / static_cast<std::size_t>(size()) / 64 * 64;
+  }
+  std::byte* slot_row(int q, std::int64_t part, int r) const {
+    return slot(q, part) + slot_row_bytes() * static_cast<std::size_t>(r);
   }
   bool shares_in(int q) const { return channel.notice(q, n).in != ShmNotice::kPrivate; }
   bool shares_out(int q) const { return channel.notice(q, n).out != ShmNotice::kPrivate; }
+  bool all_share_in() const {
+    for (int q = 0; q < size(); ++q) {
+      if (!shares_in(q)) return false;
+    }
+    return true;
+  }
   // Whether copy_in_of() can get at it.
   bool reaches_in(int q) const { return shares_in(q) || channel.notice(q, n).address != 0; }
   // bytes of rank q's `in` from `offset` on, wherever it lies.
@@ -50,26 +61,22 @@ struct ShmPlace {
   std::byte* out_of(int q) const { return channel.arena().at(channel.notice(q, n).out); }
 };
 
-// Without state: one object per collective serves all operations.
+// Without state: one object serves all operations of its kinds.
 class ShmMoves {
  public:
   virtual ~ShmMoves() = default;
 
-  // Bytes that the tensors of one rank span, in and out: what decides which memory is shared.
+  // Bytes that the tensors of one rank span at most, in and out, equal on all ranks. Small: what
+  // each rank puts at most.
   virtual std::size_t in_bytes(const ShmCall& call, int size) const = 0;
   virtual std::size_t out_bytes(const ShmCall& call, int size) const = 0;
 
-  // Small: the bytes that each rank puts at most, equal on all ranks; whether they are few enough.
-  virtual std::size_t small_bytes(const ShmCall& call, int size) const = 0;
-  // before: as the last operation of this kind was. The direct way has two waits, but copies once.
-  virtual std::size_t small_limit(int, ShmReach before) const {
-    constexpr std::size_t kSharedFrom = 4 << 10;
-    constexpr std::size_t kReadingFrom = 16 << 10;
-    return before == ShmReach::kShared    ? kSharedFrom
-           : before == ShmReach::kReading ? kReadingFrom
-                                          : ShmChannel::kSmallBytes;
+  // Small: up to so many bytes. before: as the last operation of this kind was. The direct way has
+  // two waits, but copies once.
+  virtual std::size_t small_limit(int size, ShmReach before) const;
+  virtual void put_small(const ShmPlace& place, std::byte* own) const {
+    copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));
   }
-  virtual void put_small(const ShmPlace& place, std::byte* own) const = 0;
   virtual void take_small(const ShmPlace& place) const = 0;
   // Who waits for whom before take_small.
   enum class Awaited : std::uint8_t {
@@ -77,7 +84,7 @@ class ShmMoves {
     kRootAlone,  // only root has something to put
     kByRoot,     // only root takes
   };
-  virtual Awaited awaited() const { return Awaited::kAll; }
+  virtual Awaited awaited(const ShmCall&) const { return Awaited::kAll; }
 
   // Direct: whether the tensors that matter are shared, or are best read where they are; how many
   // parts this rank has to do.
@@ -102,30 +109,14 @@ class ShmMoves {
 };
 
 const ShmMoves& shm_moves_of(OpKind kind);
-const ShmMoves& shm_all_reduce();
-const ShmMoves& shm_reduce_scatter();
-const ShmMoves& shm_reduce_parts();
-const ShmMoves& shm_all_gather();
-const ShmMoves& shm_all_to_all();
-const ShmMoves& shm_broadcast();
-const ShmMoves& shm_barrier();
-const ShmMoves& shm_reduce();
-const ShmMoves& shm_gather();
-const ShmMoves& shm_scatter();
-const ShmMoves& shm_exclusive_scan();
+const ShmMoves& shm_movements();   // all that only copies
+const ShmMoves& shm_all_reduce();  // and reduce
+const ShmMoves& shm_own_fold();    // reduce_scatter(_v) and exclusive_scan
 
 // From so many bytes on, results leave the caches alone.
 inline constexpr std::size_t kStreamingBytes = 8 << 20;
 inline Stores stores_for(std::size_t bytes) {
   return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
-}
-// Up to so many bytes of results, tensors in the others' own memory are read there rather than put
-// into slots: one copy instead of two, but by the kernel, page by page.
-inline constexpr std::size_t kReadingBytes = 4 << 20;
-
-// A rank's own row, unless it is already there.
-inline void keep_row(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (to != from && bytes > 0) std::memmove(to, from, bytes);
 }
 
 // A rank looks around between parts of about so many bytes.
@@ -145,6 +136,22 @@ inline Range line_piece(std::int64_t elems, std::size_t width, int parts, int i)
   const Range lines = piece((elems + line - 1) / line, parts, i);
   const auto cut = [&](std::int64_t at) { return at * line < elems ? at * line : elems; };
   return {cut(lines.begin), cut(lines.end)};
+}
+
+// Elements before rank q's row among rows of call.elems, or of call.lengths; q = size: of all rows.
+inline std::int64_t begin_of_row(const ShmCall& call, int q) {
+  if (call.lengths.empty()) return q * call.elems;
+  std::int64_t sum = 0;
+  for (int i = 0; i < q; ++i) sum += call.lengths[static_cast<std::size_t>(i)];
+  return sum;
+}
+inline Range row_of(const ShmCall& call, int q) {
+  const std::int64_t begin = begin_of_row(call, q);
+  const auto& lengths = call.lengths;
+  return {begin, begin + (lengths.empty() ? call.elems : lengths[static_cast<std::size_t>(q)])};
+}
+inline std::int64_t longest_row(const ShmCall& call) {
+  return call.lengths.empty() ? call.elems : *std::ranges::max_element(call.lengths);
 }
 
 }  // namespace gradwire

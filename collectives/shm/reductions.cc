@@ -1,4 +1,4 @@
-// all_reduce, reduce and reduce_scatter(_v) in shared memory, as a left fold in rank order.
+// Sums in shared memory, as a left fold in rank order.
 //
 // all_reduce of N bytes:
 //   small   everybody folds everything: one wait, (p - 1) N bytes read of others
@@ -9,36 +9,38 @@
 //           2 N (p - 1) / p bytes copied beside the N folded. So a line of a slot goes to the rank
 //           that folds it and back, each time to be written next, and no store has to ask for it
 // reduce of N bytes goes the same ways, but that the folded pieces are root's alone.
-// reduce_scatter of rows of N bytes: row r is folded from the others' memory, straight into out.
+// reduce_scatter(_v): row r is folded from the others' memory, straight into out, which may be that
+// row of in.
+// exclusive_scan of N bytes: rank r folds what ranks 0 .. r - 1 have, in their order, which reads
+// (p - 1) N / 2 bytes a rank on average; nobody waits for anybody else's result.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 
 #include "collectives/shm/moves.h"
-#include "collectives/shm/rows.h"
+#include "device/ops.h"
 
 namespace gradwire {
 namespace {
 
-using Sources = std::array<const std::byte*, ShmChannel::kMostRanks>;
+// At one element of each rank's tensors, by rank.
 using Targets = std::array<std::byte*, ShmChannel::kMostRanks>;
 
-void fold_all(const ShmPlace& place, const Sources& sources, const Targets& targets,
-              std::size_t target_count, std::int64_t elems, Stores stores) {
-  const auto count = static_cast<std::size_t>(place.size());
-  fold(place.call.op, place.call.dtype, std::span(sources.data(), count),
-       std::span(targets.data(), target_count), elems, stores);
+// The left fold of source_of(q) of the first `count` ranks, into the first `targets`.
+template <typename Source>
+void fold_from(const ShmPlace& place, int count, const Source& source_of, const Targets& to,
+               int targets, std::int64_t elems, Stores stores) {
+  if (elems <= 0) return;
+  std::array<const std::byte*, ShmChannel::kMostRanks> sources;
+  for (int q = 0; q < count; ++q) sources[static_cast<std::size_t>(q)] = source_of(q);
+  fold(place.call.op, place.call.dtype, std::span(sources.data(), static_cast<std::size_t>(count)),
+       std::span(to.data(), static_cast<std::size_t>(targets)), elems, stores);
 }
 
-// Folding everything on every rank pays while reading it costs less than a second wait.
-std::size_t fold_limit(int size) {
-  constexpr std::size_t kTogether = 16 << 10;
-  const std::size_t each = kTogether / static_cast<std::size_t>(size);
-  return each < ShmChannel::kSmallBytes ? each : ShmChannel::kSmallBytes;
-}
+std::int64_t direct_part_elems(const ShmPlace& place) { return place.elems_in(kDirectBytes); }
 
-class AllReduce : public ShmMoves {
+// all_reduce, and reduce, whose root alone has the result.
+class AllReduce final : public ShmMoves {
  public:
   std::size_t in_bytes(const ShmCall& call, int) const override {
     return static_cast<std::size_t>(call.elems) * size_of(call.dtype);
@@ -46,47 +48,43 @@ class AllReduce : public ShmMoves {
   std::size_t out_bytes(const ShmCall& call, int size) const override {
     return in_bytes(call, size);
   }
-  std::size_t small_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
+  // Folding everything on every rank pays while reading it costs less than a second wait.
   std::size_t small_limit(int size, ShmReach before) const override {
+    constexpr std::size_t kTogether = 16 << 10;
     constexpr std::size_t kDirectFrom = 2 << 10;
-    return before == ShmReach::kShared ? std::min(kDirectFrom, fold_limit(size)) : fold_limit(size);
+    const std::size_t each = kTogether / static_cast<std::size_t>(size);
+    return before == ShmReach::kShared ? std::min(kDirectFrom, each) : each;
   }
-
-  void put_small(const ShmPlace& place, std::byte* own) const override {
-    copy_with(Stores::kCached, own, place.call.in, place.bytes(place.call.elems));
+  Awaited awaited(const ShmCall& call) const override {
+    return call.kind == OpKind::kReduce ? Awaited::kByRoot : Awaited::kAll;
   }
   void take_small(const ShmPlace& place) const override {
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) sources[static_cast<std::size_t>(q)] = place.small(q);
-    fold_all(place, sources, {place.call.out}, 1, place.call.elems, Stores::kCached);
+    if (!has_result(place, place.rank())) return;
+    fold_from(
+        place, place.size(), [&](int q) { return place.small(q); }, {place.call.out}, 1,
+        place.call.elems, Stores::kCached);
   }
 
   bool are_shared(const ShmPlace& place) const override {
     for (int q = 0; q < place.size(); ++q) {
-      if (!place.shares_in(q) || !place.shares_out(q)) return false;
+      if (has_result(place, q) && !place.shares_out(q)) return false;
     }
-    return true;
+    return place.all_share_in();
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(own_piece(place).size(), direct_elems(place));
+    return parts_of(own_piece(place).size(), direct_part_elems(place));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
     const Range own = own_piece(place);
-    const Range range = part_of(own.size(), direct_elems(place), part);
+    const Range range = part_of(own.size(), direct_part_elems(place), part);
     const std::size_t at = place.bytes(own.begin + range.begin);
-    Sources sources;
-    Targets targets;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.in_of(q) + at;
-      targets[static_cast<std::size_t>(q)] = place.out_of(q) + at;
-    }
     // In place the lines are in the cache already: streaming would have to throw them out first,
     // and takes twice as long.
-    const bool in_place = place.call.in == place.call.out;
-    fold_all(place, sources, targets, static_cast<std::size_t>(place.size()), range.size(),
-             in_place ? Stores::kCached : stores_for(place.bytes(place.call.elems)));
+    const bool cached = rooted(place) || place.call.in == place.call.out;
+    fold_pieces(
+        place, [&](int q) { return place.in_of(q) + at; },
+        [&](int q) { return place.out_of(q) + at; }, range.size(),
+        cached ? Stores::kCached : stores_for(place.bytes(place.call.elems)));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
@@ -107,19 +105,17 @@ class AllReduce : public ShmMoves {
     const Range own = piece_in(place, range, place.rank());
     const std::size_t at = place.bytes(own.begin);
     const std::size_t offset = place.bytes(range.begin) + at;
-    Sources sources;
-    Targets targets;
-    for (int q = 0; q < place.size(); ++q) {
-      const bool mine = q == place.rank();
-      targets[static_cast<std::size_t>(q)] =
-          mine ? place.call.out + offset : place.slot(q, part) + at;
-      sources[static_cast<std::size_t>(q)] =
-          mine ? place.call.in + offset : place.slot(q, part) + at;
-    }
-    fold_all(place, sources, targets, static_cast<std::size_t>(place.size()), own.size(),
-             Stores::kCached);
+    const auto slot_of = [&](int q) { return place.slot(q, part) + at; };
+    fold_pieces(
+        place,
+        [&](int q) -> const std::byte* {
+          return q == place.rank() ? place.call.in + offset : slot_of(q);
+        },
+        [&](int q) { return q == place.rank() ? place.call.out + offset : slot_of(q); }, own.size(),
+        Stores::kCached);
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
+    if (!has_result(place, place.rank())) return;
     const Range range = part_of(place.call.elems, slot_elems(place), part);
     std::byte* out = place.call.out + place.bytes(range.begin);
     for (int k = 1; k < place.size(); ++k) {
@@ -131,173 +127,131 @@ class AllReduce : public ShmMoves {
   }
 
   std::uint64_t sent(const ShmPlace& place, bool small) const override {
-    const auto others = static_cast<std::uint64_t>(place.size() - 1);
     const std::uint64_t all = place.bytes(place.call.elems);
-    if (small) return others * all;
     const std::uint64_t own = place.bytes(own_piece(place).size());
-    return all - own + others * own;
+    // To those that have the result but this one.
+    const auto others =
+        static_cast<std::uint64_t>(rooted(place) ? (place.is_root() ? 0 : 1) : place.size() - 1);
+    return small ? others * all : all - own + others * own;
   }
 
- protected:
+ private:
+  static bool rooted(const ShmPlace& place) { return place.call.kind == OpKind::kReduce; }
+  static bool has_result(const ShmPlace& place, int q) {
+    return !rooted(place) || q == place.call.root;
+  }
+  template <typename Source, typename Target>
+  static void fold_pieces(const ShmPlace& place, const Source& source_of, const Target& target_of,
+                          std::int64_t elems, Stores stores) {
+    Targets to;
+    int targets = 0;
+    for (int q = 0; q < place.size(); ++q) {
+      if (has_result(place, q)) to[static_cast<std::size_t>(targets++)] = target_of(q);
+    }
+    fold_from(place, place.size(), source_of, to, targets, elems, stores);
+  }
   static Range own_piece(const ShmPlace& place) {
     return line_piece(place.call.elems, place.width(), place.size(), place.rank());
   }
   static Range piece_in(const ShmPlace& place, Range range, int q) {
     return line_piece(range.size(), place.width(), place.size(), q);
   }
-  static std::int64_t direct_elems(const ShmPlace& place) {
-    return static_cast<std::int64_t>(kDirectBytes / place.width());
-  }
   static std::int64_t slot_elems(const ShmPlace& place) {
-    return static_cast<std::int64_t>(ShmChannel::kSlotBytes / place.width());
+    return place.elems_in(place.slot_bytes());
   }
 };
 
-// Root alone has the result.
-class Reduce final : public AllReduce {
- public:
-  Awaited awaited() const override { return Awaited::kByRoot; }
-  void take_small(const ShmPlace& place) const override {
-    if (is_root(place)) AllReduce::take_small(place);
-  }
-
-  bool are_shared(const ShmPlace& place) const override {
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.shares_in(q)) return false;
-    }
-    return place.shares_out(place.call.root);
-  }
-  void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range own = own_piece(place);
-    const Range range = part_of(own.size(), direct_elems(place), part);
-    const std::size_t at = place.bytes(own.begin + range.begin);
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.in_of(q) + at;
-    }
-    fold_all(place, sources, {place.out_of(place.call.root) + at}, 1, range.size(),
-             Stores::kCached);
-  }
-
-  void combine(const ShmPlace& place, std::int64_t part) const override {
-    const Range range = part_of(place.call.elems, slot_elems(place), part);
-    const Range own = piece_in(place, range, place.rank());
-    const std::size_t at = place.bytes(own.begin);
-    const std::size_t offset = place.bytes(range.begin) + at;
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] =
-          q == place.rank() ? place.call.in + offset : place.slot(q, part) + at;
-    }
-    std::byte* const to =
-        is_root(place) ? place.call.out + offset : place.slot(place.call.root, part) + at;
-    fold_all(place, sources, {to}, 1, own.size(), Stores::kCached);
-  }
-  void take(const ShmPlace& place, std::int64_t part) const override {
-    if (is_root(place)) AllReduce::take(place, part);
-  }
-
-  std::uint64_t sent(const ShmPlace& place, bool small) const override {
-    const std::uint64_t all = place.bytes(place.call.elems);
-    if (small) return is_root(place) ? 0 : all;
-    const std::uint64_t own = place.bytes(own_piece(place).size());
-    return all - own + (is_root(place) ? 0 : own);
-  }
-
- private:
-  static bool is_root(const ShmPlace& place) { return place.rank() == place.call.root; }
-};
-
-// Rows of call.elems, or of call.lengths.
-class ReduceScatter final : public ShmMoves {
+// reduce_scatter(_v), whose ranks fold a row of all tensors each, and exclusive_scan, whose ranks
+// fold the tensors of the ranks before them.
+class OwnFold final : public ShmMoves {
  public:
   std::size_t in_bytes(const ShmCall& call, int size) const override {
-    return static_cast<std::size_t>(begin_of_row(call, size)) * size_of(call.dtype);
+    return static_cast<std::size_t>(scans(call) ? call.elems : begin_of_row(call, size)) *
+           size_of(call.dtype);
   }
   std::size_t out_bytes(const ShmCall& call, int) const override {
     return static_cast<std::size_t>(longest_row(call)) * size_of(call.dtype);
   }
-  std::size_t small_bytes(const ShmCall& call, int size) const override {
-    return in_bytes(call, size);
-  }
-  void put_small(const ShmPlace& place, std::byte* own) const override {
-    copy_with(Stores::kCached, own, place.call.in, in_bytes(place.call, place.size()));
-  }
   void take_small(const ShmPlace& place) const override {
-    const Range row = row_of(place.call, place.rank());
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.small(q) + place.bytes(row.begin);
-    }
-    fold_all(place, sources, {place.call.out}, 1, row.size(), Stores::kCached);
+    const Range row = row_for(place, place.rank());
+    fold_row(
+        place, [&](int q) { return place.small(q) + place.bytes(row.begin); }, {0, row.size()},
+        Stores::kCached);
   }
 
-  bool are_shared(const ShmPlace& place) const override {
-    for (int q = 0; q < place.size(); ++q) {
-      if (!place.shares_in(q)) return false;
-    }
-    return true;
-  }
+  bool are_shared(const ShmPlace& place) const override { return place.all_share_in(); }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    return parts_of(row_of(place.call, place.rank()).size(), direct_elems(place));
+    return parts_of(row_for(place, place.rank()).size(), direct_part_elems(place));
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    const Range row = row_of(place.call, place.rank());
-    const Range range = part_of(row.size(), direct_elems(place), part);
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] = place.in_of(q) + place.bytes(row.begin + range.begin);
-    }
-    fold_all(place, sources, {place.call.out + place.bytes(range.begin)}, 1, range.size(),
-             stores_for(place.bytes(row.size())));
+    const Range row = row_for(place, place.rank());
+    const Range range = part_of(row.size(), direct_part_elems(place), part);
+    const bool cached = scans(place.call) || place.call.out == own_in(place, 0);
+    fold_row(
+        place, [&](int q) { return place.in_of(q) + place.bytes(row.begin + range.begin); }, range,
+        cached ? Stores::kCached : stores_for(place.bytes(row.size())));
   }
 
   std::int64_t slot_parts(const ShmPlace& place) const override {
     return parts_of(longest_row(place.call), slot_elems(place));
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
+    const int r = place.rank();
+    if (scans(place.call)) {
+      return put_row(place, {0, place.call.elems}, part, place.slot(r, part));
+    }
     for (int k = 1; k < place.size(); ++k) {
-      const int q = (place.rank() + k) % place.size();
-      const Range row = row_of(place.call, q);
-      const Range range = part_of(row.size(), slot_elems(place), part);
-      if (range.size() <= 0) continue;
-      copy_with(Stores::kCached, place.slot(place.rank(), part) + row_at(place, q),
-                place.call.in + place.bytes(row.begin + range.begin), place.bytes(range.size()));
+      const int q = (r + k) % place.size();
+      put_row(place, row_for(place, q), part, place.slot_row(r, part, q));
     }
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
     const int r = place.rank();
-    const Range row = row_of(place.call, r);
-    const Range range = part_of(row.size(), slot_elems(place), part);
-    if (range.size() <= 0) return;
-    Sources sources;
-    for (int q = 0; q < place.size(); ++q) {
-      sources[static_cast<std::size_t>(q)] =
-          q == r ? place.call.in + place.bytes(row.begin + range.begin)
-                 : place.slot(q, part) + row_at(place, r);
-    }
-    fold_all(place, sources, {place.call.out + place.bytes(range.begin)}, 1, range.size(),
-             Stores::kCached);
+    const Range range = part_of(row_for(place, r).size(), slot_elems(place), part);
+    fold_row(
+        place,
+        [&](int q) -> const std::byte* {
+          if (q == r) return own_in(place, range.begin);
+          return scans(place.call) ? place.slot(q, part) : place.slot_row(q, part, r);
+        },
+        range, Stores::kCached);
   }
 
   std::uint64_t sent(const ShmPlace& place, bool) const override {
-    const std::int64_t all = begin_of_row(place.call, place.size());
-    return place.bytes(all - row_of(place.call, place.rank()).size());
+    if (scans(place.call)) {
+      return place.bytes(place.call.elems) *
+             static_cast<std::uint64_t>(place.size() - 1 - place.rank());
+    }
+    return place.bytes(begin_of_row(place.call, place.size()) -
+                       row_for(place, place.rank()).size());
   }
 
  private:
-  static std::int64_t direct_elems(const ShmPlace& place) {
-    return static_cast<std::int64_t>(kDirectBytes / place.width());
+  static bool scans(const ShmCall& call) { return call.kind == OpKind::kExclusiveScan; }
+  static Range row_for(const ShmPlace& place, int q) {
+    return scans(place.call) ? Range{0, place.call.elems} : row_of(place.call, q);
   }
-  // A slot holds the same part of every row.
-  static std::size_t slot_row(const ShmPlace& place) {
-    return ShmChannel::kSlotBytes / static_cast<std::size_t>(place.size()) / 64 * 64;
+  // From element `at` of its row on.
+  static const std::byte* own_in(const ShmPlace& place, std::int64_t at) {
+    return place.call.in + place.bytes(row_for(place, place.rank()).begin + at);
   }
   static std::int64_t slot_elems(const ShmPlace& place) {
-    return static_cast<std::int64_t>(slot_row(place) / place.width());
+    return place.elems_in(scans(place.call) ? place.slot_bytes() : place.slot_row_bytes());
   }
-  static std::size_t row_at(const ShmPlace& place, int q) {
-    return slot_row(place) * static_cast<std::size_t>(q);
+  static void put_row(const ShmPlace& place, Range row, std::int64_t part, std::byte* to) {
+    const Range range = part_of(row.size(), slot_elems(place), part);
+    if (range.size() <= 0) return;
+    copy_with(Stores::kCached, to, place.call.in + place.bytes(row.begin + range.begin),
+              place.bytes(range.size()));
+  }
+  // Elements `range` of this rank's row into out.
+  template <typename Source>
+  static void fold_row(const ShmPlace& place, const Source& source_of, Range range, Stores stores) {
+    std::byte* out = place.call.out + place.bytes(range.begin);
+    const int count = scans(place.call) ? place.rank() : place.size();
+    if (count > 0) return fold_from(place, count, source_of, {out}, 1, range.size(), stores);
+    const TensorView view(out, Shape::vector(range.size()), place.call.dtype);
+    static_cast<void>(fill_neutral(place.call.op, view, {}));  // host memory: cannot fail
   }
 };
 
@@ -308,13 +262,8 @@ const ShmMoves& shm_all_reduce() {
   return moves;
 }
 
-const ShmMoves& shm_reduce() {
-  static const Reduce moves;
-  return moves;
-}
-
-const ShmMoves& shm_reduce_scatter() {
-  static const ReduceScatter moves;
+const ShmMoves& shm_own_fold() {
+  static const OwnFold moves;
   return moves;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/plan/path.h"
-#include "collectives/shm/boards.h"
+#include "collectives/shm/channel.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {

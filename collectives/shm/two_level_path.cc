@@ -14,38 +14,39 @@ namespace {
 
 constexpr std::string_view kTwoLevel = "two_level";
 
-// This rank's ends of its host's boards; null where it is alone there.
-struct Channels {
-  std::shared_ptr<ShmChannel> inward;
-  std::shared_ptr<ShmChannel> outward;
-};
+// Operations alternate between two queues: what goes into a host's memory, and what comes out.
+constexpr ShmQueue kHostQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = 256 << 10},
+                                    {.small_bytes = 32 << 10, .slot_bytes = 256 << 10}};
 
-// Nothing where a host has no room for its boards.
+// This rank's ends of its host's board; null where it is alone there.
+using Channels = std::array<std::shared_ptr<ShmChannel>, 2>;
+
+// Nothing where a host has no room for its board.
 Result<std::optional<Channels>> make_channels(Communicator& group, const SharedHosts& hosts,
                                               const Nodes& here) {
   const auto self = static_cast<std::size_t>(group.rank());
   const auto& local = here.ranks[static_cast<std::size_t>(here.node_of[self])];
-  std::array<std::int64_t, 2> own{0, 0};
+  const ShmLayout layout{kHostQueues, static_cast<int>(local.size())};
+  std::array<std::int64_t, 1> own{0};
   if (here.place_of[self] == 0 && local.size() > 1) {
-    for (std::int64_t& offset : own) {
-      const auto made = hosts.boards->make(static_cast<int>(local.size()));
-      offset = made.has_value() ? static_cast<std::int64_t>(made.value()) : -1;
-    }
+    const auto made = hosts.boards->make(layout);
+    own[0] = made.has_value() ? static_cast<std::int64_t>(made.value()) : -1;
   }
-  std::vector<std::int64_t> offsets(2 * static_cast<std::size_t>(group.size()));
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(group.size()));
   GW_ASSIGN(Work work, group.all_gather(const_view_of(std::span<const std::int64_t>(own)),
                                         view_of(std::span(offsets))));
   GW_TRY(work.wait());
   if (std::ranges::min(offsets) < 0) return std::optional<Channels>();
-  if (local.size() == 1) return std::optional(Channels());
+  Channels channels;
+  if (local.size() == 1) return std::optional(channels);
   std::vector<int> members;
   for (const int r : local) members.push_back(hosts.boards->arena_rank(group.job_rank(r)));
-  const auto channel = [&](std::size_t which) {
-    const auto offset = offsets[2 * static_cast<std::size_t>(local[0]) + which];
-    return std::make_shared<ShmChannel>(hosts.boards, static_cast<std::uint64_t>(offset), members,
-                                        here.place_of[self]);
-  };
-  return std::optional(Channels{channel(0), channel(1)});
+  const auto offset = static_cast<std::uint64_t>(offsets[static_cast<std::size_t>(local[0])]);
+  for (std::size_t queue = 0; queue < channels.size(); ++queue) {
+    channels[queue] = std::make_shared<ShmChannel>(hosts.boards, offset, layout, queue, members,
+                                                   here.place_of[self]);
+  }
+  return std::optional(channels);
 }
 
 }  // namespace
@@ -93,7 +94,7 @@ Result<std::unique_ptr<CallPath>> TwoLevelPath::create(
   GW_ASSIGN(const std::optional<Channels> channels,
             make_channels(members.communicator, *hosts, here));
   if (!channels) return std::unique_ptr<CallPath>();
-  TwoLevelStages stages(members.group, here, channels->inward, channels->outward);
+  TwoLevelStages stages(members.group, here, (*channels)[0], (*channels)[1]);
   return std::unique_ptr<CallPath>(new TwoLevelPath(members.group, hosts, std::move(stages)));
 }
 

@@ -140,10 +140,8 @@ std::vector<std::int64_t> TwoLevelStages::parts_of_tensor(std::int64_t elems,
 void TwoLevelStages::add_inside(Stages& stages, bool inward, ShmCall call, std::uint64_t number) {
   if (inward_ == nullptr) return;
   const std::shared_ptr<ShmChannel>& channel = inward ? inward_ : outward_;
-  const std::uint64_t n = inward ? next_inward_++ : next_outward_++;
-  const bool parts = call.kind == OpKind::kReduceScatterV;
-  const ShmMoves& moves = parts ? shm_reduce_parts() : shm_moves_of(call.kind);
-  auto stage = std::make_unique<ShmExecution>(*channel, moves, std::move(call), n);
+  const ShmMoves& moves = shm_moves_of(call.kind);
+  auto stage = std::make_unique<ShmExecution>(*channel, moves, std::move(call), channel->next++);
   stage->hand_over(channel, group_.route_among(local_jobs_, number, DType::kU8));
   stages.push_back(std::move(stage));
 }

@@ -38,7 +38,7 @@ class TwoLevelStages {
   // its way between hosts, one before it and one behind it in memory.
   static constexpr int kPiecesInFlight = 3;
 
-  // hosts: of the group's ranks, at least two. inward and outward: this rank's ends of two boards
+  // hosts: of the group's ranks, at least two. inward and outward: this rank's ends of two queues
   // of its host; null where it is alone there. group outlives this.
   TwoLevelStages(Group& group, Nodes hosts, std::shared_ptr<ShmChannel> inward,
                  std::shared_ptr<ShmChannel> outward);
@@ -83,8 +83,6 @@ class TwoLevelStages {
   std::shared_ptr<ShmChannel> outward_;
   std::shared_ptr<const std::vector<int>> local_jobs_;
   AlgorithmChoice choice_;
-  std::uint64_t next_inward_ = 1;
-  std::uint64_t next_outward_ = 1;
 };
 
 }  // namespace gradwire

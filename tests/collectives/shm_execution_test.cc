@@ -21,7 +21,8 @@ constexpr std::int64_t kElems = 1 << 18;  // far from small: each reads where th
 // Two ranks of one process that share an arena, without messages.
 struct Pair {
   std::vector<std::shared_ptr<ShmBoards>> boards;
-  std::vector<std::shared_ptr<ShmChannel>> channels;
+  std::vector<std::shared_ptr<ShmChannel>> channels;  // of the first queue
+  std::vector<std::shared_ptr<ShmChannel>> others;    // of the second
   std::vector<Buffer> tensors;
 
   ShmCall broadcast_of(int rank) {
@@ -38,12 +39,18 @@ void make_pair(Pair& pair) {
   ASSERT_TRUE(opened.has_value()) << opened.error().message();
   pair.boards = {std::make_shared<ShmBoards>(made.value(), false),
                  std::make_shared<ShmBoards>(opened.value(), false)};
-  const auto board = pair.boards[0]->make(2);
+  static constexpr ShmQueue kQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = 64 << 10},
+                                         {.small_bytes = 32 << 10, .slot_bytes = 4 << 10}};
+  const ShmLayout layout{kQueues, 2};
+  const auto board = pair.boards[0]->make(layout);
   ASSERT_TRUE(board.has_value()) << board.error().message();
   for (int r = 0; r < 2; ++r) {
     const auto& boards = pair.boards[static_cast<std::size_t>(r)];
+    const std::vector<int> members{0, 1};
     pair.channels.push_back(
-        std::make_shared<ShmChannel>(boards, board.value(), std::vector<int>{0, 1}, r));
+        std::make_shared<ShmChannel>(boards, board.value(), layout, 0, members, r));
+    pair.others.push_back(
+        std::make_shared<ShmChannel>(boards, board.value(), layout, 1, members, r));
     auto tensor = boards->arena().allocate(kElems * sizeof(float));
     ASSERT_TRUE(tensor.has_value()) << tensor.error().message();
     pair.tensors.push_back(std::move(tensor).value());
@@ -112,6 +119,84 @@ TEST(ShmExecution, ABroadcastEndsOnBoth) {
   EXPECT_TRUE(other.done());
   EXPECT_EQ(std::ranges::count(pair.tensors[1].bytes(), std::byte{5}),
             std::ssize(pair.tensors[1].bytes()));
+}
+
+ShmCall sum_of(std::vector<float>& data, std::uint64_t number) {
+  auto* bytes = reinterpret_cast<std::byte*>(data.data());
+  return {.kind = OpKind::kAllReduce,
+          .dtype = DType::kF32,
+          .in = bytes,
+          .out = bytes,
+          .elems = std::ssize(data),
+          .number = number};
+}
+
+// Started after it, in another queue.
+TEST(ShmExecution, OneEndsWhileAnotherOfTheSameRanksIsUnderWay) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(make_pair(pair));
+  const ShmMoves& moves = shm_moves_of(OpKind::kAllReduce);
+  std::vector<std::vector<float>> large(2, std::vector<float>(100'000, 1.0f));
+  std::vector<std::vector<float>> small(2, std::vector<float>(100, 2.0f));
+  std::vector<ShmExecution> under_way;
+  std::vector<ShmExecution> beside;
+  for (std::size_t r = 0; r < 2; ++r) {
+    under_way.emplace_back(*pair.others[r], moves, sum_of(large[r], 1), 1);
+    beside.emplace_back(*pair.channels[r], moves, sum_of(small[r], 2), 1);
+  }
+  for (int steps = 0; steps < 5; ++steps) {
+    for (ShmExecution& one : under_way) ASSERT_TRUE(one.step().has_value());
+  }
+  for (int rounds = 0; rounds < 4; ++rounds) {
+    for (ShmExecution& one : beside) ASSERT_TRUE(run(one).ok());
+  }
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(beside[r].done());
+    EXPECT_FALSE(under_way[r].done());
+    EXPECT_EQ(small[r], std::vector<float>(100, 4.0f));
+  }
+  for (int rounds = 0; rounds < 1000; ++rounds) {
+    for (ShmExecution& one : under_way) ASSERT_TRUE(run(one).ok());
+  }
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(under_way[r].done());
+    EXPECT_EQ(large[r], std::vector<float>(100'000, 2.0f));
+  }
+}
+
+// Neither is ever met in its own queue.
+TEST(ShmExecution, TheSameOperationInTwoQueuesIsAMismatchOnBothRanks) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(make_pair(pair));
+  const ShmMoves& moves = shm_moves_of(OpKind::kAllReduce);
+  std::vector<float> longer(3000);
+  std::vector<float> shorter(10);
+  ShmExecution here(*pair.channels[0], moves, sum_of(shorter, 7), 1);
+  ShmExecution there(*pair.others[1], moves, sum_of(longer, 7), 1);
+  ASSERT_TRUE(run(here).ok());
+  for (ShmExecution* one : {&there, &here}) {
+    const Status status = run(*one);
+    EXPECT_EQ(status.code(), Code::kRankMismatch);
+    EXPECT_NE(status.message().find("all_reduce of 3000"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("all_reduce of 10"), std::string::npos) << status.message();
+  }
+}
+
+// Both are the first of their queue, and alike but for that.
+TEST(ShmExecution, OperationsOfOtherNumbersAreAMismatch) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(make_pair(pair));
+  const ShmMoves& moves = shm_moves_of(OpKind::kAllReduce);
+  std::vector<std::vector<float>> data(2, std::vector<float>(10));
+  ShmExecution here(*pair.channels[0], moves, sum_of(data[0], 3), 1);
+  ShmExecution there(*pair.channels[1], moves, sum_of(data[1], 4), 1);
+  ASSERT_TRUE(run(here).ok());
+  for (ShmExecution* one : {&there, &here}) {
+    const Status status = run(*one);
+    EXPECT_EQ(status.code(), Code::kRankMismatch);
+    EXPECT_NE(status.message().find("as operation 3"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("as operation 4"), std::string::npos) << status.message();
+  }
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_P(CommunicatorLawsShmThreads, Forms) {
 }
 TEST_P(CommunicatorLawsShmThreads, Groups) {
   run({rows_and_columns, split_and_split_again, groups_of_members, end_amid_operations,
-       many_outstanding, refuse_bad_arguments, count_shared_bytes});
+       many_outstanding, sizes_side_by_side, refuse_bad_arguments, count_shared_bytes});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShmThreads, testing::Values(3, 5));
@@ -93,7 +93,7 @@ TEST_P(CommunicatorLawsShm, Forms) {
 }
 TEST_P(CommunicatorLawsShm, Groups) {
   run({rows_and_columns, split_and_split_again, groups_of_members, end_amid_operations,
-       many_outstanding, refuse_bad_arguments, count_shared_bytes});
+       many_outstanding, sizes_side_by_side, refuse_bad_arguments, count_shared_bytes});
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShm, testing::Values(1, 2, 4));

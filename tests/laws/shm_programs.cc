@@ -353,6 +353,31 @@ std::string move_to_and_from_root(Communicator& world) {
 }
 
 // Small: every other rank reads everything. Large: 2 (p - 1) / p of it, but for whole cache lines.
+std::string sizes_side_by_side(Communicator& world) {
+  constexpr std::size_t kSizes[] = {3'000'000, 100'000, 500, 2'000'000, 60'000, 1};
+  std::vector<std::vector<float>> tensors;
+  std::vector<Work> works;
+  for (int round = 0; round < 5; ++round) {
+    for (const std::size_t elems : kSizes) {
+      tensors.emplace_back(elems, static_cast<float>(tensors.size() + 1));
+    }
+    for (std::size_t i = works.size(); i < tensors.size(); ++i) {
+      auto work = world.all_reduce(view_of(std::span(tensors[i])), ReduceOp::kSum);
+      if (!work.has_value()) return "start: " + std::string(work.error().message());
+      works.push_back(std::move(work).value());
+    }
+    const Status small = works.back().wait();
+    if (!small.ok()) return "small: " + std::string(small.message());
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Status status = works[i].wait();
+    if (!status.ok()) return "wait: " + std::string(status.message());
+    const auto sum = static_cast<float>(i + 1) * static_cast<float>(world.size());
+    if (tensors[i] != std::vector<float>(tensors[i].size(), sum)) return "wrong sum";
+  }
+  return "";
+}
+
 std::string count_shared_bytes(Communicator& world) {
   const auto p = static_cast<std::uint64_t>(world.size());
   for (const std::uint64_t elems : {100u, 160'000u}) {

@@ -20,6 +20,8 @@ std::string reduce_in_memory(Communicator& world);
 std::string move_to_and_from_root(Communicator& world);
 // all_gather, all_to_all and broadcast between tensors of the arena, and between these and others.
 std::string move_shared_tensors(Communicator& world);
+// Small, middle and large sums under way at once, each with its own result.
+std::string sizes_side_by_side(Communicator& world);
 // bytes_sent() counts what other ranks get from this one.
 std::string count_shared_bytes(Communicator& world);
 

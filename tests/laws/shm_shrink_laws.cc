@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,10 +36,26 @@ std::string sum_until_error(Communicator& world) {
   return "";
 }
 
+// Of ranks that share memory, in this process.
+int mapped_segments() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:gradwire") != std::string::npos) ++count;
+  }
+  return count;
+}
+
 // What is left shares memory, hands it out, and works in it.
 std::string check_left(Communicator& left, int ranks, const std::string& wanted) {
   if (left.size() != ranks) return "other survivors";
   if (left.describe().find(wanted) == std::string::npos) return left.describe();
+  const bool one_host = left.shared_memory() == SharedMemory::kAllRanks;
+  if (!one_host && left.shared_memory() != SharedMemory::kInsideHosts) return "no memory shared";
+  const auto algorithm = left.algorithm_for(OpKind::kAllReduce, 1 << 20);
+  if (!algorithm.has_value() || algorithm.value() != (one_host ? "shm" : "two_level"))
+    return "algorithm";
+  if (std::string fault = one_host ? count_shared_bytes(left) : ""; !fault.empty()) return fault;
   if (std::string fault = move_shared_tensors(left); !fault.empty()) return fault;
   if (std::string fault = move_to_and_from_root(left); !fault.empty()) return fault;
   auto part = left.split(0, -left.rank());
@@ -63,6 +80,7 @@ TEST_P(ShmShrink, SurvivorsShareMemoryAnew) {
         auto left = world->shrink();
         if (!left.has_value()) return std::string(left.error().message());
         world.reset();
+        if (mapped_segments() > 1) return "the segment of before is still mapped";
         return check_left(*left.value(), kRanks - 1, wanted);
       },
       {}, job.backend);
