@@ -28,7 +28,7 @@ bool agree(const ShmNotice& a, const ShmNotice& b) {
 
 const ShmMoves& shm_moves_of(OpKind kind) {
   const OpTraits traits = traits_of(kind);
-  if (!traits.reduces) return shm_movements();
+  if (!traits.reduces) return shm_movements(traits.base);
   const bool fold_own = traits.base == OpKind::kReduceScatter || kind == OpKind::kExclusiveScan;
   return fold_own ? shm_own_fold() : shm_all_reduce();
 }

@@ -158,24 +158,25 @@ Result<std::optional<std::string_view>> MemoryPath::algorithm_for(OpKind kind, s
   return serves(kind, wanted) ? std::optional(kShmAlgorithm) : std::nullopt;
 }
 
-Result<MemoryPath::Run> MemoryPath::run_of(const CheckedCall& call) {
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
-  ShmCall memory = call_in_memory(call, operated, group_.size());
-  const std::size_t bytes = shm_moves_of(memory.kind).in_bytes(memory, group_.size());
-  const QueueOf queue = bytes <= kLatencyBytes    ? kLatency
-                        : bytes <= kPipelineBytes ? kPipeline
-                                                  : kBulk;
-  return Run(group_, channels_[queue], std::move(memory), std::move(operated));
+const std::shared_ptr<ShmChannel>& MemoryPath::channel_for(const ShmCall& call) const {
+  const std::size_t bytes = shm_moves_of(call.kind).in_bytes(call, group_.size());
+  return channels_[bytes <= kLatencyBytes ? kLatency : bytes <= kPipelineBytes ? kPipeline : kBulk];
 }
 
 Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
-  GW_ASSIGN(Run run, run_of(call));
-  return std::unique_ptr<PreparedCall>(std::make_unique<Run>(std::move(run)));
+  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
+  ShmCall memory = call_in_memory(call, operated, group_.size());
+  const auto& channel = channel_for(memory);
+  return std::unique_ptr<PreparedCall>(
+      std::make_unique<Run>(group_, channel, std::move(memory), std::move(operated)));
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
-  GW_ASSIGN(Run run, run_of(call));
-  return run.start_alone(call.options.deadline);
+  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
+  ShmCall memory = call_in_memory(call, operated, group_.size());
+  const auto& channel = channel_for(memory);
+  return Run(group_, channel, std::move(memory), std::move(operated))
+      .start_alone(call.options.deadline);
 }
 
 std::uint64_t MemoryPath::job_bytes() const {

@@ -51,7 +51,7 @@ class MemoryPath final : public CallPath {
 
   MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels);
   bool serves(OpKind kind, std::string_view algorithm) const;
-  Result<Run> run_of(const CheckedCall& call);
+  const std::shared_ptr<ShmChannel>& channel_for(const ShmCall& call) const;
 
   Group& group_;
   std::shared_ptr<const SharedHosts> hosts_;

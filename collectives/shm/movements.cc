@@ -7,7 +7,6 @@
 #include <cstring>
 #include <span>
 
-#include "collectives/schedules/op_traits.h"
 #include "collectives/shm/moves.h"
 #include "comm/shm/peer_memory.h"
 
@@ -42,18 +41,6 @@ namespace {
 // into slots: one copy instead of two, but by the kernel, page by page.
 constexpr std::size_t kReadingBytes = 4 << 20;
 
-OpKind base_of(const ShmCall& call) { return traits_of(call.kind).base; }
-
-// Root alone has something for the others.
-bool from_root(const ShmCall& call) {
-  return base_of(call) == OpKind::kBroadcast || base_of(call) == OpKind::kScatter;
-}
-
-// Each rank gets a row of its own from every sender, whose slots have room for all of them.
-bool by_rows(const ShmCall& call) {
-  return base_of(call) == OpKind::kAllToAll || base_of(call) == OpKind::kScatter;
-}
-
 // A rank's own row, unless it is already there.
 void keep_row(std::byte* to, const std::byte* from, std::size_t bytes, Stores stores) {
   if (to == from) return;
@@ -67,44 +54,30 @@ struct Block {
   std::int64_t to = 0;
 };
 
-Block block_of(const ShmCall& call, int from, int to) {
-  switch (base_of(call)) {
-    case OpKind::kAllToAll: return {{to * call.elems, (to + 1) * call.elems}, from * call.elems};
-    case OpKind::kBroadcast: return from == call.root ? Block{{0, call.elems}} : Block{};
-    case OpKind::kScatter: return from == call.root ? Block{row_of(call, to)} : Block{};
-    case OpKind::kGather:
-      if (to != call.root) return {};
-      [[fallthrough]];
-    case OpKind::kAllGather: {
-      const Range row = row_of(call, from);
-      return {{0, row.size()}, row.begin};
-    }
-    default: return {};
-  }
-}
-
-std::int64_t all_rows(const ShmCall& call, int size) { return begin_of_row(call, size); }
-
 class Movements final : public ShmMoves {
  public:
+  explicit Movements(OpKind base)
+      : base_(base),
+        from_root_(base == OpKind::kBroadcast || base == OpKind::kScatter),
+        by_rows_(base == OpKind::kAllToAll || base == OpKind::kScatter) {}
+
   std::size_t in_bytes(const ShmCall& call, int size) const override {
-    const bool rows = by_rows(call);
-    return static_cast<std::size_t>(rows ? all_rows(call, size) : longest_row(call)) *
+    return static_cast<std::size_t>(by_rows_ ? begin_of_row(call, size) : longest_row(call)) *
            size_of(call.dtype);
   }
   std::size_t out_bytes(const ShmCall& call, int size) const override {
-    const bool row = from_root(call) || base_of(call) == OpKind::kBarrier;
-    return static_cast<std::size_t>(row ? longest_row(call) : all_rows(call, size)) *
+    const bool row = from_root_ || base_ == OpKind::kBarrier;
+    return static_cast<std::size_t>(row ? longest_row(call) : begin_of_row(call, size)) *
            size_of(call.dtype);
   }
 
-  Awaited awaited(const ShmCall& call) const override {
-    if (from_root(call)) return Awaited::kRootAlone;
-    return base_of(call) == OpKind::kGather ? Awaited::kByRoot : Awaited::kAll;
+  Awaited awaited(const ShmCall&) const override {
+    if (from_root_) return Awaited::kRootAlone;
+    return base_ == OpKind::kGather ? Awaited::kByRoot : Awaited::kAll;
   }
   void put_small(const ShmPlace& place, std::byte* own) const override {
-    if (by_rows(place.call)) {
-      if (base_of(place.call) == OpKind::kScatter && !place.is_root()) return;
+    if (by_rows_) {
+      if (base_ == OpKind::kScatter && !place.is_root()) return;
       return ShmMoves::put_small(place, own);
     }
     copy_with(Stores::kCached, own, place.call.in, place.bytes(block_of_own(place).from.size()));
@@ -118,26 +91,25 @@ class Movements final : public ShmMoves {
   }
 
   bool are_shared(const ShmPlace& place) const override {
-    if (base_of(place.call) == OpKind::kGather) return place.shares_out(place.call.root);
+    if (base_ == OpKind::kGather) return place.shares_out(place.call.root);
     return all_senders(place, [&](int q) { return place.shares_in(q); });
   }
   bool are_readable(const ShmPlace& place) const override {
-    const OpKind base = base_of(place.call);
-    if (base == OpKind::kGather || base == OpKind::kScatter) return false;
-    const std::size_t most = base == OpKind::kBroadcast ? kReadingBytes / 2 : kReadingBytes;
+    if (base_ == OpKind::kGather || base_ == OpKind::kScatter) return false;
+    const std::size_t most = base_ == OpKind::kBroadcast ? kReadingBytes / 2 : kReadingBytes;
     return out_bytes(place.call, place.size()) <= most &&
            all_senders(place, [&](int q) { return place.reaches_in(q); });
   }
   std::int64_t direct_parts(const ShmPlace& place) const override {
-    if (base_of(place.call) == OpKind::kGather) {
+    if (base_ == OpKind::kGather) {
       return parts_of(row_of(place.call, place.rank()).size(), direct_elems(place));
     }
     return (end_of_senders(place) - first_sender(place)) * parts_of_row(place);
   }
   void direct(const ShmPlace& place, std::int64_t part) const override {
-    if (base_of(place.call) == OpKind::kGather) return write_to_root(place, part);
+    if (base_ == OpKind::kGather) return write_to_root(place, part);
     const int turned = static_cast<int>(place.rank() + part / parts_of_row(place)) % place.size();
-    const int q = from_root(place.call) ? place.call.root : turned;
+    const int q = from_root_ ? place.call.root : turned;
     const Block block = block_of(place.call, q, place.rank());
     take_part(place, q, block,
               part_of(block.from.size(), direct_elems(place), part % parts_of_row(place)), nullptr);
@@ -148,8 +120,8 @@ class Movements final : public ShmMoves {
   }
   void put(const ShmPlace& place, std::int64_t part) const override {
     const int r = place.rank();
-    if (!by_rows(place.call)) {
-      if (base_of(place.call) == OpKind::kGather && place.is_root()) return;
+    if (!by_rows_) {
+      if (base_ == OpKind::kGather && place.is_root()) return;
       return put_part(place, block_of_own(place), part, place.slot(r, part));
     }
     for (int k = 1; k < place.size(); ++k) {
@@ -163,7 +135,7 @@ class Movements final : public ShmMoves {
       const int q = (r + k) % place.size();
       const Block block = block_of(place.call, q, r);
       take_part(place, q, block, part_of(block.from.size(), slot_elems(place), part),
-                by_rows(place.call) ? place.slot_row(q, part, r) : place.slot(q, part));
+                by_rows_ ? place.slot_row(q, part, r) : place.slot(q, part));
     }
   }
 
@@ -176,32 +148,44 @@ class Movements final : public ShmMoves {
   }
 
  private:
-  static int first_sender(const ShmPlace& place) {
-    return from_root(place.call) ? place.call.root : 0;
+  Block block_of(const ShmCall& call, int from, int to) const {
+    switch (base_) {
+      case OpKind::kAllToAll: return {{to * call.elems, (to + 1) * call.elems}, from * call.elems};
+      case OpKind::kBroadcast: return from == call.root ? Block{{0, call.elems}} : Block{};
+      case OpKind::kScatter: return from == call.root ? Block{row_of(call, to)} : Block{};
+      case OpKind::kGather:
+        if (to != call.root) return {};
+        [[fallthrough]];
+      case OpKind::kAllGather: {
+        const Range row = row_of(call, from);
+        return {{0, row.size()}, row.begin};
+      }
+      default: return {};
+    }
   }
-  static int end_of_senders(const ShmPlace& place) {
-    return from_root(place.call) ? place.call.root + 1 : place.size();
+  int first_sender(const ShmPlace& place) const { return from_root_ ? place.call.root : 0; }
+  int end_of_senders(const ShmPlace& place) const {
+    return from_root_ ? place.call.root + 1 : place.size();
   }
   // Whether it holds of all ranks that have something for others.
   template <typename Property>
-  static bool all_senders(const ShmPlace& place, const Property& holds) {
+  bool all_senders(const ShmPlace& place, const Property& holds) const {
     for (int q = first_sender(place); q < end_of_senders(place); ++q) {
-      const bool has =
-          by_rows(place.call) || block_of(place.call, q, place.call.root).from.size() > 0;
+      const bool has = by_rows_ || block_of(place.call, q, place.call.root).from.size() > 0;
       if (has && !holds(q)) return false;
     }
     return true;
   }
   // Of a rank that has the same for all that get something.
-  static Block block_of_own(const ShmPlace& place) {
+  Block block_of_own(const ShmPlace& place) const {
     return block_of(place.call, place.rank(), place.call.root);
   }
   static std::int64_t direct_elems(const ShmPlace& place) { return place.elems_in(kDirectBytes); }
   static std::int64_t parts_of_row(const ShmPlace& place) {
     return parts_of(longest_row(place.call), direct_elems(place));
   }
-  static std::int64_t slot_elems(const ShmPlace& place) {
-    return place.elems_in(by_rows(place.call) ? place.slot_row_bytes() : place.slot_bytes());
+  std::int64_t slot_elems(const ShmPlace& place) const {
+    return place.elems_in(by_rows_ ? place.slot_row_bytes() : place.slot_bytes());
   }
 
   void write_to_root(const ShmPlace& place, std::int64_t part) const {
@@ -214,8 +198,7 @@ class Movements final : public ShmMoves {
     if (place.is_root()) return keep_row(to, from, bytes, stores);
     copy_with(stores, to, from, bytes);
   }
-  static void put_part(const ShmPlace& place, const Block& block, std::int64_t part,
-                       std::byte* to) {
+  void put_part(const ShmPlace& place, const Block& block, std::int64_t part, std::byte* to) const {
     const Range range = part_of(block.from.size(), slot_elems(place), part);
     if (range.size() <= 0) return;
     copy_with(Stores::kCached, to, place.call.in + place.bytes(block.from.begin + range.begin),
@@ -234,13 +217,26 @@ class Movements final : public ShmMoves {
     if (from != nullptr) return copy_with(stores, out, from, bytes);
     place.copy_in_of(q, offset, out, bytes, stores);
   }
+
+  OpKind base_;
+  bool from_root_;  // root alone has something for the others
+  bool by_rows_;    // each rank gets a row of its own from every sender: a slot holds them all
 };
 
 }  // namespace
 
-const ShmMoves& shm_movements() {
-  static const Movements moves;
-  return moves;
+const ShmMoves& shm_movements(OpKind base) {
+  static const Movements kAll[] = {Movements(OpKind::kBarrier),   Movements(OpKind::kBroadcast),
+                                   Movements(OpKind::kScatter),   Movements(OpKind::kGather),
+                                   Movements(OpKind::kAllGather), Movements(OpKind::kAllToAll)};
+  switch (base) {
+    case OpKind::kBroadcast: return kAll[1];
+    case OpKind::kScatter: return kAll[2];
+    case OpKind::kGather: return kAll[3];
+    case OpKind::kAllGather: return kAll[4];
+    case OpKind::kAllToAll: return kAll[5];
+    default: return kAll[0];
+  }
 }
 
 }  // namespace gradwire

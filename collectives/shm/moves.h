@@ -109,9 +109,9 @@ class ShmMoves {
 };
 
 const ShmMoves& shm_moves_of(OpKind kind);
-const ShmMoves& shm_movements();   // all that only copies
-const ShmMoves& shm_all_reduce();  // and reduce
-const ShmMoves& shm_own_fold();    // reduce_scatter(_v) and exclusive_scan
+const ShmMoves& shm_movements(OpKind base);  // all that only copies; base: as OpTraits has it
+const ShmMoves& shm_all_reduce();            // and reduce
+const ShmMoves& shm_own_fold();              // reduce_scatter(_v) and exclusive_scan
 
 // From so many bytes on, results leave the caches alone.
 inline constexpr std::size_t kStreamingBytes = 8 << 20;
