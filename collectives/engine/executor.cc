@@ -21,7 +21,8 @@ Execution::Execution(std::shared_ptr<const Layout> layout, const Operands& opera
     : layout_(std::move(layout)),
       operands_(operands),
       route_(std::move(route)),
-      cuts_(layout_->cuts()) {}
+      cuts_(layout_->cuts()),
+      single_(operands_.staging == nullptr && cuts_ == 1 && layout_->is_message()) {}
 
 Status Execution::start(ScratchPool& pool) {
   started_ = true;

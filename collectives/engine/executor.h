@@ -76,6 +76,7 @@ class Execution final : public Runnable {
   bool polls() const override;
   bool waits_for_device() const override { return polls(); }
   bool listens() const override { return true; }
+  bool single() const override { return single_ && started_; }
 
  private:
   struct Slot {
@@ -122,6 +123,7 @@ class Execution final : public Runnable {
   Operands operands_;
   Route route_;
   int cuts_;
+  bool single_;
   std::vector<Slot> slots_;
   bool started_ = false;
   std::size_t open_slots_ = 0;

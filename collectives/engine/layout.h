@@ -54,6 +54,11 @@ class Layout {
   DType dtype() const { return dtype_; }
   int slots() const { return segmentation_.slots; }
   int cuts() const { return cuts_; }
+  // Whether a send or a receive is all that there is to do.
+  bool is_message() const {
+    return begins_.empty() && schedule_.rounds.size() == 1 && schedule_.rounds[0].size() == 1 &&
+           schedule_.rounds[0][0].peer >= 0 && schedule_.rounds[0][0].op != Step::Op::kRecvReduce;
+  }
   // Scratch memory that one slot needs.
   std::size_t slot_bytes() const { return slot_bytes_; }
 

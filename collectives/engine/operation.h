@@ -44,6 +44,7 @@ struct Operation {
     counted = now;
   }
   std::uint64_t counted = 0;
+  std::optional<bool> single = {};   // its execution is, once that has had a turn
   std::vector<int> waited_for = {};  // job ranks, when it failed
   // Its sequence number in the flight recorder; submit() begins what has none.
   std::optional<std::uint64_t> flight = {};

@@ -33,6 +33,8 @@ constexpr int kTurnsBeforeClock = 64;
 constexpr int kTurnsBetweenLooks = 4096;
 // A turn of large operations in shared memory takes up to a millisecond.
 constexpr int kTurnsBetweenNotes = 64;
+// Sends and receives that are begun in a row leave, but what has come is looked at after so many.
+constexpr int kBegunBetweenTurns = 16;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.5e-3;
@@ -97,10 +99,11 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
                                          .algorithm = operation->algorithm});
   }
   ids_.begin_operation(route.communicator);
+  const bool pair = !operation->collective;
+  last_submit_ = operation->started;
   incoming_.push_back(std::move(operation));
   ++outstanding_;
   has_incoming_ = true;
-  last_submit_ = Clock::now();
   if (driven_) {
     wake_driver();
     return {};
@@ -109,7 +112,11 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   lock.unlock();
   {
     const ThreadOnDevice there(options_.lanes->first());
-    turn();
+    if (!pair || ++begun_ >= kBegunBetweenTurns) {
+      turn();
+    } else {
+      begin_accepted();
+    }
   }
   lock.lock();
   driven_ = false;
@@ -185,9 +192,9 @@ TransportStats ProgressEngine::stats() {
 // One pass over everything that may have something to do; true if anything did.
 bool ProgressEngine::turn() {
   ++turns_since_look_;
-  bool moved = has_incoming_ && accept();
+  begun_ = 0;
   // What begins leaves before anything that has come is looked at.
-  if (moved) advance_all(false);
+  bool moved = begin_accepted();
   if (cancel_asked_.exchange(false)) {
     fail(nullptr, Status(Code::kCancelled, "cancelled by its caller"));
   }
@@ -197,14 +204,27 @@ bool ProgressEngine::turn() {
     fail(nullptr, settled.error());
     return true;
   }
-  const bool arrived = settled.value() > 0;
-  moved = moved || arrived;
-  if (arrived || polling() > 0) moved = advance_all(!arrived) || moved;
+  unseen_ += settled.value();
+  moved = moved || settled.value() > 0;
+  if (unseen_ > 0) {
+    moved = advance(several_ > 0 ? Which::kAll : Which::kSettled) || moved;
+  } else if (polling() > 0) {
+    moved = advance(Which::kPolling) || moved;
+  } else if (!moved && unseen_ < 0) {
+    moved = advance(Which::kAll);
+  }
   // Others ask what this rank is doing, and wait 0.4 s: also while it has much to do.
   if ((!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) && read_notes()) {
-    moved = advance_all(false) || moved;
+    moved = advance(Which::kAll) || moved;
   }
   return moved;
+}
+
+bool ProgressEngine::begin_accepted() {
+  const std::size_t first = active_.size();
+  if (!has_incoming_ || !accept()) return false;
+  advance(Which::kAll, first);
+  return true;
 }
 
 bool ProgressEngine::accept() {
@@ -228,16 +248,19 @@ bool ProgressEngine::accept() {
 
 // Active operations that wait for memory now; one may wait for messages first and then for memory.
 std::size_t ProgressEngine::polling() const {
+  if (several_ == 0) return 0;
   return static_cast<std::size_t>(std::ranges::count_if(
       active_, [](const auto& operation) { return operation->execution->polls(); }));
 }
 
-// One turn of every operation, or of those alone that poll; true if any moved.
-bool ProgressEngine::advance_all(bool polling_alone) {
+// One turn of every operation from `first` on, of those alone that poll, or of the oldest, as long
+// as a ticket has settled that none has seen (where all are single()); true if any moved.
+bool ProgressEngine::advance(Which which, std::size_t first) {
   bool any = false;
-  for (std::size_t i = 0; i < active_.size();) {
+  for (std::size_t i = first; i < active_.size();) {
+    if (which == Which::kSettled && unseen_ <= 0) return any;
     Operation& operation = *active_[i];
-    if (polling_alone && !operation.execution->polls()) {
+    if (which == Which::kPolling && !operation.execution->polls()) {
       ++i;
       continue;
     }
@@ -250,7 +273,12 @@ bool ProgressEngine::advance_all(bool polling_alone) {
       return true;
     }
     any = any || moved.value();
+    if (!operation.single) {
+      operation.single = operation.execution->single();
+      several_ += *operation.single ? 0 : 1;
+    }
     if (operation.execution->done()) {
+      *operation.single ? --unseen_ : --several_;
       operation.execution->release(pool_);
       end(operation, operation.after ? operation.after() : Status());
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -258,13 +286,16 @@ bool ProgressEngine::advance_all(bool polling_alone) {
       ++i;
     }
   }
+  if (which != Which::kPolling && first == 0) unseen_ = 0;
   return any;
 }
 
 void ProgressEngine::end(Operation& operation, Status status) {
-  take_stats();
+  const bool measured = transport_ && (!operation.single.value_or(false) || outstanding_ == 1);
+  const TransportStats stats = measured ? transport_->stats() : TransportStats();
   {
     const std::lock_guard lock(mutex_);
+    if (measured) stats_ = stats;
     ids_.end_operation(operation.execution->route().communicator);
   }
   recorder_.end(*operation.flight,
@@ -277,13 +308,6 @@ void ProgressEngine::end(Operation& operation, Status status) {
     const std::lock_guard lock(mutex_);
     baton_free_.notify_all();
   }
-}
-
-void ProgressEngine::take_stats() {
-  if (!transport_) return;
-  const TransportStats now = transport_->stats();
-  const std::lock_guard lock(mutex_);
-  stats_ = now;
 }
 
 // Losses, deadlines and what is done from time to time; too dear for every turn.
@@ -300,7 +324,7 @@ void ProgressEngine::look_around(Deadline now) {
   }
   bool moves = false;
   for (auto& operation : active_) moves = operation->execution->tend(*transport_, now) || moves;
-  if (moves) advance_all(false);
+  if (moves) advance(Which::kAll);
 }
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {
@@ -563,6 +587,8 @@ void ProgressEngine::fail(Operation* culprit, Status cause) {
     end(*active_[i], outcomes[i]);
   }
   active_.clear();
+  several_ = 0;
+  unseen_ = 0;
   write_flight_record(failure, first);
 }
 

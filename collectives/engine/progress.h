@@ -149,13 +149,15 @@ class ProgressEngine {
  private:
   void with_baton(const std::function<void()>& action);
   bool turn();
+  bool begin_accepted();
   bool read_notes();
   bool read_search(int from, const EngineNote& note);
   void tell_last_counts();
   Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
   bool accept();
-  bool advance_all(bool polling_alone);
+  enum class Which : std::uint8_t { kAll, kSettled, kPolling };
+  bool advance(Which which, std::size_t first = 0);
   std::size_t polling() const;
   void look_around(Deadline now);
   Deadline next_deadline(Deadline now) const;
@@ -167,7 +169,6 @@ class ProgressEngine {
   bool settle_all();
   void write_flight_record(const Failure& failure, const Status& status) const;
   void run();
-  void take_stats();
 
   const ForkMark mark_;
   std::unique_ptr<Transport> transport_;  // of whoever drives; null when it had to be given up
@@ -204,6 +205,9 @@ class ProgressEngine {
 
   // Of whoever drives.
   std::vector<std::unique_ptr<Operation>> active_;
+  std::size_t several_ = 0;  // of these that are not single()
+  int unseen_ = 0;           // tickets that have settled, and that no operation has seen, at most
+  int begun_ = 0;            // operations since the last turn
   ScratchPool pool_;
   int turns_since_look_ = 0;
   Attempt attempt_{.generation = options_.generation};  // to go on after a failure

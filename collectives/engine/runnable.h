@@ -51,6 +51,8 @@ class Runnable {
   virtual bool listens() const { return !polls(); }
   // True: it waits now for what a device has to do.
   virtual bool waits_for_device() const { return false; }
+  // True: it is one message, which it has posted, and it waits for nothing but its ticket.
+  virtual bool single() const { return false; }
   // Of what polls: whether advance() would move now.
   virtual bool ready() const { return true; }
 };
