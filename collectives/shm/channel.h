@@ -121,6 +121,8 @@ class ShmBoards {
   // Where a zeroed board lies; kOutOfMemory as Arena::take().
   Result<std::uint64_t> make(const ShmLayout& layout);
 
+  // Operations of this rank that are handed over to the engine and have not ended.
+  std::atomic<int>& under_way() { return under_way_; }
   // Bytes that went from this rank to others through memory.
   std::atomic<std::uint64_t>& total_bytes() { return total_bytes_; }
 
@@ -136,6 +138,7 @@ class ShmBoards {
   std::vector<std::int64_t> processes_;
   std::mutex mutex_;
   std::vector<Board> made_;
+  std::atomic<int> under_way_{0};
   std::atomic<std::uint64_t> total_bytes_{0};
 };
 

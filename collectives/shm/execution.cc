@@ -42,10 +42,13 @@ void ShmExecution::hand_over(std::shared_ptr<ShmChannel> channel, Route route) {
   route_ = std::move(route);
   handed_over_ = true;
   channel_->handed_over.fetch_add(1, std::memory_order_relaxed);
+  channel_->boards().under_way().fetch_add(1, std::memory_order_relaxed);
 }
 
 void ShmExecution::release(ScratchPool&) {
-  if (handed_over_) channel_->handed_over.fetch_sub(1, std::memory_order_release);
+  if (!handed_over_) return;
+  channel_->handed_over.fetch_sub(1, std::memory_order_release);
+  channel_->boards().under_way().fetch_sub(1, std::memory_order_relaxed);
   handed_over_ = false;
 }
 
@@ -121,6 +124,18 @@ std::vector<int> ShmExecution::waiting_for(const Transport&) const {
 void ShmExecution::go_on(Phase phase) {
   phase_ = phase;
   met_ = 0;
+}
+
+// A turn of the engine costs a microsecond: an action on each of three slots fits in one.
+Result<bool> ShmExecution::advance(Transport&, ScratchPool&) {
+  constexpr int kStepsOfTurn = 3;
+  bool moved = false;
+  for (int steps = 0; steps < kStepsOfTurn; ++steps) {
+    GW_ASSIGN(const bool stepped, step());
+    if (!stepped) break;
+    moved = true;
+  }
+  return moved;
 }
 
 Result<bool> ShmExecution::step() {

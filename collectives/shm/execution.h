@@ -25,7 +25,7 @@ class ShmExecution final : public Runnable {
   // is that of its messages, should ranks have to be asked.
   void hand_over(std::shared_ptr<ShmChannel> channel, Route route);
 
-  Result<bool> advance(Transport&, ScratchPool&) override { return step(); }
+  Result<bool> advance(Transport&, ScratchPool&) override;
   bool done() const override { return phase_ == Phase::kDone; }
   void cancel(Transport&) override { channel_->give_up(); }
   bool settled(Transport&) override { return true; }

@@ -17,10 +17,10 @@ namespace gradwire {
 namespace {
 
 // Up to which size a queue takes operations; the last takes all others.
-constexpr std::size_t kLatencyBytes = 64 << 10;
+constexpr std::size_t kLatencyBytes = 32 << 10;
 constexpr std::size_t kPipelineBytes = 4 << 20;
 constexpr ShmQueue kGroupQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = kLatencyBytes},
-                                     {.small_bytes = 0, .slot_bytes = 128 << 10},
+                                     {.small_bytes = 0, .slot_bytes = 192 << 10},
                                      {.small_bytes = 0, .slot_bytes = 256 << 10}};
 
 // Whatever its size: fresh pages of the segment cost much.
@@ -214,7 +214,9 @@ bool MemoryPath::Run::wait_at_once(const ShmExecution& execution) const {
       pause_briefly();
     }
   }
-  if (patient || !channel_->crowded()) return execution.met();
+  // Who drives larger ones meanwhile is not to be held up by this one.
+  const bool others = channel_->boards().under_way().load(std::memory_order_relaxed) > 0;
+  if (patient || !(channel_->crowded() || others)) return execution.met();
   channel_->sleep([&] { return execution.ready(); },
                   std::chrono::steady_clock::now() + kShortSleep);
   return execution.met();

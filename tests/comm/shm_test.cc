@@ -18,7 +18,6 @@
 #include "comm/shm/bell.h"
 #include "comm/shm/host.h"
 #include "comm/shm/peer_memory.h"
-#include "comm/shm/region.h"
 
 namespace {
 std::atomic<int> interruptions{0};
