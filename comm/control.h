@@ -22,7 +22,7 @@ namespace gradwire::comm {
 struct Control {
   enum class Kind : std::uint8_t {
     kHello = 1,  // I have your address; flag: I can read your memory
-    kHeartbeat,  // I live
+    kHeartbeat,  // I live; flag: and you?
     kVerdict,    // `culprit` is lost, says `reporter`, because of `text`; id: its generation
     kGoodbye,    // nothing more comes from me; flag: because of a verdict, as above
     kFarewell,   // I have seen your goodbye

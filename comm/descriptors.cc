@@ -12,7 +12,7 @@ namespace {
 
 // Files that come and go besides: stores, /proc, strangers' connections.
 constexpr std::size_t kBesides = 16;
-// Once it is raised, so far: other transports of this process ask at the same time.
+// So far at once: connections come later, and other transports of this process ask too.
 constexpr rlim_t kGenerous = 65536;
 
 std::size_t open_now() {
@@ -31,10 +31,12 @@ Status make_room_for_descriptors(std::size_t more, std::string_view what) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};  // opening too many fails by itself
   const std::size_t open = open_now();
   const rlim_t wanted = open + more + kBesides;
-  if (limit.rlim_cur >= wanted) return {};
   rlimit raised = limit;
   raised.rlim_cur = std::min(limit.rlim_max, std::max(wanted, kGenerous));
-  if (raised.rlim_cur >= wanted && setrlimit(RLIMIT_NOFILE, &raised) == 0) return {};
+  const bool higher = raised.rlim_cur > limit.rlim_cur;
+  const bool enough = std::max(raised.rlim_cur, limit.rlim_cur) >= wanted;
+  if (enough && (!higher || setrlimit(RLIMIT_NOFILE, &raised) == 0)) return {};
+  if (limit.rlim_cur >= wanted) return {};
   return {
       Code::kUnsupported,
       format("%.*s: needs %llu file descriptors (%zu are open), %llu allowed and at most %llu "

@@ -1,5 +1,7 @@
 #include "comm/liveness.h"
 
+#include <numeric>
+
 namespace gradwire::comm {
 
 Liveness::Liveness(int size, int rank, Duration interval, Duration patience, Deadline now)
@@ -8,7 +10,9 @@ Liveness::Liveness(int size, int rank, Duration interval, Duration patience, Dea
       now_(now),
       next_beat_(now),
       last_heard_(static_cast<std::size_t>(size), now),
+      watched_(static_cast<std::size_t>(size)),
       nobody_before_(now + patience) {
+  std::iota(watched_.begin(), watched_.end(), 0);
   last_heard_[index(rank)].reset();
 }
 
@@ -16,8 +20,8 @@ void Liveness::tick(Deadline now) {
   const Duration passed = now - now_;
   now_ = now;
   if (passed <= interval_) return;
-  for (auto& heard : last_heard_) {
-    if (heard) *heard += passed;
+  for (const int rank : watched_) {
+    if (watched(rank)) *last_heard_[index(rank)] += passed;
   }
 }
 
@@ -25,6 +29,16 @@ bool Liveness::beat_due(Deadline now) {
   if (now < next_beat_) return false;
   next_beat_ = now + interval_;
   return true;
+}
+
+void Liveness::watch(std::span<const int> ranks) {
+  std::vector<std::optional<Deadline>> heard;
+  for (const int rank : ranks) heard.push_back(last_heard_[index(rank)]);
+  for (const int rank : watched_) last_heard_[index(rank)].reset();
+  watched_.assign(ranks.begin(), ranks.end());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    last_heard_[index(ranks[i])] = heard[i].value_or(now_);
+  }
 }
 
 void Liveness::heard(int rank) {
@@ -38,7 +52,7 @@ std::optional<int> Liveness::silent() const {
   std::optional<int> worst;
   if (now_ <= nobody_before_) return worst;
   nobody_before_ = now_ + patience_;
-  for (int rank = 0; rank < static_cast<int>(last_heard_.size()); ++rank) {
+  for (const int rank : watched_) {
     if (!watched(rank)) continue;
     nobody_before_ = std::min(nobody_before_, *last_heard_[index(rank)] + patience_);
     if (silence_of(rank) <= patience_) continue;

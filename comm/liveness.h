@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gradwire/tensor.h"
@@ -21,7 +22,8 @@ class Liveness {
  public:
   using Duration = Deadline::duration;
 
-  // All ranks but `rank` are watched from `now` on. A rank is silent after `patience`.
+  // All ranks but `rank` are watched from `now` on, until watch() says otherwise. A rank is silent
+  // after `patience`.
   Liveness(int size, int rank, Duration interval, Duration patience, Deadline now);
 
   // To be called often. Time in which this was not called for more than one interval does not
@@ -32,6 +34,8 @@ class Liveness {
   bool beat_due(Deadline now);
   Deadline next_beat() const { return next_beat_; }
 
+  // These are watched from now on, and no others; not those that are gone.
+  void watch(std::span<const int> ranks);
   void heard(int rank);   // something came from it since the last tick
   void forget(int rank);  // it is gone: no longer watched
   bool watched(int rank) const { return last_heard_[index(rank)].has_value(); }
@@ -48,6 +52,7 @@ class Liveness {
   Deadline now_;
   Deadline next_beat_;
   std::vector<std::optional<Deadline>> last_heard_;
+  std::vector<int> watched_;        // the only ones that may have been heard
   mutable Deadline nobody_before_;  // nobody is silent up to then
 };
 

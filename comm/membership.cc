@@ -12,6 +12,7 @@ namespace {
 // before may still be read. Far below any deadline.
 constexpr auto kSuspicion = std::chrono::milliseconds(150);
 constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr int kNeighbours = 2;  // to either side
 
 double seconds(Deadline::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -34,12 +35,30 @@ void Membership::send(int rank, Control message) {
 
 void Membership::tend(Deadline now) {
   liveness_.tick(now);
-  if (liveness_.beat_due(now)) {
-    for (int rank = 0; rank < options_.size; ++rank) send(rank, {});
-  }
+  if (liveness_.beat_due(now)) beat();
   if (now < next_look_) return;
   next_look_ = now + kLook;
   look_for_losses(now);
+}
+
+void Membership::beat() {
+  std::vector<int> ranks = awaited_();
+  for (const int step : {1, options_.size - 1}) {
+    int rank = options_.rank;
+    for (int found = 0, i = 1; i < options_.size && found < kNeighbours; ++i) {
+      rank = (rank + step) % options_.size;
+      if (!live(rank) || at(rank).goodbye) continue;
+      ranks.push_back(rank);
+      ++found;
+    }
+  }
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::erase_if(ranks, [&](int rank) {
+    return rank == options_.rank || !live(rank) || at(rank).goodbye || given_up_;
+  });
+  liveness_.watch(ranks);
+  for (const int rank : ranks) send(rank, {.kind = Control::Kind::kHeartbeat, .flag = true});
 }
 
 Deadline Membership::next_event(Deadline now) const {
@@ -67,8 +86,10 @@ void Membership::receive(const Control& message, Deadline now) {
       liveness_.forget(message.from);
       return close_if_done(message.from);
     case Control::Kind::kFarewell: peer.farewell = true; return;
-    case Control::Kind::kHello:
     case Control::Kind::kHeartbeat:
+      if (message.flag && !liveness_.watched(message.from)) send(message.from, {});
+      return;
+    case Control::Kind::kHello:
     case Control::Kind::kTaken:
     case Control::Kind::kWithdraw:
     case Control::Kind::kWant:
@@ -193,6 +214,9 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   peer.certain = certain;
   peer.cause = culprit.cause;
   peer.reporter = reporter == options_.rank ? -1 : reporter;
+  for (int other = 0; !all_know && other < options_.size; ++other) {
+    send(other, verdict_on(culprit, reporter));
+  }
   liveness_.forget(rank);
   carrier_.cut(rank);
   changed_ = true;

@@ -1,8 +1,13 @@
 // Who of the job is there: heartbeats, suspicions, verdicts and goodbyes, over whatever carries
 // control messages. No network in here: a Carrier sends, and tells what came.
+//
+// A rank watches its neighbours, two to each side of those that are there, and the ranks that it
+// waits for: so the heartbeats of a job are O(ranks) a second. Those that it watches are asked for
+// a heartbeat, unless they ask for one anyway. What it learns of a loss it tells all once.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +57,8 @@ class Membership {
   Status why(int rank) const;
   const std::optional<LostPeer>& lost() const { return lost_; }
 
+  // Says, when it is asked, for which ranks this one waits: they are watched too.
+  void watch_also(std::function<std::vector<int>()> awaited) { awaited_ = std::move(awaited); }
   // Heartbeats, silence, suspicions that have ripened. To be called often.
   void tend(Deadline now);
   // When tend() has something to do, at the latest.
@@ -105,6 +112,7 @@ class Membership {
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   void send(int rank, Control message);
+  void beat();
   void unsuspect(int rank);
   void look_for_losses(Deadline now);
   void on_verdict(const Control& message);
@@ -120,6 +128,7 @@ class Membership {
   MembershipOptions options_;
   std::vector<Peer> peers_;
   Liveness liveness_;
+  std::function<std::vector<int>()> awaited_ = [] { return std::vector<int>(); };
   std::optional<LostPeer> lost_;
   std::optional<Control> verdict_;  // as it was passed on, for the goodbye
   std::vector<Note> notes_;

@@ -252,6 +252,16 @@ class Tickets {
   void on_losses() {
     table_.for_each_open([&](Batch& batch) { fail_unreachable(batch); });
   }
+  // Other ranks with which messages are open, in any order and number.
+  std::vector<int> awaited() {
+    std::vector<int> ranks;
+    table_.for_each_open([&](const Batch& batch) {
+      for (const Op& op : batch.ops) {
+        if (!self().is_over(op)) ranks.push_back(op.peer);
+      }
+    });
+    return ranks;
+  }
   int take_settled() { return table_.take_settled(); }
   bool any_settled() const { return table_.any_settled(); }
   const TransportStats& stats() const { return stats_; }

@@ -263,6 +263,7 @@ Status TcpTransport::start() {
                               duration(options_.liveness_seconds), options_.log},
       Clock::now());
   tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank(), epoch_);
+  membership_->watch_also([this] { return tickets_->awaited(); });
   description_ = format("tcp: rank %d of %d; ", rank(), size()) +
                  (description_.empty() ? "no peers" : description_);
   options_.log(LogLevel::kInfo, description_);

@@ -231,6 +231,7 @@ Status UcxTransport::start() {
     ticket_options.pids.push_back(static_cast<pid_t>(address.process.pid));
   }
   tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, std::move(ticket_options));
+  peers_->membership().watch_also([this] { return tickets_->awaited(); });
   GW_TRY(peers_->connect(peers, deadline, rendezvous_.timeout_seconds));
   description_ = describe_now();
   options_.log(LogLevel::kInfo, description_);

@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "comm/membership.h"
 #include "tests/support/fails.h"
 
@@ -207,7 +212,8 @@ TEST_F(MembershipTest, TheFirstVerdictStays) {
   members_.announce({3, "my own reason"});
   EXPECT_EQ(members_.lost()->rank, 2);
   EXPECT_EQ(members_.state(3), State::kLost);
-  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3}));  // passed on once
+  // Passed on once, each: the second to the one that is left.
+  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{1, 2, 3, 1}));
 }
 
 // Who is stopped counts for no side. Continued, it must not go on with others like it.
@@ -220,9 +226,10 @@ TEST_F(MembershipTest, EachThatCountsForNoSideIsToldSo) {
                        .certain = true,
                        .cause = LossCause::kSilence});
   }
-  ASSERT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{2, 3}));
+  ASSERT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{2, 3, 3}));
+  std::erase_if(sent_, [](const Sent& sent) { return sent.message.culprit != sent.rank; });
+  ASSERT_EQ(sent_.size(), 2u);
   for (const Sent& sent : sent_) {
-    EXPECT_EQ(sent.message.culprit, sent.rank);
     EXPECT_EQ(sent.message.cause, LossCause::kSilence);
     EXPECT_TRUE(sent.message.gone && sent.message.certain);
   }
@@ -235,7 +242,7 @@ TEST_F(MembershipTest, OneThatMayLiveOutOfReachIsNotToldThatItIsGivenUp) {
   members_.announce({.rank = 1, .reason = "killed", .certain = true});
   sent_.clear();
   members_.announce({.rank = 2, .reason = "reset", .cause = LossCause::kConnection});
-  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{}));
+  EXPECT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{3}));
 }
 
 TEST_F(MembershipTest, WhoIsGivenUpAfterALossOfAnotherKnowsBoth) {
@@ -298,6 +305,87 @@ TEST_F(MembershipTest, FarewellsAreAwaited) {
   EXPECT_TRUE(members_.awaits_farewell());
   members_.suspect(3, "connection reset", at(20));
   EXPECT_FALSE(members_.awaits_farewell());
+}
+
+// A job of so many ranks, whose control messages arrive at once; those that are `dead` take none.
+class Job {
+ public:
+  explicit Job(int size) : dead_(static_cast<std::size_t>(size)) {
+    for (int rank = 0; rank < size; ++rank) {
+      lines_.push_back(std::make_unique<Lines>(*this));
+      ranks_.push_back(std::make_unique<Membership>(
+          *lines_.back(),
+          MembershipOptions{rank, size, 3, milliseconds(1000), milliseconds(5000), {}},
+          Deadline{}));
+    }
+  }
+  Membership& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  void kill(int rank) { dead_[static_cast<std::size_t>(rank)] = true; }
+  bool is_dead(int rank) const { return dead_[static_cast<std::size_t>(rank)]; }
+  // tend() of all each 100 ms, until `ms`. Returns how many messages there were.
+  std::size_t run(int ms) {
+    const std::size_t before = messages_;
+    for (; ms_ < ms; ms_ += 100) {
+      for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+        if (!is_dead(rank)) at(rank).tend(Deadline{} + milliseconds(ms_));
+      }
+      while (!mail_.empty()) {
+        const auto [to, message] = mail_.front();
+        mail_.pop_front();
+        if (!is_dead(to)) at(to).receive(message, Deadline{} + milliseconds(ms_));
+      }
+    }
+    return messages_ - before;
+  }
+
+ private:
+  struct Lines : Membership::Carrier {
+    explicit Lines(Job& owner) : job(owner) {}
+    void send(int rank, const Control& message) override {
+      ++job.messages_;
+      job.mail_.emplace_back(rank, message);
+    }
+    void cut(int) override {}
+    bool surely_gone(int) const override { return false; }
+    Job& job;
+  };
+  std::vector<bool> dead_;
+  std::vector<std::unique_ptr<Lines>> lines_;
+  std::vector<std::unique_ptr<Membership>> ranks_;
+  std::deque<std::pair<int, Control>> mail_;
+  std::size_t messages_ = 0;
+  int ms_ = 0;
+};
+
+TEST(MembershipOfMany, HeartbeatsOfAnIdleJobAreFourARankAndSecond) {
+  for (const int size : {8, 64, 256}) {
+    Job job(size);
+    job.run(1000);
+    EXPECT_LE(job.run(11'000), std::size_t{10} * 4 * static_cast<std::size_t>(size)) << size;
+    EXPECT_EQ(job.at(size / 2).lost(), std::nullopt);
+  }
+}
+
+TEST(MembershipOfMany, WhatItsNeighboursNoticeAllHear) {
+  constexpr int kSize = 64;
+  Job job(kSize);
+  job.run(3000);
+  for (const int dead : {20, 21, 22, 50}) job.kill(dead);  // the middle one has lost its neighbours
+  job.run(20'000);
+  for (const int rank : {0, 19, 23, 63}) {
+    EXPECT_EQ(job.at(rank).all_lost().size(), 4u) << rank;
+    EXPECT_EQ(job.at(rank).all_lost()[1].rank, 21);
+    EXPECT_EQ(job.at(rank).all_lost()[1].cause, LossCause::kSilence);
+  }
+}
+
+// Two that are no neighbours: the one that waits asks, the other one answers.
+TEST(MembershipOfMany, WhomARankWaitsForIsWatchedToo) {
+  Job job(64);
+  job.at(0).watch_also([] { return std::vector{0, 32, 32}; });
+  const std::size_t idle = Job(64).run(10'000);
+  EXPECT_EQ(job.run(10'000), idle + 2 * 10);
+  EXPECT_EQ(job.at(0).lost(), std::nullopt);
 }
 
 }  // namespace
