@@ -41,8 +41,8 @@ void Membership::tend(Deadline now) {
   look_for_losses(now);
 }
 
-void Membership::beat() {
-  std::vector<int> ranks = awaited_();
+std::vector<int> Membership::neighbours() const {
+  std::vector<int> ranks;
   for (const int step : {1, options_.size - 1}) {
     int rank = options_.rank;
     for (int found = 0, i = 1; i < options_.size && found < kNeighbours; ++i) {
@@ -52,6 +52,12 @@ void Membership::beat() {
       ++found;
     }
   }
+  return ranks;
+}
+
+void Membership::beat() {
+  std::vector<int> ranks = awaited_();
+  for (const int rank : neighbours()) ranks.push_back(rank);
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   std::erase_if(ranks, [&](int rank) {
@@ -214,7 +220,10 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   peer.certain = certain;
   peer.cause = culprit.cause;
   peer.reporter = reporter == options_.rank ? -1 : reporter;
-  for (int other = 0; !all_know && other < options_.size; ++other) {
+  // Not all watch it. Who was only late for others is for each side to judge.
+  const bool noticed =
+      culprit.cause == LossCause::kConnection || culprit.cause == LossCause::kSilence;
+  for (int other = 0; noticed && !all_know && other < options_.size; ++other) {
     send(other, verdict_on(culprit, reporter));
   }
   liveness_.forget(rank);
@@ -320,18 +329,23 @@ Status Membership::why(int rank) const {
   return {Code::kPeerLost, format("rank %d lost: %s", rank, peer.reason.c_str())};
 }
 
+void Membership::welcome(int rank) {
+  if (verdict_) send(rank, *verdict_);
+  if (goodbye_) send(rank, *goodbye_);
+}
+
 void Membership::say_goodbye() {
-  Control goodbye = verdict_.value_or(Control{});
-  goodbye.kind = Control::Kind::kGoodbye;
-  goodbye.flag = verdict_.has_value();
-  for (int rank = 0; rank < options_.size; ++rank) send(rank, goodbye);
+  goodbye_ = verdict_.value_or(Control{});
+  goodbye_->kind = Control::Kind::kGoodbye;
+  goodbye_->flag = verdict_.has_value();
+  for (int rank = 0; rank < options_.size; ++rank) send(rank, *goodbye_);
 }
 
 bool Membership::awaits_farewell() const {
   for (int rank = 0; rank < options_.size; ++rank) {
     const Peer& peer = at(rank);
-    if (rank != options_.rank && peer.state == State::kLive && !peer.farewell &&
-        !peer.suspect_since && !(peer.goodbye && peer.over)) {
+    if (rank != options_.rank && peer.state == State::kLive && carrier_.connected(rank) &&
+        !peer.farewell && !peer.suspect_since && !(peer.goodbye && peer.over)) {
       return true;
     }
   }

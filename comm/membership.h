@@ -42,6 +42,8 @@ class Membership {
     virtual ~Carrier() = default;
     // Best effort, never blocks, in order. A heartbeat may be dropped where much is under way.
     virtual void send(int rank, const Control& message) = 0;
+    // Something can be sent to `rank` now, without a connection that is to be made first.
+    virtual bool connected(int) const { return true; }
     // `rank` is lost: nothing more is to be sent to it or taken from it.
     virtual void cut(int rank) = 0;
     // Whether `rank` cannot live on beyond a network that fails: its process is of this host, and
@@ -59,6 +61,8 @@ class Membership {
 
   // Says, when it is asked, for which ranks this one waits: they are watched too.
   void watch_also(std::function<std::vector<int>()> awaited) { awaited_ = std::move(awaited); }
+  // The two next to either side that live and do not leave; fewer where there are no more.
+  std::vector<int> neighbours() const;
   // Heartbeats, silence, suspicions that have ripened. To be called often.
   void tend(Deadline now);
   // When tend() has something to do, at the latest.
@@ -90,6 +94,8 @@ class Membership {
   // kPeerLost if one of the survivors is lost; else nothing but they count from now on.
   Status rebuild(std::span<const int> survivors, std::uint32_t generation);
 
+  // There is a connection with `rank` now: it hears what it missed.
+  void welcome(int rank);
   // Says goodbye to all that live.
   void say_goodbye();
   // Some live rank has not yet seen this rank's goodbye, as far as can be known.
@@ -131,6 +137,7 @@ class Membership {
   std::function<std::vector<int>()> awaited_ = [] { return std::vector<int>(); };
   std::optional<LostPeer> lost_;
   std::optional<Control> verdict_;  // as it was passed on, for the goodbye
+  std::optional<Control> goodbye_;  // this rank's own
   std::vector<Note> notes_;
   std::uint32_t generation_ = 0;
   bool given_up_ = false;  // by the others

@@ -23,7 +23,7 @@ constexpr std::size_t kMostPending = 256 << 10;
 }  // namespace
 
 void ControlLine::send(const comm::Control& message) {
-  if (!fd_.valid()) return;
+  if (closed_) return;
   using Kind = comm::Control::Kind;
   const bool beat = message.kind == Kind::kHeartbeat;
   // Their number is that of messages that the peer itself has announced.
@@ -42,7 +42,8 @@ void ControlLine::send(const comm::Control& message) {
 }
 
 void ControlLine::flush() {
-  while (fd_.valid() && !flushed()) {
+  if (!fd_.valid()) return;
+  while (!flushed()) {
     const Moved moved = rendezvous::write_some(fd_.get(), ConstByteSpan(out_).subspan(out_used_));
     if (moved.kind != Moved::Kind::kSome) return;  // a broken line shows when it is read
     out_used_ += moved.bytes;
@@ -89,6 +90,7 @@ ControlLine::Arrivals ControlLine::receive(int size) {
 }
 
 void ControlLine::close() {
+  closed_ = true;
   if (fd_.valid()) {
     (void)::shutdown(fd_.get(), SHUT_WR);
     std::byte chunk[1024];

@@ -15,7 +15,11 @@ namespace gradwire::tcp {
 
 class ControlLine {
  public:
-  void open(rendezvous::Fd fd) { fd_ = std::move(fd); }
+  // What is sent before waits for that.
+  void open(rendezvous::Fd fd) {
+    fd_ = std::move(fd);
+    flush();
+  }
   bool is_open() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }
 
@@ -43,6 +47,7 @@ class ControlLine {
   bool next(int size, Arrivals& arrivals);
 
   rendezvous::Fd fd_;
+  bool closed_ = false;
   std::vector<std::byte> out_;
   std::size_t out_used_ = 0;
   std::vector<std::byte> in_;

@@ -24,10 +24,8 @@ constexpr std::size_t kGrowth = std::size_t{256} << 10;
 
 }  // namespace
 
-void Inbound::open(rendezvous::Fd fd, int peer, std::uint64_t prefix) {
+void Inbound::open(std::shared_ptr<rendezvous::Fd> fd) {
   fd_ = std::move(fd);
-  peer_ = peer;
-  prefix_ = prefix;
   readable_ = true;
 }
 
@@ -259,8 +257,8 @@ Inbound::Outcome Inbound::fill(std::size_t most) {
   const std::size_t behind =
       direct.size() < left_ && target_ != Target::kNowhere ? 0 : stage_.size() - stage_end_;
   const iovec pieces[] = {{direct.data(), direct.size()}, {stage_.data() + stage_end_, behind}};
-  const ssize_t got = direct.empty() ? ::readv(fd_.get(), pieces + 1, 1)
-                                     : ::readv(fd_.get(), pieces, behind == 0 ? 1 : 2);
+  const ssize_t got = direct.empty() ? ::readv(fd_->get(), pieces + 1, 1)
+                                     : ::readv(fd_->get(), pieces, behind == 0 ? 1 : 2);
   const int error = errno;
   const std::size_t bytes = got > 0 ? static_cast<std::size_t>(got) : 0;
   if (target_ == Target::kOp || target_ == Target::kMessage) filled(std::min(bytes, direct.size()));
@@ -298,6 +296,6 @@ Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadlin
   return outcome;
 }
 
-void Inbound::close() { fd_ = rendezvous::Fd(); }
+void Inbound::close() { fd_.reset(); }
 
 }  // namespace gradwire::tcp

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,9 +30,8 @@ class Inbound {
  public:
   static constexpr std::size_t kRoom = std::size_t{8} << 20;
 
-  void open(rendezvous::Fd fd, int peer, std::uint64_t prefix);
-  bool is_open() const { return fd_.valid(); }
-  int fd() const { return fd_.get(); }
+  void open(std::shared_ptr<rendezvous::Fd> fd);
+  bool is_open() const { return fd_ != nullptr; }
 
   // The receive's memory is this object's until the op is in some `done`, or withdrawn. An op that
   // cannot take its message has that error in its batch's status and is done too.
@@ -48,11 +48,11 @@ class Inbound {
     ended_ = ended_ || ended;
   }
   // A receive waits for what comes next, or has begun with it.
-  bool wanted() const { return fd_.valid() && !paused_ && (op_ != nullptr || !waiting_.empty()); }
+  bool wanted() const { return is_open() && !paused_ && (op_ != nullptr || !waiting_.empty()); }
   // read() is to ask the connection, whether it was noticed or not.
   void ask() { readable_ = true; }
   // read() may get somewhere now.
-  bool runnable() const { return fd_.valid() && (readable_ || header_) && !paused_; }
+  bool runnable() const { return is_open() && (readable_ || header_) && !paused_; }
   // The peer sends nothing new: all that is left can be taken in.
   void drain() {
     draining_ = true;
@@ -72,8 +72,9 @@ class Inbound {
   std::vector<Answer> take_answers() { return std::exchange(answers_, {}); }
   // What the messages count (FlowWindow::charge) that have met their receives since the last call.
   std::uint64_t take_met() { return std::exchange(met_, 0); }
-  // Messages of earlier generations (the top byte of their tags) go nowhere from now on, those of
-  // later ones wait in the socket until this is called again. No receive may be posted.
+  // `prefix`: the epoch and source rank in the tags of what comes. Messages of earlier generations
+  // go nowhere from now on, those of later ones wait in the socket until this is called again. No
+  // receive may be posted.
   void rebuild(std::uint64_t prefix);
   // Reads about `most` bytes, or until something is done. Messages that are complete go to `done`.
   Outcome read(std::size_t most, std::vector<Op*>& done, Deadline now);
@@ -103,8 +104,7 @@ class Inbound {
   void filled(std::size_t bytes);
   Outcome fill(std::size_t most);
 
-  rendezvous::Fd fd_;
-  int peer_ = 0;
+  std::shared_ptr<rendezvous::Fd> fd_;
   std::uint64_t prefix_ = 0;
   bool readable_ = false;
   bool ended_ = false;

@@ -17,11 +17,6 @@ constexpr int kMostPieces = 64;
 
 }  // namespace
 
-void Outbound::open(rendezvous::Fd fd, std::uint64_t prefix) {
-  fd_ = std::move(fd);
-  prefix_ = prefix;
-}
-
 void Outbound::push(Op& op, Header header) {
   queue_.push_back({.header = header,
                     .data = op.data.data(),
@@ -88,7 +83,7 @@ rendezvous::Moved Outbound::write(std::size_t most, std::vector<Op*>& done, bool
     msghdr message{};
     message.msg_iov = pieces;
     message.msg_iovlen = static_cast<std::size_t>(count);
-    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = ::sendmsg(fd_->get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) return {Kind::kClosed, total, errno};
@@ -131,17 +126,17 @@ bool Outbound::withdraw(Op& op) {
 }
 
 void Outbound::shut() {
-  if (fd_.valid()) (void)::shutdown(fd_.get(), SHUT_WR);
+  if (is_open()) (void)::shutdown(fd_->get(), SHUT_WR);
 }
 
 std::size_t Outbound::undelivered() const {
   int bytes = 0;
-  const bool known = fd_.valid() && ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0;
+  const bool known = is_open() && ::ioctl(fd_->get(), SIOCOUTQ, &bytes) == 0;
   return known && bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
 void Outbound::close() {
-  fd_ = rendezvous::Fd();
+  fd_.reset();
   queue_.clear();
   written_ = 0;
 }

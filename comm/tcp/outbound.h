@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "comm/rendezvous/socket.h"
@@ -16,10 +17,9 @@ namespace gradwire::tcp {
 
 class Outbound {
  public:
-  // `prefix`: the epoch and source rank of every tag.
-  void open(rendezvous::Fd fd, std::uint64_t prefix);
-  bool is_open() const { return fd_.valid(); }
-  int fd() const { return fd_.get(); }
+  // What is pushed before waits for that.
+  void open(std::shared_ptr<rendezvous::Fd> fd) { fd_ = std::move(fd); }
+  bool is_open() const { return fd_ != nullptr; }
 
   void push(Op& op);
   // The announcement of op.id in its place: the op is not done when that is written. Its data, when
@@ -28,12 +28,12 @@ class Outbound {
   void push_announced(Op& op);
   bool empty() const { return queue_.empty(); }
   // There is something to write, and the socket may take it.
-  bool runnable() const { return !queue_.empty() && !blocked_ && !held_ && fd_.valid(); }
+  bool runnable() const { return !queue_.empty() && !blocked_ && !held_ && is_open(); }
   // There is, but what comes next was told to wait.
-  bool held() const { return held_ && !queue_.empty() && fd_.valid(); }
+  bool held() const { return held_ && !queue_.empty() && is_open(); }
   void unblock() { blocked_ = false; }
   // There is something to write, once the socket takes it.
-  bool blocked() const { return !queue_.empty() && blocked_ && fd_.valid(); }
+  bool blocked() const { return !queue_.empty() && blocked_ && is_open(); }
 
   // Writes what the socket takes, some `most` bytes at most; appends the messages that are written
   // to `done`. kClosed: the connection is broken.
@@ -46,7 +46,7 @@ class Outbound {
   // Lets go of the message's memory: it is not sent, or, if it has been begun, from a copy. True if
   // it was queued, and nothing of it will come.
   bool withdraw(Op& op);
-  // Messages that are pushed from now on are of another generation.
+  // Messages that are pushed from now on have this epoch and source rank in their tags.
   void rebuild(std::uint64_t prefix) { prefix_ = prefix; }
   // Nothing more comes after what is queued.
   void shut();
@@ -70,7 +70,7 @@ class Outbound {
   std::size_t gather(std::size_t most, bool hold, iovec* pieces, int& count) const;
   void advance(std::size_t bytes, std::vector<Op*>& done);
 
-  rendezvous::Fd fd_;
+  std::shared_ptr<rendezvous::Fd> fd_;
   std::uint64_t prefix_ = 0;
   std::deque<Item> queue_;
   std::size_t written_ = 0;  // of the first item, header included

@@ -24,7 +24,7 @@ Status failure(const char* call) {
 
 }  // namespace
 
-Peers::Peers(int size) : active_(size), heard_(size) {
+Peers::Peers(int rank, int size) : rank_(rank), active_(size), heard_(size) {
   for (int rank = 0; rank < size; ++rank) peers_.push_back(std::make_unique<Peer>());
 }
 
@@ -32,11 +32,12 @@ Peers::~Peers() {
   for (const auto& peer : peers_) peer->control.close();
 }
 
-Status Peers::start() {
+Status Peers::start(std::uint64_t epoch) {
   poll_ = rendezvous::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!poll_.valid()) return failure("epoll_create1");
   wake_ = rendezvous::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_.valid()) return failure("eventfd");
+  rebuild(epoch);
   return watch(wake_.get(), 0, Line::kWake, EPOLLIN);
 }
 
@@ -55,31 +56,65 @@ std::uint64_t prefix_of(std::uint64_t epoch, int source) {
 
 }  // namespace
 
-// Edges, so that neither a full socket nor one that is left alone has to be taken off the list.
-Status Peers::open(std::vector<Links> links, int own_rank, std::uint64_t epoch) {
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank == own_rank) continue;
-    Links& mine = links[static_cast<std::size_t>(rank)];
-    constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT | EPOLLET;
-    GW_TRY(watch(mine.bulk.get(), rank, Line::kBulk, kBoth | EPOLLRDHUP));
-    GW_TRY(watch(mine.control.get(), rank, Line::kControl, kBoth));
-    // Each direction ends for itself.
-    rendezvous::Fd in(::fcntl(mine.bulk.get(), F_DUPFD_CLOEXEC, 0));
-    if (!in.valid()) return failure("fcntl");
-    for (rendezvous::Fd* fd : {&mine.bulk, &in, &mine.control}) fd->keep_from_children();
-    at(rank).out.open(std::move(mine.bulk), prefix_of(epoch, own_rank));
-    at(rank).in.open(std::move(in), rank, prefix_of(epoch, rank));
-    at(rank).control.open(std::move(mine.control));
-    active_.add(rank);
-    heard_.add(rank);
+Status Peers::meet(std::unique_ptr<Meeting> meeting) {
+  meeting_ = std::move(meeting);
+  return watch(meeting_->fd(), 0, Line::kMeeting, EPOLLIN);
+}
+
+void Peers::connect(int rank, bool bulk) {
+  Peer& peer = at(rank);
+  if (!meeting_) return;
+  if (!peer.control.is_open()) {
+    peer.wants_bulk = peer.wants_bulk || bulk;
+    meeting_->call(rank, LinkKind::kControl);
+  } else if (bulk && !peer.in.is_open()) {
+    meeting_->call(rank, LinkKind::kBulk);
   }
+}
+
+Result<std::vector<Meeting::News>> Peers::take_news(Deadline now) {
+  if (!meeting_ready_ && now < next_event()) return std::vector<Meeting::News>();
+  meeting_ready_ = false;
+  return meeting_->advance(now);
+}
+
+// Edges, so that neither a full socket nor one that is left alone has to be taken off the list.
+Status Peers::open(int rank, LinkKind kind, rendezvous::Fd fd) {
+  constexpr std::uint32_t kBoth = EPOLLIN | EPOLLOUT | EPOLLET;
+  Peer& peer = at(rank);
+  fd.keep_from_children();
+  if (kind == LinkKind::kControl) {
+    GW_TRY(watch(fd.get(), rank, Line::kControl, kBoth));
+    peer.control.open(std::move(fd));
+    heard_.add(rank);
+    if (std::exchange(peer.wants_bulk, false)) connect(rank, true);
+    return {};
+  }
+  GW_TRY(watch(fd.get(), rank, Line::kBulk, kBoth | EPOLLRDHUP));
+  // Each direction ends for itself.
+  const auto shared = std::make_shared<rendezvous::Fd>(std::move(fd));
+  peer.out.open(shared);
+  peer.in.open(shared);
+  active_.add(rank);
   return {};
 }
 
-void Peers::rebuild(int own_rank, std::uint64_t epoch) {
+// What a rank that has no connection with this one does not need to hear.
+void Peers::send(int rank, const comm::Control& message) {
+  using Kind = comm::Control::Kind;
+  const bool idle = message.kind == Kind::kVerdict || message.kind == Kind::kGoodbye ||
+                    message.kind == Kind::kFarewell;
+  if (!connected(rank)) {
+    if (idle) return;
+    connect(rank, false);
+  }
+  at(rank).control.send(message);
+}
+
+void Peers::rebuild(std::uint64_t epoch) {
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == own_rank) continue;
-    at(rank).out.rebuild(prefix_of(epoch, own_rank));
+    if (rank == rank_) continue;
+    at(rank).out.rebuild(prefix_of(epoch, rank_));
     at(rank).in.rebuild(prefix_of(epoch, rank));
     active_.add(rank);
   }
@@ -117,6 +152,10 @@ Status Peers::look(Deadline until) {
       (void)!::read(wake_.get(), &ignored, sizeof ignored);
       continue;
     }
+    if (line == Line::kMeeting) {
+      meeting_ready_ = true;
+      continue;
+    }
     const int rank = static_cast<int>(event.data.u64 >> 8);
     Peer& peer = at(rank);
     if (line == Line::kBulk) {
@@ -141,6 +180,7 @@ void Peers::cut(int rank) {
   at(rank).out.close();
   at(rank).in.close();
   at(rank).control.close();
+  give_up(rank);
 }
 
 std::uint64_t Peers::control_bytes_sent() const {

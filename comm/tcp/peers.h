@@ -1,4 +1,7 @@
 // The connections of this rank, and sleeping on them.
+//
+// A rank has connections with its neighbours from the start, and with others once one of the two
+// has something to say; one for messages never without one for control messages.
 #pragma once
 
 #include <sys/types.h>
@@ -25,6 +28,7 @@ struct Peer {
   ControlLine control;
   bool bulk_ended = false;  // the peer sends nothing more
   pid_t pid = 0;            // 0: not of this host
+  bool wants_bulk = false;  // once there is a control connection
   bool over_link = false;   // it is on another host
 };
 
@@ -62,17 +66,33 @@ class RankList {
 // One thread at a time, but for wake().
 class Peers final : public comm::Membership::Carrier {
  public:
-  explicit Peers(int size);
+  Peers(int rank, int size);
   ~Peers() override;
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  Status start();
   // `epoch`: the top 8 bits of every tag.
-  Status open(std::vector<Links> links, int own_rank, std::uint64_t epoch);
+  Status start(std::uint64_t epoch);
+  // From now on connections are made; of a rank that is alone none.
+  Status meet(std::unique_ptr<Meeting> meeting);
+  // With a rank of which no connection was cut: the control connection, and one for messages.
+  void connect(int rank, bool bulk);
+  // What has become of connections that are being made, for open(). Errors: as Meeting::advance().
+  Result<std::vector<Meeting::News>> take_news(Deadline now);
+  Status open(int rank, LinkKind kind, rendezvous::Fd fd);
+  // No connection with `rank` is made any more.
+  void give_up(int rank) {
+    if (meeting_) meeting_->bar(rank);
+  }
+  // When take_news() has something to do, at the latest, but for what look() learns.
+  Deadline next_event() const { return meeting_ ? meeting_->next_event() : Deadline::max(); }
+  // The rank's messages come, or will.
+  bool receives_from(int rank) const {
+    return at(rank).in.is_open() || (meeting_ && meeting_->calls(rank, LinkKind::kBulk));
+  }
 
   // After Tickets::cancel_all(): messages are of another generation from now on.
-  void rebuild(int own_rank, std::uint64_t epoch);
+  void rebuild(std::uint64_t epoch);
   // Of the rank's process, if it is of this host's process numbers.
   void know_process(int rank, pid_t pid) { at(rank).pid = pid; }
   void know_link(int rank) { at(rank).over_link = true; }
@@ -86,7 +106,8 @@ class Peers final : public comm::Membership::Carrier {
   Status look(Deadline until);
   void wake() const;
 
-  void send(int rank, const comm::Control& message) override { at(rank).control.send(message); }
+  void send(int rank, const comm::Control& message) override;
+  bool connected(int rank) const override { return at(rank).control.is_open(); }
   void cut(int rank) override;
   bool surely_gone(int rank) const override;
 
@@ -100,10 +121,13 @@ class Peers final : public comm::Membership::Carrier {
   std::uint64_t control_messages_sent() const;
 
  private:
-  enum class Line : std::uint8_t { kBulk, kControl, kWake };
+  enum class Line : std::uint8_t { kBulk, kControl, kWake, kMeeting };
   Status watch(int fd, int rank, Line line, std::uint32_t events);
 
+  int rank_;
   std::vector<std::unique_ptr<Peer>> peers_;
+  std::unique_ptr<Meeting> meeting_;
+  bool meeting_ready_ = false;
   RankList active_, heard_;
   rendezvous::Fd poll_;
   rendezvous::Fd wake_;

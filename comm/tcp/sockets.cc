@@ -62,10 +62,12 @@ void limit_rate(int fd, double bytes_per_second) {
   (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate);
 }
 
-std::string congestion_of(int fd) {
+std::string congestion_of(bool same_host, const std::string& congestion) {
+  const rendezvous::Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (probe.valid()) prepare_bulk(probe.get(), same_host, congestion);
   std::array<char, 32> name{};
   socklen_t size = name.size() - 1;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return "?";
+  if (getsockopt(probe.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return "?";
   return name.data();
 }
 

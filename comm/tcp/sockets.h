@@ -25,7 +25,7 @@ void prepare_control(int fd, Deadline::duration patience);
 // What is sent there leaves no faster, and waits in this socket, not in the link's queue.
 void limit_rate(int fd, double bytes_per_second);
 
-// "bbr": what carries it now.
-std::string congestion_of(int fd);
+// "bbr": what carries a connection that prepare_bulk() has prepared.
+std::string congestion_of(bool same_host, const std::string& congestion);
 
 }  // namespace gradwire::tcp

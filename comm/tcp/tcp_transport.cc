@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -46,7 +47,7 @@ constexpr int kTurnsUnlooked = 8;
 class TcpTransport final : public Transport, public comm::KnowsCrowd {
  public:
   TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
-      : rendezvous_(rendezvous), options_(options), peers_(rendezvous.size) {}
+      : rendezvous_(rendezvous), options_(options), peers_(rendezvous.rank, rendezvous.size) {}
   ~TcpTransport() override;
   Status start();
 
@@ -84,6 +85,8 @@ class TcpTransport final : public Transport, public comm::KnowsCrowd {
   Result<std::vector<Record>> trade(const Listeners& listeners, std::uint8_t epoch,
                                     Deadline deadline) const;
   Status connect(std::uint8_t epoch, Deadline deadline);
+  Status open(tcp::Meeting::News link);
+  Status greet(Deadline now);
   Status advance(bool* moved);
   void hear_control(Deadline now);
 
@@ -221,42 +224,69 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
                          tcp::greeting_key(rendezvous_.secret, rendezvous_.job, record.token)});
   }
   if (one_host_ && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
-  tcp::Meeting meeting(rank(), std::move(addresses), std::move(listeners.fds));
-  GW_ASSIGN(std::vector<tcp::Links> links, meeting.run(deadline, rendezvous_.timeout_seconds));
   std::map<std::string, std::string> ranks_by_way;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    const tcp::Links& mine = links[static_cast<std::size_t>(peer)];
     const Record& record = records[static_cast<std::size_t>(peer)];
     if (comm::shares_processes(record.process_space)) peers_.know_process(peer, record.pid);
     const bool here = record.host == host_;
     if (!here) peers_.know_link(peer);
-    tcp::prepare_bulk(mine.bulk.get(), here, options_.congestion);
-    if (!here && options_.link_rate > 0) tcp::limit_rate(mine.bulk.get(), 2 * options_.link_rate);
-    tcp::prepare_control(mine.control.get(), duration(options_.liveness_seconds));
-    const std::string way =
-        (here ? "loopback" : listeners.outside.name + " " + listeners.outside.address) + " (" +
-        tcp::congestion_of(mine.bulk.get()) + ")";
-    std::string& ranks = ranks_by_way[way];
+    std::string& ranks =
+        ranks_by_way[here ? "loopback" : listeners.outside.name + " " + listeners.outside.address];
     ranks += format(ranks.empty() ? "%d" : ", %d", peer);
   }
   for (const auto& [way, ranks] : ranks_by_way) {
-    description_ += (description_.empty() ? "" : "; ") + way + " to rank " + ranks;
+    const std::string congestion = tcp::congestion_of(way == "loopback", options_.congestion);
+    description_ +=
+        (description_.empty() ? "" : "; ") + way + " (" + congestion + ") to rank " + ranks;
   }
-  return peers_.open(std::move(links), rank(), epoch);
+  auto meeting =
+      std::make_unique<tcp::Meeting>(rank(), std::move(addresses), std::move(listeners.fds));
+  GW_TRY(meeting->start());
+  GW_ASSIGN(std::vector<tcp::Meeting::News> links,
+            meeting->run(membership_->neighbours(), deadline, rendezvous_.timeout_seconds));
+  GW_TRY(peers_.meet(std::move(meeting)));
+  for (tcp::Meeting::News& link : links) GW_TRY(open(std::move(link)));
+  return {};
+}
+
+Status TcpTransport::open(tcp::Meeting::News link) {
+  if (link.kind == tcp::LinkKind::kControl) {
+    tcp::prepare_control(link.fd.get(), duration(options_.liveness_seconds));
+    GW_TRY(peers_.open(link.rank, link.kind, std::move(link.fd)));
+    membership_->welcome(link.rank);
+    return {};
+  }
+  const bool here = !peers_.at(link.rank).over_link;
+  tcp::prepare_bulk(link.fd.get(), here, options_.congestion);
+  if (!here && options_.link_rate > 0) tcp::limit_rate(link.fd.get(), 2 * options_.link_rate);
+  GW_TRY(peers_.open(link.rank, link.kind, std::move(link.fd)));
+  tickets_->linked(link.rank);
+  return {};
+}
+
+// Connections that have been made, or could not be.
+Status TcpTransport::greet(Deadline now) {
+  GW_ASSIGN(std::vector<tcp::Meeting::News> news, peers_.take_news(now));
+  for (tcp::Meeting::News& one : news) {
+    if (!membership_->live(one.rank)) continue;
+    if (one.fd.valid()) {
+      GW_TRY(open(std::move(one)));
+    } else if (membership_->leaving(one.rank)) {
+      peers_.give_up(one.rank);
+      membership_->data_over(one.rank, "closed", now);
+    } else if (one.error != 0) {
+      membership_->suspect(one.rank, std::strerror(one.error), now);
+    }
+  }
+  return {};
 }
 
 Status TcpTransport::start() {
   GW_TRY(check(rendezvous_, options_));
-  GW_TRY(peers_.start());
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   epoch_ = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
-  if (size() > 1) {
-    constexpr std::size_t kForEachPeer = 3;  // two connections, and a copy of one
-    GW_TRY(comm::make_room_for_descriptors(kForEachPeer * static_cast<std::size_t>(size() - 1),
-                                           format("tcp: connections to %d ranks", size() - 1)));
-    GW_TRY(connect(epoch_, deadline));
-  }
+  GW_TRY(peers_.start(epoch_));
   membership_ = std::make_unique<comm::Membership>(
       peers_,
       comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
@@ -264,6 +294,13 @@ Status TcpTransport::start() {
       Clock::now());
   tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank(), epoch_);
   membership_->watch_also([this] { return tickets_->awaited(); });
+  if (size() > 1) {
+    // Listeners, epoll and the like, and two connections with each neighbour. More come later.
+    const std::size_t least = 8 + 2 * membership_->neighbours().size();
+    GW_TRY(comm::make_room_for_descriptors(
+        least, format("tcp: connections to some of %d ranks", size() - 1)));
+    GW_TRY(connect(epoch_, deadline));
+  }
   description_ = format("tcp: rank %d of %d; ", rank(), size()) +
                  (description_.empty() ? "no peers" : description_);
   options_.log(LogLevel::kInfo, description_);
@@ -280,9 +317,9 @@ TcpTransport::~TcpTransport() {
   }
   // What still comes is thrown away: what is unread when a connection is closed makes the kernel
   // forget what it has not delivered.
-  peers_.rebuild(rank(), static_cast<std::uint8_t>(epoch_ + generation_ + 1));
+  peers_.rebuild(static_cast<std::uint8_t>(epoch_ + generation_ + 1));
+  membership_->say_goodbye();  // first: who sees the end alone takes it for a loss
   for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
-  membership_->say_goodbye();
   for (const Deadline until = deadline_in(kLeaveSeconds);
        (membership_->awaits_farewell() || tickets_->undelivered()) && Clock::now() < until;) {
     if (!peers_.look(Clock::now() + kLeaveLook).ok() || !advance(&ignored).ok()) break;
@@ -325,6 +362,7 @@ void TcpTransport::hear_control(Deadline now) {
     if (membership_->leaving(rank)) {
       peer.in.drain();
       peers_.active().add(rank);
+      if (!peers_.receives_from(rank)) membership_->data_over(rank, "closed", now);
     } else if (arrivals.end) {
       membership_->suspect(rank, *arrivals.end, now);
     }
@@ -340,6 +378,7 @@ Status TcpTransport::advance(bool* moved) {
     GW_TRY(peers_.look(Deadline()));
   }
   const Deadline now = Clock::now();
+  GW_TRY(greet(now));
   *moved = tickets_->move(now);
   hear_control(now);
   membership_->tend(now);
@@ -361,7 +400,7 @@ Status TcpTransport::wait(Deadline until) {
   }
   const Deadline now = Clock::now();
   if (tickets_->holding()) until = std::min(until, now + kHeldLook);
-  GW_TRY(peers_.look(std::min(until, membership_->next_event(now))));
+  GW_TRY(peers_.look(std::min({until, membership_->next_event(now), peers_.next_event()})));
   return advance(&moved);
 }
 
@@ -377,7 +416,7 @@ Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t gener
   crowd_.keep(survivors);
   generation_ = generation;
   const auto epoch = static_cast<std::uint8_t>(epoch_ + generation);
-  peers_.rebuild(rank(), epoch);
+  peers_.rebuild(epoch);
   tickets_->restart(epoch);
   return {};
 }

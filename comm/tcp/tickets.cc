@@ -42,7 +42,13 @@ void Tickets::start(Op& op) {
     announced_.emplace(op.id, &op);
     out.announce(op);
   }
+  if (!out.is_open()) peers_.connect(op.peer, true);
   if (first) (void)write(op.peer, std::chrono::steady_clock::now());
+}
+
+void Tickets::linked(int rank) {
+  peers_.active().add(rank);
+  waited_.add(rank);
 }
 
 // What the rank is to hear of its messages that have met receives.

@@ -28,6 +28,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool holding() const;
   // kWant, kWithdraw, kTaken and kCredit; others are none of its business.
   void on_message(const comm::Control& message);
+  // There is a connection with `rank` now.
+  void linked(int rank);
   void on_losses();
   // Cancels all; with true, posts fail from now on.
   void sever(bool severed);

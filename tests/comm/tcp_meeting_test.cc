@@ -3,9 +3,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -36,6 +40,26 @@ Place make_place(int ranks) {
   return place;
 }
 
+struct Links {
+  Fd bulk, control;
+};
+
+// Of rank `rank` with all others, by rank.
+Result<std::vector<Links>> meet_all(Meeting& meeting, int rank, std::size_t size, double seconds) {
+  std::vector<int> others;
+  for (int other = 0; other < static_cast<int>(size); ++other) {
+    if (other != rank) others.push_back(other);
+  }
+  GW_TRY(meeting.start());
+  GW_ASSIGN(auto made, meeting.run(others, deadline_in(seconds), seconds));
+  std::vector<Links> links(size);
+  for (Meeting::News& one : made) {
+    Links& mine = links[static_cast<std::size_t>(one.rank)];
+    (one.kind == LinkKind::kBulk ? mine.bulk : mine.control) = std::move(one.fd);
+  }
+  return links;
+}
+
 std::vector<Result<std::vector<Links>>> meet(Place& place, double seconds) {
   std::vector<Result<std::vector<Links>>> outcomes;
   for (std::size_t r = 0; r < place.addresses.size(); ++r) {
@@ -45,7 +69,7 @@ std::vector<Result<std::vector<Links>>> meet(Place& place, double seconds) {
   for (std::size_t r = 0; r < place.addresses.size(); ++r) {
     threads.emplace_back([&, r] {
       Meeting meeting(static_cast<int>(r), place.addresses, std::move(place.listeners[r]));
-      outcomes[r] = meeting.run(deadline_in(seconds), seconds);
+      outcomes[r] = meet_all(meeting, static_cast<int>(r), place.addresses.size(), seconds);
     });
   }
   threads.clear();
@@ -108,10 +132,10 @@ TEST(TcpMeeting, AWrongKeyIsNeverLetIn) {
   {
     std::jthread other([&] {
       Meeting meeting(1, theirs.addresses, std::move(place.listeners[1]));
-      outcomes[1] = meeting.run(deadline_in(1), 1);
+      outcomes[1] = meet_all(meeting, 1, 2, 1);
     });
     Meeting meeting(0, place.addresses, std::move(place.listeners[0]));
-    outcomes[0] = meeting.run(deadline_in(1), 1);
+    outcomes[0] = meet_all(meeting, 0, 2, 1);
   }
   for (const auto& outcome : outcomes) {
     ASSERT_FALSE(outcome.has_value());
@@ -139,7 +163,7 @@ TEST(TcpMeeting, AChildThatIsForkedMeanwhileKeepsNoConnectionOpen) {
   const auto come = [&](std::size_t rank) {
     return std::jthread([&, rank] {
       Meeting meeting(static_cast<int>(rank), place.addresses, std::move(place.listeners[rank]));
-      auto met = meeting.run(deadline_in(20), 20);
+      auto met = meet_all(meeting, static_cast<int>(rank), 3, 20);
       ASSERT_TRUE(met.has_value()) << met.error().message();
       links[rank] = std::move(met).value();
     });
@@ -183,39 +207,119 @@ std::size_t read_fully(const Fd& fd, ByteSpan bytes) {
   return got;
 }
 
-// Who knows the protocol, but not the key: a proof with the right one is welcome, another is not,
-// and a rank is called by lower ones alone.
-TEST(TcpMeeting, AProofWithAnotherKeyIsRefused) {
-  Place place = make_place(3);
-  const PeerAddress called = place.addresses[1];
-  const auto come = [&](std::size_t rank) {
-    return std::jthread([&place, rank] {
-      Meeting meeting(static_cast<int>(rank), place.addresses, std::move(place.listeners[rank]));
-      EXPECT_TRUE(meeting.run(deadline_in(20), 20).has_value()) << rank;
-    });
-  };
-  std::vector<std::jthread> ranks;
-  ranks.push_back(come(1));
-  struct Try {
-    int from;
-    const char* secret;
-    std::size_t challenged, welcomed;
-  };
-  for (const Try& each : {Try{0, "s", kChallengeBytes, kWelcome.size()},
-                          Try{0, "other", kChallengeBytes, 0}, Try{2, "s", 0, 0}}) {
-    auto fd = rendezvous::connect_to({called.host, called.port}, deadline_in(5));
-    ASSERT_TRUE(fd.has_value());
-    const auto hello = encode(Hello{
-        .kind = LinkKind::kBulk, .from = each.from, .to = 1, .nonce = rendezvous::random_nonce()});
-    ASSERT_EQ(rendezvous::write_some(fd.value().get(), hello).bytes, kHelloBytes);
-    std::vector<std::byte> challenge(kChallengeBytes), welcome(kWelcome.size());
-    ASSERT_EQ(read_fully(fd.value(), challenge), each.challenged);
-    if (each.challenged == 0) continue;
-    const auto proof = make_proof(greeting_key(each.secret, "job", "1"), hello, challenge);
-    ASSERT_EQ(rendezvous::write_some(fd.value().get(), proof).bytes, kProofBytes);
-    EXPECT_EQ(read_fully(fd.value(), welcome), each.welcomed) << each.secret;
+// A rank that goes on with its connections until this is gone.
+class Going {
+ public:
+  Going(Place& place, int rank)
+      : meeting_(rank, place.addresses,
+                 std::move(place.listeners[static_cast<std::size_t>(rank)])) {
+    EXPECT_TRUE(meeting_.start().ok());
   }
-  for (const std::size_t other : {0, 2}) ranks.push_back(come(other));  // later calls count
+  void call(int rank, LinkKind kind) { meeting_.call(rank, kind); }
+  void bar(int rank) { meeting_.bar(rank); }
+  void begin() {
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        auto news = meeting_.advance(std::chrono::steady_clock::now());
+        ASSERT_TRUE(news.has_value());
+        for (Meeting::News& one : news.value()) {
+          so_far_ += one.fd.valid() ? 1 : 0;
+          (one.fd.valid() ? made_ : failed_).push_back(std::move(one));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  void end() { thread_ = std::jthread(); }
+  std::size_t made_so_far() const { return so_far_; }
+  // After end().
+  std::vector<Meeting::News>& made() { return made_; }
+  std::vector<Meeting::News>& failed() { return failed_; }
+
+ private:
+  Meeting meeting_;
+  std::vector<Meeting::News> made_, failed_;
+  std::atomic<std::size_t> so_far_{0};
+  std::jthread thread_;
+};
+
+// What a caller that is not `Meeting` gets: bytes of a challenge, and of a welcome.
+std::pair<std::size_t, std::size_t> try_call(const PeerAddress& called, int from,
+                                             const char* secret) {
+  auto fd = rendezvous::connect_to({called.host, called.port}, deadline_in(5));
+  EXPECT_TRUE(fd.has_value());
+  const auto hello = encode(
+      Hello{.kind = LinkKind::kBulk, .from = from, .to = 1, .nonce = rendezvous::random_nonce()});
+  EXPECT_EQ(rendezvous::write_some(fd.value().get(), hello).bytes, kHelloBytes);
+  std::vector<std::byte> challenge(kChallengeBytes), welcome(kWelcome.size());
+  const std::size_t challenged = read_fully(fd.value(), challenge);
+  if (challenged < kChallengeBytes) return {challenged, 0};
+  const auto proof = make_proof(greeting_key(secret, "job", "1"), hello, challenge);
+  EXPECT_EQ(rendezvous::write_some(fd.value().get(), proof).bytes, kProofBytes);
+  return {challenged, read_fully(fd.value(), welcome)};
+}
+
+// Who knows the protocol, but not the key: a proof with the right one is welcome, another is not,
+// and who is connected, or barred, is not asked for one.
+TEST(TcpMeeting, AProofWithAnotherKeyIsRefused) {
+  Place place = make_place(4);
+  Going called(place, 1);
+  called.bar(3);
+  called.begin();
+  using Seen = std::pair<std::size_t, std::size_t>;
+  const PeerAddress address = place.addresses[1];
+  EXPECT_EQ(try_call(address, 0, "other"), Seen(kChallengeBytes, 0));
+  EXPECT_EQ(try_call(address, 0, "s"), Seen(kChallengeBytes, kWelcome.size()));
+  EXPECT_EQ(try_call(address, 0, "s"), Seen(0, 0));
+  EXPECT_EQ(try_call(address, 2, "s"), Seen(kChallengeBytes, kWelcome.size()));
+  EXPECT_EQ(try_call(address, 3, "s"), Seen(0, 0));
+  EXPECT_EQ(try_call(address, 1, "s"), Seen(0, 0));
+  EXPECT_EQ(try_call(address, 4, "s"), Seen(0, 0));
+  called.end();
+  EXPECT_EQ(called.made().size(), 2u);
+}
+
+// Each calls all others at the same time, again and again: one connection comes of it.
+TEST(TcpMeeting, TwoThatCallEachOtherMakeOneConnection) {
+  constexpr std::size_t kRanks = 3;
+  for (int round = 0; round < 20; ++round) {
+    Place place = make_place(kRanks);
+    std::vector<std::unique_ptr<Going>> ranks;
+    for (int rank = 0; rank < static_cast<int>(kRanks); ++rank) {
+      ranks.push_back(std::make_unique<Going>(place, rank));
+      for (const int other : {(rank + 1) % 3, (rank + 2) % 3}) {
+        ranks.back()->call(other, LinkKind::kBulk);
+      }
+    }
+    for (const auto& rank : ranks) rank->begin();
+    const auto all = [&](const auto& rank) { return rank->made_so_far() >= kRanks - 1; };
+    for (int look = 0; look < 2000 && !std::ranges::all_of(ranks, all); ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    for (const auto& rank : ranks) rank->end();
+    for (std::size_t a = 0; a < kRanks; ++a) {
+      ASSERT_EQ(ranks[a]->made().size(), kRanks - 1);
+      for (const Meeting::News& one : ranks[a]->made()) {
+        auto& others = ranks[static_cast<std::size_t>(one.rank)]->made();
+        const auto back = std::ranges::find(others, static_cast<int>(a), &Meeting::News::rank);
+        ASSERT_NE(back, others.end());
+        EXPECT_TRUE(joined(one.fd, back->fd)) << a << " " << one.rank;
+      }
+    }
+  }
+}
+
+TEST(TcpMeeting, WhoListensNoLongerIsSaidToRefuse) {
+  Place place = make_place(2);
+  place.listeners[1].clear();
+  Going caller(place, 0);
+  caller.call(1, LinkKind::kControl);
+  caller.begin();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  caller.end();
+  ASSERT_FALSE(caller.failed().empty());
+  EXPECT_EQ(caller.failed()[0].error, ECONNREFUSED);
+  EXPECT_TRUE(caller.made().empty());
 }
 
 }  // namespace

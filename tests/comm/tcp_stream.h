@@ -28,8 +28,10 @@ class TcpStream : public testing::Test {
     int ends[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     in_fd_ = ends[1];
-    out_.open(rendezvous::Fd(ends[0]), kPrefix);
-    in_.open(rendezvous::Fd(ends[1]), 1, kPrefix);
+    out_.open(std::make_shared<rendezvous::Fd>(ends[0]));
+    out_.rebuild(kPrefix);
+    in_.open(std::make_shared<rendezvous::Fd>(ends[1]));
+    in_.rebuild(kPrefix);
   }
   Op& op(Transfer::Kind kind, std::uint64_t tag, Bytes& data) {
     batches_.push_back(std::make_unique<Batch>());

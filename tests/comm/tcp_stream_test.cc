@@ -239,7 +239,8 @@ TEST_F(TcpStream, FramesOfAnotherRankAreCorrupt) {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     const rendezvous::Fd writer(ends[0]);
     Inbound in;
-    in.open(rendezvous::Fd(ends[1]), 1, kPrefix);
+    in.open(std::make_shared<rendezvous::Fd>(ends[1]));
+    in.rebuild(kPrefix);
     ASSERT_EQ(write(writer.get(), &header, sizeof header), 16);
     EXPECT_EQ(in.read(1 << 20, done_, Deadline()).kind, Inbound::Outcome::Kind::kCorrupt);
   }

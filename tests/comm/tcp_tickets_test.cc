@@ -28,14 +28,13 @@ Deadline now() { return std::chrono::steady_clock::now(); }
 class TcpTickets : public ::testing::Test {
  protected:
   TcpTickets()
-      : peers_(2),
+      : peers_(0, 2),
         membership_(peers_, {0, 2, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}},
                     now()),
         tickets_(peers_, membership_, 0, kEpoch) {
-    std::vector<Links> links(2);
-    links[1] = {pair(bulk_), pair(control_)};
-    EXPECT_TRUE(peers_.start().ok());
-    EXPECT_TRUE(peers_.open(std::move(links), 0, kEpoch).ok());
+    EXPECT_TRUE(peers_.start(kEpoch).ok());
+    EXPECT_TRUE(peers_.open(1, LinkKind::kBulk, pair(bulk_)).ok());
+    EXPECT_TRUE(peers_.open(1, LinkKind::kControl, pair(control_)).ok());
   }
 
   static rendezvous::Fd pair(rendezvous::Fd& other) {
@@ -113,20 +112,21 @@ TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
 // With 63 others that say nothing: only whom something waits for is looked at, and then no more.
 TEST(TcpTicketsOfMany, ATurnLooksAtThoseAloneThatHaveSomething) {
   constexpr int kRanks = 64;
-  Peers peers(kRanks);
+  Peers peers(0, kRanks);
   comm::Membership membership(
       peers, {0, kRanks, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}}, now());
   Tickets tickets(peers, membership, 0, kEpoch);
-  std::vector<Links> links(kRanks), others(kRanks);
-  for (std::size_t rank = 1; rank < kRanks; ++rank) {
-    int ends[4] = {-1, -1, -1, -1};
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends + 2), 0);
-    links[rank] = {rendezvous::Fd(ends[0]), rendezvous::Fd(ends[2])};
-    others[rank] = {rendezvous::Fd(ends[1]), rendezvous::Fd(ends[3])};
+  ASSERT_TRUE(peers.start(kEpoch).ok());
+  std::vector<rendezvous::Fd> others(2 * kRanks);  // by rank, for messages; then for control
+  for (int rank = 1; rank < kRanks; ++rank) {
+    for (const LinkKind kind : {LinkKind::kBulk, LinkKind::kControl}) {
+      int ends[2] = {-1, -1};
+      ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+      ASSERT_TRUE(peers.open(rank, kind, rendezvous::Fd(ends[0])).ok());
+      const int place = rank + (kind == LinkKind::kBulk ? 0 : kRanks);
+      others[static_cast<std::size_t>(place)] = rendezvous::Fd(ends[1]);
+    }
   }
-  ASSERT_TRUE(peers.start().ok());
-  ASSERT_TRUE(peers.open(std::move(links), 0, kEpoch).ok());
   const auto turn = [&] {
     EXPECT_TRUE(peers.look({}).ok());
     tickets.move(now());
@@ -146,8 +146,8 @@ TEST(TcpTicketsOfMany, ATurnLooksAtThoseAloneThatHaveSomething) {
   turn();
   EXPECT_TRUE(peers.active().ranks().empty());
   const Header header{std::uint64_t{kEpoch} << 56 | std::uint64_t{5} << 40, sent.size()};
-  ASSERT_EQ(write(others[5].bulk.get(), &header, sizeof header), ssize_t{sizeof header});
-  ASSERT_EQ(write(others[5].bulk.get(), sent.data(), sent.size()), ssize_t{100});
+  ASSERT_EQ(write(others[5].get(), &header, sizeof header), ssize_t{sizeof header});
+  ASSERT_EQ(write(others[5].get(), sent.data(), sent.size()), ssize_t{100});
   for (int i = 0; i < 4; ++i) turn();
   EXPECT_TRUE(tickets.poll(receive).has_value());
   EXPECT_TRUE(peers.active().ranks().empty());

@@ -1,5 +1,5 @@
-// A job of 32 ranks where a process may have 64 descriptors open: it gets more where the system
-// allows that, and says what is missing where not.
+// Jobs whose processes may have few descriptors open: they get more where the system allows that,
+// and say what is missing where not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -18,6 +18,9 @@ namespace {
 
 constexpr int kRanks = 32;
 constexpr rlim_t kFew = 64;
+// Of fewer ranks, of which each holds what the ones before it have open: not one can begin.
+constexpr int kFewRanks = 16;
+constexpr rlim_t kTooFew = 36;
 
 std::string sum(Communicator& world) {
   std::vector<float> data(100, 1.0f);
@@ -48,12 +51,12 @@ TEST_P(CommunicatorProcessDescriptors, ThatCannotBeHadAreNamed) {
   ASSERT_GE(pid, 0);
   if (pid == 0) {
     alarm(200);
-    const rlimit few{kFew, kFew};
+    const rlimit few{kTooFew, kTooFew};
     if (setrlimit(RLIMIT_NOFILE, &few) != 0) _exit(100);
     const auto outcomes = on_processes(
-        kRanks, {.deadline_seconds = 60}, 150,
+        kFewRanks, {.deadline_seconds = 60}, 150,
         [](std::unique_ptr<Communicator> world) { return sum(*world); }, {}, GetParam().backend);
-    const auto named = ended_saying(kRanks, tells("RLIMIT_NOFILE", std::to_string(kFew)));
+    const auto named = ended_saying(kFewRanks, tells("RLIMIT_NOFILE", std::to_string(kTooFew)));
     const bool all = named.Matches(outcomes);
     if (!all) std::fprintf(stderr, "%s\n", testing::PrintToString(outcomes).c_str());
     _exit(all ? 0 : 1);
