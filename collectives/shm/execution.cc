@@ -52,17 +52,6 @@ void ShmExecution::release(ScratchPool&) {
   handed_over_ = false;
 }
 
-// Whether this rank needs what rank q has.
-bool ShmExecution::awaits(int q) const {
-  if (!small_) return true;
-  switch (moves_->awaited(call_)) {
-    case ShmMoves::Awaited::kAll: return true;
-    case ShmMoves::Awaited::kRootAlone: return q == call_.root;
-    case ShmMoves::Awaited::kByRoot: return channel_->rank() == call_.root || q == channel_->rank();
-  }
-  return true;
-}
-
 // Whether rank q is as far as this rank needs it to be.
 bool ShmExecution::has(int q) const {
   switch (phase_) {
@@ -166,6 +155,7 @@ ShmReach& ShmExecution::reach_before() {
 void ShmExecution::enter() {
   const int size = channel_->size();
   small_ = moves_->in_bytes(call_, size) <= moves_->small_limit(size, reach_before());
+  if (small_) awaited_ = moves_->awaited(call_);
   if (small_) moves_->put_small(place(), channel_->small(channel_->rank(), n_));
   const auto offset = [&](const std::byte* data, std::size_t bytes) {
     return channel_->arena().offset_of(data, bytes).value_or(ShmNotice::kPrivate);
@@ -208,7 +198,7 @@ Status ShmExecution::mismatch(int q, const ShmNotice& theirs) {
 Status ShmExecution::gather() {
   GW_TRY(check_notices());
   // Equal on all ranks: all have seen all notices of this operation.
-  const bool seen_by_all = !small_ || moves_->awaited(call_) == ShmMoves::Awaited::kAll;
+  const bool seen_by_all = awaited_ == ShmMoves::Awaited::kAll;
   const ShmReach reach = seen_by_all ? moves_->reach(place()) : ShmReach::kBoard;
   if (seen_by_all) reach_before() = reach;
   if (small_) {

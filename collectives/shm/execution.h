@@ -45,10 +45,13 @@ class ShmExecution final : public Runnable {
   enum class Phase : std::uint8_t { kEnter, kGather, kDirect, kLeave, kSlots, kDone };
 
   ShmPlace place() const { return {call_, *channel_, n_}; }
-  bool root_alone() const {
-    return small_ && moves_->awaited(call_) == ShmMoves::Awaited::kRootAlone;
+  bool root_alone() const { return awaited_ == ShmMoves::Awaited::kRootAlone; }
+  // Whether this rank needs what rank q has.
+  bool awaits(int q) const {
+    return awaited_ == ShmMoves::Awaited::kAll ||
+           (root_alone() ? q == call_.root
+                         : channel_->rank() == call_.root || q == channel_->rank());
   }
-  bool awaits(int q) const;
   bool has(int q) const;
   int closed_too_early() const;
   int strange_elsewhere() const;
@@ -87,6 +90,7 @@ class ShmExecution final : public Runnable {
   Route route_;
   Phase phase_ = Phase::kEnter;
   bool small_ = false;
+  ShmMoves::Awaited awaited_ = ShmMoves::Awaited::kAll;  // of others in a small one
   bool handed_over_ = false;
   mutable int met_ = 0;  // ranks below are known to have what is waited for
   int stranger_ = -1;    // group rank that runs something else

@@ -76,9 +76,11 @@ Signature signature_of(const ShmCall& call) {
 // A planned call, and its runs.
 class MemoryPath::Run final : public PreparedCall {
  public:
-  // The channel outlives this.
-  Run(Group& group, const std::shared_ptr<ShmChannel>& channel, ShmCall call, Operated operated)
+  // The channel, which is that of such a call, outlives this.
+  Run(Group& group, const ShmMoves& moves, const std::shared_ptr<ShmChannel>& channel, ShmCall call,
+      Operated operated)
       : PreparedCall(group),
+        moves_(moves),
         channel_(channel),
         call_(std::move(call)),
         operated_(std::move(operated)) {}
@@ -96,6 +98,7 @@ class MemoryPath::Run final : public PreparedCall {
   bool run_at_once(ShmExecution& execution) const;
   bool wait_at_once(const ShmExecution& execution) const;
 
+  const ShmMoves& moves_;
   const std::shared_ptr<ShmChannel>& channel_;
   ShmCall call_;  // of the last run
   Operated operated_;
@@ -158,24 +161,26 @@ Result<std::optional<std::string_view>> MemoryPath::algorithm_for(OpKind kind, s
   return serves(kind, wanted) ? std::optional(kShmAlgorithm) : std::nullopt;
 }
 
-const std::shared_ptr<ShmChannel>& MemoryPath::channel_for(const ShmCall& call) const {
-  const std::size_t bytes = shm_moves_of(call.kind).in_bytes(call, group_.size());
+// Equal on all ranks, as the bytes are.
+const std::shared_ptr<ShmChannel>& MemoryPath::channel_for(std::size_t bytes) const {
   return channels_[bytes <= kLatencyBytes ? kLatency : bytes <= kPipelineBytes ? kPipeline : kBulk];
 }
 
 Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
-  const auto& channel = channel_for(memory);
+  const ShmMoves& moves = shm_moves_of(memory.kind);
+  const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));
   return std::unique_ptr<PreparedCall>(
-      std::make_unique<Run>(group_, channel, std::move(memory), std::move(operated)));
+      std::make_unique<Run>(group_, moves, channel, std::move(memory), std::move(operated)));
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
-  const auto& channel = channel_for(memory);
-  return Run(group_, channel, std::move(memory), std::move(operated))
+  const ShmMoves& moves = shm_moves_of(memory.kind);
+  const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));
+  return Run(group_, moves, channel, std::move(memory), std::move(operated))
       .start_alone(call.options.deadline);
 }
 
@@ -238,7 +243,7 @@ Result<Work> MemoryPath::Run::start_alone(std::optional<Deadline> deadline) {
   if (group().engine()->has_failed()) return group().engine()->status();
   GW_TRY(before());
   ShmExecution execution = begin();
-  const bool brief = shm_moves_of(call_.kind).in_bytes(call_, group().size()) <= kAtOnceBytes &&
+  const bool brief = moves_.in_bytes(call_, group().size()) <= kAtOnceBytes &&
                      channel_->handed_over.load(std::memory_order_acquire) == 0;
   const bool sound = !brief || execution.step().has_value();
   const std::uint64_t flight = begin_flight();
@@ -261,7 +266,7 @@ Status MemoryPath::Run::start(const std::shared_ptr<WorkState>& work,
 
 ShmExecution MemoryPath::Run::begin() {
   call_.number = group().take_number() + 1;
-  return {*channel_, shm_moves_of(call_.kind), call_, channel_->next++};
+  return {*channel_, moves_, call_, channel_->next++};
 }
 
 std::uint64_t MemoryPath::Run::begin_flight() const {

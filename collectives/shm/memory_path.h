@@ -51,7 +51,7 @@ class MemoryPath final : public CallPath {
 
   MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels);
   bool serves(OpKind kind, std::string_view algorithm) const;
-  const std::shared_ptr<ShmChannel>& channel_for(const ShmCall& call) const;
+  const std::shared_ptr<ShmChannel>& channel_for(std::size_t bytes) const;
 
   Group& group_;
   std::shared_ptr<const SharedHosts> hosts_;
