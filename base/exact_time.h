@@ -25,8 +25,15 @@ class ExactTime {
   friend constexpr ExactTime operator+(ExactTime a, ExactTime b) {
     return ExactTime(a.ticks_ + b.ticks_);
   }
+  friend constexpr ExactTime operator-(ExactTime a, ExactTime b) {
+    return ExactTime(a.ticks_ - b.ticks_);
+  }
   friend constexpr ExactTime operator*(std::int64_t n, ExactTime a) {
     return ExactTime(n * a.ticks_);
+  }
+  // Rounded down to a whole number of ticks.
+  friend constexpr ExactTime operator/(ExactTime a, std::int64_t n) {
+    return ExactTime(a.ticks_ / n);
   }
   ExactTime& operator+=(ExactTime other) {
     ticks_ += other.ticks_;

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/cost/contention.h"
-#include "collectives/cost/model.h"
+#include "collectives/cost/choice.h"
 #include "collectives/engine/executor.h"
 
 namespace gradwire {
@@ -105,7 +104,7 @@ std::string explanation(Communicator& communicator, const bench::CollectiveBench
     for (const std::string_view name : algorithms) {
       const auto cost = cost_of(question, name);
       const std::string time =
-          cost ? format("%.5g", expected_time(question, *cost, name).seconds() * 1e6) : "-";
+          cost.has_value() ? format("%.5g", expected_seconds(question, cost.value()) * 1e6) : "-";
       text += format(" %*s%s", static_cast<int>(std::max<std::size_t>(name.size(), 9)),
                      time.c_str(), name == chosen.value() ? "*" : " ");
     }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "apps/sim/sim_rows.h"
-#include "collectives/cost/model.h"
+#include "collectives/cost/choice.h"
 
 namespace gradwire {
 namespace {
@@ -29,9 +29,9 @@ PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, OpKind c
   PlanTraffic traffic;
   traffic.what = whose + ", " + std::string(schedule_name(collective));
   traffic.algorithm = choose_algorithm(asked);
-  if (const auto cost = cost_of(asked, traffic.algorithm)) {
-    traffic.wire_bytes = static_cast<double>(cost->wire_bytes_max);
-    traffic.seconds = time_of(cost->terms, q.links).seconds();
+  if (const auto cost = cost_of(asked, traffic.algorithm); cost.has_value()) {
+    traffic.wire_bytes = static_cast<double>(cost.value().wire_bytes_max);
+    traffic.seconds = cost.value().time.seconds();
   }
   return traffic;
 }

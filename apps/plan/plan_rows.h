@@ -22,7 +22,7 @@ struct PlanTraffic {
   std::string what;  // "gradients, reduce_scatter"
   std::string algorithm;
   double wire_bytes = 0;  // sent by one rank
-  double seconds = 0;     // by the closed form over the links
+  double seconds = 0;     // simulated over the links
 };
 struct PlanStep {
   std::string name;  // "0", "3", "qsgd:bits=4, two-hop"

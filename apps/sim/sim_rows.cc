@@ -5,40 +5,26 @@
 #include <memory>
 #include <utility>
 
+#include "collectives/cost/choice.h"
 #include "collectives/cost/compressed.h"
-#include "collectives/cost/simulation.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {
 namespace {
 
-// By the closed form, which every algorithm has, where there are too many steps.
 Result<SimRow> row_of(const CostQuestion& question, std::string_view algorithm) {
-  const auto cost = cost_of(question, algorithm);
-  const Result<Simulation> simulated = simulate_algorithm(question, algorithm);
+  GW_ASSIGN(const AlgorithmCost cost, cost_of(question, algorithm));
   SimRow row;
-  if (!simulated.has_value()) {
-    if (simulated.error().code() != Code::kUnsupported || !cost) return simulated.error();
-    row.algorithm = algorithm;
-    row.simulated = false;
-    row.seconds = row.formula_seconds = time_of(cost->terms, question.links).seconds();
-    row.exact = cost->exact;
-    row.wire_bytes_max = cost->wire_bytes_max;
-    row.rounds = cost->rounds;
-    return row;
-  }
-  const Simulation& simulation = simulated.value();
   row.algorithm = algorithm;
-  row.seconds = simulation.time.seconds();
-  row.wire_bytes_max = simulation.wire_bytes_max;
-  row.node_bytes_max = simulation.node_bytes_max;
-  row.rounds = simulation.rounds;
-  row.simulated_ranks = simulation.simulated_ranks;
-  if (cost) {
-    row.formula_seconds = time_of(cost->terms, question.links).seconds();
-    row.exact = cost->exact;
-    row.segment_bytes = cost->segment_bytes;
-  }
+  row.simulated = !cost.is_estimate;
+  row.seconds = cost.time.seconds();
+  row.formula_seconds = row.simulated ? 0 : row.seconds;
+  row.wire_bytes_max = cost.wire_bytes_max;
+  row.rounds = cost.rounds;
+  row.segment_bytes = cost.segment_bytes;
+  if (!row.simulated) return row;
+  row.node_bytes_max = cost.node_bytes_max;
+  row.simulated_ranks = cost.simulated_ranks;
   return row;
 }
 
@@ -85,7 +71,7 @@ Result<std::vector<SimRow>> compressed_rows(const CostQuestion& question, const 
   std::vector<SimRow> rows;
   for (const CompressedExchange exchange : exchanges_of(*compressor)) {
     compressed.exchange = exchange;
-    const CompressedCost cost = compressed_cost(compressed);
+    GW_ASSIGN(const CompressedCost cost, compressed_cost(compressed));
     SimRow row;
     row.algorithm = compressor->spec() + ", " + std::string(to_string(exchange));
     row.simulated = false;

@@ -14,10 +14,9 @@ namespace gradwire {
 
 struct SimRow {
   std::string algorithm;  // "ring", "qsgd:bits=8, two-hop"
-  bool simulated = true;  // false: by formula alone
+  bool simulated = true;  // false: by formula, or of alike nodes that stand for those asked for
   double seconds = 0;
-  double formula_seconds = 0;  // closed form; 0: there is none
-  bool exact = false;          // the closed form is meant to equal `seconds`
+  double formula_seconds = 0;  // `seconds`, if the row is not simulated
   std::int64_t wire_bytes_max = 0;
   std::int64_t node_bytes_max = 0;
   int rounds = 0;
@@ -26,8 +25,8 @@ struct SimRow {
   bool chosen = false;
 };
 
-// The algorithms of the question's collective, each simulated, or by its closed form where it has
-// more steps than are simulated, the chosen one marked. `before` is told of each in turn, with how
+// The algorithms of the question's collective, each simulated, or estimated where it has more steps
+// than are simulated (cost_of()), the chosen one marked. `before` is told of each in turn, with how
 // many are done.
 Result<std::vector<SimRow>> simulate_rows(
     const CostQuestion& question,

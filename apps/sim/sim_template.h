@@ -22,7 +22,7 @@ inline constexpr char kSimPage[] = R"page(<!doctype html>
 @@rows@@</tbody></table></div>
 <p class="small">Simulated in exact virtual time from the schedules the communicators run. Bytes are of the rank, and of the node, that sends most.</p>
 <h2>At every size</h2>
-<div class="small">By closed form; algorithms without a closed form are omitted. The vertical line is the size above.</div>
+<div class="small">Simulated at powers of 4. The vertical line is the size above.</div>
 <div class="chart"><canvas id="chart"></canvas></div>
 <h2>Choice of auto</h2>
 <p>Where the latencies of messages started together overlap (gap 0): @@overlapping@@.</p>
@@ -44,7 +44,7 @@ const here = { id: "here", afterDatasetsDraw(chart) {
   const x = chart.scales.x.getPixelForValue(data.bytes), { top, bottom } = chart.chartArea, c = chart.ctx;
   c.save(); c.strokeStyle = "#9aa3ad"; c.beginPath(); c.moveTo(x, top); c.lineTo(x, bottom); c.stroke(); c.restore();
 } };
-const sizes = data.curves[0].points.map(p => p[0]).filter((_, i) => i % 4 === 0);
+const sizes = data.curves[0].points.map(p => p[0]).filter((_, i) => i % 2 === 0);
 new Chart(document.getElementById("chart"), { type: "line", data: { datasets }, plugins: [here], options: {
   animation: false, maintainAspectRatio: false, parsing: false, normalized: true, interaction: { mode: "nearest", intersect: false },
   scales: { x: { type: "logarithmic", title: { display: true, text: "size" }, afterBuildTicks: axis => { axis.ticks = sizes.map(value => ({ value })); }, ticks: { callback: bytes } },

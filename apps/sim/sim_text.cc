@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "collectives/cost/choice.h"
 
 namespace gradwire {
 namespace {

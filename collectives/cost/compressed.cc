@@ -3,66 +3,64 @@
 #include <algorithm>
 #include <string_view>
 
-#include "collectives/cost/forms.h"
+#include "collectives/cost/choice.h"
 
 namespace gradwire {
 namespace {
 
-// Terms of both kinds: what every message waits for, and what bytes take.
-struct Parts {
-  ExactTime startups;
-  ExactTime bytes;
+// `hops` times a message of so many bytes from every rank to every other, all at once.
+struct Hops {
+  double startups = 0;  // seconds
+  double bytes = 0;     // seconds
+  std::int64_t wire_bytes_max = 0;
+  int rounds = 0;
 };
 
-Parts parts_of(CostTerms terms, const LinkModel& links) {
-  const ExactTime all = time_of(terms, links);
-  terms.beta_bytes = terms.beta_intra_bytes = terms.gamma_bytes = 0;
-  const ExactTime startups = time_of(terms, links);
-  return {startups, ExactTime::from_seconds(all.seconds() - startups.seconds())};
+Result<Hops> hops(const CostQuestion& raw, int count, std::int64_t bytes) {
+  CostQuestion hop = raw;
+  hop.collective = OpKind::kAllGather;
+  hop.elem_bytes = 1;
+  hop.bytes = bytes * raw.ranks;
+  GW_ASSIGN(const AlgorithmCost whole, cost_of(hop, "direct"));
+  hop.links.beta = hop.links.beta_intra = 0;
+  GW_ASSIGN(const AlgorithmCost startups, cost_of(hop, "direct"));
+  return Hops{count * startups.time.seconds(), count * (whole.time - startups.time).seconds(),
+              count * whole.wire_bytes_max, count};
 }
 
-CompressedCost overlapped(const CompressedQuestion& question, const CostTerms& terms,
-                          double passes) {
-  const Parts parts = parts_of(terms, question.raw.links);
-  CompressedCost cost;
+CompressedCost overlapped(const CompressedQuestion& question, const Hops& wire, double passes) {
+  CompressedCost cost{.wire_seconds = wire.startups + wire.bytes,
+                      .wire_bytes_max = wire.wire_bytes_max,
+                      .rounds = wire.rounds};
   cost.codec_seconds = passes * static_cast<double>(question.raw.bytes) * question.codec;
-  cost.wire_seconds = parts.startups.seconds() + parts.bytes.seconds();
-  const double bytes = parts.bytes.seconds();
-  cost.seconds = parts.startups.seconds() + std::max(bytes, cost.codec_seconds) +
-                 std::min(bytes, cost.codec_seconds) / question.segments;
+  cost.seconds = wire.startups + std::max(wire.bytes, cost.codec_seconds) +
+                 std::min(wire.bytes, cost.codec_seconds) / question.segments;
   return cost;
 }
 
-CompressedCost two_bursts(const CompressedQuestion& question, const CostShape& shape,
-                          double passes) {
-  const std::int64_t chunk = (question.payload_bytes.front() + shape.p - 1) / shape.p;
-  const CostTerms hop = shape.burst(shape.p - 1, chunk);
-  CompressedCost cost = overlapped(question, hop + hop, passes);
-  cost.wire_bytes_max = 2 * (shape.p - 1) * chunk;
-  cost.rounds = 2;
-  return cost;
+Result<CompressedCost> two_hops(const CompressedQuestion& question, double passes) {
+  const std::int64_t ranks = question.raw.ranks;
+  const std::int64_t chunk = (question.payload_bytes.front() + ranks - 1) / ranks;
+  GW_ASSIGN(const Hops wire, hops(question.raw, 2, chunk));
+  return overlapped(question, wire, passes);
 }
 
-CompressedCost gather(const CompressedQuestion& question, const CostShape& shape) {
+Result<CompressedCost> gather(const CompressedQuestion& question) {
   const std::int64_t payload = question.payload_bytes.front();
   const double share = static_cast<double>(payload) / static_cast<double>(question.raw.bytes);
-  CompressedCost cost = overlapped(question, shape.burst(shape.p - 1, payload),
-                                   1 + static_cast<double>(shape.p) * share);
-  cost.wire_bytes_max = (shape.p - 1) * payload;
-  cost.rounds = 1;
-  return cost;
+  GW_ASSIGN(const Hops wire, hops(question.raw, 1, payload));
+  return overlapped(question, wire, 1 + question.raw.ranks * share);
 }
 
-CompressedCost sum(const CompressedQuestion& question) {
+Result<CompressedCost> sum(const CompressedQuestion& question) {
   CompressedCost cost;
   for (const std::int64_t payload : question.payload_bytes) {
     CostQuestion factor = question.raw;
     factor.bytes = payload;
-    const auto best = cost_of(factor, choose_algorithm(factor));
-    if (!best) continue;
-    cost.wire_seconds += time_of(best->terms, factor.links).seconds();
-    cost.wire_bytes_max += best->wire_bytes_max;
-    cost.rounds += best->rounds;
+    GW_ASSIGN(const AlgorithmCost best, cost_of(factor, choose_algorithm(factor)));
+    cost.wire_seconds += best.time.seconds();
+    cost.wire_bytes_max += best.wire_bytes_max;
+    cost.rounds += best.rounds;
   }
   cost.codec_seconds = 3 * static_cast<double>(question.raw.bytes) * question.codec;
   cost.seconds = cost.wire_seconds + cost.codec_seconds;
@@ -81,15 +79,14 @@ std::string_view to_string(CompressedExchange exchange) {
   return "?";
 }
 
-CompressedCost compressed_cost(const CompressedQuestion& question) {
-  const CostShape shape(question.raw);
+Result<CompressedCost> compressed_cost(const CompressedQuestion& question) {
   switch (question.exchange) {
-    case CompressedExchange::kTwoHop: return two_bursts(question, shape, 3);
-    case CompressedExchange::kGather: return gather(question, shape);
-    case CompressedExchange::kReselect: return two_bursts(question, shape, 1.2);
+    case CompressedExchange::kTwoHop: return two_hops(question, 3);
+    case CompressedExchange::kGather: return gather(question);
+    case CompressedExchange::kReselect: return two_hops(question, 1.2);
     case CompressedExchange::kSum: return sum(question);
   }
-  return {};
+  return CompressedCost{};
 }
 
 }  // namespace gradwire

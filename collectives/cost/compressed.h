@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "collectives/cost/model.h"
@@ -37,7 +38,7 @@ struct CompressedCost {
 // Start-ups + max(wire, codec) + min(wire, codec) / segments; for kSum, whose rounds wait for one
 // another, the sum of both. Passes over the raw gradient: kTwoHop three (encode; decode and add;
 // decode the result), kGather one and the payloads of all ranks, kReselect 1.2, kSum three (two
-// products and the reconstruction of PowerSGD).
-CompressedCost compressed_cost(const CompressedQuestion& question);
+// products and the reconstruction of PowerSGD). Errors are cost_of()'s.
+Result<CompressedCost> compressed_cost(const CompressedQuestion& question);
 
 }  // namespace gradwire

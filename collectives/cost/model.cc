@@ -2,39 +2,31 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <queue>
 #include <utility>
+#include <vector>
 
-#include "collectives/cost/contention.h"
-#include "collectives/cost/forms.h"
+#include "collectives/schedules/schedules.h"
 
 namespace gradwire {
 namespace {
 
-// A model knows no more than this. Among equals one with fixed neighbours comes first: between
-// partners that change, congestion control starts anew each time, and at 16 MiB over 1 Gbit/s an
-// all-gather of 4 ranks by recursive doubling takes 110 ms under BBR where the ring takes 107.
-constexpr double kAsGood = 1.01;
-
-// Rows so long that an all-to-all of a few ranks sends them all at once. Pairwise has each link to
-// one message at a time only while ranks keep step; long rows give them time to drift, two messages
-// then share a link while another idles, and nothing brings them together again: 4 ranks at 1
-// Gbit/s took 650 to 690 ms for 64 MiB (450 to 520 directly) and 113 or 170 ms, by turns, for 16
-// MiB (115 to 122); at 4 MiB 28 to 30 (29 to 33).
-constexpr std::int64_t kLongRow = std::int64_t{2} << 20;
-constexpr int kFewRanks = 8;  // more senders at once were not measured: they may overrun a port
-
-bool better_all_at_once(const CostQuestion& question) {
-  return question.collective == OpKind::kAllToAll && question.ranks <= kFewRanks &&
-         question.bytes / question.ranks >= kLongRow;
-}
+constexpr std::int64_t kMostCuts = 64;
+constexpr std::int64_t kLeastCut = 4096;  // bytes
+// Of a pipeline's cuts: so many steps, and at most so many sets, are simulated first, then twice as
+// many; the difference says what the others take.
+constexpr std::int64_t kStepsOfCuts = 4000;
+constexpr std::int64_t kMostSets = 4;
 
 // Whether `bytes` of a question are those of all ranks' rows.
-bool has_rows(OpKind collective) {
-  return collective == OpKind::kReduceScatter || collective == OpKind::kAllGather ||
-         collective == OpKind::kAllToAll || collective == OpKind::kGather ||
-         collective == OpKind::kScatter;
+bool has_rows(OpKind collective) { return traits_of(collective).blocks != Blocks::kNone; }
+
+std::int64_t ranks_of_node(const CostQuestion& question) {
+  return (question.ranks + question.nodes - 1) / question.nodes;
+}
+
+std::int64_t bytes_of(const CostQuestion& question, std::int64_t elems) {
+  return elems * question.elem_bytes * (has_rows(question.collective) ? question.ranks : 1);
 }
 
 // How long it takes until all of p ranks know what one knew: whoever knows tells the next one every
@@ -53,6 +45,104 @@ ExactTime telling_all(std::int64_t p, ExactTime alpha, ExactTime gap) {
   return last;
 }
 
+ScheduleOf schedules_of(const CostQuestion& question, std::string_view algorithm,
+                        const std::vector<int>& node_of) {
+  // Where no two ranks share a node, nothing says what the levels are.
+  std::vector<int> levels;
+  if (question.nodes == question.ranks) levels = prime_factors(question.ranks);
+  return [&question, algorithm, &node_of, levels](int rank) {
+    return make_schedule({.collective = question.collective,
+                          .algorithm = algorithm,
+                          .rank = rank,
+                          .size = question.ranks,
+                          .elems = elems_of(question),
+                          .node_of = node_of,
+                          .levels = levels});
+  };
+}
+
+std::int64_t steps_of(const TimedJob& job) {
+  std::int64_t steps = 1;
+  for (const TimedProgram& one : job.programs) steps += static_cast<std::int64_t>(one.steps.size());
+  return steps;
+}
+
+// Of a pipeline in cuts of options.segment_bytes, as many in flight as the executor has. Of many
+// some are simulated: once all slots are taken, each further set of cuts takes the same.
+Result<Simulation> simulate_cuts(const TimedJob& job, SimulationOptions options,
+                                 std::int64_t cuts) {
+  const std::int64_t few = std::clamp<std::int64_t>(kStepsOfCuts / steps_of(job), 1, kMostSets);
+  options.most_cuts = static_cast<int>(few) * options.slots;
+  if (cuts <= 3 * options.most_cuts) {
+    options.most_cuts = 0;
+    return simulate(job, options);
+  }
+  GW_ASSIGN(const Simulation first, simulate(job, options));
+  options.most_cuts *= 2;
+  GW_ASSIGN(Simulation both, simulate(job, options));
+  both.time += (cuts - options.most_cuts) * (both.time - first.time) / (options.most_cuts / 2);
+  return both;
+}
+
+// Of a pipeline, in more and more cuts until that makes it slower.
+Result<AlgorithmCost> best_of_cuts(const CostQuestion& question, const TimedJob& job,
+                                   SimulationOptions options) {
+  std::int64_t largest = 0;  // elements
+  for (const TimedProgram& one : job.programs) largest = std::max(largest, one.largest);
+  const std::int64_t bytes = largest * question.elem_bytes;
+  const bool executed = question.segment_bytes > 0;
+  AlgorithmCost best;
+  const std::int64_t fewest =
+      executed ? std::max<std::int64_t>(1, (bytes - 1) / question.segment_bytes + 1) : 1;
+  for (std::int64_t cuts = fewest; cuts == fewest || executed || cuts <= kMostCuts; cuts *= 2) {
+    if (cuts > fewest && bytes / cuts < kLeastCut) break;
+    options.segment_bytes = cuts == 1 ? 0 : (largest + cuts - 1) / cuts * question.elem_bytes;
+    GW_ASSIGN(const Simulation found, simulate_cuts(job, options, cuts));
+    if (cuts > fewest && found.time >= best.time) break;
+    best = {found, options.segment_bytes, false};
+  }
+  return best;
+}
+
+Result<AlgorithmCost> simulated(const CostQuestion& question, std::string_view algorithm,
+                                std::int64_t most_steps) {
+  SimulationOptions options;
+  options.links = question.links;
+  options.elem_bytes = question.elem_bytes;
+  const std::vector<int> node_of = blocks_of_ranks(question.ranks, question.nodes);
+  GW_ASSIGN(const TimedJob job, compile(question.ranks, schedules_of(question, algorithm, node_of),
+                                        node_of, true, most_steps));
+  if (is_pipeline(question.collective, algorithm)) {
+    if (2 * options.slots * steps_of(job) > most_steps) {
+      return Status(Code::kUnsupported, "cost: too many cuts of too many ranks");
+    }
+    return best_of_cuts(question, job, options);
+  }
+  options.overlap_bytes = question.segment_bytes;
+  GW_ASSIGN(const Simulation found, simulate(job, options));
+  return AlgorithmCost{found, 0, false};
+}
+
+// To a question with fewer steps that is near; false if there is none.
+bool simplify(CostQuestion& question, bool& is_estimate) {
+  const std::int64_t elems = elems_of(question);
+  const bool rows = has_rows(question.collective);
+  const std::int64_t over = rows ? 0 : elems % question.ranks;
+  if (over > 0) {
+    question.bytes = bytes_of(question, elems + question.ranks - over);
+    return true;
+  }
+  if (question.nodes == 1 || question.nodes == question.ranks) return false;
+  is_estimate = true;
+  if (question.ranks % question.nodes != 0) {
+    question.ranks = static_cast<int>(ranks_of_node(question)) * question.nodes;
+  } else {
+    question.nodes = question.ranks;
+  }
+  question.bytes = bytes_of(question, elems);
+  return true;
+}
+
 }  // namespace
 
 std::int64_t elems_of(const CostQuestion& question) {
@@ -61,72 +151,55 @@ std::int64_t elems_of(const CostQuestion& question) {
   return std::max<std::int64_t>(1, question.bytes / (rows * question.elem_bytes));
 }
 
-CostTerms& CostTerms::operator+=(const CostTerms& other) {
-  alphas += other.alphas;
-  beta_bytes += other.beta_bytes;
-  alphas_intra += other.alphas_intra;
-  beta_intra_bytes += other.beta_intra_bytes;
-  gamma_bytes += other.gamma_bytes;
-  gaps += other.gaps;
-  gaps_intra += other.gaps_intra;
-  return *this;
-}
-
-ExactTime time_of(const CostTerms& terms, const LinkModel& links) {
-  return terms.alphas * ExactTime::from_seconds(links.alpha) +
-         terms.beta_bytes * ExactTime::from_seconds(links.beta) +
-         terms.alphas_intra * ExactTime::from_seconds(links.alpha_intra) +
-         terms.beta_intra_bytes * ExactTime::from_seconds(links.beta_intra) +
-         terms.gamma_bytes * ExactTime::from_seconds(links.gamma) +
-         terms.gaps * ExactTime::from_seconds(links.gap * links.alpha) +
-         terms.gaps_intra * ExactTime::from_seconds(links.gap * links.alpha_intra);
-}
-
-namespace {
-
-std::optional<Cost> whole_cost(const CostQuestion& question, const CostShape& shape,
-                               std::string_view algorithm) {
-  switch (question.collective) {
-    case OpKind::kAllReduce: return all_reduce_cost(shape, algorithm);
-    case OpKind::kReduceScatter: return reduce_scatter_cost(shape, algorithm);
-    case OpKind::kAllGather: return all_gather_cost(shape, algorithm);
-    case OpKind::kAllToAll: return all_to_all_cost(shape, algorithm);
-    case OpKind::kBroadcast: return broadcast_cost(shape, algorithm);
-    case OpKind::kBarrier: return barrier_cost(shape, algorithm);
-    case OpKind::kReduce: return reduce_cost(shape, algorithm);
-    case OpKind::kGather: return gather_cost(shape, algorithm);
-    case OpKind::kScatter: return scatter_cost(shape, algorithm);
-    case OpKind::kExclusiveScan: return exclusive_scan_cost(shape, algorithm);
-    case OpKind::kSend: return send_recv_cost(shape, algorithm);
-    default: return std::nullopt;  // has no schedules of its own (op_traits.h)
+Result<AlgorithmCost> cost_of(const CostQuestion& question, std::string_view algorithm,
+                              std::int64_t most_steps) {
+  if (question.ranks == 1) return AlgorithmCost{};
+  CostQuestion asked = question;
+  bool is_estimate = false;
+  Result<AlgorithmCost> found = simulated(asked, algorithm, most_steps);
+  while (!found.has_value() && found.error().code() == Code::kUnsupported) {
+    const bool simpler = simplify(asked, is_estimate);
+    const bool hurries = most_steps < kMostStepsOfAlgorithm;
+    const bool gives_up = hurries && is_pipeline(question.collective, algorithm);
+    if (!simpler && (most_steps == kMostSteps || gives_up)) break;
+    if (!simpler) most_steps = kMostSteps;
+    found = simulated(asked, algorithm, most_steps);
   }
+  if (found.has_value()) found.value().is_estimate = is_estimate;
+  return found;
 }
 
-}  // namespace
-
-std::optional<Cost> cost_of(const CostQuestion& question, std::string_view algorithm) {
-  if (question.ranks == 1) return Cost{.exact = true};
-  std::optional<Cost> cost = whole_cost(question, CostShape(question), algorithm);
-  const std::int64_t segment = question.segment_bytes;
-  if (!cost || segment <= 0 || cost->cell_bytes <= segment) return cost;
-  // One cut's reductions are seen; the others' run while the next cut travels, unless reducing is
-  // what takes longer.
-  const CostTerms reduced = gamma_of(cost->terms.gamma_bytes);
-  CostTerms moved = cost->terms;
-  moved.gamma_bytes = 0;
-  if (time_of(reduced, question.links) < time_of(moved, question.links)) {
-    cost->terms.gamma_bytes = cost->terms.gamma_bytes / cost->cell_bytes * segment;
+ExactTime least_time(const CostQuestion& question, std::string_view algorithm) {
+  if (question.ranks == 1) return {};
+  const int last_of_node = static_cast<int>(ranks_of_node(question)) - 1;
+  const std::vector<int> node_of = blocks_of_ranks(question.ranks, question.nodes);
+  const auto schedule_of = schedules_of(question, algorithm, node_of);
+  SimulationOptions options;
+  options.links = question.links;
+  options.elem_bytes = question.elem_bytes;
+  options.overlap_bytes = question.segment_bytes;
+  if (is_pipeline(question.collective, algorithm)) {  // whose rounds overlap: bytes alone
+    options.overlap_bytes = 1;
+    options.links.alpha = options.links.alpha_intra = 0;
   }
-  cost->exact = false;
-  return cost;
+  ExactTime most;
+  for (const int rank : {0, 1, last_of_node, question.ranks - 1}) {
+    TimedProgram program = program_of(schedule_of(rank), node_of);
+    if (is_pipeline(question.collective, algorithm)) {
+      program.round_ends = {static_cast<std::uint32_t>(program.steps.size())};
+    }
+    most = std::max(most, least_time(program, options));
+  }
+  return most;
 }
 
 ExactTime lower_bound(const CostQuestion& question) {
-  const CostShape shape(question);
-  if (shape.p == 1) return {};
-  const LinkModel& links = shape.links;
-  const bool one_node = shape.nodes == 1;
-  const bool apart = shape.per_node == 1;
+  const std::int64_t ranks = question.ranks;
+  if (ranks == 1) return {};
+  const LinkModel& links = question.links;
+  const std::int64_t per_node = ranks_of_node(question);
+  const bool one_node = question.nodes == 1;
+  const bool apart = per_node == 1;
   const double alpha = one_node ? links.alpha_intra
                        : apart  ? links.alpha
                                 : std::min(links.alpha, links.alpha_intra);
@@ -134,78 +207,22 @@ ExactTime lower_bound(const CostQuestion& question) {
                       : apart  ? links.beta
                                : std::min(links.beta, links.beta_intra);
   // A neighbour alone has to know.
-  const std::int64_t told = question.collective == OpKind::kSend ? 2 : shape.p;
+  const std::int64_t told = question.collective == OpKind::kSend ? 2 : ranks;
   const ExactTime latency =
       telling_all(told, ExactTime::from_seconds(alpha), ExactTime::from_seconds(links.gap * alpha));
   // What enters or leaves one rank, and one node through all its ports together: all of a tensor
   // once, or (p-1)/p of it twice for an all-reduce.
   const bool rows = has_rows(question.collective);
   const bool twice = question.collective == OpKind::kAllReduce;
-  const std::int64_t total = rows ? shape.p * shape.m : shape.m;
+  const std::int64_t total = elems_of(question) * question.elem_bytes * (rows ? ranks : 1);
   const auto share = [&](std::int64_t parts) {
     const std::int64_t moved = rows || twice ? total * (parts - 1) : total * parts;
     return (twice ? 2 : 1) * moved / parts;
   };
-  const ExactTime port = share(shape.p) * ExactTime::from_seconds(beta);
+  const ExactTime port = share(ranks) * ExactTime::from_seconds(beta);
   ExactTime node;
-  if (!one_node) node = share(shape.nodes) / shape.per_node * ExactTime::from_seconds(links.beta);
+  if (!one_node) node = share(question.nodes) / per_node * ExactTime::from_seconds(links.beta);
   return std::max({latency, port, node});
-}
-
-std::string_view choose_algorithm(const CostQuestion& question, bool counted) {
-  const std::vector<std::string_view> known = algorithms_of(question.collective, counted);
-  struct Candidate {
-    std::string_view algorithm;
-    double seconds;
-    int rounds;
-  };
-  std::vector<Candidate> candidates;
-  double least = std::numeric_limits<double>::infinity();
-  for (const std::string_view algorithm : known) {
-    const std::optional<Cost> cost = cost_of(question, algorithm);
-    if (!cost) continue;
-    const double seconds = expected_time(question, *cost, algorithm).seconds();
-    candidates.push_back({algorithm, seconds, cost->rounds});
-    least = std::min(least, seconds);
-  }
-  std::erase_if(candidates, [&](const Candidate& one) { return one.seconds > least * kAsGood; });
-  if (candidates.empty()) return known.front();
-  if (better_all_at_once(question)) {
-    const auto direct = std::ranges::find(candidates, "direct", &Candidate::algorithm);
-    if (direct != candidates.end()) return direct->algorithm;
-  }
-  if (!mostly_turns(question, candidates.front().algorithm)) return candidates.front().algorithm;
-  return std::ranges::min_element(candidates, {}, &Candidate::rounds)->algorithm;
-}
-
-std::vector<Crossover> crossovers(CostQuestion question, std::int64_t min_bytes,
-                                  std::int64_t max_bytes) {
-  const auto at = [&](std::int64_t bytes) {
-    question.bytes = bytes;
-    return choose_algorithm(question);
-  };
-  std::vector<Crossover> found{{min_bytes, at(min_bytes)}};
-  // Whole elements on every rank, so that rounding does not decide.
-  const std::int64_t step = question.ranks * question.elem_bytes;
-  for (std::int64_t low = min_bytes; low < max_bytes;) {
-    const std::int64_t high = std::min(max_bytes, 2 * low);
-    const std::string_view after = at(high);
-    if (after != found.back().algorithm) {
-      std::int64_t old_side = low;
-      std::int64_t new_side = high;
-      while (new_side - old_side > step) {
-        const std::int64_t middle = old_side + (new_side - old_side) / 2;
-        (at(middle) == found.back().algorithm ? old_side : new_side) = middle;
-      }
-      found.push_back({new_side, at(new_side)});
-      if (found.back().algorithm != after) {
-        low = new_side;
-        continue;
-      }
-    }
-    low = high;
-  }
-  return found;
 }
 
 }  // namespace gradwire

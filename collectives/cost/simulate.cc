@@ -1,14 +1,14 @@
 #include "collectives/cost/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
+#include <map>
 #include <queue>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "base/text.h"
-#include "collectives/cost/simulate_program.h"
 
 namespace gradwire {
 namespace {
@@ -32,19 +32,13 @@ class Run {
     std::int64_t reduce_bytes = 0;
     bool done = false;
   };
-  // One end of a message.
-  struct End {
-    std::size_t thread = 0;
-    std::uint32_t order = 0;  // in its round
-    std::int64_t bytes = 0;
-    bool send = false;
-  };
   struct Message {
     std::size_t from = 0;  // threads
     std::size_t to = 0;
     std::int64_t bytes = 0;
     std::uint32_t order = 0;  // of the send in its round
-    std::int32_t offset = 0;
+    std::int32_t distance = 0;
+    bool inside = false;   // a node
     ExactTime ready = {};  // both ends were there
   };
   struct Ports {
@@ -53,12 +47,10 @@ class Run {
     std::deque<std::size_t> out;  // messages that are ready, in order
     std::deque<std::size_t> in;
     ExactTime reducing_until;
-    std::int64_t sent = 0;
-    std::int64_t left_node = 0;
   };
   struct Event {
     ExactTime time;
-    enum class Kind : std::uint8_t { kRound, kFree, kArrived } kind;
+    enum class Kind : std::uint8_t { kRound, kFree, kArrived, kFreeAndArrived } kind;
     std::size_t subject;  // thread or message
     std::uint64_t number;
     bool operator>(const Event& other) const {
@@ -74,54 +66,69 @@ class Run {
     return job_.programs[static_cast<std::size_t>(thread.place)];
   }
   int cuts_of(std::int64_t elems) const;
+  std::int64_t seen_of_reduction(std::int64_t bytes) const;
   void at(ExactTime time, Event::Kind kind, std::size_t subject);
   void handle(const Event& event);
   void run_rounds(std::size_t thread);
   bool post_round(std::size_t thread);
   bool next_round(Thread& thread);
-  void offer(std::size_t thread, const TimedStep& step, std::uint32_t order, std::int64_t bytes);
-  void match(const End& send, const End& receive, std::int32_t offset);
+  void offer(std::size_t thread, std::uint32_t number, std::uint32_t order, std::int64_t bytes);
   void message_arrived(std::size_t thread);
   void start_what_can();
   bool earlier(std::size_t a, std::size_t b) const;
   void find_startable();
   void start(std::size_t message);
+  std::uint32_t order_of(std::size_t thread, std::size_t step) const;
   Result<Simulation> result() const;
 
   const TimedJob& job_;
   const SimulationOptions& options_;
-  ExactTime alpha_[2], beta_[2], gap_[2];  // [1]: inside a node
+  std::array<ExactTime, 2> alpha_, beta_, gap_;  // [1]: inside a node
   ExactTime gamma_;
+  bool all_inside_ = true;  // every message stays in a node
   ExactTime now_;
+  int most_cuts_ = 1;
   ExactTime end_;
+  std::vector<std::uint32_t> first_step_;  // by place, among all of the job
   std::vector<Thread> threads_;
   std::vector<Ports> ports_;
   std::vector<Message> messages_;
   std::vector<std::size_t> unused_;  // of messages_
-  // Ends that wait for the other, oldest first, by sending place, offset and slot.
-  std::unordered_map<std::uint64_t, std::vector<End>> lonely_;
+  // By slot and step of the job: whether this end of a message waits for the other.
+  std::vector<bool> waits_;
+  std::size_t steps_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t next_number_ = 0;
   std::vector<std::size_t> fresh_;    // messages that became ready at this instant
   std::vector<std::size_t> senders_;  // places that may have something to start now
   std::vector<std::size_t> receivers_;
   std::vector<std::size_t> startable_;
-  Status error_;
 };
 
 Run::Run(const TimedJob& job, const SimulationOptions& options) : job_(job), options_(options) {
   const LinkModel& links = options.links;
-  alpha_[0] = ExactTime::from_seconds(links.alpha);
-  alpha_[1] = ExactTime::from_seconds(links.alpha_intra);
-  beta_[0] = ExactTime::from_seconds(links.beta);
-  beta_[1] = ExactTime::from_seconds(links.beta_intra);
+  const std::array alphas{links.alpha, links.alpha_intra};
+  const std::array betas{links.beta, links.beta_intra};
+  for (std::size_t level = 0; level < 2; ++level) {
+    alpha_[level] = ExactTime::from_seconds(alphas[level]);
+    beta_[level] = ExactTime::from_seconds(betas[level]);
+    gap_[level] = ExactTime::from_seconds(links.gap * alphas[level]);
+  }
   gamma_ = ExactTime::from_seconds(links.gamma);
-  gap_[0] = ExactTime::from_seconds(links.gap * links.alpha);
-  gap_[1] = ExactTime::from_seconds(links.gap * links.alpha_intra);
   ports_.resize(job.programs.size());
   std::int64_t largest = 0;  // slots are the same on all ranks, as the executor's tags want it
-  for (const TimedProgram& program : job.programs) largest = std::max(largest, program.largest);
-  const int slots = std::min(options.slots, cuts_of(largest));
+  for (const TimedProgram& program : job.programs) {
+    largest = std::max(largest, program.largest);
+    first_step_.push_back(static_cast<std::uint32_t>(steps_));
+    steps_ += program.steps.size();
+    for (const TimedStep& step : program.steps) {
+      if (step.is_message() && !step.inside) all_inside_ = false;
+    }
+  }
+  most_cuts_ = cuts_of(largest);
+  if (options.most_cuts > 0) most_cuts_ = std::min(options.most_cuts, most_cuts_);
+  const int slots = std::min(options.slots, most_cuts_);
+  waits_.resize(steps_ * static_cast<std::size_t>(slots));
   for (std::size_t place = 0; place < job.programs.size(); ++place) {
     for (int slot = 0; slot < slots; ++slot) {
       threads_.push_back({.place = static_cast<int>(place),
@@ -136,6 +143,15 @@ int Run::cuts_of(std::int64_t elems) const {
   const std::int64_t per_segment =
       std::max<std::int64_t>(1, options_.segment_bytes / options_.elem_bytes);
   return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
+}
+
+// Bytes that are still to be reduced when all of the cell has arrived: one cut, unless reducing
+// takes longer than arriving.
+std::int64_t Run::seen_of_reduction(std::int64_t bytes) const {
+  const std::int64_t cut = options_.overlap_bytes;
+  const bool hides =
+      cut > 0 && job_.programs.front().divisible && gamma_ < beta_[all_inside_ ? 1 : 0];
+  return hides ? std::min(cut, bytes) : bytes;
 }
 
 void Run::at(ExactTime time, Event::Kind kind, std::size_t subject) {
@@ -153,7 +169,6 @@ Result<Simulation> Run::run() {
       events_.pop();
       handle(event);
     }
-    GW_TRY(error_);
     start_what_can();
   }
   return result();
@@ -162,13 +177,13 @@ Result<Simulation> Run::run() {
 void Run::handle(const Event& event) {
   if (event.kind == Event::Kind::kRound) return run_rounds(event.subject);
   const Message message = messages_[event.subject];
-  if (event.kind == Event::Kind::kFree) {
+  if (event.kind != Event::Kind::kArrived) {
     ports(message.from).out_busy = false;
     ports(message.to).in_busy = false;
     senders_.push_back(place_of(message.from));
     receivers_.push_back(place_of(message.to));
-    return;
   }
+  if (event.kind == Event::Kind::kFree) return;
   unused_.push_back(event.subject);
   message_arrived(message.from);
   message_arrived(message.to);
@@ -193,8 +208,11 @@ bool Run::post_round(std::size_t t) {
     const int cuts = cuts_of(step.elems);
     if (thread.cut >= cuts) continue;
     const std::int64_t bytes = piece(step.elems, cuts, thread.cut).size() * options_.elem_bytes;
-    if (step.reduces()) thread.reduce_bytes += bytes;
-    if (step.is_message()) offer(t, step, i - begin, bytes);
+    if (step.is_message()) {
+      offer(t, i, i - begin, bytes);
+    } else {
+      thread.reduce_bytes += seen_of_reduction(bytes);
+    }
   }
   return thread.open > 0;
 }
@@ -215,7 +233,7 @@ bool Run::next_round(Thread& thread) {
     end_ = std::max(end_, until);
     thread.round = 0;
     thread.cut += options_.slots;
-    thread.done = thread.cut >= cuts_of(program.largest);
+    thread.done = thread.cut >= std::min(cuts_of(program.largest), most_cuts_);
   }
   if (thread.done || until == now_) return !thread.done;
   at(until, Event::Kind::kRound, static_cast<std::size_t>(&thread - threads_.data()));
@@ -227,35 +245,21 @@ void Run::message_arrived(std::size_t t) {
   if (next_round(threads_[t])) run_rounds(t);
 }
 
-// Meets the other end, or waits for it.
-void Run::offer(std::size_t t, const TimedStep& step, std::uint32_t order, std::int64_t bytes) {
+// Meets the other end, or waits for it. A slot is at one of a program's messages once at a time, so
+// there is no more than one end of each to meet.
+void Run::offer(std::size_t t, std::uint32_t number, std::uint32_t order, std::int64_t bytes) {
   Thread& thread = threads_[t];
   ++thread.open;
-  const bool send = step.kind == TimedStep::Kind::kSend;
-  const auto places = static_cast<int>(job_.programs.size());
-  const int sender = send ? thread.place : (thread.place + step.offset) % places;
-  const int offset = send ? step.offset : (job_.size - step.offset) % job_.size;
-  const std::uint64_t key = (static_cast<std::uint64_t>(sender) << 40) |
-                            (static_cast<std::uint64_t>(offset) << 16) | thread.slot;
-  const End own{t, order, bytes, send};
-  std::vector<End>& line = lonely_[key];
-  if (line.empty() || line.front().send == send) {
-    line.push_back(own);
+  const auto place = static_cast<std::size_t>(thread.place);
+  const TimedStep& step = job_.programs[place].steps[number];
+  if (step.partner < 0) return;
+  const std::size_t slot = static_cast<std::size_t>(thread.slot) * steps_;
+  const auto partner = static_cast<std::size_t>(step.partner);
+  if (!waits_[slot + partner]) {
+    waits_[slot + first_step_[place] + number] = true;
     return;
   }
-  const End other = line.front();
-  line.erase(line.begin());
-  if (line.empty()) lonely_.erase(key);
-  match(send ? own : other, send ? other : own, offset);
-}
-
-void Run::match(const End& send, const End& receive, std::int32_t offset) {
-  if (send.bytes != receive.bytes) {
-    error_ = {Code::kInternal,
-              format("simulate: rank %d sends %lld bytes where rank %d receives %lld",
-                     threads_[send.thread].place, static_cast<long long>(send.bytes),
-                     threads_[receive.thread].place, static_cast<long long>(receive.bytes))};
-  }
+  waits_[slot + partner] = false;
   std::size_t index = messages_.size();
   if (unused_.empty()) {
     messages_.emplace_back();
@@ -263,14 +267,27 @@ void Run::match(const End& send, const End& receive, std::int32_t offset) {
     index = unused_.back();
     unused_.pop_back();
   }
-  messages_[index] = {send.thread, receive.thread, send.bytes, send.order, offset, now_};
+  const std::size_t slots = threads_.size() / ports_.size();
+  const auto other = static_cast<std::size_t>(step.place) * slots + thread.slot;
+  const bool send = step.kind == TimedStep::Kind::kSend;
+  Message& message = messages_[index];
+  message = {send ? t : other, send ? other : t, bytes, order, step.distance, step.inside, now_};
+  if (!send) message.order = order_of(other, partner);
   fresh_.push_back(index);
+}
+
+// A step's place in the round that its thread is in.
+std::uint32_t Run::order_of(std::size_t t, std::size_t step) const {
+  const Thread& thread = threads_[t];
+  const auto number =
+      static_cast<std::uint32_t>(step) - first_step_[static_cast<std::size_t>(thread.place)];
+  return thread.round == 0 ? number : number - program_of(thread).round_ends[thread.round - 1];
 }
 
 bool Run::earlier(std::size_t a, std::size_t b) const {
   const auto key = [this](std::size_t index) {
     const Message& m = messages_[index];
-    return std::tuple(m.ready, m.order, threads_[m.from].slot, m.offset);
+    return std::tuple(m.ready, m.order, threads_[m.from].slot, m.distance);
   };
   return key(a) < key(b);
 }
@@ -320,33 +337,45 @@ void Run::start(std::size_t index) {
   sender.out_busy = receiver.in_busy = true;
   sender.out.erase(std::ranges::find(sender.out, index));
   receiver.in.erase(std::ranges::find(receiver.in, index));
-  const auto place = static_cast<int>(place_of(message.from));
-  const bool inside = job_.same_node(place, (place + message.offset) % job_.size);
-  sender.sent += message.bytes;
-  if (!inside) sender.left_node += message.bytes;
-  const int level = inside ? 1 : 0;
-  const ExactTime sent = now_ + message.bytes * beta_[level];
-  at(sent + gap_[level], Event::Kind::kFree, index);
-  at(sent + alpha_[level], Event::Kind::kArrived, index);
+  const std::size_t level = message.inside ? 1 : 0;
+  const ExactTime bytes = message.bytes * beta_[level];
+  const ExactTime arrived = now_ + bytes + alpha_[level];
+  if (options_.links.gap == 1) return at(arrived, Event::Kind::kFreeAndArrived, index);
+  at(now_ + bytes + gap_[level], Event::Kind::kFree, index);
+  at(arrived, Event::Kind::kArrived, index);
 }
 
 Result<Simulation> Run::result() const {
-  Simulation simulation{.time = end_, .simulated_ranks = static_cast<int>(job_.programs.size())};
   for (const Thread& thread : threads_) {
     if (thread.done) continue;
     return Status(Code::kInternal,
                   format("simulate: rank %d waits in round %zu for a message that is never sent",
                          thread.place, thread.round + 1));
   }
-  std::unordered_map<int, std::int64_t> by_node;
-  for (std::size_t place = 0; place < ports_.size(); ++place) {
-    const Ports& ports = ports_[place];
-    simulation.rounds =
-        std::max(simulation.rounds, static_cast<int>(job_.programs[place].round_ends.size()));
-    simulation.steps += static_cast<std::int64_t>(job_.programs[place].steps.size());
-    simulation.wire_bytes_max = std::max(simulation.wire_bytes_max, ports.sent);
-    const int node = job_.node_of.empty() ? static_cast<int>(place) : job_.node_of[place];
-    by_node[node] += ports.left_node;
+  Simulation simulation{.time = end_,
+                        .steps = static_cast<std::int64_t>(steps_),
+                        .simulated_ranks = static_cast<int>(job_.programs.size())};
+  std::vector<std::int64_t> left(job_.programs.size());  // bytes that leave a rank's node
+  const std::int64_t alike = job_.size / simulation.simulated_ranks;
+  for (std::size_t place = 0; place < left.size(); ++place) {
+    const TimedProgram& program = job_.programs[place];
+    std::int64_t sent = 0;
+    for (const TimedStep& step : program.steps) {
+      const std::int64_t bytes = step.elems * options_.elem_bytes;
+      if (step.kind == TimedStep::Kind::kReduce) simulation.all_reduced += alike * bytes;
+      if (step.kind != TimedStep::Kind::kSend) continue;
+      simulation.all_messages += alike;
+      sent += bytes;
+      if (!step.inside) left[place] += bytes;
+    }
+    simulation.all_sent += alike * sent;
+    simulation.rounds = std::max(simulation.rounds, static_cast<int>(program.round_ends.size()));
+    simulation.wire_bytes_max = std::max(simulation.wire_bytes_max, sent);
+  }
+  std::map<int, std::int64_t> by_node;
+  for (int rank = 0; rank < job_.size; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    by_node[job_.node_of.empty() ? rank : job_.node_of[at]] += left[at % left.size()];
   }
   for (const auto& [node, bytes] : by_node) {
     simulation.node_bytes_max = std::max(simulation.node_bytes_max, bytes);
@@ -356,10 +385,43 @@ Result<Simulation> Run::result() const {
 
 }  // namespace
 
+Result<Simulation> simulate(const TimedJob& job, const SimulationOptions& options) {
+  return Run(job, options).run();
+}
+
 Result<Simulation> simulate(int size, const ScheduleOf& schedule_of,
                             const SimulationOptions& options) {
-  GW_ASSIGN(const TimedJob job, compile(size, schedule_of, options));
-  return Run(job, options).run();
+  GW_ASSIGN(const TimedJob job,
+            compile(size, schedule_of, options.node_of, options.use_symmetry, options.most_steps));
+  return simulate(job, options);
+}
+
+// Of every round what its messages keep the busier port for, and the last one's start.
+ExactTime least_time(const TimedProgram& program, const SimulationOptions& options) {
+  const LinkModel& links = options.links;
+  const double gamma = options.overlap_bytes > 0 ? 0 : links.gamma;
+  double seconds = 0;
+  std::uint32_t i = 0;
+  for (const std::uint32_t end : program.round_ends) {
+    std::array<double, 2> busy{};  // the out-port and the in-port
+    double alpha = 0;              // the shortest start of the round
+    for (; i < end; ++i) {
+      const TimedStep& step = program.steps[i];
+      const auto bytes = static_cast<double>(step.elems * options.elem_bytes);
+      if (!step.is_message()) {
+        seconds += bytes * gamma;
+        continue;
+      }
+      const double start = step.inside ? links.alpha_intra : links.alpha;
+      const double beta = step.inside ? links.beta_intra : links.beta;
+      double& port = busy[step.kind == TimedStep::Kind::kSend ? 0 : 1];
+      alpha = alpha == 0 ? start : std::min(alpha, start);
+      port += links.gap * start + bytes * beta;
+    }
+    const double port = std::max(busy[0], busy[1]);
+    if (port > 0 || alpha > 0) seconds += port + (1 - links.gap) * alpha;
+  }
+  return ExactTime::from_seconds(seconds);
 }
 
 }  // namespace gradwire

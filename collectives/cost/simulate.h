@@ -11,23 +11,21 @@
 //   a round      ends when all its messages have arrived; then its reductions take gamma a byte,
 //                one after another. Copies are free
 //
-// This is the model in which the closed forms of cost_model.h are stated, and times are exact
-// (base/exact_time.h), so where a closed form is exact the two are equal, not nearly equal.
+// Every rank has a processor and links of its own: the model's contention is expected_seconds()'s.
+// Times are exact (base/exact_time.h): where a closed form is exact the two are equal, not nearly
+// equal.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "base/exact_time.h"
+#include "collectives/cost/timed_job.h"
 #include "gradwire/link_model.h"
-#include "gradwire/schedule.h"
-#include "gradwire/status.h"
 
 namespace gradwire {
 
 inline constexpr std::int64_t kMostSteps = 12'000'000;
-inline constexpr int kMostSimulatedSlots = 65536;  // of SimulationOptions
 
 struct SimulationOptions {
   LinkModel links = {};
@@ -36,8 +34,12 @@ struct SimulationOptions {
   // As the executor cuts (Segmentation, executor.h): so many bytes of a cell at most, so many cuts
   // in flight. 0 bytes: cells stay whole.
   std::int64_t segment_bytes = 0;
-  int slots = 4;  // 1 to kMostSimulatedSlots
-  // Whether one rank may stand for others that do the same, turned by whole nodes.
+  int slots = 4;      // at least 1
+  int most_cuts = 0;  // so many of the cuts are simulated, and no more; 0: all are
+  // Cells that stay whole and may be cut are reduced in cuts of so many bytes while the rest
+  // arrives. 0: after all has arrived.
+  std::int64_t overlap_bytes = 0;
+  // Whether one rank may stand for others that do the same.
   bool use_symmetry = true;
   std::int64_t most_steps = kMostSteps;
 };
@@ -47,20 +49,23 @@ struct Simulation {
   int rounds = 0;                   // of the rank that has most
   std::int64_t wire_bytes_max = 0;  // message bytes of the rank that sends most
   std::int64_t node_bytes_max = 0;  // message bytes that leave the node that sends most
+  std::int64_t all_messages = 0;    // of all ranks together, as if cells stayed whole
+  std::int64_t all_sent = 0;        // bytes of those
+  std::int64_t all_reduced = 0;     // bytes that are reduced into others
   std::int64_t steps = 0;           // that were simulated, once for all cuts
   int simulated_ranks = 0;          // fewer than the size where ranks stood for others
 };
 
-using ScheduleOf = std::function<Schedule(int rank)>;
-
-// `schedule_of` is called for every rank at least once, on more than 1024 ranks and under symmetry
-// for 512 of them spread over all. kInternal when the schedules do not end or disagree about a
-// message's length; kUnsupported when they hold more steps than are simulated one by one
-// (most_steps) and are not symmetric.
+// kInternal when the schedules do not end or disagree about a message's length; kUnsupported when
+// they hold more steps than are simulated one by one (most_steps) and are not symmetric.
 Result<Simulation> simulate(int size, const ScheduleOf& schedule_of,
                             const SimulationOptions& options);
 
-// `nodes` nodes of consecutive ranks, alike up to one rank: piece(size, nodes, i).
-std::vector<int> blocks_of_ranks(int size, int nodes);
+// The same for schedules that are compiled. options.node_of, use_symmetry and most_steps are not
+// read.
+Result<Simulation> simulate(const TimedJob& job, const SimulationOptions& options);
+
+// No rank that runs this program whole is done earlier.
+ExactTime least_time(const TimedProgram& program, const SimulationOptions& options);
 
 }  // namespace gradwire

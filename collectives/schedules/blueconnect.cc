@@ -20,14 +20,6 @@
 namespace gradwire {
 namespace {
 
-std::vector<int> prime_factors(int size) {
-  std::vector<int> factors;
-  for (int factor = 2; size > 1; ++factor) {
-    for (; size % factor == 0; size /= factor) factors.push_back(factor);
-  }
-  return factors;
-}
-
 // A level's ring and what it divides.
 struct Level {
   RingSeat seat;
@@ -38,6 +30,14 @@ struct Level {
 };
 
 }  // namespace
+
+std::vector<int> prime_factors(int size) {
+  std::vector<int> factors;
+  for (int factor = 2; size > 1; ++factor) {
+    for (; size % factor == 0; size /= factor) factors.push_back(factor);
+  }
+  return factors;
+}
 
 Schedule blueconnect_all_reduce(int rank, std::span<const int> node_of, std::span<const int> levels,
                                 std::int64_t elems) {

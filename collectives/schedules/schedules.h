@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "gradwire/schedule.h"
 
@@ -33,6 +34,8 @@ Schedule parameter_server_all_reduce(int rank, int size, int root, std::int64_t 
 Schedule two_level_all_reduce(int rank, std::span<const int> node_of, std::int64_t elems);
 Schedule blueconnect_all_reduce(int rank, std::span<const int> node_of, std::span<const int> levels,
                                 std::int64_t elems);
+// Ascending, their product is `size`: the levels where nothing else says what they are.
+std::vector<int> prime_factors(int size);
 
 // kIn: all ranks' rows; kOut: (counts[rank]), the reduction of the own row.
 Schedule ring_reduce_scatter(int rank, Counts counts);

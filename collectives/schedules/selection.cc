@@ -18,7 +18,8 @@ struct Algorithm {
   OpKind collective;
   std::string_view name;
   Schedule (*make)(const ScheduleRequest& request);
-  bool counted = true;  // takes unequal counts, where the operation has them
+  bool counted = true;    // takes unequal counts, where the operation has them
+  bool pipeline = false;  // of cuts of the tensor, which pass through its ranks one behind another
 };
 
 constexpr int kRadix = 4;  // of "knomial"
@@ -81,7 +82,7 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kAllReduce, "direct", plain<direct_all_reduce>},
     Algorithm{C::kAllReduce, "recursive_doubling", plain<recursive_doubling_all_reduce>},
     Algorithm{C::kAllReduce, "halving_doubling", plain<halving_doubling_all_reduce>},
-    Algorithm{C::kAllReduce, "double_tree", plain<double_tree_all_reduce>},
+    Algorithm{C::kAllReduce, "double_tree", plain<double_tree_all_reduce>, true, true},
     Algorithm{C::kAllReduce, "tree", radix<knomial_all_reduce, 2>},
     Algorithm{C::kAllReduce, "knomial", radix<knomial_all_reduce, kRadix>},
     Algorithm{C::kAllReduce, "parameter_server", rooted<parameter_server_all_reduce>},
@@ -100,14 +101,14 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kAllToAll, "bruck", plain<bruck_all_to_all>, false},
     Algorithm{C::kBroadcast, "binomial", rooted_radix<knomial_broadcast, 2>},
     Algorithm{C::kBroadcast, "knomial", rooted_radix<knomial_broadcast, kRadix>},
-    Algorithm{C::kBroadcast, "double_tree", rooted<double_tree_broadcast>},
+    Algorithm{C::kBroadcast, "chain", rooted<chain_broadcast>, true, true},
+    Algorithm{C::kBroadcast, "double_tree", rooted<double_tree_broadcast>, true, true},
     Algorithm{C::kBroadcast, "scatter_all_gather", rooted<scatter_all_gather_broadcast>},
-    Algorithm{C::kBroadcast, "chain", rooted<chain_broadcast>},
     Algorithm{C::kBarrier, "dissemination", barrier},
     Algorithm{C::kBarrier, "tree", barrier_by_tree},
     Algorithm{C::kReduce, "binomial", rooted_radix<knomial_reduce, 2>},
     Algorithm{C::kReduce, "knomial", rooted_radix<knomial_reduce, kRadix>},
-    Algorithm{C::kReduce, "double_tree", rooted<double_tree_reduce>},
+    Algorithm{C::kReduce, "double_tree", rooted<double_tree_reduce>, true, true},
     Algorithm{C::kReduce, "scatter_gather", rooted<scatter_gather_reduce>},
     Algorithm{C::kReduce, "canonical", rooted<canonical_reduce>},
     Algorithm{C::kGather, "binomial", rooted_rows<binomial_gather>},
@@ -118,6 +119,14 @@ constexpr std::array kAlgorithms{
     Algorithm{C::kExclusiveScan, "linear", plain<linear_exclusive_scan>},
     Algorithm{C::kSend, "direct", plain<neighbour_send_recv>},
 };
+
+const Algorithm& algorithm_named(OpKind collective, std::string_view name) {
+  const auto found = std::ranges::find_if(kAlgorithms, [&](const Algorithm& one) {
+    return one.collective == collective && one.name == name;
+  });
+  GW_CHECK(found != kAlgorithms.end());
+  return *found;
+}
 
 // Whether its tensor is larger than a stretch; its schedule may be divisible nevertheless.
 bool comes_in_stretches(const R& r) {
@@ -151,23 +160,23 @@ Result<std::string_view> resolve_algorithm(OpKind collective, std::string_view n
   return Status(Code::kInvalidArgument, text + ")");
 }
 
+bool is_pipeline(OpKind collective, std::string_view algorithm) {
+  return algorithm_named(collective, algorithm).pipeline;
+}
+
 Schedule make_schedule(const ScheduleRequest& request) {
-  const auto wanted = [&](const Algorithm& one) {
-    return one.collective == request.collective && one.name == request.algorithm;
-  };
-  const auto found = std::ranges::find_if(kAlgorithms, wanted);
-  GW_CHECK(found != kAlgorithms.end());
-  if (!comes_in_stretches(request)) return found->make(request);
+  const Algorithm& found = algorithm_named(request.collective, request.algorithm);
+  if (!comes_in_stretches(request)) return found.make(request);
   ScheduleRequest part = request;
   part.elems = request.stretch_elems;
-  Schedule schedule = found->make(part);
-  if (schedule.divisible) return found->make(request);
+  Schedule schedule = found.make(part);
+  if (schedule.divisible) return found.make(request);
   const auto count = static_cast<int>((request.elems - 1) / request.stretch_elems + 1);
   schedule.in_elems = schedule.out_elems = schedule.scratch_elems = 0;
   schedule.rounds.clear();
   for (int k = 0; k < count; ++k) {
     part.elems = piece(request.elems, count, k).size();
-    schedule.stretches.push_back(found->make(part));
+    schedule.stretches.push_back(found.make(part));
     schedule.in_elems += schedule.stretches.back().in_elems;
     schedule.out_elems += schedule.stretches.back().out_elems;
   }

@@ -24,6 +24,10 @@ std::vector<std::string_view> algorithms_of(OpKind collective, bool counted = fa
 Result<std::string_view> resolve_algorithm(OpKind collective, std::string_view name,
                                            bool counted = false);
 
+// Whether a known algorithm lives of the cuts of its tensor: the more of them, the more of its
+// links are busy at once.
+bool is_pipeline(OpKind collective, std::string_view algorithm);
+
 // One rank's part of an operation. Spans are read during the call alone.
 struct ScheduleRequest {
   OpKind collective = OpKind::kAllReduce;

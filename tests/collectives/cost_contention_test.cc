@@ -1,7 +1,7 @@
 // What algorithms cost where ranks take turns, by hand.
-#include "collectives/cost/contention.h"
-
 #include <gtest/gtest.h>
+
+#include "collectives/cost/choice.h"
 
 namespace gradwire::cost_contention_test {
 namespace {
@@ -9,29 +9,34 @@ namespace {
 constexpr std::int64_t kBytes = 4096;
 
 CostQuestion question(LinkModel links, int ranks = 4, int nodes = 4) {
-  return {OpKind::kAllReduce, ranks, nodes, kBytes, 4, links, 0, {}};
+  return {OpKind::kAllReduce, ranks, nodes, kBytes, 4, links, 0};
 }
 
 double micros(const CostQuestion& asked, std::string_view algorithm) {
-  return expected_time(asked, *cost_of(asked, algorithm), algorithm).seconds() * 1e6;
+  return expected_seconds(asked, cost_of(asked, algorithm).value()) * 1e6;
 }
 
 TEST(CostContention, TrafficIsThatOfAllRanks) {
-  const CostQuestion four = question({});
-  EXPECT_EQ(traffic_of(four, "recursive_doubling"), (Traffic{8, 8 * kBytes, 8 * kBytes}));
-  EXPECT_EQ(traffic_of(four, "tree"), (Traffic{6, 6 * kBytes, 3 * kBytes}));
-  EXPECT_EQ(traffic_of(four, "direct"), (Traffic{12, 12 * kBytes, 12 * kBytes}));
+  const auto expect = [](const char* algorithm, std::int64_t messages, std::int64_t sent,
+                         std::int64_t reduced) {
+    const AlgorithmCost cost = cost_of(question({}), algorithm).value();
+    EXPECT_EQ(cost.all_messages, messages) << algorithm;
+    EXPECT_EQ(cost.all_sent, sent * kBytes) << algorithm;
+    EXPECT_EQ(cost.all_reduced, reduced * kBytes) << algorithm;
+  };
+  expect("recursive_doubling", 8, 8, 8);
+  expect("tree", 6, 6, 3);
+  expect("direct", 12, 12, 12);
   // 2 * 3 rounds of a quarter from each rank; in 3 of them it is added.
-  EXPECT_EQ(traffic_of(four, "ring"), (Traffic{24, 6 * kBytes, 3 * kBytes}));
+  expect("ring", 24, 6, 3);
 }
 
 TEST(CostContention, WithoutItTheLongestChainCounts) {
   for (const std::string_view algorithm : algorithms_of(OpKind::kAllReduce)) {
     for (const int nodes : {1, 2, 4}) {
       const CostQuestion asked = question({}, 4, nodes);
-      const auto cost = cost_of(asked, algorithm);
-      EXPECT_EQ(expected_time(asked, *cost, algorithm), time_of(cost->terms, asked.links))
-          << algorithm << " on " << nodes;
+      const AlgorithmCost cost = cost_of(asked, algorithm).value();
+      EXPECT_EQ(expected_seconds(asked, cost), cost.time.seconds()) << algorithm << " on " << nodes;
     }
   }
 }
@@ -56,7 +61,7 @@ TEST(CostContention, TheWorkOfAllRanksTakesItsTime) {
 
 TEST(CostContention, OfEqualCostsFewerRoundsAreBetterWhereTurnsAreMostOfIt) {
   LinkModel links{.alpha = 10e-6, .beta = 1e-9, .gamma = 0};
-  CostQuestion asked{OpKind::kAllToAll, 4, 4, 0, 4, links, 0, {}};
+  CostQuestion asked{OpKind::kAllToAll, 4, 4, 0, 4, links, 0};
   const auto chosen_at = [&](std::int64_t bytes) {
     asked.bytes = bytes;
     return choose_algorithm(asked);
@@ -65,10 +70,10 @@ TEST(CostContention, OfEqualCostsFewerRoundsAreBetterWhereTurnsAreMostOfIt) {
   asked.links.contention = 2;
   // 12 messages at a time 4 take 60 us; of 64 KiB each rank sends 48, which take 49 us, of 192 KiB
   // 147 us: more than twice as long.
-  EXPECT_TRUE(mostly_turns(asked, "pairwise"));
+  EXPECT_TRUE(mostly_turns(asked, cost_of(asked, "pairwise").value()));
   EXPECT_EQ(chosen_at(64 << 10), "direct");
   EXPECT_EQ(chosen_at(192 << 10), "pairwise");
-  EXPECT_FALSE(mostly_turns(asked, "pairwise"));
+  EXPECT_FALSE(mostly_turns(asked, cost_of(asked, "pairwise").value()));
 }
 
 TEST(CostContention, RanksOfOneNodeContendForItsLinks) {

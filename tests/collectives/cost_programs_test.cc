@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/elements.h"
-#include "collectives/cost/simulation.h"
+#include "collectives/cost/model.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/support/thread_ranks.h"
 
@@ -102,16 +102,16 @@ TEST(VirtualTime, ProgramsAgreeWithTheSimulator) {
     const Outcome program = run(
         question.ranks, [&](const Rank& rank) { return all_reduce(rank, algorithm); },
         blocks_of_ranks(question.ranks, question.nodes));
-    const auto simulation = simulate_algorithm(question, algorithm);
+    const auto simulation = cost_of(question, algorithm);
     ASSERT_TRUE(simulation.has_value());
     EXPECT_EQ(program.time, simulation.value().time) << algorithm;
   };
   for (const char* algorithm : {"ring", "recursive_doubling", "halving_doubling", "tree"}) {
-    agrees({OpKind::kAllReduce, 8, 4, kBytes, 4, kLinks, 0, {}}, algorithm);
+    agrees({OpKind::kAllReduce, 8, 4, kBytes, 4, kLinks, 0}, algorithm);
   }
   // Between two ranks alone canonical has one message in each direction at a time.
-  agrees({OpKind::kAllReduce, 2, 2, kBytes, 4, kLinks, 0, {}}, "canonical");
-  agrees({OpKind::kAllReduce, 2, 1, kBytes, 4, kLinks, 0, {}}, "canonical");
+  agrees({OpKind::kAllReduce, 2, 2, kBytes, 4, kLinks, 0}, "canonical");
+  agrees({OpKind::kAllReduce, 2, 1, kBytes, 4, kLinks, 0}, "canonical");
 }
 
 // Where several messages want a port, threads decide which is first, and so how long ports idle.

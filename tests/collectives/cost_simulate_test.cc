@@ -274,7 +274,7 @@ TEST(Simulate, SchedulesThatDoNotFitAreReported) {
     return schedule;
   };
   EXPECT_THAT(simulate(2, unequal, {}).error(),
-              fails(Code::kInternal, "rank 1", "12", "rank 0", "16"));
+              fails(Code::kInternal, "rank 1", "3", "rank 0", "4"));
 }
 
 TEST(Simulate, AThousandRanksOneByOne) {
