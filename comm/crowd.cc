@@ -69,9 +69,4 @@ bool Crowd::is_crowded() const {
   return processors_of_.size() > count;
 }
 
-bool is_crowded(const Transport& transport) {
-  const auto* knows = dynamic_cast<const KnowsCrowd*>(&transport);
-  return knows != nullptr && knows->is_crowded();
-}
-
 }  // namespace gradwire::comm

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "comm/shm/host.h"
-#include "gradwire/transport.h"
 
 namespace gradwire::comm {
 
@@ -31,16 +30,5 @@ class Crowd {
  private:
   std::map<int, shm::Processors> processors_of_;
 };
-
-// For transports that know how many of the job's ranks are on this machine.
-class KnowsCrowd {
- public:
-  virtual ~KnowsCrowd() = default;
-  // As Crowd::is_crowded(), of the ranks that are left now.
-  virtual bool is_crowded() const = 0;
-};
-
-// False where the transport does not know.
-bool is_crowded(const Transport& transport);
 
 }  // namespace gradwire::comm

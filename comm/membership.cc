@@ -20,6 +20,25 @@ double seconds(Deadline::duration duration) {
 
 }  // namespace
 
+Status check_job(const char* transport, const Rendezvous& rendezvous, double heartbeat_seconds,
+                 double liveness_seconds) {
+  const auto [rank, size] = std::pair(rendezvous.rank, rendezvous.size);
+  if (size < 1 || size > 65536 || rank < 0 || rank >= size) {
+    return {Code::kInvalidArgument,
+            format("%s: rank %d of %d (size 1 to 65536, rank below it)", transport, rank, size)};
+  }
+  if (size > 1 && rendezvous.store == nullptr) {
+    return {Code::kInvalidArgument,
+            format("%s: more than one rank needs a key-value store", transport)};
+  }
+  if (heartbeat_seconds <= 0 || liveness_seconds < 2 * heartbeat_seconds) {
+    return {Code::kInvalidArgument,
+            format("%s: heartbeat %g s, liveness %g s (expected liveness >= 2 heartbeats)",
+                   transport, heartbeat_seconds, liveness_seconds)};
+  }
+  return {};
+}
+
 Membership::Membership(Carrier& carrier, const MembershipOptions& options, Deadline now)
     : carrier_(carrier),
       options_(options),

@@ -17,9 +17,15 @@
 #include "base/log.h"
 #include "comm/control.h"
 #include "comm/liveness.h"
+#include "gradwire/rendezvous.h"
 #include "gradwire/transport.h"
 
 namespace gradwire::comm {
+
+// kInvalidArgument, as of `transport`, for a rank that is none of the job, more than one rank
+// without a store, or a liveness of less than two heartbeats.
+Status check_job(const char* transport, const Rendezvous& rendezvous, double heartbeat_seconds,
+                 double liveness_seconds);
 
 struct MembershipOptions {
   int rank = 0;

@@ -23,13 +23,22 @@ bool has_other_threads(pid_t pid) {
 
 }  // namespace
 
-std::string process_space() {
+std::string boot_id() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
+}
+
+std::string name_space(const char* kind) {
   std::array<char, 64> name{};
-  const ssize_t length = ::readlink("/proc/self/ns/pid", name.data(), name.size() - 1);
-  if (boot.empty() || length <= 0) return "-";
-  return boot + "/" + std::string(name.data(), static_cast<std::size_t>(length));
+  const std::string path = std::string("/proc/self/ns/") + kind;
+  const ssize_t length = ::readlink(path.c_str(), name.data(), name.size() - 1);
+  return length > 0 ? std::string(name.data(), static_cast<std::size_t>(length)) : std::string();
+}
+
+std::string process_space() {
+  const std::string boot = boot_id(), space = name_space("pid");
+  return boot.empty() || space.empty() ? "-" : boot + "/" + space;
 }
 
 bool shares_processes(const std::string& other_space) {

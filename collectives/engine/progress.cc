@@ -13,7 +13,6 @@
 #include "collectives/failure/notes.h"
 #include "collectives/failure/roll_call.h"
 #include "collectives/failure/shrink.h"
-#include "comm/crowd.h"
 #include "device/rank_device.h"
 
 namespace gradwire {
@@ -54,7 +53,7 @@ ProgressEngine::ProgressEngine(std::unique_ptr<Transport> transport, EngineOptio
       describe_(transport_->describe()),
       takes_cuda_memory_(transport_->caps().cuda_memory),
       options_(std::move(options)),
-      crowded_(comm::is_crowded(*transport_)),
+      crowded_(transport_->is_crowded()),
       yields_(options_.waiting == Waiting::kYield ||
               (options_.waiting == Waiting::kAdaptive && crowded_)),
       never_sleeps_(options_.waiting == Waiting::kSpin || options_.waiting == Waiting::kYield),

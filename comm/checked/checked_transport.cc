@@ -9,7 +9,6 @@
 
 #include "base/philox.h"
 #include "base/text.h"
-#include "comm/crowd.h"
 
 namespace gradwire {
 namespace {
@@ -28,7 +27,7 @@ struct Pending {
   std::vector<Trailer> trailers;
 };
 
-class CheckedTransport final : public Transport, public comm::KnowsCrowd {
+class CheckedTransport final : public Transport {
  public:
   explicit CheckedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
@@ -40,7 +39,7 @@ class CheckedTransport final : public Transport, public comm::KnowsCrowd {
     return caps;
   }
   TransportStats stats() const override { return inner_->stats(); }
-  bool is_crowded() const override { return comm::is_crowded(*inner_); }
+  bool is_crowded() const override { return inner_->is_crowded(); }
   std::string describe() const override { return inner_->describe() + "; XXH3 checksums"; }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;

@@ -5,14 +5,13 @@
 #include "base/text.h"
 #include "comm/crowd.h"
 #include "comm/inproc/hub.h"
-#include "comm/inproc/inproc_faults.h"
 #include "comm/process_state.h"
 #include "comm/tickets.h"
 
 namespace gradwire {
 namespace {
 
-class InprocTransport final : public Transport, public comm::KnowsCrowd {
+class InprocTransport final : public Transport {
  public:
   InprocTransport(std::shared_ptr<inproc::Hub> hub, int rank)
       : hub_(std::move(hub)), rank_(rank), left_(hub_->size()) {}

@@ -8,7 +8,6 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "comm/rendezvous/node_list.h"
 #include "gradwire/config.h"
 
 namespace gradwire {
@@ -25,6 +24,34 @@ Status bad(const std::string& name, const std::string& seen, const std::string& 
 Status missing(const std::string& name, const std::string& because, const std::string& wanted) {
   return {Code::kInvalidArgument,
           name + " is not set, but " + because + " is (expected " + wanted + ")"};
+}
+
+Status bad_hosts(std::string_view list, const char* why) {
+  return {Code::kInvalidArgument, "got '" + std::string(list) + "', " + why +
+                                      " (expected a list of hosts such as rack[03-07,11],login)"};
+}
+
+// Of Slurm's way of writing many hosts: "rack[03-07,11]-ib,login". Several brackets in one name are
+// the product of their numbers, the last one fastest: "r[2-3]n[01,05]" is r2n01, r2n05, ...
+Result<std::string> first_host(std::string_view list) {
+  std::string host;
+  std::size_t at = 0;
+  while (at < list.size() && list[at] != ',') {
+    if (list[at] == ']') return bad_hosts(list, "an unmatched ']'");
+    if (list[at] != '[') {
+      host += list[at++];
+      continue;
+    }
+    const std::size_t close = list.find(']', at);
+    if (close == std::string_view::npos) return bad_hosts(list, "an unmatched '['");
+    const std::string_view inside = list.substr(at + 1, close - at - 1);
+    const std::string_view first = inside.substr(0, inside.find_first_of("-,"));
+    if (first.empty()) return bad_hosts(list, "a bracket without a number");
+    host += first;
+    at = close + 1;
+  }
+  if (host.empty()) return bad_hosts(list, "no host");
+  return host;
 }
 
 // A whole number from `least` to `most`; `fallback` when the variable is not set.
@@ -179,7 +206,7 @@ Result<LaunchInfo> from_slurm(const EnvLookup& env) {
   if (info.local_size == 0) {
     const auto list = env("SLURM_STEP_NODELIST");
     if (!list) return missing("SLURM_STEP_NODELIST", "SLURM_STEP_ID", "the step's hosts");
-    auto first = rendezvous::first_host(*list);
+    auto first = first_host(*list);
     if (!first.has_value()) return first.error().with_context("SLURM_STEP_NODELIST");
     host = std::move(first).value();
   }

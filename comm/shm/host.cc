@@ -6,21 +6,14 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <thread>
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/process_state.h"
 
 namespace gradwire::shm {
 namespace {
-
-// "pid:[4026531836]"; empty where there is no such namespace.
-std::string name_space(const char* path) {
-  std::array<char, 64> text{};
-  const ssize_t length = readlink(path, text.data(), text.size() - 1);
-  return length > 0 ? std::string(text.data(), static_cast<std::size_t>(length)) : std::string();
-}
 
 // The network namespace's cookie, which no later one gets: the numbers that links in /proc show are
 // given out again. Empty before Linux 5.14.
@@ -40,10 +33,9 @@ std::string network_cookie() {
 }  // namespace
 
 std::string host_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  const std::string processes = name_space("/proc/self/ns/pid");
-  const std::string network = name_space("/proc/self/ns/net");
+  const std::string boot = comm::boot_id();
+  const std::string processes = comm::name_space("pid");
+  const std::string network = comm::name_space("net");
   if (boot.empty() || processes.empty()) {
     return format("unknown:%d", static_cast<int>(getpid()));
   }

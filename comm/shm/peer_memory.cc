@@ -5,20 +5,16 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <random>
 
 #include "base/text.h"
+#include "comm/process_state.h"
 
 namespace gradwire::shm {
 
 std::string process_numbering() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  char space[64] = {};
-  const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  if (boot.empty() || length <= 0) return format("unknown:%d", static_cast<int>(getpid()));
-  return boot + "/" + space;
+  const std::string space = comm::process_space();
+  return space == "-" ? format("unknown:%d", static_cast<int>(getpid())) : space;
 }
 
 OwnNonce::OwnNonce() {

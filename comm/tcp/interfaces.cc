@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <memory>
 
 #include "base/text.h"
+#include "comm/process_state.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -96,12 +96,9 @@ std::string describe(std::span<const Interface> interfaces) {
 }
 
 std::string network_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::array<char, 64> space{};
-  const ssize_t length = readlink("/proc/self/ns/net", space.data(), space.size() - 1);
-  if (boot.empty() || length <= 0) return format("unknown:%d", static_cast<int>(getpid()));
-  return boot + "/" + space.data();
+  const std::string boot = comm::boot_id(), space = comm::name_space("net");
+  if (boot.empty() || space.empty()) return format("unknown:%d", static_cast<int>(getpid()));
+  return boot + "/" + space;
 }
 
 }  // namespace gradwire::tcp

@@ -214,7 +214,7 @@ void Meeting::advance(Call& call, Deadline now) {
   }
   if (call.stage == Stage::kConnecting) {
     if (!ready(call.fd, POLLOUT)) {
-      if (now >= call.until) give_up(call, now, ETIMEDOUT);
+      if (now >= call.until) give_up(call, now, 0);  // a queue there may be full
       return;
     }
     const int error = error_of(call.fd);

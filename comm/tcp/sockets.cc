@@ -52,6 +52,7 @@ void prepare_bulk(int fd, bool same_host, const std::string& congestion) {
 }
 
 void prepare_control(int fd, Deadline::duration patience) {
+  keep_alive(fd);
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
   const unsigned timeout = static_cast<unsigned>(std::max<std::int64_t>(ms, 1000));
   (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);

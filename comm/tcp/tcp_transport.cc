@@ -44,7 +44,7 @@ constexpr auto kHeldLook = std::chrono::microseconds(100);
 // Control messages and lost connections can wait so long.
 constexpr int kTurnsUnlooked = 8;
 
-class TcpTransport final : public Transport, public comm::KnowsCrowd {
+class TcpTransport final : public Transport {
  public:
   TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
       : rendezvous_(rendezvous), options_(options), peers_(rendezvous.rank, rendezvous.size) {}
@@ -130,23 +130,6 @@ struct TcpTransport::Record {
 
 Deadline::duration duration(double seconds) {
   return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
-
-Status check(const Rendezvous& rendezvous, const TcpOptions& options) {
-  if (rendezvous.size < 1 || rendezvous.size > 65536 || rendezvous.rank < 0 ||
-      rendezvous.rank >= rendezvous.size) {
-    return {Code::kInvalidArgument, format("tcp: rank %d of %d (size 1 to 65536, rank below it)",
-                                           rendezvous.rank, rendezvous.size)};
-  }
-  if (rendezvous.size > 1 && rendezvous.store == nullptr) {
-    return {Code::kInvalidArgument, "tcp: more than one rank needs a key-value store"};
-  }
-  if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
-    return {Code::kInvalidArgument,
-            format("tcp: heartbeat %g s, liveness %g s (expected liveness >= 2 heartbeats)",
-                   options.heartbeat_seconds, options.liveness_seconds)};
-  }
-  return {};
 }
 
 Result<TcpTransport::Listeners> TcpTransport::listen() const {
@@ -283,7 +266,8 @@ Status TcpTransport::greet(Deadline now) {
 }
 
 Status TcpTransport::start() {
-  GW_TRY(check(rendezvous_, options_));
+  GW_TRY(
+      comm::check_job("tcp", rendezvous_, options_.heartbeat_seconds, options_.liveness_seconds));
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   epoch_ = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
   GW_TRY(peers_.start(epoch_));

@@ -32,7 +32,7 @@ constexpr double kSettleSeconds = 0.3;
 // Whether a device has copied is looked at this often.
 constexpr std::chrono::microseconds kLook{200};
 
-class UcxTransport final : public Transport, public comm::KnowsCrowd {
+class UcxTransport final : public Transport {
  public:
   UcxTransport(const Rendezvous& rendezvous, const UcxOptions& options)
       : rendezvous_(rendezvous), options_(options) {}
@@ -100,23 +100,6 @@ struct UcxTransport::Address {
   std::string data;
   std::string control;
 };
-
-Status check(const Rendezvous& rendezvous, const UcxOptions& options) {
-  if (rendezvous.size < 1 || rendezvous.size > 65536 || rendezvous.rank < 0 ||
-      rendezvous.rank >= rendezvous.size) {
-    return {Code::kInvalidArgument, format("ucx: rank %d of %d (size 1 to 65536, rank below it)",
-                                           rendezvous.rank, rendezvous.size)};
-  }
-  if (rendezvous.size > 1 && rendezvous.store == nullptr) {
-    return {Code::kInvalidArgument, "ucx: more than one rank needs a key-value store"};
-  }
-  if (options.heartbeat_seconds <= 0 || options.liveness_seconds < 2 * options.heartbeat_seconds) {
-    return {Code::kInvalidArgument,
-            format("ucx: heartbeat %g s, liveness %g s (expected liveness >= 2 heartbeats)",
-                   options.heartbeat_seconds, options.liveness_seconds)};
-  }
-  return {};
-}
 
 using rendezvous::Mac;
 
@@ -201,7 +184,8 @@ Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::ui
 }
 
 Status UcxTransport::start() {
-  GW_TRY(check(rendezvous_, options_));
+  GW_TRY(
+      comm::check_job("ucx", rendezvous_, options_.heartbeat_seconds, options_.liveness_seconds));
   ucx::release_signals();
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
   GW_ASSIGN(worker_, ucx::Worker::make({options_.interfaces}, deadline));

@@ -51,10 +51,8 @@ struct Transfer {
 
 // The abilities of a backend.
 struct TransportCaps {
-  bool host_memory = true;    // sends and receives host memory
-  bool cuda_memory = false;   // sends and receives GPU memory
-  bool matches_tags = true;   // false (NCCL): messages of a peer match in order, tags are ignored
-  bool short_receive = true;  // false (NCCL): both sides must name the same number of bytes
+  bool host_memory = true;   // sends and receives host memory
+  bool cuda_memory = false;  // sends and receives GPU memory
   // The recommended message sizes, in bytes, equal on all ranks of a job. Large tensors are sent in
   // chunks of at most segment_bytes. Shorter ones are split, too, so that one chunk travels while
   // another is reduced, as long as no chunk has fewer than least_segment_bytes.
@@ -136,6 +134,9 @@ class Transport {
   virtual int size() const = 0;
   // What the backend can do.
   virtual TransportCaps caps() const = 0;
+  // Whether this machine has more ranks of the job, as far as they are left, than processors for
+  // them: then who waits gives way.
+  virtual bool is_crowded() const { return false; }
   // Bytes and messages so far.
   virtual TransportStats stats() const = 0;
   // One line for people: backend, version, and what carries host memory to which ranks.

@@ -12,7 +12,6 @@
 #include "base/elements.h"
 #include "collectives/plan/arguments.h"
 #include "collectives/schedules/selection.h"
-#include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"

@@ -66,7 +66,7 @@ TEST(Crowd, OfThreadsIsThatOfTheirProcess) {
   for (const int ranks : {count, count + 1}) {
     const auto transports = make_inproc_transports(ranks);
     ASSERT_TRUE(transports.has_value());
-    EXPECT_EQ(is_crowded(*transports.value()[0]), ranks > count);
+    EXPECT_EQ(transports.value()[0]->is_crowded(), ranks > count);
   }
 }
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/names.h"

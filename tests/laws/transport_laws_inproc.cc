@@ -2,7 +2,6 @@
 #include <thread>
 #include <vector>
 
-#include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/laws/transport_laws.h"
 #include "tests/laws/transport_steps.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "comm/crowd.h"
 #include "tests/laws/transport_laws.h"
 #include "tests/laws/transport_steps.h"
 #include "tests/support/fails.h"
@@ -273,13 +272,13 @@ class OneProcessor {
 TEST_P(TransportLaws, TwoRanksOnOneProcessorAreCrowdedAndTheLastIsNot) {
   const OneProcessor alone;
   const auto body = [&](std::unique_ptr<Transport> transport) {
-    EXPECT_TRUE(comm::is_crowded(*transport));
+    EXPECT_TRUE(transport->is_crowded());
     std::vector<Note> kept;
     meet_by_notes(*transport, {0, 1}, kept, soon());
     if (transport->rank() == 1) return GetParam().end(*transport, Fate::kKilled);
     EXPECT_EQ(first_lost(*transport, deadline_in(GetParam().notice_seconds)), 1);
     ASSERT_EQ(transport->rebuild(std::vector{0}, 1, soon()).message(), "ok");
-    EXPECT_FALSE(comm::is_crowded(*transport));
+    EXPECT_FALSE(transport->is_crowded());
   };
   on_ranks(2, body, {{1, Fate::kKilled}});
 }
