@@ -193,9 +193,6 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   const std::shared_ptr<ProgressEngine>& engine = group_->engine();
   GW_TRY(engine->status());
   SenderSearch::Wish wish = wish_of(*group_, peer, tag);
-  for (const int sender : wish.peers) {
-    if (group_->ledger()->waits(sender, tag)) return sender;
-  }
   auto answer = std::make_shared<SenderSearch::Answer>();
   auto work = std::make_shared<WorkState>(engine);
   GW_TRY(group_->submit(std::make_unique<Operation>(Operation{

@@ -14,7 +14,10 @@ Result<Tag> Tag::make(std::uint32_t communicator, std::uint64_t operation, std::
   return Tag((std::uint64_t{communicator} << 28) | ((operation & 0xfffff) << 8) | channel);
 }
 
-// What a transport does that has no notes: it cannot go on after a loss.
+// What a transport does that knows nothing of what comes, or has no notes: it cannot go on after a
+// loss.
+
+bool Transport::has_message(int, Tag, std::uint64_t) { return false; }
 
 void Transport::tell(int, ConstByteSpan) {}
 

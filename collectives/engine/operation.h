@@ -21,6 +21,7 @@ namespace gradwire {
 struct Operation {
   Signature signature = {};
   std::uint64_t number = 0;         // within its communicator
+  int peer = -1;                    // job rank, of a send or recv without a deadline of its own
   std::string_view algorithm = {};  // a literal
   bool collective = true;           // false: send and recv
   Deadline started = {};
@@ -34,9 +35,6 @@ struct Operation {
   // Memory of the communicator's own that the execution reads; may be null.
   std::shared_ptr<std::byte> own = {};
 
-  // Run by whoever drives when the engine takes it; may be empty.
-  std::function<void(Transport&)> begin = {};
-
   // Adds what the execution has sent since the last call to the communicator's count.
   void count_bytes() {
     const std::uint64_t now = execution->bytes_sent();
@@ -45,6 +43,7 @@ struct Operation {
   }
   std::uint64_t counted = 0;
   std::optional<bool> single = {};   // its execution is, once that has had a turn
+  int open_before = 0;               // of those with the peer, when its deadline was set last
   std::vector<int> waited_for = {};  // job ranks, when it failed
   // Its sequence number in the flight recorder; submit() begins what has none.
   std::optional<std::uint64_t> flight = {};

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "collectives/engine/outcomes.h"
-#include "collectives/engine/sender_search.h"
 #include "collectives/failure/notes.h"
 #include "collectives/failure/roll_call.h"
 #include "collectives/failure/shrink.h"
@@ -74,7 +73,6 @@ ProgressEngine::~ProgressEngine() {
   if (!active_.empty()) {
     fail(nullptr, Status(Code::kCancelled, "its communicator was destroyed"));
   }
-  if (transport_ && !failed_) tell_last_counts();
 }
 
 Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
@@ -98,7 +96,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
                                          .algorithm = operation->algorithm});
   }
   ids_.begin_operation(route.communicator);
-  const bool pair = !operation->collective;
+  const bool message = !operation->collective && operation->signature.elems >= 0;  // or a probe
   last_submit_ = operation->started;
   incoming_.push_back(std::move(operation));
   ++outstanding_;
@@ -111,7 +109,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   lock.unlock();
   {
     const ThreadOnDevice there(options_.lanes->first());
-    if (!pair || ++begun_ >= kBegunBetweenTurns) {
+    if (!message || ++begun_ >= kBegunBetweenTurns) {
       turn();
     } else {
       begin_accepted();
@@ -213,9 +211,7 @@ bool ProgressEngine::turn() {
     moved = advance(Which::kAll);
   }
   // Others ask what this rank is doing, and wait 0.4 s: also while it has much to do.
-  if ((!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) && read_notes()) {
-    moved = advance(Which::kAll) || moved;
-  }
+  if (!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) read_notes();
   return moved;
 }
 
@@ -238,7 +234,9 @@ bool ProgressEngine::accept() {
       operation->execution->refuse();
       end(*operation, status());
     } else {
-      if (operation->begin) operation->begin(*transport_);
+      if (operation->peer >= 0) {
+        operation->open_before = open_with_[static_cast<std::size_t>(operation->peer)]++;
+      }
       active_.push_back(std::move(operation));
     }
   }
@@ -278,6 +276,7 @@ bool ProgressEngine::advance(Which which, std::size_t first) {
     }
     if (operation.execution->done()) {
       *operation.single ? --unseen_ : --several_;
+      if (operation.peer >= 0) --open_with_[static_cast<std::size_t>(operation.peer)];
       operation.execution->release(pool_);
       end(operation, operation.after ? operation.after() : Status());
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -317,13 +316,28 @@ void ProgressEngine::look_around(Deadline now) {
     return fail(active_.front().get(), Status(Code::kPeerLost, "a rank is lost"));
   }
   for (auto& operation : active_) {
-    if (now >= operation->deadline) {
+    if (now >= operation->deadline && !has_more_time(*operation, now)) {
       return fail(operation.get(), Status(Code::kTimedOut, "deadline passed"));
     }
   }
   bool moves = false;
   for (auto& operation : active_) moves = operation->execution->tend(*transport_, now) || moves;
   if (moves) advance(Which::kAll);
+}
+
+// A message that was posted behind others to or from the same peer can only follow them: whenever
+// one of these has ended, the time that it may take counts anew.
+bool ProgressEngine::has_more_time(Operation& operation, Deadline now) const {
+  if (operation.peer < 0) return false;
+  int before = 0;
+  for (auto other = active_.begin(); other->get() != &operation; ++other) {
+    before += (*other)->peer == operation.peer ? 1 : 0;
+  }
+  if (before >= std::exchange(operation.open_before, before)) return false;
+  const auto time = operation.deadline - operation.started;
+  operation.started = now;
+  operation.deadline = now + time;
+  return true;
 }
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {
@@ -471,11 +485,9 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
   return successor;
 }
 
-// What other ranks' engines want to know, whatever this rank does; true if an operation has
-// something to do now.
-bool ProgressEngine::read_notes() {
+// What other ranks' engines want to know, whatever this rank does.
+void ProgressEngine::read_notes() {
   turns_since_notes_ = 0;
-  bool heard_of_messages = false;
   for (const Note& note : transport_->take_notes()) {
     const auto heard = decode_note(note.bytes, size_);
     if (!heard) continue;
@@ -485,42 +497,6 @@ bool ProgressEngine::read_notes() {
     // Somebody goes on without the lost, and cannot without this rank.
     if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
       fail(nullptr, learn_losses(note.from, *heard));
-    }
-    heard_of_messages = read_search(note.from, *heard) || heard_of_messages;
-  }
-  return heard_of_messages;
-}
-
-// True for an answer.
-bool ProgressEngine::read_search(int from, const EngineNote& note) {
-  const bool asks = note.kind == EngineNote::Kind::kSearch;
-  if (!asks && note.kind != EngineNote::Kind::kSent) return false;
-  if (failed_ || note.generation != options_.generation) return false;
-  std::shared_ptr<PairLedger> ledger;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = ledgers_.find(note.communicator);
-    if (found != ledgers_.end()) ledger = found->second;
-  }
-  if (ledger == nullptr) return false;
-  if (!asks) {
-    ledger->hear(from, tag_of(note), count_of(note));
-    return true;
-  }
-  if (const auto count = ledger->want(from, tag_of(note))) {
-    transport_->tell(from, encode(note_about(EngineNote::Kind::kSent, note.communicator,
-                                             options_.generation, tag_of(note), *count)));
-  }
-  return false;
-}
-
-// Once this rank has left, nobody answers a peer that looks for what it has sent.
-void ProgressEngine::tell_last_counts() {
-  for (const auto& [communicator, ledger] : ledgers_) {
-    for (const PairLedger::Count& count : ledger->untold()) {
-      transport_->tell(count.job_rank,
-                       encode(note_about(EngineNote::Kind::kSent, communicator, options_.generation,
-                                         count.tag, count.sent)));
     }
   }
 }

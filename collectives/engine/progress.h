@@ -11,7 +11,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +24,6 @@
 #include "collectives/engine/communicator_ids.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/outcomes.h"
-#include "collectives/engine/pair_ledger.h"
 #include "collectives/engine/scratch_pool.h"
 #include "collectives/engine/staging.h"
 #include "collectives/failure/flight_recorder.h"
@@ -107,12 +105,6 @@ class ProgressEngine {
     bell_ = std::move(bell);
   }
 
-  // Where messages of that communicator are counted, until another claims its id: a peer may ask
-  // when it is gone here.
-  void keep_ledger(std::uint32_t communicator, const std::shared_ptr<PairLedger>& ledger) {
-    const std::lock_guard lock(mutex_);
-    ledgers_[communicator] = ledger;
-  }
   std::uint32_t generation() const { return options_.generation; }
   // What copies between devices and the host for this rank's operations.
   const std::shared_ptr<StagingLanes>& lanes() const { return options_.lanes; }
@@ -136,8 +128,6 @@ class ProgressEngine {
     const std::lock_guard lock(mutex_);
     if (!ids_.claim(id)) return false;
     recorder_.forget(static_cast<std::uint32_t>(id));
-    // Another's counts, told to one who asks before keep_ledger(), would name a wrong sender.
-    ledgers_.erase(static_cast<std::uint32_t>(id));
     return true;
   }
   void release_id(int id) {
@@ -150,9 +140,7 @@ class ProgressEngine {
   void with_baton(const std::function<void()>& action);
   bool turn();
   bool begin_accepted();
-  bool read_notes();
-  bool read_search(int from, const EngineNote& note);
-  void tell_last_counts();
+  void read_notes();
   Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
   bool accept();
@@ -160,6 +148,7 @@ class ProgressEngine {
   bool advance(Which which, std::size_t first = 0);
   std::size_t polling() const;
   void look_around(Deadline now);
+  bool has_more_time(Operation& operation, Deadline now) const;
   Deadline next_deadline(Deadline now) const;
   void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
   void sleep_in_transport(const std::function<bool()>& enough, Deadline until);
@@ -194,7 +183,6 @@ class ProgressEngine {
   std::vector<std::unique_ptr<Operation>> incoming_;
   CommunicatorIds ids_;
   std::shared_ptr<shm::Bell> bell_;
-  std::map<std::uint32_t, std::shared_ptr<PairLedger>> ledgers_;  // by communicator
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> stopping_{false};
@@ -206,8 +194,9 @@ class ProgressEngine {
   // Of whoever drives.
   std::vector<std::unique_ptr<Operation>> active_;
   std::size_t several_ = 0;  // of these that are not single()
-  int unseen_ = 0;           // tickets that have settled, and that no operation has seen, at most
-  int begun_ = 0;            // operations since the last turn
+  std::vector<int> open_with_ = std::vector<int>(static_cast<std::size_t>(size_));  // by peer
+  int unseen_ = 0;  // tickets that have settled, and that no operation has seen, at most
+  int begun_ = 0;   // operations since the last turn
   ScratchPool pool_;
   int turns_since_look_ = 0;
   Attempt attempt_{.generation = options_.generation};  // to go on after a failure

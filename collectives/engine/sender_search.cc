@@ -1,43 +1,27 @@
 #include "collectives/engine/sender_search.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cstdint>
 #include <utility>
 
 namespace gradwire {
 namespace {
 
-constexpr unsigned kTagBits = 16;
-constexpr std::chrono::milliseconds kFirstPause{20};
-constexpr std::chrono::milliseconds kLongestPause{1000};
+// Of a tag's channel: a probe asks for elements of any type, and so does a recv, whose failure says
+// what was sent.
+constexpr std::uint64_t kTypeBits = 0x70;
 
 }  // namespace
 
-EngineNote note_about(EngineNote::Kind kind, std::uint32_t communicator, std::uint32_t generation,
-                      int tag, std::uint64_t count) {
-  return {.kind = kind,
-          .communicator = communicator,
-          .operation = count << kTagBits | static_cast<std::uint64_t>(tag),
-          .generation = generation};
-}
-
-int tag_of(const EngineNote& note) {
-  return static_cast<int>(note.operation & ((std::uint64_t{1} << kTagBits) - 1));
-}
-
-std::uint64_t count_of(const EngineNote& note) { return note.operation >> kTagBits; }
-
 SenderSearch::SenderSearch(Wish wish, Receive receive)
-    : wish_(std::move(wish)), receive_(std::move(receive)), pause_(kFirstPause) {}
+    : wish_(std::move(wish)), receive_(std::move(receive)) {}
 
 SenderSearch::SenderSearch(Wish wish, std::shared_ptr<Answer> answer)
-    : wish_(std::move(wish)), answer_(std::move(answer)), pause_(kFirstPause) {}
+    : wish_(std::move(wish)), answer_(std::move(answer)) {}
 
 Result<bool> SenderSearch::advance(Transport& transport, ScratchPool& pool) {
   if (receiving_ != nullptr) return receiving_->advance(transport, pool);
-  if (done()) return false;
-  if (!asked_) ask(transport, std::chrono::steady_clock::now());
-  if (!found()) return false;
+  if (done() || !find(transport)) return false;
   if (receiving_ != nullptr) GW_TRY(receiving_->advance(transport, pool).error());
   return true;
 }
@@ -71,29 +55,21 @@ std::vector<int> SenderSearch::waiting_for(const Transport& transport) const {
 
 bool SenderSearch::tend(Transport& transport, Deadline now) {
   if (receiving_ != nullptr) return receiving_->tend(transport, now);
-  if (asked_ && now >= ask_again_) ask(transport, now);
-  return done();
+  return done() || find(transport);
 }
 
-void SenderSearch::ask(Transport& transport, Deadline now) {
-  const EngineNote question = note_about(EngineNote::Kind::kSearch, wish_.route.communicator,
-                                         wish_.generation, wish_.tag, 0);
+bool SenderSearch::find(Transport& transport) {
   for (const int peer : wish_.peers) {
-    transport.tell((*wish_.route.group)[static_cast<std::size_t>(peer)], encode(question));
-  }
-  asked_ = true;
-  ask_again_ = now + pause_;
-  pause_ = std::min<Deadline::duration>(pause_ * 2, kLongestPause);
-}
-
-bool SenderSearch::found() {
-  for (const int peer : wish_.peers) {
+    const std::uint64_t number = wish_.ledger->next_recv(peer, wish_.tag);
+    const int job_rank = (*wish_.route.group)[static_cast<std::size_t>(peer)];
+    const auto tag = Tag::make(wish_.route.communicator, pair_operation(wish_.tag, number),
+                               wish_.route.first_channel);
+    if (!tag.has_value() || !transport.has_message(job_rank, tag.value(), kTypeBits)) continue;
     if (answer_ != nullptr) {
-      if (!wish_.ledger->waits(peer, wish_.tag)) continue;
       answer_->source = peer;
       return true;
     }
-    if (const auto message = wish_.ledger->claim(peer, wish_.tag)) {
+    if (const auto message = wish_.ledger->claim(peer, wish_.tag, number)) {
       receiving_ = receive_(peer, *message);
       return true;
     }

@@ -1,15 +1,12 @@
 // Finds out who has sent something: the first half of a recv from any source, and all of a probe.
 //
-// A rank's messages are matched by their sender, so a receiver must know whom to receive from. It
-// asks its peers how many messages with the tag they have begun to send to it. Each answers at
-// once, and from then on tells of every further one when it begins. As soon as a peer has sent more
-// than was received, that is the sender; a recv from it follows. Questions and answers are notes
-// beside the data; a question is asked again now and then, since notes may be lost. A rank
-// that leaves tells its last counts to those who have not asked, who may ask too late.
+// A rank's messages are matched by their sender, so a receiver must know whom to receive from. Each
+// message announces itself: it comes, or a word about it, before a receive asks for it, and the
+// transport knows what has come. So the sender is the first peer whose next message with the tag is
+// there; a recv from it follows.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -17,23 +14,14 @@
 #include "collectives/engine/executor.h"
 #include "collectives/engine/pair_ledger.h"
 #include "collectives/engine/runnable.h"
-#include "collectives/failure/notes.h"
 
 namespace gradwire {
-
-// A question or an answer about messages of that tag, to be told to a peer.
-EngineNote note_about(EngineNote::Kind kind, std::uint32_t communicator, std::uint32_t generation,
-                      int tag, std::uint64_t count);
-// Of such a note.
-int tag_of(const EngineNote& note);
-std::uint64_t count_of(const EngineNote& note);
 
 class SenderSearch final : public Runnable {
  public:
   struct Wish {
     std::shared_ptr<PairLedger> ledger;
-    Route route;  // the group and the communicator count
-    std::uint32_t generation = 0;
+    Route route;             // the group, the communicator and the first channel count
     std::vector<int> peers;  // group ranks that may be the sender
     int tag = 0;
   };
@@ -67,16 +55,12 @@ class SenderSearch final : public Runnable {
   bool waits_for_device() const override { return receiving_ && receiving_->waits_for_device(); }
 
  private:
-  void ask(Transport& transport, Deadline now);
-  bool found();
+  bool find(Transport& transport);
 
   Wish wish_;
   Receive receive_;                 // of a recv
   std::shared_ptr<Answer> answer_;  // of a probe
   std::unique_ptr<Runnable> receiving_;
-  bool asked_ = false;
-  Deadline ask_again_;
-  Deadline::duration pause_;
 };
 
 }  // namespace gradwire

@@ -132,7 +132,7 @@ std::optional<EngineNote> decode_note(ConstByteSpan bytes, int size) {
   std::memcpy(&head, bytes.data(), sizeof head);
   const bool known = head.version == kVersion &&
                      head.kind >= static_cast<std::uint8_t>(EngineNote::Kind::kAsk) &&
-                     head.kind <= static_cast<std::uint8_t>(EngineNote::Kind::kSent) &&
+                     head.kind <= static_cast<std::uint8_t>(EngineNote::Kind::kPropose) &&
                      head.standing <= static_cast<std::uint8_t>(EngineNote::Standing::kFailed);
   if (!known || head.ready > 1) return std::nullopt;
   const bool bitmaps = head.lost == kBitmaps;

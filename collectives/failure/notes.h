@@ -22,8 +22,6 @@ struct EngineNote {
     kAsk = 1,  // what about this operation? `text` describes it as I run it
     kAnswer,   // my standing; `text` describes the operation, or my last one
     kPropose,  // let us go on without `lost`
-    kSearch,   // how many messages have you sent me? (collectives/engine/sender_search.h)
-    kSent,     // so many
   } kind = Kind::kAsk;
   enum class Standing : std::uint8_t {
     kRuns,      // the operation, described by `text`

@@ -33,9 +33,8 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks,
       options_(std::move(options)),
       segmentation_(segmentation),
       nodes_(nodes_among(*job_ranks_, options_.node_of)),
-      ledger_(std::make_shared<PairLedger>(job_ranks_)) {
+      ledger_(std::make_shared<PairLedger>()) {
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
-  engine_->keep_ledger(static_cast<std::uint32_t>(id_), ledger_);
 }
 
 Group::~Group() { engine_->release_id(id_); }

@@ -12,12 +12,9 @@ namespace {
 // The operation part of a message's tag: the number, and 6 bits of what ranks must agree on beside
 // dtype and sizes. Messages of ranks that disagree never meet, so they time out, and the failure
 // report says why, instead of a sum of maxima. Two that differ in one of the three, roots by less
-// than 64, never have the same bits. Numbers wrap after 2^14 operations. Of a pair, either 0 and 19
-// bits of the number, or 1, 15 bits of the caller's tag and 4 of the number: equal ones meet in
-// order, and PostingOrder keeps the parts of one message together.
+// than 64, never have the same bits. Numbers wrap after 2^14 operations.
 std::uint64_t tag_number(const MessageCall& call, std::uint64_t number) {
-  if (call.pair() && call.tag == 0) return number & 0x7ffff;
-  if (call.pair()) return 1u << 19 | static_cast<std::uint64_t>(call.tag) << 4 | (number & 0xf);
+  if (call.pair()) return pair_operation(call.tag, number);
   const auto bits = 19 * static_cast<std::uint64_t>(call.kind) +
                     7 * static_cast<std::uint64_t>(call.operands.op) +
                     static_cast<std::uint64_t>(call.signature.root + 1);
@@ -35,11 +32,9 @@ Route route_of(const Group& group, const MessageCall& call, const PairLedger::Me
 }  // namespace
 
 SenderSearch::Wish wish_of(const Group& group, int peer, int tag) {
-  SenderSearch::Wish wish{.ledger = group.ledger(),
-                          .route = group.route_of(0),
-                          .generation = group.engine()->generation(),
-                          .peers = {},
-                          .tag = tag};
+  SenderSearch::Wish wish{
+      .ledger = group.ledger(), .route = group.route_of(0), .peers = {}, .tag = tag};
+  wish.route.first_channel = first_channel(true, DType{});
   for (int r = 0; r < group.size(); ++r) {
     if (r != group.rank() && (peer == kAnySource || peer == r)) wish.peers.push_back(r);
   }
@@ -68,14 +63,7 @@ Status MessageRun::start(const std::shared_ptr<WorkState>& work, std::optional<D
     message = group().ledger()->take_send(call_.peer, call_.tag);
   }
   operation->number = message.number;
-  if (message.wanted) {
-    const EngineNote note =
-        note_about(EngineNote::Kind::kSent, static_cast<std::uint32_t>(group().id()),
-                   group().engine()->generation(), call_.tag, message.number + 1);
-    operation->begin = [to = group().job_rank(call_.peer), note](Transport& transport) {
-      transport.tell(to, encode(note));
-    };
-  }
+  if (call_.pair() && !deadline) operation->peer = group().job_rank(call_.peer);
   operation->execution = run_on(route_of(group(), call_, message));
   return group().submit(std::move(operation), deadline);
 }

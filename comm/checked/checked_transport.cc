@@ -48,6 +48,9 @@ class CheckedTransport final : public Transport {
   std::size_t received(Ticket ticket, std::size_t index) const override {
     return inner_->received(ticket, 2 * index);
   }
+  bool has_message(int peer, Tag tag, std::uint64_t any) override {
+    return inner_->has_message(peer, tag, any);
+  }
   void cancel(Ticket ticket) override { inner_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return inner_->lost(); }
   void announce(const LostPeer& culprit) override { inner_->announce(culprit); }

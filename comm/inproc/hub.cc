@@ -38,7 +38,14 @@ comm::WaitingOps<Op>& Hub::waiting_with(const Op& op) {
 // Meets the oldest waiting partner, or waits. The receiver is told either way that it has to copy.
 void Hub::start(Op& op) {
   Op* const partner = waiting_with(op).meet(op, same_message);
-  if (partner == nullptr) return;
+  if (partner == nullptr) {
+    Rank& target = at(target_of(op));
+    if (op.kind == Transfer::Kind::kSend && std::exchange(target.watches, false)) {
+      target.woken = true;
+      target.news.notify_one();
+    }
+    return;
+  }
   op.partner = partner;
   partner->partner = &op;
   op.state = partner->state = Op::State::kMatched;
@@ -261,6 +268,19 @@ std::optional<Status> Hub::poll(int rank, Ticket ticket) {
 std::size_t Hub::received(int rank, Ticket ticket, std::size_t index) {
   const std::lock_guard lock(mutex_);
   return at(rank).batches.received(ticket, index);
+}
+
+bool Hub::has_message(int rank, int peer, std::uint64_t tag, std::uint64_t any) {
+  const std::lock_guard lock(mutex_);
+  Rank& self = at(rank);
+  const std::uint64_t wanted = tag | self.generation << kTagBits;
+  const auto is = [&](const Op& op) {
+    return op.kind == Transfer::Kind::kSend && op.owner == peer && ((op.tag ^ wanted) & ~any) == 0;
+  };
+  const bool found = std::ranges::any_of(
+      self.waiting, [&](const auto& waiting) { return waiting.find(is) != nullptr; });
+  self.watches = self.watches || !found;
+  return found;
 }
 
 void Hub::cancel(int rank, Ticket ticket) {

@@ -44,6 +44,7 @@ class Hub {
   int progress(int rank);
   std::optional<Status> poll(int rank, Ticket ticket);
   std::size_t received(int rank, Ticket ticket, std::size_t index);
+  bool has_message(int rank, int peer, std::uint64_t tag, std::uint64_t any);
   void cancel(int rank, Ticket ticket);
   std::optional<LostPeer> lost(int rank);
   void announce(int rank, const LostPeer& culprit);
@@ -68,7 +69,8 @@ class Hub {
   struct Rank {
     std::condition_variable news;
     bool woken = false;
-    int copying = 0;  // own ops in state kCopying
+    bool watches = false;  // a send to this rank that meets no receive wakes it
+    int copying = 0;       // own ops in state kCopying
     comm::BatchTable<Op> batches;
     Waiting waiting;                // of messages addressed to this rank
     std::vector<Op*> ready, spare;  // own receives in state kMatched; memory for the next of them

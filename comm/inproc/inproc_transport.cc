@@ -41,6 +41,9 @@ class InprocTransport final : public Transport {
   std::size_t received(Ticket ticket, std::size_t index) const override {
     return hub_->received(rank_, ticket, index);
   }
+  bool has_message(int peer, Tag tag, std::uint64_t any) override {
+    return hub_->has_message(rank_, peer, tag.bits(), any);
+  }
   void cancel(Ticket ticket) override { hub_->cancel(rank_, ticket); }
   std::optional<LostPeer> lost() const override { return hub_->lost(rank_); }
   void announce(const LostPeer& culprit) override { hub_->announce(rank_, culprit); }

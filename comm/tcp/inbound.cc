@@ -77,6 +77,12 @@ void Inbound::withdraw(Op& op) {
   target_ = Target::kMessage;
 }
 
+bool Inbound::has_message(std::uint64_t tag, std::uint64_t any) const {
+  const auto is = [&](std::uint64_t one) { return ((one ^ tag) & ~any) == 0; };
+  return (header_ && is(header_->tag ^ prefix_)) ||
+         std::ranges::any_of(kept_, [&](const Message& message) { return is(message.tag); });
+}
+
 // A receive has met an announcement: from now on it waits for the data alone.
 void Inbound::want(Op& op, std::uint64_t id, std::size_t bytes, std::vector<Op*>& done) {
   const bool fits = bytes <= op.data.size();

@@ -28,7 +28,8 @@ namespace gradwire::tcp {
 
 class Inbound {
  public:
-  static constexpr std::size_t kRoom = std::size_t{8} << 20;
+  // All that a peer sends without a receive, so that one is never kept waiting for another.
+  static constexpr std::size_t kRoom = comm::FlowWindow::kMostOfOne;
 
   void open(std::shared_ptr<rendezvous::Fd> fd);
   bool is_open() const { return fd_ != nullptr; }
@@ -37,6 +38,9 @@ class Inbound {
   // cannot take its message has that error in its batch's status and is done too.
   void post(Op& op, std::vector<Op*>& done);
   void withdraw(Op& op);
+  // Whether a message that no receive has met has been taken in, or announced, or is what comes
+  // next, whose tag is `tag` but for the bits of `any`.
+  bool has_message(std::uint64_t tag, std::uint64_t any) const;
   // The receive that has asked for the announced message, of which nothing has come; null if none.
   Op* asking(std::uint64_t id) const {
     return id == 0 ? nullptr : waiting_.find([id](const Op& op) { return op.id == id; });

@@ -63,6 +63,9 @@ class TcpTransport final : public Transport {
   std::size_t received(Ticket ticket, std::size_t index) const override {
     return tickets_->received(ticket, index);
   }
+  bool has_message(int peer, Tag tag, std::uint64_t any) override {
+    return peers_.at(peer).in.has_message(tag.bits(), any);
+  }
   void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return membership_->lost(); }
   void announce(const LostPeer& culprit) override;

@@ -34,6 +34,8 @@
       const ucp_config_t* d, ucp_context_h* e), (a, b, c, d, e))                                   \
   F(ucp, void, ucp_request_cancel, (ucp_worker_h a, void* b), (a, b))                              \
   F(ucp, void, ucp_request_free, (void* a), (a))                                                   \
+  F(ucp, ucp_tag_message_h, ucp_tag_probe_nb, (ucp_worker_h a, ucp_tag_t b, ucp_tag_t c, int d,   \
+      ucp_tag_recv_info_t* e), (a, b, c, d, e))                                                    \
   F(ucp, ucs_status_ptr_t, ucp_tag_recv_nbx, (ucp_worker_h a, void* b, size_t c, ucp_tag_t d,      \
       ucp_tag_t e, const ucp_request_param_t* f), (a, b, c, d, e, f))                              \
   F(ucp, ucs_status_ptr_t, ucp_tag_send_nbx, (ucp_ep_h a, const void* b, size_t c, ucp_tag_t d,    \

@@ -132,6 +132,12 @@ void Tickets::start_recv(Op& op) {
   }  // else the callback has run and given the request back
 }
 
+bool Tickets::has_message(int peer, std::uint64_t tag, std::uint64_t any) const {
+  ucp_tag_recv_info_t info;
+  return worker_.data() != nullptr &&
+         ucp_tag_probe_nb(worker_.data(), wire_tag(peer, tag), ~(kLent | any), 0, &info) != nullptr;
+}
+
 void Tickets::on_sent(void* request, ucs_status_t status, void* op) {
   auto& self = *static_cast<Op*>(op);
   self.request = nullptr;

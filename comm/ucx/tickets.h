@@ -76,6 +76,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   Tickets(Worker& worker, Peers& peers, TicketsOptions options);
   ~Tickets() { give_up_copies(); }
 
+  // As Transport has it.
+  bool has_message(int peer, std::uint64_t tag, std::uint64_t any) const;
   // Copies a bounded amount of what others lent; acts on the peers' news. False: nothing to do.
   bool progress();
   void on_message(const Control& message);

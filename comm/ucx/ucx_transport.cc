@@ -53,6 +53,9 @@ class UcxTransport final : public Transport {
   std::size_t received(Ticket ticket, std::size_t index) const override {
     return tickets_->received(ticket, index);
   }
+  bool has_message(int peer, Tag tag, std::uint64_t any) override {
+    return tickets_->has_message(peer, tag.bits(), any);
+  }
   void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return peers_->membership().lost(); }
   void announce(const LostPeer& culprit) override;
@@ -307,8 +310,8 @@ Result<int> UcxTransport::progress() {
 }
 
 Status UcxTransport::wait(Deadline until) {
-  (void)advance();
-  if (tickets_->any_settled() || tickets_->reading() || peers_->membership().has_notes()) {
+  if (advance() || tickets_->any_settled() || tickets_->reading() ||
+      peers_->membership().has_notes()) {
     return {};
   }
   if (tickets_->copying()) until = std::min(until, std::chrono::steady_clock::now() + kLook);

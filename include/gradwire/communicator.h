@@ -81,8 +81,8 @@ struct OpCall {
 struct OpOptions {
   std::string_view algorithm =
       "auto";  // "ring", "canonical", ... (docs/algorithms.md); an unknown name is kInvalidArgument
-  std::optional<Deadline> deadline;  // when the operation ends with kTimedOut; default:
-                                     // deadline_seconds from the call
+  std::optional<Deadline> deadline;  // when it ends with kTimedOut; default: deadline_seconds from
+                                     // the call, or from the end of sends and recvs before it
   Stream stream;      // for GPU tensors: the operation starts after the work on this stream
   double factor = 1;  // for ReduceOp::kPreMulSum: factor of this rank's elements, a ratio
 };

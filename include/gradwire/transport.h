@@ -159,6 +159,11 @@ class Transport {
   // returns the outcome.
   virtual std::size_t received(Ticket ticket, std::size_t index) const = 0;
 
+  // Whether a message from `peer` has come or has been announced, that no receive has met and whose
+  // tag is `tag` but for the bits of `any`. After a call that says no, wait() returns when a
+  // message comes. The default, of a backend that cannot know: false.
+  virtual bool has_message(int peer, Tag tag, std::uint64_t any);
+
   // Asks for an early end of a batch. The memory stays lent until poll() returns the outcome.
   virtual void cancel(Ticket ticket) = 0;
 

@@ -1,9 +1,14 @@
 // The laws of Communicator over the in-process transport, for 1, 2, 3, 4, 5 and 8 ranks.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,6 +60,53 @@ TEST_P(CommunicatorLaws, RunBatches) { run(run_batches); }
 TEST_P(CommunicatorLaws, R10_FusedTensorsHaveTheBitsOfEachAlone) { run(reduce_fused); }
 TEST_P(CommunicatorLaws, RefuseBadArguments) { run(refuse_bad_arguments); }
 TEST_P(CommunicatorLaws, CountBytes) { run(count_bytes); }
+
+// Rank 0 sends each message long after the one before: the last later than a message may take, but
+// none so late after the one that it follows.
+TEST(CommunicatorDeadline, OfAMessageBehindOthersCountsFromTheirEnd) {
+  constexpr int kCount = 5;
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 4});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto faults = on_threads<std::string>(2, [&](int r) -> std::string {
+    Communicator& world = *made.value()[static_cast<std::size_t>(r)];
+    std::vector<std::vector<std::int32_t>> data(kCount, std::vector<std::int32_t>(8, r));
+    std::vector<Work> works;
+    for (int k = 0; k < kCount; ++k) {
+      if (r == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      const TensorView tensor = view_of(std::span(data[static_cast<std::size_t>(k)]));
+      auto work = world.start(r == 0 ? OpCall::send(tensor, 1, k) : OpCall::recv(tensor, 0, k));
+      if (!work.has_value()) return std::string(work.error().message());
+      works.push_back(std::move(work).value());
+    }
+    for (Work& work : works) {
+      if (const Status status = work.wait(); !status.ok()) return std::string(status.message());
+    }
+    return "";
+  });
+  EXPECT_THAT(faults, testing::Each(""));
+}
+
+// What never comes is not waited for for ever: messages that were posted later give it no time.
+TEST(CommunicatorDeadline, MessagesBehindOneGiveItNoTime) {
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 1});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto outcomes = on_threads<Status>(2, [&](int r) -> Status {
+    Communicator& world = *made.value()[static_cast<std::size_t>(r)];
+    std::vector<std::int32_t> data(8), never(8);
+    std::optional<Work> missed;
+    if (r == 1) {
+      GW_ASSIGN(missed, world.start(OpCall::recv(view_of(std::span(never)), 0, 1)));
+    }
+    for (int k = 0; k < 1000; ++k) {
+      const TensorView tensor = view_of(std::span(data));
+      GW_ASSIGN(Work next, world.start(r == 0 ? OpCall::send(tensor, 1) : OpCall::recv(tensor, 0)));
+      GW_TRY(next.wait());
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return {};
+  });
+  EXPECT_THAT(outcomes[1], fails(Code::kTimedOut, "recv"));
+}
 
 // The sum of 1000 ones by two levels, and how many bytes this rank sent for it.
 Result<std::uint64_t> bytes_by_two_levels(Communicator& world) {

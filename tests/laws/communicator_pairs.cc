@@ -306,6 +306,35 @@ std::string send_ahead(Communicator& world) {
   return growth_of("late receives", memory);
 }
 
+// A thousand sends of one tag are open while nobody receives.
+std::string send_thousand(Communicator& world) {
+  constexpr int kSends = 1000;
+  constexpr int kTag = 7;
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  Ints data(256 << 10), got(data.size());  // 1 MiB
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::int32_t>(i);
+  const PeakMemory memory;
+  std::vector<Work> works;
+  for (int k = 0; k < kSends; ++k) {
+    auto work = world.start(OpCall::send(view_of(std::span(data)), next, kTag), slowly());
+    if (!work.has_value()) return "send: " + std::string(work.error().message());
+    works.push_back(std::move(work).value());
+  }
+  come_late();
+  for (int k = 0; k < kSends; ++k) {
+    std::ranges::fill(got, -1);
+    auto work = world.start(OpCall::recv(view_of(std::span(got)), before, kTag), slowly());
+    const Status status = work.has_value() ? work.value().wait() : work.error();
+    if (!status.ok()) return format("receive %d: ", k) + std::string(status.message());
+    if (got != data) return format("receive %d: wrong contents", k);
+  }
+  for (Work& work : works) {
+    if (const Status status = work.wait(); !status.ok()) return std::string(status.message());
+  }
+  return growth_of("a thousand sends", memory);
+}
+
 // All but the last rank send to that one and leave; only then it looks for who has sent.
 std::string leave_ahead(Communicator& world) {
   auto part = world.split(0, world.rank());
@@ -337,6 +366,7 @@ std::string leave_ahead(Communicator& world) {
 std::string run_ahead(Communicator& world) {
   if (auto fault = broadcast_ahead(world); !fault.empty()) return fault;
   if (auto fault = send_ahead(world); !fault.empty()) return fault;
+  if (auto fault = send_thousand(world); !fault.empty()) return fault;
   return leave_ahead(world);
 }
 

@@ -1,6 +1,7 @@
 // The laws of Transport about senders that run ahead of their receivers: what piles up is bounded,
 // and messages that had to wait are received in any order, and end as any others do.
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "tests/laws/transport_laws.h"
@@ -92,6 +93,55 @@ TEST_P(TransportLaws, AReceiverThatComesLateKeepsLittle) {
       expect_counted(transport->stats().bytes_received);
     }
     EXPECT_LT(memory.growth(), kMostGrowth);
+  });
+}
+
+// Whether it is so within some seconds, in which the transport is driven.
+bool comes(Transport& transport, Tag name, std::uint64_t any) {
+  const Deadline until = deadline_in(20);
+  while (!transport.has_message(1 - transport.rank(), name, any)) {
+    if (std::chrono::steady_clock::now() >= until || !transport.progress().has_value())
+      return false;
+    if (!transport.wait(until).ok()) return false;
+  }
+  return true;
+}
+
+// Messages that come whole, and messages that wait and are announced.
+TEST_P(TransportLaws, AReceiverKnowsWhatHasComeBeforeItReceives) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    const int peer = 1 - transport->rank();
+    Bytes all = all_messages(*transport), got(kMessage);
+    if (transport->rank() == 0) {
+      for (const Ticket ticket : send_ahead(*transport, peer, all)) {
+        EXPECT_EQ(settle(*transport, ticket, soon()).message(), "ok");
+      }
+      return;
+    }
+    for (std::uint64_t i = kMessages; i-- > 0;) {  // the last one first
+      ASSERT_TRUE(comes(*transport, tag(i), 0)) << i;
+      ASSERT_EQ(exchange(*transport, {recv(peer, tag(i), got)}, soon()).message(), "ok");
+      EXPECT_FALSE(transport->has_message(peer, tag(i), 0)) << i;
+    }
+    EXPECT_FALSE(transport->has_message(peer, tag(kMessages), 0));
+  });
+}
+
+TEST_P(TransportLaws, AMessageIsKnownByAPartOfItsTag) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    const int peer = 1 - transport->rank();
+    Bytes data(10);
+    if (transport->rank() == 0) {
+      EXPECT_EQ(exchange(*transport, {send(peer, tag(5), data)}, soon()).message(), "ok");
+      return;
+    }
+    const auto channel = [](std::uint32_t one) { return Tag::make(1, 5, one).value(); };
+    ASSERT_TRUE(comes(*transport, channel(0x35), 0x7f));
+    EXPECT_TRUE(transport->has_message(peer, channel(0), 0));
+    EXPECT_FALSE(transport->has_message(peer, channel(0x35), 0x3));
+    EXPECT_FALSE(transport->has_message(peer, tag(4), 0x7f));
+    EXPECT_EQ(exchange(*transport, {recv(peer, tag(5), data)}, soon()).message(), "ok");
+    EXPECT_FALSE(transport->has_message(peer, tag(5), 0x7f));
   });
 }
 
