@@ -46,7 +46,9 @@ Membership::Membership(Carrier& carrier, const MembershipOptions& options, Deadl
       liveness_(options.size, options.rank, options.heartbeat, options.patience, now) {}
 
 void Membership::send(int rank, Control message) {
-  if (rank == options_.rank || !live(rank)) return;
+  // Who has said goodbye may still wait for others, and take the end alone for a loss.
+  const bool leaves_after = message.kind == Control::Kind::kGoodbye && at(rank).goodbye;
+  if (rank == options_.rank || !(live(rank) || leaves_after)) return;
   message.from = options_.rank;
   message.epoch = options_.epoch;
   carrier_.send(rank, message);
