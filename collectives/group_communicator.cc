@@ -60,9 +60,10 @@ Status check_members(const std::vector<int>& members, int rank, int size) {
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine,
                                      std::vector<int> job_ranks, int rank, int id,
-                                     CommunicatorOptions options, Segmentation segmentation)
+                                     CommunicatorOptions options, Segmentation segmentation,
+                                     bool fails_alone)
     : group_(std::make_unique<Group>(std::move(engine), std::move(job_ranks), rank, id,
-                                     std::move(options), segmentation)) {
+                                     std::move(options), segmentation, fails_alone)) {
   paths_.push_back(std::make_unique<MessagePath>(*group_));
 }
 
@@ -191,7 +192,7 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   const Status sound = check_call(recv, {}, rank(), size()).error();
   if (!sound.ok()) return sound.with_context("probe");
   const std::shared_ptr<ProgressEngine>& engine = group_->engine();
-  GW_TRY(engine->status());
+  GW_TRY(group_->status());
   SenderSearch::Wish wish = wish_of(*group_, peer, tag);
   auto answer = std::make_shared<SenderSearch::Answer>();
   auto work = std::make_shared<WorkState>(engine);
@@ -236,21 +237,21 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
 }
 
 Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::group_of(
-    const std::vector<int>& members, std::string_view what) {
+    const std::vector<int>& members, const GroupOptions& options, std::string_view what) {
   GW_ASSIGN(const int id, claim_common_id(*group_, members, what));
   std::vector<int> job_ranks;
   for (const int r : members) job_ranks.push_back(job_rank(r));
   const auto self = std::ranges::find(members, rank()) - members.begin();
   return std::make_unique<GroupCommunicator>(group_->engine(), std::move(job_ranks),
                                              static_cast<int>(self), id, group_->options(),
-                                             group_->segmentation());
+                                             group_->segmentation(), options.fails_alone);
 }
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<const int> ranks,
                                                                       const GroupOptions& options) {
   const std::vector<int> members(ranks.begin(), ranks.end());
   GW_TRY(check_members(members, rank(), size()));
-  GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, group_of(members, "create_group"));
+  GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, group_of(members, options, "create_group"));
   // From the last, so that those come first which are first here.
   for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
     GW_ASSIGN(std::unique_ptr<CallPath> same, (*path)->for_group(part->members()));
@@ -278,7 +279,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
   for (const auto& [of, r] : keyed) members.push_back(r);
   std::unique_ptr<GroupCommunicator> part;
   if (color >= 0) {
-    GW_ASSIGN(part, group_of(members, "split"));
+    GW_ASSIGN(part, group_of(members, options, "split"));
   }
   for (auto path = paths_.rbegin(); path != paths_.rend() && !options.messages_only; ++path) {
     std::optional<GroupMembers> its;

@@ -21,7 +21,8 @@ class GroupCommunicator final : public Communicator {
  public:
   // By messages alone. As Group().
   GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank,
-                    int id, CommunicatorOptions options, Segmentation segmentation = {});
+                    int id, CommunicatorOptions options, Segmentation segmentation = {},
+                    bool fails_alone = false);
   ~GroupCommunicator() override;
 
   // What its other paths are made of.
@@ -32,7 +33,7 @@ class GroupCommunicator final : public Communicator {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   int job_rank(int r) const override { return group_->job_rank(r); }
-  Status status() const override { return group_->engine()->status(); }
+  Status status() const override { return group_->status(); }
   TransportStats transport_stats() const override;
   std::uint64_t bytes_sent() const override;
   std::string describe() const override;
@@ -62,6 +63,7 @@ class GroupCommunicator final : public Communicator {
                             const OpOptions& options) const;
   // By messages alone. Collective over `members`, of which this rank is one.
   Result<std::unique_ptr<GroupCommunicator>> group_of(const std::vector<int>& members,
+                                                      const GroupOptions& options,
                                                       std::string_view what);
 
   std::unique_ptr<Group> group_;

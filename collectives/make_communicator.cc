@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "collectives/device/nccl_backend.h"
 #include "collectives/group_communicator.h"
 #include "collectives/shm/setup.h"
@@ -24,16 +25,28 @@ namespace {
 constexpr LinkModel kThreads{
     .alpha = 5e-6, .beta = 0.1e-9, .gamma = 0.05e-9, .alpha_intra = 5e-6, .beta_intra = 0.1e-9};
 
+constexpr int kMostReductionThreads = 1024;
+
 Status check(const Transport* transport, const CommunicatorOptions& options) {
   if (transport == nullptr) return {Code::kInvalidArgument, "make_communicator: no transport"};
   if (!(options.deadline_seconds > 0)) {
     return {Code::kInvalidArgument, "make_communicator: deadline_seconds must be above 0"};
+  }
+  if (options.reduction_threads < 1 || options.reduction_threads > kMostReductionThreads) {
+    return {Code::kInvalidArgument,
+            format("make_communicator: reduction_threads %d (expected 1 to %d)",
+                   options.reduction_threads, kMostReductionThreads)};
   }
   const std::size_t nodes = options.node_of.size();
   if (nodes == 0 || nodes == static_cast<std::size_t>(transport->size())) return {};
   return {Code::kInvalidArgument, "make_communicator: node_of has " + std::to_string(nodes) +
                                       " entries (expected 0 or " +
                                       std::to_string(transport->size()) + ")"};
+}
+
+std::shared_ptr<Workers> workers_of(const CommunicatorOptions& options) {
+  return options.reduction_threads > 1 ? std::make_shared<Workers>(options.reduction_threads)
+                                       : nullptr;
 }
 
 std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transport,
@@ -52,7 +65,8 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
                                           .warn = options.warn,
                                           .waiting = options.waiting,
                                           .allow_lone_survivor = options.allow_lone_survivor,
-                                          .take_token = options.take_token});
+                                          .take_token = options.take_token,
+                                          .workers = workers_of(options)});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
   return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,

@@ -182,7 +182,8 @@ std::string Membership::told(const LostPeer& culprit, int reporter) const {
 // The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
 // that saw it first goes at once.
 bool Membership::blame(const LostPeer& culprit, int reporter) {
-  if (lost_ || !at(culprit.rank).member) return false;
+  if (lost_ || !at(culprit.rank).member || (culprit.gone && at(culprit.rank).accepted))
+    return false;
   lost_ = culprit;
   lost_->reason = told(culprit, reporter);
   lost_->reporter = reporter == options_.rank ? -1 : reporter;
@@ -323,6 +324,12 @@ std::vector<LostPeer> Membership::all_lost() const {
                     .reporter = peer.reporter});
   }
   return lost;
+}
+
+// What others still say of them is no news. A goodbye from here goes on to name the first of them.
+void Membership::accept_losses() {
+  lost_.reset();
+  for (Peer& peer : peers_) peer.accepted = peer.state == State::kLost;
 }
 
 Status Membership::rebuild(std::span<const int> survivors, std::uint32_t generation) {

@@ -97,6 +97,7 @@ class Membership {
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   bool has_notes() const { return !notes_.empty(); }
   std::vector<LostPeer> all_lost() const;
+  void accept_losses();
   // kPeerLost if one of the survivors is lost; else nothing but they count from now on.
   Status rebuild(std::span<const int> survivors, std::uint32_t generation);
 
@@ -114,6 +115,7 @@ class Membership {
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
     bool member = true;     // of this generation
+    bool accepted = false;  // that it is lost
     bool certain = false;   // of the loss; once any rank knows it, for good
     LossCause cause = LossCause::kUnsaid;
     int reporter = -1;

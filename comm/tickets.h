@@ -38,6 +38,7 @@ struct Message {
   std::uint64_t tag = 0;  // Tag's bits, and what a transport adds
   ByteSpan data;
   Device device;
+  Queue queue = Queue::kBulk;
   std::size_t arrived = 0;  // bytes
   Op* next = nullptr;       // in the list in which it waits
   Op* previous = nullptr;
@@ -136,6 +137,7 @@ class BatchTable {
       op.kind = transfers[i].kind;
       op.peer = transfers[i].peer;
       op.tag = transfers[i].tag.bits();
+      op.queue = transfers[i].queue;
       op.data = transfers[i].data;
       op.device = transfers[i].device;
     }

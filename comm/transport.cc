@@ -28,6 +28,7 @@ std::vector<LostPeer> Transport::all_lost() const {
   return first && first->gone ? std::vector{*first} : std::vector<LostPeer>{};
 }
 
+bool Transport::accept_losses() { return false; }
 bool Transport::sever() { return false; }
 
 Status Transport::rebuild(std::span<const int>, std::uint32_t, Deadline) {

@@ -72,9 +72,7 @@ class NcclExecution final : public Runnable {
   std::vector<int> waiting_for(const Transport&) const override { return peers_; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return done_ ? flight_->bytes() : 0; }
-  bool polls() const override { return true; }
-  // Nobody rings when the device is done.
-  bool listens() const override { return true; }
+  Awaited awaited() const override { return {.device = true}; }
   bool tend(Transport&, Deadline) override;
 
  private:

@@ -111,7 +111,7 @@ NcclPath::NcclPath(Group& group, std::shared_ptr<NcclComm> comm, Job job)
 NcclPath::~NcclPath() {
   if (group_.engine()->in_child()) {
     abandon(comm_);
-  } else if (group_.engine()->has_failed()) {
+  } else if (group_.has_failed()) {
     (void)comm_->abort(kNcclAbortSeconds);
   }
 }

@@ -26,8 +26,7 @@ class DeviceFill final : public Runnable {
   std::vector<int> waiting_for(const Transport& /*transport*/) const override { return {}; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return 0; }
-  bool polls() const override { return !passed_; }
-  bool waits_for_device() const override { return !passed_; }
+  Awaited awaited() const override { return {.device = true}; }
 
  private:
   Status enqueue();

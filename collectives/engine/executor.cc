@@ -14,7 +14,14 @@ namespace {
 
 using Op = Step::Op;
 
+// A turn ends with the round in which so much was combined: some 50 us, for which a small operation
+// waits at most.
+constexpr std::size_t kCombinedInATurn = 256 << 10;
+// Bytes of a reduction that are worth another thread.
+constexpr std::size_t kLeastShare = 64 << 10;
+
 bool is_message(const Step& step) { return step.peer >= 0; }
+
 }  // namespace
 
 Execution::Execution(std::shared_ptr<const Layout> layout, const Operands& operands, Route route)
@@ -81,11 +88,16 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
     GW_TRY(start(pool));
   }
   bool moved = false;
-  for (std::size_t s = 0; s < slots_.size(); ++s) {
+  combined_ = 0;
+  has_more_ = false;
+  const std::size_t first = first_slot_;
+  for (std::size_t k = 0; k < slots_.size() && !has_more_; ++k) {
+    const std::size_t s = (first + k) % slots_.size();
     if (slots_[s].finished) continue;
     const auto channel = route_.first_channel + static_cast<std::uint32_t>(s);
     GW_ASSIGN(const bool slot_moved, advance_slot(slots_[s], channel, transport));
     moved = moved || slot_moved;
+    if (has_more_) first_slot_ = (s + 1) % slots_.size();
   }
   if (route_.turn.order && all_posted()) route_.turn.pass_on();
   return moved;
@@ -139,6 +151,8 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
     GW_TRY(finish_round(slot));
     ++slot.round;
     moved = true;
+    has_more_ = combined_ >= kCombinedInATurn;
+    if (has_more_) return true;
   }
 }
 
@@ -153,7 +167,7 @@ Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& trans
                                                          : view(step.to, slot);
     const auto kind = step.op == Op::kSend ? Transfer::Kind::kSend : Transfer::Kind::kRecv;
     const int peer = (*route_.group)[static_cast<std::size_t>(step.peer)];
-    slot.batch.push_back({kind, peer, tag, data.bytes(), data.device()});
+    slot.batch.push_back({kind, peer, tag, data.bytes(), data.device(), operands_.queue});
     if (step.op == Op::kSend) bytes_sent_ += data.bytes().size();
   }
   if (slot.batch.empty()) return {};
@@ -198,8 +212,31 @@ Status Execution::combine(std::span<const Step* const> action, const Slot& slot)
   const bool mean = operands_.op == ReduceOp::kMean;
   const bool scaled = mean && action.back()->op == Op::kFinish;
   const int of = operands_.mean_of > 0 ? operands_.mean_of : layout_->schedule().size;
-  return fold(mean ? ReduceOp::kSum : operands_.op, sources, to,
-              scaled ? std::optional(1.0 / of) : std::nullopt, operands_.stream);
+  combined_ += to.bytes().size() * sources.size();
+  return fold_with_workers(sources, to, scaled ? std::optional(1.0 / of) : std::nullopt);
+}
+
+// Every element on its own: how the tensors are divided does not show.
+Status Execution::fold_with_workers(std::span<const ConstTensorView> sources, TensorView to,
+                                    std::optional<double> factor) const {
+  const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
+  const std::size_t most = to.bytes().size() / kLeastShare;
+  if (operands_.workers == nullptr || most < 2) {
+    return fold(op, sources, to, factor, operands_.stream);
+  }
+  const auto shares =
+      static_cast<int>(std::min(most, static_cast<std::size_t>(operands_.workers->threads())));
+  std::vector<Status> outcomes(static_cast<std::size_t>(shares));
+  operands_.workers->run(outcomes.size(), [&](std::size_t i, int) {
+    const Range share = piece(to.elems(), shares, static_cast<int>(i));
+    std::vector<ConstTensorView> its;
+    for (const ConstTensorView& source : sources) {
+      its.push_back(source.slice(share.begin, share.size()));
+    }
+    outcomes[i] = fold(op, its, to.slice(share.begin, share.size()), factor, operands_.stream);
+  });
+  for (const Status& outcome : outcomes) GW_TRY(outcome);
+  return {};
 }
 
 Status Execution::copy(const Step& step, Slot& slot) {
@@ -349,12 +386,14 @@ Status Execution::await_point(Slot& slot, const Stream& stream) {
   return recorded;
 }
 
-bool Execution::polls() const {
-  if (operands_.staging == nullptr) return false;
-  if (!started_) return true;
-  return std::ranges::any_of(slots_, [](const Slot& slot) {
+// The device may keep any slot waiting, of which the transport hears nothing.
+Awaited Execution::awaited() const {
+  Awaited awaited{.messages = true, .nothing = has_more_};
+  if (operands_.staging == nullptr) return awaited;
+  awaited.device = !started_ || std::ranges::any_of(slots_, [](const Slot& slot) {
     return !slot.finished && (slot.awaits_point || !slot.entered);
   });
+  return awaited;
 }
 
 // Whether the device no longer touches the slot's memory, or that of the caller because of it. Work

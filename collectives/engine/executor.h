@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/workers.h"
 #include "collectives/engine/layout.h"
 #include "collectives/engine/posting_order.h"
 #include "collectives/engine/runnable.h"
@@ -38,6 +39,8 @@ struct Operands {
   Stream stream = {};
   int mean_of = 0;                        // what a mean divides by; 0: the schedule's ranks
   std::shared_ptr<Staging> staging = {};  // of an operation on a device, else null
+  Queue queue = Queue::kBulk;             // of its messages
+  std::shared_ptr<Workers> workers = {};  // that share reductions; null: nobody else
 };
 
 // Whom the schedule's ranks are, and which messages are this operation's.
@@ -71,11 +74,7 @@ class Execution final : public Runnable {
   const Route& route() const override { return route_; }
   // Of messages, so far.
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
-  // While a slot waits for the device, of which the transport hears nothing; nor rings it at a
-  // bell.
-  bool polls() const override;
-  bool waits_for_device() const override { return polls(); }
-  bool listens() const override { return true; }
+  Awaited awaited() const override;
   bool single() const override { return single_ && started_; }
 
  private:
@@ -105,6 +104,8 @@ class Execution final : public Runnable {
   Status check_lengths(const Slot& slot) const;
   Status finish_round(Slot& slot);
   Status combine(std::span<const Step* const> action, const Slot& slot);
+  Status fold_with_workers(std::span<const ConstTensorView> sources, TensorView to,
+                           std::optional<double> factor) const;
   Status copy(const Step& step, Slot& slot);
 
   Result<bool> device_is_ready() const;
@@ -127,6 +128,11 @@ class Execution final : public Runnable {
   std::vector<Slot> slots_;
   bool started_ = false;
   std::size_t open_slots_ = 0;
+  // Of the turn: bytes that were combined, and whether it ended because they were many. The next
+  // one begins with another slot.
+  std::size_t combined_ = 0;
+  bool has_more_ = false;
+  std::size_t first_slot_ = 0;
   std::uint64_t bytes_sent_ = 0;
 };
 

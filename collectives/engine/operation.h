@@ -18,12 +18,15 @@
 
 namespace gradwire {
 
+inline constexpr std::size_t kQueues = 3;  // but kAuto
+
 struct Operation {
   Signature signature = {};
   std::uint64_t number = 0;         // within its communicator
   int peer = -1;                    // job rank, of a send or recv without a deadline of its own
   std::string_view algorithm = {};  // a literal
   bool collective = true;           // false: send and recv
+  Queue queue = Queue::kBulk;       // not kAuto
   Deadline started = {};
   Deadline deadline = {};
   std::unique_ptr<Runnable> execution = {};

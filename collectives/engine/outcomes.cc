@@ -65,8 +65,7 @@ std::string missing_text(const Failure& failure) {
 
 std::string awaited_text(const Operation& operation, const Transport& transport) {
   const std::vector<int> ranks = operation.execution->waiting_for(transport);
-  return ranks.empty() && operation.execution->waits_for_device() ? "its device"
-                                                                  : ranks_text(ranks);
+  return ranks.empty() && operation.execution->awaited().device ? "its device" : ranks_text(ranks);
 }
 
 // Whether this rank's side may not go on without those that it does not hear, as shrink() judges
@@ -187,6 +186,22 @@ Status outcome_between_operations(const Failure& failure) {
   const bool gave_up = failure.verdict && !failure.verdict->gone;
   if (!gave_up || failure.cause.code() != Code::kPeerLost) return failure.cause;
   return lost_outcome("", "", failure);
+}
+
+Status outcome_of_loss(const Failure& failure) {
+  return failure.verdict ? lost_outcome("", "", failure) : failure.cause;
+}
+
+std::vector<int> lost_by(const Failure& failure) {
+  const Code code = failure.cause.code();
+  if (failure.isolated || code == Code::kRankMismatch || code == Code::kCancelled) return {};
+  if (failure.verdict && !failure.verdict->gone) return {};
+  std::vector<int> lost = ranks_of(failure.lost);
+  if (failure.verdict) lost.push_back(failure.verdict->rank);
+  if (!failure.verdict && code == Code::kTimedOut) lost = union_of(lost, missing(failure));
+  std::ranges::sort(lost);
+  lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
+  return std::ranges::binary_search(lost, failure.rank) ? std::vector<int>() : lost;
 }
 
 std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,

@@ -43,6 +43,12 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
 // in that rank's words, whatever of it came first:
 //   rank 1 gave up: reported by rank 1: out of disk
 Status outcome_between_operations(const Failure& failure);
+// The same of a group whose ranks are lost while others go on: "rank 2 lost: killed".
+Status outcome_of_loss(const Failure& failure);
+
+// The ranks that a failure is about, all of which are gone, ascending; none where some rank that
+// runs, or nobody, is to blame.
+std::vector<int> lost_by(const Failure& failure);
 
 // What to announce, so that the others name the same ranks; nothing that they know.
 std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,

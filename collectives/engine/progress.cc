@@ -39,9 +39,11 @@ constexpr double kShortNap = 0.5e-3;
 constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often: a roll call waits for an answer 0.4 s.
 constexpr double kLongNap = 0.1;
-// While memory is waited for, the transport is looked at this often (heartbeats, verdicts).
-constexpr std::chrono::milliseconds kBellNap{50};
-constexpr std::chrono::milliseconds kMixedNap{1};
+// After a failure, for cancelled messages to settle. With the roll call before it less than the
+// second that an operation may end late.
+constexpr double kSettle = 0.3;
+
+std::size_t index(Queue queue) { return static_cast<std::size_t>(queue) - 1; }
 
 }  // namespace
 
@@ -69,25 +71,24 @@ ProgressEngine::~ProgressEngine() {
   }
   thread_.join();
   // Nobody else is left: waiting threads hold a reference to the engine.
-  accept();
-  if (!active_.empty()) {
-    fail(nullptr, Status(Code::kCancelled, "its communicator was destroyed"));
-  }
+  std::vector<Operation*> begun;
+  (void)accept(begun);
+  if (has_active()) fail(nullptr, Status(Code::kCancelled, "its communicator was destroyed"));
 }
 
 Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   if (in_child()) {
-    operation->work->finish(status());
-    return status();
+    operation->work->finish(not_in_children());
+    return not_in_children();
   }
   std::unique_lock lock(mutex_);
-  if (!failure_.ok()) {
+  const Route& route = operation->execution->route();
+  if (const Status failure = failure_of(route.communicator); !failure.ok()) {
     // Its caller may have begun it, so that others read its operands now.
     operation->execution->refuse();
-    operation->work->finish(failure_);
-    return failure_;
+    operation->work->finish(failure);
+    return failure;
   }
-  const Route& route = operation->execution->route();
   if (!operation->flight) {
     operation->flight = recorder_.begin({.communicator = route.communicator,
                                          .number = operation->number,
@@ -172,10 +173,26 @@ void ProgressEngine::with_baton(const std::function<void()>& action) {
   work_to_do_.notify_one();
 }
 
-Status ProgressEngine::status() const {
+void ProgressEngine::keep_fate(std::uint32_t communicator, const std::shared_ptr<GroupFate>& fate) {
+  if (in_child()) return;
+  const std::lock_guard lock(mutex_);
+  fates_[communicator] = fate;
+  if (failed_ || (!failure_.ok() && !fate->fails_alone)) {
+    fate->failure = failure_;
+    fate->failed = true;
+  }
+}
+
+Status ProgressEngine::status(const GroupFate& fate) const {
   if (in_child()) return not_in_children();
   const std::lock_guard lock(mutex_);
-  return failure_;
+  return fate.failure;
+}
+
+// Requires the lock. Of a communicator that is gone: whether any has failed.
+Status ProgressEngine::failure_of(std::uint32_t communicator) const {
+  const auto found = fates_.find(communicator);
+  return found == fates_.end() ? failure_ : found->second->failure;
 }
 
 TransportStats ProgressEngine::stats() {
@@ -204,11 +221,11 @@ bool ProgressEngine::turn() {
   unseen_ += settled.value();
   moved = moved || settled.value() > 0;
   if (unseen_ > 0) {
-    moved = advance(several_ > 0 ? Which::kAll : Which::kSettled) || moved;
-  } else if (polling() > 0) {
-    moved = advance(Which::kPolling) || moved;
+    moved = advance_all(several_ > 0 ? Which::kAll : Which::kSettled) || moved;
+  } else if (several_ > 0 && awaited().besides_messages()) {
+    moved = advance_all(Which::kBesides) || moved;
   } else if (!moved && unseen_ < 0) {
-    moved = advance(Which::kAll);
+    moved = advance_all(Which::kAll);
   }
   // Others ask what this rank is doing, and wait 0.4 s: also while it has much to do.
   if (!moved || ++turns_since_notes_ >= kTurnsBetweenNotes) read_notes();
@@ -216,13 +233,16 @@ bool ProgressEngine::turn() {
 }
 
 bool ProgressEngine::begin_accepted() {
-  const std::size_t first = active_.size();
-  if (!has_incoming_ || !accept()) return false;
-  advance(Which::kAll, first);
+  std::vector<Operation*> begun;
+  if (!has_incoming_ || !accept(begun)) return false;
+  for (Operation* operation : begun) {
+    if (advance(*operation) == Advanced::kFailed) break;
+  }
   return true;
 }
 
-bool ProgressEngine::accept() {
+// True if there were any; those that begin are in `begun`.
+bool ProgressEngine::accept(std::vector<Operation*>& begun) {
   std::vector<std::unique_ptr<Operation>> arrived;
   {
     const std::lock_guard lock(mutex_);
@@ -230,62 +250,113 @@ bool ProgressEngine::accept() {
     has_incoming_ = false;
   }
   for (auto& operation : arrived) {
-    if (failed_) {
+    Status failure;
+    {
+      const std::lock_guard lock(mutex_);
+      failure = failure_of(operation->execution->route().communicator);
+    }
+    if (!failure.ok()) {
       operation->execution->refuse();
-      end(*operation, status());
+      end(*operation, std::move(failure));
     } else {
       if (operation->peer >= 0) {
         operation->open_before = open_with_[static_cast<std::size_t>(operation->peer)]++;
       }
-      active_.push_back(std::move(operation));
+      begun.push_back(operation.get());
+      active_[index(operation->queue)].push_back(std::move(operation));
     }
   }
   return !arrived.empty();
 }
 
-// Active operations that wait for memory now; one may wait for messages first and then for memory.
-std::size_t ProgressEngine::polling() const {
-  if (several_ == 0) return 0;
-  return static_cast<std::size_t>(std::ranges::count_if(
-      active_, [](const auto& operation) { return operation->execution->polls(); }));
+// Calls action(operation) for all that are under way, the most urgent first.
+template <typename Action>
+void ProgressEngine::each_active(const Action& action) const {
+  for (const auto& queue : active_) {
+    for (const auto& operation : queue) action(*operation);
+  }
 }
 
-// One turn of every operation from `first` on, of those alone that poll, or of the oldest, as long
-// as a ticket has settled that none has seen (where all are single()); true if any moved.
-bool ProgressEngine::advance(Which which, std::size_t first) {
+bool ProgressEngine::has_active() const {
+  return std::ranges::any_of(active_, [](const auto& queue) { return !queue.empty(); });
+}
+
+Awaited ProgressEngine::awaited() const {
+  Awaited all;
+  each_active([&](const Operation& operation) { all |= operation.execution->awaited(); });
+  return all;
+}
+
+// kEnded: it is in no queue any more, of those the next is in its place. kFailed: nothing is.
+ProgressEngine::Advanced ProgressEngine::advance(Operation& operation) {
+  const Result<bool> moved = operation.execution->advance(*transport_, pool_);
+  operation.count_bytes();
+  if (!moved.has_value()) {
+    // A peer that gives up says so, and then withdraws what it was about to send.
+    const bool of_a_loss = moved.error().code() == Code::kCancelled && transport_->lost();
+    fail(&operation, of_a_loss ? Status(Code::kPeerLost, "a rank is lost") : moved.error());
+    return Advanced::kFailed;
+  }
+  if (!operation.single) {
+    operation.single = operation.execution->single();
+    several_ += *operation.single ? 0 : 1;
+  }
+  if (!operation.execution->done()) return moved.value() ? Advanced::kMoved : Advanced::kNot;
+  *operation.single ? --unseen_ : --several_;
+  if (operation.peer >= 0) --open_with_[static_cast<std::size_t>(operation.peer)];
+  operation.execution->release(pool_);
+  end(operation, operation.after ? operation.after() : Status());
+  auto& queue = active_[index(operation.queue)];
+  queue.erase(std::ranges::find(queue, &operation, &std::unique_ptr<Operation>::get));
+  return Advanced::kEnded;
+}
+
+// One turn of every operation, of those alone that wait for something besides messages, or of the
+// oldest, as long as a ticket has settled that none has seen (where all are single()); true if any
+// moved.
+bool ProgressEngine::advance_all(Which which) {
   bool any = false;
-  for (std::size_t i = first; i < active_.size();) {
-    if (which == Which::kSettled && unseen_ <= 0) return any;
-    Operation& operation = *active_[i];
-    if (which == Which::kPolling && !operation.execution->polls()) {
-      ++i;
-      continue;
-    }
-    const Result<bool> moved = operation.execution->advance(*transport_, pool_);
-    operation.count_bytes();
-    if (!moved.has_value()) {
-      // A peer that gives up says so, and then withdraws what it was about to send.
-      const bool of_a_loss = moved.error().code() == Code::kCancelled && transport_->lost();
-      fail(&operation, of_a_loss ? Status(Code::kPeerLost, "a rank is lost") : moved.error());
-      return true;
-    }
-    any = any || moved.value();
-    if (!operation.single) {
-      operation.single = operation.execution->single();
-      several_ += *operation.single ? 0 : 1;
-    }
-    if (operation.execution->done()) {
-      *operation.single ? --unseen_ : --several_;
-      if (operation.peer >= 0) --open_with_[static_cast<std::size_t>(operation.peer)];
-      operation.execution->release(pool_);
-      end(operation, operation.after ? operation.after() : Status());
-      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
+  if (which == Which::kAll) unseen_ = 0;
+  for (auto& queue : active_) {
+    for (std::size_t i = 0; i < queue.size();) {
+      if (&queue != &active_.front() && !serve_latency()) return true;
+      if (which == Which::kSettled && unseen_ <= 0) return any;
+      if (i >= queue.size()) break;
+      if (which == Which::kBesides && !queue[i]->execution->awaited().besides_messages()) {
+        ++i;
+        continue;
+      }
+      const Advanced advanced = advance(*queue[i]);
+      if (advanced == Advanced::kFailed) return true;
+      any = any || advanced != Advanced::kNot;
+      if (advanced != Advanced::kEnded) ++i;
     }
   }
-  if (which != Which::kPolling && first == 0) unseen_ = 0;
+  // Tickets that settled during this are counted later, once more at most.
+  unseen_ = which == Which::kSettled ? 0 : std::max(unseen_, 0);
   return any;
+}
+
+// Between the turns of larger operations: small ones begin, hear of their messages and go on. False
+// when operations have failed.
+bool ProgressEngine::serve_latency() {
+  const int failures = failures_;
+  begin_accepted();
+  if (failures_ != failures) return false;
+  auto& urgent = active_[index(Queue::kLatency)];
+  if (urgent.empty()) return true;
+  const Result<int> settled = transport_->progress();
+  if (!settled.has_value()) {
+    fail(nullptr, settled.error());
+    return false;
+  }
+  unseen_ += settled.value();
+  for (std::size_t i = 0; i < urgent.size();) {
+    const Advanced advanced = advance(*urgent[i]);
+    if (advanced == Advanced::kFailed) return false;
+    if (advanced != Advanced::kEnded) ++i;
+  }
+  return true;
 }
 
 void ProgressEngine::end(Operation& operation, Status status) {
@@ -310,19 +381,19 @@ void ProgressEngine::end(Operation& operation, Status status) {
 
 // Losses, deadlines and what is done from time to time; too dear for every turn.
 void ProgressEngine::look_around(Deadline now) {
-  if (active_.empty() || failed_) return;
+  if (!has_active() || failed_) return;
   turns_since_look_ = 0;
-  if (transport_->lost()) {
-    return fail(active_.front().get(), Status(Code::kPeerLost, "a rank is lost"));
-  }
-  for (auto& operation : active_) {
-    if (now >= operation->deadline && !has_more_time(*operation, now)) {
-      return fail(operation.get(), Status(Code::kTimedOut, "deadline passed"));
-    }
-  }
+  if (transport_->lost()) return fail(nullptr, Status(Code::kPeerLost, "a rank is lost"));
+  Operation* late = nullptr;
   bool moves = false;
-  for (auto& operation : active_) moves = operation->execution->tend(*transport_, now) || moves;
-  if (moves) advance(Which::kAll);
+  each_active([&](Operation& operation) {
+    const bool over = now >= operation.deadline && !has_more_time(operation, now);
+    if (late == nullptr && over) late = &operation;
+  });
+  if (late != nullptr) return fail(late, Status(Code::kTimedOut, "deadline passed"));
+  each_active(
+      [&](Operation& operation) { moves = operation.execution->tend(*transport_, now) || moves; });
+  if (moves) advance_all(Which::kAll);
 }
 
 // A message that was posted behind others to or from the same peer can only follow them: whenever
@@ -330,7 +401,8 @@ void ProgressEngine::look_around(Deadline now) {
 bool ProgressEngine::has_more_time(Operation& operation, Deadline now) const {
   if (operation.peer < 0) return false;
   int before = 0;
-  for (auto other = active_.begin(); other->get() != &operation; ++other) {
+  const auto& queue = active_[index(operation.queue)];
+  for (auto other = queue.begin(); other->get() != &operation; ++other) {
     before += (*other)->peer == operation.peer ? 1 : 0;
   }
   if (before >= std::exchange(operation.open_before, before)) return false;
@@ -342,7 +414,7 @@ bool ProgressEngine::has_more_time(Operation& operation, Deadline now) const {
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {
   Deadline next = now + std::chrono::milliseconds(250);
-  for (const auto& operation : active_) next = std::min(next, operation->deadline);
+  each_active([&](const Operation& operation) { next = std::min(next, operation.deadline); });
   return next;
 }
 
@@ -365,52 +437,36 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
       sched_yield();
     }
     // Counted over all operations: those that end in a few turns each are looked after too.
-    const bool look = turns_since_look_ >= kTurnsBetweenLooks && !active_.empty();
+    const bool look = turns_since_look_ >= kTurnsBetweenLooks && has_active();
     if ((moved || ++idle_turns < turns_before_clock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);
     if (now >= until) return;
     if (idle_turns <= turns_before_clock) idle_since = now;
-    if (never_sleeps_ && !active_.empty()) continue;
+    if (never_sleeps_ && has_active()) continue;
     if (now - idle_since >= spin || options_.waiting == Waiting::kSleep) {
-      sleep_in_transport(enough, std::min(until, next_deadline(now)));
+      sleep(enough, std::min(until, next_deadline(now)));
       look_around(Clock::now());
     }
   }
 }
 
-// asleep_ is set before the last look, and read after whatever is to be seen was written: so either
-// the look sees it, or its writer wakes this thread. Where memory alone is waited for, that is at
-// the bell; messages and memory together have no such place, then naps are short.
-void ProgressEngine::sleep_in_transport(const std::function<bool()>& enough, Deadline until) {
+void ProgressEngine::sleep(const std::function<bool()>& enough, Deadline until) {
   if (!transport_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
-  const std::size_t in_memory = polling();
-  const auto listens = [](const auto& operation) { return operation->execution->listens(); };
-  const bool at_bell = bell_ && in_memory > 0 && std::ranges::none_of(active_, listens);
-  if (in_memory > 0) until = std::min(until, Clock::now() + (at_bell ? kBellNap : kMixedNap));
-  const std::uint32_t seen = at_bell ? bell_->lie_down() : 0;
-  const auto ready = [](const auto& operation) { return operation->execution->ready(); };
-  Status status;
-  asleep_ = true;
-  if (!has_incoming_ && !cancel_asked_ && !enough()) {
-    if (!at_bell) {
-      status = transport_->wait(until);
-    } else if (std::ranges::none_of(active_, ready)) {
-      bell_->sleep(seen, until);
-    }
-  }
-  asleep_ = false;
-  if (at_bell) bell_->get_up();
+  const Status status = waiter_.sleep(*transport_, awaited(), until, [&] {
+    // Tickets that settled while small operations had their turns are heard of no more.
+    bool ready = unseen_ != 0 || has_incoming_ || cancel_asked_ || enough();
+    each_active([&](const Operation& operation) { ready = ready || operation.execution->ready(); });
+    return ready;
+  });
   if (!status.ok()) fail(nullptr, status);
 }
 
 void ProgressEngine::wake_driver() {
-  if (!asleep_) return;
-  if (transport_) transport_->wake();
-  if (bell_) bell_->ring();
+  if (transport_) waiter_.wake(*transport_);
 }
 
 // The engine's own thread.
@@ -437,21 +493,10 @@ void ProgressEngine::run() {
   }
 }
 
-// How an engine's operations end when something fails, and how it hands its transport on.
-
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// After a failure, for cancelled messages to settle. With the roll call before it less than the
-// second that an operation may end late.
-constexpr double kSettle = 0.3;
-
-}  // namespace
-
 void ProgressEngine::abort(const std::string& reason) {
   with_baton([&] {
-    (void)accept();
+    std::vector<Operation*> begun;
+    (void)accept(begun);
     if (!failed_) fail(nullptr, Status(Code::kCancelled, reason));
   });
 }
@@ -459,7 +504,12 @@ void ProgressEngine::abort(const std::string& reason) {
 Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>& group,
                                                          std::uint32_t communicator,
                                                          Deadline deadline) {
-  ShrinkCall call{group,    options_.left_behind,         communicator,       status(), deadline,
+  Status failed;
+  {
+    const std::lock_guard lock(mutex_);
+    failed = failure_;
+  }
+  ShrinkCall call{group,    options_.left_behind,         communicator,       failed, deadline,
                   attempt_, options_.allow_lone_survivor, options_.take_token};
   if (call.failure.ok()) {
     return Status(Code::kInvalidArgument,
@@ -469,6 +519,9 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
   Result<Survivors> agreed = Status(Code::kUnsupported, "shrink: the transport is gone");
   std::unique_ptr<Transport> transport;
   with_baton([&] {
+    if (!transport_) return;
+    // Groups that went on alone end here: their messages are of a generation that is over.
+    if (!failed_) fail(nullptr, Status(Code::kCancelled, "another group shrinks"), false);
     if (!transport_) return;
     agreed = agree_and_rebuild(*transport_, call, recorder_);
     const std::lock_guard lock(mutex_);
@@ -492,11 +545,14 @@ void ProgressEngine::read_notes() {
     const auto heard = decode_note(note.bytes, size_);
     if (!heard) continue;
     if (heard->kind == EngineNote::Kind::kAsk) {
-      answer(*transport_, note.from, *heard, recorder_, status());
+      std::unique_lock lock(mutex_);
+      const Status failure = failure_of(heard->communicator);
+      lock.unlock();
+      answer(*transport_, note.from, *heard, recorder_, failure);
     }
     // Somebody goes on without the lost, and cannot without this rank.
     if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
-      fail(nullptr, learn_losses(note.from, *heard));
+      fail(nullptr, learn_losses(note.from, *heard), false);
     }
   }
 }
@@ -528,43 +584,87 @@ bool ProgressEngine::is_old(const EngineNote& proposal) const {
          std::ranges::includes(options_.left_behind, proposal.lost);
 }
 
-// Ends every operation, for good. The verdict goes out first: others may be waiting for this rank.
-void ProgressEngine::fail(Operation* culprit, Status cause) {
-  if (failed_ && active_.empty()) return;
-  failed_ = true;
-  if (culprit == nullptr && !active_.empty()) culprit = active_.front().get();
+// Ends operations for good, with their groups: all of them, or, where ranks are lost and `spares`,
+// those of all groups but those that fail alone and have none of these ranks. The verdict goes out
+// first: others may be waiting for this rank.
+void ProgressEngine::fail(Operation* culprit, Status cause, bool spares) {
+  if (failed_ && !has_active()) return;
+  ++failures_;
+  std::vector<Operation*> open;
+  each_active([&](Operation& operation) { open.push_back(&operation); });
+  if (culprit == nullptr && !open.empty()) culprit = open.front();
   const Failure failure = investigate(*transport_, culprit, std::move(cause), recorder_,
                                       {.by_token = static_cast<bool>(options_.take_token),
                                        .allow_lone = options_.allow_lone_survivor});
+  std::set<std::uint32_t> spared;
+  if (spares) spared = spared_by(failure);
+  if (!spared.empty() && !transport_->accept_losses()) spared.clear();
+  failed_ = spared.empty();
+  std::erase_if(open, [&](const Operation* operation) {
+    return spared.contains(operation->execution->route().communicator);
+  });
   const Deadline now = Clock::now();
   std::vector<Status> outcomes;
-  Status first = outcome_between_operations(failure);
-  for (const auto& operation : active_) {
+  Status first = failed_ ? outcome_between_operations(failure) : outcome_of_loss(failure);
+  for (Operation* operation : open) {
     operation->waited_for = operation->execution->waiting_for(*transport_);
     outcomes.push_back(outcome_of(*operation, failure, *transport_, now));
-    if (operation.get() == culprit) first = outcomes.back();
+    if (operation == culprit) first = outcomes.back();
   }
   for (const LostPeer& verdict : verdicts_of(culprit, failure, *transport_)) {
     transport_->announce(verdict);
   }
-  for (auto& operation : active_) operation->execution->cancel(*transport_);
+  // Ranks that this one has just called lost are no news to it.
+  if (!failed_) (void)transport_->accept_losses();
+  for (Operation* operation : open) operation->execution->cancel(*transport_);
   // The operands must not be touched once their owners have them back.
-  bool settled = settle_all();
-  if (!settled && transport_->sever()) settled = settle_all();
+  bool settled = settle(open);
+  if (!settled && !failed_) {  // what is severed is severed for all
+    return fail(nullptr, Status(Code::kPeerLost, "messages of lost ranks do not end"), false);
+  }
+  if (!settled && transport_->sever()) settled = settle(open);
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = first;
-    has_failed_ = true;
+    for (const auto& [communicator, fate] : fates_) {
+      if (fate->failed || spared.contains(communicator)) continue;
+      fate->failure = first;
+      fate->failed = true;
+    }
     if (!settled) transport_.reset();
   }
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    if (settled) active_[i]->execution->release(pool_);
-    end(*active_[i], outcomes[i]);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    if (settled) open[i]->execution->release(pool_);
+    if (open[i]->peer >= 0) --open_with_[static_cast<std::size_t>(open[i]->peer)];
+    end(*open[i], outcomes[i]);
   }
-  active_.clear();
+  for (auto& queue : active_) {
+    std::erase_if(queue, [&](const auto& operation) {
+      return std::ranges::find(open, operation.get()) != open.end();
+    });
+  }
+  // What goes on may have missed news of its messages.
   several_ = 0;
-  unseen_ = 0;
+  unseen_ = 1;
+  each_active([&](const Operation& operation) {
+    several_ += operation.single.value_or(true) ? 0 : 1;
+    ++unseen_;
+  });
   write_flight_record(failure, first);
+}
+
+// The communicators that go on.
+std::set<std::uint32_t> ProgressEngine::spared_by(const Failure& failure) const {
+  const std::vector<int> lost = lost_by(failure);
+  std::set<std::uint32_t> spared;
+  if (lost.empty()) return spared;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [communicator, fate] : fates_) {
+    const bool hit = std::ranges::any_of(
+        *fate->job_ranks, [&](int rank) { return std::ranges::binary_search(lost, rank); });
+    if (fate->fails_alone && !fate->failed && !hit) spared.insert(communicator);
+  }
+  return spared;
 }
 
 void ProgressEngine::write_flight_record(const Failure& failure, const Status& status) const {
@@ -581,12 +681,12 @@ void ProgressEngine::write_flight_record(const Failure& failure, const Status& s
   if (!written.ok() && options_.warn) options_.warn(written.message());
 }
 
-bool ProgressEngine::settle_all() {
+bool ProgressEngine::settle(std::span<Operation* const> open) {
   const Deadline until = deadline_in(kSettle);
   while (true) {
     const Result<int> progressed = transport_->progress();
     bool settled = true;
-    for (auto& operation : active_) {
+    for (Operation* operation : open) {
       settled = operation->execution->settled(*transport_) && settled;
     }
     if (settled) return true;

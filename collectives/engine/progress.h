@@ -7,13 +7,17 @@
 // docs/internals/threads.md.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,14 +25,16 @@
 #include <vector>
 
 #include "base/forks.h"
+#include "base/workers.h"
 #include "collectives/engine/communicator_ids.h"
+#include "collectives/engine/group_fate.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/outcomes.h"
 #include "collectives/engine/scratch_pool.h"
 #include "collectives/engine/staging.h"
+#include "collectives/engine/waiter.h"
 #include "collectives/failure/flight_recorder.h"
 #include "collectives/failure/shrink.h"
-#include "comm/shm/bell.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
@@ -45,6 +51,7 @@ struct EngineOptions {
   bool allow_lone_survivor = false;  // both as CommunicatorOptions has them
   TakeToken take_token = {};
   std::shared_ptr<StagingLanes> lanes = std::make_shared<StagingLanes>();
+  std::shared_ptr<Workers> workers = {};  // that share reductions
 };
 
 class ProgressEngine {
@@ -84,14 +91,18 @@ class ProgressEngine {
   };
   Result<Successor> shrink(const std::vector<int>& group, std::uint32_t communicator,
                            Deadline deadline);
-  // The first failure, or ok. In a child of fork(): kUnsupported, as for all that can fail here;
-  // the rest does nothing.
-  Status status() const;
+  // Before the first operation of a communicator: what is told when ranks fail.
+  void keep_fate(std::uint32_t communicator, const std::shared_ptr<GroupFate>& fate);
+  // Why its operations fail, or ok. In a child of fork(): kUnsupported, as for all that can fail
+  // here; the rest does nothing.
+  Status status(const GroupFate& fate) const;
   static Status not_in_children() {
     return {Code::kUnsupported, "a forked child has none of its parent's communicators"};
   }
-  // Whether there is one.
-  bool has_failed() const { return in_child() || has_failed_.load(std::memory_order_acquire); }
+  // Whether it has failed.
+  bool has_failed(const GroupFate& fate) const {
+    return in_child() || fate.failed.load(std::memory_order_acquire);
+  }
   bool in_child() const { return mark_.in_child(); }
   // A collective of that communicator that this rank may finish without submit().
   void note_begun(std::uint32_t communicator, std::uint64_t number) {
@@ -99,13 +110,15 @@ class ProgressEngine {
   }
   // The record of the last operations. One that is in it already says so in submit().
   FlightRecorder& recorder() { return recorder_; }
-  // Where the driver sleeps while it waits for memory alone. Before the first operation that polls.
+  // What other ranks ring that have written to memory. Before the first operation that waits for
+  // memory.
   void listen_to(std::shared_ptr<shm::Bell> bell) {
-    const std::lock_guard lock(mutex_);
-    bell_ = std::move(bell);
+    with_baton([&] { waiter_.listen_to(std::move(bell)); });
   }
 
   std::uint32_t generation() const { return options_.generation; }
+  // What shares reductions; null where one thread does them.
+  const std::shared_ptr<Workers>& workers() const { return options_.workers; }
   // What copies between devices and the host for this rank's operations.
   const std::shared_ptr<StagingLanes>& lanes() const { return options_.lanes; }
   // Whether this machine has more ranks of the job than processors for them.
@@ -133,6 +146,7 @@ class ProgressEngine {
   void release_id(int id) {
     if (in_child()) return;
     const std::lock_guard lock(mutex_);
+    fates_.erase(static_cast<std::uint32_t>(id));
     ids_.release(id);
   }
 
@@ -143,19 +157,27 @@ class ProgressEngine {
   void read_notes();
   Status learn_losses(int from, const EngineNote& proposal);
   bool is_old(const EngineNote& proposal) const;
-  bool accept();
-  enum class Which : std::uint8_t { kAll, kSettled, kPolling };
-  bool advance(Which which, std::size_t first = 0);
-  std::size_t polling() const;
+  bool accept(std::vector<Operation*>& begun);
+  enum class Which : std::uint8_t { kAll, kSettled, kBesides };
+  bool advance_all(Which which);
+  bool serve_latency();
+  enum class Advanced : std::uint8_t { kNot, kMoved, kEnded, kFailed };
+  Advanced advance(Operation& operation);
+  Awaited awaited() const;
+  template <typename Action>
+  void each_active(const Action& action) const;
+  bool has_active() const;
   void look_around(Deadline now);
   bool has_more_time(Operation& operation, Deadline now) const;
   Deadline next_deadline(Deadline now) const;
   void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
-  void sleep_in_transport(const std::function<bool()>& enough, Deadline until);
+  void sleep(const std::function<bool()>& enough, Deadline until);
   void wake_driver();
   void end(Operation& operation, Status status);
-  void fail(Operation* culprit, Status cause);
-  bool settle_all();
+  void fail(Operation* culprit, Status cause, bool spares = true);
+  std::set<std::uint32_t> spared_by(const Failure& failure) const;
+  Status failure_of(std::uint32_t communicator) const;
+  bool settle(std::span<Operation* const> open);
   void write_flight_record(const Failure& failure, const Status& status) const;
   void run();
 
@@ -177,31 +199,31 @@ class ProgressEngine {
   bool driven_ = false;
   bool napping_ = false;  // the engine's thread needs a call to wake
   Deadline last_submit_;
-  Status failure_;
-  std::atomic<bool> has_failed_{false};
+  Status failure_;                                             // the first
+  std::map<std::uint32_t, std::shared_ptr<GroupFate>> fates_;  // by communicator
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;
   CommunicatorIds ids_;
-  std::shared_ptr<shm::Bell> bell_;
 
   std::atomic<bool> has_incoming_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> cancel_asked_{false};
-  std::atomic<bool> asleep_{false};  // the driver is, or is about to be, in Transport::wait
   std::atomic<int> waiters_{0};
   std::atomic<int> outstanding_{0};  // operations that have not ended
 
   // Of whoever drives.
-  std::vector<std::unique_ptr<Operation>> active_;
+  std::array<std::vector<std::unique_ptr<Operation>>, kQueues> active_;  // by queue
   std::size_t several_ = 0;  // of these that are not single()
   std::vector<int> open_with_ = std::vector<int>(static_cast<std::size_t>(size_));  // by peer
   int unseen_ = 0;  // tickets that have settled, and that no operation has seen, at most
   int begun_ = 0;   // operations since the last turn
+  Waiter waiter_;
   ScratchPool pool_;
   int turns_since_look_ = 0;
   Attempt attempt_{.generation = options_.generation};  // to go on after a failure
   int turns_since_notes_ = 0;
-  bool failed_ = false;
+  bool failed_ = false;  // with all groups
+  int failures_ = 0;     // so far
 
   std::thread thread_;
 };

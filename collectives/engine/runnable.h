@@ -13,6 +13,24 @@ namespace gradwire {
 
 struct Route;  // collectives/engine/executor.h
 
+// What an operation waits for; several may be set.
+struct Awaited {
+  bool messages = false;  // the transport hears of them
+  bool memory = false;    // other ranks of the host write there, and ring this rank's bell
+  bool device = false;    // nobody rings when it has finished
+  bool nothing = false;   // it has more to do, and lets other operations go before it
+
+  // Without news of messages, too, there may be something to do.
+  bool besides_messages() const { return memory || device || nothing; }
+  Awaited& operator|=(const Awaited& other) {
+    messages = messages || other.messages;
+    memory = memory || other.memory;
+    device = device || other.device;
+    nothing = nothing || other.nothing;
+    return *this;
+  }
+};
+
 // Used by one thread at a time. The operands are lent until it is done, or cancelled and settled.
 class Runnable {
  public:
@@ -44,17 +62,12 @@ class Runnable {
   // From time to time while it is under way; true if it should have a turn.
   virtual bool tend(Transport& /*transport*/, Deadline /*now*/) { return false; }
 
-  // True: it waits now for memory that other ranks write, of which the transport hears nothing.
-  // Then it gets a turn whenever there is one, and its waiter sleeps at the rank's bell.
-  virtual bool polls() const { return false; }
-  // True: it waits now for messages, which the transport hears of. What polls may listen too.
-  virtual bool listens() const { return !polls(); }
-  // True: it waits now for what a device has to do.
-  virtual bool waits_for_device() const { return false; }
+  // What it waits for now; it gets a turn when there may be news of that.
+  virtual Awaited awaited() const { return {.messages = true}; }
+  // Of what waits for memory: whether advance() would move now.
+  virtual bool ready() const { return false; }
   // True: it is one message, which it has posted, and it waits for nothing but its ticket.
   virtual bool single() const { return false; }
-  // Of what polls: whether advance() would move now.
-  virtual bool ready() const { return true; }
 };
 
 }  // namespace gradwire

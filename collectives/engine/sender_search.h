@@ -49,10 +49,10 @@ class SenderSearch final : public Runnable {
   bool tend(Transport& transport, Deadline now) override;
   // What follows is what the recv says, once there is one.
   int closed_peer() const override { return receiving_ ? receiving_->closed_peer() : -1; }
-  bool polls() const override { return receiving_ && receiving_->polls(); }
-  bool listens() const override { return !receiving_ || receiving_->listens(); }
-  bool ready() const override { return !receiving_ || receiving_->ready(); }
-  bool waits_for_device() const override { return receiving_ && receiving_->waits_for_device(); }
+  Awaited awaited() const override {
+    return receiving_ ? receiving_->awaited() : Runnable::awaited();
+  }
+  bool ready() const override { return receiving_ && receiving_->ready(); }
 
  private:
   bool find(Transport& transport);

@@ -47,7 +47,7 @@ Result<bool> StagedExecution::advance(Piece& piece, bool alone, Transport& trans
     GW_ASSIGN(const bool stage_moved, stage.advance(transport, pool));
     moved = moved || stage_moved;
     if (!stage.done()) {
-      if (alone && stage_moved && stage.polls()) continue;  // one step of several
+      if (alone && stage_moved && stage.awaited().memory) continue;  // one step of several
       return moved;
     }
     bytes_sent_ += stage.bytes_sent();
@@ -97,20 +97,17 @@ int StagedExecution::closed_peer() const {
   return found;
 }
 
-bool StagedExecution::polls() const {
-  return any_stage([](const Runnable& stage) { return stage.polls(); });
-}
-
-bool StagedExecution::listens() const {
-  return any_stage([](const Runnable& stage) { return stage.listens(); });
-}
-
-bool StagedExecution::waits_for_device() const {
-  return any_stage([](const Runnable& stage) { return stage.waits_for_device(); });
+Awaited StagedExecution::awaited() const {
+  Awaited all;
+  any_stage([&](const Runnable& stage) {
+    all |= stage.awaited();
+    return false;
+  });
+  return all;
 }
 
 bool StagedExecution::ready() const {
-  return any_stage([](const Runnable& stage) { return stage.polls() && stage.ready(); });
+  return any_stage([](const Runnable& stage) { return stage.ready(); });
 }
 
 std::uint64_t StagedExecution::bytes_sent() const {

@@ -34,9 +34,7 @@ class StagedExecution final : public Runnable {
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override;
   int closed_peer() const override;
-  bool polls() const override;
-  bool listens() const override;
-  bool waits_for_device() const override;
+  Awaited awaited() const override;
   bool ready() const override;
 
  private:

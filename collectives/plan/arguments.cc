@@ -373,4 +373,15 @@ Device device_of(const OpCall& call, const Extent& extent, const OpOptions& opti
   return {};
 }
 
+Queue queue_of(const CheckedCall& checked) {
+  constexpr std::int64_t kMostUrgentBytes = 64 << 10;
+  // Messages of one pair and tag keep their order, so all are of one queue.
+  if (traits_of(checked.call.kind).pair) return Queue::kPipeline;
+  if (checked.options.queue != Queue::kAuto) return checked.options.queue;
+  const Extent& extent = checked.extent;
+  const std::int64_t elems = std::max({extent.in, extent.out, extent.agreed});
+  const auto width = static_cast<std::int64_t>(size_of(extent.dtype));
+  return elems * width <= kMostUrgentBytes ? Queue::kLatency : Queue::kBulk;
+}
+
 }  // namespace gradwire

@@ -42,4 +42,7 @@ bool names_device(const OpCall& call, const OpOptions& options);
 // host.
 Device device_of(const OpCall& call, const Extent& extent, const OpOptions& options);
 
+// Whom it waits for: what the call asks for, else by its kind and size. Not kAuto.
+Queue queue_of(const CheckedCall& call);
+
 }  // namespace gradwire

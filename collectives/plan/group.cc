@@ -25,7 +25,7 @@ std::uint32_t first_channel(bool point_to_point, DType dtype) {
 }
 
 Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank, int id,
-             CommunicatorOptions options, Segmentation segmentation)
+             CommunicatorOptions options, Segmentation segmentation, bool fails_alone)
     : engine_(std::move(engine)),
       job_ranks_(std::make_shared<const std::vector<int>>(std::move(job_ranks))),
       rank_(rank),
@@ -33,8 +33,10 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks,
       options_(std::move(options)),
       segmentation_(segmentation),
       nodes_(nodes_among(*job_ranks_, options_.node_of)),
-      ledger_(std::make_shared<PairLedger>()) {
+      ledger_(std::make_shared<PairLedger>()),
+      fate_(std::make_shared<GroupFate>(job_ranks_, fails_alone)) {
   segmentation_.slots = std::clamp(segmentation_.slots, 1, kMostSlots);
+  engine_->keep_fate(static_cast<std::uint32_t>(id_), fate_);
 }
 
 Group::~Group() { engine_->release_id(id_); }

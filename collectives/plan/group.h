@@ -26,7 +26,7 @@ class Group {
   // `id` is the group's already, on every member's engine; the destructor releases it. job_ranks:
   // by group rank; job_ranks[rank] is this one.
   Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank, int id,
-        CommunicatorOptions options, Segmentation segmentation);
+        CommunicatorOptions options, Segmentation segmentation, bool fails_alone = false);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -48,6 +48,10 @@ class Group {
   const LinkModel& links() const { return options_.links; }
   void use(const LinkModel& links) { options_.links = links; }
 
+  // Why its operations fail, or ok. Any thread.
+  Status status() const { return engine_->status(*fate_); }
+  bool has_failed() const { return engine_->has_failed(*fate_); }
+
   // When an operation that starts now and names `deadline` ends.
   Deadline end_of(std::optional<Deadline> deadline) const;
   // The number of the next collective, on all ranks alike; used up.
@@ -62,6 +66,9 @@ class Group {
   // engine that has failed before.
   Status submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const;
 
+  // That share its reductions; null: each is done by one thread.
+  const std::shared_ptr<Workers>& workers() const { return engine_->workers(); }
+
   // Bytes that operations have sent, as messages and otherwise.
   const Counter& message_bytes() const { return message_bytes_; }
   const Counter& other_bytes() const { return other_bytes_; }
@@ -75,6 +82,7 @@ class Group {
   Segmentation segmentation_;
   std::vector<int> nodes_;
   std::shared_ptr<PairLedger> ledger_;
+  std::shared_ptr<GroupFate> fate_;
   std::string note_;
   Counter message_bytes_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   Counter other_bytes_ = std::make_shared<std::atomic<std::uint64_t>>(0);

@@ -173,7 +173,9 @@ Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
   planned.operands = {.in = call.in.data(),
                       .out = call.out.data(),
                       .op = call.op == ReduceOp::kPreMulSum ? ReduceOp::kSum : call.op,
-                      .stream = stream};
+                      .stream = stream,
+                      .queue = queue_of(checked),
+                      .workers = group_.workers()};
   if (call.kind != OpKind::kAllReduceFused || !on_device) {
     const auto lend = [&](std::size_t bytes, Device where) { return memory_->lend(bytes, where); };
     GW_ASSIGN(planned.operated, operated_of(checked, stream, lend));

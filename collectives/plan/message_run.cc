@@ -46,6 +46,7 @@ Status MessageRun::start(const std::shared_ptr<WorkState>& work, std::optional<D
   auto operation = std::make_unique<Operation>(Operation{.signature = call_.signature,
                                                          .algorithm = call_.plan.algorithm,
                                                          .collective = !call_.pair(),
+                                                         .queue = call_.operands.queue,
                                                          .work = work,
                                                          .bytes_sent = group().message_bytes(),
                                                          .after = call_.operated.after,

@@ -3,7 +3,7 @@
 namespace gradwire {
 
 Result<Work> PreparedCall::start_alone(std::optional<Deadline> deadline) {
-  GW_TRY(group_.engine()->status());
+  GW_TRY(group_.status());
   GW_TRY(before());
   auto work = std::make_shared<WorkState>(group_.engine());
   GW_TRY(start(work, deadline));

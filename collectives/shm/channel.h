@@ -47,6 +47,7 @@ struct ShmCall {
   std::byte* out = nullptr;
   std::int64_t elems = 0;  // of the tensor, or of one row; of all rows where these have lengths
   int root = 0;
+  Queue queue = Queue::kBulk;              // of the engine, once it is handed over
   std::vector<std::int64_t> lengths = {};  // *_v: of each rank's row, in elements
   // The operation's, among the group's collectives, from 1: of one that its kind and size lead to
   // a queue of its own. 0: of one whose place in its queue says all.

@@ -35,7 +35,7 @@ class ShmExecution final : public Runnable {
   int closed_peer() const override;
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
-  bool polls() const override { return true; }
+  Awaited awaited() const override { return {.memory = true}; }
   bool ready() const override;
 
  private:

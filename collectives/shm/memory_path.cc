@@ -36,7 +36,8 @@ ShmCall call_in_memory(const CheckedCall& checked, const Operated& operated, int
                  .in = operated.in,
                  .out = operated.out,
                  .elems = call.kind == OpKind::kAllToAll ? agreed / size : agreed,
-                 .root = traits.rooted ? call.peer : 0};
+                 .root = traits.rooted ? call.peer : 0,
+                 .queue = queue_of(checked)};
   if (traits.counted) memory.lengths.assign(call.counts.begin(), call.counts.end());
   return memory;
 }
@@ -115,7 +116,7 @@ MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, C
       lend_([this](std::size_t bytes, Device device) { return memory_->lend(bytes, device); }) {}
 
 MemoryPath::~MemoryPath() {
-  if (group_.engine()->has_failed()) return;
+  if (group_.has_failed()) return;
   for (const auto& channel : channels_) channel->close();
 }
 
@@ -240,7 +241,7 @@ bool MemoryPath::Run::run_at_once(ShmExecution& execution) const {
 // Without an allocation or another thread. What others need not wait for is done while this rank
 // waits for them.
 Result<Work> MemoryPath::Run::start_alone(std::optional<Deadline> deadline) {
-  if (group().engine()->has_failed()) return group().engine()->status();
+  if (group().has_failed()) return group().status();
   GW_TRY(before());
   ShmExecution execution = begin();
   const bool brief = moves_.in_bytes(call_, group().size()) <= kAtOnceBytes &&
@@ -285,6 +286,7 @@ Status MemoryPath::Run::hand_over(ShmExecution execution, std::uint64_t flight,
   return group().submit(std::make_unique<Operation>(Operation{.signature = signature_of(call_),
                                                               .number = call_.number - 1,
                                                               .algorithm = kShmAlgorithm,
+                                                              .queue = call_.queue,
                                                               .execution = std::move(running),
                                                               .work = std::move(work),
                                                               .bytes_sent = group().other_bytes(),

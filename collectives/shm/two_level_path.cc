@@ -340,6 +340,7 @@ class TwoLevelPath::Run final : public PreparedCall {
         stages_(stages),
         call_(checked.call),
         extent_(checked.extent),
+        queue_(queue_of(checked)),
         counts_(checked.call.counts.begin(), checked.call.counts.end()) {
     call_.counts = counts_;
   }
@@ -351,6 +352,7 @@ class TwoLevelPath::Run final : public PreparedCall {
                                                         extent_.agreed, call_.peer),
                               .number = number,
                               .algorithm = kTwoLevel,
+                              .queue = queue_,
                               .execution = std::make_unique<StagedExecution>(
                                   group().route_of(number), stages_.make(call_, extent_, number),
                                   TwoLevelStages::kPiecesInFlight),
@@ -363,6 +365,7 @@ class TwoLevelPath::Run final : public PreparedCall {
   TwoLevelStages& stages_;
   OpCall call_;
   Extent extent_;
+  Queue queue_;
   std::vector<std::int64_t> counts_;
 };
 

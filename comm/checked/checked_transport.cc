@@ -59,6 +59,7 @@ class CheckedTransport final : public Transport {
   void tell(int peer, ConstByteSpan note) override { inner_->tell(peer, note); }
   std::vector<Note> take_notes() override { return inner_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return inner_->all_lost(); }
+  bool accept_losses() override { return inner_->accept_losses(); }
   bool sever() override { return inner_->sever(); }
   Status rebuild(std::span<const int> survivors, std::uint32_t generation,
                  Deadline until) override {

@@ -128,7 +128,8 @@ void Hub::name(const LostPeer& culprit, int reporter) {
   for (int r = 0; r < size(); ++r) {
     const bool elsewhere = !is_member(culprit.rank, r) ||
                            (!culprit.gone && at(r).generation != at(reporter).generation);
-    if (!at(r).lost && !elsewhere) {
+    const bool accepted = culprit.gone && at(r).accepted.contains(culprit.rank);
+    if (!at(r).lost && !elsewhere && !accepted) {
       const bool hearsay = reporter >= 0 && r != reporter;
       at(r).lost = culprit;
       at(r).lost->certain = true;
@@ -380,6 +381,14 @@ std::vector<Note> Hub::take_notes(int rank) {
 }
 
 // Threads of one process cannot be parted: who is gone is gone for certain.
+void Hub::accept_losses(int rank) {
+  const std::lock_guard lock(mutex_);
+  at(rank).lost.reset();
+  for (int r = 0; r < size(); ++r) {
+    if (at(r).gone) at(rank).accepted.insert(r);
+  }
+}
+
 std::vector<LostPeer> Hub::all_lost(int rank) {
   const std::lock_guard lock(mutex_);
   look_for_silence();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@ class Hub {
   void tell(int rank, int peer, ConstByteSpan note);
   std::vector<Note> take_notes(int rank);
   std::vector<LostPeer> all_lost(int rank);
+  void accept_losses(int rank);
   void sever(int rank);
   Status rebuild(int rank, std::span<const int> survivors, std::uint32_t generation);
   void wait(int rank, Deadline until);
@@ -76,6 +78,7 @@ class Hub {
     std::vector<Op*> ready, spare;  // own receives in state kMatched; memory for the next of them
     TransportStats stats;
     std::optional<LostPeer> lost;
+    std::set<int> accepted;  // ranks whose loss is no news to it
     bool closed = false;
     std::optional<std::string> gone;  // why no peer can reach this rank any more
     std::optional<Deadline> silent_after;

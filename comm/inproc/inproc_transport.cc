@@ -57,6 +57,10 @@ class InprocTransport final : public Transport {
   }
   std::vector<Note> take_notes() override { return hub_->take_notes(rank_); }
   std::vector<LostPeer> all_lost() const override { return hub_->all_lost(rank_); }
+  bool accept_losses() override {
+    hub_->accept_losses(rank_);
+    return true;
+  }
   bool sever() override {
     hub_->sever(rank_);
     return true;

@@ -17,25 +17,30 @@ constexpr int kMostPieces = 64;
 
 }  // namespace
 
-void Outbound::push(Op& op, Header header) {
-  queue_.push_back({.header = header,
-                    .data = op.data.data(),
-                    .bytes = op.data.size(),
-                    .op = &op,
-                    .announces = false,
-                    .serial = op.batch->number,
-                    .copy = {}});
+// Behind all that are as urgent, and before the others but for what has been begun. Messages of one
+// tag are of one operation, so none of them passes another.
+Outbound::Item& Outbound::push(Op& op, Header header) {
+  auto at = queue_.end();
+  const auto first = queue_.begin() + (written_ > 0 ? 1 : 0);
+  while (at > first && std::prev(at)->queue > op.queue) --at;
+  return *queue_.insert(at, {.header = header,
+                             .data = op.data.data(),
+                             .bytes = op.data.size(),
+                             .op = &op,
+                             .announces = false,
+                             .queue = op.queue,
+                             .serial = op.batch->number,
+                             .copy = {}});
 }
 
-void Outbound::push(Op& op) { push(op, {prefix_ | op.tag, op.data.size()}); }
+void Outbound::push(Op& op) { (void)push(op, {prefix_ | op.tag, op.data.size()}); }
 
 void Outbound::push_announced(Op& op) {
-  push(op, {prefix_ | comm::announced_tag(op.id), op.data.size()});
+  (void)push(op, {prefix_ | comm::announced_tag(op.id), op.data.size()});
 }
 
 void Outbound::announce(Op& op) {
-  push(op, {prefix_ | op.tag, op.data.size() | kAnnounces});
-  Item& item = queue_.back();
+  Item& item = push(op, {prefix_ | op.tag, op.data.size() | kAnnounces});
   item.announces = true;
   item.data = reinterpret_cast<const std::byte*>(&op.id);
   item.bytes = sizeof op.id;

@@ -1,4 +1,5 @@
-// This rank's messages to one peer, in the order they were posted, on one connection.
+// This rank's messages to one peer, the most urgent first, then in the order they were posted, on
+// one connection.
 #pragma once
 
 #include <sys/uio.h>
@@ -61,10 +62,11 @@ class Outbound {
     std::size_t bytes = 0;
     Op* op = nullptr;  // null: withdrawn
     bool announces = false;
+    Queue queue = Queue::kBulk;
     std::uint64_t serial = 0;     // of its batch
     std::vector<std::byte> copy;  // what is left of a withdrawn one
   };
-  void push(Op& op, Header header);
+  Item& push(Op& op, Header header);
   bool is_large(const Item& item) const { return item.bytes >= Turns::kLarge; }
   bool is_begun(const Item& item) const { return written_ > 0 && &item == &queue_.front(); }
   std::size_t gather(std::size_t most, bool hold, iovec* pieces, int& count) const;

@@ -74,6 +74,10 @@ class TcpTransport final : public Transport {
   void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
   std::vector<Note> take_notes() override { return membership_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return membership_->all_lost(); }
+  bool accept_losses() override {
+    membership_->accept_losses();
+    return true;
+  }
   bool is_crowded() const override { return crowd_.is_crowded(); }
   bool sever() override {
     tickets_->sever(true);

@@ -64,6 +64,10 @@ class UcxTransport final : public Transport {
   void tell(int peer, ConstByteSpan note) override { peers_->membership().tell(peer, note); }
   std::vector<Note> take_notes() override { return peers_->membership().take_notes(); }
   std::vector<LostPeer> all_lost() const override { return peers_->membership().all_lost(); }
+  bool accept_losses() override {
+    peers_->membership().accept_losses();
+    return true;
+  }
   bool is_crowded() const override { return crowd_.is_crowded(); }
   bool sever() override {
     tickets_->sever();

@@ -85,6 +85,7 @@ struct OpOptions {
                                      // the call, or from the end of sends and recvs before it
   Stream stream;      // for GPU tensors: the operation starts after the work on this stream
   double factor = 1;  // for ReduceOp::kPreMulSum: factor of this rank's elements, a ratio
+  Queue queue = Queue::kAuto;  // how urgent it is among this rank's operations
 };
 
 // What a thread does while it waits for other ranks. Spinning has the shortest latency if each rank
@@ -136,6 +137,9 @@ struct CommunicatorOptions {
   // be written. Must be short and must not call the communicator. May be empty.
   std::function<void(std::string_view)> warn = {};
   Waiting waiting = Waiting::kAdaptive;  // how threads wait
+  // Number of threads that share the reductions of large operations on host memory, the one that
+  // drives them included; at least 1. Results do not depend on it.
+  int reduction_threads = 1;
   // For shrink(): true lets a single rank continue even if it cannot know that the others have
   // ended. Several ranks may then continue separately.
   bool allow_lone_survivor = false;
@@ -159,6 +163,11 @@ struct GroupOptions {
   // True: all its operations are messages, also where the communicator that it is split from uses
   // shared memory, or NCCL for GPU tensors. Equal on all ranks.
   bool messages_only = false;
+  // True: the group goes on when ranks are lost that are not among its members, though all other
+  // groups of the job have failed; until its members abort(), or shrink() another group. Equal on
+  // all ranks. Not for groups of a group that has NCCL. Other failures (a time limit without a lost
+  // rank, a mismatch, abort()) end the operations of all groups.
+  bool fails_alone = false;
 };
 
 // A group of ranks and its collective operations.
@@ -178,7 +187,7 @@ struct GroupOptions {
 // the failed rank (or the ranks that are missing), the operation and the elapsed time.
 // kRankMismatch, kCorruptPayload and kCancelled as status.h says. After any error except
 // kInvalidArgument and kUnsupported, the communicator and all that were split from the same root
-// are unusable: every later call returns the error.
+// (GroupOptions::fails_alone names the exception) are unusable: every later call returns the error.
 //
 // n below: elements of one rank's block, or of the whole tensor where all ranks have all of it.
 // size: the number of ranks of the group.

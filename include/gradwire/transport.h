@@ -39,14 +39,25 @@ class Tag {
   std::uint64_t bits_;
 };
 
+// How urgent an operation is among those of this rank that are under way. What waits in a queue
+// does not wait for the operations of a queue behind it, but for the piece of one (some 50 us of
+// arithmetic, 64 KiB of a message) that is being worked on. Ranks may differ in it.
+enum class Queue : std::uint8_t {
+  kAuto,      // by the size of the operation: kLatency for at most 64 KiB, else kBulk
+  kLatency,   // first
+  kPipeline,  // second; all sends and recvs, whatever they ask for
+  kBulk,      // last
+};
+
 // One message of a batch. The memory is lent to the transport until the batch's ticket is complete.
 struct Transfer {
   // The direction, as seen from this rank: kSend or kRecv.
   enum class Kind : std::uint8_t { kSend, kRecv } kind;
-  int peer;       // the other side, a rank of the job
-  Tag tag;        // matches the tag of the other side
-  ByteSpan data;  // kSend: the contents, not changed; kRecv: room for the message
-  Device device;  // where `data` is
+  int peer;                    // the other side, a rank of the job
+  Tag tag;                     // matches the tag of the other side
+  ByteSpan data;               // kSend: the contents, not changed; kRecv: room for the message
+  Device device;               // where `data` is
+  Queue queue = Queue::kBulk;  // not kAuto: what a backend may send before what
 };
 
 // The abilities of a backend.
@@ -195,6 +206,9 @@ class Transport {
   // All ranks that this rank cannot reach, lost or closed, in ascending order; after rebuild(),
   // only survivors. If this rank is among them, the others have excluded it.
   virtual std::vector<LostPeer> all_lost() const;
+  // Goes on without the ranks that are lost, which stay so: lost() is empty again, and names the
+  // next rank that is lost. Returns false if the backend cannot do it.
+  virtual bool accept_losses();
   // Ends all open tickets before it returns, whatever the peers do; their memory is the caller's
   // again. Until rebuild() all posts fail, while heartbeats and control messages continue. Returns
   // false if the backend cannot do it.

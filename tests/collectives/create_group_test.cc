@@ -2,13 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <barrier>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/elements.h"
+#include "comm/inproc/inproc_faults.h"
+#include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/fails.h"
 #include "tests/support/thread_ranks.h"
@@ -70,6 +75,67 @@ TEST(CreateGroup, EveryAxisOfAMeshHasItsGroups) {
           kRanks,
           [&](int r) { return work_on_a_mesh(*worlds.value()[static_cast<std::size_t>(r)]); }),
       Each(""));
+}
+
+// A rank is killed while groups of all axes work: its own groups fail, on every rank that is in one
+// of them, and the others go on.
+std::string go_on_without(Communicator& world, int victim, std::barrier<>& made,
+                          const std::function<void()>& kill) {
+  const GroupOptions options{.fails_alone = true};
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (int axis = 0; axis < kAxes; ++axis) {
+    auto group = world.create_group(axis_ranks(world.rank(), axis), options);
+    if (!group.has_value()) return std::string(group.error().message());
+    groups.push_back(std::move(group).value());
+  }
+  made.arrive_and_wait();  // all have all their groups
+  if (world.rank() == victim) {
+    kill();
+    return "";
+  }
+  for (int axis = 0; axis < kAxes; ++axis) {
+    Communicator& group = *groups[static_cast<std::size_t>(axis)];
+    const std::vector<int> members = axis_ranks(world.rank(), axis);
+    const bool hit = std::ranges::find(members, victim) != members.end();
+    // Until the loss is known everywhere, and well beyond.
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> data(100, 1.0f);
+      auto work = group.all_reduce(view_of(std::span(data)), ReduceOp::kSum);
+      const Status status = work.has_value() ? work.value().wait() : work.error();
+      if (!hit && !status.ok()) return "a group without it: " + std::string(status.message());
+      if (!hit && data != std::vector<float>(100, 4.0f)) return "wrong sum";
+      if (!hit) continue;
+      if (status.ok()) return "a sum with the dead";
+      if (status.message().find(std::to_string(victim)) == std::string_view::npos)
+        return "who is lost? " + std::string(status.message());
+      break;
+    }
+  }
+  // The job's own group has it, and says so; nobody can make groups from it any more.
+  auto work = world.barrier();
+  const Status status = work.has_value() ? work.value().wait() : work.error();
+  if (status.code() != Code::kPeerLost) return "the world: " + std::string(status.message());
+  return "";
+}
+
+TEST(CreateGroup, GroupsWithoutADeadRankGoOnWhereTheyFailAlone) {
+  auto transports = make_inproc_transports(kRanks);
+  ASSERT_TRUE(transports.has_value());
+  constexpr int kVictim = 21;
+  std::vector<std::unique_ptr<Communicator>> worlds;
+  Transport& victim = *transports.value()[kVictim];
+  for (auto& transport : transports.value()) {
+    auto world = make_communicator(std::move(transport), {.deadline_seconds = 60});
+    ASSERT_TRUE(world.has_value());
+    worlds.push_back(std::move(world).value());
+  }
+  std::barrier<> made(kRanks);
+  EXPECT_THAT(on_threads<std::string>(kRanks,
+                                      [&](int r) {
+                                        return go_on_without(*worlds[static_cast<std::size_t>(r)],
+                                                             kVictim, made, [&] { kill_rank(victim); });
+                                      }),
+              Each(""));
 }
 
 // The same ranks in another order.

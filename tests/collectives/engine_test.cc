@@ -36,7 +36,7 @@ class Busy final : public Runnable {
   std::vector<int> waiting_for(const Transport&) const override { return {}; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return 0; }
-  bool polls() const override { return true; }
+  Awaited awaited() const override { return {.memory = true}; }
 
  private:
   std::atomic<bool>& over_;
@@ -71,6 +71,95 @@ TEST(ProgressEngine, AnswersWhileItIsBusy) {
   over = true;
   EXPECT_TRUE(engine->wait(*work, deadline_in(10)));
   EXPECT_TRUE(answered);
+}
+
+// Writes its name down at every turn; done after `turns` of them.
+class Logging final : public Runnable {
+ public:
+  Logging(char name, int turns, std::string& log)
+      : name_(name),
+        turns_(turns),
+        log_(log),
+        route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+  Result<bool> advance(Transport&, ScratchPool&) override {
+    log_ += name_;
+    --turns_;
+    return true;
+  }
+  bool done() const override { return turns_ == 0; }
+  void cancel(Transport&) override {}
+  bool settled(Transport&) override { return true; }
+  void release(ScratchPool&) override {}
+  std::vector<int> waiting_for(const Transport&) const override { return {}; }
+  const Route& route() const override { return route_; }
+  std::uint64_t bytes_sent() const override { return 0; }
+  Awaited awaited() const override { return {.nothing = true}; }
+
+ private:
+  char name_;
+  int turns_;
+  std::string& log_;
+  Route route_;
+};
+
+// What is urgent has a turn before each one of what is not, and what is large does not starve.
+TEST(ProgressEngine, SmallOperationsHaveATurnBetweenThoseOfLargeOnes) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  const auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[0]));
+  auto work = std::make_shared<WorkState>(engine, 4);
+  std::string log;
+  const auto submit = [&](char name, int turns, Queue queue) {
+    ASSERT_TRUE(engine
+                    ->submit(std::make_unique<Operation>(
+                        Operation{.signature = {.name = "logging"},
+                                  .queue = queue,
+                                  .started = std::chrono::steady_clock::now(),
+                                  .deadline = deadline_in(60),
+                                  .execution = std::make_unique<Logging>(name, turns, log),
+                                  .work = work,
+                                  .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}))
+                    .ok());
+  };
+  submit('b', 2000, Queue::kBulk);
+  submit('c', 2000, Queue::kBulk);
+  submit('p', 50, Queue::kPipeline);
+  submit('u', 50, Queue::kLatency);
+  ASSERT_TRUE(engine->wait(*work, deadline_in(30)));
+  ASSERT_EQ(log.size(), 4100u);
+  const std::size_t first = log.find('u'), last = log.rfind('u');
+  for (std::size_t i = first; i < last; ++i) {
+    const bool urgent = log[i] == 'u' || log[i + 1] == 'u';
+    EXPECT_TRUE(urgent) << log.substr(i, 2) << " at " << i << " of " << first << " to " << last;
+  }
+  // All of them have turns: the large ones end together, within a few.
+  const auto before = [&](char a, char b) { return log.rfind(a) < log.rfind(b); };
+  EXPECT_TRUE(before('u', 'b') && before('p', 'b') && before('u', 'c') && before('p', 'c')) << log;
+}
+
+// A thread waits for messages and for memory; another one of its host writes there and rings.
+TEST(Waiter, WakesForMemoryWhileItSleepsForMessages) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  const auto bell = std::make_shared<shm::Bell>();
+  Waiter waiter;
+  waiter.listen_to(bell);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> written{false};
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(round));
+      written = true;
+      bell->ring();
+    });
+    const Deadline until = deadline_in(30);
+    while (!written && std::chrono::steady_clock::now() < until) {
+      const Status status = waiter.sleep(*transports.value()[0], {.messages = true, .memory = true},
+                                         until, [&] { return written.load(); });
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    other.join();
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << "round " << round;
+  }
 }
 
 // Never ends by itself, and takes its time to be cancelled.

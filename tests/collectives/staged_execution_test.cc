@@ -41,7 +41,7 @@ class Actor final : public Runnable {
   int closed_peer() const override { return play_.open.contains("gone " + name_) ? 7 : -1; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return started_ ? 10 : 0; }
-  bool polls() const override { return in_memory_; }
+  Awaited awaited() const override { return {.messages = !in_memory_, .memory = in_memory_}; }
   bool ready() const override { return play_.open.contains(name_); }
 
  private:
@@ -82,13 +82,13 @@ TEST_F(StagedExecutionTest, WhileAPieceTravelsOthersAreInMemory) {
   play_.open = {"in 0"};
   EXPECT_THAT(turn(execution),
               ElementsAre("start in 0", "end in 0", "release in 0", "start net 0", "start in 1"));
-  EXPECT_TRUE(execution.polls());
-  EXPECT_TRUE(execution.listens());
+  EXPECT_TRUE(execution.awaited().memory);
+  EXPECT_TRUE(execution.awaited().messages);
   EXPECT_FALSE(execution.ready());
   play_.open = {"in 1", "in 2"};
   EXPECT_TRUE(execution.ready());
   EXPECT_THAT(turn(execution), ElementsAre("end in 1", "release in 1", "start net 1"));
-  EXPECT_FALSE(execution.polls());
+  EXPECT_FALSE(execution.awaited().memory);
   EXPECT_TRUE(turn(execution).empty());  // two are in flight
   EXPECT_EQ(execution.bytes_sent(), 40U);
 }
