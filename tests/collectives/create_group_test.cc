@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "comm/inproc/inproc_faults.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/fails.h"
@@ -133,9 +132,43 @@ TEST(CreateGroup, GroupsWithoutADeadRankGoOnWhereTheyFailAlone) {
   EXPECT_THAT(on_threads<std::string>(kRanks,
                                       [&](int r) {
                                         return go_on_without(*worlds[static_cast<std::size_t>(r)],
-                                                             kVictim, made, [&] { kill_rank(victim); });
+                                                             kVictim, made,
+                                                             [&] { kill_rank(victim); });
                                       }),
               Each(""));
+}
+
+// How many threads share a reduction does not show in its bits.
+TEST(ReductionThreads, GiveTheBitsOfOne) {
+  constexpr std::size_t kElems = 300'001;
+  constexpr int kPair = 2;
+  std::vector<std::vector<float>> sums;
+  for (const int threads : {1, 3}) {
+    auto worlds =
+        make_inproc_communicators(kPair, {.deadline_seconds = 60, .reduction_threads = threads});
+    ASSERT_TRUE(worlds.has_value());
+    std::vector<float> sum;
+    const auto faults = on_threads<std::string>(kPair, [&](int r) -> std::string {
+      std::vector<float> data(kElems);
+      for (std::size_t i = 0; i < kElems; ++i) {
+        data[i] = static_cast<float>(i % 1013) / static_cast<float>(3 + r);
+      }
+      auto work = worlds.value()[static_cast<std::size_t>(r)]->all_reduce(view_of(std::span(data)),
+                                                                          ReduceOp::kSum);
+      const Status status = work.has_value() ? work.value().wait() : work.error();
+      if (r == 0) sum = data;
+      return std::string(status.message());
+    });
+    EXPECT_THAT(faults, Each(""));
+    sums.push_back(std::move(sum));
+  }
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_NE(sums[0][1], 0.0f);
+}
+
+TEST(ReductionThreads, NoneIsRefused) {
+  const auto worlds = make_inproc_communicators(2, {.reduction_threads = 0});
+  EXPECT_THAT(worlds.error(), fails(Code::kInvalidArgument, "reduction_threads 0", "1 to 1024"));
 }
 
 // The same ranks in another order.

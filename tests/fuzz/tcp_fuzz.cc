@@ -27,12 +27,12 @@ constexpr std::byte kUntouched{0xa5};
 // A receive, with memory on both sides of its own that nobody may write.
 struct Receive {
   explicit Receive(std::uint64_t tag, std::size_t size) : memory(size + 2 * kGuard, kUntouched) {
-    batch.ops.push_back({.batch = &batch,
-                         .kind = Transfer::Kind::kRecv,
-                         .open = true,
-                         .peer = 1,
-                         .tag = tag,
-                         .data = ByteSpan(memory).subspan(kGuard, size)});
+    Op& op = batch.ops.emplace_back();
+    op.batch = &batch;
+    op.kind = Transfer::Kind::kRecv;
+    op.peer = 1;
+    op.tag = tag;
+    op.data = ByteSpan(memory).subspan(kGuard, size);
   }
   Op& op() { return batch.ops.front(); }
   void check() {
