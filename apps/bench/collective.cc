@@ -37,6 +37,7 @@ struct CollectiveFlags {
   std::string dtype = "f32";
   std::string op = "sum";
   std::string waiting = "adaptive";
+  int reduction_threads = 1;
   std::int64_t root = 0;
   bool in_place = false;
   bool out_of_place = false;
@@ -90,6 +91,8 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.choice("buffers", f.buffers, {"private", "shared"},
                "tensors in private or in shared memory of the ranks");
   flags.choice("waiting", f.waiting, names_of(kWaitings), "waiting policy of ranks");
+  flags.integer("reduction-threads", f.reduction_threads, {1, 1024},
+                "threads that share the reductions of large messages, for each rank");
   flags.number("deadline", f.deadline, {0.1, 86400}, "timeout of one operation, in seconds",
                "15, or the deadline of gradwire run");
   flags.group("Operation");
@@ -186,7 +189,9 @@ Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile*
 }
 
 CommunicatorOptions communicator_options(const CollectiveFlags& f) {
-  return {.deadline_seconds = f.deadline, .waiting = value_named(kWaitings, f.waiting)};
+  return {.deadline_seconds = f.deadline,
+          .waiting = value_named(kWaitings, f.waiting),
+          .reduction_threads = f.reduction_threads};
 }
 
 // Each rank's part on a thread of its own; the first rank's error of several.

@@ -623,34 +623,39 @@ void ProgressEngine::fail(Operation* culprit, Status cause, bool spares) {
     return fail(nullptr, Status(Code::kPeerLost, "messages of lost ranks do not end"), false);
   }
   if (!settled && transport_->sever()) settled = settle(open);
+  end_failed({open, outcomes, spared, settled}, first);
+  write_flight_record(failure, first);
+}
+
+// What has failed is told to its groups, and ends.
+void ProgressEngine::end_failed(const Failed& failed, const Status& first) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_.ok()) failure_ = first;
     for (const auto& [communicator, fate] : fates_) {
-      if (fate->failed || spared.contains(communicator)) continue;
+      if (fate->failed || failed.spared.contains(communicator)) continue;
       fate->failure = first;
       fate->failed = true;
     }
-    if (!settled) transport_.reset();
+    if (!failed.settled) transport_.reset();
   }
-  for (std::size_t i = 0; i < open.size(); ++i) {
-    if (settled) open[i]->execution->release(pool_);
-    if (open[i]->peer >= 0) --open_with_[static_cast<std::size_t>(open[i]->peer)];
-    end(*open[i], outcomes[i]);
+  for (std::size_t i = 0; i < failed.open.size(); ++i) {
+    if (failed.settled) failed.open[i]->execution->release(pool_);
+    if (failed.open[i]->peer >= 0) --open_with_[static_cast<std::size_t>(failed.open[i]->peer)];
+    end(*failed.open[i], failed.outcomes[i]);
   }
   for (auto& queue : active_) {
     std::erase_if(queue, [&](const auto& operation) {
-      return std::ranges::find(open, operation.get()) != open.end();
+      return std::ranges::find(failed.open, operation.get()) != failed.open.end();
     });
   }
   // What goes on may have missed news of its messages.
   several_ = 0;
-  unseen_ = 1;
+  unseen_ = 0;
   each_active([&](const Operation& operation) {
     several_ += operation.single.value_or(true) ? 0 : 1;
     ++unseen_;
   });
-  write_flight_record(failure, first);
 }
 
 // The communicators that go on.

@@ -175,6 +175,15 @@ class ProgressEngine {
   void wake_driver();
   void end(Operation& operation, Status status);
   void fail(Operation* culprit, Status cause, bool spares = true);
+  // Operations that end early, each with its outcome; communicators that go on; and whether nobody
+  // touches the operands any more.
+  struct Failed {
+    std::span<Operation* const> open;
+    std::span<const Status> outcomes;
+    const std::set<std::uint32_t>& spared;
+    bool settled;
+  };
+  void end_failed(const Failed& failed, const Status& first);
   std::set<std::uint32_t> spared_by(const Failure& failure) const;
   Status failure_of(std::uint32_t communicator) const;
   bool settle(std::span<Operation* const> open);
@@ -222,8 +231,8 @@ class ProgressEngine {
   int turns_since_look_ = 0;
   Attempt attempt_{.generation = options_.generation};  // to go on after a failure
   int turns_since_notes_ = 0;
-  bool failed_ = false;  // with all groups
-  int failures_ = 0;     // so far
+  std::atomic<bool> failed_{false};  // with all groups
+  int failures_ = 0;                 // so far
 
   std::thread thread_;
 };
