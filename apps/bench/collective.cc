@@ -37,7 +37,7 @@ struct CollectiveFlags {
   std::string dtype = "f32";
   std::string op = "sum";
   std::string waiting = "adaptive";
-  int reduction_threads = 1;
+  std::int64_t reduction_threads = 1;
   std::int64_t root = 0;
   bool in_place = false;
   bool out_of_place = false;
@@ -191,7 +191,7 @@ Status bench_rank(const CollectiveFlags& f, Communicator& communicator, RowFile*
 CommunicatorOptions communicator_options(const CollectiveFlags& f) {
   return {.deadline_seconds = f.deadline,
           .waiting = value_named(kWaitings, f.waiting),
-          .reduction_threads = f.reduction_threads};
+          .reduction_threads = static_cast<int>(f.reduction_threads)};
 }
 
 // Each rank's part on a thread of its own; the first rank's error of several.

@@ -316,7 +316,7 @@ ProgressEngine::Advanced ProgressEngine::advance(Operation& operation) {
 // moved.
 bool ProgressEngine::advance_all(Which which) {
   bool any = false;
-  if (which == Which::kAll) unseen_ = 0;
+  settled_meanwhile_ = 0;
   for (auto& queue : active_) {
     for (std::size_t i = 0; i < queue.size();) {
       if (&queue != &active_.front() && !serve_latency()) return true;
@@ -332,8 +332,8 @@ bool ProgressEngine::advance_all(Which which) {
       if (advanced != Advanced::kEnded) ++i;
     }
   }
-  // Tickets that settled during this are counted later, once more at most.
-  unseen_ = which == Which::kSettled ? 0 : std::max(unseen_, 0);
+  // All that had settled before were seen; of these that settled meanwhile, some may not have been.
+  if (which != Which::kBesides) unseen_ = settled_meanwhile_;
   return any;
 }
 
@@ -351,6 +351,7 @@ bool ProgressEngine::serve_latency() {
     return false;
   }
   unseen_ += settled.value();
+  settled_meanwhile_ += settled.value();
   for (std::size_t i = 0; i < urgent.size();) {
     const Advanced advanced = advance(*urgent[i]);
     if (advanced == Advanced::kFailed) return false;

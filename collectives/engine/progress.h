@@ -224,8 +224,9 @@ class ProgressEngine {
   std::array<std::vector<std::unique_ptr<Operation>>, kQueues> active_;  // by queue
   std::size_t several_ = 0;  // of these that are not single()
   std::vector<int> open_with_ = std::vector<int>(static_cast<std::size_t>(size_));  // by peer
-  int unseen_ = 0;  // tickets that have settled, and that no operation has seen, at most
-  int begun_ = 0;   // operations since the last turn
+  int unseen_ = 0;             // tickets that have settled, and that no operation has seen, at most
+  int settled_meanwhile_ = 0;  // of these, during the turn of all operations
+  int begun_ = 0;              // operations since the last turn
   Waiter waiter_;
   ScratchPool pool_;
   int turns_since_look_ = 0;

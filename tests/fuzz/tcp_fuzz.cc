@@ -50,7 +50,10 @@ struct Receive {
 // One rank's end of a connection, and the plan by which it treats what comes.
 class Reader {
  public:
-  explicit Reader(int fd) { in_.open(rendezvous::Fd(fd), 1, kSource); }
+  explicit Reader(int fd) {
+    in_.rebuild(kSource);
+    in_.open(std::make_shared<rendezvous::Fd>(fd));
+  }
 
   // What one byte of the plan asks for.
   void act(std::uint8_t what) {
