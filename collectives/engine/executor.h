@@ -15,7 +15,7 @@
 
 #include "base/workers.h"
 #include "collectives/engine/layout.h"
-#include "collectives/engine/posting_order.h"
+#include "collectives/engine/pair_ledger.h"
 #include "collectives/engine/runnable.h"
 #include "collectives/engine/scratch_pool.h"
 #include "collectives/engine/staging.h"

@@ -27,7 +27,6 @@
 #include "base/forks.h"
 #include "base/workers.h"
 #include "collectives/engine/communicator_ids.h"
-#include "collectives/engine/group_fate.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/outcomes.h"
 #include "collectives/engine/scratch_pool.h"
@@ -52,6 +51,17 @@ struct EngineOptions {
   TakeToken take_token = {};
   std::shared_ptr<StagingLanes> lanes = std::make_shared<StagingLanes>();
   std::shared_ptr<Workers> workers = {};  // that share reductions
+};
+
+// Whether the operations of one communicator go on when ranks of the job fail.
+struct GroupFate {
+  GroupFate(std::shared_ptr<const std::vector<int>> members, bool alone)
+      : job_ranks(std::move(members)), fails_alone(alone) {}
+
+  std::shared_ptr<const std::vector<int>> job_ranks;  // its members
+  bool fails_alone;                                   // as GroupOptions has it
+  std::atomic<bool> failed{false};
+  Status failure = {};  // why, then; of the engine's lock
 };
 
 class ProgressEngine {

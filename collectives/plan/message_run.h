@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/engine/sender_search.h"
-#include "collectives/plan/message_call.h"
+#include "collectives/plan/message_path.h"
 #include "collectives/plan/path.h"
 
 namespace gradwire {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/work_state.h"
@@ -31,7 +32,13 @@ class PreparedCall {
   virtual Status start(const std::shared_ptr<WorkState>& work,
                        std::optional<Deadline> deadline) = 0;
   // before() and start(), as a Work of its own.
-  virtual Result<Work> start_alone(std::optional<Deadline> deadline);
+  virtual Result<Work> start_alone(std::optional<Deadline> deadline) {
+    GW_TRY(group_.status());
+    GW_TRY(before());
+    auto work = std::make_shared<WorkState>(group_.engine());
+    GW_TRY(start(work, deadline));
+    return Work(std::move(work));
+  }
 
  protected:
   Group& group() const { return group_; }
@@ -86,7 +93,10 @@ class CallPath {
   // The same way for a group of some of the ranks, which all call it; null where there is none.
   virtual Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) = 0;
   // For the groups of a split(color, key), which all ranks call; part: null for a rank in none.
-  virtual Result<std::unique_ptr<CallPath>> for_split(int color, int key, const GroupMembers* part);
+  virtual Result<std::unique_ptr<CallPath>> for_split(int, int, const GroupMembers* part) {
+    if (part == nullptr) return std::unique_ptr<CallPath>();
+    return for_group(*part);
+  }
   // Among those who are left of this path's ranks.
   virtual Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) {
     return for_group(left);

@@ -1,4 +1,4 @@
-#include "comm/rendezvous/handshake.h"
+#include "comm/rendezvous/channel.h"
 
 #include <array>
 

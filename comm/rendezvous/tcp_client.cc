@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "comm/rendezvous/handshake.h"
+#include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/key_table.h"
 
 namespace gradwire::rendezvous {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/philox.h"
-#include "comm/rendezvous/handshake.h"
+#include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/tcp_server.h"
 #include "gradwire/rendezvous.h"
 #include "tests/support/names.h"
