@@ -12,6 +12,7 @@
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
+#include "collectives/schedules/selection.h"
 
 namespace gradwire {
 namespace {
@@ -64,7 +65,7 @@ void add_flags(Flags& flags, SimFlags& f) {
 }
 
 OpKind operation_of(const std::string& name) {
-  return *std::ranges::find_if(kOperations, [&](OpKind one) { return to_string(one) == name; });
+  return *std::ranges::find_if(kOperations, [&](OpKind one) { return schedule_name(one) == name; });
 }
 
 Result<Flags::Outcome> read_flags(const std::vector<std::string>& args, SimFlags& f) {
@@ -144,7 +145,7 @@ Result<int> simulate(const std::vector<std::string>& args) {
 std::vector<Command> operations() {
   std::vector<Command> all;
   for (const OpKind one : kOperations) {
-    all.push_back({.name = to_string(one),
+    all.push_back({.name = schedule_name(one),
                    .help = "algorithms of this operation",
                    .run = simulate,
                    .takes_name = true});

@@ -97,7 +97,7 @@ TEST_F(Bench, CsvHasAHeadingAndTheSameRows) {
   ASSERT_EQ(text.size(), 3U);
   EXPECT_THAT(text[0], ::testing::StartsWith("op,algorithm,transport,compressor,"));
   EXPECT_THAT(text[1], ::testing::StartsWith("gather," + std::string(lines[0]["algorithm"]) +
-                                             ",inproc,none,private,3,1020,bf16,none,2,true,"));
+                                             ",inproc,none,private,3,1020,1,bf16,none,2,true,"));
 }
 
 TEST_F(Bench, CodecRowsHoldTheStableKeys) {
