@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/rendezvous/messages.h"
+#include "gradwire/rendezvous.h"
 
 namespace gradwire::rendezvous {
 
