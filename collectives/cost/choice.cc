@@ -111,8 +111,10 @@ std::vector<Candidate> best_of(const CostQuestion& question, bool counted) {
   leave_single_messages(question, all);
   const double least = std::ranges::min(all, {}, &Candidate::seconds).seconds;
   std::erase_if(all, [&](const Candidate& one) { return !(one.seconds <= least * kAsGood); });
-  std::ranges::stable_partition(
-      all, [&](const Candidate& one) { return !is_pipeline(question.collective, one.algorithm); });
+  // clang 14 lacks the ranges form.
+  std::stable_partition(all.begin(), all.end(), [&](const Candidate& one) {
+    return !is_pipeline(question.collective, one.algorithm);
+  });
   return all;
 }
 

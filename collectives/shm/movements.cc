@@ -226,16 +226,16 @@ class Movements final : public ShmMoves {
 }  // namespace
 
 const ShmMoves& shm_movements(OpKind base) {
-  static const Movements kAll[] = {Movements(OpKind::kBarrier),   Movements(OpKind::kBroadcast),
-                                   Movements(OpKind::kScatter),   Movements(OpKind::kGather),
-                                   Movements(OpKind::kAllGather), Movements(OpKind::kAllToAll)};
+  static const Movements all[] = {Movements(OpKind::kBarrier),   Movements(OpKind::kBroadcast),
+                                  Movements(OpKind::kScatter),   Movements(OpKind::kGather),
+                                  Movements(OpKind::kAllGather), Movements(OpKind::kAllToAll)};
   switch (base) {
-    case OpKind::kBroadcast: return kAll[1];
-    case OpKind::kScatter: return kAll[2];
-    case OpKind::kGather: return kAll[3];
-    case OpKind::kAllGather: return kAll[4];
-    case OpKind::kAllToAll: return kAll[5];
-    default: return kAll[0];
+    case OpKind::kBroadcast: return all[1];
+    case OpKind::kScatter: return all[2];
+    case OpKind::kGather: return all[3];
+    case OpKind::kAllGather: return all[4];
+    case OpKind::kAllToAll: return all[5];
+    default: return all[0];
   }
 }
 

@@ -1,4 +1,5 @@
 #include "comm/rendezvous/channel.h"
+#include "comm/rendezvous/socket.h"
 
 #include <array>
 
