@@ -29,8 +29,8 @@ std::int64_t bytes_of(const CostQuestion& question, std::int64_t elems) {
   return elems * question.elem_bytes * (has_rows(question.collective) ? question.ranks : 1);
 }
 
-// How long it takes until all of p ranks know what one knew: whoever knows tells the next one every
-// `gap`, who knows after `alpha`.
+// How long it takes until all of p ranks know what one knew: each rank that knows tells another one
+// every `gap`, who knows after `alpha`.
 ExactTime telling_all(std::int64_t p, ExactTime alpha, ExactTime gap) {
   std::priority_queue<ExactTime, std::vector<ExactTime>, std::greater<>> free;
   free.push(ExactTime());

@@ -7,10 +7,10 @@ namespace gradwire {
 Status DeviceFill::enqueue() {
   const Stream stream = lane_->copies().to_device();
   GW_ASSIGN(point_, lane_->copies().make_point());
-  adrift_ = true;
+  untracked_ = true;
   GW_TRY(fill_neutral(op_, out_, stream));
   GW_TRY(point_->record(stream));
-  adrift_ = false;
+  untracked_ = false;
   return {};
 }
 
@@ -23,7 +23,7 @@ Result<bool> DeviceFill::advance(Transport& /*transport*/, ScratchPool& /*pool*/
 
 // Work that has failed has ended.
 bool DeviceFill::settled(Transport& /*transport*/) {
-  if (adrift_) return false;
+  if (untracked_) return false;
   if (point_ == nullptr || passed_) return true;
   const Result<bool> passed = point_->passed();
   passed_ = !passed.has_value() || passed.value();

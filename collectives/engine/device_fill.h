@@ -36,7 +36,7 @@ class DeviceFill final : public Runnable {
   ReduceOp op_;
   TensorView out_;
   std::unique_ptr<DevicePoint> point_ = {};  // behind it, when it is enqueued
-  bool adrift_ = false;                      // nobody can say when the device is through with it
+  bool untracked_ = false;                   // nobody can say when the device is through with it
   bool passed_ = false;
 };
 

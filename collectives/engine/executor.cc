@@ -300,7 +300,7 @@ std::vector<int> Execution::waiting_for(const Transport& transport) const {
 // What an Execution has to do with a device that holds its operands (staging.h).
 
 // Whether the caller's work on the device is done. Not even memory is taken before that: the device
-// may keep whoever asks for some, or for its own, waiting until then.
+// may keep a thread that allocates waiting until then.
 Result<bool> Execution::device_is_ready() const {
   if (operands_.staging == nullptr) return true;
   return operands_.staging->ready->passed();
@@ -382,7 +382,7 @@ Status Execution::await_copies(const Status& copied, Slot& slot, const Stream& s
 Status Execution::await_point(Slot& slot, const Stream& stream) {
   slot.awaits_point = true;
   const Status recorded = slot.point->record(stream);
-  slot.adrift = !recorded.ok();
+  slot.untracked = !recorded.ok();
   return recorded;
 }
 
@@ -399,7 +399,7 @@ Awaited Execution::awaited() const {
 // Whether the device no longer touches the slot's memory, or that of the caller because of it. Work
 // that has failed has ended.
 bool Execution::settled_on_device(Slot& slot) {
-  if (slot.adrift) return false;
+  if (slot.untracked) return false;
   if (!slot.awaits_point) return true;
   const Result<bool> passed = slot.point->passed();
   slot.awaits_point = passed.has_value() && !passed.value();

@@ -91,7 +91,7 @@ class Execution final : public Runnable {
     bool entered = false;
     bool left = false;
     bool awaits_point = false;
-    bool adrift = false;  // nobody can say when the device is through with it
+    bool untracked = false;  // nobody can say when the device is through with it
     std::unique_ptr<DevicePoint> point = {};
   };
 

@@ -37,7 +37,7 @@ constexpr int kBegunBetweenTurns = 16;
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.5e-3;
 constexpr double kAttentive = 20e-3;
-// An idle transport is driven this often: a roll call waits for an answer 0.4 s.
+// An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.
 constexpr double kLongNap = 0.1;
 // After a failure, for cancelled messages to settle. With the roll call before it less than the
 // second that an operation may end late.
