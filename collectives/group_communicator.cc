@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "collectives/plan/group_agreement.h"
 #include "collectives/plan/message_path.h"
-#include "collectives/plan/message_run.h"
 
 namespace gradwire {
 
@@ -193,13 +192,13 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   if (!sound.ok()) return sound.with_context("probe");
   const std::shared_ptr<ProgressEngine>& engine = group_->engine();
   GW_TRY(group_->status());
-  SenderSearch::Wish wish = wish_of(*group_, peer, tag);
+  SenderSearch::Request request = group_->search_for(peer, tag);
   auto answer = std::make_shared<SenderSearch::Answer>();
   auto work = std::make_shared<WorkState>(engine);
   GW_TRY(group_->submit(std::make_unique<Operation>(Operation{
                             .signature = {.name = "probe"},
                             .collective = false,
-                            .execution = std::make_unique<SenderSearch>(std::move(wish), answer),
+                            .execution = std::make_unique<SenderSearch>(std::move(request), answer),
                             .work = work,
                             .bytes_sent = group_->message_bytes()}),
                         until + kProbesLinger));

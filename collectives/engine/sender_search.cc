@@ -13,11 +13,11 @@ constexpr std::uint64_t kTypeBits = 0x70;
 
 }  // namespace
 
-SenderSearch::SenderSearch(Wish wish, Receive receive)
-    : wish_(std::move(wish)), receive_(std::move(receive)) {}
+SenderSearch::SenderSearch(Request request, Receive receive)
+    : request_(std::move(request)), receive_(std::move(receive)) {}
 
-SenderSearch::SenderSearch(Wish wish, std::shared_ptr<Answer> answer)
-    : wish_(std::move(wish)), answer_(std::move(answer)) {}
+SenderSearch::SenderSearch(Request request, std::shared_ptr<Answer> answer)
+    : request_(std::move(request)), answer_(std::move(answer)) {}
 
 Result<bool> SenderSearch::advance(Transport& transport, ScratchPool& pool) {
   if (receiving_ != nullptr) return receiving_->advance(transport, pool);
@@ -46,8 +46,8 @@ void SenderSearch::release(ScratchPool& pool) {
 std::vector<int> SenderSearch::waiting_for(const Transport& transport) const {
   if (receiving_ != nullptr) return receiving_->waiting_for(transport);
   std::vector<int> job_ranks;
-  for (const int peer : wish_.peers) {
-    job_ranks.push_back((*wish_.route.group)[static_cast<std::size_t>(peer)]);
+  for (const int peer : request_.peers) {
+    job_ranks.push_back((*request_.route.group)[static_cast<std::size_t>(peer)]);
   }
   std::ranges::sort(job_ranks);
   return job_ranks;
@@ -59,17 +59,17 @@ bool SenderSearch::tend(Transport& transport, Deadline now) {
 }
 
 bool SenderSearch::find(Transport& transport) {
-  for (const int peer : wish_.peers) {
-    const std::uint64_t number = wish_.ledger->next_recv(peer, wish_.tag);
-    const int job_rank = (*wish_.route.group)[static_cast<std::size_t>(peer)];
-    const auto tag = Tag::make(wish_.route.communicator, pair_operation(wish_.tag, number),
-                               wish_.route.first_channel);
+  for (const int peer : request_.peers) {
+    const std::uint64_t number = request_.ledger->next_recv(peer, request_.tag);
+    const int job_rank = (*request_.route.group)[static_cast<std::size_t>(peer)];
+    const auto tag = Tag::make(request_.route.communicator, pair_operation(request_.tag, number),
+                               request_.route.first_channel);
     if (!tag.has_value() || !transport.has_message(job_rank, tag.value(), kTypeBits)) continue;
     if (answer_ != nullptr) {
       answer_->source = peer;
       return true;
     }
-    if (const auto message = wish_.ledger->claim(peer, wish_.tag, number)) {
+    if (const auto message = request_.ledger->claim(peer, request_.tag, number)) {
       receiving_ = receive_(peer, *message);
       return true;
     }

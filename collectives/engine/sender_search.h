@@ -19,7 +19,7 @@ namespace gradwire {
 
 class SenderSearch final : public Runnable {
  public:
-  struct Wish {
+  struct Request {
     std::shared_ptr<PairLedger> ledger;
     Route route;             // the group, the communicator and the first channel count
     std::vector<int> peers;  // group ranks that may be the sender
@@ -34,9 +34,9 @@ class SenderSearch final : public Runnable {
     std::atomic<bool> unwanted{false};  // set by the caller: it need not go on
   };
 
-  SenderSearch(Wish wish, Receive receive);
+  SenderSearch(Request request, Receive receive);
   // Ends when there is a sender, of whose message it takes nothing.
-  SenderSearch(Wish wish, std::shared_ptr<Answer> answer);
+  SenderSearch(Request request, std::shared_ptr<Answer> answer);
 
   Result<bool> advance(Transport& transport, ScratchPool& pool) override;
   bool done() const override;
@@ -44,7 +44,7 @@ class SenderSearch final : public Runnable {
   bool settled(Transport& transport) override;
   void release(ScratchPool& pool) override;
   std::vector<int> waiting_for(const Transport& transport) const override;
-  const Route& route() const override { return wish_.route; }
+  const Route& route() const override { return request_.route; }
   std::uint64_t bytes_sent() const override { return 0; }
   bool tend(Transport& transport, Deadline now) override;
   // What follows is what the recv says, once there is one.
@@ -57,7 +57,7 @@ class SenderSearch final : public Runnable {
  private:
   bool find(Transport& transport);
 
-  Wish wish_;
+  Request request_;
   Receive receive_;                 // of a recv
   std::shared_ptr<Answer> answer_;  // of a probe
   std::unique_ptr<Runnable> receiving_;

@@ -60,6 +60,15 @@ Route Group::route_among(std::shared_ptr<const std::vector<int>> job_ranks, std:
           first_channel(false, dtype)};
 }
 
+SenderSearch::Request Group::search_for(int peer, int tag) const {
+  SenderSearch::Request request{.ledger = ledger_, .route = route_of(0), .peers = {}, .tag = tag};
+  request.route.first_channel = first_channel(true, DType{});
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank_ && (peer == kAnySource || peer == r)) request.peers.push_back(r);
+  }
+  return request;
+}
+
 Status Group::submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const {
   operation->started = std::chrono::steady_clock::now();
   operation->deadline = end_of(deadline);

@@ -14,6 +14,7 @@
 #include "collectives/engine/operation.h"
 #include "collectives/engine/pair_ledger.h"
 #include "collectives/engine/progress.h"
+#include "collectives/engine/sender_search.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -62,6 +63,8 @@ class Group {
   // this collective.
   Route route_among(std::shared_ptr<const std::vector<int>> job_ranks, std::uint64_t number,
                     DType dtype) const;
+  // For the sender of a message with that tag: among all other ranks if peer is kAnySource.
+  SenderSearch::Request search_for(int peer, int tag) const;
   // Hands it to the engine with these times. Its Work ends in any case; the error is that of an
   // engine that has failed before.
   Status submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const;

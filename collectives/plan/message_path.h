@@ -9,9 +9,6 @@
 #include <string_view>
 
 #include "collectives/cost/choice.h"
-#include "collectives/engine/executor.h"
-#include "collectives/failure/flight_recorder.h"
-#include "collectives/plan/lent_inputs.h"
 #include "collectives/plan/own_memory.h"
 #include "collectives/plan/path.h"
 #include "collectives/plan/plan_cache.h"
@@ -19,20 +16,7 @@
 
 namespace gradwire {
 
-// A call as messages serve it: its plan and the memory that it runs on.
-struct MessageCall {
-  OpKind kind = OpKind::kBarrier;
-  MessagePlan plan = {};
-  Signature signature = {};
-  DType dtype = DType::kU8;
-  Operands operands = {};
-  Operated operated = {};
-  int peer = -1;  // of a send or recv
-  int tag = 0;
-  // Of an operation on a device: gets neutral elements of operands.op when all messages are done.
-  TensorView fill = {};
-  bool pair() const { return traits_of(kind).pair; }
-};
+struct MessageCall;
 
 class MessagePath final : public CallPath {
  public:
@@ -50,6 +34,8 @@ class MessagePath final : public CallPath {
   }
 
  private:
+  class Run;
+
   Result<MessageCall> plan(const CheckedCall& call);
   Result<std::string_view> choose(OpKind kind, std::int64_t bytes, std::string_view wanted);
   std::string_view default_of(const OpTraits& traits) const;
