@@ -50,7 +50,7 @@ std::string reasons_of(const std::vector<LostPeer>& peers) {
   return text;
 }
 
-// Ranks that the operation's time-out is to be blamed on.
+// Ranks without which the operation timed out.
 std::vector<int> missing(const Failure& failure) {
   return union_of(failure.call.silent, failure.call.absent);
 }
@@ -68,7 +68,7 @@ std::string awaited_text(const Operation& operation, const Transport& transport)
   return ranks.empty() && operation.execution->awaited().device ? "its device" : ranks_text(ranks);
 }
 
-// Whether this rank's side may not go on without those that it does not hear, as shrink() judges
+// Whether this rank's side may not go on without those that it does not hear, as shrink() decides
 // it. One rank that only leaves the query of a failure unanswered may be slow, or stopped on this
 // host: it is reported, and this rank is not called isolated.
 bool isolates(const Failure& failure, const std::vector<int>& group, SideRule rule) {
@@ -85,10 +85,10 @@ bool isolates(const Failure& failure, const std::vector<int>& group, SideRule ru
 }
 
 // Of all that cannot be reached, those that are part of why.
-std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostPeer>& verdict) {
+std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostPeer>& reported) {
   std::vector<LostPeer> lost = transport.all_lost();
   std::erase_if(lost, [&](const LostPeer& peer) {
-    const bool named = verdict && verdict->rank == peer.rank;
+    const bool named = reported && reported->rank == peer.rank;
     return !named && (peer.cause == LossCause::kClosed || peer.rank == transport.rank());
   });
   return lost;
@@ -96,19 +96,19 @@ std::vector<LostPeer> gone(const Transport& transport, const std::optional<LostP
 
 // `where`: " in all_reduce (operation 41) after 3.2 s", or empty.
 Status lost_outcome(const std::string& where, const std::string& deadline, const Failure& failure) {
-  const LostPeer& verdict = *failure.verdict;
-  if (!verdict.gone && verdict.cause == LossCause::kDisagreement) {
+  const LostPeer& loss = *failure.reported;
+  if (!loss.gone && loss.cause == LossCause::kDisagreement) {
     return {Code::kRankMismatch,
-            std::string(kDisagreement) + where + ": " + verdict.reason + deadline};
+            std::string(kDisagreement) + where + ": " + loss.reason + deadline};
   }
   const std::vector<int> lost = ranks_of(failure.lost);
-  if (!verdict.gone) {
+  if (!loss.gone) {
     return {Code::kPeerLost,
-            format("rank %d gave up", verdict.rank) + where + ": " + verdict.reason + deadline};
+            format("rank %d gave up", loss.rank) + where + ": " + loss.reason + deadline};
   }
-  if (lost.size() < 2 || std::ranges::find(lost, verdict.rank) == lost.end()) {
+  if (lost.size() < 2 || std::ranges::find(lost, loss.rank) == lost.end()) {
     return {Code::kPeerLost,
-            format("rank %d lost", verdict.rank) + where + ": " + verdict.reason + deadline};
+            format("rank %d lost", loss.rank) + where + ": " + loss.reason + deadline};
   }
   return {Code::kPeerLost,
           ranks_text(lost) + " lost" + where + ": " + reasons_of(failure.lost) + deadline};
@@ -116,28 +116,29 @@ Status lost_outcome(const std::string& where, const std::string& deadline, const
 
 }  // namespace
 
-Failure investigate(Transport& transport, const Operation* culprit, Status cause,
+Failure investigate(Transport& transport, const Operation* failed_first, Status cause,
                     const FlightRecorder& recorder, const SideRule& rule) {
-  Failure failure{.cause = std::move(cause), .verdict = transport.lost()};
+  Failure failure{.cause = std::move(cause), .reported = transport.lost()};
   failure.rank = transport.rank();
-  failure.lost = gone(transport, failure.verdict);
-  const int closed_peer = culprit == nullptr ? -1 : culprit->execution->closed_peer();
-  if (closed_peer >= 0 && !failure.verdict) {
-    failure.verdict = LostPeer{
+  failure.lost = gone(transport, failure.reported);
+  const int closed_peer = failed_first == nullptr ? -1 : failed_first->execution->closed_peer();
+  if (closed_peer >= 0 && !failure.reported) {
+    failure.reported = LostPeer{
         .rank = closed_peer, .reason = "closed", .certain = true, .cause = LossCause::kClosed};
     return failure;
   }
   const Code code = failure.cause.code();
   const bool asks = code == Code::kTimedOut || code == Code::kRankMismatch;
-  if (!transport.caps().notes || culprit == nullptr || !culprit->collective) return failure;
-  const Route& route = culprit->execution->route();
-  if (asks && !failure.verdict) {
-    const std::string own = to_string(culprit->signature);
+  if (!transport.caps().notes || failed_first == nullptr || !failed_first->collective)
+    return failure;
+  const Route& route = failed_first->execution->route();
+  if (asks && !failure.reported) {
+    const std::string own = to_string(failed_first->signature);
     failure.call =
-        take_roll_call(transport, {*route.group, route.communicator, culprit->number, own},
+        take_roll_call(transport, {*route.group, route.communicator, failed_first->number, own},
                        recorder, kRollCallSeconds);
-    failure.verdict = transport.lost();
-    failure.lost = gone(transport, failure.verdict);
+    failure.reported = transport.lost();
+    failure.lost = gone(transport, failure.reported);
     if (!failure.call.disagreement.empty()) {
       const std::string found =
           code == Code::kRankMismatch ? "; " + std::string(failure.cause.message()) : "";
@@ -169,7 +170,7 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
     return {Code::kPeerLost,
             format("rank %d isolated in ", failure.rank) + place + ": " + why + deadline};
   }
-  if (failure.verdict) return lost_outcome(" in " + place, deadline, failure);
+  if (failure.reported) return lost_outcome(" in " + place, deadline, failure);
   // Whom the roll call did not find is called what the others are told that it is.
   if (code == Code::kTimedOut && !missing(failure).empty()) {
     return {code, ranks_text(missing(failure)) + " lost in " + place + ": " +
@@ -183,34 +184,34 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
 }
 
 Status outcome_between_operations(const Failure& failure) {
-  const bool gave_up = failure.verdict && !failure.verdict->gone;
+  const bool gave_up = failure.reported && !failure.reported->gone;
   if (!gave_up || failure.cause.code() != Code::kPeerLost) return failure.cause;
   return lost_outcome("", "", failure);
 }
 
 Status outcome_of_loss(const Failure& failure) {
-  return failure.verdict ? lost_outcome("", "", failure) : failure.cause;
+  return failure.reported ? lost_outcome("", "", failure) : failure.cause;
 }
 
 std::vector<int> lost_by(const Failure& failure) {
   const Code code = failure.cause.code();
   if (failure.isolated || code == Code::kRankMismatch || code == Code::kCancelled) return {};
-  if (failure.verdict && !failure.verdict->gone) return {};
+  if (failure.reported && !failure.reported->gone) return {};
   std::vector<int> lost = ranks_of(failure.lost);
-  if (failure.verdict) lost.push_back(failure.verdict->rank);
-  if (!failure.verdict && code == Code::kTimedOut) lost = union_of(lost, missing(failure));
+  if (failure.reported) lost.push_back(failure.reported->rank);
+  if (!failure.reported && code == Code::kTimedOut) lost = union_of(lost, missing(failure));
   std::ranges::sort(lost);
   lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
   return std::ranges::binary_search(lost, failure.rank) ? std::vector<int>() : lost;
 }
 
-std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,
-                                  const Transport& transport) {
+std::vector<LostPeer> reports_of(const Operation* operation, const Failure& failure,
+                                 const Transport& transport) {
   if (failure.isolated) return {};  // the others know better
-  if (failure.verdict) {
+  if (failure.reported) {
     // What another rank has told us, it has told all.
-    if (failure.verdict->reporter >= 0) return {};
-    return {*failure.verdict};
+    if (failure.reported->reporter >= 0) return {};
+    return {*failure.reported};
   }
   const std::string cause(failure.cause.message());
   const auto number =
@@ -224,14 +225,14 @@ std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& fai
   };
   if (failure.cause.code() == Code::kRankMismatch) return own(cause, LossCause::kDisagreement);
   if (failure.cause.code() != Code::kTimedOut || operation == nullptr) return own(cause);
-  std::vector<LostPeer> verdicts;
+  std::vector<LostPeer> reports;
   for (const int rank : missing(failure)) {
-    verdicts.push_back({.rank = rank,
-                        .reason = std::string(kTookNoPart) + " in " + name_of(*operation),
-                        .cause = LossCause::kNoPart,
-                        .operation = number});
+    reports.push_back({.rank = rank,
+                       .reason = std::string(kTookNoPart) + " in " + name_of(*operation),
+                       .cause = LossCause::kNoPart,
+                       .operation = number});
   }
-  if (!verdicts.empty()) return verdicts;
+  if (!reports.empty()) return reports;
   return own("timed out in " + name_of(*operation) + " waiting for " +
              awaited_text(*operation, transport));
 }

@@ -15,17 +15,17 @@ namespace gradwire {
 
 // Why the operations of an engine end early.
 struct Failure {
-  Status cause;                     // of the operation that failed first, or of the transport
-  std::optional<LostPeer> verdict;  // the transport's, if it has one
-  std::vector<LostPeer> lost = {};  // all that are gone, but for those that left in good order
+  Status cause;                      // of the operation that failed first, or of the transport
+  std::optional<LostPeer> reported;  // the transport's first loss, if it has one
+  std::vector<LostPeer> lost = {};   // all that are gone, but for those that left in good order
   RollCall call = {};
   bool isolated = false;  // others may go on beyond a network that fails, and this rank may not
   int rank = 0;           // of this rank in the job
 };
 
-// Who is to blame. Asks the other ranks (roll_call.h), so it takes up to 0.4 s. `culprit`: the
-// operation that failed, null if it was none. `rule`: of the shrink() that may follow.
-Failure investigate(Transport& transport, const Operation* culprit, Status cause,
+// Which ranks are why. Asks the other ranks (roll_call.h), so it takes up to 0.4 s.
+// `failed_first`: the operation, null if it was none. `rule`: of the shrink() that may follow.
+Failure investigate(Transport& transport, const Operation* failed_first, Status cause,
                     const FlightRecorder& recorder, const SideRule& rule);
 
 // The outcome of `operation`, with its name and times:
@@ -47,11 +47,11 @@ Status outcome_between_operations(const Failure& failure);
 Status outcome_of_loss(const Failure& failure);
 
 // The ranks that a failure is about, all of which are gone, ascending; none where some rank that
-// runs, or nobody, is to blame.
+// runs, or nobody, is why.
 std::vector<int> lost_by(const Failure& failure);
 
 // What to announce, so that the others name the same ranks; nothing that they know.
-std::vector<LostPeer> verdicts_of(const Operation* operation, const Failure& failure,
-                                  const Transport& transport);
+std::vector<LostPeer> reports_of(const Operation* operation, const Failure& failure,
+                                 const Transport& transport);
 
 }  // namespace gradwire

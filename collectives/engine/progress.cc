@@ -558,7 +558,7 @@ void ProgressEngine::read_notes() {
   }
 }
 
-// The proposal may be here before the verdict that led to it, which its sender has told by another
+// The proposal may be here before the loss that led to it, which its sender has told by another
 // way or has from elsewhere. It names the same ranks, and those that were left behind before.
 Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
   const std::string who = "rank " + std::to_string(from);
@@ -586,15 +586,15 @@ bool ProgressEngine::is_old(const EngineNote& proposal) const {
 }
 
 // Ends operations for good, with their groups: all of them, or, where ranks are lost and `spares`,
-// those of all groups but those that fail alone and have none of these ranks. The verdict goes out
+// those of all groups but those that fail alone and have none of these ranks. The report goes out
 // first: others may be waiting for this rank.
-void ProgressEngine::fail(Operation* culprit, Status cause, bool spares) {
+void ProgressEngine::fail(Operation* failed_first, Status cause, bool spares) {
   if (failed_ && !has_active()) return;
   ++failures_;
   std::vector<Operation*> open;
   each_active([&](Operation& operation) { open.push_back(&operation); });
-  if (culprit == nullptr && !open.empty()) culprit = open.front();
-  const Failure failure = investigate(*transport_, culprit, std::move(cause), recorder_,
+  if (failed_first == nullptr && !open.empty()) failed_first = open.front();
+  const Failure failure = investigate(*transport_, failed_first, std::move(cause), recorder_,
                                       {.by_token = static_cast<bool>(options_.take_token),
                                        .allow_lone = options_.allow_lone_survivor});
   std::set<std::uint32_t> spared;
@@ -610,10 +610,10 @@ void ProgressEngine::fail(Operation* culprit, Status cause, bool spares) {
   for (Operation* operation : open) {
     operation->waited_for = operation->execution->waiting_for(*transport_);
     outcomes.push_back(outcome_of(*operation, failure, *transport_, now));
-    if (operation == culprit) first = outcomes.back();
+    if (operation == failed_first) first = outcomes.back();
   }
-  for (const LostPeer& verdict : verdicts_of(culprit, failure, *transport_)) {
-    transport_->announce(verdict);
+  for (const LostPeer& report : reports_of(failed_first, failure, *transport_)) {
+    transport_->announce(report);
   }
   // Ranks that this one has just called lost are no news to it.
   if (!failed_) (void)transport_->accept_losses();

@@ -184,7 +184,7 @@ class ProgressEngine {
   void sleep(const std::function<bool()>& enough, Deadline until);
   void wake_driver();
   void end(Operation& operation, Status status);
-  void fail(Operation* culprit, Status cause, bool spares = true);
+  void fail(Operation* failed_first, Status cause, bool spares = true);
   // Operations that end early, each with its outcome; communicators that go on; and whether nobody
   // touches the operands any more.
   struct Failed {

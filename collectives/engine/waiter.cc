@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// While memory alone is waited for, the transport is looked at this often (heartbeats, verdicts);
+// While memory alone is waited for, the transport is looked at this often (heartbeats, losses);
 // a device is always looked at, since nobody says when it has finished.
 constexpr milliseconds kAtBellAlone{50};
 constexpr milliseconds kForDevice{1};

@@ -93,9 +93,7 @@ class Wire final : public Transport {
   std::size_t received(Ticket, std::size_t) const override { return 0; }
   void cancel(Ticket) override {}
   std::optional<LostPeer> lost() const override { return {}; }
-  void announce(const LostPeer& culprit) override {
-    net_.lose(rank_, culprit.rank, culprit.certain);
-  }
+  void announce(const LostPeer& lost) override { net_.lose(rank_, lost.rank, lost.certain); }
   Status wait(Deadline) override {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return {};
@@ -322,15 +320,15 @@ TEST(Shrink, OneThatDoesNotComeToAnOperationMayLiveAndGoOn) {
   Operation operation;
   operation.signature.name = "barrier";
   operation.number = 7;
-  Failure failure{.cause = Status(Code::kTimedOut, "late"), .verdict = {}};
+  Failure failure{.cause = Status(Code::kTimedOut, "late"), .reported = {}};
   failure.call.absent = {2};
   failure.call.silent = {3};
-  const auto verdicts = verdicts_of(&operation, failure, wire);
-  ASSERT_EQ(verdicts.size(), 2u);
-  for (const LostPeer& verdict : verdicts) {
-    EXPECT_EQ(verdict.cause, LossCause::kNoPart);
-    EXPECT_FALSE(verdict.certain) << "rank " << verdict.rank;
-    EXPECT_EQ(verdict.operation, std::optional<std::uint64_t>(7));
+  const auto reports = reports_of(&operation, failure, wire);
+  ASSERT_EQ(reports.size(), 2u);
+  for (const LostPeer& report : reports) {
+    EXPECT_EQ(report.cause, LossCause::kNoPart);
+    EXPECT_FALSE(report.certain) << "rank " << report.rank;
+    EXPECT_EQ(report.operation, std::optional<std::uint64_t>(7));
   }
 }
 
