@@ -12,7 +12,6 @@
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/agree.h"
-#include "comm/rendezvous/nodes.h"
 #include "comm/shm/host.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"

@@ -8,7 +8,7 @@
 #include "collectives/group_communicator.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/socket.h"
-#include "comm/rendezvous/tcp_place.h"
+#include "comm/rendezvous/tcp_store.h"
 #include "comm/tcp/interfaces.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/on_demand.h"

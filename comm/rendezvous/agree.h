@@ -1,7 +1,8 @@
-// Settings that all ranks of a job must have alike.
+// What the ranks of a job find out by their store: settings that all must have alike, and nodes.
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
@@ -19,5 +20,11 @@ Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::
 // Collective, once a job and name. Whether `here` is true on every rank: one answer for all ranks.
 // Errors of the store as they are.
 Result<bool> everywhere(const Rendezvous& rendezvous, std::string_view name, bool here);
+
+// Collective, once a job. own: what this rank's node is called; ranks that say the same are on one.
+// By rank: its node, numbered from 0 on in the order of first ranks, the same on all ranks. A hash
+// travels, not the name. kTimedOut names a rank that said nothing; kCorruptPayload one that said
+// something else than a hash.
+Result<std::vector<int>> nodes_of_job(const Rendezvous& rendezvous, std::string_view own);
 
 }  // namespace gradwire::rendezvous

@@ -52,9 +52,4 @@ class Channel {
   std::size_t in_used_ = 0;
 };
 
-// How a client proves itself to the TCP store, and the store to the client: the outcome of one try
-// over a fresh connection. Codes of a failure: kPeerLost and kTimedOut may be tried again (nobody
-// there yet, or closing); anything else is final and says what was wrong.
-Result<Channel> shake_hands(int fd, const TcpStoreOptions& options, Deadline deadline);
-
 }  // namespace gradwire::rendezvous

@@ -10,9 +10,21 @@
 
 namespace gradwire::rendezvous {
 
-// All three are collective over the ranks of the launcher's job, return rank 0's `text` on every
-// rank (that of others is not looked at), and end by `deadline`. Texts have no line ends and at
-// most 255 bytes, which every process manager takes.
+// What rank 0 tells of itself.
+struct Notice {
+  HostPort place;
+  std::string session;  // random: keeps apart jobs of one name, one after another or at once
+  std::string secret;   // random; "" where all ranks know one already
+};
+
+// notice = "gradwire1;" host ";" port ";" session ";" secret, without blanks.
+std::string encode(const Notice& notice);
+// kInvalidArgument quotes what is no notice.
+Result<Notice> parse_notice(std::string_view text);
+
+// The exchanges are collective over the ranks of the launcher's job, return rank 0's `text` on
+// every rank (that of others is not looked at), and end by `deadline`. Texts have no line ends and
+// at most 255 bytes, which every process manager takes.
 
 // The PMI-1 wire protocol on `fd`, as Hydra, and Slurm under --mpi=pmi2, give it in PMI_FD. Once in
 // a process: the process manager takes its end for the end of the process's use of MPI. Errors name

@@ -24,32 +24,23 @@
 namespace gradwire {
 namespace {
 
+using rendezvous::bytes_of_text;
 using rendezvous::Fd;
 using rendezvous::Mac;
 constexpr char kMagic[4] = {'G', 'W', 'R', 'F'};
 constexpr std::size_t kMacAt = sizeof kMagic;
 constexpr std::size_t kValueAt = kMacAt + sizeof(Mac);
 
-ConstByteSpan bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
 Status io_error(const char* what, const std::string& path) {
   return {Code::kInvalidArgument,
           format("file rendezvous: cannot %s %s (%s)", what, path.c_str(), std::strerror(errno))};
 }
 
-// A key as a file name: letters, digits, '-' and '_' stand for themselves, the rest as %xx; what
-// would be too long becomes a hash.
+// What would be too long becomes a hash.
 std::string file_name(std::string_view key) {
-  std::string name = "k-";
-  for (const char c : key) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_';
-    name += plain ? std::string(1, c) : format("%%%02x", static_cast<unsigned char>(c));
-  }
+  const std::string name = "k-" + rendezvous::plain_name(key);
   if (name.size() <= 200) return name;
-  return "h-" + rendezvous::to_hex(rendezvous::hmac({}, {bytes_of(key)}));
+  return "h-" + rendezvous::to_hex(rendezvous::hmac({}, {bytes_of_text(key)}));
 }
 
 Status write_whole(const std::string& path, ConstByteSpan bytes) {
@@ -129,8 +120,8 @@ class FileStore final : public KeyValueStore {
  private:
   Mac mac_of(std::string_view key, ConstByteSpan value) const {
     if (secret_.empty()) return {};
-    return rendezvous::hmac(bytes_of(secret_),
-                            {bytes_of("gradwire file rendezvous"), bytes_of(key), value});
+    return rendezvous::hmac(bytes_of_text(secret_),
+                            {bytes_of_text("gradwire file rendezvous"), bytes_of_text(key), value});
   }
 
   // link(2) never replaces. File systems without hard links get a rename after a look, which is

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "comm/rendezvous/sha256.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -31,8 +30,6 @@ Mac hmac(ConstByteSpan key, std::initializer_list<ConstByteSpan> parts) {
   }
   return hmac_sha256(key, text);
 }
-
-bool equal(const Mac& a, const Mac& b) { return same_in_constant_time(a, b); }
 
 Nonce random_nonce() {
   Nonce nonce{};

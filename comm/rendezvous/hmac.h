@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "gradwire/tensor.h"
 
@@ -17,7 +19,10 @@ using Nonce = std::array<std::byte, 16>;
 // endian, so that no two lists of parts feed the same bytes.
 Mac hmac(ConstByteSpan key, std::initializer_list<ConstByteSpan> parts);
 
-// Takes the same time whatever the bytes are.
+// What a cryptographic library is asked for: OpenSSL's libcrypto (sha256_openssl.cc) or libsodium
+// (sha256_sodium.cc), in a wheel for other machines. HMAC-SHA256 of `text`, and a comparison that
+// takes the same time whatever the bytes are.
+Mac hmac_sha256(ConstByteSpan key, ConstByteSpan text);
 bool equal(const Mac& a, const Mac& b);
 
 // From the kernel's random source.
@@ -26,5 +31,12 @@ Nonce random_nonce();
 // `bytes` random bytes as lower-case hexadecimal text: a secret that fits into a variable.
 std::string random_hex(std::size_t bytes);
 std::string to_hex(ConstByteSpan bytes);
+
+inline ConstByteSpan bytes_of_text(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+inline std::string text_of_bytes(ConstByteSpan bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 }  // namespace gradwire::rendezvous

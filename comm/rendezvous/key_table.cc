@@ -1,9 +1,12 @@
 #include "comm/rendezvous/key_table.h"
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 
 #include "base/text.h"
 #include "comm/rendezvous/messages.h"
+#include "gradwire/rendezvous.h"
 
 namespace gradwire::rendezvous {
 
@@ -34,6 +37,16 @@ Status never_set(std::string_view key, double seconds, std::string_view more) {
                  static_cast<int>(more.size()), more.data())};
 }
 
+std::string plain_name(std::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_';
+    name += plain ? std::string(1, c) : format("%%%02x", static_cast<unsigned char>(c));
+  }
+  return name;
+}
+
 Status KeyTable::set(std::string_view key, ConstByteSpan value) {
   GW_TRY(check_limits(key, value.size()));
   const std::lock_guard lock(mutex_);
@@ -59,14 +72,41 @@ std::optional<std::vector<std::byte>> KeyTable::find(std::string_view key) const
   return found->second;
 }
 
-std::optional<std::vector<std::byte>> KeyTable::wait(std::string_view key,
-                                                     Deadline deadline) const {
+Result<std::vector<std::byte>> KeyTable::get(std::string_view key, Deadline deadline,
+                                             const std::function<std::string()>& more) const {
+  GW_TRY(check_limits(key, 0));
+  const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   Map::const_iterator found;
   const bool there = changed_.wait_until(
       lock, deadline, [&] { return (found = values_.find(key)) != values_.end(); });
-  if (!there) return std::nullopt;
-  return found->second;
+  if (there) return found->second;
+  lock.unlock();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  return never_set(key, waited.count(), more ? more() : "");
 }
 
 }  // namespace gradwire::rendezvous
+
+namespace gradwire {
+namespace {
+
+// Of ranks that are threads.
+class InprocStore final : public KeyValueStore {
+ public:
+  Status set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) override {
+    return table_.set(key, value);
+  }
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    return table_.get(key, deadline);
+  }
+
+ private:
+  rendezvous::KeyTable table_;
+};
+
+}  // namespace
+
+std::shared_ptr<KeyValueStore> make_inproc_store() { return std::make_shared<InprocStore>(); }
+
+}  // namespace gradwire

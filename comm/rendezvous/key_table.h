@@ -25,6 +25,9 @@ Status written_twice(std::string_view key);
 // What get() says when its deadline passed after `seconds`; `more` goes on where not empty.
 Status never_set(std::string_view key, double seconds, std::string_view more);
 
+// As part of a file's name: letters, digits, '-' and '_' stand for themselves, the rest as %xx.
+std::string plain_name(std::string_view text);
+
 // Thread-safe. Every key is written once; the same bytes again are no error.
 class KeyTable {
  public:
@@ -33,8 +36,9 @@ class KeyTable {
   // kOutOfMemory when the table would hold more than kMaxTotalBytes.
   Status set(std::string_view key, ConstByteSpan value);
   std::optional<std::vector<std::byte>> find(std::string_view key) const;
-  // Waits for the key; nullopt at the deadline.
-  std::optional<std::vector<std::byte>> wait(std::string_view key, Deadline deadline) const;
+  // Waits for the key; at the deadline never_set(), with `more()` if given.
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline,
+                                     const std::function<std::string()>& more = {}) const;
 
  private:
   using Map = std::map<std::string, std::vector<std::byte>, std::less<>>;

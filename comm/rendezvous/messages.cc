@@ -1,8 +1,10 @@
 #include "comm/rendezvous/messages.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "base/text.h"
 
@@ -11,24 +13,29 @@ namespace {
 
 constexpr std::uint32_t kMessageMagic = 0x5a525747;  // "GWRZ"
 
+// The two ways over a message's fields, which fields() names once.
 class Writer {
  public:
-  template <typename Integer>
-  Writer& put(Integer value) {
-    for (std::size_t i = 0; i < sizeof(Integer); ++i)
-      bytes_.push_back(static_cast<std::byte>(std::uint64_t{value} >> (8 * i)));
+  Writer& magic() { return field(kMessageMagic); }
+  template <typename Number>
+  Writer& field(Number value) {
+    for (std::size_t i = 0; i < sizeof(Number); ++i)
+      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i)));
     return *this;
   }
-  Writer& put(bool value) { return put(static_cast<std::uint8_t>(value ? 1 : 0)); }
+  template <std::size_t N>
+  Writer& field(const std::array<std::byte, N>& bytes) {
+    return rest(bytes, N);
+  }
+  Writer& field(std::string_view text, std::size_t /*most*/) {
+    text = text.substr(0, 0xffff);
+    field(static_cast<std::uint16_t>(text.size()));
+    return rest(bytes_of_text(text), text.size());
+  }
   // Not inlined: g++ 12 then warns of an overflow that cannot happen (stringop-overflow).
-  [[gnu::noinline]] Writer& raw(ConstByteSpan bytes) {
+  [[gnu::noinline]] Writer& rest(ConstByteSpan bytes, std::size_t /*most*/) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     return *this;
-  }
-  Writer& text(std::string_view text) {
-    text = text.substr(0, 0xffff);
-    put(static_cast<std::uint16_t>(text.size()));
-    return raw(std::as_bytes(std::span(text.data(), text.size())));
   }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -36,55 +43,51 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-// Reads forward; the first field that is missing or out of range makes every later answer void.
+// The first field that is missing or out of range makes every later one void.
 class Reader {
  public:
   explicit Reader(ConstByteSpan bytes) : bytes_(bytes) {}
 
-  template <typename Integer>
-  Integer get() {
-    const ConstByteSpan field = take(sizeof(Integer));
+  Reader& magic() {
+    std::uint32_t seen = 0;
+    field(seen);
+    return require(seen == kMessageMagic);
+  }
+  template <typename Number>
+  Reader& field(Number& number) {
     std::uint64_t value = 0;
-    for (std::size_t i = 0; i < field.size(); ++i)
-      value |= std::to_integer<std::uint64_t>(field[i]) << (8 * i);
-    return static_cast<Integer>(value);
-  }
-  bool flag() {
-    const auto value = get<std::uint8_t>();
-    require(value <= 1);
-    return value == 1;
-  }
-  Code code() {
-    const auto value = get<std::uint8_t>();
-    require(value <= static_cast<std::uint8_t>(Code::kInternal));
-    return ok_ ? static_cast<Code>(value) : Code::kOk;
+    const ConstByteSpan bytes = take(sizeof(Number));
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
+    if constexpr (std::is_same_v<Number, bool>) require(value <= 1);
+    if constexpr (std::is_same_v<Number, Code>)
+      require(value <= static_cast<std::uint64_t>(Code::kInternal));
+    if (ok_) number = static_cast<Number>(value);
+    return *this;
   }
   template <std::size_t N>
-  std::array<std::byte, N> array() {
-    std::array<std::byte, N> out{};
-    const ConstByteSpan field = take(N);
-    std::copy(field.begin(), field.end(), out.begin());
-    return out;
+  Reader& field(std::array<std::byte, N>& out) {
+    std::ranges::copy(take(N), out.begin());
+    return *this;
   }
-  std::string text(std::size_t most) {
-    const std::size_t size = get<std::uint16_t>();
+  Reader& field(std::string& text, std::size_t most) {
+    std::uint16_t size = 0;
+    field(size);
     require(size <= most);
-    const ConstByteSpan field = take(size);
-    return {reinterpret_cast<const char*>(field.data()), field.size()};
+    text = text_of_bytes(take(size));
+    return *this;
   }
-  std::vector<std::byte> rest(std::size_t most) {
+  Reader& rest(std::vector<std::byte>& out, std::size_t most) {
     require(bytes_.size() <= most);
-    const ConstByteSpan field = take(bytes_.size());
-    return {field.begin(), field.end()};
+    const ConstByteSpan bytes = take(bytes_.size());
+    out.assign(bytes.begin(), bytes.end());
+    return *this;
   }
-  void require(bool condition) { ok_ = ok_ && condition; }
-
-  // The message, if the body held exactly it.
-  template <typename Message>
-  Result<Message> finish(Message message, const char* name) const {
-    if (ok_ && bytes_.empty()) return message;
-    return Status(Code::kCorruptPayload, format("malformed rendezvous message '%s'", name));
+  Reader& require(bool condition) {
+    ok_ = ok_ && condition;
+    return *this;
   }
+  bool ended_well() const { return ok_ && bytes_.empty(); }
 
  private:
   ConstByteSpan take(std::size_t count) {
@@ -98,100 +101,74 @@ class Reader {
   bool ok_ = true;
 };
 
+// M: the message, constant where it is written.
+template <typename M, typename Message>
+concept Is = std::is_same_v<std::remove_const_t<M>, Message>;
+
+template <typename Way, Is<Hello> M>
+void fields(Way& way, M& m) {
+  way.magic().field(m.version).field(m.sealed).field(m.rank).field(m.size).field(m.nonce);
+  way.field(m.job, kMaxJobBytes);
+}
+template <typename Way, Is<Challenge> M>
+void fields(Way& way, M& m) {
+  way.magic().field(m.sealed).field(m.nonce);
+}
+template <typename Way, Is<Proof> M>
+void fields(Way& way, M& m) {
+  way.field(m.mac);
+}
+template <typename Way, Is<Refuse> M>
+void fields(Way& way, M& m) {
+  way.field(m.code).field(m.again).field(m.reason, kMaxHandshakeBytes);
+}
+template <typename Way, Is<Set> M>
+void fields(Way& way, M& m) {
+  way.field(m.id).field(m.key, kMaxKeyBytes).rest(m.value, kMaxValueBytes);
+}
+template <typename Way, Is<Get> M>
+void fields(Way& way, M& m) {
+  way.field(m.id).field(m.wait_ms).field(m.key, kMaxKeyBytes);
+}
+template <typename Way, Is<Reply> M>
+void fields(Way& way, M& m) {
+  way.field(m.id).field(m.code).rest(m.data, kMaxValueBytes);
+}
+
+template <typename Message>
+std::vector<std::byte> written(const Message& message) {
+  Writer out;
+  fields(out, message);
+  return out.take();
+}
+
+// The message, if the body held exactly it.
+template <typename Message>
+Result<Message> read(ConstByteSpan body, const char* name) {
+  Reader in(body);
+  Message message;
+  fields(in, message);
+  if constexpr (Is<Message, Refuse>) in.require(message.code != Code::kOk);
+  if (in.ended_well()) return message;
+  return Status(Code::kCorruptPayload, format("malformed rendezvous message '%s'", name));
+}
+
 }  // namespace
 
-std::vector<std::byte> encode(const Hello& m) {
-  return Writer()
-      .put(kMessageMagic)
-      .put(m.version)
-      .put(m.sealed)
-      .put(m.rank)
-      .put(m.size)
-      .raw(m.nonce)
-      .text(m.job)
-      .take();
-}
-std::vector<std::byte> encode(const Challenge& m) {
-  return Writer().put(kMessageMagic).put(m.sealed).raw(m.nonce).take();
-}
-std::vector<std::byte> encode(const Proof& m) { return Writer().raw(m.mac).take(); }
-std::vector<std::byte> encode(const Refuse& m) {
-  return Writer().put(static_cast<std::uint8_t>(m.code)).put(m.again).text(m.reason).take();
-}
-std::vector<std::byte> encode(const Set& m) {
-  return Writer().put(m.id).text(m.key).raw(m.value).take();
-}
-std::vector<std::byte> encode(const Get& m) {
-  return Writer().put(m.id).put(m.wait_ms).text(m.key).take();
-}
-std::vector<std::byte> encode(const Reply& m) {
-  return Writer().put(m.id).put(static_cast<std::uint8_t>(m.code)).raw(m.data).take();
-}
+std::vector<std::byte> encode(const Hello& message) { return written(message); }
+std::vector<std::byte> encode(const Challenge& message) { return written(message); }
+std::vector<std::byte> encode(const Proof& message) { return written(message); }
+std::vector<std::byte> encode(const Refuse& message) { return written(message); }
+std::vector<std::byte> encode(const Set& message) { return written(message); }
+std::vector<std::byte> encode(const Get& message) { return written(message); }
+std::vector<std::byte> encode(const Reply& message) { return written(message); }
 
-Result<Hello> parse_hello(ConstByteSpan body) {
-  Reader in(body);
-  Hello m;
-  in.require(in.get<std::uint32_t>() == kMessageMagic);
-  m.version = in.get<std::uint8_t>();
-  m.sealed = in.flag();
-  m.rank = in.get<std::uint32_t>();
-  m.size = in.get<std::uint32_t>();
-  m.nonce = in.array<16>();
-  m.job = in.text(kMaxJobBytes);
-  return in.finish(std::move(m), "hello");
-}
-
-Result<Challenge> parse_challenge(ConstByteSpan body) {
-  Reader in(body);
-  Challenge m;
-  in.require(in.get<std::uint32_t>() == kMessageMagic);
-  m.sealed = in.flag();
-  m.nonce = in.array<16>();
-  return in.finish(m, "challenge");
-}
-
-Result<Proof> parse_proof(ConstByteSpan body) {
-  Reader in(body);
-  Proof m;
-  m.mac = in.array<32>();
-  return in.finish(m, "proof");
-}
-
-Result<Refuse> parse_refuse(ConstByteSpan body) {
-  Reader in(body);
-  Refuse m;
-  m.code = in.code();
-  in.require(m.code != Code::kOk);
-  m.again = in.flag();
-  m.reason = in.text(kMaxHandshakeBytes);
-  return in.finish(std::move(m), "refuse");
-}
-
-Result<Set> parse_set(ConstByteSpan body) {
-  Reader in(body);
-  Set m;
-  m.id = in.get<std::uint32_t>();
-  m.key = in.text(kMaxKeyBytes);
-  m.value = in.rest(kMaxValueBytes);
-  return in.finish(std::move(m), "set");
-}
-
-Result<Get> parse_get(ConstByteSpan body) {
-  Reader in(body);
-  Get m;
-  m.id = in.get<std::uint32_t>();
-  m.wait_ms = in.get<std::uint32_t>();
-  m.key = in.text(kMaxKeyBytes);
-  return in.finish(std::move(m), "get");
-}
-
-Result<Reply> parse_reply(ConstByteSpan body) {
-  Reader in(body);
-  Reply m;
-  m.id = in.get<std::uint32_t>();
-  m.code = in.code();
-  m.data = in.rest(kMaxValueBytes);
-  return in.finish(std::move(m), "reply");
-}
+Result<Hello> parse_hello(ConstByteSpan body) { return read<Hello>(body, "hello"); }
+Result<Challenge> parse_challenge(ConstByteSpan body) { return read<Challenge>(body, "challenge"); }
+Result<Proof> parse_proof(ConstByteSpan body) { return read<Proof>(body, "proof"); }
+Result<Refuse> parse_refuse(ConstByteSpan body) { return read<Refuse>(body, "refuse"); }
+Result<Set> parse_set(ConstByteSpan body) { return read<Set>(body, "set"); }
+Result<Get> parse_get(ConstByteSpan body) { return read<Get>(body, "get"); }
+Result<Reply> parse_reply(ConstByteSpan body) { return read<Reply>(body, "reply"); }
 
 }  // namespace gradwire::rendezvous

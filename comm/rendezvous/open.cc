@@ -1,42 +1,65 @@
 // From what a launcher said to a store that is open.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 
 #include "base/text.h"
 #include "comm/rendezvous/exchange.h"
 #include "comm/rendezvous/hmac.h"
-#include "comm/rendezvous/notice.h"
+#include "comm/rendezvous/key_table.h"
 #include "comm/rendezvous/socket.h"
-#include "comm/rendezvous/tcp_place.h"
+#include "comm/rendezvous/tcp_store.h"
 #include "comm/tcp/interfaces.h"
 #include "gradwire/config.h"
 #include "gradwire/rendezvous.h"
 
 namespace gradwire {
+namespace rendezvous {
+
+constexpr std::string_view kNoticeVersion = "gradwire1";
+
+std::string encode(const Notice& notice) {
+  return format("%s;%s;%d;%s;%s", kNoticeVersion.data(), notice.place.host.c_str(),
+                notice.place.port, notice.session.c_str(), notice.secret.c_str());
+}
+
+Result<Notice> parse_notice(std::string_view text) {
+  std::array<std::string_view, 5> words;
+  std::string_view rest = text;
+  std::size_t count = 0;
+  for (; count < words.size(); ++count) {
+    const std::size_t end = count + 1 < words.size() ? rest.find(';') : rest.size();
+    if (end == std::string_view::npos) break;
+    words[count] = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  const auto port = to_int(words[2]);
+  const bool good = count == words.size() && words[0] == kNoticeVersion && !words[1].empty() &&
+                    port && *port >= 1 && *port <= 65535 && !words[3].empty();
+  if (good)
+    return Notice{{std::string(words[1]), static_cast<int>(*port)},
+                  std::string(words[3]),
+                  std::string(words[4])};
+  return Status(Code::kInvalidArgument,
+                "rank 0's notice is '" + std::string(text) +
+                    "' (expected one of this version of gradwire, on all ranks)");
+}
+
+}  // namespace rendezvous
+
 namespace {
 
 constexpr int kSlurmPorts = 65;  // the step's own, and the next 64
-
-// A job's own folder below DIR: jobs with names of their own may share DIR.
-std::string job_folder(std::string_view directory, const std::string& job) {
-  std::string name;
-  for (const char c : job) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_';
-    name += plain ? std::string(1, c) : format("%%%02x", static_cast<unsigned char>(c));
-  }
-  return std::string(directory) + "/" + name;
-}
 
 // Jobs may share a secret, and a folder that somebody else can write: what one job has written must
 // not pass for another's.
 std::string job_secret(std::string_view job, std::string_view secret) {
   if (secret.empty()) return "";
-  const auto bytes = [](std::string_view text) {
-    return std::as_bytes(std::span(text.data(), text.size()));
-  };
   return rendezvous::to_hex(
-      rendezvous::hmac(bytes(secret), {bytes("gradwire file rendezvous of job"), bytes(job)}));
+      rendezvous::hmac(rendezvous::bytes_of_text(secret),
+                       {rendezvous::bytes_of_text("gradwire file rendezvous of job"),
+                        rendezvous::bytes_of_text(job)}));
 }
 
 // The text behind `scheme` in "scheme:rest"; nullopt of another one.
@@ -106,7 +129,8 @@ Status open_store(const LaunchInfo& info, Rendezvous& rendezvous) {
   if (const auto directory = after(info.rendezvous, "file://")) {
     if (directory->empty())
       return {Code::kInvalidArgument, "rendezvous 'file://' (expected file://DIRECTORY)"};
-    GW_ASSIGN(rendezvous.store, make_file_store(job_folder(*directory, info.job),
+    // Jobs with names of their own may share DIRECTORY.
+    GW_ASSIGN(rendezvous.store, make_file_store(*directory + "/" + rendezvous::plain_name(info.job),
                                                 job_secret(info.job, rendezvous.secret)));
     return {};
   }

@@ -6,19 +6,11 @@
 #include "base/text.h"
 
 namespace gradwire::rendezvous {
-namespace {
-
-ConstByteSpan request_bytes(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-}  // namespace
-
 SessionKeys derive_keys(std::string_view secret, const Hello& hello, const Challenge& challenge) {
   const std::vector<std::byte> who = encode(hello);
   const std::vector<std::byte> with = encode(challenge);
   const auto derive = [&](std::string_view purpose) {
-    return hmac(request_bytes(secret), {request_bytes(purpose), who, with});
+    return hmac(bytes_of_text(secret), {bytes_of_text(purpose), who, with});
   };
   return {derive("gradwire client proof"), derive("gradwire server proof"),
           derive("gradwire to server"), derive("gradwire to client")};
@@ -158,7 +150,7 @@ Status ServerSession::on_proof(ConstByteSpan body) {
 Status ServerSession::on_set(ConstByteSpan body) {
   GW_ASSIGN(const Set set, parse_set(body));
   const Status outcome = job_.table.set(set.key, set.value);
-  reply(set.id, outcome.code(), outcome.ok() ? ConstByteSpan() : request_bytes(outcome.message()));
+  reply(set.id, outcome.code(), outcome.ok() ? ConstByteSpan() : bytes_of_text(outcome.message()));
   return {};
 }
 
@@ -183,7 +175,7 @@ void ServerSession::answer_waiting(Deadline now) {
     if (now < waiting.until) return false;
     const std::chrono::duration<double> waited = now - waiting.since;
     const Status late = never_set(waiting.get.key, waited.count(), job_.roster.missing());
-    reply(waiting.get.id, late.code(), request_bytes(late.message()));
+    reply(waiting.get.id, late.code(), bytes_of_text(late.message()));
     return true;
   };
   std::erase_if(waiting_, answered);

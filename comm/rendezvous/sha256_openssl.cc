@@ -5,7 +5,7 @@
 #include <new>
 
 #include "base/check.h"
-#include "comm/rendezvous/sha256.h"
+#include "comm/rendezvous/hmac.h"
 
 namespace gradwire::rendezvous {
 
@@ -21,8 +21,6 @@ Mac hmac_sha256(ConstByteSpan key, ConstByteSpan text) {
   return mac;
 }
 
-bool same_in_constant_time(ConstByteSpan a, ConstByteSpan b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
+bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
 }  // namespace gradwire::rendezvous

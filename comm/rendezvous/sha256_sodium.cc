@@ -2,7 +2,7 @@
 #include <sodium/utils.h>
 
 #include "base/check.h"
-#include "comm/rendezvous/sha256.h"
+#include "comm/rendezvous/hmac.h"
 
 namespace gradwire::rendezvous {
 
@@ -23,8 +23,6 @@ Mac hmac_sha256(ConstByteSpan key, ConstByteSpan text) {
   return mac;
 }
 
-bool same_in_constant_time(ConstByteSpan a, ConstByteSpan b) {
-  return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
-}
+bool equal(const Mac& a, const Mac& b) { return sodium_memcmp(a.data(), b.data(), a.size()) == 0; }
 
 }  // namespace gradwire::rendezvous

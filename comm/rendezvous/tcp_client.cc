@@ -1,5 +1,4 @@
-#include "comm/rendezvous/tcp_client.h"
-
+// The asking half of the TCP store.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -7,14 +6,19 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
-#include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/key_table.h"
+#include "comm/rendezvous/server_session.h"
+#include "comm/rendezvous/tcp_store.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -25,72 +29,104 @@ constexpr std::chrono::seconds kOnePort(1);  // the same, where there are other 
 // The server tells why a get() was in vain, in time that starts when the request arrives there.
 constexpr std::chrono::seconds kGrace(2);
 
-std::string text_of(ConstByteSpan bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+Status flush(int fd, Channel& channel, Deadline deadline) {
+  while (!channel.outgoing().empty()) {
+    const Moved moved = write_some(fd, channel.outgoing());
+    if (moved.kind == Moved::Kind::kClosed) return {Code::kPeerLost, "the connection was closed"};
+    channel.consume(moved.bytes);
+    if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_writable(fd, deadline));
+  }
+  return {};
 }
 
-}  // namespace
-
-Result<std::shared_ptr<KeyValueStore>> TcpClient::join(const HostPort& where, int ports,
-                                                       const TcpStoreOptions& options,
-                                                       Deadline deadline) {
-  const auto start = Clock::now();
-  const std::string span = ports == 1 ? "" : format("-%d", where.port + ports - 1);
-  const std::string context = format("rank %d: rendezvous at %s:%d%s", options.rank,
-                                     where.host.c_str(), where.port, span.c_str());
-  std::chrono::milliseconds pause(10);
+// The next message, which must be of `wanted`; a refusal becomes the error it stands for.
+Result<Frame> expect(int fd, Channel& channel, Kind wanted, Deadline deadline) {
   while (true) {
-    auto joined = try_once(where, ports, options, deadline);
-    if (joined.has_value()) return joined;
-    const Status failure = joined.error();
-    if (failure.code() != Code::kPeerLost && failure.code() != Code::kTimedOut)
-      return failure.with_context(context);
-    if (Clock::now() + pause >= deadline) {
-      const std::chrono::duration<double> waited = Clock::now() - start;
-      return Status(
-          Code::kTimedOut,
-          format("%s: rank 0 did not answer within %.1f s (last try: %s)", context.c_str(),
-                 waited.count(), std::string(failure.message()).c_str()));
+    GW_ASSIGN(auto frame, channel.next());
+    if (frame && frame->kind == wanted) return *std::move(frame);
+    if (frame && frame->kind == Kind::kRefuse) {
+      GW_ASSIGN(const Refuse refusal, parse_refuse(frame->body));
+      return Status(refusal.again ? Code::kPeerLost : refusal.code, "refused: " + refusal.reason);
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+    if (frame)
+      return Status(Code::kCorruptPayload,
+                    format("message %d (expected %d)", static_cast<int>(frame->kind),
+                           static_cast<int>(wanted)));
+    std::array<std::byte, 4096> chunk{};
+    const Moved moved = read_some(fd, chunk);
+    if (moved.kind == Moved::Kind::kClosed)
+      return Status(Code::kPeerLost, "the connection was closed during the handshake");
+    if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_readable(fd, deadline));
+    channel.receive(ConstByteSpan(chunk).first(moved.bytes));
   }
 }
 
-Result<std::shared_ptr<KeyValueStore>> TcpClient::greet(Fd fd, const HostPort& where,
-                                                        const TcpStoreOptions& options,
-                                                        Deadline deadline) {
-  GW_ASSIGN(Channel channel, shake_hands(fd.get(), options, deadline));
-  return std::shared_ptr<KeyValueStore>(std::make_shared<TcpClient>(
-      std::move(fd), std::move(channel), to_string(where), options.rank));
+Result<Channel> talk(int fd, const TcpStoreOptions& options, Deadline deadline) {
+  const bool sealed = !options.secret.empty();
+  const Hello hello{kVersion,
+                    sealed,
+                    static_cast<std::uint32_t>(options.rank),
+                    static_cast<std::uint32_t>(options.size),
+                    random_nonce(),
+                    options.job};
+  Channel channel;
+  channel.send(Kind::kHello, encode(hello));
+  GW_TRY(flush(fd, channel, deadline));
+
+  GW_ASSIGN(const Frame answer, expect(fd, channel, Kind::kChallenge, deadline));
+  GW_ASSIGN(const Challenge challenge, parse_challenge(answer.body));
+  if (challenge.sealed != sealed)
+    return Status(Code::kCorruptPayload, "the server refuses to use the secret");
+  SessionKeys keys;
+  if (sealed) keys = derive_keys(options.secret, hello, challenge);
+  channel.send(Kind::kProof, encode(Proof{keys.client_proof}));
+  GW_TRY(flush(fd, channel, deadline));
+
+  GW_ASSIGN(const Frame welcome, expect(fd, channel, Kind::kWelcome, deadline));
+  GW_ASSIGN(const Proof proof, parse_proof(welcome.body));
+  if (!equal(proof.mac, keys.server_proof))
+    return Status(Code::kCorruptPayload, "the server does not know the secret");
+  if (sealed) channel.seal(keys.to_server, keys.to_client);
+  channel.allow_large();
+  return channel;
 }
 
-Result<std::shared_ptr<KeyValueStore>> TcpClient::try_once(const HostPort& where, int ports,
-                                                           const TcpStoreOptions& options,
-                                                           Deadline deadline) {
-  if (ports == 1) {
-    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOneTry);
-    GW_ASSIGN(Fd fd, connect_to(where, until));
-    return greet(std::move(fd), where, options, until);
-  }
-  // Whoever else answers, with whatever, is passed over: the next port may be ours, or this one be
-  // ours later. The last one that refused says why, should it stay at that.
-  Status refused(Code::kPeerLost, "no answer at any of the ports");
-  for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
-    const HostPort here{where.host, where.port + next};
-    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOnePort);
-    Result<Fd> fd = connect_to(here, until);
-    if (!fd.has_value() && fd.error().code() == Code::kPeerLost) continue;
-    if (!fd.has_value()) return fd.error();
-    auto joined = greet(std::move(fd).value(), here, options, until);
-    if (joined.has_value()) return joined;
-    refused = Status(Code::kPeerLost, format("port %d: %s", here.port,
-                                             std::string(joined.error().message()).c_str()));
-  }
-  return refused;
-}
+class TcpClient final : public TcpStore {
+ public:
+  TcpClient(Fd fd, Channel channel, HostPort where, int rank);
+  TcpClient(const TcpClient&) = delete;
+  TcpClient& operator=(const TcpClient&) = delete;
+  ~TcpClient() override;
 
-TcpClient::TcpClient(Fd fd, Channel channel, std::string where, int rank)
+  Status set(std::string_view key, ConstByteSpan value, Deadline deadline) override;
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override;
+  HostPort where() const override { return where_; }
+
+ private:
+  // Sends a request and waits for the reply that carries its id. Whichever caller finds nobody
+  // reading reads for all; the others sleep.
+  Result<Reply> ask(Kind kind, std::uint32_t id, ConstByteSpan body, Deadline deadline);
+  // One turn at the socket, called and left with the lock held, which it gives up while it sleeps.
+  void pump(std::unique_lock<std::mutex>& lock, Deadline until);
+  Status take_replies();
+  void fail(Status status);
+  Status closed(const Moved& moved) const;
+  std::uint32_t new_id();
+
+  Fd fd_;
+  const Fd wake_;  // ends the sleep of the one who pumps
+  std::mutex mutex_;
+  std::condition_variable progressed_;
+  Channel channel_;
+  const HostPort where_;
+  const int rank_;
+  bool pumping_ = false;
+  std::uint32_t last_id_ = 0;
+  std::map<std::uint32_t, std::optional<Reply>> open_;  // asked; with the answer once it is there
+  Status failed_;                                       // of the connection; sticky
+};
+
+TcpClient::TcpClient(Fd fd, Channel channel, HostPort where, int rank)
     : fd_(std::move(fd)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       channel_(std::move(channel)),
@@ -108,18 +144,13 @@ TcpClient::~TcpClient() {
   while (failed_.ok() && !channel_.outgoing().empty() && Clock::now() < until) pump(lock, until);
 }
 
-int TcpClient::port() const {
-  const Result<HostPort> where = parse_host_port(where_);
-  return where.has_value() ? where.value().port : 0;
-}
-
 Status TcpClient::set(std::string_view key, ConstByteSpan value, Deadline deadline) {
   GW_TRY(check_limits(key, value.size()));
   const std::uint32_t id = new_id();
   const Set message{id, std::string(key), {value.begin(), value.end()}};
   GW_ASSIGN(const Reply reply, ask(Kind::kSet, id, encode(message), deadline));
   if (reply.code == Code::kOk) return {};
-  return {reply.code, format("rank %d: %s", rank_, text_of(reply.data).c_str())};
+  return {reply.code, format("rank %d: %s", rank_, text_of_bytes(reply.data).c_str())};
 }
 
 Result<std::vector<std::byte>> TcpClient::get(std::string_view key, Deadline deadline) {
@@ -132,12 +163,12 @@ Result<std::vector<std::byte>> TcpClient::get(std::string_view key, Deadline dea
   if (!reply.has_value()) {
     if (reply.error().code() != Code::kTimedOut) return reply.error();
     const std::chrono::duration<double> waited = Clock::now() - start;
-    return never_set(key, waited.count(), "rank 0 at " + where_ + " does not answer")
+    return never_set(key, waited.count(), "rank 0 at " + to_string(where_) + " does not answer")
         .with_context(format("rank %d", rank_));
   }
   if (reply.value().code == Code::kOk) return std::move(reply.value().data);
   return Status(reply.value().code,
-                format("rank %d: %s", rank_, text_of(reply.value().data).c_str()));
+                format("rank %d: %s", rank_, text_of_bytes(reply.value().data).c_str()));
 }
 
 std::uint32_t TcpClient::new_id() {
@@ -167,15 +198,15 @@ Result<Reply> TcpClient::ask(Kind kind, std::uint32_t id, ConstByteSpan body, De
     }
     open_.erase(id);
     if (!failed_.ok()) return failed_;
-    return Status(Code::kTimedOut,
-                  format("rank %d: rendezvous at %s does not answer", rank_, where_.c_str()));
+    return Status(Code::kTimedOut, format("rank %d: rendezvous at %s does not answer", rank_,
+                                          to_string(where_).c_str()));
   }
 }
 
 Status TcpClient::closed(const Moved& moved) const {
-  return {Code::kPeerLost,
-          format("rank %d: rank 0 closed its rendezvous at %s%s%s", rank_, where_.c_str(),
-                 moved.error != 0 ? ": " : "", moved.error != 0 ? std::strerror(moved.error) : "")};
+  return {Code::kPeerLost, format("rank %d: rank 0 closed its rendezvous at %s%s%s", rank_,
+                                  to_string(where_).c_str(), moved.error != 0 ? ": " : "",
+                                  moved.error != 0 ? std::strerror(moved.error) : "")};
 }
 
 void TcpClient::fail(Status status) {
@@ -202,7 +233,8 @@ void TcpClient::pump(std::unique_lock<std::mutex>& lock, Deadline until) {
     const Moved moved = read_some(fd_.get(), chunk);
     channel_.receive(ConstByteSpan(chunk).first(moved.bytes));
     if (const Status status = take_replies(); !status.ok())
-      fail(status.with_context(format("rank %d: rendezvous at %s", rank_, where_.c_str())));
+      fail(status.with_context(
+          format("rank %d: rendezvous at %s", rank_, to_string(where_).c_str())));
     if (moved.kind == Moved::Kind::kClosed) fail(closed(moved));
   }
   progressed_.notify_all();
@@ -217,6 +249,76 @@ Status TcpClient::take_replies() {
     GW_ASSIGN(Reply reply, parse_reply(frame->body));
     const auto asked = open_.find(reply.id);  // late answers to given-up requests: dropped
     if (asked != open_.end()) asked->second = std::move(reply);
+  }
+}
+
+// One connection, or one to each of several ports.
+
+Result<std::shared_ptr<KeyValueStore>> greet(Fd fd, const HostPort& where,
+                                             const TcpStoreOptions& options, Deadline deadline) {
+  GW_ASSIGN(Channel channel, shake_hands(fd.get(), options, deadline));
+  return std::shared_ptr<KeyValueStore>(
+      std::make_shared<TcpClient>(std::move(fd), std::move(channel), where, options.rank));
+}
+
+Result<std::shared_ptr<KeyValueStore>> try_once(const HostPort& where, int ports,
+                                                const TcpStoreOptions& options, Deadline deadline) {
+  if (ports == 1) {
+    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOneTry);
+    GW_ASSIGN(Fd fd, connect_to(where, until));
+    return greet(std::move(fd), where, options, until);
+  }
+  // Whoever else answers, with whatever, is passed over: the next port may be ours, or this one be
+  // ours later. The last one that refused says why, should it stay at that.
+  Status refused(Code::kPeerLost, "no answer at any of the ports");
+  for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
+    const HostPort here{where.host, where.port + next};
+    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOnePort);
+    Result<Fd> fd = connect_to(here, until);
+    if (!fd.has_value() && fd.error().code() == Code::kPeerLost) continue;
+    if (!fd.has_value()) return fd.error();
+    auto joined = greet(std::move(fd).value(), here, options, until);
+    if (joined.has_value()) return joined;
+    refused = Status(Code::kPeerLost, format("port %d: %s", here.port,
+                                             std::string(joined.error().message()).c_str()));
+  }
+  return refused;
+}
+
+}  // namespace
+
+Result<Channel> shake_hands(int fd, const TcpStoreOptions& options, Deadline deadline) {
+  Result<Channel> channel = talk(fd, options, deadline);
+  if (!channel.has_value() && channel.error().code() == Code::kCorruptPayload)
+    return Status(Code::kInvalidArgument,
+                  format("the server there is no gradwire rendezvous of this job: %s",
+                         std::string(channel.error().message()).c_str()));
+  return channel;
+}
+
+Result<std::shared_ptr<KeyValueStore>> join_tcp_store(const HostPort& where, int ports,
+                                                      const TcpStoreOptions& options,
+                                                      Deadline deadline) {
+  const auto start = Clock::now();
+  const std::string span = ports == 1 ? "" : format("-%d", where.port + ports - 1);
+  const std::string context = format("rank %d: rendezvous at %s:%d%s", options.rank,
+                                     where.host.c_str(), where.port, span.c_str());
+  std::chrono::milliseconds pause(10);
+  while (true) {
+    auto joined = try_once(where, ports, options, deadline);
+    if (joined.has_value()) return joined;
+    const Status failure = joined.error();
+    if (failure.code() != Code::kPeerLost && failure.code() != Code::kTimedOut)
+      return failure.with_context(context);
+    if (Clock::now() + pause >= deadline) {
+      const std::chrono::duration<double> waited = Clock::now() - start;
+      return Status(
+          Code::kTimedOut,
+          format("%s: rank 0 did not answer within %.1f s (last try: %s)", context.c_str(),
+                 waited.count(), std::string(failure.message()).c_str()));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
 }
 

@@ -1,9 +1,7 @@
-// The TCP store: rank 0 holds the table and serves it, the others ask.
-#include <chrono>
+// Rank 0 holds the table.
+#include "comm/rendezvous/tcp_store.h"
 
 #include "base/text.h"
-#include "comm/rendezvous/tcp_client.h"
-#include "comm/rendezvous/tcp_place.h"
 #include "comm/rendezvous/tcp_server.h"
 #include "gradwire/rendezvous.h"
 
@@ -14,7 +12,7 @@ using rendezvous::Fd;
 using rendezvous::JobState;
 using rendezvous::TcpServer;
 
-class ServingStore final : public KeyValueStore {
+class ServingStore final : public rendezvous::TcpStore {
  public:
   ServingStore(std::shared_ptr<JobState> job, std::unique_ptr<TcpServer> server, std::string host)
       : job_(std::move(job)), server_(std::move(server)), host_(std::move(host)) {}
@@ -26,18 +24,12 @@ class ServingStore final : public KeyValueStore {
   }
 
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
-    GW_TRY(rendezvous::check_limits(key, 0));
-    const auto start = std::chrono::steady_clock::now();
-    if (auto value = job_->table.wait(key, deadline)) return *std::move(value);
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
-    return rendezvous::never_set(key, waited.count(), job_->roster.missing())
-        .with_context("rank 0");
+    auto value = job_->table.get(key, deadline, [this] { return job_->roster.missing(); });
+    if (!value.has_value()) return value.error().with_context("rank 0");
+    return value;
   }
 
-  int port() const { return server_->port(); }
-  std::string where() const {
-    return rendezvous::to_string({.host = host_, .port = server_->port()});
-  }
+  rendezvous::HostPort where() const override { return {host_, server_->port()}; }
 
  private:
   std::shared_ptr<JobState> job_;
@@ -101,21 +93,18 @@ Result<std::shared_ptr<KeyValueStore>> rendezvous::make_tcp_store_among(
     return Status(Code::kInvalidArgument,
                   format("rank %d: rendezvous port %d (expected the port of rank 0, 1..65535)",
                          options.rank, options.port));
-  return TcpClient::join({options.host, options.port}, ports, options,
-                         deadline_in(options.timeout_seconds));
+  return join_tcp_store({options.host, options.port}, ports, options,
+                        deadline_in(options.timeout_seconds));
 }
 
 std::string rendezvous::place_of(const KeyValueStore* store) {
-  if (const auto* serving = dynamic_cast<const ServingStore*>(store)) return serving->where();
-  if (const auto* client = dynamic_cast<const TcpClient*>(store)) return client->where();
-  return "";
+  const auto* tcp = dynamic_cast<const TcpStore*>(store);
+  return tcp == nullptr ? "" : to_string(tcp->where());
 }
 
 int tcp_store_port(const KeyValueStore& store) {
-  if (const auto* serving = dynamic_cast<const ServingStore*>(&store)) return serving->port();
-  if (const auto* client = dynamic_cast<const rendezvous::TcpClient*>(&store))
-    return client->port();
-  return 0;
+  const auto* tcp = dynamic_cast<const rendezvous::TcpStore*>(&store);
+  return tcp == nullptr ? 0 : tcp->where().port;
 }
 
 }  // namespace gradwire

@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "comm/rendezvous/notice.h"
 #include "comm/rendezvous/socket.h"
 #include "tests/support/fails.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/rendezvous/nodes.h"
+#include "comm/rendezvous/agree.h"
 #include "gradwire/rendezvous.h"
 #include "tests/support/fails.h"
 

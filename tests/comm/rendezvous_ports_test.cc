@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "comm/rendezvous/socket.h"
-#include "comm/rendezvous/tcp_place.h"
+#include "comm/rendezvous/tcp_store.h"
 #include "gradwire/rendezvous.h"
 #include "tests/support/fails.h"
 

@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/tcp_server.h"
+#include "comm/rendezvous/tcp_store.h"
 #include "gradwire/rendezvous.h"
 #include "tests/support/names.h"
 
