@@ -39,18 +39,20 @@ Status check_job(const char* transport, const Rendezvous& rendezvous, double hea
   return {};
 }
 
-Membership::Membership(Carrier& carrier, const MembershipOptions& options, Deadline now)
+Membership::Membership(Carrier& carrier, Members members, const MembershipOptions& options,
+                       Deadline now)
     : carrier_(carrier),
+      members_(std::move(members)),
       options_(options),
-      peers_(static_cast<std::size_t>(options.size)),
-      liveness_(options.size, options.rank, options.heartbeat, options.patience, now) {}
+      peers_(static_cast<std::size_t>(size())),
+      liveness_(size(), self(), options.heartbeat, options.patience, now) {}
 
 void Membership::send(int rank, Control message) {
   // Who has said goodbye may still wait for others, and take the end alone for a loss.
   const bool leaves_after = message.kind == Control::Kind::kGoodbye && at(rank).goodbye;
-  if (rank == options_.rank || !(live(rank) || leaves_after)) return;
-  message.from = options_.rank;
-  message.epoch = options_.epoch;
+  if (rank == self() || !(live(rank) || leaves_after)) return;
+  message.from = self();
+  message.epoch = members_.job_epoch();
   carrier_.send(rank, message);
 }
 
@@ -64,10 +66,10 @@ void Membership::tend(Deadline now) {
 
 std::vector<int> Membership::neighbours() const {
   std::vector<int> ranks;
-  for (const int step : {1, options_.size - 1}) {
-    int rank = options_.rank;
-    for (int found = 0, i = 1; i < options_.size && found < kNeighbours; ++i) {
-      rank = (rank + step) % options_.size;
+  for (const int step : {1, size() - 1}) {
+    int rank = self();
+    for (int found = 0, i = 1; i < size() && found < kNeighbours; ++i) {
+      rank = (rank + step) % size();
       if (!live(rank) || at(rank).goodbye) continue;
       ranks.push_back(rank);
       ++found;
@@ -82,7 +84,7 @@ void Membership::beat() {
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   std::erase_if(ranks, [&](int rank) {
-    return rank == options_.rank || !live(rank) || at(rank).goodbye || given_up_;
+    return rank == self() || !live(rank) || at(rank).goodbye || given_up_;
   });
   liveness_.watch(ranks);
   for (const int rank : ranks) send(rank, {.kind = Control::Kind::kHeartbeat, .flag = true});
@@ -135,7 +137,7 @@ void Membership::on_verdict(const Control& message) {
                          .cause = message.cause,
                          .operation = message.operation};
   if (culprit.gone) return lose(culprit, message.reporter);
-  if (message.id == generation_) (void)blame(culprit, message.reporter);
+  if (message.id == members_.version()) (void)blame(culprit, message.reporter);
 }
 
 void Membership::suspect(int rank, const std::string& reason, Deadline now) {
@@ -152,7 +154,7 @@ void Membership::unsuspect(int rank) {
 }
 
 void Membership::condemn(int rank, const std::string& reason) {
-  lose({.rank = rank, .reason = reason, .cause = LossCause::kConnection}, options_.rank);
+  lose({.rank = rank, .reason = reason, .cause = LossCause::kConnection}, self());
 }
 
 void Membership::data_over(int rank, const std::string& reason, Deadline now) {
@@ -175,25 +177,25 @@ void Membership::close_if_done(int rank) {
 }
 
 std::string Membership::told(const LostPeer& culprit, int reporter) const {
-  if (reporter == options_.rank) return culprit.reason;
+  if (reporter == self()) return culprit.reason;
   return format("reported by rank %d: %s", reporter, culprit.reason.c_str());
 }
 
 // The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
 // that saw it first goes at once.
 bool Membership::blame(const LostPeer& culprit, int reporter) {
-  if (lost_ || !at(culprit.rank).member || (culprit.gone && at(culprit.rank).accepted))
+  if (lost_ || !members_.has(culprit.rank) || (culprit.gone && at(culprit.rank).accepted))
     return false;
   lost_ = culprit;
   lost_->reason = told(culprit, reporter);
-  lost_->reporter = reporter == options_.rank ? -1 : reporter;
+  lost_->reporter = reporter == self() ? -1 : reporter;
   verdict_ = verdict_on(culprit, reporter);
   const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
                            : culprit.cause == LossCause::kDisagreement
                                ? std::string("operations end, no rank is lost, ranks disagree: ")
                                : std::string("operations end, no rank is lost: ");
   options_.log(LogLevel::kWarn, what + lost_->reason);
-  for (int rank = 0; rank < options_.size; ++rank) send(rank, *verdict_);
+  for (int rank = 0; rank < size(); ++rank) send(rank, *verdict_);
   return true;
 }
 
@@ -205,7 +207,7 @@ Control Membership::verdict_on(const LostPeer& culprit, int reporter) const {
           .certain = culprit.certain,
           .cause = culprit.cause,
           .operation = culprit.operation,
-          .id = generation_,
+          .id = members_.version(),
           .text = culprit.reason};
 }
 
@@ -213,10 +215,10 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   const int rank = culprit.rank;
   const bool all_know = blame(culprit, reporter);
   const std::string reason = told(culprit, reporter);
-  if (rank == options_.rank) {  // the others have given this rank up: it reaches nobody any more
+  if (rank == self()) {  // the others have given this rank up: it reaches nobody any more
     given_up_ = true;
-    for (int other = 0; other < options_.size; ++other) {
-      if (!live(other) || other == options_.rank) continue;
+    for (int other = 0; other < size(); ++other) {
+      if (!live(other) || other == self()) continue;
       unsuspect(other);
       liveness_.forget(other);  // nothing comes from it any more: it would be silent for good
       at(other).state = State::kLost;
@@ -241,11 +243,11 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   peer.reason = reason;
   peer.certain = certain;
   peer.cause = culprit.cause;
-  peer.reporter = reporter == options_.rank ? -1 : reporter;
+  peer.reporter = reporter == self() ? -1 : reporter;
   // Not all watch it. Who was only late for others is for each side to judge.
   const bool noticed =
       culprit.cause == LossCause::kConnection || culprit.cause == LossCause::kSilence;
-  for (int other = 0; noticed && !all_know && other < options_.size; ++other) {
+  for (int other = 0; noticed && !all_know && other < size(); ++other) {
     send(other, verdict_on(culprit, reporter));
   }
   liveness_.forget(rank);
@@ -271,52 +273,52 @@ void Membership::look_for_losses(Deadline now) {
   // because of the other is not to be blamed.
   while (suspects_ > 0) {  // ends: lose() leaves no peer live
     std::optional<int> first;
-    for (int rank = 0; rank < options_.size; ++rank) {
-      if (rank == options_.rank || !ripe(at(rank))) continue;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == self() || !ripe(at(rank))) continue;
       if (!first || *at(rank).suspect_since < *at(*first).suspect_since) first = rank;
     }
     if (!first) break;
     lose({.rank = *first,
           .reason = at(*first).reason,
-          .certain = carrier_.surely_gone(*first),
+          .certain = members_.surely_gone(*first),
           .cause = LossCause::kConnection},
-         options_.rank);
+         self());
   }
   while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
     lose({.rank = *silent,
           .reason = format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
-          .certain = carrier_.surely_gone(*silent),
+          .certain = members_.surely_gone(*silent),
           .cause = LossCause::kSilence},
-         options_.rank);
+         self());
   }
 }
 
 void Membership::need(int rank) {
   (void)blame({.rank = rank, .reason = at(rank).reason, .certain = true, .cause = at(rank).cause},
-              options_.rank);
+              self());
 }
 
 void Membership::announce(const LostPeer& culprit) {
-  if (culprit.rank < 0 || culprit.rank >= options_.size) return;
-  if (culprit.gone && culprit.rank != options_.rank) return lose(culprit, options_.rank);
+  if (culprit.rank < 0 || culprit.rank >= size()) return;
+  if (culprit.gone && culprit.rank != self()) return lose(culprit, self());
   // This rank's own failure: the others hear why it goes; it still reaches them.
-  (void)blame(culprit, options_.rank);
+  (void)blame(culprit, self());
 }
 
 void Membership::tell(int rank, ConstByteSpan note) {
-  if (rank < 0 || rank >= options_.size || note.size() > Transport::kMostNoteBytes) return;
+  if (rank < 0 || rank >= size() || note.size() > Transport::kMostNoteBytes) return;
   const auto* text = reinterpret_cast<const char*>(note.data());
   send(rank, {.kind = Control::Kind::kNote, .text = std::string(text, note.size())});
 }
 
 std::vector<LostPeer> Membership::all_lost() const {
   std::vector<LostPeer> lost;
-  for (int rank = 0; rank < options_.size; ++rank) {
+  for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = at(rank);
-    const bool gone = rank == options_.rank ? given_up_ : peer.state != State::kLive;
-    if (!gone || !peer.member) continue;
+    const bool gone = rank == self() ? given_up_ : peer.state != State::kLive;
+    if (!gone || !members_.has(rank)) continue;
     // A process that was about to end when its connection did has ended by now.
-    const bool ended = rank != options_.rank && carrier_.surely_gone(rank);
+    const bool ended = rank != self() && members_.surely_gone(rank);
     lost.push_back({.rank = rank,
                     .reason = peer.reason,
                     .certain = peer.certain || peer.state == State::kClosed || ended,
@@ -332,20 +334,19 @@ void Membership::accept_losses() {
   for (Peer& peer : peers_) peer.accepted = peer.state == State::kLost;
 }
 
-Status Membership::rebuild(std::span<const int> survivors, std::uint32_t generation) {
+Status Membership::rebuild(std::span<const int> survivors, std::uint32_t version) {
   for (const int rank : survivors) {
     if (state(rank) == State::kLost) return why(rank);
   }
-  for (int rank = 0; rank < options_.size; ++rank) {
+  members_.advance(survivors, version);
+  for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = at(rank);
-    peer.member = std::ranges::find(survivors, rank) != survivors.end();
-    if (peer.member || peer.state != State::kLive) continue;
+    if (members_.has(rank) || peer.state != State::kLive) continue;
     peer.state = State::kLost;
     peer.reason = "left behind";
     liveness_.forget(rank);
     carrier_.cut(rank);
   }
-  generation_ = generation;
   lost_.reset();
   verdict_.reset();
   return {};
@@ -366,13 +367,13 @@ void Membership::say_goodbye() {
   goodbye_ = verdict_.value_or(Control{});
   goodbye_->kind = Control::Kind::kGoodbye;
   goodbye_->flag = verdict_.has_value();
-  for (int rank = 0; rank < options_.size; ++rank) send(rank, *goodbye_);
+  for (int rank = 0; rank < size(); ++rank) send(rank, *goodbye_);
 }
 
 bool Membership::awaits_farewell() const {
-  for (int rank = 0; rank < options_.size; ++rank) {
+  for (int rank = 0; rank < size(); ++rank) {
     const Peer& peer = at(rank);
-    if (rank != options_.rank && peer.state == State::kLive && carrier_.connected(rank) &&
+    if (rank != self() && peer.state == State::kLive && carrier_.connected(rank) &&
         !peer.farewell && !peer.suspect_since && !(peer.goodbye && peer.over)) {
       return true;
     }

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "comm/control.h"
 #include "comm/liveness.h"
+#include "comm/members.h"
 #include "gradwire/rendezvous.h"
 #include "gradwire/transport.h"
 
@@ -28,9 +29,6 @@ Status check_job(const char* transport, const Rendezvous& rendezvous, double hea
                  double liveness_seconds);
 
 struct MembershipOptions {
-  int rank = 0;
-  int size = 1;
-  std::uint8_t epoch = 0;
   Deadline::duration heartbeat;
   Deadline::duration patience;  // a rank that was silent for longer is lost
   Log log;
@@ -52,12 +50,11 @@ class Membership {
     virtual bool connected(int) const { return true; }
     // `rank` is lost: nothing more is to be sent to it or taken from it.
     virtual void cut(int rank) = 0;
-    // Whether `rank` cannot live on beyond a network that fails: its process is of this host, and
-    // has ended or is stopped, as the process table says.
-    virtual bool surely_gone(int rank) const = 0;
   };
 
-  Membership(Carrier& carrier, const MembershipOptions& options, Deadline now);
+  Membership(Carrier& carrier, Members members, const MembershipOptions& options, Deadline now);
+
+  const Members& members() const { return members_; }
 
   State state(int rank) const { return at(rank).state; }
   bool live(int rank) const { return at(rank).state == State::kLive; }
@@ -99,7 +96,7 @@ class Membership {
   std::vector<LostPeer> all_lost() const;
   void accept_losses();
   // kPeerLost if one of the survivors is lost; else nothing but they count from now on.
-  Status rebuild(std::span<const int> survivors, std::uint32_t generation);
+  Status rebuild(std::span<const int> survivors, std::uint32_t version);
 
   // There is a connection with `rank` now: it hears what it missed.
   void welcome(int rank);
@@ -114,7 +111,6 @@ class Membership {
     bool goodbye = false;   // it said so
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
-    bool member = true;     // of this generation
     bool accepted = false;  // that it is lost
     bool certain = false;   // of the loss; once any rank knows it, for good
     LossCause cause = LossCause::kUnsaid;
@@ -123,6 +119,8 @@ class Membership {
     std::string reason;  // of the suspicion, then of the loss
   };
 
+  int self() const { return members_.self(); }
+  int size() const { return members_.size(); }
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   void send(int rank, Control message);
@@ -139,6 +137,7 @@ class Membership {
   void close_if_done(int rank);
 
   Carrier& carrier_;
+  Members members_;
   MembershipOptions options_;
   std::vector<Peer> peers_;
   Liveness liveness_;
@@ -147,7 +146,6 @@ class Membership {
   std::optional<Control> verdict_;  // as it was passed on, for the goodbye
   std::optional<Control> goodbye_;  // this rank's own
   std::vector<Note> notes_;
-  std::uint32_t generation_ = 0;
   bool given_up_ = false;  // by the others
   bool changed_ = false;
   int suspects_ = 0;

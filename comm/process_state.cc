@@ -41,10 +41,6 @@ std::string process_space() {
   return boot.empty() || space.empty() ? "-" : boot + "/" + space;
 }
 
-bool shares_processes(const std::string& other_space) {
-  return other_space != "-" && other_space == process_space();
-}
-
 // /proc/PID/stat: number, (name), state letter.
 bool has_ended_or_stopped(pid_t pid) {
   if (::kill(pid, 0) != 0 && errno == ESRCH) return true;

@@ -15,7 +15,6 @@ std::string name_space(const char* kind);
 // Equal for two processes only if a process number means the same to both: same boot of the same
 // machine, same process namespace. One word; "-" where the system does not say.
 std::string process_space();
-bool shares_processes(const std::string& other_space);
 
 // It is stopped, a zombie, or there is no such process (any more). False also where the kernel does
 // not tell.

@@ -216,10 +216,11 @@ template <typename Self, typename Op>
 class Tickets {
  public:
   using Batch = comm::Batch<Op>;
-  Tickets(Membership& membership, int rank, int size, std::uint8_t epoch)
+  explicit Tickets(Membership& membership)
       : membership_(membership),
-        rank_(rank),
-        windows_(static_cast<std::size_t>(size), FlowWindow(size, epoch)) {}
+        rank_(membership.members().self()),
+        windows_(static_cast<std::size_t>(membership.members().size()),
+                 FlowWindow(membership.members().size(), membership.members().epoch())) {}
   Tickets(const Tickets&) = delete;
   Tickets& operator=(const Tickets&) = delete;
 
@@ -277,9 +278,9 @@ class Tickets {
     }
   }
   FlowWindow& window(int rank) { return windows_[static_cast<std::size_t>(rank)]; }
-  // Messages are of another epoch from now on; all tickets have ended.
-  void restart_windows(std::uint8_t epoch) {
-    for (FlowWindow& window : windows_) window.restart(epoch);
+  // There is another version of the members' table; all tickets have ended.
+  void restart_windows() {
+    for (FlowWindow& window : windows_) window.restart(membership_.members().epoch());
   }
 
   using State = Membership::State;

@@ -3,9 +3,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "comm/crowd.h"
 #include "comm/inproc/hub.h"
-#include "comm/process_state.h"
+#include "comm/members.h"
 #include "comm/tickets.h"
 
 namespace gradwire {
@@ -23,10 +22,8 @@ class InprocTransport final : public Transport {
   TransportStats stats() const override { return hub_->stats(rank_); }
   // All are threads of this process.
   bool is_crowded() const override {
-    comm::Crowd crowd;
-    const std::string here = comm::process_space();
-    for (int r = 0; r < left_; ++r) crowd.add(r, here, shm::usable_processors());
-    return crowd.is_crowded();
+    const std::vector all(static_cast<std::size_t>(left_), shm::usable_processors());
+    return comm::is_crowded(all);
   }
   std::string describe() const override {
     return format("inproc: %d ranks as threads, one copy from sender to receiver", size());

@@ -8,14 +8,8 @@
 #include <random>
 
 #include "base/text.h"
-#include "comm/process_state.h"
 
 namespace gradwire::shm {
-
-std::string process_numbering() {
-  const std::string space = comm::process_space();
-  return space == "-" ? format("unknown:%d", static_cast<int>(getpid())) : space;
-}
 
 OwnNonce::OwnNonce() {
   std::random_device entropy;

@@ -5,16 +5,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire::shm {
-
-// Equal for two processes only if they can name each other by process number: same boot of the same
-// host, same process namespace.
-std::string process_numbering();
 
 // Where a process keeps a number that tells it from all others.
 struct ProcessIdentity {

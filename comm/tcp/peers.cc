@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "comm/process_state.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -118,10 +117,6 @@ void Peers::rebuild(std::uint64_t epoch) {
     at(rank).in.rebuild(prefix_of(epoch, rank));
     active_.add(rank);
   }
-}
-
-bool Peers::surely_gone(int rank) const {
-  return at(rank).pid != 0 && comm::has_ended_or_stopped(at(rank).pid);
 }
 
 namespace {

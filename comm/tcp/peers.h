@@ -4,8 +4,6 @@
 // has something to say; one for messages never without one for control messages.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,7 +25,6 @@ struct Peer {
   Inbound in;
   ControlLine control;
   bool bulk_ended = false;  // the peer sends nothing more
-  pid_t pid = 0;            // 0: not of this host
   bool wants_bulk = false;  // once there is a control connection
   bool over_link = false;   // it is on another host
 };
@@ -71,7 +68,7 @@ class Peers final : public comm::Membership::Carrier {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  // `epoch`: the top 8 bits of every tag.
+  // `epoch`: the top bits of every tag.
   Status start(std::uint64_t epoch);
   // From now on connections are made; of a rank that is alone none.
   Status meet(std::unique_ptr<Meeting> meeting);
@@ -93,10 +90,6 @@ class Peers final : public comm::Membership::Carrier {
 
   // After Tickets::cancel_all(): messages are of another generation from now on.
   void rebuild(std::uint64_t epoch);
-  // Of the rank's process, if it is of this host's process numbers.
-  void know_process(int rank, pid_t pid) { at(rank).pid = pid; }
-  void know_link(int rank) { at(rank).over_link = true; }
-
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
   Peer& at(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
@@ -109,7 +102,6 @@ class Peers final : public comm::Membership::Carrier {
   void send(int rank, const comm::Control& message) override;
   bool connected(int rank) const override { return at(rank).control.is_open(); }
   void cut(int rank) override;
-  bool surely_gone(int rank) const override;
 
   // Ranks whose messages may move.
   RankList& active() { return active_; }

@@ -1,7 +1,5 @@
 #include "comm/tcp/tcp_transport.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,10 +10,9 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "comm/crowd.h"
 #include "comm/descriptors.h"
+#include "comm/members.h"
 #include "comm/membership.h"
-#include "comm/process_state.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/tcp/greeting.h"
 #include "comm/tcp/interfaces.h"
@@ -78,7 +75,7 @@ class TcpTransport final : public Transport {
     membership_->accept_losses();
     return true;
   }
-  bool is_crowded() const override { return crowd_.is_crowded(); }
+  bool is_crowded() const override { return membership_->members().is_crowded(); }
   bool sever() override {
     tickets_->sever(true);
     return true;
@@ -87,11 +84,9 @@ class TcpTransport final : public Transport {
 
  private:
   struct Listeners;
-  struct Record;
   Result<Listeners> listen() const;
-  Result<std::vector<Record>> trade(const Listeners& listeners, std::uint8_t epoch,
-                                    Deadline deadline) const;
-  Status connect(std::uint8_t epoch, Deadline deadline);
+  Result<std::vector<tcp::PeerAddress>> addresses(const Listeners& listeners);
+  Status connect(Listeners listeners, Deadline deadline);
   Status open(tcp::Meeting::News link);
   Status greet(Deadline now);
   Status advance(bool* moved);
@@ -100,39 +95,28 @@ class TcpTransport final : public Transport {
   Rendezvous rendezvous_;
   TcpOptions options_;
   tcp::Peers peers_;
-  comm::Crowd crowd_;
   std::unique_ptr<comm::Membership> membership_;
   std::unique_ptr<tcp::Tickets> tickets_;
   bool one_host_ = true;  // all ranks are on this one, as all of them know
-  std::uint8_t epoch_ = 0;
-  std::uint32_t generation_ = 0;
   int turns_unlooked_ = 0;
   std::uint64_t control_bytes_received_ = 0;
   std::uint64_t control_messages_received_ = 0;
-  const std::string host_ = tcp::network_identity();
   std::string description_;
 };
 
 // Where this rank can be called. A port is 0 where there is no such address.
 struct TcpTransport::Listeners {
+  // The address in the members' table; "-" for none of the interface, and a word of chance.
+  std::string text() const {
+    return format("%s %s %d %d %s", host.c_str(), port > 0 ? outside.address.c_str() : "-", port,
+                  loopback_port, rendezvous::random_hex(16).c_str());
+  }
+
+  std::string host = tcp::network_identity();
   tcp::Interface outside;
   std::vector<rendezvous::Fd> fds;
   int port = 0;
   int loopback_port = 0;
-};
-
-// What a rank puts into the store under "tcp/RANK":
-//   "gw-tcp5 EPOCH HOST ADDRESS PORT LOOPBACK_PORT TOKEN PID SPACE PROCESSORS", with "-" for no
-//   address; PROCESSORS as comm/crowd.h has them.
-struct TcpTransport::Record {
-  std::string host;
-  std::string address;
-  int port = 0;
-  int loopback_port = 0;
-  std::string token;
-  int pid = 0;
-  std::string process_space;
-  shm::Processors processors{};
 };
 
 Deadline::duration duration(double seconds) {
@@ -161,68 +145,35 @@ Result<TcpTransport::Listeners> TcpTransport::listen() const {
   return listeners;
 }
 
-Result<std::vector<TcpTransport::Record>> TcpTransport::trade(const Listeners& listeners,
-                                                              std::uint8_t epoch,
-                                                              Deadline deadline) const {
-  const bool outside = listeners.port > 0;
-  const std::string mine = format("gw-tcp5 %d %s %s %d %d %s %d %s %s", epoch, host_.c_str(),
-                                  outside ? listeners.outside.address.c_str() : "-", listeners.port,
-                                  listeners.loopback_port, rendezvous::random_hex(16).c_str(),
-                                  static_cast<int>(::getpid()), comm::process_space().c_str(),
-                                  comm::Crowd::word_of(shm::usable_processors()).c_str());
-  GW_TRY(rendezvous_.store->set(format("tcp/%d", rank()),
-                                std::as_bytes(std::span(mine.data(), mine.size())), deadline));
-  std::vector<Record> records;
+// By rank; and what this rank knows of the ways there.
+Result<std::vector<tcp::PeerAddress>> TcpTransport::addresses(const Listeners& listeners) {
+  std::vector<tcp::PeerAddress> addresses;
+  std::map<std::string, std::string> ranks_by_way;
   for (int peer = 0; peer < size(); ++peer) {
-    GW_ASSIGN(const std::vector<std::byte> bytes,
-              rendezvous_.store->get(format("tcp/%d", peer), deadline));
-    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    int their_epoch = 0, port = 0, loopback_port = 0, pid = 0;
-    char host[128] = {}, address[64] = {}, token[64] = {}, space[128] = {};
-    char processors[320] = {};
+    int port = 0, loopback_port = 0;
+    char host[128] = {}, address[64] = {}, token[64] = {};
     const int fields =
-        std::sscanf(text.c_str(), "gw-tcp5 %d %127s %63s %d %d %63s %d %127s %319s", &their_epoch,
-                    host, address, &port, &loopback_port, token, &pid, space, processors);
-    const auto usable = comm::Crowd::read(processors);
-    if (fields != 9 || !usable || their_epoch != epoch) {
-      return Status(Code::kRankMismatch,
-                    format("tcp: the record of rank %d is not one of job \"%s\" and this version",
-                           peer, rendezvous_.job.c_str()));
+        std::sscanf(membership_->members().at(peer).address.c_str(), "%127s %63s %d %d %63s", host,
+                    address, &port, &loopback_port, token);
+    if (fields != 5) {
+      return Status(Code::kRankMismatch, format("tcp: the address of rank %d is none", peer));
     }
-    records.push_back({host, address, port, loopback_port, token, pid, space, *usable});
-    if (records.back().host != host_ && (port == 0 || !outside)) {
+    const bool near = host == listeners.host, outside = listeners.port > 0;
+    if (!near && (port == 0 || !outside)) {
       return Status(
           Code::kUnsupported,
           format("tcp: rank %d has no address for rank %d, which is on another host (expected an "
                  "interface that is up and no bridge; set GRADWIRE_IFNAME to one)",
                  outside ? peer : rank(), outside ? rank() : peer));
     }
-  }
-  return records;
-}
-
-Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
-  GW_ASSIGN(Listeners listeners, listen());
-  GW_ASSIGN(const std::vector<Record> records, trade(listeners, epoch, deadline));
-  std::vector<tcp::PeerAddress> addresses;
-  for (const Record& record : records) {
-    crowd_.add(static_cast<int>(addresses.size()), record.process_space, record.processors);
-    const bool here = record.host == host_ && record.loopback_port > 0;
+    const bool here = near && loopback_port > 0;
     one_host_ = one_host_ && here;
-    addresses.push_back({here ? "127.0.0.1" : record.address,
-                         here ? record.loopback_port : record.port,
-                         tcp::greeting_key(rendezvous_.secret, rendezvous_.job, record.token)});
-  }
-  if (one_host_ && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
-  std::map<std::string, std::string> ranks_by_way;
-  for (int peer = 0; peer < size(); ++peer) {
+    addresses.push_back({here ? "127.0.0.1" : address, here ? loopback_port : port,
+                         tcp::greeting_key(rendezvous_.secret, rendezvous_.job, token)});
     if (peer == rank()) continue;
-    const Record& record = records[static_cast<std::size_t>(peer)];
-    if (comm::shares_processes(record.process_space)) peers_.know_process(peer, record.pid);
-    const bool here = record.host == host_;
-    if (!here) peers_.know_link(peer);
+    peers_.at(peer).over_link = !near;
     std::string& ranks =
-        ranks_by_way[here ? "loopback" : listeners.outside.name + " " + listeners.outside.address];
+        ranks_by_way[near ? "loopback" : listeners.outside.name + " " + listeners.outside.address];
     ranks += format(ranks.empty() ? "%d" : ", %d", peer);
   }
   for (const auto& [way, ranks] : ranks_by_way) {
@@ -230,8 +181,13 @@ Status TcpTransport::connect(std::uint8_t epoch, Deadline deadline) {
     description_ +=
         (description_.empty() ? "" : "; ") + way + " (" + congestion + ") to rank " + ranks;
   }
-  auto meeting =
-      std::make_unique<tcp::Meeting>(rank(), std::move(addresses), std::move(listeners.fds));
+  return addresses;
+}
+
+Status TcpTransport::connect(Listeners listeners, Deadline deadline) {
+  GW_ASSIGN(std::vector<tcp::PeerAddress> known, addresses(listeners));
+  if (one_host_ && listeners.fds.size() > 1) listeners.fds.erase(listeners.fds.begin());
+  auto meeting = std::make_unique<tcp::Meeting>(rank(), std::move(known), std::move(listeners.fds));
   GW_TRY(meeting->start());
   GW_ASSIGN(std::vector<tcp::Meeting::News> links,
             meeting->run(membership_->neighbours(), deadline, rendezvous_.timeout_seconds));
@@ -276,22 +232,24 @@ Status TcpTransport::start() {
   GW_TRY(
       comm::check_job("tcp", rendezvous_, options_.heartbeat_seconds, options_.liveness_seconds));
   const Deadline deadline = deadline_in(rendezvous_.timeout_seconds);
-  epoch_ = static_cast<std::uint8_t>(hash_name(rendezvous_.job) & 0xff);
-  GW_TRY(peers_.start(epoch_));
+  // Listeners, epoll and the like, and two connections with each neighbour. More come later.
+  const auto neighbours = static_cast<std::size_t>(std::min(size() - 1, 4));
+  GW_TRY(comm::make_room_for_descriptors(
+      8 + 2 * neighbours, format("tcp: connections to some of %d ranks", size() - 1)));
+  Listeners listeners;
+  if (size() > 1) {
+    GW_ASSIGN(listeners, listen());
+  }
+  GW_ASSIGN(comm::Members members, comm::Members::meet(rendezvous_, "tcp", listeners.text()));
+  GW_TRY(peers_.start(members.epoch()));
   membership_ = std::make_unique<comm::Membership>(
-      peers_,
-      comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
+      peers_, std::move(members),
+      comm::MembershipOptions{duration(options_.heartbeat_seconds),
                               duration(options_.liveness_seconds), options_.log},
       Clock::now());
-  tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_, rank(), epoch_);
+  tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_);
   membership_->watch_also([this] { return tickets_->awaited(); });
-  if (size() > 1) {
-    // Listeners, epoll and the like, and two connections with each neighbour. More come later.
-    const std::size_t least = 8 + 2 * membership_->neighbours().size();
-    GW_TRY(comm::make_room_for_descriptors(
-        least, format("tcp: connections to some of %d ranks", size() - 1)));
-    GW_TRY(connect(epoch_, deadline));
-  }
+  if (size() > 1) GW_TRY(connect(std::move(listeners), deadline));
   description_ = format("tcp: rank %d of %d; ", rank(), size()) +
                  (description_.empty() ? "no peers" : description_);
   options_.log(LogLevel::kInfo, description_);
@@ -308,7 +266,7 @@ TcpTransport::~TcpTransport() {
   }
   // What still comes is thrown away: what is unread when a connection is closed makes the kernel
   // forget what it has not delivered.
-  peers_.rebuild(static_cast<std::uint8_t>(epoch_ + generation_ + 1));
+  peers_.rebuild(membership_->members().epoch() + std::uint64_t{1});
   membership_->say_goodbye();  // first: who sees the end alone takes it for a loss
   for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
   for (const Deadline until = deadline_in(kLeaveSeconds);
@@ -404,11 +362,8 @@ void TcpTransport::announce(const LostPeer& culprit) {
 Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) {
   tickets_->sever(false);
   GW_TRY(membership_->rebuild(survivors, generation));
-  crowd_.keep(survivors);
-  generation_ = generation;
-  const auto epoch = static_cast<std::uint8_t>(epoch_ + generation);
-  peers_.rebuild(epoch);
-  tickets_->restart(epoch);
+  peers_.rebuild(membership_->members().epoch());
+  tickets_->restart();
   return {};
 }
 

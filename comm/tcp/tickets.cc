@@ -17,8 +17,8 @@ constexpr std::size_t kMostAsked = 3;
 
 }  // namespace
 
-Tickets::Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch)
-    : comm::Tickets<Tickets, Op>(membership, rank, peers.size(), epoch),
+Tickets::Tickets(Peers& peers, comm::Membership& membership)
+    : comm::Tickets<Tickets, Op>(membership),
       peers_(peers),
       waited_(peers.size()),
       blocked_(peers.size()),

@@ -14,8 +14,7 @@ namespace gradwire::tcp {
 
 class Tickets : public comm::Tickets<Tickets, Op> {
  public:
-  // `epoch`: of messages, as in their tags.
-  Tickets(Peers& peers, comm::Membership& membership, int rank, std::uint8_t epoch);
+  Tickets(Peers& peers, comm::Membership& membership);
 
   // Reads and writes what the connections have and take, a bounded amount; true if anything moved.
   bool move(Deadline now);
@@ -33,8 +32,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void on_losses();
   // Cancels all; with true, posts fail from now on.
   void sever(bool severed);
-  // Messages are of another epoch from now on; all tickets have ended.
-  void restart(std::uint8_t epoch) { restart_windows(epoch); }
+  // There is another version of the members' table; all tickets have ended.
+  void restart() { restart_windows(); }
   // A message has been begun and is not written to its end.
   bool unwritten() const;
   // Something that was written has not reached its rank's kernel.

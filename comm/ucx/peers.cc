@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <map>
 #include <utility>
 
 #include "base/text.h"
-#include "comm/process_state.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/settings.h"
 
@@ -30,9 +30,31 @@ struct Peers::Outgoing {
   bool with_data = false;
 };
 
-Peers::Peers(Worker& worker, const comm::MembershipOptions& options)
-    : worker_(worker), options_(options), membership_(*this, options, Clock::now()) {
-  for (int rank = 0; rank < options.size; ++rank) {
+// text := "NONCE NONCE_ADDRESS DATA_BYTES\n" data worker's address{DATA_BYTES} control worker's
+std::string to_text(const PeerAddress& address) {
+  return format("%llu %llu %zu\n", static_cast<unsigned long long>(address.process.nonce),
+                static_cast<unsigned long long>(address.process.nonce_address),
+                address.data.size()) +
+         address.data + address.control;
+}
+
+Result<PeerAddress> address_of(const comm::Members& members, int rank) {
+  const std::string& text = members.at(rank).address;
+  const std::size_t line = text.find('\n');
+  unsigned long long nonce = 0, at = 0;
+  std::size_t data_bytes = 0;
+  const int fields = std::sscanf(text.c_str(), "%llu %llu %zu", &nonce, &at, &data_bytes);
+  if (fields == 3 && line != std::string::npos && data_bytes < text.size() - line) {
+    return PeerAddress{text.substr(line + 1, data_bytes),
+                       text.substr(line + 1 + data_bytes),
+                       {nonce, at, members.at(rank).pid}};
+  }
+  return Status(Code::kRankMismatch, format("ucx: the address of rank %d is none", rank));
+}
+
+Peers::Peers(Worker& worker, comm::Members members, const comm::MembershipOptions& options)
+    : worker_(worker), membership_(*this, std::move(members), options, Clock::now()) {
+  for (int rank = 0; rank < this->members().size(); ++rank) {
     peers_.push_back(std::make_unique<Peer>());
     peers_.back()->owner = this;
     peers_.back()->rank = rank;
@@ -65,32 +87,31 @@ Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, ucp_worker_h worker, const std
   if (status == UCS_OK) return endpoint;
   const Status why = error("ucp_ep_create", status);
   // Nobody listens there any more, its memory is gone, or no transport leads there.
-  const bool lost =
-      status == UCS_ERR_UNREACHABLE || status == UCS_ERR_SHMEM_SEGMENT || surely_gone(peer.rank);
+  const bool lost = status == UCS_ERR_UNREACHABLE || status == UCS_ERR_SHMEM_SEGMENT ||
+                    members().surely_gone(peer.rank);
   return Status(lost ? Code::kPeerLost : why.code(),
                 format("endpoint to rank %d: %s", peer.rank, std::string(why.message()).c_str()));
 }
 
 Control Peers::hello(bool can_read, std::uint64_t generation) const {
   Control hello{.kind = Control::Kind::kHello, .flag = can_read, .id = generation};
-  hello.from = options_.rank;
-  hello.epoch = options_.epoch;
+  hello.from = members().self();
+  hello.epoch = members().job_epoch();
   return hello;
 }
 
-Status Peers::connect(const std::vector<PeerAddress>& addresses, Deadline deadline,
-                      double timeout_seconds) {
+Status Peers::connect(Deadline deadline, double timeout_seconds) {
   std::vector<int> all;
   for (const auto& peer : peers_) {
-    if (peer->rank == options_.rank) continue;
+    if (peer->rank == members().self()) continue;
     all.push_back(peer->rank);
-    const PeerAddress& address = addresses[static_cast<std::size_t>(peer->rank)];
-    peer->pid = address.pid;
+    GW_ASSIGN(const PeerAddress address, address_of(members(), peer->rank));
+    const bool readable = address.process.pid != 0 && shm::can_read(address.process);
     GW_ASSIGN(peer->data, make_endpoint(*peer, worker_.data(), address.data));
     GW_ASSIGN(peer->control, make_endpoint(*peer, worker_.control(), address.control));
     // Both endpoints set up their wires now, not in a first step.
-    post(*peer, peer->data, hello(address.readable, 0));
-    post(*peer, peer->control, hello(address.readable, 0));
+    post(*peer, peer->data, hello(readable, 0));
+    post(*peer, peer->control, hello(readable, 0));
   }
   return await(all, deadline, timeout_seconds, [this](Peer& peer) -> Result<bool> {
     // Who has closed was connected to this rank, though its hello over the other wire may be late.
@@ -108,7 +129,7 @@ bool Peers::let_go(const Peer& peer) const {
 Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation,
                         Deadline deadline) {
   std::vector<int> others(survivors.begin(), survivors.end());
-  std::erase(others, options_.rank);
+  std::erase(others, members().self());
   // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
   if (others.empty()) return {};
   const Status rewired = rewire(others, generation, deadline);
@@ -217,9 +238,9 @@ void Peers::send(int rank, const Control& message) {
 }
 
 void Peers::tell(int rank, Control message) {
-  message.from = options_.rank;
-  message.epoch = options_.epoch;
-  if (rank != options_.rank && membership_.live(rank)) send(rank, message);
+  message.from = members().self();
+  message.epoch = members().job_epoch();
+  if (rank != members().self() && membership_.live(rank)) send(rank, message);
 }
 
 ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, size_t bytes,
@@ -227,8 +248,9 @@ ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, siz
   const auto& [owner, control] = *static_cast<const Inlet*>(inlet);
   Peers& self = *owner;
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // never sent by us
-  auto message = comm::decode({static_cast<const std::byte*>(data), bytes}, self.options_.size);
-  if (!message || message->epoch != self.options_.epoch || message->from == self.options_.rank) {
+  auto message = comm::decode({static_cast<const std::byte*>(data), bytes}, self.members().size());
+  if (!message || message->epoch != self.members().job_epoch() ||
+      message->from == self.members().self()) {
     return UCS_OK;  // not of this job
   }
   self.bytes_received_ += bytes;
@@ -298,10 +320,6 @@ void Peers::cut(int rank) {
   close_endpoint(at(rank).control);
 }
 
-bool Peers::surely_gone(int rank) const {
-  return at(rank).pid != 0 && comm::has_ended_or_stopped(at(rank).pid);
-}
-
 // FORCE also ends the sends that are still open there. Nothing has to wait for it.
 void Peers::close_endpoint(ucp_ep_h& endpoint) {
   if (endpoint == nullptr) return;
@@ -314,7 +332,7 @@ void Peers::close_endpoint(ucp_ep_h& endpoint) {
 }
 
 void Peers::drop_data() {
-  for (int rank = 0; rank < options_.size; ++rank) tell(rank, {.kind = Control::Kind::kSevered});
+  for (int rank = 0; rank < members().size(); ++rank) tell(rank, {.kind = Control::Kind::kSevered});
   for (const auto& peer : peers_) close_endpoint(peer->data);
   worker_.drop_data();
   // Nobody calls back about these any more.

@@ -7,8 +7,6 @@
 
 #include <ucp/api/ucp.h>
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +19,7 @@
 
 #include "comm/control.h"
 #include "comm/membership.h"
+#include "comm/shm/peer_memory.h"
 #include "comm/ucx/worker.h"
 #include "gradwire/transport.h"
 
@@ -28,25 +27,26 @@ namespace gradwire::ucx {
 
 using comm::Control;
 
-// What a rank knows of another before they connect.
+// What a rank knows of another before they connect: the address in the members' table.
 struct PeerAddress {
   std::string data, control;  // of its workers
-  bool readable = false;      // this rank can read its memory
-  pid_t pid = 0;              // 0: not of this host's process numbers
+  shm::ProcessIdentity process;
 };
+std::string to_text(const PeerAddress& address);
+// kRankMismatch for what is none; its pid is not in the text.
+Result<PeerAddress> address_of(const comm::Members& members, int rank);
 
 class Peers final : public comm::Membership::Carrier {
  public:
-  Peers(Worker& worker, const comm::MembershipOptions& options);
+  Peers(Worker& worker, comm::Members members, const comm::MembershipOptions& options);
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
   comm::Membership& membership() { return membership_; }
   const comm::Membership& membership() const { return membership_; }
 
-  // addresses[r] is that of rank r. Returns when all have answered.
-  Status connect(const std::vector<PeerAddress>& addresses, Deadline deadline,
-                 double timeout_seconds);
+  // Returns when all have answered.
+  Status connect(Deadline deadline, double timeout_seconds);
   // After drop_data(): new data endpoints among `survivors`, over the control ones. Whoever gives
   // it up, for whatever reason, makes all others give it up too, with kPeerLost.
   Status reconnect(std::span<const int> survivors, std::uint32_t generation, Deadline deadline);
@@ -87,7 +87,6 @@ class Peers final : public comm::Membership::Carrier {
 
   void send(int rank, const Control& message) override;
   void cut(int rank) override;
-  bool surely_gone(int rank) const override;
 
  private:
   struct Peer {
@@ -100,7 +99,6 @@ class Peers final : public comm::Membership::Carrier {
     bool wired = false;                    // both wires have been up, both ways
     bool reads_us = false;
     bool severed = false;  // it has ended its side of `data`
-    pid_t pid = 0;
     int in_flight = 0;     // control messages that UCX has not let go
     Control address = {};  // its last kAddress; without text: it gives that generation up
   };
@@ -114,6 +112,7 @@ class Peers final : public comm::Membership::Carrier {
     bool control;  // over the control wire
   };
 
+  const comm::Members& members() const { return membership_.members(); }
   Peer& at(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return *peers_[static_cast<std::size_t>(rank)]; }
   void listen(ucp_worker_h worker, Inlet& inlet);
@@ -134,7 +133,6 @@ class Peers final : public comm::Membership::Carrier {
   static void on_sent(void* request, ucs_status_t status, void* outgoing);
 
   Worker& worker_;
-  comm::MembershipOptions options_;
   std::vector<std::unique_ptr<Peer>> peers_;  // callbacks keep their addresses
   comm::Membership membership_;
   Inlet over_data_{this, false}, over_control_{this, true};

@@ -19,15 +19,14 @@ static_assert(std::endian::native == std::endian::little, "descriptors are sent 
 
 }  // namespace
 
-Tickets::Tickets(Worker& worker, Peers& peers, TicketsOptions options)
-    : comm::Tickets<Tickets, Op>(peers.membership(), options.rank,
-                                 static_cast<int>(options.pids.size()), options.epoch),
+Tickets::Tickets(Worker& worker, Peers& peers, std::size_t single_copy_bytes)
+    : comm::Tickets<Tickets, Op>(peers.membership()),
       worker_(worker),
       peers_(peers),
-      options_(std::move(options)) {}
+      single_copy_bytes_(single_copy_bytes) {}
 
 std::uint64_t Tickets::wire_tag(int source, std::uint64_t tag) const {
-  return static_cast<std::uint64_t>(options_.epoch & 0x7f) << 56 |
+  return static_cast<std::uint64_t>(membership_.members().epoch()) << 56 |
          static_cast<std::uint64_t>(source) << 40 | tag;
 }
 
@@ -41,7 +40,7 @@ void Tickets::release(Op& op, Hold what) {
 
 void Tickets::start(Op& op) {
   op.owner = this;
-  if (op.peer == options_.rank) {
+  if (op.peer == rank_) {
     start_self(op);
   } else if (op.kind == Transfer::Kind::kSend) {
     start_send(op);
@@ -68,8 +67,8 @@ void Tickets::start_self(Op& op) {
 }
 
 void Tickets::start_send(Op& op) {
-  const std::uint64_t tag = wire_tag(options_.rank, op.tag);
-  const bool lends = op.data.size() > options_.single_copy_bytes && peers_.reads_us(op.peer) &&
+  const std::uint64_t tag = wire_tag(rank_, op.tag);
+  const bool lends = op.data.size() > single_copy_bytes_ && peers_.reads_us(op.peer) &&
                      op.device.space != MemorySpace::kCuda;
   if (lends) return offer(op, kLentMagic, reinterpret_cast<std::uintptr_t>(op.data.data()));
   if (window(op.peer).admit(op.data.size())) return send_bytes(op, op.data, op.device, tag);
@@ -83,8 +82,7 @@ void Tickets::offer(Op& op, std::uint64_t magic, std::uint64_t address) {
   op.descriptor = {magic, next_loan_++, address, op.data.size()};
   loans_.emplace(op.descriptor.id, &op);
   hold(op, kLoan);
-  send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {},
-             wire_tag(options_.rank, op.tag) | kLent);
+  send_bytes(op, std::as_bytes(std::span(&op.descriptor, 1)), {}, wire_tag(rank_, op.tag) | kLent);
 }
 
 // Nobody has it on loan, or waits for it, any more.
@@ -237,8 +235,7 @@ void Tickets::on_message(const Control& message) {
 // The peer has a receive for it.
 void Tickets::send_announced(Op& op) {
   op.announces = false;
-  send_bytes(op, op.data, op.device,
-             wire_tag(options_.rank, comm::announced_tag(op.descriptor.id)));
+  send_bytes(op, op.data, op.device, wire_tag(rank_, comm::announced_tag(op.descriptor.id)));
   end_loan(op);
 }
 
@@ -450,7 +447,7 @@ void Tickets::begin_read(Op& op, const Status& known) {
 
 // Of what was lent: to a device by way of memory of this rank.
 Status Tickets::read_piece(Op& op, std::size_t bytes) {
-  const pid_t pid = options_.pids[static_cast<std::size_t>(op.peer)];
+  const pid_t pid = membership_.members().at(op.peer).pid;
   const std::uint64_t from = op.descriptor.address + op.arrived;
   const ByteSpan to = op.data.subspan(op.arrived, bytes);
   if (op.device.space != MemorySpace::kCuda) {
@@ -523,7 +520,7 @@ void Tickets::fail(Batch& batch, const Status& why) {
 }
 
 void Tickets::withdraw(Op& op) {
-  const bool live = op.peer == options_.rank || membership_.live(op.peer);
+  const bool live = op.peer == rank_ || membership_.live(op.peer);
   if ((op.holds & kSelf) != 0) {
     self_.remove(op);
     release(op, kSelf);
@@ -555,7 +552,7 @@ void Tickets::abandon(Deadline now) {
     if (batch == nullptr || batch->open == 0) return true;
     if (now < one.until) return false;
     for (const Op& op : batch->ops) {
-      const bool live = op.peer == options_.rank || membership_.live(op.peer);
+      const bool live = op.peer == rank_ || membership_.live(op.peer);
       const bool written =
           op.kind == Transfer::Kind::kRecv && (op.holds & (kRequest | kCopy | kRead | kData)) != 0;
       if (op.holds != 0 && (live || written)) return false;
@@ -589,9 +586,8 @@ void Tickets::sever() {
   sending_ = 0;
 }
 
-void Tickets::restart(std::uint8_t epoch) {
-  options_.epoch = epoch;
-  restart_windows(epoch);
+void Tickets::restart() {
+  restart_windows();
   severed_ = false;
 }
 

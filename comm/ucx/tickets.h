@@ -37,13 +37,6 @@ namespace gradwire::ucx {
 inline constexpr std::uint64_t kLentMagic = 0x6772616477697265;
 inline constexpr std::uint64_t kAnnouncedMagic = 0x6772616477697266;
 
-struct TicketsOptions {
-  int rank = 0;
-  std::uint8_t epoch = 0;  // 7 bits
-  std::size_t single_copy_bytes = 0;
-  std::vector<pid_t> pids;  // of all ranks; used only for those that lend to this one
-};
-
 class Tickets;
 
 // What still holds an op's memory. An op is over when nothing does.
@@ -73,7 +66,8 @@ using Batch = comm::Batch<Op>;
 
 class Tickets : public comm::Tickets<Tickets, Op> {
  public:
-  Tickets(Worker& worker, Peers& peers, TicketsOptions options);
+  // single_copy_bytes: as UcxOptions has it.
+  Tickets(Worker& worker, Peers& peers, std::size_t single_copy_bytes);
   ~Tickets() { give_up_copies(); }
 
   // As Transport has it.
@@ -85,7 +79,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   // there is never written again. Posts fail until restart().
   void sever();
   // Over new data endpoints.
-  void restart(std::uint8_t epoch);
+  void restart();
   bool any_open();
 
   bool reading() const;
@@ -171,7 +165,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
 
   Worker& worker_;
   Peers& peers_;
-  TicketsOptions options_;
+  std::size_t single_copy_bytes_;
   std::uint64_t next_loan_ = 1;
   int sending_ = 0;                                     // sends that UCX holds
   std::unordered_map<std::uint64_t, Op*> loans_;        // and what was announced

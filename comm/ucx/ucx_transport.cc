@@ -1,18 +1,12 @@
 #include "comm/ucx/ucx_transport.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
-#include <random>
 #include <utility>
 
 #include "base/text.h"
-#include "comm/crowd.h"
 #include "comm/descriptors.h"
+#include "comm/members.h"
 #include "comm/membership.h"
-#include "comm/process_state.h"
-#include "comm/rendezvous/hmac.h"
 #include "comm/shm/peer_memory.h"
 #include "comm/ucx/lanes.h"
 #include "comm/ucx/on_demand.h"
@@ -68,7 +62,7 @@ class UcxTransport final : public Transport {
     peers_->membership().accept_losses();
     return true;
   }
-  bool is_crowded() const override { return crowd_.is_crowded(); }
+  bool is_crowded() const override { return peers_->membership().members().is_crowded(); }
   bool sever() override {
     tickets_->sever();
     return true;
@@ -76,10 +70,8 @@ class UcxTransport final : public Transport {
   Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline until) override;
 
  private:
-  struct Address;
-  Result<std::vector<Address>> trade_addresses(std::uint8_t epoch, Deadline deadline);
   std::string describe_now() const;
-  void warn_of_detours(const std::vector<Address>& addresses) const;
+  void warn_of_detours() const;
   bool advance();
 
   Rendezvous rendezvous_;
@@ -88,107 +80,8 @@ class UcxTransport final : public Transport {
   std::unique_ptr<ucx::Worker> worker_;
   std::unique_ptr<ucx::Peers> peers_;
   std::unique_ptr<ucx::Tickets> tickets_;
-  comm::Crowd crowd_;
-  std::uint8_t epoch_ = 0;
   std::string description_;
 };
-
-// What a rank puts into the store under "ucx/RANK":
-//   record := mac{32} "gw-ucx5 EPOCH PID NONCE NONCE_ADDRESS HOST SPACE PROCESSORS DATA_BYTES\n"
-//             data worker's address{DATA_BYTES} control worker's address
-// mac is the HMAC-SHA256, with the job's secret as its key, of all that follows, the job and the
-// rank; zero without a secret; PROCESSORS as comm/crowd.h has them. UCX believes whoever connects,
-// so at least this rank connects to nobody else.
-struct UcxTransport::Address {
-  shm::ProcessIdentity process;
-  std::string host;
-  std::string space;  // of process numbers
-  shm::Processors processors;
-  std::string data;
-  std::string control;
-};
-
-using rendezvous::Mac;
-
-ConstByteSpan bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-Mac mac_of(const Rendezvous& job, int rank, std::string_view record) {
-  if (job.secret.empty()) return {};
-  const std::string who = format("gradwire ucx address %d", rank);
-  return rendezvous::hmac(bytes_of(job.secret),
-                          {bytes_of(who), bytes_of(job.job), bytes_of(record)});
-}
-
-std::string seal(const Rendezvous& job, const std::string& record) {
-  const Mac mac = mac_of(job, job.rank, record);
-  return std::string(reinterpret_cast<const char*>(mac.data()), mac.size()) + record;
-}
-
-Result<std::string> unseal(const Rendezvous& job, int rank, ConstByteSpan bytes) {
-  Mac seen{};
-  const std::size_t head = std::min(bytes.size(), seen.size());
-  std::copy_n(bytes.begin(), head, seen.begin());
-  const ConstByteSpan rest = bytes.subspan(head);
-  std::string record(reinterpret_cast<const char*>(rest.data()), rest.size());
-  if (head == seen.size() && rendezvous::equal(seen, mac_of(job, rank, record))) return record;
-  return Status(
-      Code::kInvalidArgument,
-      format("ucx: the address of rank %d was not written with this rank's secret", rank));
-}
-
-// Stale messages of another job match nothing; 7 bits do not keep anybody out.
-std::uint8_t epoch_of(const Rendezvous& job) {
-  const Mac mac =
-      rendezvous::hmac(bytes_of(job.secret), {bytes_of("gradwire ucx epoch"), bytes_of(job.job)});
-  return std::to_integer<std::uint8_t>(mac[0]) & 0x7f;
-}
-
-Result<std::vector<UcxTransport::Address>> UcxTransport::trade_addresses(std::uint8_t epoch,
-                                                                         Deadline deadline) {
-  std::vector<Address> addresses(static_cast<std::size_t>(size()));
-  if (size() == 1) return addresses;
-  GW_ASSIGN(const std::string data, worker_->data_address());
-  GW_ASSIGN(const std::string control, worker_->control_address());
-  const shm::ProcessIdentity self = nonce_.process();
-  const std::string record =
-      format("gw-ucx5 %d %d %llu %llu %s %s %s %zu\n", epoch, static_cast<int>(self.pid),
-             static_cast<unsigned long long>(self.nonce),
-             static_cast<unsigned long long>(self.nonce_address), shm::process_numbering().c_str(),
-             comm::process_space().c_str(), comm::Crowd::word_of(shm::usable_processors()).c_str(),
-             data.size()) +
-      data + control;
-  GW_TRY(rendezvous_.store->set(format("ucx/%d", rank()), bytes_of(seal(rendezvous_, record)),
-                                deadline));
-  for (int peer = 0; peer < size(); ++peer) {
-    GW_ASSIGN(const std::vector<std::byte> bytes,
-              rendezvous_.store->get(format("ucx/%d", peer), deadline));
-    GW_ASSIGN(const std::string text, unseal(rendezvous_, peer, bytes));
-    const std::size_t line = text.find('\n');
-    int their_epoch = 0, pid = 0;
-    unsigned long long nonce = 0, at = 0;
-    char host[128] = {}, space[128] = {}, processors[320] = {};
-    std::size_t data_bytes = 0;
-    const int fields =
-        std::sscanf(text.c_str(), "gw-ucx5 %d %d %llu %llu %127s %127s %319s %zu", &their_epoch,
-                    &pid, &nonce, &at, host, space, processors, &data_bytes);
-    const auto usable = comm::Crowd::read(processors);
-    if (fields != 8 || !usable || line == std::string::npos || their_epoch != epoch ||
-        data_bytes > text.size() - line - 1) {
-      return Status(Code::kRankMismatch,
-                    format("ucx: the record of rank %d is not one of job \"%s\" and this version",
-                           peer, rendezvous_.job.c_str()));
-    }
-    addresses[static_cast<std::size_t>(peer)] = {{nonce, at, pid},
-                                                 host,
-                                                 space,
-                                                 *usable,
-                                                 text.substr(line + 1, data_bytes),
-                                                 text.substr(line + 1 + data_bytes)};
-  }
-  return addresses;
-}
 
 Status UcxTransport::start() {
   GW_TRY(
@@ -200,33 +93,24 @@ Status UcxTransport::start() {
     if (setting.variable == "UCX_TLS")
       options_.log(LogLevel::kInfo, "ucx: without posix: " + setting.why);
   }
-  epoch_ = epoch_of(rendezvous_);
   const auto duration = [](double seconds) {
     return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
   };
+  GW_ASSIGN(const std::string data, worker_->data_address());
+  GW_ASSIGN(const std::string control, worker_->control_address());
+  GW_ASSIGN(
+      comm::Members members,
+      comm::Members::meet(rendezvous_, "ucx", ucx::to_text({data, control, nonce_.process()})));
   peers_ = std::make_unique<ucx::Peers>(
-      *worker_,
-      comm::MembershipOptions{rank(), size(), epoch_, duration(options_.heartbeat_seconds),
+      *worker_, std::move(members),
+      comm::MembershipOptions{duration(options_.heartbeat_seconds),
                               duration(options_.liveness_seconds), options_.log});
-  GW_ASSIGN(const std::vector<Address> addresses, trade_addresses(epoch_, deadline));
-  ucx::TicketsOptions ticket_options{rank(), epoch_, options_.single_copy_bytes, {}};
-  std::vector<ucx::PeerAddress> peers;
-  for (const Address& address : addresses) {
-    crowd_.add(static_cast<int>(peers.size()), address.space, address.processors);
-    const auto pid = static_cast<pid_t>(address.process.pid);
-    peers.push_back(
-        {.data = address.data,
-         .control = address.control,
-         .readable = address.host == shm::process_numbering() && shm::can_read(address.process),
-         .pid = comm::shares_processes(address.space) ? pid : 0});
-    ticket_options.pids.push_back(static_cast<pid_t>(address.process.pid));
-  }
-  tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, std::move(ticket_options));
+  tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, options_.single_copy_bytes);
   peers_->membership().watch_also([this] { return tickets_->awaited(); });
-  GW_TRY(peers_->connect(peers, deadline, rendezvous_.timeout_seconds));
+  GW_TRY(peers_->connect(deadline, rendezvous_.timeout_seconds));
   description_ = describe_now();
   options_.log(LogLevel::kInfo, description_);
-  warn_of_detours(addresses);
+  warn_of_detours();
   return {};
 }
 
@@ -250,14 +134,13 @@ UcxTransport::~UcxTransport() {
 
 // Silently taking the network between processes of one host is what UCX does when it is not told
 // otherwise; it was told, unless the user wants no shared memory.
-void UcxTransport::warn_of_detours(const std::vector<Address>& addresses) const {
+void UcxTransport::warn_of_detours() const {
   const bool told = std::ranges::any_of(worker_->settings(), [](const ucx::Setting& setting) {
     return setting.variable == "UCX_MM_ERROR_HANDLING" &&
            setting.source == ucx::Setting::Source::kGradwire;
   });
   for (int peer = 0; told && peer < size(); ++peer) {
-    const Address& address = addresses[static_cast<std::size_t>(peer)];
-    if (peer == rank() || address.host != shm::process_numbering()) continue;
+    if (peer == rank() || peers_->membership().members().at(peer).pid == 0) continue;
     const std::vector<ucx::Lane> lanes = ucx::lanes_of(peers_->data_endpoint(peer));
     if (!ucx::network_only(lanes)) continue;
     options_.log(LogLevel::kWarn,
@@ -335,8 +218,7 @@ Status UcxTransport::rebuild(std::span<const int> survivors, std::uint32_t gener
   tickets_->sever();
   GW_TRY(peers_->membership().rebuild(survivors, generation));
   GW_TRY(peers_->reconnect(survivors, generation, until));
-  crowd_.keep(survivors);
-  tickets_->restart(static_cast<std::uint8_t>((epoch_ + generation) & 0x7f));
+  tickets_->restart();
   description_ = describe_now();
   return {};
 }

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -15,6 +18,28 @@ using std::chrono::milliseconds;
 using State = Membership::State;
 using Kind = Control::Kind;
 
+// A process that does nothing.
+class Child {
+ public:
+  Child() : pid_(fork()) {
+    while (pid_ == 0) pause();
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void end() {
+    if (std::exchange(ended_, true)) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+  bool ended_ = false;
+};
+
 // Rank 0 of 4; a heartbeat each second, patience of 5 s.
 class MembershipTest : public ::testing::Test, public Membership::Carrier {
  protected:
@@ -24,7 +49,6 @@ class MembershipTest : public ::testing::Test, public Membership::Carrier {
   };
   void send(int rank, const Control& message) override { sent_.push_back({rank, message}); }
   void cut(int rank) override { cut_.push_back(rank); }
-  bool surely_gone(int rank) const override { return rank == ended_; }
 
   static Deadline at(int ms) { return Deadline{} + milliseconds(ms); }
   void hear(Control message, int from, int ms) {
@@ -48,14 +72,12 @@ class MembershipTest : public ::testing::Test, public Membership::Carrier {
 
   std::vector<Sent> sent_;
   std::vector<int> cut_;
-  int ended_ = -1;  // as the process table has it
+  Child first_, second_;  // the processes of ranks 1 and 2
   std::vector<std::string> logged_;
   Membership members_{
       *this,
-      {.rank = 0,
-       .size = 4,
-       .epoch = 3,
-       .heartbeat = milliseconds(1000),
+      Members(0, {{}, {.pid = first_.pid()}, {.pid = second_.pid()}, {}}, 3),
+      {.heartbeat = milliseconds(1000),
        .patience = milliseconds(5000),
        .log = Log(LogLevel::kWarn,
                   [this](LogLevel, std::string_view line) { logged_.emplace_back(line); })},
@@ -112,7 +134,7 @@ TEST_F(MembershipTest, ASuspicionThatNothingExplainsIsALoss) {
 
 // Something between two live ranks may reset their connections.
 TEST_F(MembershipTest, AConnectionThatEndsProvesNothingButTheProcessTableDoes) {
-  ended_ = 2;
+  second_.end();
   members_.suspect(1, "Connection reset by peer", at(0));
   members_.suspect(2, "Connection reset by peer", at(0));
   run(0, 400, {3});
@@ -122,7 +144,7 @@ TEST_F(MembershipTest, AConnectionThatEndsProvesNothingButTheProcessTableDoes) {
   EXPECT_FALSE(lost[0].certain);
   EXPECT_EQ(lost[0].cause, LossCause::kConnection);
   EXPECT_TRUE(lost[1].certain);
-  ended_ = 1;  // its process was about to end when the connection did
+  first_.end();  // its process was about to end when the connection did
   EXPECT_TRUE(members_.all_lost()[0].certain);
 }
 
@@ -313,9 +335,8 @@ class Job {
     for (int rank = 0; rank < size; ++rank) {
       lines_.push_back(std::make_unique<Lines>(*this));
       ranks_.push_back(std::make_unique<Membership>(
-          *lines_.back(),
-          MembershipOptions{rank, size, 3, milliseconds(1000), milliseconds(5000), {}},
-          Deadline{}));
+          *lines_.back(), Members(rank, std::vector<Member>(static_cast<std::size_t>(size)), 3),
+          MembershipOptions{milliseconds(1000), milliseconds(5000), {}}, Deadline{}));
     }
   }
   Membership& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
@@ -345,7 +366,6 @@ class Job {
       job.mail_.emplace_back(rank, message);
     }
     void cut(int) override {}
-    bool surely_gone(int) const override { return false; }
     Job& job;
   };
   std::vector<bool> dead_;

@@ -94,12 +94,5 @@ TEST(ProcessState, AProcessLivesAsLongAsAnyOfItsThreads) {
   EXPECT_TRUE(becomes(child.pid(), true));
 }
 
-// A process number means nothing in another boot, or another process namespace.
-TEST(ProcessState, OnlyWhoSharesTheTableReadsIt) {
-  EXPECT_TRUE(shares_processes(process_space()));
-  EXPECT_FALSE(shares_processes(process_space() + "1"));
-  EXPECT_FALSE(shares_processes("-"));
-}
-
 }  // namespace
 }  // namespace gradwire::comm::process_state_test

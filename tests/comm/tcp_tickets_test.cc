@@ -29,9 +29,9 @@ class TcpTickets : public ::testing::Test {
  protected:
   TcpTickets()
       : peers_(0, 2),
-        membership_(peers_, {0, 2, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}},
-                    now()),
-        tickets_(peers_, membership_, 0, kEpoch) {
+        membership_(peers_, comm::Members(0, std::vector<comm::Member>(2), kEpoch),
+                    {std::chrono::seconds(60), std::chrono::seconds(600), {}}, now()),
+        tickets_(peers_, membership_) {
     EXPECT_TRUE(peers_.start(kEpoch).ok());
     EXPECT_TRUE(peers_.open(1, LinkKind::kBulk, pair(bulk_)).ok());
     EXPECT_TRUE(peers_.open(1, LinkKind::kControl, pair(control_)).ok());
@@ -113,9 +113,9 @@ TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
 TEST(TcpTicketsOfMany, ATurnLooksAtThoseAloneThatHaveSomething) {
   constexpr int kRanks = 64;
   Peers peers(0, kRanks);
-  comm::Membership membership(
-      peers, {0, kRanks, kEpoch, std::chrono::seconds(60), std::chrono::seconds(600), {}}, now());
-  Tickets tickets(peers, membership, 0, kEpoch);
+  comm::Membership membership(peers, comm::Members(0, std::vector<comm::Member>(kRanks), kEpoch),
+                              {std::chrono::seconds(60), std::chrono::seconds(600), {}}, now());
+  Tickets tickets(peers, membership);
   ASSERT_TRUE(peers.start(kEpoch).ok());
   std::vector<rendezvous::Fd> others(2 * kRanks);  // by rank, for messages; then for control
   for (int rank = 1; rank < kRanks; ++rank) {

@@ -344,15 +344,15 @@ TEST(UcxSettings, UcxHasNothingToSay) {
 // Whoever can write into a store without seals, and does not know the secret.
 TEST(UcxAddresses, AForgedAddressIsRefused) {
   in_process({}, [] {
-    Rendezvous rendezvous{.rank = 1, .size = 2, .job = "t", .store = make_inproc_store()};
+    Rendezvous rendezvous{.rank = 0, .size = 2, .job = "t", .store = make_inproc_store()};
     rendezvous.secret = "a secret";
-    const std::string forged = std::string(32, '\0') + "gw-ucx5 0 1 2 3 host space 1 3\naddress";
+    const std::string forged = std::string(32, '\0') + "gw-ucx-6 0 1 space 1\n2 3 4\naddress";
     const auto bytes = std::as_bytes(std::span(forged.data(), forged.size()));
-    if (!rendezvous.store->set("ucx/0", bytes, deadline_in(1)).ok()) return std::string("set");
+    if (!rendezvous.store->set("ucx/1", bytes, deadline_in(1)).ok()) return std::string("set");
     const auto transport = make_ucx_transport(rendezvous);
     if (transport.has_value()) return std::string("it was taken");
     const std::string text(transport.error().message());
-    const bool good = text == "ucx: the address of rank 0 was not written with this rank's secret";
+    const bool good = text == "ucx: the address of rank 1 was not written with this rank's secret";
     return good ? std::string() : text;
   });
 }
