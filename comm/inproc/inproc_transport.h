@@ -1,20 +1,33 @@
 // Ranks as threads of one process: tests, examples and a laptop's `--inproc N`.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "comm/inproc/virtual_clock.h"
+#include "base/exact_time.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
 namespace gradwire {
 
+// Says how long the messages of ranks take, where that is modelled. Any thread calls.
+class MessageClock {
+ public:
+  virtual ~MessageClock() = default;
+  virtual ExactTime now(int rank) const = 0;
+  // A message whose ends were posted at these times; returns its end.
+  virtual ExactTime carry(int from, int to, std::size_t bytes, ExactTime sent,
+                          ExactTime received) = 0;
+  // The rank has learnt of something that ended then.
+  virtual void reach(int rank, ExactTime time) = 0;
+};
+
 struct InprocOptions {
   // A rank that stop_rank() stopped counts as lost after this silence; real threads never do.
   double silence_seconds = 0.5;
-  // Times every message; of as many ranks. Null: none does.
-  std::shared_ptr<VirtualClock> clock = nullptr;
+  // Of as many ranks; null: none.
+  std::shared_ptr<MessageClock> clock = nullptr;
 };
 
 // Element r belongs to the thread that plays rank r and may be destroyed before or after the

@@ -9,6 +9,7 @@
 #include "collectives/cost/model.h"
 #include "comm/inproc/inproc_transport.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/virtual_clock.h"
 
 namespace gradwire::cost_programs_test {
 namespace {

@@ -13,6 +13,7 @@
 #include "gradwire/communicator.h"
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/virtual_clock.h"
 
 namespace gradwire::testing {
 
