@@ -7,8 +7,7 @@
 namespace gradwire {
 
 Schedule dissemination_barrier(int rank, int size) {
-  Schedule schedule{.rank = rank, .size = size};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, 0);
   for (int distance = 1; distance < size; distance *= 2) {
     schedule.rounds.push_back({send_step(around(rank + distance, size), {}),
                                recv_copy(around(rank - distance, size), {})});

@@ -42,8 +42,7 @@ std::vector<int> prime_factors(int size) {
 Schedule blueconnect_all_reduce(int rank, std::span<const int> node_of, std::span<const int> levels,
                                 std::int64_t elems) {
   const int size = static_cast<int>(node_of.size());
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   schedule.divisible = false;
   const Nodes nodes = nodes_of(node_of);
   std::vector<int> order;  // ranks, node by node

@@ -9,6 +9,8 @@
 // Elements sent: n - |own chunk| in round 1, (p-1) |own chunk| in round 2 of an all-reduce, so
 // 2n(p-1)/p when p divides n, as the ring; but p - 1 messages a round and (p-1)/p n elements of
 // scratch.
+// direct: everybody sends all of its n elements to everybody, who fold them: one round, (p-1) n
+// elements from every rank.
 #include <algorithm>
 #include <utility>
 
@@ -51,8 +53,7 @@ void add_fold(Round& round, int rank, int size, Place own, Place sum) {
 }  // namespace
 
 Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
   schedule.fan_in = size - 1;
   const auto chunk = [=](int c) { return out_place_of(piece(elems, size, c)); };
@@ -67,6 +68,21 @@ Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
   for_each_peer(rank, size, [&](int peer) { gather.push_back(send_step(peer, own)); });
   for_each_peer(rank, size, [&](int peer) { gather.push_back(recv_copy(peer, chunk(peer))); });
   schedule.rounds = {std::move(scatter), std::move(gather)};
+  return schedule;
+}
+
+Schedule direct_all_reduce(int rank, int size, std::int64_t elems) {
+  Schedule schedule = in_place_schedule(rank, size, elems);
+  if (size == 1) return schedule;
+  schedule.fan_in = size - 1;
+  schedule.scratch_elems = (size - 1) * elems;
+  const Place own = out_place_of({0, elems});
+  const auto all = [own](int) { return own; };
+  Round round = scatter_round(rank, size, all, elems);
+  const Place sum = rank == 0 ? own : waiting(rank, elems, 0);
+  add_fold(round, rank, size, own, sum);
+  if (rank != 0) round.push_back(local_copy(sum, own));
+  schedule.rounds.push_back(std::move(round));
   return schedule;
 }
 

@@ -7,8 +7,7 @@
 namespace gradwire {
 
 Schedule chain_broadcast(int rank, int size, int root, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   const Place all = out_place_of({0, elems});
   const int place = around(rank - root, size);
   if (place > 0) schedule.rounds.push_back({recv_copy(around(rank - 1, size), all)});

@@ -104,8 +104,7 @@ TreeNode double_tree_node(int tree, int rank, int size) {
 // A leaf hands its half up at once and takes the result last of all, so that it never waits for one
 // tree before it has passed on in the other.
 Schedule double_tree_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
   Round collect, hand_up, take_down, pass_on;
   for (const auto& [node, half] : branches_of(rank, size, elems)) {
@@ -133,8 +132,7 @@ Schedule double_tree_all_reduce(int rank, int size, std::int64_t elems) {
 }
 
 Schedule double_tree_broadcast(int rank, int size, int root, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
   Round take, pass_on;
   if (rank == root) {

@@ -1,4 +1,4 @@
-// Recursive halving and doubling, for any number of ranks (halves.h): a group and its rows are
+// Recursive halving and doubling, for any number of ranks (trees.h): a group and its rows are
 // halved together. ceil(log2 p) rounds either way.
 //
 //   reduce-scatter (halving)   every rank sends what it has of the other half's rows to its partner
@@ -16,11 +16,63 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/schedules/halves.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/steps.h"
+#include "collectives/schedules/trees.h"
 
 namespace gradwire {
+namespace {
+
+struct Halves {
+  Interval left;
+  Interval right;
+};
+
+Halves halves_of(Interval group) {
+  const int middle = group.first + (group.last - group.first + 1) / 2;
+  return {{group.first, middle}, {middle, group.last}};
+}
+
+}  // namespace
+
+std::vector<Split> splits_of(int rank, int size) {
+  std::vector<Split> splits;
+  Interval group{0, size};
+  while (group.last - group.first > 1) {
+    const auto [left, right] = halves_of(group);
+    const int pairs = right.last - right.first;
+    Split split;
+    if (left.contains(rank)) {
+      const int i = rank - left.first;
+      split = {left, right, right.first + (i < pairs ? i : 0)};
+      if (i < pairs) split.recv_from.push_back(right.first + i);
+    } else {
+      const int i = rank - right.first;
+      split = {right, left, left.first + i, {left.first + i}};
+      if (i == 0 && left.last - left.first > pairs) split.recv_from.push_back(left.last - 1);
+    }
+    group = split.own;
+    splits.push_back(split);
+  }
+  return splits;
+}
+
+std::vector<TreeEdge> tree_edges_of(int rank, int size, int root) {
+  const auto head_of = [root](Interval group) { return group.contains(root) ? root : group.first; };
+  std::vector<TreeEdge> edges;
+  Interval group{0, size};
+  while (group.last - group.first > 1) {
+    const auto [left, right] = halves_of(group);
+    const int head = head_of(group);
+    const Interval near = left.contains(head) ? left : right;
+    const Interval far = left.contains(head) ? right : left;
+    if (rank == head) edges.push_back({head_of(far), far, false});
+    if (rank == head_of(far)) edges.push_back({head, far, true});
+    group = near.contains(rank) ? near : far;
+  }
+  return edges;
+}
+
 namespace {
 
 Range rows_in(const std::vector<Range>& rows, Interval ranks) {
@@ -80,8 +132,7 @@ void add_halving_from_input(Schedule& schedule, const std::vector<Range>& rows,
 }  // namespace
 
 Schedule halving_doubling_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   schedule.divisible = false;
   const std::vector<Range> chunks = pieces_of(elems, size);
   add_halving(schedule, chunks, out_place_of);
@@ -125,8 +176,7 @@ Schedule doubling_all_gather(int rank, Counts counts) {
 }
 
 Schedule scatter_all_gather_broadcast(int rank, int size, int root, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   schedule.divisible = false;
   const std::vector<Range> chunks = pieces_of(elems, size);
   for (const TreeEdge& edge : tree_edges_of(rank, size, root)) {

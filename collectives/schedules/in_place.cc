@@ -89,10 +89,7 @@ class Sharing {
   }
 
  private:
-  Range as_out(Range in) const {
-    const std::int64_t shift = shared_.out_begin - shared_.in_begin;
-    return {in.begin + shift, in.end + shift};
-  }
+  Range as_out(Range in) const { return shifted(in, shared_.out_begin - shared_.in_begin); }
 
   SharedElems shared_;
   bool divisible_;
@@ -104,9 +101,7 @@ Schedule in_place(const Schedule& schedule, const SharedElems& shared) {
   const Sharing sharing(shared, schedule.divisible);
   if (!sharing.clobbers(schedule)) return schedule;
   const std::int64_t shift = schedule.scratch_elems;
-  const auto moved_to = [shift](Range range) {
-    return scratch_place_of({range.begin + shift, range.end + shift});
-  };
+  const auto moved_to = [shift](Range range) { return scratch_place_of(shifted(range, shift)); };
   Schedule result = schedule;
   result.scratch_elems += schedule.out_elems;
   Ranges moved;

@@ -73,8 +73,7 @@ KnomialNode knomial_node(int rank, int size, int root, int radix) {
 }
 
 Schedule knomial_broadcast(int rank, int size, int root, std::int64_t elems, int radix) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   add_broadcast(schedule, knomial_node(rank, size, root, radix), out_place_of({0, elems}));
   return schedule;
 }
@@ -97,8 +96,7 @@ Schedule knomial_reduce(int rank, int size, int root, std::int64_t elems, int ra
 }
 
 Schedule knomial_all_reduce(int rank, int size, std::int64_t elems, int radix) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   const KnomialNode node = knomial_node(rank, size, 0, radix);
   const Place all = out_place_of({0, elems});
   add_reduce(schedule, node, all, all);
@@ -107,8 +105,7 @@ Schedule knomial_all_reduce(int rank, int size, std::int64_t elems, int radix) {
 }
 
 Schedule tree_barrier(int rank, int size) {
-  Schedule schedule{.rank = rank, .size = size};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, 0);
   const KnomialNode node = knomial_node(rank, size, 0, 2);
   for (auto level = node.levels.rbegin(); level != node.levels.rend(); ++level) {
     Round round;

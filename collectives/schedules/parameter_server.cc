@@ -11,8 +11,7 @@
 namespace gradwire {
 
 Schedule parameter_server_all_reduce(int rank, int size, int root, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
   const Place all = out_place_of({0, elems});
   schedule.fan_in = size - 1;

@@ -15,8 +15,7 @@
 namespace gradwire {
 
 Schedule recursive_doubling_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   const Place all = out_place_of({0, elems});
   const Place sum = scratch_place_of({0, elems});
   const int most = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));

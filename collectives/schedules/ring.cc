@@ -20,8 +20,7 @@
 namespace gradwire {
 
 Schedule ring_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   const RingSeat seat = ring_seat(rank, size);
   const auto chunk = [=](int c) { return out_place_of(piece(elems, size, c)); };
   add_ring_reduce_scatter(schedule, seat, chunk);

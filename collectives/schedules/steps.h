@@ -20,6 +20,11 @@ constexpr Step local_copy(Place from, Place to) { return {Step::Op::kCopy, -1, f
 constexpr Step local_reduce(Place from, Place to) { return {Step::Op::kReduce, -1, from, to}; }
 constexpr Step finish_step(Place to) { return {Step::Op::kFinish, -1, {}, to}; }
 
+// Nothing yet, over kOut alone.
+inline Schedule in_place_schedule(int rank, int size, std::int64_t elems) {
+  return {.rank = rank, .size = size, .in_elems = elems, .out_elems = elems, .in_place = true};
+}
+
 // Row r of a (rows, elems) buffer.
 constexpr Range row(std::int64_t elems, int r) { return {r * elems, (r + 1) * elems}; }
 

@@ -60,8 +60,7 @@ RingSeat seat_across(const Nodes& nodes, int rank) {
 
 Schedule two_level_all_reduce(int rank, std::span<const int> node_of, std::int64_t elems) {
   const int size = static_cast<int>(node_of.size());
-  Schedule schedule{.rank = rank, .size = size, .in_elems = elems, .out_elems = elems};
-  schedule.in_place = true;
+  Schedule schedule = in_place_schedule(rank, size, elems);
   const Nodes nodes = nodes_of(node_of);
   const int across = static_cast<int>(nodes.ranks.size());
   schedule.divisible = across == 1;

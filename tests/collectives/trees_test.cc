@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "collectives/schedules/checker.h"
-#include "collectives/schedules/halves.h"
 #include "collectives/schedules/selection.h"
 
 namespace gradwire::trees_test {
