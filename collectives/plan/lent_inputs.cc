@@ -26,7 +26,7 @@ bool adjacent(const std::vector<TensorView>& tensors) {
 
 // An all_reduce has room for the scaled input in `out`.
 Status premultiply(Operated& operated, const CheckedCall& checked, const Stream& stream,
-                   const Lend& lend) {
+                   OwnMemory& memory) {
   const OpCall& call = checked.call;
   const ConstTensorView in(call.in.data(), Shape::vector(checked.extent.in), checked.extent.dtype,
                            call.in.device());
@@ -34,7 +34,7 @@ Status premultiply(Operated& operated, const CheckedCall& checked, const Stream&
   const bool alike = call.in.device().space == call.out.device().space;
   std::byte* scaled = operated.out;
   if (call.kind != OpKind::kAllReduce || !alike) {
-    GW_ASSIGN(operated.lent, lend(in.bytes().size(), in.device()));
+    GW_ASSIGN(operated.lent, memory.lend(in.bytes().size(), in.device()));
     scaled = operated.lent.get();
   }
   operated.in = scaled;
@@ -48,7 +48,7 @@ Status premultiply(Operated& operated, const CheckedCall& checked, const Stream&
 // Tensors that lie one after another are one already; others are copied to where they do, and
 // back.
 Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream,
-            const Lend& lend) {
+            OwnMemory& memory) {
   std::vector<TensorView> tensors(checked.call.tensors.begin(), checked.call.tensors.end());
   std::erase_if(tensors, [](const TensorView& tensor) { return tensor.empty(); });
   if (tensors.empty()) return {};
@@ -57,8 +57,9 @@ Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream
   const bool whole = adjacent(tensors);
   std::byte* data = tensors.front().data();
   if (!whole) {
-    GW_ASSIGN(operated.lent,
-              lend(static_cast<std::size_t>(extent.agreed) * size_of(extent.dtype), Device{}));
+    GW_ASSIGN(
+        operated.lent,
+        memory.lend(static_cast<std::size_t>(extent.agreed) * size_of(extent.dtype), Device{}));
     data = operated.lent.get();
   }
   operated.in = operated.out = data;
@@ -89,12 +90,25 @@ Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream
 
 }  // namespace
 
-Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, const Lend& lend) {
+Result<std::shared_ptr<std::byte>> OwnMemory::lend(std::size_t bytes, Device device) {
+  if (bytes == 0) return std::shared_ptr<std::byte>();
+  const std::lock_guard lock(mutex_);
+  GW_ASSIGN(Buffer taken, pool_.take(bytes, device));
+  std::byte* const data = taken.bytes().data();
+  auto give_back = [self = shared_from_this(),
+                    buffer = std::make_shared<Buffer>(std::move(taken))](std::byte*) {
+    const std::lock_guard back(self->mutex_);
+    self->pool_.give_back(std::move(*buffer));
+  };
+  return std::shared_ptr<std::byte>(data, std::move(give_back));
+}
+
+Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory) {
   Operated operated{.in = call.call.in.data(), .out = call.call.out.data()};
   if (call.call.kind == OpKind::kAllReduceFused) {
-    GW_TRY(fuse(operated, call, stream, lend));
+    GW_TRY(fuse(operated, call, stream, memory));
   } else if (call.options.factor != 1) {
-    GW_TRY(premultiply(operated, call, stream, lend));
+    GW_TRY(premultiply(operated, call, stream, memory));
   }
   return operated;
 }

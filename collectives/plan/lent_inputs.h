@@ -5,15 +5,30 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
 
+#include "collectives/engine/scratch_pool.h"
 #include "collectives/plan/arguments.h"
+#include "gradwire/buffer.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
-// Memory that an operation borrows: at least so many bytes there, contents unspecified. It comes
-// back when the last copy of the pointer goes; null for 0 bytes.
-using Lend = std::function<Result<std::shared_ptr<std::byte>>(std::size_t bytes, Device device)>;
+// Memory that operations borrow and hand back. Any thread. Held by a shared_ptr, which what it
+// lends keeps alive.
+class OwnMemory : public std::enable_shared_from_this<OwnMemory> {
+ public:
+  explicit OwnMemory(ScratchPool pool = ScratchPool()) : pool_(std::move(pool)) {}
+
+  // At least `bytes` bytes on `device`, contents unspecified; null for 0 bytes. It comes back when
+  // the last copy of the pointer goes.
+  Result<std::shared_ptr<std::byte>> lend(std::size_t bytes, Device device);
+
+ private:
+  std::mutex mutex_;
+  ScratchPool pool_;
+};
 
 // Where a run finds its tensors. Each run begins with `before`, in the caller's thread, and ends
 // with `after`, in the one that drives; copies may run one after another.
@@ -25,7 +40,7 @@ struct Operated {
   std::shared_ptr<std::byte> lent = {};  // what they use of lent memory, and the run itself
 };
 
-// stream: the caller's, of the device that the tensors are on. Errors: those of `lend`.
-Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, const Lend& lend);
+// stream: the caller's, of the device that the tensors are on. Errors: those of `memory`.
+Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory);
 
 }  // namespace gradwire

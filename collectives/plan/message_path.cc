@@ -7,7 +7,6 @@
 
 #include "collectives/engine/device_fill.h"
 #include "collectives/engine/staged_execution.h"
-#include "collectives/plan/lent_inputs.h"
 #include "collectives/schedules/in_place.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"
@@ -52,6 +51,16 @@ std::int64_t all_elems(const OpCall& call, std::int64_t elems, int size) {
   if (call.kind == OpKind::kAllToAllV) return -1;
   if (traits.counted) return std::reduce(call.counts.begin(), call.counts.end());
   return traits.blocks == Blocks::kNone ? elems : elems * size;
+}
+
+// Of plans that are kept; beyond, all are forgotten: some 10 MB.
+constexpr std::size_t kMostKeptSteps = 64 << 10;
+
+std::size_t steps_in(const Schedule& schedule) {
+  std::size_t steps = 1;
+  for (const Round& round : schedule.rounds) steps += 1 + round.size();
+  for (const Schedule& stretch : schedule.stretches) steps += steps_in(stretch);
+  return steps;
 }
 
 PlanKey key_of(const CheckedCall& checked, const Operands& operands) {
@@ -122,6 +131,7 @@ MessagePath::MessagePath(Group& group)
 void MessagePath::use_new_links() {
   choice_ = choice_for(group_);
   plans_.clear();
+  steps_ = 0;
 }
 
 Result<std::optional<std::string_view>> MessagePath::algorithm_for(OpKind kind, std::int64_t bytes,
@@ -206,6 +216,21 @@ Result<MessagePlan> MessagePath::make_plan(const CheckedCall& call, const PlanKe
   return MessagePlan{std::move(layout), algorithm};
 }
 
+Result<MessagePlan> MessagePath::plan_of(const CheckedCall& call, PlanKey key) {
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
+  GW_ASSIGN(MessagePlan plan, make_plan(call, key));
+  const std::size_t steps = steps_in(plan.layout->schedule());
+  if (steps_ + steps > kMostKeptSteps) {
+    plans_.clear();
+    steps_ = 0;
+  }
+  if (steps > kMostKeptSteps) return plan;
+  steps_ += steps;
+  key.algorithm = key.algorithm == "auto" ? "auto" : plan.algorithm;  // the caller's need not last
+  plans_.emplace(std::move(key), plan);
+  return plan;
+}
+
 Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
   const OpCall& call = checked.call;
   const Extent& extent = checked.extent;
@@ -227,8 +252,7 @@ Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
                       .queue = queue_of(checked),
                       .workers = group_.workers()};
   if (call.kind != OpKind::kAllReduceFused || !on_device) {
-    const auto lend = [&](std::size_t bytes, Device where) { return memory_->lend(bytes, where); };
-    GW_ASSIGN(planned.operated, operated_of(checked, stream, lend));
+    GW_ASSIGN(planned.operated, operated_of(checked, stream, *memory_));
     planned.operands.in = planned.operated.in;
     planned.operands.out = planned.operated.out;
   }
@@ -244,9 +268,7 @@ Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
     return planned;
   }
 
-  GW_ASSIGN(planned.plan, plans_.of(key_of(checked, planned.operands), [&](const PlanKey& wanted) {
-    return make_plan(checked, wanted);
-  }));
+  GW_ASSIGN(planned.plan, plan_of(checked, key_of(checked, planned.operands)));
   return planned;
 }
 

@@ -112,8 +112,7 @@ MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, C
       memory_(std::make_shared<OwnMemory>(
           ScratchPool([boards = hosts_->boards](std::size_t bytes,
                                                 Device) { return allocate_shared(*boards, bytes); },
-                      kAnySize))),
-      lend_([this](std::size_t bytes, Device device) { return memory_->lend(bytes, device); }) {}
+                      kAnySize))) {}
 
 MemoryPath::~MemoryPath() {
   if (group_.has_failed()) return;
@@ -168,7 +167,7 @@ const std::shared_ptr<ShmChannel>& MemoryPath::channel_for(std::size_t bytes) co
 }
 
 Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
+  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
   const ShmMoves& moves = shm_moves_of(memory.kind);
   const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));
@@ -177,7 +176,7 @@ Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& cal
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, lend_));
+  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
   const ShmMoves& moves = shm_moves_of(memory.kind);
   const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));

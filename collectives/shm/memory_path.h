@@ -13,7 +13,6 @@
 #include <string_view>
 
 #include "collectives/plan/lent_inputs.h"
-#include "collectives/plan/own_memory.h"
 #include "collectives/plan/path.h"
 #include "collectives/shm/channel.h"
 #include "collectives/shm/setup.h"
@@ -57,7 +56,6 @@ class MemoryPath final : public CallPath {
   std::shared_ptr<const SharedHosts> hosts_;
   Channels channels_;
   std::shared_ptr<OwnMemory> memory_;
-  Lend lend_;
 };
 
 }  // namespace gradwire
