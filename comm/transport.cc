@@ -17,6 +17,8 @@ Result<Tag> Tag::make(std::uint32_t communicator, std::uint64_t operation, std::
 // What a transport does that knows nothing of what comes, or has no notes: it cannot go on after a
 // loss.
 
+void Transport::gather(bool) {}
+
 bool Transport::has_message(int, Tag, std::uint64_t) { return false; }
 
 void Transport::tell(int, ConstByteSpan) {}

@@ -120,7 +120,7 @@ Status Waiter::sleep(Transport& transport, const Awaited& awaited, Deadline unti
 }
 
 void Waiter::wake(Transport& transport) {
-  switch (place_.load()) {
+  switch (place_.exchange(Place::kAwake)) {
     case Place::kAwake: break;
     case Place::kAtTransport: transport.wake(); break;
     case Place::kAtBell: bell_->ring(); break;

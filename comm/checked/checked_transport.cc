@@ -43,6 +43,7 @@ class CheckedTransport final : public Transport {
   std::string describe() const override { return inner_->describe() + "; XXH3 checksums"; }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  void gather(bool more) override { inner_->gather(more); }
   Result<int> progress() override { return inner_->progress(); }
   std::optional<Status> poll(Ticket ticket) override;
   std::size_t received(Ticket ticket, std::size_t index) const override {

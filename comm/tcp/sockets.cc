@@ -45,6 +45,10 @@ void keep_alive(int fd) {
 
 void prepare_bulk(int fd, bool same_host, const std::string& congestion) {
   keep_alive(fd);
+  // What lies in a loopback connection should lie in a processor's cache, too, and is before all
+  // that is more urgent. The kernel doubles it, for what it keeps beside the bytes.
+  constexpr int kUnread = 256 << 10;
+  if (same_host) (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnread, sizeof kUnread);
   const std::string name = congestion.empty() && same_host ? "reno" : congestion;
   if (name.empty()) return;
   (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(),

@@ -55,6 +55,7 @@ class TcpTransport final : public Transport {
   std::string describe() const override { return description_; }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  void gather(bool more) override { tickets_->gather(more); }
   Result<int> progress() override;
   std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
   std::size_t received(Ticket ticket, std::size_t index) const override {

@@ -43,7 +43,21 @@ void Tickets::start(Op& op) {
     out.announce(op);
   }
   if (!out.is_open()) peers_.connect(op.peer, true);
-  if (first) (void)write(op.peer, std::chrono::steady_clock::now());
+  if (gathering_) {
+    peers_.active().add(op.peer);
+  } else if (first) {
+    (void)write(op.peer, std::chrono::steady_clock::now());
+  }
+}
+
+void Tickets::gather(bool more) {
+  gathering_ = more;
+  if (more) return;
+  const Deadline now = std::chrono::steady_clock::now();
+  for (const int rank : peers_.active().ranks()) {
+    if (peers_.at(rank).out.runnable()) (void)write(rank, now);
+  }
+  settle_done();
 }
 
 void Tickets::linked(int rank) {

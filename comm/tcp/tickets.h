@@ -25,6 +25,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool runnable() const;
   // Some message waits for its turn.
   bool holding() const;
+  // As Transport has it.
+  void gather(bool more);
   // kWant, kWithdraw, kTaken and kCredit; others are none of its business.
   void on_message(const comm::Control& message);
   // There is a connection with `rank` now.
@@ -62,6 +64,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::unordered_map<std::uint64_t, Op*> announced_;  // by id; their data has not been asked for
   std::uint64_t next_id_ = 1;
   Turns turns_;
+  bool gathering_ = false;
 };
 
 }  // namespace gradwire::tcp

@@ -158,6 +158,9 @@ class Transport {
   // send to itself, and a message may have 0 bytes. Errors: kInvalidArgument for a peer out of
   // range or a device that is not in caps(); a permanent error, as above.
   virtual Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) = 0;
+  // True: what is posted from now on may wait for more of it, so that it leaves together. False: it
+  // leaves. Never true during progress() and wait(). The default: nothing.
+  virtual void gather(bool more);
 
   // Advances open transfers and heartbeats without blocking; returns the number of tickets that
   // completed. Errors: a permanent error only.

@@ -101,6 +101,20 @@ TEST_F(TcpTickets, AMessageIsAnnouncedBehindWhatGoesAtOnce) {
   EXPECT_TRUE(tickets_.poll(second).has_value());
 }
 
+TEST_F(TcpTickets, WhatIsGatheredLeavesTogether) {
+  Bytes data(100), some(1000);
+  tickets_.gather(true);
+  const Ticket first = post(Transfer::Kind::kSend, 0, data);
+  post(Transfer::Kind::kSend, 1, data);
+  EXPECT_LT(read(bulk_.get(), some.data(), some.size()), 0);
+  EXPECT_FALSE(tickets_.poll(first).has_value());
+  tickets_.gather(false);
+  EXPECT_EQ(read(bulk_.get(), some.data(), some.size()), ssize_t{2 * (16 + 100)});
+  EXPECT_TRUE(tickets_.poll(first).has_value());
+  post(Transfer::Kind::kSend, 2, data);  // at once, as ever
+  EXPECT_EQ(read(bulk_.get(), some.data(), some.size()), ssize_t{16 + 100});
+}
+
 TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
   Bytes data(100);
   const Ticket receive = post(Transfer::Kind::kRecv, 0, data);

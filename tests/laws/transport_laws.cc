@@ -75,6 +75,36 @@ TEST_P(TransportLaws, EqualTagsKeepTheirOrder) {
   });
 }
 
+// Gathered or not, messages arrive whole and in order, to each of several ranks.
+TEST_P(TransportLaws, WhatIsGatheredArrives) {
+  constexpr std::uint64_t kCount = 100;
+  on_ranks(3, [](std::unique_ptr<Transport> transport) {
+    const int me = transport->rank();
+    std::vector<Bytes> out(kCount), in(2 * kCount);
+    std::vector<Ticket> tickets;
+    for (std::uint64_t i = 0; i < 2 * kCount; ++i) {
+      in[i].resize(i % 10 < 2 ? 100'000 : 8 + i / 2);
+      tickets.push_back(
+          post(*transport, {recv((me + 1 + static_cast<int>(i % 2)) % 3, tag(3), in[i])}));
+    }
+    for (std::uint64_t i = 0; i < kCount; ++i) {
+      if (i % 30 == 0) transport->gather(true);
+      out[i] = pattern(i % 5 == 0 ? 100'000 : 8 + i, i, transport.get());
+      for (const int step : {1, 2}) {
+        tickets.push_back(post(*transport, {send((me + step) % 3, tag(3), out[i])}));
+      }
+      if (i % 30 == 20) transport->gather(false);
+    }
+    transport->gather(false);
+    for (const Ticket ticket : tickets) {
+      ASSERT_EQ(settle(*transport, ticket, soon()).message(), "ok");
+    }
+    for (std::uint64_t i = 0; i < 2 * kCount; ++i) {
+      ASSERT_TRUE(in[i] == pattern(in[i].size(), i / 2)) << i;
+    }
+  });
+}
+
 TEST_P(TransportLaws, RingsOfAnySize) {
   for (const int size : {1, 2, 3, 5}) {
     on_ranks(size, [](std::unique_ptr<Transport> transport) {
