@@ -278,6 +278,7 @@ Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const O
     const Status started = one->start(work, options.deadline);
     if (refusal.ok()) refusal = started;
   }
+  group_->engine()->begin_waiting();
   if (prepared.size() > 1) work->set_hold({});  // a device knows of its own part alone
   // Those that were taken before the engine failed end with its error.
   GW_TRY(refusal);

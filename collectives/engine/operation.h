@@ -26,6 +26,7 @@ struct Operation {
   int peer = -1;                    // job rank, of a send or recv without a deadline of its own
   std::string_view algorithm = {};  // a literal
   bool collective = true;           // false: send and recv
+  bool brief = false;               // a short message, or a receive: may wait for company
   Queue queue = Queue::kBulk;       // not kAuto
   Deadline started = {};
   Deadline deadline = {};

@@ -33,9 +33,14 @@ constexpr int kTurnsBetweenLooks = 4096;
 constexpr int kTurnsBetweenNotes = 64;
 // Sends and receives that are begun in a row leave, but what has come is looked at after so many.
 constexpr int kBegunBetweenTurns = 16;
+// Once so many brief operations have followed one another so soon, and nobody has waited, more of
+// them begin together: with the next turn, which whoever waits takes, or the engine's thread after
+// a short nap.
+constexpr std::chrono::microseconds kTogether{20};
+constexpr int kLeastInARow = 4;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
-constexpr double kShortNap = 0.5e-3;
+constexpr double kShortNap = 0.25e-3;
 constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.
 constexpr double kLongNap = 0.1;
@@ -98,6 +103,8 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   }
   ids_.begin_operation(route.communicator);
   const bool message = !operation->collective && operation->signature.elems >= 0;  // or a probe
+  const bool follows = operation->brief && operation->started - last_submit_ < kTogether;
+  in_a_row_ = follows ? in_a_row_ + 1 : 0;
   last_submit_ = operation->started;
   incoming_.push_back(std::move(operation));
   ++outstanding_;
@@ -106,11 +113,29 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
     wake_driver();
     return {};
   }
+  if (in_a_row_ >= kLeastInARow && ++begun_ < kBegunBetweenTurns) {
+    if (napping_) work_to_do_.notify_one();
+    return {};
+  }
+  begin_now(lock, !message || ++begun_ >= kBegunBetweenTurns);
+  return {};
+}
+
+void ProgressEngine::begin_waiting() {
+  if (in_child()) return;
+  std::unique_lock lock(mutex_);
+  begin_now(lock, false);
+}
+
+// Requires the lock. What has been submitted begins, unless somebody drives: with a whole turn, if
+// so wanted.
+void ProgressEngine::begin_now(std::unique_lock<std::mutex>& lock, bool whole_turn) {
+  if (driven_ || !has_incoming_) return;
   driven_ = true;
   lock.unlock();
   {
     const ThreadOnDevice there(options_.lanes->first());
-    if (!message || ++begun_ >= kBegunBetweenTurns) {
+    if (whole_turn) {
       turn();
     } else {
       begin_accepted();
@@ -120,13 +145,13 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   driven_ = false;
   if (outstanding_ > 0 && waiters_ > 0) baton_free_.notify_all();
   if (outstanding_ > 0 && napping_) work_to_do_.notify_one();
-  return {};
 }
 
 bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) {
   if (work.done() || in_child()) return work.done();
   const Deadline end = until.value_or(Deadline::max());
   std::unique_lock lock(mutex_);
+  in_a_row_ = 0;
   ++waiters_;
   while (!work.done() && Clock::now() < end) {
     if (driven_) {
@@ -235,9 +260,12 @@ bool ProgressEngine::turn() {
 bool ProgressEngine::begin_accepted() {
   std::vector<Operation*> begun;
   if (!has_incoming_ || !accept(begun)) return false;
+  const bool several = begun.size() > 1 && transport_;
+  if (several) transport_->gather(true);
   for (Operation* operation : begun) {
     if (advance(*operation) == Advanced::kFailed) break;
   }
+  if (several && transport_) transport_->gather(false);
   return true;
 }
 

@@ -83,8 +83,10 @@ class ProgressEngine {
   // All below may be called from any thread.
 
   // Starts an operation. Its WorkState ends in any case; the error is that of an engine that has
-  // failed before.
+  // failed before. One that is brief may wait a little for more of them: see begin_waiting().
   Status submit(std::unique_ptr<Operation> operation);
+  // Brief ones that wait for company begin.
+  void begin_waiting();
   // Until `work` is done, or `until`; true when it is done.
   bool wait(const WorkState& work, std::optional<Deadline> until);
   // Ends every operation with kCancelled.
@@ -163,6 +165,7 @@ class ProgressEngine {
  private:
   void with_baton(const std::function<void()>& action);
   bool turn();
+  void begin_now(std::unique_lock<std::mutex>& lock, bool whole_turn);
   bool begin_accepted();
   void read_notes();
   Status learn_losses(int from, const EngineNote& proposal);
@@ -218,7 +221,8 @@ class ProgressEngine {
   bool driven_ = false;
   bool napping_ = false;  // the engine's thread needs a call to wake
   Deadline last_submit_;
-  Status failure_;                                             // the first
+  int in_a_row_ = 0;  // brief operations that followed one another soon
+  Status failure_;    // the first
   std::map<std::uint32_t, std::shared_ptr<GroupFate>> fates_;  // by communicator
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;

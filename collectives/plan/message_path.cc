@@ -101,6 +101,14 @@ std::uint64_t tag_number(const MessageCall& call, std::uint64_t number) {
   return (bits & 0x3f) << 14 | (number & kNumberMask);
 }
 
+// Of what may wait for more of its kind, much goes in one system call of the transport.
+bool is_brief(const MessageCall& call) {
+  constexpr std::int64_t kLongest = 4 << 10;
+  if (!call.pair() || call.operands.staging != nullptr) return false;
+  return call.kind == OpKind::kRecv ||
+         call.signature.elems * static_cast<std::int64_t>(size_of(call.dtype)) <= kLongest;
+}
+
 Route route_of(const Group& group, const MessageCall& call, const PairLedger::Message& message) {
   return {.group = group.job_ranks(),
           .communicator = static_cast<std::uint32_t>(group.id()),
@@ -357,6 +365,7 @@ Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
   auto operation = std::make_unique<Operation>(Operation{.signature = call_.signature,
                                                          .algorithm = call_.plan.algorithm,
                                                          .collective = !call_.pair(),
+                                                         .brief = is_brief(call_),
                                                          .queue = call_.operands.queue,
                                                          .work = work,
                                                          .bytes_sent = group().message_bytes(),

@@ -137,6 +137,61 @@ TEST(ProgressEngine, SmallOperationsHaveATurnBetweenThoseOfLargeOnes) {
   EXPECT_TRUE(before('u', 'b') && before('p', 'b') && before('u', 'c') && before('p', 'c')) << log;
 }
 
+// Ends with its first turn, and counts.
+class Counting final : public Runnable {
+ public:
+  explicit Counting(std::atomic<int>& count)
+      : count_(count), route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+  Result<bool> advance(Transport&, ScratchPool&) override {
+    begun_ = true;
+    ++count_;
+    return true;
+  }
+  bool done() const override { return begun_; }
+  void cancel(Transport&) override {}
+  bool settled(Transport&) override { return true; }
+  void release(ScratchPool&) override {}
+  std::vector<int> waiting_for(const Transport&) const override { return {}; }
+  const Route& route() const override { return route_; }
+  std::uint64_t bytes_sent() const override { return 0; }
+
+ private:
+  std::atomic<int>& count_;
+  bool begun_ = false;
+  Route route_;
+};
+
+// Those that wait for company begin though no more come and nobody waits for them.
+TEST(ProgressEngine, BriefOperationsBeginThoughNobodyWaits) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  const auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[0]));
+  std::atomic<int> begun{0};
+  for (const int operations : {1, 2, 10, 100}) {
+    begun = 0;
+    auto work = std::make_shared<WorkState>(engine, static_cast<std::size_t>(operations));
+    for (int i = 0; i < operations; ++i) {
+      const Status submitted = engine->submit(std::make_unique<Operation>(
+          Operation{.signature = {.name = "counting", .elems = 1},
+                    .collective = false,
+                    .brief = true,
+                    .queue = Queue::kPipeline,
+                    .started = std::chrono::steady_clock::now(),
+                    .deadline = deadline_in(60),
+                    .execution = std::make_unique<Counting>(begun),
+                    .work = work,
+                    .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}));
+      ASSERT_TRUE(submitted.ok());
+    }
+    for (const Deadline until = deadline_in(30);
+         begun < operations && std::chrono::steady_clock::now() < until;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    EXPECT_EQ(begun, operations);
+    EXPECT_TRUE(engine->wait(*work, deadline_in(30)));
+  }
+}
+
 // A thread waits for messages and for memory; another one of its host writes there and rings.
 TEST(Waiter, WakesForMemoryWhileItSleepsForMessages) {
   auto transports = make_inproc_transports(1);
