@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "apps/sim/compressed_cost.h"
 #include "collectives/cost/choice.h"
-#include "collectives/cost/compressed.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {

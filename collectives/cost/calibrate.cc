@@ -309,10 +309,6 @@ Result<LinkModel> measure_links(Communicator& communicator) {
   return links;
 }
 
-constexpr std::array kNumbers{
-    &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
-    &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
-
 std::int64_t now() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
@@ -323,10 +319,8 @@ std::int64_t now() {
 Result<std::uint64_t> key_of(Communicator& communicator) {
   const auto own = static_cast<std::int64_t>(shm::hash_of_host(shm::host_identity()));
   std::vector<std::int64_t> hosts(static_cast<std::size_t>(communicator.size()));
-  GW_ASSIGN(Work work,
-            communicator.all_gather(const_view_of(std::span<const std::int64_t>(&own, 1)),
-                                    view_of(std::span(hosts))));
-  GW_TRY(work.wait());
+  GW_TRY(finish(communicator.all_gather(const_view_of(std::span<const std::int64_t>(&own, 1)),
+                                        view_of(std::span(hosts)))));
   for (const int node : communicator.nodes()) hosts.push_back(node);
   return hash_bytes(std::as_bytes(std::span(hosts)), hash_name(communicator.describe()));
 }
@@ -334,18 +328,18 @@ Result<std::uint64_t> key_of(Communicator& communicator) {
 // Rank 0's cache, for all.
 Result<std::optional<LinkModel>> from_cache(Communicator& communicator,
                                             const LinkSettings& settings, std::uint64_t key) {
-  std::array<double, kNumbers.size() + 1> message{};
+  std::array<double, kLinkNumbers.size() + 1> message{};
   if (communicator.rank() == 0 && !settings.measure && !settings.cache.empty()) {
     if (const auto cached = cached_links(settings.cache, key, now())) {
       message[0] = 1;
-      for (std::size_t i = 0; i < kNumbers.size(); ++i) message[i + 1] = *cached.*kNumbers[i];
+      for (std::size_t i = 0; i < kLinkNumbers.size(); ++i)
+        message[i + 1] = *cached.*kLinkNumbers[i];
     }
   }
-  GW_ASSIGN(Work work, communicator.broadcast(view_of(std::span<double>(message)), 0));
-  GW_TRY(work.wait());
+  GW_TRY(finish(communicator.broadcast(view_of(std::span<double>(message)), 0)));
   if (message[0] == 0) return std::optional<LinkModel>();
   LinkModel links;
-  for (std::size_t i = 0; i < kNumbers.size(); ++i) links.*kNumbers[i] = message[i + 1];
+  for (std::size_t i = 0; i < kLinkNumbers.size(); ++i) links.*kLinkNumbers[i] = message[i + 1];
   return std::optional(links);
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,10 +19,6 @@ namespace {
 constexpr std::string_view kHeading = "gradwire links 2";
 constexpr std::size_t kMostEntries = 256;
 constexpr std::uintmax_t kMostBytes = 1 << 20;
-
-constexpr std::array kStoredNumbers{
-    &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
-    &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
 
 struct Entry {
   std::uint64_t key = 0;
@@ -59,7 +54,7 @@ std::optional<Entry> entry_of(const std::string& line) {
   const auto key = key_of(word);
   if (!key) return std::nullopt;
   entry.key = *key;
-  for (const auto number : kStoredNumbers) {
+  for (const auto number : kLinkNumbers) {
     if (!(words >> word)) return std::nullopt;
     const auto value = to_double(word);
     if (!value) return std::nullopt;
@@ -74,7 +69,7 @@ std::optional<Entry> entry_of(const std::string& line) {
 
 std::string text_of(const Entry& entry) {
   std::string text = key_text(entry.key);
-  for (const auto number : kStoredNumbers) text += " " + shortest(entry.links.*number);
+  for (const auto number : kLinkNumbers) text += " " + shortest(entry.links.*number);
   return text + " " + std::to_string(entry.when) + "\n";
 }
 

@@ -7,6 +7,7 @@
 //   key = 16 hexadecimal digits; when = seconds since 1970
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +15,11 @@
 #include "gradwire/link_model.h"
 
 namespace gradwire {
+
+// All of a link's, in the order in which the file has them.
+inline constexpr std::array kLinkNumbers{
+    &LinkModel::alpha,      &LinkModel::beta, &LinkModel::gamma,      &LinkModel::alpha_intra,
+    &LinkModel::beta_intra, &LinkModel::gap,  &LinkModel::contention, &LinkModel::contention_beta};
 
 // Older entries are as good as none: machines and networks change.
 inline constexpr std::int64_t kLinksLastSeconds = 7 * 24 * 3600;

@@ -389,13 +389,6 @@ Result<Simulation> simulate(const TimedJob& job, const SimulationOptions& option
   return Run(job, options).run();
 }
 
-Result<Simulation> simulate(int size, const ScheduleOf& schedule_of,
-                            const SimulationOptions& options) {
-  GW_ASSIGN(const TimedJob job,
-            compile(size, schedule_of, options.node_of, options.use_symmetry, options.most_steps));
-  return simulate(job, options);
-}
-
 // Of every round what its messages keep the busier port for, and the last one's start.
 ExactTime least_time(const TimedProgram& program, const SimulationOptions& options) {
   const LinkModel& links = options.links;

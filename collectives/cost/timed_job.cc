@@ -1,9 +1,10 @@
-#include "collectives/cost/timed_job.h"
+// Compiles schedules for the simulator.
 
 #include <algorithm>
 #include <utility>
 
 #include "base/text.h"
+#include "collectives/cost/simulate.h"
 #include "collectives/schedules/schedules.h"
 
 namespace gradwire {

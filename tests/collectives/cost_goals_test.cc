@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/sim/compressed_cost.h"
 #include "collectives/cost/choice.h"
-#include "collectives/cost/compressed.h"
 
 namespace gradwire::cost_goals_test {
 namespace {

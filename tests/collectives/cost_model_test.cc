@@ -132,12 +132,14 @@ TEST(CostModel, APipelineTakesWhatAllOfItsCutsTake) {
       SimulationOptions options;
       options.links = kLinks;
       options.segment_bytes = cost.value().segment_bytes;
-      const auto all = simulate(
+      const auto job = compile(
           p,
           [&](int rank) {
             return make_schedule(collective, algorithm, rank, p, elems_of(question));
           },
-          options);
+          {}, true, kMostSteps);
+      ASSERT_TRUE(job.has_value());
+      const auto all = simulate(job.value(), options);
       ASSERT_TRUE(all.has_value());
       EXPECT_NEAR(cost.value().time.seconds() / all.value().time.seconds(), 1, 0.15)
           << text_of(question, algorithm);

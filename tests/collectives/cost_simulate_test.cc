@@ -23,7 +23,19 @@ ExactTime alphas(std::int64_t n) { return n * ExactTime::from_seconds(kLinks.alp
 ExactTime betas(std::int64_t bytes) { return bytes * ExactTime::from_seconds(kLinks.beta); }
 ExactTime gammas(std::int64_t bytes) { return bytes * ExactTime::from_seconds(kLinks.gamma); }
 
-Simulation run(int size, const ScheduleOf& schedule_of, SimulationOptions options = {}) {
+struct RanksOptions : SimulationOptions {
+  std::vector<int> node_of = {};  // by rank; empty: no two ranks share a node
+  bool use_symmetry = true;       // one rank may stand for others that do the same
+};
+
+Result<Simulation> simulate(int size, const ScheduleOf& schedule_of,
+                            const RanksOptions& options = {}) {
+  GW_ASSIGN(const TimedJob job,
+            compile(size, schedule_of, options.node_of, options.use_symmetry, kMostSteps));
+  return gradwire::simulate(job, options);
+}
+
+Simulation run(int size, const ScheduleOf& schedule_of, RanksOptions options = {}) {
   if (options.links == LinkModel{}) options.links = kLinks;
   auto outcome = simulate(size, schedule_of, options);
   EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
@@ -34,8 +46,8 @@ ScheduleOf all_reduce(const char* algorithm, int size, std::int64_t elems) {
   return [=](int rank) { return make_schedule(OpKind::kAllReduce, algorithm, rank, size, elems); };
 }
 
-SimulationOptions without_gamma() {
-  SimulationOptions options;
+RanksOptions without_gamma() {
+  RanksOptions options;
   options.links = kLinks;
   options.links.gamma = 0;
   return options;
@@ -125,7 +137,7 @@ TEST(Simulate, R7_TheServerSaturatesAndShardingItDoesNot) {
 
 TEST(Simulate, R8_BlueConnectTakesEachLevelsRing) {
   // 2 ranks on each of 4 nodes, beta between nodes 5 times that inside.
-  SimulationOptions options;
+  RanksOptions options;
   options.links = kLinks;
   options.node_of = blocks_of_ranks(8, 4);
   const std::int64_t n = 8 * 50000;
@@ -185,7 +197,7 @@ TEST(Simulate, AGapMakesEveryMessageOfARoundCost) {
   const std::int64_t c = 4 * 100;
   // p - 1 messages of c bytes: the last starts after p - 2 others.
   for (const double gap : {1.0, 0.25}) {
-    SimulationOptions options = without_gamma();
+    RanksOptions options = without_gamma();
     options.links.gap = gap;
     const ExactTime start = ExactTime::from_seconds(gap * kLinks.alpha);
     EXPECT_EQ(run(p, all_reduce("canonical", p, p * 100), options).time,
@@ -210,7 +222,7 @@ TEST(Simulate, BinomialTakesOneMessageTimeARound) {
 }
 
 TEST(Simulate, LinksInsideANodeHaveTheirOwnNumbers) {
-  SimulationOptions options;
+  RanksOptions options;
   options.links = kLinks;
   options.node_of = {0, 0, 0, 0};
   const ExactTime alpha = ExactTime::from_seconds(kLinks.alpha_intra);
@@ -229,7 +241,7 @@ TEST(Simulate, LinksInsideANodeHaveTheirOwnNumbers) {
 TEST(Simulate, OneRankStandingForManyChangesNothing) {
   for (const char* algorithm : {"ring", "canonical"}) {
     for (const int nodes : {24, 6, 3, 1}) {
-      SimulationOptions options;
+      RanksOptions options;
       options.links = kLinks;
       options.links.gap = 0.7;
       options.node_of = blocks_of_ranks(24, nodes);
@@ -246,7 +258,7 @@ TEST(Simulate, OneRankStandingForManyChangesNothing) {
 }
 
 TEST(Simulate, SegmentsHideReductionsBehindTheWire) {
-  SimulationOptions options;
+  RanksOptions options;
   options.links = kLinks;
   options.links.gamma = 0.5e-9;
   options.segment_bytes = 64 << 10;
@@ -265,7 +277,7 @@ TEST(Simulate, SchedulesThatDoNotFitAreReported) {
     if (rank == 0) schedule.rounds = {{recv_copy(1, out_place_of({0, 4}))}};
     return schedule;
   };
-  const Status never = simulate(2, alone, {}).error();
+  const Status never = simulate(2, alone).error();
   EXPECT_THAT(never, fails(Code::kInternal, "rank 0", "round 1"));
   const auto unequal = [](int rank) {
     Schedule schedule{.rank = rank, .size = 2, .in_elems = 4, .out_elems = 4};
@@ -273,8 +285,7 @@ TEST(Simulate, SchedulesThatDoNotFitAreReported) {
         {rank == 0 ? recv_copy(1, out_place_of({0, 4})) : send_step(0, out_place_of({0, 3}))}};
     return schedule;
   };
-  EXPECT_THAT(simulate(2, unequal, {}).error(),
-              fails(Code::kInternal, "rank 1", "3", "rank 0", "4"));
+  EXPECT_THAT(simulate(2, unequal).error(), fails(Code::kInternal, "rank 1", "3", "rank 0", "4"));
 }
 
 TEST(Simulate, AThousandRanksOneByOne) {

@@ -1,4 +1,4 @@
-#include "collectives/cost/compressed.h"
+#include "apps/sim/compressed_cost.h"
 
 #include <algorithm>
 #include <string_view>
