@@ -74,7 +74,8 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
 
 Result<std::unique_ptr<Transport>> make_transport(std::string_view backend,
                                                   const Rendezvous& rendezvous, double liveness) {
-  if (backend == "tcp") return make_tcp_transport(rendezvous, {.liveness_seconds = liveness});
+  if (backend == "tcp" || (backend != "ucx" && !kHaveUcx))
+    return make_tcp_transport(rendezvous, {.liveness_seconds = liveness});
   UcxOptions ucx;
   ucx.liveness_seconds = liveness;
   return make_ucx_transport(rendezvous, ucx);
@@ -115,29 +116,25 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
                                                         const Rendezvous& rendezvous,
                                                         const CommunicatorOptions& options) {
   GW_TRY(rendezvous::agree(rendezvous, "checksums", options.checksums ? "on" : "off"));
-  const double liveness = comm::liveness_for(options.deadline_seconds);
-  if (backend == "tcp" || backend == "ucx") {
-    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
-    GW_ASSIGN(auto transport, make_transport(backend, rendezvous, liveness));
-    return make_communicator(std::move(transport), known);
+  const bool nccl = is_nccl(backend);
+  if (backend != "auto" && backend != "ucx" && backend != "tcp" && !nccl) {
+    return Status(Code::kUnsupported,
+                  "make_communicator: unknown backend '" + std::string(backend) +
+                      "' (expected auto, ucx, tcp, nccl or nccl:N; for ranks as threads use "
+                      "make_inproc_communicators())");
   }
-  if (backend == "auto") {
-    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
-    GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
-    return make_sharing_communicator(std::move(transport), known);
-  }
-  if (is_nccl(backend)) {
-    GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(backend));
+  std::optional<int> ordinal;
+  if (nccl) {
+    GW_ASSIGN(ordinal, nccl_ordinal(backend));
     GW_TRY(check_have_nccl());
-    GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
-    GW_ASSIGN(auto transport, make_transport(kHaveUcx ? "ucx" : "tcp", rendezvous, liveness));
-    GW_ASSIGN(auto world, make_group_communicator(std::move(transport), known));
-    GW_TRY(add_nccl(*world, ordinal, rendezvous));
-    return std::unique_ptr<Communicator>(std::move(world));
   }
-  return Status(Code::kUnsupported, "make_communicator: unknown backend '" + std::string(backend) +
-                                        "' (expected auto, ucx, tcp, nccl or nccl:N; for ranks as "
-                                        "threads use make_inproc_communicators())");
+  GW_ASSIGN(const CommunicatorOptions known, with_nodes(rendezvous, options));
+  const double liveness = comm::liveness_for(options.deadline_seconds);
+  GW_ASSIGN(auto transport, make_transport(backend, rendezvous, liveness));
+  if (backend == "auto") return make_sharing_communicator(std::move(transport), known);
+  GW_ASSIGN(auto world, make_group_communicator(std::move(transport), known));
+  if (nccl) GW_TRY(add_nccl(*world, ordinal, rendezvous));
+  return std::unique_ptr<Communicator>(std::move(world));
 }
 
 Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal,

@@ -105,47 +105,42 @@ std::uint64_t FlightRecorder::begin(FlightRecord record) {
   return sequence;
 }
 
+FlightRecord* FlightRecorder::kept(std::uint64_t sequence) {
+  if (capacity_ == 0 || sequence + capacity_ < next_) return nullptr;
+  return &ring_[sequence % capacity_];
+}
+
 void FlightRecorder::end(std::uint64_t sequence, FlightRecord::State state,
                          std::uint64_t bytes_sent, std::vector<int> waiting_for) {
   const std::int64_t now = now_us();
   const std::lock_guard lock(mutex_);
-  if (capacity_ == 0 || sequence + capacity_ < next_) return;
-  FlightRecord& record = ring_[sequence % capacity_];
-  record.state = state;
-  record.ended = now;
-  record.bytes_sent = bytes_sent;
-  record.waiting_for = std::move(waiting_for);
+  FlightRecord* const record = kept(sequence);
+  if (record == nullptr) return;
+  record->state = state;
+  record->ended = now;
+  record->bytes_sent = bytes_sent;
+  record->waiting_for = std::move(waiting_for);
 }
 
 void FlightRecorder::end_at_once(std::uint64_t sequence, std::uint64_t bytes_sent) {
   const std::lock_guard lock(mutex_);
-  if (capacity_ == 0 || sequence + capacity_ < next_) return;
-  FlightRecord& record = ring_[sequence % capacity_];
-  record.state = FlightRecord::State::kDone;
-  record.ended = record.begun;
-  record.bytes_sent = bytes_sent;
+  FlightRecord* const record = kept(sequence);
+  if (record == nullptr) return;
+  record->state = FlightRecord::State::kDone;
+  record->ended = record->begun;
+  record->bytes_sent = bytes_sent;
 }
 
-std::optional<FlightRecord> FlightRecorder::find(std::uint32_t communicator,
-                                                 std::uint64_t number) const {
+std::optional<FlightRecord> FlightRecorder::last_of(std::uint32_t communicator,
+                                                    std::optional<std::uint64_t> number) const {
   const std::lock_guard lock(mutex_);
-  std::optional<FlightRecord> found;
-  for (const FlightRecord& record : ring_) {
-    const bool same =
-        record.collective && record.communicator == communicator && record.number == number;
-    if (same && (!found || record.sequence > found->sequence)) found = record;
-  }
-  return found;
-}
-
-std::optional<FlightRecord> FlightRecorder::last_of(std::uint32_t communicator) const {
-  const std::lock_guard lock(mutex_);
-  std::optional<FlightRecord> last;
+  const FlightRecord* last = nullptr;
   for (const FlightRecord& record : ring_) {
     if (!record.collective || record.communicator != communicator) continue;
-    if (!last || record.sequence > last->sequence) last = record;
+    if (number && record.number != *number) continue;
+    if (last == nullptr || record.sequence > last->sequence) last = &record;
   }
-  return last;
+  return last == nullptr ? std::nullopt : std::optional(*last);
 }
 
 std::vector<FlightRecord> FlightRecorder::records() const {

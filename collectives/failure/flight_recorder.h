@@ -86,12 +86,15 @@ class FlightRecorder {
     begun_[communicator % kCommunicators].store(0, std::memory_order_relaxed);
   }
 
-  std::optional<FlightRecord> find(std::uint32_t communicator, std::uint64_t number) const;
-  // Collective ones, with the highest number.
-  std::optional<FlightRecord> last_of(std::uint32_t communicator) const;
+  // The latest collective one of the communicator, or with that number in it.
+  std::optional<FlightRecord> last_of(std::uint32_t communicator,
+                                      std::optional<std::uint64_t> number = {}) const;
   std::vector<FlightRecord> records() const;  // oldest first
 
  private:
+  // Null if the record has been overwritten. Needs the mutex.
+  FlightRecord* kept(std::uint64_t sequence);
+
   static constexpr std::size_t kCommunicators = 4096;  // ids have 12 bits
   const std::unique_ptr<std::atomic<std::uint64_t>[]> begun_ =
       std::make_unique<std::atomic<std::uint64_t>[]>(kCommunicators);  // numbers + 1

@@ -34,7 +34,7 @@ void answer(Transport& transport, int to, const EngineNote& ask, const FlightRec
   EngineNote note{.kind = EngineNote::Kind::kAnswer,
                   .communicator = ask.communicator,
                   .operation = ask.operation};
-  if (const auto record = recorder.find(ask.communicator, ask.operation)) {
+  if (const auto record = recorder.last_of(ask.communicator, ask.operation)) {
     const bool runs = record->state == FlightRecord::State::kRunning;
     note.standing = runs ? Standing::kRuns : Standing::kDone;
     note.text = to_string(record->signature);

@@ -215,27 +215,20 @@ Status check_elems(const Arguments& a, const char* which, ConstTensorView tensor
       format("%s has %lld elements (expected %lld)", which, wide(tensor.elems()), wide(elems)));
 }
 
-// Whether this rank's part of the operation reads `in`.
+// Whether this rank's part of the operation reads `in`; the root's alone where it has what others
+// get.
 bool uses_in(const Arguments& a) {
-  switch (a.call.kind) {
-    case OpKind::kBroadcast:
-    case OpKind::kScatter:
-    case OpKind::kScatterV: return a.at_root();
-    case OpKind::kRecv:
-    case OpKind::kBarrier: return false;
-    default: return true;
-  }
+  const OpTraits traits = traits_of(a.call.kind);
+  if (a.call.kind == OpKind::kRecv || a.call.kind == OpKind::kBarrier) return false;
+  const bool of_root = traits.rooted && !traits.reduces && traits.blocks != Blocks::kOut;
+  return !of_root || a.at_root();
 }
 
 bool uses_out(const Arguments& a) {
-  switch (a.call.kind) {
-    case OpKind::kReduce:
-    case OpKind::kGather:
-    case OpKind::kGatherV: return a.at_root();
-    case OpKind::kSend:
-    case OpKind::kBarrier: return false;
-    default: return true;
-  }
+  const OpTraits traits = traits_of(a.call.kind);
+  if (a.call.kind == OpKind::kSend || a.call.kind == OpKind::kBarrier) return false;
+  const bool at_root = traits.rooted && (traits.reduces || traits.blocks == Blocks::kOut);
+  return !at_root || a.at_root();
 }
 
 std::uintptr_t begin_of(ConstTensorView tensor) {

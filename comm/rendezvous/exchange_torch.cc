@@ -125,15 +125,11 @@ Result<Fd> reach(const HostPort& where, Deadline deadline) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 Result<StoreClient> open_store(const HostPort& where, Deadline deadline) {
   Result<Fd> fd = reach(where, deadline);
   if (!fd.has_value())
     return fd.error().with_context("the store of torchrun's agent (MASTER_ADDR, MASTER_PORT)");
-  StoreClient store(std::move(fd).value(), where.host + ":" + std::to_string(where.port), deadline);
+  StoreClient store(std::move(fd).value(), to_string(where), deadline);
   GW_TRY(store.send(Message(Query::kValidate).raw(kMagic)));
   return store;
 }
@@ -150,7 +146,6 @@ Result<std::string> first_over_torch(const HostPort& where, std::string_view key
 
 Result<std::string> exchange_over_torch(const HostPort& where, std::string_view job, int rank,
                                         std::string_view text, Deadline deadline) {
-  const std::string at = where.host + ":" + std::to_string(where.port);
   GW_ASSIGN(StoreClient store, open_store(where, deadline));
   const std::string space = "/gradwire/" + std::string(job);
   // All ranks meet equally often, so each one's own count names the meeting.
@@ -162,7 +157,8 @@ Result<std::string> exchange_over_torch(const HostPort& where, std::string_view 
   GW_TRY(store.send(Message(Query::kWait).raw(std::uint64_t{1}).text(key)));
   GW_ASSIGN(const auto outcome, store.number<std::uint8_t>());
   if (outcome != 0)
-    return Status(Code::kCancelled, "the store of torchrun's agent at " + at + " gave up waiting");
+    return Status(Code::kCancelled,
+                  "the store of torchrun's agent at " + to_string(where) + " gave up waiting");
   GW_TRY(store.send(Message(Query::kGet).text(key)));
   return store.text();
 }

@@ -46,9 +46,9 @@ TEST(FlightRecorder, KeepsTheLastOnes) {
     EXPECT_EQ(records[i].bytes_sent, 100 * (i + 2));
     EXPECT_GE(records[i].ended, records[i].begun);
   }
-  EXPECT_FALSE(recorder.find(0, 1).has_value());     // overwritten
+  EXPECT_FALSE(recorder.last_of(0, 1).has_value());     // overwritten
   recorder.end(1, FlightRecord::State::kFailed, 1);  // says nothing about another
-  EXPECT_EQ(recorder.find(0, 4)->state, FlightRecord::State::kDone);
+  EXPECT_EQ(recorder.last_of(0, 4)->state, FlightRecord::State::kDone);
 }
 
 TEST(FlightRecorder, FindsByCommunicatorAndNumber) {
@@ -58,9 +58,9 @@ TEST(FlightRecorder, FindsByCommunicatorAndNumber) {
   FlightRecord recv = record(0, 100, "recv");
   recv.collective = false;
   (void)recorder.begin(recv);
-  EXPECT_EQ(recorder.find(7, 9)->signature.name, "broadcast");
-  EXPECT_FALSE(recorder.find(0, 9).has_value());
-  EXPECT_FALSE(recorder.find(0, 100).has_value());  // numbers of its own
+  EXPECT_EQ(recorder.last_of(7, 9)->signature.name, "broadcast");
+  EXPECT_FALSE(recorder.last_of(0, 9).has_value());
+  EXPECT_FALSE(recorder.last_of(0, 100).has_value());  // numbers of its own
   EXPECT_EQ(recorder.last_of(0)->number, 3u);
   EXPECT_FALSE(recorder.last_of(1).has_value());
 }
