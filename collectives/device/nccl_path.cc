@@ -1,16 +1,22 @@
 #include "collectives/device/nccl_path.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "base/elements.h"
 #include "base/forks.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
 #include "collectives/device/nccl_execution.h"
 #include "collectives/schedules/op_traits.h"
 #include "comm/nccl/nccl_calls.h"
+#include "comm/process_state.h"
 #include "comm/shm/bell.h"
 #include "device/cuda/capture.h"
 #include "device/ops.h"
@@ -42,6 +48,79 @@ Result<nccl::UniqueId> broadcast_id(const nccl::Calls& calls, Communicator& grou
 Status let_kernels_reach(const nccl::Calls& calls, Device device) {
   constexpr int kCopiesAtTheReceiver = 22400;  // 2.24.0
   return calls.version < kCopiesAtTheReceiver ? cuda::let_peers_reach(device) : Status();
+}
+
+// What ranks tell one another before they make a communicator over NCCL.
+
+// What a rank says: three numbers.
+enum NcclStanding : std::size_t {
+  kVersion,
+  kOrdinal,
+  kProcess,  // a hash of its number and of where that number counts
+  kWords
+};
+
+std::int64_t this_process() {
+  const std::string name =
+      format("%s/%d", comm::process_space().c_str(), static_cast<int>(getpid()));
+  return static_cast<std::int64_t>(hash_name(name));
+}
+
+Status check_versions(const std::vector<std::int64_t>& all) {
+  const auto text = [](std::int64_t version) {
+    return nccl::version_text(static_cast<int>(version));
+  };
+  const std::int64_t wanted = all[kVersion];
+  for (std::size_t r = 0; r < all.size() / kWords; ++r) {
+    const std::int64_t theirs = all[r * kWords + kVersion];
+    const auto rank = static_cast<int>(r);
+    if (theirs == 0) {
+      return {Code::kUnsupported, format("nccl: rank %d cannot take part, and says why", rank)};
+    }
+    if (theirs == wanted) continue;
+    return {Code::kRankMismatch, format("nccl: NCCL %s on rank %d (expected %s, as on rank 0)",
+                                        text(theirs).c_str(), rank, text(wanted).c_str())};
+  }
+  return {};
+}
+
+// Collective: all ranks or none. `version` of NCCL is that of every rank: kRankMismatch, naming
+// both. 0: this rank cannot take part, and says why itself; the others are told who it is
+// (kUnsupported). `device` is what this rank brings.
+Result<NcclNeighbours> agree_on_nccl(Communicator& group, int version, Device device) {
+  const std::array<std::int64_t, kWords> own{version, device.ordinal, this_process()};
+  std::vector<std::int64_t> all(kWords * static_cast<std::size_t>(group.size()));
+  GW_ASSIGN(Work work, group.all_gather(const_view_of(std::span<const std::int64_t>(own)),
+                                        view_of(std::span(all))));
+  GW_TRY(work.wait());
+  GW_TRY(check_versions(all));
+  NcclNeighbours neighbours;
+  for (int r = 0; r < group.size(); ++r) {
+    const std::int64_t* const theirs = all.data() + kWords * static_cast<std::size_t>(r);
+    const bool beside = theirs[kProcess] == own[kProcess] && theirs[kOrdinal] == own[kOrdinal];
+    if (beside && r != group.rank()) neighbours.push_back(group.job_rank(r));
+  }
+  return neighbours;
+}
+
+// kInvalidArgument, naming a neighbour and what to do, where `stream`, of this rank's device, is
+// CUDA's default stream or goes with it, and a neighbour is among `group`: an operation's kernels
+// there would wait for each other for ever, at once or when somebody frees memory.
+Status check_own_stream(const std::string& operation, const Stream& stream, const Group& group,
+                        const NcclNeighbours& neighbours) {
+  if (neighbours.empty()) return {};
+  GW_ASSIGN(const bool shared, cuda::goes_with_default(stream));
+  if (!shared) return {};
+  for (int r = 0; r < group.size(); ++r) {
+    if (std::ranges::find(neighbours, group.job_rank(r)) == neighbours.end()) continue;
+    return {Code::kInvalidArgument,
+            operation +
+                format(": on a stream that synchronises with CUDA's default stream, while rank %d, "
+                       "a thread of the same process, uses that device too (expected a stream of "
+                       "the rank's own in OpOptions::stream, made with cudaStreamNonBlocking)",
+                       r)};
+  }
+  return {};
 }
 
 // The engine of messages looks at the device about every millisecond while somebody waits for it.

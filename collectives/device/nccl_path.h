@@ -31,7 +31,6 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/device/nccl_agreement.h"
 #include "collectives/device/nccl_ordered.h"
 #include "collectives/device/nccl_plan.h"
 #include "collectives/plan/arguments.h"
@@ -43,6 +42,10 @@
 #include "gradwire/communicator.h"
 
 namespace gradwire {
+
+// The job ranks, other than its own, that are threads of this rank's process and bring its device:
+// what one of them has on CUDA's default stream stands before what this rank puts there.
+using NcclNeighbours = std::vector<int>;
 
 class NcclPath final : public CallPath {
  public:

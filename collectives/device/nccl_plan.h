@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/failure/flight_recorder.h"
 #include "collectives/plan/arguments.h"
 #include "comm/nccl/nccl_comm.h"
 #include "gradwire/communicator.h"
@@ -35,9 +34,6 @@ struct NcclPlan {
 // What NCCL has no call for: kUnsupported, naming what was asked and what is there: exclusive_scan,
 // tags other than 0, a recv from any source, an algorithm other than "auto" and "nccl".
 Status check_nccl_serves(const OpCall& call, const OpOptions& options);
-
-// What all ranks must have alike, as the failure of a call says it.
-Signature signature_of(const OpCall& call, const Extent& extent);
 
 // Whether `in` must lie elsewhere, since rows arrive where others have yet to leave from.
 bool needs_copy_of_in(const OpCall& call, const Extent& extent);

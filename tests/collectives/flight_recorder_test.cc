@@ -46,7 +46,7 @@ TEST(FlightRecorder, KeepsTheLastOnes) {
     EXPECT_EQ(records[i].bytes_sent, 100 * (i + 2));
     EXPECT_GE(records[i].ended, records[i].begun);
   }
-  EXPECT_FALSE(recorder.last_of(0, 1).has_value());     // overwritten
+  EXPECT_FALSE(recorder.last_of(0, 1).has_value());  // overwritten
   recorder.end(1, FlightRecord::State::kFailed, 1);  // says nothing about another
   EXPECT_EQ(recorder.last_of(0, 4)->state, FlightRecord::State::kDone);
 }
