@@ -12,6 +12,9 @@ namespace {
 // Per connection and turn: whole messages with their headers, of several slots together, since the
 // kernel takes and gives large pieces faster; what the sockets hold bounds it anyway.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
+// In so many turns after an urgent message that came beside others: the next one finds a turn soon.
+constexpr std::size_t kShortPiece = std::size_t{128} << 10;
+constexpr int kShortTurns = 1000;
 // Asking one connection in vain costs about as much as asking for the news of all.
 constexpr std::size_t kMostAsked = 3;
 
@@ -26,6 +29,9 @@ Tickets::Tickets(Peers& peers, comm::Membership& membership)
 
 void Tickets::start(Op& op) {
   if (op.peer == rank_) return start_self(op);
+  const Peer& peer = peers_.at(op.peer);
+  const bool beside = op.kind == Transfer::Kind::kRecv ? peer.in.wanted() : !peer.out.empty();
+  if (beside && op.queue == Queue::kLatency) short_turns_ = kShortTurns;
   if (op.kind == Transfer::Kind::kRecv) {
     Inbound& in = peers_.at(op.peer).in;
     in.post(op, done_);
@@ -59,6 +65,8 @@ void Tickets::gather(bool more) {
   }
   settle_done();
 }
+
+std::size_t Tickets::piece() const { return short_turns_ > 0 ? kShortPiece : kPiece; }
 
 void Tickets::linked(int rank) {
   peers_.active().add(rank);
@@ -142,7 +150,7 @@ bool Tickets::read(int rank, Deadline now) {
   using Kind = Inbound::Outcome::Kind;
   Inbound& in = peers_.at(rank).in;
   const std::size_t before = done_.size();
-  const Inbound::Outcome outcome = in.read(kPiece, done_, now);
+  const Inbound::Outcome outcome = in.read(piece(), done_, now);
   answer(rank);
   stats_.bytes_received += outcome.bytes;
   if (outcome.bytes > 0) membership_.heard(rank);
@@ -160,7 +168,7 @@ bool Tickets::write(int rank, Deadline now) {
   Outbound& out = peers_.at(rank).out;
   const std::uint64_t large = peers_.at(rank).over_link ? out.next_large() : 0;
   const bool hold = large != 0 && turns_.waits({rank, large}, now);
-  const rendezvous::Moved moved = out.write(kPiece, done_, hold);
+  const rendezvous::Moved moved = out.write(piece(), done_, hold);
   stats_.bytes_sent += moved.bytes;
   if (large != 0 && moved.bytes > 0 && out.last_large() >= large) {
     turns_.begun({rank, out.last_large()}, now);
@@ -187,6 +195,7 @@ bool Tickets::move(Deadline now) {
     return peer.in.runnable() || peer.out.runnable() || peer.out.held();
   });
   settle_done();
+  if (moved && short_turns_ > 0) --short_turns_;
   return moved;
 }
 

@@ -53,6 +53,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool read(int rank, Deadline now);
   bool write(int rank, Deadline now);
   void settle_done();
+  std::size_t piece() const;
   void close(Op& op);
   void withdraw_send(Op& op);
 
@@ -65,6 +66,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::uint64_t next_id_ = 1;
   Turns turns_;
   bool gathering_ = false;
+  int short_turns_ = 0;  // that move something: in so many more, pieces are short
 };
 
 }  // namespace gradwire::tcp

@@ -115,6 +115,37 @@ TEST_F(TcpTickets, WhatIsGatheredLeavesTogether) {
   EXPECT_EQ(read(bulk_.get(), some.data(), some.size()), ssize_t{16 + 100});
 }
 
+// What an urgent message would wait for is short from then on, on its own it changes nothing.
+TEST_F(TcpTickets, ATurnMovesLessOnceThereAreUrgentMessagesBesideOthers) {
+  Bytes data(4 << 20), some(4 << 20), small(100);
+  const auto turn = [&] {
+    EXPECT_TRUE(peers_.look({}).ok());
+    (void)tickets_.move(now());
+    std::size_t all = 0;
+    for (ssize_t got = 0; got >= 0;) {
+      got = read(bulk_.get(), some.data(), some.size());
+      all += got > 0 ? static_cast<std::size_t>(got) : 0;
+    }
+    return all;
+  };
+  const auto urgent = [&](std::uint32_t operation) {
+    const Transfer transfer{Transfer::Kind::kSend, 1, Tag::make(0, operation, 0).value(), small, {},
+                            Queue::kLatency};
+    return tickets_.post({&transfer, 1});
+  };
+  urgent(0);
+  (void)turn();
+  post(Transfer::Kind::kSend, 1, data);
+  const std::size_t calm = turn();
+  urgent(2);
+  (void)turn();
+  const std::size_t busy = turn();
+  EXPECT_GT(busy, 0u);
+  EXPECT_LE(busy, 140'000u);
+  EXPECT_GT(calm, busy);
+  tickets_.cancel_all();
+}
+
 TEST_F(TcpTickets, AWithdrawalOfNothingEndsNoReceive) {
   Bytes data(100);
   const Ticket receive = post(Transfer::Kind::kRecv, 0, data);
