@@ -192,8 +192,10 @@ TransportStats GroupCommunicator::transport_stats() const {
 }
 
 std::uint64_t GroupCommunicator::bytes_sent() const {
-  return group_->message_bytes()->load(std::memory_order_relaxed) +
-         group_->other_bytes()->load(std::memory_order_relaxed);
+  std::uint64_t bytes = group_->message_bytes()->load(std::memory_order_relaxed) +
+                        group_->other_bytes()->load(std::memory_order_relaxed);
+  for (const auto& path : paths_) bytes += path->group_bytes();
+  return bytes;
 }
 
 std::string GroupCommunicator::describe() const {
@@ -252,7 +254,10 @@ Result<CheckedCall> GroupCommunicator::check(const CallPath& path, const OpCall&
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
   CallPath& path = path_of(call, options);
-  GW_ASSIGN(const CheckedCall checked, check(path, call, options));
+  CheckedCall checked{call, options, {}};
+  if (path.device() || !check_quickly(checked, rank(), size())) {
+    GW_ASSIGN(checked.extent, check_call(call, options, rank(), size(), path.device()));
+  }
   return path.start(checked);
 }
 
@@ -306,6 +311,9 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   if (!sound.ok()) return sound.with_context("probe");
   const std::shared_ptr<ProgressEngine>& engine = group_->engine();
   GW_TRY(group_->status());
+  for (const auto& path : paths_) {
+    if (auto found = path->probe(peer, tag, until)) return std::move(*found);
+  }
   SenderSearch::Request request = group_->search_for(peer, tag);
   auto answer = std::make_shared<SenderSearch::Answer>();
   auto work = std::make_shared<WorkState>(engine);

@@ -44,6 +44,8 @@ constexpr double kShortNap = 0.25e-3;
 constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.
 constexpr double kLongNap = 0.1;
+// What may end without the engine has so long to do so, or twice as long.
+constexpr std::chrono::microseconds kBetweenVisits{500};
 // After a failure, for cancelled messages to settle. With the roll call before it less than the
 // second that an operation may end late.
 constexpr double kSettle = 0.3;
@@ -212,6 +214,35 @@ Status ProgressEngine::status(const GroupFate& fate) const {
   if (in_child()) return not_in_children();
   const std::lock_guard lock(mutex_);
   return fate.failure;
+}
+
+void ProgressEngine::attend(std::weak_ptr<QuickWork> quick) {
+  if (in_child()) return;
+  const std::lock_guard lock(mutex_);
+  quick_.push_back(std::move(quick));
+  has_quick_ = true;
+  last_submit_ = Clock::now();
+  if (driven_) wake_driver();
+  if (napping_) work_to_do_.notify_one();
+}
+
+// Requires the baton, and not the lock: what is handed over is submitted here.
+void ProgressEngine::visit_quick(Deadline now) {
+  if (now < next_visit_) return;
+  next_visit_ = now + kBetweenVisits;
+  std::vector<std::weak_ptr<QuickWork>> attended;
+  {
+    const std::lock_guard lock(mutex_);
+    attended.swap(quick_);
+    has_quick_ = false;
+  }
+  std::erase_if(attended, [](const auto& one) {
+    const auto quick = one.lock();
+    return quick == nullptr || !quick->hand_over();
+  });
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(attended, std::back_inserter(quick_));
+  has_quick_ = !quick_.empty();
 }
 
 // Requires the lock. Of a communicator that is gone: whether any has failed.
@@ -442,7 +473,7 @@ bool ProgressEngine::has_more_time(Operation& operation, Deadline now) const {
 }
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {
-  Deadline next = now + std::chrono::milliseconds(250);
+  Deadline next = now + std::chrono::milliseconds(has_quick_ ? 1 : 250);
   each_active([&](const Operation& operation) { next = std::min(next, operation.deadline); });
   return next;
 }
@@ -470,6 +501,7 @@ void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seco
     if ((moved || ++idle_turns < turns_before_clock) && !look) continue;
     const Deadline now = Clock::now();
     look_around(now);
+    if (has_quick_) visit_quick(now);
     if (now >= until) return;
     if (idle_turns <= turns_before_clock) idle_since = now;
     if (never_sleeps_ && has_active()) continue;
@@ -507,6 +539,7 @@ void ProgressEngine::run() {
       lock.unlock();
       const ThreadOnDevice there(options_.lanes->first());
       turn();  // also what keeps an idle transport alive
+      if (has_quick_) visit_quick(Clock::now());
       drive([this] { return stopping_ || waiters_ > 0 || outstanding_ == 0; }, kThreadSpin,
             Deadline::max());
       lock.lock();
@@ -515,7 +548,8 @@ void ProgressEngine::run() {
       if (stopping_) break;
     }
     const Deadline now = Clock::now();
-    const bool attentive = now - last_submit_ < std::chrono::duration<double>(kAttentive);
+    const bool attentive =
+        has_quick_ || now - last_submit_ < std::chrono::duration<double>(kAttentive);
     napping_ = !attentive;
     work_to_do_.wait_until(lock, deadline_in(attentive ? kShortNap : kLongNap));
     napping_ = false;

@@ -29,6 +29,7 @@
 #include "collectives/engine/communicator_ids.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/outcomes.h"
+#include "collectives/engine/quick_work.h"
 #include "collectives/engine/scratch_pool.h"
 #include "collectives/engine/staging.h"
 #include "collectives/engine/waiter.h"
@@ -115,6 +116,9 @@ class ProgressEngine {
   bool has_failed(const GroupFate& fate) const {
     return in_child() || fate.failed.load(std::memory_order_acquire);
   }
+  // Something is open there that may end without this engine: asks it to hand over what does not,
+  // within some milliseconds and until nothing is open.
+  void attend(std::weak_ptr<QuickWork> quick);
   bool in_child() const { return mark_.in_child(); }
   // A collective of that communicator that this rank may finish without submit().
   void note_begun(std::uint32_t communicator, std::uint64_t number) {
@@ -186,6 +190,7 @@ class ProgressEngine {
   void drive(const std::function<bool()>& enough, double spin_seconds, Deadline until);
   void sleep(const std::function<bool()>& enough, Deadline until);
   void wake_driver();
+  void visit_quick(Deadline now);
   void end(Operation& operation, Status status);
   void fail(Operation* failed_first, Status cause, bool spares = true);
   // Operations that end early, each with its outcome; communicators that go on; and whether nobody
@@ -226,9 +231,11 @@ class ProgressEngine {
   std::map<std::uint32_t, std::shared_ptr<GroupFate>> fates_;  // by communicator
   TransportStats stats_;
   std::vector<std::unique_ptr<Operation>> incoming_;
+  std::vector<std::weak_ptr<QuickWork>> quick_;  // that are attended
   CommunicatorIds ids_;
 
   std::atomic<bool> has_incoming_{false};
+  std::atomic<bool> has_quick_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> cancel_asked_{false};
   std::atomic<int> waiters_{0};
@@ -246,6 +253,7 @@ class ProgressEngine {
   int turns_since_look_ = 0;
   Attempt attempt_{.generation = options_.generation};  // to go on after a failure
   int turns_since_notes_ = 0;
+  Deadline next_visit_{};
   std::atomic<bool> failed_{false};  // with all groups
   int failures_ = 0;                 // so far
 

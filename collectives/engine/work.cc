@@ -13,6 +13,8 @@ namespace gradwire {
 // An engine whose last owner has let it go ends its operations before it is gone, on that owner's
 // thread; nobody else can ask it for anything by then.
 bool WorkState::wait(std::optional<Deadline> until) const {
+  if (in_child()) return done();
+  if (const auto quick = quick_.lock(); quick && quick->wait_briefly(*this)) return true;
   if (const auto engine = engine_.lock()) return engine->wait(*this, until);
   constexpr std::chrono::seconds kItTakesLess{30};
   const Deadline most = std::chrono::steady_clock::now() + kItTakesLess;
@@ -43,7 +45,7 @@ void Work::finish() {
   (void)state_->wait(std::nullopt);
 }
 
-bool Work::done() const { return state_ == nullptr || state_->done(); }
+bool Work::done() const { return state_ == nullptr || state_->look(); }
 
 Status Work::wait(std::optional<Deadline> deadline) {
   if (state_ == nullptr) return {};

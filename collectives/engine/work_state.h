@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/forks.h"
+#include "collectives/engine/quick_work.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
@@ -47,11 +48,39 @@ class WorkState {
     }
   }
 
+  // The same for one alone, that has ended well.
+  void finish_alone() {
+    done_.store(true, std::memory_order_release);
+    if (told_.exchange(Told::kEnded, std::memory_order_acq_rel) == Told::kAsked) tell();
+  }
+
   // Calls `then` when done() has become true: on the thread that found the end, or at once if it is
   // true already. Once for a work; before, or while, others wait for it.
   void on_done(std::function<void()> then) {
     then_ = std::move(then);
     if (told_.exchange(Told::kAsked, std::memory_order_acq_rel) == Told::kEnded) tell();
+  }
+
+  // Of operations that may end without the engine. Given before the Work is handed out.
+  void set_quick(std::weak_ptr<QuickWork> quick) { quick_ = std::move(quick); }
+  // Whether it is done, once what can be done now is done.
+  bool look() const {
+    if (done() || in_child()) return done();
+    if (const auto quick = quick_.lock()) quick->look();
+    return done();
+  }
+  // For one operation more, of one owner, after another that ended well and had no on_done().
+  // False: this one cannot be used again.
+  bool begin_again() {
+    if (!done() || failed_.load(std::memory_order_relaxed) ||
+        told_.load(std::memory_order_relaxed) != Told::kEnded || then_) {
+      return false;
+    }
+    open_.store(1, std::memory_order_relaxed);
+    source_.store(-1, std::memory_order_relaxed);
+    told_.store(Told::kNobody, std::memory_order_relaxed);
+    done_.store(false, std::memory_order_relaxed);
+    return true;
   }
 
   // Of an operation that a device runs: what makes a stream wait for it, so that no host has to.
@@ -76,6 +105,7 @@ class WorkState {
 
   const ForkMark mark_;
   std::weak_ptr<ProgressEngine> engine_;
+  std::weak_ptr<QuickWork> quick_;
   Status status_;
   std::atomic<std::size_t> open_;
   std::atomic<bool> failed_{false};

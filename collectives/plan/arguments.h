@@ -35,6 +35,10 @@ struct CheckedCall {
 Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size,
                           std::optional<Device> device = std::nullopt);
 
+// The same for the most frequent calls of all, of which nothing can be wrong: fills the call's
+// extent, or says false and leaves it to check_call().
+bool check_quickly(CheckedCall& checked, int rank, int size);
+
 // Whether a tensor of the call, used or not, or its stream is on a CUDA device.
 bool names_device(const OpCall& call, const OpOptions& options);
 

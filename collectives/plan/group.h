@@ -49,6 +49,7 @@ class Group {
   const LinkModel& links() const { return options_.links; }
   void use(const LinkModel& links) { options_.links = links; }
 
+  const std::shared_ptr<GroupFate>& fate() const { return fate_; }
   // Why its operations fail, or ok. Any thread.
   Status status() const { return engine_->status(*fate_); }
   bool has_failed() const { return engine_->has_failed(*fate_); }

@@ -80,12 +80,17 @@ class CallPath {
     return prepared->start_alone(call.options.deadline);
   }
 
+  // As Communicator::probe(), of sound arguments; nullopt where messages go another way.
+  virtual std::optional<Result<int>> probe(int, int, Deadline) { return std::nullopt; }
+
   // The group's links have changed.
   virtual void use_new_links() {}
   // For describe(), after the group's own; may be empty.
   virtual std::string describe() const = 0;
   // Bytes that this rank has sent this way for all of the job's communicators, but as messages.
   virtual std::uint64_t job_bytes() const { return 0; }
+  // The same for the group, where the group's counts do not have it.
+  virtual std::uint64_t group_bytes() const { return 0; }
   // Memory for tensors that go this way; nullopt: any will do.
   virtual std::optional<Buffer> allocate(std::size_t) { return std::nullopt; }
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }

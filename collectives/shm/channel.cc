@@ -12,23 +12,42 @@ int ShmBoards::arena_rank(int job_rank) const {
   return static_cast<int>(std::ranges::find(members_, job_rank) - members_.begin());
 }
 
-Result<std::uint64_t> ShmBoards::make(const ShmLayout& layout) {
+Result<std::uint64_t> ShmBoards::make(std::size_t bytes, int users) {
   const std::lock_guard lock(mutex_);
   std::erase_if(made_, [&](const Board& board) {
-    if (!ShmChannel::all_left(*arena_, board.offset, board.layout)) return false;
-    arena_->give_back(board.offset, board.layout.bytes());
+    const auto* common = reinterpret_cast<const ShmCommon*>(arena_->at(board.offset));
+    if (common->left.load(std::memory_order_acquire) < board.users) return false;
+    arena_->give_back(board.offset, board.bytes);
     return true;
   });
-  GW_ASSIGN(const std::uint64_t offset,
-            arena_->take(layout.bytes(), shm::Arena::Pages::kWhenTouched));
-  made_.push_back({offset, layout});
+  GW_ASSIGN(const std::uint64_t offset, arena_->take(bytes, shm::Arena::Pages::kWhenTouched));
+  made_.push_back({offset, bytes, users});
   return offset;
+}
+
+std::shared_ptr<std::atomic<std::uint64_t>> ShmBoards::make_counter() {
+  const std::lock_guard lock(mutex_);
+  return counters_.emplace_back(std::make_shared<std::atomic<std::uint64_t>>(0));
+}
+
+// Those that are nobody's any more become one.
+std::uint64_t ShmBoards::all_bytes() {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t all = 0;
+  std::erase_if(counters_, [&](const auto& counter) {
+    const std::uint64_t bytes = counter->load(std::memory_order_relaxed);
+    const bool unused = counter.use_count() == 1;
+    if (unused) total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    all += unused ? 0 : bytes;
+    return unused;
+  });
+  return all + total_bytes_.load(std::memory_order_relaxed);
 }
 
 std::size_t ShmLayout::bytes() const {
   std::size_t each = queues.size() * sizeof(ShmChannel::Row);
   for (const ShmQueue& queue : queues) each += ShmChannel::place_bytes(queue);
-  return sizeof(ShmChannel::Common) + static_cast<std::size_t>(ranks) * each;
+  return sizeof(ShmCommon) + static_cast<std::size_t>(ranks) * each;
 }
 
 ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
@@ -41,8 +60,8 @@ ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
       rank_(rank) {
   const auto count = static_cast<std::size_t>(size());
   std::byte* at = arena().at(board);
-  common_ = reinterpret_cast<Common*>(at);
-  at += sizeof(Common);
+  common_ = reinterpret_cast<ShmCommon*>(at);
+  at += sizeof(ShmCommon);
   rows_ = reinterpret_cast<Row*>(at);
   places_ = at + count * layout.queues.size() * sizeof(Row);
   for (const ShmQueue& before : layout.queues.first(queue)) places_ += count * place_bytes(before);
@@ -58,12 +77,6 @@ void ShmChannel::say_closed() {
   row(rank_).gone.store(1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   ring();
-}
-
-bool ShmChannel::all_left(const shm::Arena& arena, std::uint64_t board, const ShmLayout& layout) {
-  const auto* common = reinterpret_cast<const Common*>(arena.at(board));
-  const auto channels = static_cast<std::size_t>(layout.ranks) * layout.queues.size();
-  return common->left.load(std::memory_order_acquire) == static_cast<std::int32_t>(channels);
 }
 
 void ShmChannel::enter(std::uint64_t n, const ShmCall& call, const ShmTensors& tensors,
@@ -118,8 +131,7 @@ void ShmChannel::expect_small(std::uint64_t n, std::size_t bytes) const {
 }
 
 void ShmChannel::give_up() {
-  common_->broken.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  common_->give_up();
   arena().retire();
   ring();
 }

@@ -66,6 +66,7 @@ struct ShmLayout {
   int ranks;
 
   std::size_t bytes() const;
+  int channels() const { return ranks * static_cast<int>(queues.size()); }
 };
 
 // What must be equal on all ranks, and where a rank's tensors are.
@@ -88,6 +89,23 @@ struct ShmNotice {
 // How the others' tensors can be had: through the board, by reading them where they are, or in the
 // arena.
 enum class ShmReach : std::uint8_t { kBoard, kReading, kShared };
+
+// At the beginning of memory that several ranks use until each of them has left it.
+struct ShmCommon {
+  alignas(128) std::atomic<std::uint32_t> broken;
+  std::atomic<std::int32_t> left;  // users that have gone
+
+  void give_up() {
+    broken.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  // A rank has given up: nobody may go on, since its memory may be gone for other uses.
+  // False: what this rank has read until now was what the others had lent.
+  bool is_broken() const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return broken.load(std::memory_order_relaxed) != 0;
+  }
+};
 
 // Where a rank's tensors are: what it tells the others about them.
 struct ShmTensors {
@@ -119,18 +137,26 @@ class ShmBoards {
   // Requires a job rank whose host this is.
   int arena_rank(int job_rank) const;
 
-  // Where a zeroed board lies; kOutOfMemory as Arena::take().
-  Result<std::uint64_t> make(const ShmLayout& layout);
+  // Where zeroed bytes lie that begin with a ShmCommon, for so many users; kOutOfMemory as
+  // Arena::take().
+  Result<std::uint64_t> make(std::size_t bytes, int users);
+  // So many users of that have left it.
+  void leave(std::uint64_t offset, int users) {
+    reinterpret_cast<ShmCommon*>(arena_->at(offset))->left.fetch_add(users);
+  }
 
   // Operations of this rank that are handed over to the engine and have not ended.
   std::atomic<int>& under_way() { return under_way_; }
-  // Bytes that went from this rank to others through memory.
+  // Bytes that went from this rank to others through memory; and what is added to them.
   std::atomic<std::uint64_t>& total_bytes() { return total_bytes_; }
+  std::shared_ptr<std::atomic<std::uint64_t>> make_counter();
+  std::uint64_t all_bytes();
 
  private:
   struct Board {
     std::uint64_t offset;
-    ShmLayout layout;
+    std::size_t bytes;
+    int users;
   };
 
   std::shared_ptr<shm::Arena> arena_;
@@ -141,6 +167,7 @@ class ShmBoards {
   std::vector<Board> made_;
   std::atomic<int> under_way_{0};
   std::atomic<std::uint64_t> total_bytes_{0};
+  std::vector<std::shared_ptr<std::atomic<std::uint64_t>>> counters_;
 };
 
 // One queue of a board. Used by one thread at a time: whoever runs the queue's operation.
@@ -158,7 +185,6 @@ class ShmChannel {
   ~ShmChannel();
   ShmChannel(const ShmChannel&) = delete;
   ShmChannel& operator=(const ShmChannel&) = delete;
-  static bool all_left(const shm::Arena& arena, std::uint64_t board, const ShmLayout& layout);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
@@ -219,12 +245,8 @@ class ShmChannel {
   // Rank q has closed: what it has not done by now it never will.
   bool gone(int q) const { return row(q).gone.load(std::memory_order_acquire) != 0; }
 
-  // A rank has given up: nobody may go on, since its memory may be gone for other uses.
-  // False: what this rank has read until now was what the others had lent.
-  bool broken() const {
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return common_->broken.load(std::memory_order_relaxed) != 0;
-  }
+  // As ShmCommon::is_broken().
+  bool broken() const { return common_->is_broken(); }
   void give_up();
 
   // The number of the next operation to start, which its caller takes.
@@ -245,10 +267,6 @@ class ShmChannel {
     std::atomic<std::uint32_t> gone;
   };
   static_assert(sizeof(Row) == 256);
-  struct Common {
-    alignas(128) std::atomic<std::uint32_t> broken;
-    std::atomic<std::int32_t> left;  // channels that have gone
-  };
   friend struct ShmLayout;
 
   static constexpr int kStepBits = 24;
@@ -276,7 +294,7 @@ class ShmChannel {
   std::size_t queue_;
   std::vector<int> members_;
   int rank_;
-  Common* common_;
+  ShmCommon* common_;
   Row* rows_;
   std::byte* places_;  // of the queue
 };

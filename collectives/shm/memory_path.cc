@@ -105,16 +105,49 @@ class MemoryPath::Run final : public PreparedCall {
   Operated operated_;
 };
 
-MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels)
+// A planned send or recv, and its runs.
+class MemoryPath::Message final : public PreparedCall {
+ public:
+  Message(Group& group, ShmMessages& messages, const CheckedCall& call)
+      : PreparedCall(group),
+        messages_(messages),
+        call_(call.call),
+        options_(call.options),
+        extent_(call.extent) {}
+
+  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+    return run(work, deadline).error();
+  }
+  Result<Work> start_alone(std::optional<Deadline> deadline) override {
+    return run(nullptr, deadline);
+  }
+
+ private:
+  Result<Work> run(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
+    GW_TRY(group().status());
+    options_.deadline = deadline;
+    return messages_.start({call_, options_, extent_}, work);
+  }
+
+  ShmMessages& messages_;
+  OpCall call_;
+  OpOptions options_;
+  Extent extent_;
+};
+
+MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels,
+                       std::shared_ptr<ShmMessages> messages)
     : group_(group),
       hosts_(std::move(hosts)),
       channels_(std::move(channels)),
+      messages_(std::move(messages)),
       memory_(std::make_shared<OwnMemory>(
           ScratchPool([boards = hosts_->boards](std::size_t bytes,
                                                 Device) { return allocate_shared(*boards, bytes); },
                       kAnySize))) {}
 
 MemoryPath::~MemoryPath() {
+  if (messages_) messages_->close(group_.has_failed());
   if (group_.has_failed()) return;
   for (const auto& channel : channels_) channel->close();
 }
@@ -124,27 +157,52 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
   Group& group = members.group;
   const std::shared_ptr<ShmBoards>& boards = hosts->boards;
   const ShmLayout layout{kGroupQueues, group.size()};
-  std::int64_t offset = -1;
+  // What this rank has made: the board, at rank 0, and its outbox.
+  std::array<std::int64_t, 2> own{-1, -1};
   if (group.rank() == 0) {
-    const auto made = boards->make(layout);
-    if (made.has_value()) offset = static_cast<std::int64_t>(made.value());
+    const auto made = boards->make(layout.bytes(), layout.channels());
+    if (made.has_value()) own[0] = static_cast<std::int64_t>(made.value());
   }
-  GW_ASSIGN(Work work, members.communicator.broadcast(view_of(std::span(&offset, 1)), 0));
-  GW_TRY(work.wait());
-  if (offset < 0) return std::unique_ptr<CallPath>();
+  if (hosts->messages) {
+    const auto made = boards->make(ShmOutbox::bytes(group.size()), group.size());
+    if (made.has_value()) own[1] = static_cast<std::int64_t>(made.value());
+  }
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(group.size()));
+  // A rank that has all may give up at once. So the last word is one rank's, of whom the others
+  // need nothing more.
+  GW_ASSIGN(Work gathering,
+            members.communicator.gather(const_view_of(std::span<const std::int64_t>(own)),
+                                        view_of(std::span(all)), 0));
+  GW_TRY(gathering.wait());
+  GW_ASSIGN(Work telling, members.communicator.broadcast(view_of(std::span(all)), 0));
+  GW_TRY(telling.wait());
+  if (all[0] < 0) return std::unique_ptr<CallPath>();
   std::vector<int> places;
-  for (int r = 0; r < group.size(); ++r) places.push_back(boards->arena_rank(group.job_rank(r)));
+  std::vector<std::uint64_t> outboxes;
+  for (int r = 0; r < group.size(); ++r) {
+    places.push_back(boards->arena_rank(group.job_rank(r)));
+    const std::int64_t its = all[2 * static_cast<std::size_t>(r) + 1];
+    if (its >= 0) outboxes.push_back(static_cast<std::uint64_t>(its));
+  }
   Channels channels;
   for (std::size_t queue = 0; queue < channels.size(); ++queue) {
-    channels[queue] = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(offset),
+    channels[queue] = std::make_shared<ShmChannel>(boards, static_cast<std::uint64_t>(all[0]),
                                                    layout, queue, places, group.rank());
   }
-  return std::unique_ptr<CallPath>(new MemoryPath(group, hosts, std::move(channels)));
+  std::shared_ptr<ShmMessages> messages;
+  if (outboxes.size() == places.size()) {
+    messages = std::make_shared<ShmMessages>(group, boards, std::move(places), outboxes);
+  } else if (own[1] >= 0) {
+    // Nobody uses it.
+    boards->leave(static_cast<std::uint64_t>(own[1]), group.size());
+  }
+  return std::unique_ptr<CallPath>(
+      new MemoryPath(group, hosts, std::move(channels), std::move(messages)));
 }
 
 // The communicator's own choice of an algorithm is for all_reduce and reduce_scatter alone.
 bool MemoryPath::serves(OpKind kind, std::string_view algorithm) const {
-  if (kind == OpKind::kSend || kind == OpKind::kRecv || kind == OpKind::kAllToAllV) return false;
+  if (kind == OpKind::kAllToAllV || traits_of(kind).pair) return false;
   const OpKind base = traits_of(kind).base;
   const bool has_default = base == OpKind::kAllReduce || base == OpKind::kReduceScatter;
   if (has_default && algorithm == "auto") algorithm = group_.options().algorithm;
@@ -153,6 +211,7 @@ bool MemoryPath::serves(OpKind kind, std::string_view algorithm) const {
 }
 
 bool MemoryPath::serves(const OpCall& call, const OpOptions& options) const {
+  if (call.kind == OpKind::kSend || call.kind == OpKind::kRecv) return messages_ != nullptr;
   return !names_device(call, options) && serves(call.kind, options.algorithm);
 }
 
@@ -167,6 +226,9 @@ const std::shared_ptr<ShmChannel>& MemoryPath::channel_for(std::size_t bytes) co
 }
 
 Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& call) {
+  if (traits_of(call.call.kind).pair) {
+    return std::unique_ptr<PreparedCall>(std::make_unique<Message>(group_, *messages_, call));
+  }
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
   const ShmMoves& moves = shm_moves_of(memory.kind);
@@ -176,6 +238,10 @@ Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& cal
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
+  if (call.call.kind == OpKind::kSend || call.call.kind == OpKind::kRecv) {
+    if (group_.has_failed()) return group_.status();
+    return messages_->start(call, nullptr);
+  }
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
   ShmCall memory = call_in_memory(call, operated, group_.size());
   const ShmMoves& moves = shm_moves_of(memory.kind);
@@ -184,9 +250,16 @@ Result<Work> MemoryPath::start(const CheckedCall& call) {
       .start_alone(call.options.deadline);
 }
 
-std::uint64_t MemoryPath::job_bytes() const {
-  return hosts_->boards->total_bytes().load(std::memory_order_relaxed);
+std::optional<Result<int>> MemoryPath::probe(int peer, int tag, Deadline until) {
+  if (!messages_) return std::nullopt;
+  return messages_->probe(peer, tag, until);
 }
+
+std::string MemoryPath::describe() const {
+  return std::string("collectives in shared memory") + (messages_ ? ", and messages" : "");
+}
+
+std::uint64_t MemoryPath::job_bytes() const { return hosts_->boards->all_bytes(); }
 
 std::optional<Buffer> MemoryPath::allocate(std::size_t bytes) {
   auto shared = hosts_->boards->arena().allocate(bytes);

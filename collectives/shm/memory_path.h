@@ -15,6 +15,7 @@
 #include "collectives/plan/lent_inputs.h"
 #include "collectives/plan/path.h"
 #include "collectives/shm/channel.h"
+#include "collectives/shm/messages.h"
 #include "collectives/shm/setup.h"
 
 namespace gradwire {
@@ -26,8 +27,7 @@ class MemoryPath final : public CallPath {
                                                   const std::shared_ptr<const SharedHosts>& hosts);
   ~MemoryPath() override;
 
-  // All but sends and receives, what is on a device, and all_to_all_v, of whose blocks each rank
-  // knows some.
+  // All but what is on a device, and all_to_all_v, of whose blocks each rank knows some.
   bool serves(const OpCall& call, const OpOptions& options) const override;
   Result<std::optional<std::string_view>> algorithm_for(OpKind kind, std::int64_t bytes,
                                                         std::string_view wanted) override;
@@ -35,8 +35,10 @@ class MemoryPath final : public CallPath {
   // Small operations end in here, without an allocation or another thread.
   Result<Work> start(const CheckedCall& call) override;
 
-  std::string describe() const override { return "collectives in shared memory"; }
+  std::optional<Result<int>> probe(int peer, int tag, Deadline until) override;
+  std::string describe() const override;
   std::uint64_t job_bytes() const override;
+  std::uint64_t group_bytes() const override { return messages_ ? messages_->bytes_sent() : 0; }
   std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kAllRanks; }
   Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
@@ -44,17 +46,20 @@ class MemoryPath final : public CallPath {
 
  private:
   class Run;
+  class Message;
   // One queue each: small operations do not wait for large ones, nor these for larger ones.
   enum QueueOf : std::uint8_t { kLatency, kPipeline, kBulk, kQueues };
   using Channels = std::array<std::shared_ptr<ShmChannel>, kQueues>;
 
-  MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels);
+  MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels,
+             std::shared_ptr<ShmMessages> messages);
   bool serves(OpKind kind, std::string_view algorithm) const;
   const std::shared_ptr<ShmChannel>& channel_for(std::size_t bytes) const;
 
   Group& group_;
   std::shared_ptr<const SharedHosts> hosts_;
   Channels channels_;
+  std::shared_ptr<ShmMessages> messages_;  // null: they go another way
   std::shared_ptr<OwnMemory> memory_;
 };
 

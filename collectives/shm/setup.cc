@@ -15,6 +15,7 @@
 #include "collectives/shm/two_level_path.h"
 #include "comm/shm/host.h"
 #include "comm/shm/peer_memory.h"
+#include "device/rank_device.h"
 
 namespace gradwire {
 namespace {
@@ -50,6 +51,7 @@ struct Opened {
   std::shared_ptr<shm::Arena> arena;
   std::string reason;
   std::vector<std::int64_t> processes = {};  // as ShmBoards has them
+  bool messages = false;                     // as SharedHosts has it
 };
 
 void take(Opened& mine, Result<std::shared_ptr<shm::Arena>> arena) {
@@ -62,7 +64,7 @@ void take(Opened& mine, Result<std::shared_ptr<shm::Arena>> arena) {
 
 // What a rank tells the others: where its arena is, if it has made one, and where they may try to
 // read its memory.
-constexpr std::size_t kTokenNumbers = 7;
+constexpr std::size_t kTokenNumbers = 8;
 using TokenNumbers = std::array<std::int64_t, kTokenNumbers>;
 
 TokenNumbers numbers_of(const Opened& mine, const shm::ProcessIdentity& self) {
@@ -74,7 +76,8 @@ TokenNumbers numbers_of(const Opened& mine, const shm::ProcessIdentity& self) {
           token.bytes,
           self.pid,
           static_cast<std::int64_t>(self.nonce_address),
-          static_cast<std::int64_t>(self.nonce)};
+          static_cast<std::int64_t>(self.nonce),
+          device_of_rank(std::nullopt, 0).has_value() ? 1 : 0};
 }
 
 shm::ProcessIdentity process_in(const std::int64_t* numbers) {
@@ -114,6 +117,8 @@ Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t m
         return successes[static_cast<std::size_t>(r)] == kArenaAndProcesses;
       })) {
     for (const int r : local) mine.processes.push_back(process_in(token_of(r)).pid);
+    // Tensors on a device go as messages, and may meet others that are not.
+    mine.messages = std::ranges::none_of(local, [&](int r) { return token_of(r)[7] != 0; });
   }
   const auto failed = std::ranges::find(successes, kNothing);
   if (failed == successes.end()) {
@@ -157,7 +162,7 @@ Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& members,
   if (!mine.reason.empty()) return without(world, mine.reason);
   const auto self = static_cast<std::size_t>(world.rank());
   const auto& local = hosts.ranks[static_cast<std::size_t>(hosts.node_of[self])];
-  auto shared = std::make_shared<SharedHosts>(SharedHosts{{}, nullptr, most_bytes});
+  auto shared = std::make_shared<SharedHosts>(SharedHosts{{}, nullptr, most_bytes, mine.messages});
   for (int r = 0; r < size; ++r) {
     const auto job_rank = static_cast<std::size_t>(world.job_rank(r));
     shared->host_of.resize(std::max(shared->host_of.size(), job_rank + 1), -1);

@@ -17,6 +17,7 @@ struct SharedHosts {
   std::vector<int> host_of;           // by job rank, any numbers
   std::shared_ptr<ShmBoards> boards;  // of this rank's host; null where it is alone
   std::size_t most_bytes = 0;         // as share_memory() has it
+  bool messages = false;  // whether sends and receives between this host's ranks go through memory
 };
 
 // Collective over a group that is a whole job, or what is left of one. Ranks that are on one

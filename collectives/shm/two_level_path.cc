@@ -62,7 +62,7 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
   const ShmLayout layout{kHostQueues, static_cast<int>(local.size())};
   std::array<std::int64_t, 1> own{0};
   if (here.place_of[self] == 0 && local.size() > 1) {
-    const auto made = hosts.boards->make(layout);
+    const auto made = hosts.boards->make(layout.bytes(), layout.channels());
     own[0] = made.has_value() ? static_cast<std::int64_t>(made.value()) : -1;
   }
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(group.size()));

@@ -67,7 +67,7 @@ class CommunicatorLawsShm : public testing::TestWithParam<int> {
  protected:
   void run(const std::vector<Program>& programs) {
     const auto outcomes = on_processes(
-        GetParam(), {}, 60,
+        GetParam(), {}, 120,
         [&](std::unique_ptr<Communicator> world) {
           for (const Program program : programs) {
             if (std::string fault = program(*world); !fault.empty()) return fault;
@@ -88,6 +88,8 @@ TEST_P(CommunicatorLawsShm, Movements) {
 class CommunicatorMessagesShm : public CommunicatorLawsShm {};
 
 TEST_P(CommunicatorMessagesShm, ManyMessages) { run({send_many_large}); }
+TEST_P(CommunicatorMessagesShm, RunAhead) { run({run_ahead}); }
+TEST_P(CommunicatorMessagesShm, AnAbortAmidMessages) { run({abort_amid_messages}); }
 TEST_P(CommunicatorLawsShm, Forms) {
   run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
 }

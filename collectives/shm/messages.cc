@@ -1,0 +1,757 @@
+#include "collectives/shm/messages.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "collectives/engine/operation.h"
+#include "collectives/engine/progress.h"
+#include "collectives/engine/runnable.h"
+#include "collectives/engine/work_state.h"
+#include "collectives/failure/flight_recorder.h"
+#include "collectives/shm/memory_path.h"
+#include "collectives/shm/moves.h"
+#include "comm/shm/peer_memory.h"
+
+namespace gradwire {
+namespace {
+
+using Kind = MessageRing::Kind;
+using Clock = std::chrono::steady_clock;
+
+// Bytes of short messages to one peer that no receive has taken; what comes then is lent.
+constexpr std::uint64_t kMostUntaken = 4 << 20;
+// Of a longer message, between two looks at the others.
+constexpr std::size_t kCopyBytes = 256 << 10;
+// A short message up to this size waits for room in the ring; a longer one is lent.
+constexpr std::size_t kMostWaiting = 1 << 10;
+constexpr std::size_t kFlagPage = 4096;
+// Slots of the pool that are looked at before it grows.
+constexpr std::size_t kPoolLooks = 8;
+// A probe ends by itself soon after its caller has given it up.
+constexpr std::chrono::hours kLingers{1};
+// Looks without success before the engine has it: the first few come one right after another; with
+// a pause between, the others take 100 us, as long as the engine would look. Where ranks share
+// processors, the others need them in between.
+constexpr int kQuickMessageLooks = 32;
+constexpr int kMessageLooks = 1500;
+constexpr int kCrowdedMessageLooks = 48;
+constexpr int kPatientMessageLooks = 20000;
+constexpr int kMostMovingLooks = 1 << 20;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+// A send, a receive or a probe that has not ended when its call returns. Used again when it has
+// ended and its Work is gone.
+struct ShmMessages::Open {
+  explicit Open(const std::weak_ptr<ProgressEngine>& engine) : own(engine) {}
+
+  WorkState& work() { return batch ? *batch : own; }
+  bool matches(int from, int its_tag) const {
+    return (peer == from || peer == kAnySource) && tag == its_tag;
+  }
+
+  WorkState own;
+  bool own_used = false;
+  std::shared_ptr<WorkState> batch;  // instead of its own
+  std::atomic<bool> busy{false};     // until all that know of it have been told
+  Open* next_ended = nullptr;
+
+  OpKind kind = OpKind::kSend;
+  bool is_probe = false;
+  int peer = 0;
+  int tag = 0;
+  DType dtype = DType::kU8;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::int64_t elems = 0;
+  std::size_t bytes = 0;
+  std::optional<Deadline> deadline;
+
+  bool handed = false;   // the engine has it
+  bool visited = false;  // the engine has asked once
+  bool in_ring = false;  // of a send: lent
+  bool copying = false;
+  std::atomic<bool> ended{false};
+  int source = -1;
+  Status failure;
+  Kind from = Kind::kInline;  // of what is being copied
+  std::uint64_t place = 0;
+  std::uint64_t done = 0;  // the flag's offset
+  std::size_t copied = 0;
+};
+
+// The lock, and what is to be done without it for what has ended meanwhile.
+class ShmMessages::Look {
+ public:
+  // rings: those at once who may sleep; else later, within a millisecond or so.
+  explicit Look(ShmMessages& messages, bool rings = true)
+      : messages_(messages), rings_(rings), lock_(messages.mutex_) {}
+  ~Look() {
+    if (rings_) messages_.ring_peers();
+    Open* ended = std::exchange(messages_.ended_, nullptr);
+    lock_.unlock();
+    while (ended != nullptr) {
+      Open* const one = std::exchange(ended, ended->next_ended);
+      if (one->batch) {
+        std::exchange(one->batch, nullptr)->finish({});
+      } else {
+        one->own.finish_alone();
+      }
+      one->busy.store(false, std::memory_order_release);
+    }
+  }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+ private:
+  ShmMessages& messages_;
+  bool rings_;
+  std::unique_lock<BiasedLock> lock_;
+};
+
+// What the engine has of it.
+class ShmMessages::Run final : public Runnable {
+ public:
+  Run(std::shared_ptr<ShmMessages> messages, OpenPtr one)
+      : messages_(std::move(messages)), one_(std::move(one)) {}
+  ~Run() override { one_->busy.store(false, std::memory_order_release); }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  Result<bool> advance(Transport&, ScratchPool&) override {
+    const Look look(*messages_);
+    const bool moved = messages_->poll();
+    if (!one_->failure.ok()) return one_->failure;
+    if (one_->ended) return true;
+    const int closed = messages_->closed_peer(*one_);
+    if (closed < 0) return moved;
+    return Status(Code::kPeerLost, format("rank %d closed", closed));
+  }
+  bool done() const override { return one_->ended; }
+  void cancel(Transport&) override { refuse(); }
+  bool settled(Transport&) override { return true; }
+  void refuse() override {
+    const Look look(*messages_);
+    messages_->give_up();
+    messages_->forget(*one_);
+  }
+  void release(ScratchPool&) override {
+    const Look look(*messages_);
+    messages_->forget(*one_);
+  }
+  std::vector<int> waiting_for(const Transport&) const override {
+    return messages_->waiting_for(*one_);
+  }
+  int closed_peer() const override {
+    const Look look(*messages_);
+    return one_->ended ? -1 : messages_->closed_peer(*one_);
+  }
+  const Route& route() const override { return messages_->route_; }
+  std::uint64_t bytes_sent() const override {
+    return one_->ended && one_->kind == OpKind::kSend ? one_->bytes : 0;
+  }
+  Awaited awaited() const override { return {.memory = true}; }
+  bool ready() const override {
+    const Look look(*messages_);
+    return one_->ended || messages_->is_ready(*one_);
+  }
+
+ private:
+  std::shared_ptr<ShmMessages> messages_;
+  OpenPtr one_;
+};
+
+ShmMessages::ShmMessages(const Group& group, std::shared_ptr<ShmBoards> boards,
+                         std::vector<int> places, std::span<const std::uint64_t> outboxes)
+    : engine_(group.engine()),
+      fate_(group.fate()),
+      route_(group.route_of(0)),
+      waiting_(group.options().waiting),
+      deadline_seconds_(group.options().deadline_seconds),
+      boards_(std::move(boards)),
+      bytes_(boards_->make_counter()),
+      places_(std::move(places)),
+      rank_(group.rank()),
+      peers_(static_cast<std::size_t>(size())) {
+  for (const std::uint64_t at : outboxes) {
+    outboxes_.push_back(reinterpret_cast<ShmOutbox*>(boards_->arena().at(at)));
+  }
+  for (int p = 0; p < size(); ++p) {
+    peer(p).out.ring = &outbox(rank_).ring(p);
+    peer(p).in.ring = &outbox(p).ring(rank_);
+  }
+}
+
+ShmMessages::~ShmMessages() {
+  if (mark_.in_child()) return;
+  if (closes_) {
+    outbox(rank_).gone.store(1, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (int p = 0; p < size(); ++p) {
+      if (p != rank_) bell(p).ring_if_asleep();
+    }
+  }
+  if (!is_broken()) {
+    for (const std::uint64_t page : flag_pages_) boards_->arena().give_back(page, kFlagPage);
+  }
+  for (ShmOutbox* const each : outboxes_) {
+    each->common.left.fetch_add(1, std::memory_order_release);
+  }
+}
+
+// Starting, in the caller's thread.
+
+Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<WorkState>& batch) {
+  const bool sends = call.call.kind == OpKind::kSend;
+  std::shared_ptr<WorkState> own;
+  OpenPtr failed;
+  bool attend = false;
+  bool ended = false;
+  {
+    const Look look(*this, false);
+    ended = sends ? send_at_once(call) : take_at_once(call);
+    if (!ended) {
+      const OpenPtr& one = open(call, batch);
+      if (!batch) own = std::shared_ptr<WorkState>(one, &one->own);
+      if (sends) {
+        ++peer(one->peer).unsent;
+        sends_.push_back(one.get());
+        (void)push_sends();
+      } else {
+        post(*one);
+      }
+      if (!one->failure.ok()) failed = one;
+      attend = !one->ended;
+    }
+    attend = (attend || !to_ring_.empty()) && !std::exchange(attended_, true);
+  }
+  if (ended && batch) batch->finish({});
+  if (failed) submit_one(failed);
+  if (attend) {
+    if (const auto engine = engine_.lock()) engine->attend(weak_from_this());
+  }
+  return Work(std::move(own));
+}
+
+// True when a short message is on its way.
+bool ShmMessages::send_at_once(const CheckedCall& call) {
+  const ConstByteSpan data = call.call.in.bytes();
+  Peer& to = peer(call.call.peer);
+  if (data.size() > MessageRing::kMostInline || to.unsent > 0 || to.out.has_untaken(kMostUntaken) ||
+      !to.out.write({.tag = call.call.tag,
+                     .dtype = call.extent.dtype,
+                     .bytes = data.size(),
+                     .data = data.data()})) {
+    return false;
+  }
+  note_written(call.call.peer);
+  count(data.size());
+  return true;
+}
+
+// True when a short message was there.
+bool ShmMessages::take_at_once(const CheckedCall& call) {
+  const int from = call.call.peer;
+  if (from == kAnySource || !receives_.empty() || !probes_.empty()) return false;
+  Peer& its = peer(from);
+  if (!its.early.empty()) return false;
+  MessageRing::Head* head = its.in.peek();
+  const ByteSpan out = call.call.out.bytes();
+  if (head == nullptr || head->tag != call.call.tag || head->kind != Kind::kInline ||
+      head->dtype != static_cast<std::uint8_t>(call.extent.dtype) || head->bytes != out.size()) {
+    return false;
+  }
+  if (!out.empty()) std::memcpy(out.data(), MessageRing::payload(*head), out.size());
+  its.in.take(out.size());
+  if (its.in.pop(*head)) note_ring(from);
+  return true;
+}
+
+const ShmMessages::OpenPtr& ShmMessages::open(const CheckedCall& checked,
+                                              const std::shared_ptr<WorkState>& batch) {
+  const OpCall& call = checked.call;
+  const OpenPtr& one = unused();
+  one->own_used = batch == nullptr;
+  one->batch = batch;
+  if (batch) batch->set_quick(weak_from_this());
+  one->kind = call.kind;
+  one->is_probe = false;
+  one->peer = call.peer;
+  one->tag = call.tag;
+  one->dtype = checked.extent.dtype;
+  one->in = call.in.data();
+  one->out = call.out.data();
+  one->elems = checked.extent.agreed;
+  one->bytes = static_cast<std::size_t>(one->elems) * size_of(one->dtype);
+  one->deadline = checked.options.deadline;
+  one->handed = one->visited = one->in_ring = one->copying = false;
+  one->ended.store(false, std::memory_order_relaxed);
+  one->source = -1;
+  one->busy.store(true, std::memory_order_relaxed);
+  return one;
+}
+
+// One that has ended and that nobody knows any more, or a new one.
+const ShmMessages::OpenPtr& ShmMessages::unused() {
+  for (std::size_t i = 0; i < std::min(kPoolLooks, pool_.size()); ++i) {
+    OpenPtr& one = pool_[next_in_pool_];
+    next_in_pool_ = (next_in_pool_ + 1) % pool_.size();
+    if (one->busy.load(std::memory_order_acquire) || one.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (one->failure.ok() && (!one->own_used || one->own.begin_again())) return one;
+    return one = make_open();
+  }
+  return pool_.emplace_back(make_open());
+}
+
+ShmMessages::OpenPtr ShmMessages::make_open() {
+  auto one = std::make_shared<Open>(engine_);
+  one->own.set_quick(weak_from_this());
+  return one;
+}
+
+void ShmMessages::post(Open& receive) {
+  (receive.is_probe ? probes_ : receives_).push_back(&receive);
+  if (receive.peer != kAnySource) {
+    ++peer(receive.peer).wanted;
+    if (!meet_early(receive, receive.peer)) (void)drain(receive.peer);
+    return;
+  }
+  ++any_wanted_;
+  for (int p = 0; p < size() && !receive.ended && !receive.copying; ++p) {
+    if (p != rank_ && !meet_early(receive, p)) (void)drain(p);
+  }
+}
+
+void ShmMessages::unpost(Open& receive) {
+  auto& posted = receive.is_probe ? probes_ : receives_;
+  const auto at = std::ranges::find(posted, &receive);
+  if (at == posted.end()) return;
+  at == posted.begin() ? posted.pop_front() : static_cast<void>(posted.erase(at));
+  --(receive.peer == kAnySource ? any_wanted_ : peer(receive.peer).wanted);
+}
+
+// Looking.
+
+bool ShmMessages::poll() {
+  bool moved = false;
+  if (!receives_.empty() || !probes_.empty()) {
+    for (int p = 0; p < size(); ++p) {
+      if (p != rank_) moved = drain(p) || moved;
+    }
+  }
+  moved = copy_next() || moved;
+  return push_sends() || moved;
+}
+
+bool ShmMessages::meet_early(Open& receive, int from) {
+  auto& early = peer(from).early;
+  for (auto message = early.begin(); message != early.end(); ++message) {
+    if (message->tag != receive.tag) continue;
+    if (receive.is_probe) {
+      meet_probe(receive, from);
+      return true;
+    }
+    if (message->dtype != static_cast<std::uint8_t>(receive.dtype)) continue;
+    meet(receive, from, message->message);
+    early.erase(message);
+    return true;
+  }
+  return false;
+}
+
+void ShmMessages::meet_probe(Open& probe, int from) {
+  unpost(probe);
+  probe.source = from;
+  probe.work().set_source(from);
+  end(probe);
+}
+
+// Takes what has come from there, as long as somebody waits for something from there.
+bool ShmMessages::drain(int from) {
+  Peer& its = peer(from);
+  bool moved = false;
+  while (its.wanted + any_wanted_ > 0) {
+    MessageRing::Head* head = its.in.peek();
+    if (head == nullptr) break;
+    moved = true;
+    const Arrived message{.kind = head->kind,
+                          .bytes = head->bytes,
+                          .place = head->place,
+                          .done = head->done,
+                          .data = MessageRing::payload(*head)};
+    const auto receive = std::ranges::find_if(receives_, [&](const Open* one) {
+      return one->matches(from, head->tag) && static_cast<std::uint8_t>(one->dtype) == head->dtype;
+    });
+    if (receive != receives_.end()) {
+      meet(**receive, from, message);
+    } else {
+      keep(from, *head, message);
+    }
+    if (its.in.pop(*head)) note_ring(from);
+  }
+  return moved;
+}
+
+void ShmMessages::keep(int from, const MessageRing::Head& head, const Arrived& message) {
+  Early early{.tag = head.tag, .dtype = head.dtype, .message = message, .data = nullptr};
+  if (message.kind == Kind::kInline) {
+    early.data = std::make_unique_for_overwrite<std::byte[]>(message.bytes);
+    std::memcpy(early.data.get(), message.data, message.bytes);
+    early.message.data = early.data.get();
+  }
+  peer(from).early.push_back(std::move(early));
+  const auto probe =
+      std::ranges::find_if(probes_, [&](const Open* one) { return one->matches(from, head.tag); });
+  if (probe != probes_.end()) meet_probe(**probe, from);
+}
+
+void ShmMessages::meet(Open& receive, int from, const Arrived& message) {
+  unpost(receive);
+  receive.source = from;
+  if (receive.peer == kAnySource) receive.work().set_source(from);
+  if (message.kind == Kind::kInline) peer(from).in.take(message.bytes);
+  if (message.bytes != receive.bytes) {
+    receive.failure =
+        Status(Code::kRankMismatch, format("rank %d sent %zu bytes (expected %zu)", job_rank(from),
+                                           message.bytes, receive.bytes));
+    return;
+  }
+  if (message.kind == Kind::kInline) {
+    if (message.bytes > 0) std::memcpy(receive.out, message.data, message.bytes);
+    return end(receive);
+  }
+  receive.from = message.kind;
+  receive.place = message.place;
+  receive.done = message.done;
+  receive.copied = 0;
+  receive.copying = true;
+  copies_.push_back(&receive);
+}
+
+// A part of the longer message that was met first.
+bool ShmMessages::copy_next() {
+  if (copies_.empty() || is_broken()) return false;
+  Open& receive = *copies_.front();
+  const std::size_t part = std::min(kCopyBytes, receive.bytes - receive.copied);
+  if (!copy(receive, part)) {  // its process has ended, which the engine will hear
+    copies_.pop_front();
+    return false;
+  }
+  receive.copied += part;
+  if (receive.copied < receive.bytes) return true;
+  finish_stores();
+  // Else it may be something else that was read.
+  if (is_broken()) return false;
+  copies_.pop_front();
+  flag_at(receive.done).store(1, std::memory_order_release);
+  note_written(receive.source);
+  end(receive);
+  return true;
+}
+
+bool ShmMessages::copy(const Open& receive, std::size_t bytes) {
+  std::byte* to = receive.out + receive.copied;
+  const std::uint64_t from = receive.place + receive.copied;
+  const Stores stores = stores_for(receive.bytes);
+  if (receive.from == Kind::kInArena) {
+    copy_with(stores, to, boards_->arena().at(from), bytes);
+    return true;
+  }
+  const auto process = static_cast<pid_t>(boards_->processes()[static_cast<std::size_t>(
+      places_[static_cast<std::size_t>(receive.source)])]);
+  if (process != getpid()) return shm::read_process(process, from, {to, bytes}).ok();
+  copy_with(stores, to, reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(from)),
+            bytes);
+  return true;
+}
+
+// Puts what waits into the rings, and ends what was received.
+bool ShmMessages::push_sends() {
+  if (sends_.empty()) return false;
+  for (Peer& each : peers_) each.held = false;
+  const auto over = [this](Open* send) {
+    if (!send->in_ring) {
+      Peer& to = peer(send->peer);
+      if (to.held || !send->failure.ok()) return false;
+      to.held = !write(*send);
+      if (to.held) return false;
+      --to.unsent;
+    }
+    if (send->in_ring && flag_at(send->done).load(std::memory_order_acquire) == 0) return false;
+    if (send->in_ring) flags_.push_back(send->done);
+    end(*send);
+    return true;
+  };
+  return std::erase_if(sends_, over) > 0;
+}
+
+// As it is, where there is room for that; else lent.
+bool ShmMessages::write(Open& send) {
+  MessageWriter& out = peer(send.peer).out;
+  MessageWriter::Entry entry{
+      .tag = send.tag, .dtype = send.dtype, .bytes = send.bytes, .data = send.in};
+  const bool is_short = send.bytes <= MessageRing::kMostInline && !out.has_untaken(kMostUntaken);
+  bool written = is_short && out.write(entry);
+  if (!written && (!is_short || send.bytes > kMostWaiting)) {
+    auto flag = take_flag();
+    if (!flag.has_value()) {
+      send.failure = flag.error().with_context("messages in shared memory");
+      return false;
+    }
+    const auto offset = boards_->arena().offset_of(send.in, send.bytes);
+    entry.data = nullptr;
+    entry.kind = offset ? Kind::kInArena : Kind::kInProcess;
+    entry.place = offset ? *offset : reinterpret_cast<std::uintptr_t>(send.in);
+    entry.done = send.done = flag.value();
+    written = send.in_ring = out.write(entry);
+    if (!written) flags_.push_back(send.done);
+  }
+  if (written) note_written(send.peer);
+  return written;
+}
+
+Result<std::uint64_t> ShmMessages::take_flag() {
+  if (flags_.empty()) {
+    GW_ASSIGN(const std::uint64_t page, boards_->arena().take(kFlagPage));
+    flag_pages_.push_back(page);
+    for (std::size_t at = 0; at < kFlagPage; at += sizeof(std::uint32_t)) {
+      flags_.push_back(page + at);
+    }
+  }
+  const std::uint64_t flag = flags_.back();
+  flags_.pop_back();
+  flag_at(flag).store(0, std::memory_order_relaxed);
+  return flag;
+}
+
+void ShmMessages::end(Open& one) {
+  if (one.kind == OpKind::kSend) count(one.bytes);
+  one.ended.store(true, std::memory_order_release);
+  if (!one.handed) one.next_ended = std::exchange(ended_, &one);  // else the engine tells
+}
+
+// Of one writer, which has the lock.
+void ShmMessages::count(std::size_t bytes) {
+  bytes_->store(bytes_->load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+}
+
+void ShmMessages::note_ring(int rank) {
+  if (!std::exchange(peer(rank).rings, true)) to_ring_.push_back(rank);
+}
+
+// Rings the peer if it is known to sleep. Without a barrier, which would wait until it has what was
+// written, this may miss that it lies down just now: ring_peers() looks again.
+void ShmMessages::note_written(int rank) {
+  bell(rank).ring_if_asleep();
+  note_ring(rank);
+}
+
+void ShmMessages::ring_peers() {
+  if (to_ring_.empty()) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const int p : to_ring_) {
+    peer(p).rings = false;
+    bell(p).ring_if_asleep();
+  }
+  to_ring_.clear();
+}
+
+// Whether a look would find something for it.
+bool ShmMessages::is_ready(const Open& one) {
+  if (!one.failure.ok()) return true;
+  if (one.kind == OpKind::kSend) {
+    if (one.in_ring) return flag_at(one.done).load(std::memory_order_acquire) != 0;
+    return peer(one.peer).out.may_have_room() || closed_peer(one) >= 0;
+  }
+  if (one.copying) return !copies_.empty() && !is_broken();
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank_ || (one.peer != kAnySource && one.peer != p)) continue;
+    if (peer(p).in.peek() != nullptr) return true;
+  }
+  return closed_peer(one) >= 0;
+}
+
+// A job rank that has closed, without what it waits for; else -1.
+int ShmMessages::closed_peer(const Open& one) {
+  if (one.copying || is_broken()) return -1;
+  int closed = -1;
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank_ || (one.peer != kAnySource && one.peer != p)) continue;
+    // Its last words come before it is gone.
+    if (!is_gone(p)) return -1;
+    if (one.kind == OpKind::kSend) {
+      if (one.in_ring && flag_at(one.done).load(std::memory_order_acquire) != 0) return -1;
+    } else if (peer(p).in.peek() != nullptr) {
+      return -1;
+    }
+    closed = p;
+  }
+  return closed < 0 ? closed : job_rank(closed);
+}
+
+std::vector<int> ShmMessages::waiting_for(const Open& one) const {
+  std::vector<int> ranks;
+  for (int p = 0; p < size(); ++p) {
+    const int awaited = one.source >= 0 ? one.source : one.peer;
+    if (p != rank_ && (awaited == kAnySource || awaited == p)) ranks.push_back(job_rank(p));
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+// Nobody looks at it any more, nor at its operand.
+void ShmMessages::forget(Open& one) {
+  if (one.ended) return;
+  unpost(one);
+  std::erase(copies_, &one);
+  if (std::erase(sends_, &one) > 0 && !one.in_ring) --peer(one.peer).unsent;
+}
+
+void ShmMessages::give_up() {
+  outbox(0).common.give_up();
+  boards_->arena().retire();
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank_) bell(p).ring_if_asleep();
+  }
+}
+
+// Waiting, and handing over.
+
+void ShmMessages::look() {
+  const Look look(*this);
+  (void)poll();
+}
+
+bool ShmMessages::wait_briefly(const WorkState& work) {
+  const bool patient = waiting_ == Waiting::kSpin || waiting_ == Waiting::kYield;
+  const bool yields =
+      waiting_ == Waiting::kYield || (waiting_ == Waiting::kAdaptive && boards_->crowded());
+  const int looks = waiting_ == Waiting::kSleep ? 1
+                    : patient                   ? kPatientMessageLooks
+                    : yields                    ? kCrowdedMessageLooks
+                                                : kMessageLooks;
+  int moving = 0;
+  for (int idle = 0; idle < looks && moving < kMostMovingLooks;) {
+    bool moved = false;
+    {
+      const Look look(*this);
+      moved = poll();
+    }
+    if (work.done()) return true;
+    if (fate_->failed.load(std::memory_order_acquire)) break;
+    if (moved) {
+      idle = 0;
+      ++moving;
+      continue;
+    }
+    ++idle;
+    if (yields) {
+      sched_yield();
+    } else if (idle >= kQuickMessageLooks) {
+      relax();
+    }
+  }
+  submit([&](const Open& one) { return one.batch ? one.batch.get() == &work : &one.own == &work; });
+  return work.done();
+}
+
+bool ShmMessages::hand_over() {
+  submit([](Open& one) { return std::exchange(one.visited, true); });
+  const Look look(*this);  // which rings
+  attended_ = std::ranges::any_of(pool_, [](const OpenPtr& one) { return is_light(*one); });
+  return attended_;
+}
+
+void ShmMessages::close(bool failed) {
+  submit([](const Open&) { return true; });
+  const Look look(*this);
+  closes_ = !failed;
+}
+
+Result<int> ShmMessages::probe(int peer, int tag, Deadline until) {
+  const OpCall call{.kind = OpKind::kRecv, .peer = peer, .tag = tag};
+  OpOptions options;
+  options.deadline = until + kLingers;
+  OpenPtr one;
+  {
+    const Look look(*this);
+    one = open({call, options, {}}, nullptr);
+    one->is_probe = true;
+    post(*one);
+  }
+  if (const auto engine = engine_.lock()) engine->attend(weak_from_this());
+  Work work(std::shared_ptr<WorkState>(one, &one->own));
+  const Status status = work.wait(until);
+  if (one->own.done()) {
+    GW_TRY(status);
+    return one->own.source();
+  }
+  {
+    const Look look(*this);
+    if (!one->ended) {
+      unpost(*one);
+      end(*one);
+    }
+  }
+  (void)work.wait();
+  return one->own.source();
+}
+
+// Open, and not the engine's.
+bool ShmMessages::is_light(const Open& one) {
+  return one.busy.load(std::memory_order_relaxed) && !one.ended && !one.handed;
+}
+
+// What is open, and chosen, becomes operations of the engine.
+template <typename Chosen>
+void ShmMessages::submit(const Chosen& chosen) {
+  std::vector<OpenPtr> ready;
+  {
+    const Look look(*this);
+    for (const OpenPtr& one : pool_) {
+      if (!is_light(*one) || !chosen(*one)) continue;
+      one->handed = true;
+      ready.push_back(one);
+    }
+  }
+  for (const OpenPtr& one : ready) submit_one(one);
+}
+
+void ShmMessages::submit_one(const OpenPtr& one) {
+  one->handed = true;
+  std::shared_ptr<WorkState> work = one->batch;
+  if (!work) work = std::shared_ptr<WorkState>(one, &one->own);
+  const auto engine = engine_.lock();
+  if (!engine) return work->finish({Code::kCancelled, "its communicator was destroyed"});
+  auto operation = std::make_unique<Operation>(Operation{
+      .signature = one->is_probe
+                       ? Signature{.name = "probe"}
+                       : signature_of(one->kind, one->dtype, ReduceOp::kSum, one->elems, one->peer),
+      .algorithm = kShmAlgorithm,
+      .collective = false,
+      .queue = Queue::kPipeline,
+      .execution = std::make_unique<Run>(shared_from_this(), one),
+      .work = std::move(work),
+      .bytes_sent = counted_});
+  if (!one->deadline && one->peer >= 0) operation->peer = job_rank(one->peer);
+  operation->started = Clock::now();
+  operation->deadline = one->deadline.value_or(deadline_in(deadline_seconds_));
+  (void)engine->submit(std::move(operation));
+}
+
+}  // namespace gradwire
