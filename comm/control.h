@@ -32,6 +32,7 @@ struct Control {
     kAddress,    // `text` is where generation `id` reaches me
     kSevered,    // my data connections end, and I do not
     kWant,       // send your message `id`, which you announced (comm/flow_window.h)
+    kClosed,     // flag: has `culprit` closed? else: it has
     kCredit,     // so much of what you sent has met its receives: FlowWindow::credit()
   } kind = Kind::kHeartbeat;
   std::uint8_t epoch = 0;

@@ -64,15 +64,15 @@ void Membership::tend(Deadline now) {
   look_for_losses(now);
 }
 
-std::vector<int> Membership::neighbours() const {
+std::vector<int> Membership::next_to(int center) const {
   std::vector<int> ranks;
   for (const int step : {1, size() - 1}) {
-    int rank = self();
+    int rank = center;
     for (int found = 0, i = 1; i < size() && found < kNeighbours; ++i) {
       rank = (rank + step) % size();
-      if (!live(rank) || at(rank).goodbye) continue;
-      ranks.push_back(rank);
+      if (state(rank) == State::kLost) continue;
       ++found;
+      if (live(rank) && !at(rank).goodbye) ranks.push_back(rank);
     }
   }
   return ranks;
@@ -99,7 +99,7 @@ void Membership::receive(const Control& message, Deadline now) {
   Peer& peer = at(message.from);
   if (peer.state == State::kLost) return;  // what a rank says that was given up is too late
   liveness_.tick(now);
-  liveness_.heard(message.from);
+  heard(message.from);
   switch (message.kind) {
     case Control::Kind::kVerdict: return on_verdict(message);
     case Control::Kind::kNote: {
@@ -115,6 +115,7 @@ void Membership::receive(const Control& message, Deadline now) {
       liveness_.forget(message.from);
       return close_if_done(message.from);
     case Control::Kind::kFarewell: peer.farewell = true; return;
+    case Control::Kind::kClosed: return on_closed(message);
     case Control::Kind::kHeartbeat:
       if (message.flag && !liveness_.watched(message.from)) send(message.from, {});
       return;
@@ -146,6 +147,24 @@ void Membership::suspect(int rank, const std::string& reason, Deadline now) {
   peer.suspect_since = now;
   peer.reason = reason;
   ++suspects_;
+  if (peer.heard) return;
+  peer.reason = format("no connection with it, which may have closed: %s", reason.c_str());
+  for (const int other : next_to(rank)) {
+    send(other, {.kind = Control::Kind::kClosed, .flag = true, .culprit = rank});
+  }
+}
+
+// A rank says goodbye to those alone with whom it has a connection.
+void Membership::on_closed(const Control& message) {
+  Peer& peer = at(message.culprit);
+  if (message.flag && peer.goodbye) {
+    send(message.from, {.kind = Control::Kind::kClosed, .culprit = message.culprit});
+  } else if (!message.flag && !peer.heard) {
+    peer.goodbye = peer.over = true;
+    liveness_.forget(message.culprit);
+    close_if_done(message.culprit);
+    carrier_.cut(message.culprit);
+  }
 }
 
 void Membership::unsuspect(int rank) {

@@ -64,8 +64,8 @@ class Membership {
 
   // Says, when it is asked, for which ranks this one waits: they are watched too.
   void watch_also(std::function<std::vector<int>()> awaited) { awaited_ = std::move(awaited); }
-  // The two next to either side that live and do not leave; fewer where there are no more.
-  std::vector<int> neighbours() const;
+  // The two next to either side that are not lost; without those that leave.
+  std::vector<int> neighbours() const { return next_to(self()); }
   // Heartbeats, silence, suspicions that have ripened. To be called often.
   void tend(Deadline now);
   // When tend() has something to do, at the latest.
@@ -73,11 +73,15 @@ class Membership {
   // True once after some peer's state has changed.
   bool take_changed() { return std::exchange(changed_, false); }
 
-  void heard(int rank) { liveness_.heard(rank); }
+  void heard(int rank) {
+    at(rank).heard = true;
+    liveness_.heard(rank);
+  }
   void receive(const Control& message, Deadline now);
   // The network refused something with `rank`, or its connection ended. Becomes a loss unless a
   // goodbye or a verdict that explains it is on its way. That a connection was reset is no proof:
-  // something between two live ranks can do that.
+  // something between two live ranks can do that. A rank that was never heard of may have closed:
+  // those next to it are asked.
   void suspect(int rank, const std::string& reason, Deadline now);
   // What `rank` sent is of no job of this kind: it is lost at once.
   void condemn(int rank, const std::string& reason);
@@ -108,6 +112,7 @@ class Membership {
  private:
   struct Peer {
     State state = State::kLive;
+    bool heard = false;     // something came from it
     bool goodbye = false;   // it said so
     bool farewell = false;  // it has seen this rank's goodbye
     bool over = false;      // its data has been read to the end
@@ -123,6 +128,8 @@ class Membership {
   int size() const { return members_.size(); }
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  std::vector<int> next_to(int rank) const;
+  void on_closed(const Control& message);
   void send(int rank, Control message);
   void beat();
   void unsuspect(int rank);

@@ -201,6 +201,7 @@ Status TcpTransport::open(tcp::Meeting::News link) {
   if (link.kind == tcp::LinkKind::kControl) {
     tcp::prepare_control(link.fd.get(), duration(options_.liveness_seconds));
     GW_TRY(peers_.open(link.rank, link.kind, std::move(link.fd)));
+    membership_->heard(link.rank);
     membership_->welcome(link.rank);
     return {};
   }
@@ -365,6 +366,9 @@ Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t gener
   GW_TRY(membership_->rebuild(survivors, generation));
   peers_.rebuild(membership_->members().epoch());
   tickets_->restart();
+  for (const int peer : membership_->neighbours()) {  // some are new
+    if (peer > rank()) peers_.connect(peer, true);
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/text.h"
@@ -59,18 +60,18 @@ Peers::Peers(Worker& worker, comm::Members members, const comm::MembershipOption
     peers_.back()->owner = this;
     peers_.back()->rank = rank;
   }
-  listen(worker.data(), over_data_);
-  listen(worker.control(), over_control_);
+  listen(worker.data());
+  listen(worker.control());
 }
 
-void Peers::listen(ucp_worker_h worker, Inlet& inlet) {
+void Peers::listen(ucp_worker_h worker) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = on_message;
-  handler.arg = &inlet;
+  handler.arg = this;
   (void)ucp_worker_set_am_recv_handler(worker, &handler);
 }
 
@@ -93,97 +94,42 @@ Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, ucp_worker_h worker, const std
                 format("endpoint to rank %d: %s", peer.rank, std::string(why.message()).c_str()));
 }
 
-Control Peers::hello(bool can_read, std::uint64_t generation) const {
-  Control hello{.kind = Control::Kind::kHello, .flag = can_read, .id = generation};
-  hello.from = members().self();
-  hello.epoch = members().job_epoch();
-  return hello;
-}
+// UCX 1.13 may abort a process to which another connects while it ends (ucp_request.c:684), and one
+// that connects to another that has ended (tcp_iface.c:307).
+bool breaks_on_late_connections() { return library_version().starts_with("1.13."); }
 
-Status Peers::connect(Deadline deadline, double timeout_seconds) {
-  std::vector<int> all;
-  for (const auto& peer : peers_) {
-    if (peer->rank == members().self()) continue;
-    all.push_back(peer->rank);
-    GW_ASSIGN(const PeerAddress address, address_of(members(), peer->rank));
-    const bool readable = address.process.pid != 0 && shm::can_read(address.process);
-    GW_ASSIGN(peer->data, make_endpoint(*peer, worker_.data(), address.data));
-    GW_ASSIGN(peer->control, make_endpoint(*peer, worker_.control(), address.control));
+Status Peers::connect(bool late, Deadline deadline, double timeout_seconds) {
+  std::vector<int> first = membership_.neighbours();
+  if (!late) {
+    first.resize(static_cast<std::size_t>(members().size()));
+    std::iota(first.begin(), first.end(), 0);
+    std::erase(first, members().self());
+  }
+  for (const int rank : first) {
     // Both endpoints set up their wires now, not in a first step.
-    post(*peer, peer->data, hello(readable, 0));
-    post(*peer, peer->control, hello(readable, 0));
+    Peer& peer = at(rank);
+    GW_TRY(make_control(peer));
+    GW_TRY(make_data(peer));
+    greet(peer);
+    Control hello{.kind = Control::Kind::kHello, .epoch = members().job_epoch()};
+    hello.from = members().self();
+    post(peer, peer.data, hello);
   }
-  return await(all, deadline, timeout_seconds, [this](Peer& peer) -> Result<bool> {
-    // Who has closed was connected to this rank, though its hello over the other wire may be late.
-    const bool closed = peer.greeted && !membership_.live(peer.rank);
-    peer.wired = peer.wired || closed || (peer.greeted && peer.greeted_control && let_go(peer));
-    return peer.wired;
-  });
-}
-
-// Whether UCX has handed all to the wires, which are up then. A closed peer needs nothing any more.
-bool Peers::let_go(const Peer& peer) const {
-  return peer.in_flight == 0 || !membership_.live(peer.rank);
-}
-
-Status Peers::reconnect(std::span<const int> survivors, std::uint32_t generation,
-                        Deadline deadline) {
-  std::vector<int> others(survivors.begin(), survivors.end());
-  std::erase(others, members().self());
-  // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
-  if (others.empty()) return {};
-  const Status rewired = rewire(others, generation, deadline);
-  if (rewired.ok()) return {};
-  for (const int rank : others) tell(rank, {.kind = Control::Kind::kAddress, .id = generation});
-  return rewired;
-}
-
-Status Peers::rewire(const std::vector<int>& others, std::uint32_t generation, Deadline deadline) {
-  GW_TRY(worker_.renew_data(deadline));
-  listen(worker_.data(), over_data_);
-  GW_ASSIGN(const std::string address, worker_.data_address());
-  for (const int rank : others) {
-    tell(rank, {.kind = Control::Kind::kAddress, .id = generation, .text = address});
-  }
-  // What is left, for the message; nothing where all of it went into agreeing.
-  const double seconds =
-      std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
-  return await(others, deadline, seconds,
-               [&](Peer& peer) { return this->rewired(peer, generation); });
-}
-
-// A hello over the new wire says that the other has this rank's address too.
-Result<bool> Peers::rewired(Peer& peer, std::uint32_t generation) {
-  const bool over =
-      peer.address.id > generation || (peer.address.id == generation && peer.address.text.empty());
-  if (over) {
-    return Status(Code::kPeerLost,
-                  format("ucx: rank %d has given up generation %u", peer.rank, generation));
-  }
-  if (peer.data == nullptr && peer.address.id == generation) {
-    GW_ASSIGN(peer.data, make_endpoint(peer, worker_.data(), peer.address.text));
-    peer.severed = false;
-    post(peer, peer.data, hello(false, generation));
-  }
-  return peer.greeted == generation && peer.data != nullptr && let_go(peer);
-}
-
-// Drives the worker until all of `ranks` are `done`.
-Status Peers::await(std::span<const int> ranks, Deadline deadline, double timeout_seconds,
-                    const std::function<Result<bool>(Peer&)>& done) {
   while (true) {
     (void)worker_.progress_control();
     (void)worker_.progress();
     (void)tend();
     std::optional<int> missing;
-    for (const int rank : ranks) {
+    for (const int rank : first) {
+      Peer& peer = at(rank);
       const comm::Membership::State state = membership_.state(rank);
       const Status gone = membership_.why(rank).with_context("ucx: connecting");
       if (state == comm::Membership::State::kLost) return gone;
-      GW_ASSIGN(const bool there, done(at(rank)));
-      // One that was there may have closed by now.
-      if (!there && state == comm::Membership::State::kClosed) return gone;
-      if (!there) missing = rank;
+      // Who has closed was connected to this rank, though its word over the other wire may be late.
+      const bool closed = peer.greeted && !membership_.live(rank);
+      peer.wired = peer.wired || closed || (peer.greeted && peer.address && let_go(peer));
+      if (!peer.wired && state == comm::Membership::State::kClosed) return gone;
+      if (!peer.wired) missing = rank;
     }
     if (!missing) return {};
     if (Clock::now() >= deadline) {
@@ -192,6 +138,85 @@ Status Peers::await(std::span<const int> ranks, Deadline deadline, double timeou
     }
     GW_TRY(worker_.sleep(deadline, sending_ > 0));
   }
+}
+
+// Whether UCX has handed all to the wires, which are up then. A closed peer needs nothing any more.
+bool Peers::let_go(const Peer& peer) const {
+  return peer.in_flight == 0 || !membership_.live(peer.rank);
+}
+
+Status Peers::make_control(Peer& peer) {
+  if (peer.control != nullptr) return {};
+  GW_ASSIGN(const PeerAddress address, address_of(members(), peer.rank));
+  GW_ASSIGN(peer.control, make_endpoint(peer, worker_.control(), address.control));
+  membership_.welcome(peer.rank);
+  return {};
+}
+
+// Ok, without an endpoint, while the peer's address is not known.
+Status Peers::make_data(Peer& peer) {
+  if (peer.data != nullptr || worker_.data() == nullptr) return {};
+  const std::uint32_t version = members().version();
+  std::string address;
+  if (version == 0) {
+    GW_ASSIGN(const PeerAddress first, address_of(members(), peer.rank));
+    address = first.data;
+  } else if (peer.address && peer.address->id == version) {
+    address = peer.address->text;
+  }
+  if (address.empty()) return {};
+  GW_ASSIGN(peer.data, make_endpoint(peer, worker_.data(), address));
+  peer.severed = false;
+  return {};
+}
+
+ucp_ep_h Peers::reach(int rank) {
+  Peer& peer = at(rank);
+  if (peer.data != nullptr || !membership_.live(rank)) return peer.data;
+  greet(peer);
+  const Status made = make_data(peer);
+  if (!made.ok()) suspect(rank, std::string(made.message()));
+  return peer.data;
+}
+
+// Once in each version: where this rank can be reached, and whether it can read the peer's memory.
+void Peers::greet(Peer& peer) {
+  const std::uint32_t version = members().version();
+  if (worker_.data() == nullptr || peer.told == version) return;
+  peer.told = version;
+  const auto address = address_of(members(), peer.rank);
+  const bool reads = address.has_value() && address.value().process.pid != 0 &&
+                     shm::can_read(address.value().process);
+  tell(peer.rank,
+       {.kind = Control::Kind::kAddress, .flag = reads, .id = version, .text = own_address_});
+}
+
+// Who is in an earlier version is not to take the end of its endpoint for this rank's.
+void Peers::on_address(const Control& message) {
+  Peer& peer = at(message.from);
+  peer.reads_us = message.flag;
+  if (!peer.address || peer.address->id <= message.id) peer.address = message;
+  if (message.id < members().version() || worker_.data() == nullptr) {
+    tell(message.from, {.kind = Control::Kind::kSevered});
+  } else if (message.id == members().version()) {
+    greet(peer);
+  }
+}
+
+Status Peers::reconnect(Deadline deadline) {
+  // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
+  const bool alone = std::ranges::none_of(peers_, [this](const auto& peer) {
+    return peer->rank != members().self() && members().has(peer->rank);
+  });
+  if (alone) return {};
+  GW_TRY(worker_.renew_data(deadline));
+  listen(worker_.data());
+  GW_ASSIGN(own_address_, worker_.data_address());
+  for (const int rank : membership_.neighbours()) (void)reach(rank);
+  for (const auto& peer : peers_) {
+    if (peer->address && peer->address->id == members().version()) greet(*peer);
+  }
+  return {};
 }
 
 void Peers::on_sent(void* request, ucs_status_t, void* outgoing) {
@@ -227,13 +252,20 @@ void Peers::post(Peer& peer, ucp_ep_h endpoint, const Control& message) {
   }
 }
 
-// What the peer waits for may not come after the goodbye.
+// What the peer waits for may not come after the goodbye. What a rank that has no connection with
+// this one does not need to hear makes none.
 void Peers::send(int rank, const Control& message) {
+  using Kind = Control::Kind;
   Peer& peer = at(rank);
-  const bool beat = message.kind == Control::Kind::kHeartbeat;
-  if (beat && peer.in_flight >= kMostInFlight) return;
-  const bool behind_data =
-      message.kind == Control::Kind::kTaken || message.kind == Control::Kind::kGoodbye;
+  const Kind kind = message.kind;
+  if (kind == Kind::kHeartbeat && peer.in_flight >= kMostInFlight) return;
+  const bool idle = kind == Kind::kVerdict || kind == Kind::kGoodbye;
+  if (peer.control == nullptr) {
+    const Status made = idle ? Status() : make_control(peer);
+    if (!made.ok()) suspect(rank, std::string(made.message()));
+    if (peer.control == nullptr) return;
+  }
+  const bool behind_data = kind == Kind::kTaken || kind == Kind::kGoodbye;
   post(peer, behind_data && peer.data != nullptr ? peer.data : peer.control, message);
 }
 
@@ -243,10 +275,9 @@ void Peers::tell(int rank, Control message) {
   if (rank != members().self() && membership_.live(rank)) send(rank, message);
 }
 
-ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, size_t bytes,
+ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, size_t bytes,
                                const ucp_am_recv_param_t* param) {
-  const auto& [owner, control] = *static_cast<const Inlet*>(inlet);
-  Peers& self = *owner;
+  Peers& self = *static_cast<Peers*>(peers);
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // never sent by us
   auto message = comm::decode({static_cast<const std::byte*>(data), bytes}, self.members().size());
   if (!message || message->epoch != self.members().job_epoch() ||
@@ -255,7 +286,7 @@ ucs_status_t Peers::on_message(void* inlet, const void*, size_t, void* data, siz
   }
   self.bytes_received_ += bytes;
   ++self.messages_received_;
-  self.inbox_.push_back({std::move(*message), control});
+  self.inbox_.push_back(std::move(*message));
   return UCS_OK;
 }
 
@@ -281,36 +312,30 @@ bool Peers::tend() {
     (void)worker_.progress_control();
   }
   if (!inbox_.empty()) {
-    for (const auto& [message, control] : std::exchange(inbox_, {})) handle(message, control, now);
+    for (const Control& message : std::exchange(inbox_, {})) handle(message, now);
   }
   membership_.tend(now);
   return membership_.take_changed();
 }
 
-void Peers::handle(const Control& message, bool control, Deadline now) {
+void Peers::handle(const Control& message, Deadline now) {
   Peer& peer = at(message.from);
   if (membership_.state(message.from) == comm::Membership::State::kLost) return;
   membership_.receive(message, now);
   switch (message.kind) {
-    case Control::Kind::kHello:
-      if (control) {
-        peer.greeted_control = true;
-      } else {
-        peer.greeted = message.id;
-      }
-      if (message.id == 0) peer.reads_us = message.flag;
-      return;
+    case Control::Kind::kHello: peer.greeted = true; return;
     case Control::Kind::kGoodbye:  // it came behind all data
       return membership_.data_over(message.from, "closed", now);
     case Control::Kind::kTaken:
     case Control::Kind::kWithdraw:
     case Control::Kind::kWant:
     case Control::Kind::kCredit: messages_.push_back(message); return;
-    case Control::Kind::kAddress: peer.address = message; return;
+    case Control::Kind::kAddress: return on_address(message);
     case Control::Kind::kSevered: peer.severed = true; return;
     case Control::Kind::kHeartbeat:
     case Control::Kind::kVerdict:
     case Control::Kind::kFarewell:
+    case Control::Kind::kClosed:
     case Control::Kind::kNote: return;
   }
 }
@@ -332,7 +357,9 @@ void Peers::close_endpoint(ucp_ep_h& endpoint) {
 }
 
 void Peers::drop_data() {
-  for (int rank = 0; rank < members().size(); ++rank) tell(rank, {.kind = Control::Kind::kSevered});
+  for (const auto& peer : peers_) {
+    if (peer->control != nullptr) tell(peer->rank, {.kind = Control::Kind::kSevered});
+  }
   for (const auto& peer : peers_) close_endpoint(peer->data);
   worker_.drop_data();
   // Nobody calls back about these any more.
@@ -371,7 +398,7 @@ std::string Peers::describe_lanes() const {
   for (const auto& [lanes, ranks] : ranks_by_lanes) {
     text += (text.empty() ? "" : "; ") + lanes + " to rank " + ranks;
   }
-  return text.empty() ? "no peers" : text;
+  return !text.empty() ? text : members().size() > 1 ? "no connection yet" : "no peers";
 }
 
 }  // namespace gradwire::ucx

@@ -91,7 +91,22 @@ void Tickets::end_loan(Op& op) {
   release(op, kLoan);
 }
 
+void Tickets::send_unsent() {
+  for (const Unsent& one : std::exchange(unsent_, {})) {
+    send_bytes(*one.op, one.data, one.device, one.tag);
+    if (unsent_.empty() || unsent_.back().op != one.op) release(*one.op, kWire);
+  }
+}
+
+// What waits for an endpoint keeps others to the same rank behind it.
 void Tickets::send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag) {
+  const bool behind =
+      std::ranges::any_of(unsent_, [&](const Unsent& one) { return one.op->peer == op.peer; });
+  const ucp_ep_h endpoint = behind ? nullptr : peers_.reach(op.peer);
+  if (endpoint == nullptr) {
+    hold(op, kWire);
+    return unsent_.push_back({&op, data, device, tag});
+  }
   hold(op, kRequest);
   ucp_request_param_t params{};
   params.op_attr_mask =
@@ -100,7 +115,7 @@ void Tickets::send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, st
   params.user_data = &op;
   params.memory_type = memory_type(device);
   const ucs_status_ptr_t request =
-      ucp_tag_send_nbx(peers_.data_endpoint(op.peer), data.data(), data.size(), tag, &params);
+      ucp_tag_send_nbx(endpoint, data.data(), data.size(), tag, &params);
   if (UCS_PTR_IS_PTR(request)) {
     op.request = request;
     ++sending_;
@@ -207,6 +222,7 @@ void Tickets::took(int peer, std::size_t bytes) {
 
 bool Tickets::progress() {
   const bool copied = end_copies();
+  if (!unsent_.empty()) send_unsent();
   if (!credits_.empty() || !reads_.empty()) answer();
   const bool busy = reading();
   if (busy) read_lent();
@@ -530,7 +546,9 @@ void Tickets::withdraw(Op& op) {
     peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
     release(op, kRead);
   }
-  if ((op.holds & kLoan) != 0 && live) {
+  const bool unsent = std::erase_if(unsent_, [&](const Unsent& one) { return one.op == &op; }) > 0;
+  release(op, kWire);
+  if ((op.holds & kLoan) != 0 && live && !unsent) {
     peers_.tell(op.peer, {.kind = Control::Kind::kWithdraw, .id = op.descriptor.id});
   } else if ((op.holds & kLoan) != 0) {
     end_loan(op);
@@ -581,6 +599,7 @@ void Tickets::sever() {
   drops_.clear();
   credits_.clear();
   reads_.clear();
+  unsent_.clear();
   withdrawn_.clear();
   self_ = {};
   sending_ = 0;

@@ -48,6 +48,7 @@ enum Hold : std::uint8_t {
   kSelf = 16,    // waits for its partner in this rank
   kCopy = 32,    // a device, which copies for this rank
   kData = 64,    // UCX, for the data of an announced message
+  kWire = 128,   // nobody: no endpoint leads to the peer yet
 };
 
 struct Descriptor {
@@ -84,7 +85,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
 
   bool reading() const;
   // Something that was announced waits for control messages.
-  bool awaits_answers() const { return announced_ > 0; }
+  bool awaits_answers() const { return announced_ > 0 || !unsent_.empty(); }
   // For devices, of whose end nobody is told.
   bool copying() const { return !copies_.empty(); }
   int sending() const { return sending_; }
@@ -112,6 +113,12 @@ class Tickets : public comm::Tickets<Tickets, Op> {
     std::size_t bytes = 0;
     DeviceCopy copy = {};
   };
+  struct Unsent {
+    Op* op;
+    ConstByteSpan data;
+    gradwire::Device device;
+    std::uint64_t tag;
+  };
   struct Failing {
     Ticket ticket;
     Deadline until;  // then what UCX has not given back is given up
@@ -125,6 +132,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void start_send(Op& op);
   void start_recv(Op& op);
   void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
+  void send_unsent();
   void start_self(Op& op);
   void offer(Op& op, std::uint64_t magic, std::uint64_t address);
   void send_announced(Op& op);
@@ -175,6 +183,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::vector<std::pair<int, std::uint64_t>> credits_;  // to be told to ranks
   std::set<std::pair<int, std::uint64_t>> withdrawn_;   // (rank, loan id), before it was read
   std::deque<Op*> reads_;
+  std::vector<Unsent> unsent_;  // those that hold kWire, in the order of posting
   comm::WaitingOps<Op> self_;
   std::vector<Failing> failing_;
   DeviceCopies device_;

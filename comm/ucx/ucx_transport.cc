@@ -107,7 +107,8 @@ Status UcxTransport::start() {
                               duration(options_.liveness_seconds), options_.log});
   tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, options_.single_copy_bytes);
   peers_->membership().watch_also([this] { return tickets_->awaited(); });
-  GW_TRY(peers_->connect(deadline, rendezvous_.timeout_seconds));
+  const bool late = options_.connects_late.value_or(!ucx::breaks_on_late_connections());
+  GW_TRY(peers_->connect(late, deadline, rendezvous_.timeout_seconds));
   description_ = describe_now();
   options_.log(LogLevel::kInfo, description_);
   warn_of_detours();
@@ -141,7 +142,8 @@ void UcxTransport::warn_of_detours() const {
   });
   for (int peer = 0; told && peer < size(); ++peer) {
     if (peer == rank() || peers_->membership().members().at(peer).pid == 0) continue;
-    const std::vector<ucx::Lane> lanes = ucx::lanes_of(peers_->data_endpoint(peer));
+    const ucp_ep_h endpoint = peers_->data_endpoint(peer);
+    const auto lanes = endpoint == nullptr ? std::vector<ucx::Lane>() : ucx::lanes_of(endpoint);
     if (!ucx::network_only(lanes)) continue;
     options_.log(LogLevel::kWarn,
                  format("ucx: rank %d is on this host, but reached over %s, not shared memory",
@@ -217,7 +219,7 @@ Status UcxTransport::rebuild(std::span<const int> survivors, std::uint32_t gener
                              Deadline until) {
   tickets_->sever();
   GW_TRY(peers_->membership().rebuild(survivors, generation));
-  GW_TRY(peers_->reconnect(survivors, generation, until));
+  GW_TRY(peers_->reconnect(until));
   tickets_->restart();
   description_ = describe_now();
   return {};

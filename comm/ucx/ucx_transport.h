@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/log.h"
@@ -25,10 +26,13 @@ struct UcxOptions {
   // Network interfaces to use, with commas between: "eth0", "eth0,eth1", "mlx5_0:1". "": all that
   // are up, without the bridges of containers. UCX_NET_DEVICES in the environment goes before.
   std::string interfaces = {};
+  // Connections are made when they are needed; not said: unless the library is known to break then.
+  std::optional<bool> connects_late = {};
   Log log;  // info: UCX version and the transports taken; warn: losses
 };
 
-// Collective: returns when this rank has heard from all others, or kTimedOut (the rendezvous'
+// Collective: returns when this rank has heard from its neighbours, two to each side, or from all
+// others where none is connected late, or kTimedOut (the rendezvous'
 // timeout) naming the rank that is missing.
 //
 // progress() or wait() must run at least every heartbeat, or the others take this rank for dead

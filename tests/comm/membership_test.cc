@@ -124,6 +124,7 @@ TEST_F(MembershipTest, ASuspicionRipensUnlessSomethingExplainsIt) {
 }
 
 TEST_F(MembershipTest, ASuspicionThatNothingExplainsIsALoss) {
+  members_.heard(1);
   members_.suspect(1, "connection reset", at(0));
   run(0, 100, {1, 2, 3});
   EXPECT_FALSE(members_.lost().has_value());
@@ -150,6 +151,7 @@ TEST_F(MembershipTest, AConnectionThatEndsProvesNothingButTheProcessTableDoes) {
 
 // A rank of another host has seen no more than that a connection ended.
 TEST_F(MembershipTest, ALossBecomesCertainWhenAnyRankKnowsIt) {
+  members_.heard(1);
   members_.suspect(1, "Connection reset by peer", at(0));
   run(0, 400, {2, 3});
   ASSERT_EQ(members_.all_lost().size(), 1u);
@@ -213,6 +215,33 @@ TEST_F(MembershipTest, WhatAnotherRankReportsKeepsItsFields) {
   EXPECT_EQ(members_.lost()->cause, LossCause::kGaveUp);
   EXPECT_EQ(members_.lost()->reporter, 3);
   EXPECT_EQ(members_.lost()->operation, std::optional<std::uint64_t>(41));
+}
+
+// It said goodbye to those alone with whom it had a connection.
+TEST_F(MembershipTest, ARankThatWasNeverHeardOfMayHaveClosedAsOthersKnow) {
+  members_.suspect(2, "Connection refused", at(0));
+  ASSERT_EQ(receivers_of(Kind::kClosed), (std::vector<int>{3, 1}));
+  EXPECT_EQ(sent_.back().message.culprit, 2);
+  hear({.kind = Kind::kClosed, .culprit = 2}, 3, 10);
+  EXPECT_EQ(members_.state(2), State::kClosed);
+  EXPECT_FALSE(members_.lost().has_value());
+  // Who knows answers; who does not says nothing.
+  sent_.clear();
+  hear({.kind = Kind::kClosed, .flag = true, .culprit = 2}, 1, 20);
+  hear({.kind = Kind::kClosed, .flag = true, .culprit = 3}, 1, 20);
+  ASSERT_EQ(receivers_of(Kind::kClosed), (std::vector<int>{1}));
+  EXPECT_FALSE(sent_.back().message.flag);
+  // One that was heard of is not closed by others' word.
+  hear({.kind = Kind::kClosed, .culprit = 3}, 1, 30);
+  EXPECT_EQ(members_.state(3), State::kLive);
+}
+
+TEST_F(MembershipTest, AConnectionThatNobodyTakesSaysWhatThatMayMean) {
+  members_.suspect(2, "Connection refused", at(0));
+  run(0, 400, {1, 3});
+  ASSERT_EQ(members_.all_lost().size(), 1u);
+  EXPECT_EQ(members_.all_lost()[0].reason,
+            "no connection with it, which may have closed: Connection refused");
 }
 
 TEST_F(MembershipTest, AGoodbyeIsAnsweredAndIsNoLoss) {

@@ -95,11 +95,11 @@ void end(Transport&, Fate fate) { raise(fate == Fate::kKilled ? SIGKILL : SIGSTO
 
 }  // namespace
 
-TransportBackend process_backend(std::string name, MakeTransport make, bool reconnects) {
+TransportBackend process_backend(std::string name, MakeTransport make) {
   return {std::move(name),
           [make = std::move(make)](int size, const RankBody& body, const std::map<int, Fate>& fates,
                                    double limit) { run_processes(make, size, body, fates, limit); },
-          end, 30, reconnects};
+          end, 30};
 }
 
 }  // namespace gradwire::laws

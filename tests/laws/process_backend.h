@@ -16,6 +16,6 @@ using MakeTransport =
 
 // Each rank calls `make` in a process of its own, forked from this one, which never calls it.
 // Backends should set short times, so that the laws about stopped ranks end soon.
-TransportBackend process_backend(std::string name, MakeTransport make, bool reconnects = false);
+TransportBackend process_backend(std::string name, MakeTransport make);
 
 }  // namespace gradwire::laws

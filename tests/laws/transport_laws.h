@@ -33,9 +33,6 @@ struct TransportBackend {
   std::function<void(Transport&, Fate)> end;
   // Within this time every survivor knows of a rank that was killed or stopped.
   double notice_seconds;
-  // rebuild() makes new connections, so that it cannot come about without a rank that it is to
-  // meet. Elsewhere the old ones stay, and it waits for nobody.
-  bool reconnects = false;
 
   friend void PrintTo(const TransportBackend& backend, std::ostream* out) { *out << backend.name; }
 };

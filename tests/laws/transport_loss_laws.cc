@@ -1,5 +1,10 @@
 // The laws of Transport about ranks that go: killed, stopped, or after a goodbye.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <new>
 
 #include "tests/laws/transport_laws.h"
 #include "tests/laws/transport_steps.h"
@@ -47,6 +52,55 @@ void survivors_name_the_culprit(const TransportBackend& backend, Fate fate) {
 TEST_P(TransportLaws, AKilledRankIsNamed) { survivors_name_the_culprit(GetParam(), Fate::kKilled); }
 TEST_P(TransportLaws, AStoppedRankIsNamed) {
   survivors_name_the_culprit(GetParam(), Fate::kStopped);
+}
+
+// What ranks set and see, be they threads or processes.
+class Flags {
+ public:
+  enum Which { kClosed, kOver };
+  Flags()
+      : page_(::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                     0)),
+        state_(new (page_) State{}) {}
+  ~Flags() { ::munmap(page_, sizeof(State)); }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+  void set(Which which) { (*state_)[which] = true; }
+  // Drives the transport until then.
+  bool await(Which which, Transport& transport) const {
+    for (const Deadline until = deadline_in(60); std::chrono::steady_clock::now() < until;) {
+      if ((*state_)[which]) return true;
+      if (!transport.progress().has_value()) return false;
+      if (!transport.wait(deadline_in(0.01)).ok()) return false;
+    }
+    return false;
+  }
+
+ private:
+  using State = std::array<std::atomic<bool>, 2>;
+  void* page_;
+  State* state_;
+};
+
+// Rank 4 of 9 ends before rank 0 has anything to say to it; those next to rank 4 know.
+TEST_P(TransportLaws, ARankThatClosedBeforeTheyMetIsCalledClosed) {
+  Flags flags;
+  const auto body = [&](std::unique_ptr<Transport> transport) {
+    const int rank = transport->rank();
+    if (rank == 4) {
+      transport.reset();
+      flags.set(Flags::kClosed);
+    } else if (rank == 0) {
+      ASSERT_TRUE(flags.await(Flags::kClosed, *transport));
+      Bytes in(10);
+      const Status outcome = exchange(*transport, {recv(4, tag(1), in)}, deadline_in(20));
+      EXPECT_THAT(outcome, fails(Code::kPeerLost, "rank 4", "closed"));
+      flags.set(Flags::kOver);
+    } else {
+      EXPECT_TRUE(flags.await(Flags::kOver, *transport));
+    }
+  };
+  GetParam().run(9, body, {}, 100);
 }
 
 // A batch that names a lost rank settles as a whole, its part with a living rank included.
