@@ -141,11 +141,12 @@ void Membership::on_verdict(const Control& message) {
   if (message.id == members_.version()) (void)blame(culprit, message.reporter);
 }
 
-void Membership::suspect(int rank, const std::string& reason, Deadline now) {
+void Membership::suspect(int rank, const std::string& reason, Deadline now, LossCause cause) {
   Peer& peer = at(rank);
   if (peer.suspect_since || peer.state != State::kLive || peer.goodbye) return;
   peer.suspect_since = now;
   peer.reason = reason;
+  peer.cause = cause;
   ++suspects_;
   if (peer.heard) return;
   peer.reason = format("no connection with it, which may have closed: %s", reason.c_str());
@@ -300,12 +301,19 @@ void Membership::look_for_losses(Deadline now) {
     lose({.rank = *first,
           .reason = at(*first).reason,
           .certain = members_.surely_gone(*first),
-          .cause = LossCause::kConnection},
+          .cause = at(*first).cause},
          self());
   }
-  while (const auto silent = liveness_.silent()) {  // ends: lose() forgets the rank
+  while (const auto silent = liveness_.silent()) {  // ends: it is forgotten, by lose() too
+    const std::string reason =
+        format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent)));
+    if (!at(*silent).heard) {
+      liveness_.forget(*silent);
+      suspect(*silent, reason, now, LossCause::kSilence);
+      continue;
+    }
     lose({.rank = *silent,
-          .reason = format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent))),
+          .reason = reason,
           .certain = members_.surely_gone(*silent),
           .cause = LossCause::kSilence},
          self());

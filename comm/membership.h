@@ -82,7 +82,8 @@ class Membership {
   // goodbye or a verdict that explains it is on its way. That a connection was reset is no proof:
   // something between two live ranks can do that. A rank that was never heard of may have closed:
   // those next to it are asked.
-  void suspect(int rank, const std::string& reason, Deadline now);
+  void suspect(int rank, const std::string& reason, Deadline now,
+               LossCause cause = LossCause::kConnection);
   // What `rank` sent is of no job of this kind: it is lost at once.
   void condemn(int rank, const std::string& reason);
   // Nothing more can be read from `rank`; `reason` says why, in case it has said no goodbye.

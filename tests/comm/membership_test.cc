@@ -93,6 +93,7 @@ TEST_F(MembershipTest, HeartbeatsGoToAllOthers) {
 }
 
 TEST_F(MembershipTest, ASilentRankIsLostAndAllHearOfIt) {
+  members_.heard(2);
   run(0, 5200, {1, 3});
   ASSERT_TRUE(members_.lost().has_value());
   EXPECT_EQ(members_.lost()->rank, 2);
@@ -234,6 +235,16 @@ TEST_F(MembershipTest, ARankThatWasNeverHeardOfMayHaveClosedAsOthersKnow) {
   // One that was heard of is not closed by others' word.
   hear({.kind = Kind::kClosed, .culprit = 3}, 1, 30);
   EXPECT_EQ(members_.state(3), State::kLive);
+}
+
+TEST_F(MembershipTest, ARankThatWasNeverHeardOfIsAskedForBeforeItsSilenceIsALoss) {
+  run(0, 5100, {1, 3});
+  EXPECT_FALSE(members_.lost().has_value());
+  EXPECT_EQ(receivers_of(Kind::kClosed), (std::vector<int>{3, 1}));
+  run(5200, 5400, {1, 3});
+  ASSERT_TRUE(members_.lost().has_value());
+  EXPECT_EQ(members_.lost()->rank, 2);
+  EXPECT_EQ(members_.lost()->cause, LossCause::kSilence);
 }
 
 TEST_F(MembershipTest, AConnectionThatNobodyTakesSaysWhatThatMayMean) {
