@@ -4,8 +4,8 @@
     bench/scale.py GRADWIRE [--transports tcp,ucx,shm,inproc] [--ranks 4,16,64] [--inproc-ranks 4,64,512]
                    [--algorithm ring] [--seconds 2]
 
-"start" is the wall time of a job that makes its communicator, does one all-reduce of 64 KiB, and ends: the second of two
-runs, so that files are in memory. Descriptors and private memory (Private_Dirty in /proc/PID/smaps_rollup: no pages that
+"start" is the wall time of a job that makes its communicator, does a few all-reduces of 4 bytes, and ends: the second of
+two runs, so that files are in memory. Descriptors and private memory (Private_Dirty in /proc/PID/smaps_rollup: no pages that
 ranks share) are the most that a process had while a job like it ran for --seconds; of ranks as threads (inproc) they are
 the process's, divided by the ranks. shm takes its own algorithm. Ranks sleep while they wait. Prints a table.
 """
@@ -40,10 +40,10 @@ def held_by(pid):
         return None
 
 
-def command(gradwire, transport, ranks, algorithm, seconds):
+def command(gradwire, transport, ranks, algorithm, size, seconds):
     where = ["--inproc", str(ranks)] if transport == "inproc" else ["--ranks", str(ranks), "--transport", transport]
     way = [] if transport == "shm" else ["--algorithm", algorithm]
-    return [gradwire, "bench", "all_reduce", *where, *way, "--min", "64K", "--max", "64K", "--seconds", str(seconds),
+    return [gradwire, "bench", "all_reduce", *where, *way, "--min", size, "--max", size, "--seconds", str(seconds),
             "--deadline", "120", "--waiting", "sleep"]
 
 
@@ -73,10 +73,10 @@ def measure(gradwire, transport, ranks, algorithm, seconds):
             if held:
                 most[process] = tuple(map(max, held, most.get(process, (0, 0))))
 
-    once = command(gradwire, transport, ranks, algorithm, 0.001)
+    once = command(gradwire, transport, ranks, "recursive_doubling", "4", 0.001)
     run(once)
     start = run(once)
-    run(command(gradwire, transport, ranks, algorithm, seconds), watch)
+    run(command(gradwire, transport, ranks, algorithm, "64K", seconds), watch)
     share = ranks if transport == "inproc" else 1
     descriptors, kib = ([held[i] / share for held in most.values()] for i in (0, 1))
     return start, statistics.median(descriptors), max(descriptors), statistics.median(kib) / 1024, max(kib) / 1024

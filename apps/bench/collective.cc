@@ -77,7 +77,7 @@ void add_flags(Flags& flags, CollectiveFlags& f) {
   flags.integer("ranks", f.ranks, {1, 1024},
                 "number of processes to start; of threads with --transport inproc",
                 "the launcher's ranks, else 1");
-  flags.integer("inproc", f.inproc, {1, 64}, "number of ranks as threads instead of processes",
+  flags.integer("inproc", f.inproc, {1, 512}, "number of ranks as threads instead of processes",
                 "none");
   flags.text("transport", f.transport,
              "transport between processes: ucx, tcp, shm (ranks of one host), auto (the best of "
