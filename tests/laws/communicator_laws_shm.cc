@@ -4,6 +4,9 @@
 // order with one rounding, from tensors of the arena and from others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <array>
+#include <atomic>
+#include <thread>
 
 #include <csignal>
 #include <cstring>
@@ -106,6 +109,7 @@ struct Loss {
   std::size_t bytes;
   bool shared;
   int signal_number;
+  bool messages = false;  // to the next rank and from the one before, instead of sums
 };
 
 // Sums until it fails, a bounded number of times; the error as text. Counted once it has begun.
@@ -123,8 +127,13 @@ std::string sum_until_error(Communicator& world, const Loss& loss, const Process
     own.resize(elems);
     tensor = view_of(std::span(own));
   }
+  std::vector<float> got(loss.messages ? elems : 0);
+  const std::array messages{
+      OpCall::send(tensor, (world.rank() + 1) % world.size(), 7),
+      OpCall::recv(view_of(std::span(got)), (world.rank() + world.size() - 1) % world.size(), 7)};
   for (long i = 0; i < 100'000'000; ++i) {
-    auto work = world.all_reduce(tensor, ReduceOp::kSum);
+    auto work =
+        loss.messages ? world.start_all(messages) : world.all_reduce(tensor, ReduceOp::kSum);
     const Status status = work.has_value() ? work.value().wait() : work.error();
     if (!status.ok())
       return std::string(to_string(status.code())) + ": " + std::string(status.message());
@@ -148,20 +157,22 @@ TEST_P(CommunicatorLossShm, ARankThatGoesIsNamedByAll) {
       },
       "auto");
   EXPECT_THAT(outcomes,
-              survivors_ended_saying(4, kVictim, tells("peer lost: rank 2", "all_reduce")));
+              survivors_ended_saying(
+                  4, kVictim, tells("peer lost: rank 2", loss.messages ? "" : "all_reduce")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Losses, CommunicatorLossShm,
-                         testing::Values(Loss{4000, false, SIGKILL}, Loss{4000, false, SIGSTOP},
-                                         Loss{16 << 20, false, SIGKILL},
-                                         Loss{16 << 20, true, SIGSTOP},
-                                         Loss{16 << 20, true, SIGKILL}),
-                         [](const auto& info) {
-                           const Loss& loss = info.param;
-                           return std::string(loss.signal_number == SIGKILL ? "Killed"
-                                                                            : "Stopped") +
-                                  (loss.shared ? "Shared" : "Private") + std::to_string(loss.bytes);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Losses, CommunicatorLossShm,
+    testing::Values(Loss{4000, false, SIGKILL}, Loss{4000, false, SIGSTOP},
+                    Loss{16 << 20, false, SIGKILL}, Loss{16 << 20, true, SIGSTOP},
+                    Loss{16 << 20, true, SIGKILL}, Loss{4000, false, SIGKILL, true},
+                    Loss{16 << 20, false, SIGSTOP, true}, Loss{16 << 20, true, SIGKILL, true}),
+    [](const auto& info) {
+      const Loss& loss = info.param;
+      return std::string(loss.signal_number == SIGKILL ? "Killed" : "Stopped") +
+             (loss.messages ? "Messages" : "") + (loss.shared ? "Shared" : "Private") +
+             std::to_string(loss.bytes);
+    });
 
 // A program runs on each of two ranks as threads; what each returned.
 std::vector<Status> on_two_ranks(double deadline_seconds,
@@ -230,6 +241,106 @@ TEST(CommunicatorShm, ARankThatClosesIsNamedAtOnce) {
     EXPECT_LT(std::chrono::steady_clock::now() - start,
               std::chrono::duration<double>(kDeadline / 2));
   }
+}
+
+Status finish(Result<Work> started) {
+  GW_ASSIGN(Work work, std::move(started));
+  return work.wait();
+}
+
+// Short ones, and others that are copied from where they are.
+TEST(CommunicatorShm, MessagesOfAnotherLengthAreAMismatch) {
+  for (const std::size_t elems : {1000u, 400000u}) {
+    const auto outcomes = on_two_ranks(5, [&](Communicator& world) {
+      std::vector<float> data(elems + static_cast<std::size_t>(world.rank()), 1.0f);
+      const TensorView tensor = view_of(std::span(data));
+      return finish(world.rank() == 0 ? world.send(tensor, 1) : world.recv(tensor, 0));
+    });
+    EXPECT_THAT(outcomes[1], fails(Code::kRankMismatch, "recv", "rank 0", std::to_string(4 * elems),
+                                   std::to_string(4 * elems + 4)));
+  }
+}
+
+// What it sent before it closed is there; what it did not send is not waited for.
+TEST(CommunicatorShm, MessagesOfARankThatClosesArriveAndEnd) {
+  constexpr double kDeadline = 40;
+  const auto start = std::chrono::steady_clock::now();
+  const auto outcomes = on_two_ranks(kDeadline, [&](Communicator& world) -> Status {
+    std::vector<float> data(100, static_cast<float>(world.rank()));
+    const TensorView tensor = view_of(std::span(data));
+    if (world.rank() == 1) return finish(world.send(tensor, 0));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    GW_TRY(finish(world.recv(tensor, 1)));
+    if (data.front() != 1) return {Code::kInternal, "another message"};
+    return finish(world.recv(tensor, 1));
+  });
+  EXPECT_THAT(outcomes[0], fails(Code::kPeerLost, "rank 1", "recv", "closed"));
+  EXPECT_TRUE(outcomes[1].ok()) << outcomes[1].message();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::duration<double>(kDeadline / 2));
+}
+
+// The receiver does something else; its engine copies what comes.
+TEST(CommunicatorShm, MessagesArriveWhileNobodyWaits) {
+  constexpr std::size_t kElems = 3 << 20;
+  constexpr int kLooks = 20000;
+  std::atomic<bool> sent{false};
+  const auto outcomes = on_two_ranks(20, [&](Communicator& world) -> Status {
+    std::vector<float> data(kElems, static_cast<float>(world.rank()));
+    const TensorView tensor = view_of(std::span(data));
+    if (world.rank() == 1) {
+      const Status status = finish(world.send(tensor, 0));
+      sent = true;
+      return status;
+    }
+    GW_ASSIGN(Work work, world.recv(tensor, 1));
+    for (int look = 0; !sent && look < kLooks; ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (!sent) return {Code::kInternal, "nobody received"};
+    GW_TRY(work.wait());
+    return data.back() == 1 ? Status() : Status(Code::kInternal, "another message");
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+TEST(CommunicatorShm, AMessageIsDoneThoughNobodyWaits) {
+  constexpr int kLooks = 20000;
+  const auto outcomes = on_two_ranks(20, [&](Communicator& world) -> Status {
+    std::vector<float> data(10, static_cast<float>(world.rank()));
+    const TensorView tensor = view_of(std::span(data));
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return finish(world.send(tensor, 0));
+    }
+    GW_ASSIGN(Work work, world.recv(tensor, 1));
+    for (int look = 0; !work.done() && look < kLooks; ++look) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return work.done() ? work.wait() : Status(Code::kInternal, "not done");
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+TEST(CommunicatorShm, PreparedMessagesRunAgainAndAgain) {
+  constexpr int kRuns = 1000;
+  const auto outcomes = on_two_ranks(20, [&](Communicator& world) -> Status {
+    std::vector<std::int32_t> out(300), in(300);
+    GW_ASSIGN(PersistentWork send,
+              world.prepare(OpCall::send(view_of(std::span(out)), 1 - world.rank(), 3)));
+    GW_ASSIGN(PersistentWork recv,
+              world.prepare(OpCall::recv(view_of(std::span(in)), 1 - world.rank(), 3)));
+    for (int run = 0; run < kRuns; ++run) {
+      std::ranges::fill(out, 2 * run + world.rank());
+      GW_ASSIGN(Work receiving, recv.start());
+      GW_TRY(finish(send.start()));
+      GW_TRY(receiving.wait());
+      if (in.front() != 2 * run + 1 - world.rank() || in.back() != in.front()) {
+        return {Code::kInternal, "run " + std::to_string(run) + ": another message"};
+      }
+    }
+    return {};
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
 
 TEST(CommunicatorShm, AlgorithmsAreNamed) {
