@@ -333,39 +333,54 @@ Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank
   return check({call, options, rank, size, device.value_or(Device{})});
 }
 
-// An all_reduce in place, a send and a recv: the other checks take as long as a tenth of a small
-// all_reduce in shared memory, and longer than a message.
+// Of tensors on the host: messages, an all_reduce in place, and what only moves. The other checks
+// take as long as a fifth of a small operation in shared memory, and longer than a message.
 bool check_quickly(CheckedCall& checked, int rank, int size) {
   const OpCall& call = checked.call;
   const OpOptions& options = checked.options;
-  const bool receives = call.kind == OpKind::kRecv;
-  const bool pair = call.kind == OpKind::kSend || receives;
-  if (!pair && call.kind != OpKind::kAllReduce) return false;
-  const ConstTensorView tensor = receives ? ConstTensorView(call.out) : call.in;
-  const std::int64_t elems = tensor.elems();
-  if (options.factor != 1 || elems < 0 || elems > kMostElems || tensor.device() != Device{} ||
-      options.stream.device != Device{}) {
+  const ConstTensorView in = call.in;
+  const ConstTensorView out(call.out);
+  const std::int64_t sent = in.elems();
+  const std::int64_t received = out.elems();
+  if (options.factor != 1 || options.stream.device != Device{} || in.device() != Device{} ||
+      out.device() != Device{} || sent < 0 || received < 0 || sent > kMostElems ||
+      received > kMostElems) {
     return false;
   }
   Extent& extent = checked.extent;
-  if (pair) {
-    if (call.peer < 0 || call.peer >= size || call.peer == rank || call.tag < 0 ||
-        call.tag > kMostTag) {
-      return false;
+  extent.dtype = out.dtype();
+  const bool matching = sent > 0 && in.dtype() == out.dtype();
+  const bool in_place = in.data() == out.data() && sent == received;
+  const bool peers = call.peer >= 0 && call.peer < size;
+  switch (call.kind) {
+    case OpKind::kSend:
+    case OpKind::kRecv: {
+      const bool receives = call.kind == OpKind::kRecv;
+      (receives ? extent.out : extent.in) = extent.agreed = receives ? received : sent;
+      if (!receives) extent.dtype = in.dtype();
+      return peers && call.peer != rank && call.tag >= 0 && call.tag <= kMostTag;
     }
-    (receives ? extent.out : extent.in) = elems;
-  } else {
-    const bool plain_op = call.op == ReduceOp::kSum || call.op == ReduceOp::kMax ||
-                          call.op == ReduceOp::kMin || call.op == ReduceOp::kProduct;
-    if (!plain_op || elems == 0 || call.in.data() != call.out.data() || elems != call.out.elems() ||
-        call.in.dtype() != call.out.dtype() || call.out.device() != Device{}) {
-      return false;
+    case OpKind::kAllReduce:
+      extent.in = extent.out = extent.agreed = extent.shared = sent;
+      return matching && in_place && call.op != ReduceOp::kMean && call.op != ReduceOp::kPreMulSum;
+    case OpKind::kBroadcast: {
+      const bool at_root = rank == call.peer;
+      extent.out = extent.agreed = received;
+      if (at_root) extent.in = received;
+      if (at_root && in_place) extent.shared = received;
+      return peers && received > 0 &&
+             (!at_root || (matching && sent == received && (in_place || !overlap(in, out))));
     }
-    extent.in = extent.out = extent.shared = elems;
+    case OpKind::kAllGather:
+      extent.in = extent.agreed = sent;
+      extent.out = received;
+      extent.out_begin = rank * sent;
+      return matching && sent <= kMostElems / size && received == size * sent && !overlap(in, out);
+    case OpKind::kAllToAll:
+      extent.in = extent.out = extent.agreed = sent;
+      return matching && sent == received && sent % size == 0 && !overlap(in, out);
+    default: return false;
   }
-  extent.dtype = tensor.dtype();
-  extent.agreed = elems;
-  return true;
 }
 
 bool names_device(const OpCall& call, const OpOptions& options) {

@@ -36,7 +36,7 @@ Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank
                           std::optional<Device> device = std::nullopt);
 
 // The same for the most frequent calls of all, of which nothing can be wrong: fills the call's
-// extent, or says false and leaves it to check_call().
+// extent, or says false: then check_call() says all, and nothing that is in it counts.
 bool check_quickly(CheckedCall& checked, int rank, int size);
 
 // Whether a tensor of the call, used or not, or its stream is on a CUDA device.

@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t kLatencyBytes = 32 << 10;
 constexpr std::size_t kPipelineBytes = 4 << 20;
 constexpr ShmQueue kGroupQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = kLatencyBytes},
-                                     {.small_bytes = 0, .slot_bytes = 192 << 10},
-                                     {.small_bytes = 0, .slot_bytes = 256 << 10}};
+                                     {.small_bytes = 0, .slot_bytes = 512 << 10},
+                                     {.small_bytes = 0, .slot_bytes = 512 << 10}};
 
 // Whatever its size: fresh pages of the segment cost much.
 constexpr std::size_t kAnySize = ~std::size_t{0};
