@@ -124,7 +124,7 @@ class MemoryPath::Message final : public PreparedCall {
 
  private:
   Result<Work> run(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
-    GW_TRY(group().status());
+    if (group().has_failed()) return group().status();
     options_.deadline = deadline;
     return messages_.start({call_, options_, extent_}, work);
   }

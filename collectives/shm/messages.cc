@@ -234,7 +234,8 @@ Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<W
       } else {
         post(*one);
       }
-      if (!one->failure.ok()) failed = one;
+      one->handed = !one->failure.ok();
+      if (one->handed) failed = one;
       attend = !one->ended;
     }
     attend = (attend || !to_ring_.empty()) && !std::exchange(attended_, true);
@@ -678,6 +679,7 @@ bool ShmMessages::hand_over() {
 }
 
 void ShmMessages::close(bool failed) {
+  if (mark_.in_child()) return;
   submit([](const Open&) { return true; });
   const Look look(*this);
   closes_ = !failed;
@@ -688,13 +690,17 @@ Result<int> ShmMessages::probe(int peer, int tag, Deadline until) {
   OpOptions options;
   options.deadline = until + kLingers;
   OpenPtr one;
+  bool attend = false;
   {
     const Look look(*this);
     one = open({call, options, {}}, nullptr);
     one->is_probe = true;
     post(*one);
+    attend = !std::exchange(attended_, true);
   }
-  if (const auto engine = engine_.lock()) engine->attend(weak_from_this());
+  if (attend) {
+    if (const auto engine = engine_.lock()) engine->attend(weak_from_this());
+  }
   Work work(std::shared_ptr<WorkState>(one, &one->own));
   const Status status = work.wait(until);
   if (one->own.done()) {
@@ -733,7 +739,6 @@ void ShmMessages::submit(const Chosen& chosen) {
 }
 
 void ShmMessages::submit_one(const OpenPtr& one) {
-  one->handed = true;
   std::shared_ptr<WorkState> work = one->batch;
   if (!work) work = std::shared_ptr<WorkState>(one, &one->own);
   const auto engine = engine_.lock();
