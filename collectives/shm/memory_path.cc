@@ -168,14 +168,14 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
     if (made.has_value()) own[1] = static_cast<std::int64_t>(made.value());
   }
   std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(group.size()));
-  // A rank that has all may give up at once. So the last word is one rank's, of whom the others
-  // need nothing more.
-  GW_ASSIGN(Work gathering,
-            members.communicator.gather(const_view_of(std::span<const std::int64_t>(own)),
-                                        view_of(std::span(all)), 0));
-  GW_TRY(gathering.wait());
-  GW_ASSIGN(Work telling, members.communicator.broadcast(view_of(std::span(all)), 0));
+  GW_ASSIGN(Work telling,
+            members.communicator.all_gather(const_view_of(std::span<const std::int64_t>(own)),
+                                            view_of(std::span(all))));
   GW_TRY(telling.wait());
+  // A rank may give up as soon as it has the path: by then all others know what it is made of. Of
+  // an error here the next operation tells.
+  auto met = members.communicator.barrier();
+  if (met.has_value()) (void)met.value().wait();
   if (all[0] < 0) return std::unique_ptr<CallPath>();
   std::vector<int> places;
   std::vector<std::uint64_t> outboxes;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/text.h"
@@ -99,22 +98,31 @@ Result<ucp_ep_h> Peers::make_endpoint(Peer& peer, ucp_worker_h worker, const std
 bool breaks_on_late_connections() { return library_version().starts_with("1.13."); }
 
 Status Peers::connect(bool late, Deadline deadline, double timeout_seconds) {
-  std::vector<int> first = membership_.neighbours();
-  if (!late) {
-    first.resize(static_cast<std::size_t>(members().size()));
-    std::iota(first.begin(), first.end(), 0);
-    std::erase(first, members().self());
-  }
+  late_ = late;
+  const std::vector<int> first = late ? membership_.neighbours() : others();
   for (const int rank : first) {
     // Both endpoints set up their wires now, not in a first step.
-    Peer& peer = at(rank);
-    GW_TRY(make_control(peer));
-    GW_TRY(make_data(peer));
-    greet(peer);
-    Control hello{.kind = Control::Kind::kHello, .epoch = members().job_epoch()};
-    hello.from = members().self();
-    post(peer, peer.data, hello);
+    GW_TRY(make_control(at(rank)));
+    GW_TRY(make_data(at(rank)));
+    greet(at(rank));
   }
+  return await_wires(first, deadline, timeout_seconds);
+}
+
+// Of this version.
+std::vector<int> Peers::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members().size(); ++rank) {
+    if (rank != members().self() && members().has(rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Until the data endpoints of this version are made and their wires up, both ways.
+Status Peers::await_wires(const std::vector<int>& first, Deadline deadline,
+                          double timeout_seconds) {
+  const std::uint32_t version = members().version();
+  for (const int rank : first) at(rank).wired = false;
   while (true) {
     (void)worker_.progress_control();
     (void)worker_.progress();
@@ -125,9 +133,17 @@ Status Peers::connect(bool late, Deadline deadline, double timeout_seconds) {
       const comm::Membership::State state = membership_.state(rank);
       const Status gone = membership_.why(rank).with_context("ucx: connecting");
       if (state == comm::Membership::State::kLost) return gone;
+      (void)reach(rank);
+      if (peer.data != nullptr && peer.hailed != version) {
+        peer.hailed = version;
+        Control hello{.kind = Control::Kind::kHello, .epoch = members().job_epoch(), .id = version};
+        hello.from = members().self();
+        post(peer, peer.data, hello);
+      }
       // Who has closed was connected to this rank, though its word over the other wire may be late.
-      const bool closed = peer.greeted && !membership_.live(rank);
-      peer.wired = peer.wired || closed || (peer.greeted && peer.address && let_go(peer));
+      const bool greeted = peer.greeted && *peer.greeted >= version;
+      const bool closed = greeted && !membership_.live(rank);
+      peer.wired = peer.wired || closed || (greeted && peer.address && let_go(peer));
       if (!peer.wired && state == comm::Membership::State::kClosed) return gone;
       if (!peer.wired) missing = rank;
     }
@@ -205,10 +221,7 @@ void Peers::on_address(const Control& message) {
 
 Status Peers::reconnect(Deadline deadline) {
   // Who is alone needs no wire, and perhaps has none any more: UCX wants a device that is up.
-  const bool alone = std::ranges::none_of(peers_, [this](const auto& peer) {
-    return peer->rank != members().self() && members().has(peer->rank);
-  });
-  if (alone) return {};
+  if (others().empty()) return {};
   GW_TRY(worker_.renew_data(deadline));
   listen(worker_.data());
   GW_ASSIGN(own_address_, worker_.data_address());
@@ -216,7 +229,11 @@ Status Peers::reconnect(Deadline deadline) {
   for (const auto& peer : peers_) {
     if (peer->address && peer->address->id == members().version()) greet(*peer);
   }
-  return {};
+  if (late_) return {};
+  // What is left, for the message.
+  const double seconds =
+      std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
+  return await_wires(others(), deadline, seconds);
 }
 
 void Peers::on_sent(void* request, ucs_status_t, void* outgoing) {
@@ -323,7 +340,7 @@ void Peers::handle(const Control& message, Deadline now) {
   if (membership_.state(message.from) == comm::Membership::State::kLost) return;
   membership_.receive(message, now);
   switch (message.kind) {
-    case Control::Kind::kHello: peer.greeted = true; return;
+    case Control::Kind::kHello: peer.greeted = static_cast<std::uint32_t>(message.id); return;
     case Control::Kind::kGoodbye:  // it came behind all data
       return membership_.data_over(message.from, "closed", now);
     case Control::Kind::kTaken:

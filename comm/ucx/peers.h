@@ -54,7 +54,8 @@ class Peers final : public comm::Membership::Carrier {
 
   // Returns when the neighbours have answered, or all ranks if none is to be connected `late`.
   Status connect(bool late, Deadline deadline, double timeout_seconds);
-  // After drop_data() and Membership::rebuild(): a new data worker.
+  // After drop_data() and Membership::rebuild(): a new data worker. Where none is connected late it
+  // returns, as connect(), when all ranks that are left have answered.
   Status reconnect(Deadline deadline);
   // Closes the data endpoints and drops the worker's data half with all that UCX holds there.
   void drop_data();
@@ -104,8 +105,9 @@ class Peers final : public comm::Membership::Carrier {
     int rank = 0;
     ucp_ep_h data = nullptr;
     ucp_ep_h control = nullptr;
-    bool greeted = false;  // it said hello over `data`
-    bool wired = false;    // both wires have been up, both ways
+    std::optional<std::uint32_t> greeted = {};  // version of its last hello over `data`
+    std::optional<std::uint32_t> hailed = {};   // of this rank's
+    bool wired = false;                         // both wires have been up, both ways
     bool reads_us = false;
     bool severed = false;                    // it has ended its side of `data`
     int in_flight = 0;                       // control messages that UCX has not let go
@@ -120,6 +122,8 @@ class Peers final : public comm::Membership::Carrier {
   void listen(ucp_worker_h worker);
   bool let_go(const Peer& peer) const;
   Result<ucp_ep_h> make_endpoint(Peer& peer, ucp_worker_h worker, const std::string& address);
+  std::vector<int> others() const;
+  Status await_wires(const std::vector<int>& first, Deadline deadline, double timeout_seconds);
   Status make_data(Peer& peer);
   Status make_control(Peer& peer);
   void greet(Peer& peer);
@@ -134,6 +138,7 @@ class Peers final : public comm::Membership::Carrier {
   static void on_sent(void* request, ucs_status_t status, void* outgoing);
 
   Worker& worker_;
+  bool late_ = true;                          // endpoints are made when they are needed
   std::vector<std::unique_ptr<Peer>> peers_;  // callbacks keep their addresses
   comm::Membership membership_;
   std::string own_address_;        // of the data worker, after version 0

@@ -175,7 +175,7 @@ TEST_P(TransportLaws, ARebuildThatFailedIsTriedAgainByTheSame) {
     ASSERT_TRUE(transport->sever());
     if (rank != 2) {
       const Status first = transport->rebuild(all, 1, deadline_in(0.5));
-      EXPECT_EQ(first.message(), "ok");
+      EXPECT_TRUE(first.ok() || first.code() == Code::kTimedOut) << first.message();
       Bytes stale = pattern(5000, 77);
       if (first.ok()) {
         const Ticket ticket = post(*transport, {send(1 - rank, tag(5), stale)});
