@@ -11,7 +11,6 @@
 #include "comm/rendezvous/tcp_store.h"
 #include "comm/tcp/interfaces.h"
 #include "comm/tcp/tcp_transport.h"
-#include "comm/ucx/on_demand.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::launch {

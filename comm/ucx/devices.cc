@@ -38,11 +38,11 @@ void add_rdma_ports(std::vector<Device>& all) {
 }
 
 std::string usable_names(const std::vector<Device>& present) {
-  std::string names;
+  std::vector<std::string> names;
   for (const Device& one : present) {
-    if (one.up) names += (names.empty() ? "" : ", ") + one.name;
+    if (one.up) names.push_back(one.name);
   }
-  return names.empty() ? "none is up" : names;
+  return names.empty() ? "none is up" : joined(names);
 }
 
 Result<DeviceChoice> choose_by_name(const std::vector<Device>& present, std::string_view wanted) {

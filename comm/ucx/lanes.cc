@@ -1,8 +1,8 @@
 #include "comm/ucx/lanes.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+
+#include "comm/ucx/settings.h"
 
 namespace gradwire::ucx {
 namespace {
@@ -50,15 +50,7 @@ std::vector<Lane> lanes_of(ucp_ep_h endpoint) {
     add(lanes, entries[i].transport_name, entries[i].device_name);
   return lanes;
 #else
-  char* text = nullptr;
-  std::size_t bytes = 0;
-  std::FILE* file = open_memstream(&text, &bytes);
-  if (file == nullptr) return {};
-  ucp_ep_print_info(endpoint, file);
-  std::fclose(file);
-  std::vector<Lane> lanes = lanes_in({text, bytes});
-  std::free(text);
-  return lanes;
+  return lanes_in(printed([endpoint](std::FILE* file) { ucp_ep_print_info(endpoint, file); }));
 #endif
 }
 

@@ -1,4 +1,4 @@
-#include "comm/ucx/on_demand.h"
+#include "comm/ucx/ucx_transport.h"
 
 namespace gradwire::ucx {
 

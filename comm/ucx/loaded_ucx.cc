@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "comm/ucx/on_demand.h"
+#include "comm/ucx/ucx_transport.h"
 
 // Every function: library, result, name, parameters, arguments.
 // clang-format off

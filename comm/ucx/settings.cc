@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 
@@ -93,16 +92,10 @@ std::array<unsigned, 3> running_version() {
 
 // The context's own table as UCX prints it, for statuses say little: 1.13.1 answers Success to keys
 // that it does not know.
-std::string printed(const ucp_config_t* config) {
-  char* text = nullptr;
-  std::size_t bytes = 0;
-  std::FILE* file = open_memstream(&text, &bytes);
-  if (file == nullptr) return "";
-  ucp_config_print(config, file, nullptr, UCS_CONFIG_PRINT_CONFIG);
-  std::fclose(file);
-  std::string copy(text, bytes);
-  std::free(text);
-  return "\n" + copy;
+std::string table_of(const ucp_config_t* config) {
+  return "\n" + printed([config](std::FILE* file) {
+           ucp_config_print(config, file, nullptr, UCS_CONFIG_PRINT_CONFIG);
+         });
 }
 
 std::string line_of(const std::string& table, const std::string& variable) {
@@ -151,11 +144,11 @@ class Maker {
   bool apply(const Wish& wish, const char* key) {
     ucp_config_t* config = settings_.config.get();
     const std::string variable = std::string("UCX_") + wish.key;
-    const std::string before = wish.table == Table::kContext ? printed(config) : "";
+    const std::string before = wish.table == Table::kContext ? table_of(config) : "";
     if (ucp_config_modify(config, key, wish.value) != UCS_OK) return false;
     // Transports' tables are read later; tests/comm/ucx_settings_test.cc looks at their effects.
     if (wish.table != Table::kContext) return true;
-    const std::string line = line_of(printed(config), variable);
+    const std::string line = line_of(table_of(config), variable);
     return !line.empty() &&
            (line != line_of(before, variable) || line == variable + "=" + wish.value);
   }
@@ -187,6 +180,18 @@ void take_interfaces(Maker& maker, const Settings& settings, bool by_name) {
 }
 
 }  // namespace
+
+std::string printed(const std::function<void(std::FILE*)>& print) {
+  char* text = nullptr;
+  std::size_t bytes = 0;
+  std::FILE* file = open_memstream(&text, &bytes);
+  if (file == nullptr) return "";
+  print(file);
+  std::fclose(file);
+  std::string copy(text, bytes);
+  std::free(text);
+  return copy;
+}
 
 Status error(const char* what, ucs_status_t status) {
   return Status(Code::kInternal, format("ucx: %s: %s", what, ucs_status_string(status)));

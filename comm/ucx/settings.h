@@ -4,6 +4,8 @@
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +18,8 @@ namespace gradwire::ucx {
 
 // Of a call into UCX that fails for reasons outside this program: "ucx: WHAT: UCX's own words".
 Status error(const char* what, ucs_status_t status);
+// What one of UCX's functions prints; "" without memory for it.
+std::string printed(const std::function<void(std::FILE*)>& print);
 
 // One setting, for people who ask why.
 struct Setting {

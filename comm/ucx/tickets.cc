@@ -17,6 +17,21 @@ namespace {
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
 static_assert(std::endian::native == std::endian::little, "descriptors are sent as they lie");
 
+// Begins to receive what has this tag, but for the bits of `any`. Null, or the error, where it is
+// over, without the callback.
+ucs_status_ptr_t begin_receive(ucp_worker_h worker, ByteSpan to, gradwire::Device device,
+                               std::uint64_t tag, std::uint64_t any,
+                               ucp_tag_recv_nbx_callback_t done, void* user) {
+  ucp_request_param_t params{};
+  // 1.13.1 does not say the length of what completes at once: that must come through the callback.
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  params.cb.recv = done;
+  params.user_data = user;
+  params.memory_type = memory_type(device);
+  return ucp_tag_recv_nbx(worker, to.data(), to.size(), tag, ~any, &params);
+}
+
 }  // namespace
 
 Tickets::Tickets(Worker& worker, Peers& peers, std::size_t single_copy_bytes)
@@ -126,18 +141,12 @@ void Tickets::send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, st
 
 void Tickets::start_recv(Op& op) {
   hold(op, kRequest);
-  ucp_request_param_t params{};
-  // 1.13.1 does not say the length of what completes at once: that must come through the callback.
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  params.cb.recv = on_received;
-  params.user_data = &op;
   // A descriptor must fit, whatever the room is.
   const bool small = op.data.size() < sizeof op.descriptor;
-  params.memory_type = memory_type(small ? gradwire::Device{} : op.device);
-  const ucs_status_ptr_t request = ucp_tag_recv_nbx(
-      worker_.data(), small ? static_cast<void*>(&op.descriptor) : op.data.data(),
-      small ? sizeof op.descriptor : op.data.size(), wire_tag(op.peer, op.tag), ~kLent, &params);
+  const ByteSpan descriptor = std::as_writable_bytes(std::span(&op.descriptor, 1));
+  const ucs_status_ptr_t request = begin_receive(
+      worker_.data(), small ? descriptor : op.data, small ? gradwire::Device{} : op.device,
+      wire_tag(op.peer, op.tag), kLent, on_received<&Tickets::arrived>, &op);
   if (!UCS_PTR_IS_PTR(request)) {
     arrived(op, UCS_PTR_STATUS(request), {});
   } else if ((op.holds & kRequest) != 0) {
@@ -172,13 +181,14 @@ void Tickets::sent(Op& op, ucs_status_t status) {
   if (wanted) send_announced(op);
 }
 
+template <auto End>
 void Tickets::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* op) {
   auto& self = *static_cast<Op*>(op);
   self.request = nullptr;
   const ucp_tag_recv_info_t copy = *info;
   ucp_request_free(request);
-  self.owner->arrived(self, status, copy);
+  (self.owner->*End)(self, status, copy);
 }
 
 void Tickets::arrived(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info) {
@@ -288,38 +298,23 @@ void Tickets::receive_announced(Op& op) {
   }
   hold(op, kData);
   awaited_.push_back(&op);
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  params.cb.recv = on_data;
-  params.user_data = &op;
-  params.memory_type = memory_type(op.device);
   const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_.data(), op.data.data(), op.data.size(),
-                       wire_tag(op.peer, comm::announced_tag(id)), ~std::uint64_t{0}, &params);
-  if (!UCS_PTR_IS_PTR(request)) return got_announced(op, UCS_PTR_STATUS(request), 0);
+      begin_receive(worker_.data(), op.data, op.device, wire_tag(op.peer, comm::announced_tag(id)),
+                    0, on_received<&Tickets::got_announced>, &op);
+  if (!UCS_PTR_IS_PTR(request)) return got_announced(op, UCS_PTR_STATUS(request), {});
   op.request = request;  // nothing can have come before kWant
   peers_.tell(op.peer, {.kind = Control::Kind::kWant, .id = id});
 }
 
-void Tickets::on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                      void* op) {
-  auto& self = *static_cast<Op*>(op);
-  self.request = nullptr;
-  const std::size_t bytes = info->length;
-  ucp_request_free(request);
-  self.owner->got_announced(self, status, bytes);
-}
-
-void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
+void Tickets::got_announced(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info) {
   std::erase(awaited_, &op);
   if (status == UCS_OK) {
     membership_.heard(op.peer);
     ++stats_.messages_received;
-    stats_.bytes_received += bytes;
-    op.arrived = bytes;
+    stats_.bytes_received += info.length;
+    op.arrived = info.length;
   } else if (status == UCS_ERR_MESSAGE_TRUNCATED) {
-    comm::refuse_long(op, bytes);
+    comm::refuse_long(op, info.length);
   } else if (op.batch->status.ok()) {
     peers_.suspect(op.peer, status);
     hold(op, kReason);
@@ -331,15 +326,8 @@ void Tickets::got_announced(Op& op, ucs_status_t status, std::size_t bytes) {
 void Tickets::drop_announced(int peer, std::uint64_t id) {
   drops_.push_back({this, peer, id});
   Drop& drop = drops_.back();
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  params.cb.recv = on_dropped;
-  params.user_data = &drop;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
   const std::uint64_t tag = wire_tag(peer, comm::announced_tag(id));
-  const ucs_status_ptr_t request =
-      ucp_tag_recv_nbx(worker_.data(), nullptr, 0, tag, ~std::uint64_t{0}, &params);
+  const ucs_status_ptr_t request = begin_receive(worker_.data(), {}, {}, tag, 0, on_dropped, &drop);
   if (!UCS_PTR_IS_PTR(request)) return drops_.pop_back();
   if (!drops_.empty() && &drops_.back() == &drop) drop.request = request;
 }
@@ -541,11 +529,7 @@ void Tickets::withdraw(Op& op) {
     self_.remove(op);
     release(op, kSelf);
   }
-  if ((op.holds & kRead) != 0) {
-    std::erase(reads_, &op);
-    peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = op.descriptor.id});
-    release(op, kRead);
-  }
+  if ((op.holds & kRead) != 0) end_read(op);
   const bool unsent = std::erase_if(unsent_, [&](const Unsent& one) { return one.op == &op; }) > 0;
   release(op, kWire);
   if ((op.holds & kLoan) != 0 && live && !unsent) {

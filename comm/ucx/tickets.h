@@ -137,7 +137,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void offer(Op& op, std::uint64_t magic, std::uint64_t address);
   void send_announced(Op& op);
   void receive_announced(Op& op);
-  void got_announced(Op& op, ucs_status_t status, std::size_t bytes);
+  void got_announced(Op& op, ucs_status_t status, const ucp_tag_recv_info_t& info);
   void drop_announced(int peer, std::uint64_t id);
   void on_withdrawal(int peer, std::uint64_t id);
   void end_loan(Op& op);
@@ -163,10 +163,10 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void read_lent();
   void abandon(Deadline now);
 
+  // Of an op, which `End` then does with.
+  template <auto End>
   static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                           void* op);
-  static void on_data(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                      void* op);
   static void on_dropped(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* drop);
   static void on_sent(void* request, ucs_status_t status, void* op);

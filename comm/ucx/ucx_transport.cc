@@ -9,7 +9,6 @@
 #include "comm/membership.h"
 #include "comm/shm/peer_memory.h"
 #include "comm/ucx/lanes.h"
-#include "comm/ucx/on_demand.h"
 #include "comm/ucx/peers.h"
 #include "comm/ucx/settings.h"
 #include "comm/ucx/tickets.h"

@@ -16,6 +16,14 @@ namespace gradwire {
 // Whether this build has UCX; without, make_ucx_transport() is kUnsupported.
 extern const bool kHaveUcx;
 
+// Ok once the UCX libraries are in the process. A program that links them has them from its start;
+// libgradwire.so has its own definition of this, which loads them (loaded_ucx.cc), and of UCX's
+// functions, which pass their calls on. kUnsupported names the library, what the loader said, and
+// the package; or says that this build has no UCX.
+namespace ucx {
+Status load();
+}
+
 struct UcxOptions {
   double heartbeat_seconds = 1;
   // A rank that nothing was heard of for so long is lost. At least two heartbeats.

@@ -1,5 +1,4 @@
 #include "comm/ucx/inspection.h"
-#include "comm/ucx/on_demand.h"
 #include "comm/ucx/ucx_transport.h"
 
 namespace gradwire {

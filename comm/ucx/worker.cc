@@ -3,18 +3,22 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
+#include <ucs/config/global_opts.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
 #include "comm/ucx/event_pause.h"
 #include "comm/ucx/settings.h"
-#include "comm/ucx/shared_room.h"
 
 namespace gradwire::ucx {
 namespace {
@@ -30,7 +34,59 @@ constexpr int kSendingMilliseconds = 1;
 constexpr int kMostEvents = 64;
 constexpr int kTurnsPerControl = 16;
 
+// Where UCX's transport posix keeps the queues into which ranks of a host write: some MiB for each
+// of them.
+constexpr const char* kQueueFolder = "/dev/shm";
+
+struct SharedRoom {
+  SharedRoom() {
+    struct statvfs facts {};
+    if (::statvfs(kQueueFolder, &facts) != 0) return;
+    writable = (facts.f_flag & ST_RDONLY) == 0 && ::access(kQueueFolder, W_OK) == 0;
+    free_bytes = std::uint64_t{facts.f_bavail} * facts.f_frsize;
+    all_bytes = std::uint64_t{facts.f_blocks} * facts.f_frsize;
+  }
+  bool little() const { return !writable || free_bytes < std::uint64_t{1} << 30; }
+  // "/dev/shm has 3 of 64 MiB free" and what can be done about it.
+  std::string text() const {
+    const std::string state = writable ? format("%s has %llu of %llu MiB free", kQueueFolder,
+                                                static_cast<unsigned long long>(free_bytes >> 20),
+                                                static_cast<unsigned long long>(all_bytes >> 20))
+                                       : std::string(kQueueFolder) + " cannot be written";
+    return state +
+           " (expected some MiB per rank: docker run --shm-size=1g or --ipc=host; or use "
+           "UCX_TLS=^posix, or the transport tcp)";
+  }
+
+  bool writable = false;
+  std::uint64_t free_bytes = 0;
+  std::uint64_t all_bytes = 0;
+};
+
+// While it lives UCX logs nothing but what is fatal. The level is the process's: one at a time
+// lowers it, or a second would take the lowered one for what is to be restored.
+class QuietLog {
+ public:
+  QuietLog() : alone_(of_the_level) {
+    std::array<char, 32> level{};
+    if (ucs_global_opts_get_value("LOG_LEVEL", level.data(), level.size()) != UCS_OK) return;
+    if (ucs_global_opts_set_value("LOG_LEVEL", "fatal") == UCS_OK) level_ = level.data();
+  }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+  ~QuietLog() {
+    if (!level_.empty()) (void)ucs_global_opts_set_value("LOG_LEVEL", level_.c_str());
+  }
+
+ private:
+  static inline std::mutex of_the_level;
+  std::lock_guard<std::mutex> alone_;
+  std::string level_;  // before; "": nothing was changed
+};
+
 }  // namespace
+
+bool has_little_room() { return SharedRoom().little(); }
 
 Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options, Deadline until) {
   std::unique_ptr<Worker> worker(new Worker);
@@ -54,15 +110,14 @@ Status Worker::start(const SettingsOptions& options, Deadline until) {
 Status Worker::start_data(const SettingsOptions& options, Deadline until) {
   // Before the lock of the log, which is not to be held while others' pauses are waited for.
   GW_ASSIGN(const auto pause, EventPause::begin(until));
-  const SharedRoom room = shared_room();
-  if (!room.little()) return try_data(options, *pause);
+  if (!has_little_room()) return try_data(options, *pause);
   SettingsOptions others = options;
   others.without_posix = true;
   if (try_data(others, *pause).ok()) return {};
-  const QuietLog quiet(true);
+  const QuietLog quiet;
   const Status last = try_data(options, *pause);
   if (last.ok()) return {};
-  return {last.code(), std::string(last.message()) + "; " + to_text(shared_room())};
+  return {last.code(), std::string(last.message()) + "; " + SharedRoom().text()};
 }
 
 Status Worker::try_data(const SettingsOptions& options, const EventPause& pause) {
@@ -131,7 +186,7 @@ Worker::~Worker() {
 // UCX warns of every message and request that nobody waits for any more: on purpose, here.
 void Worker::drop_data() {
   if (data_.handle == nullptr) return;
-  const QuietLog quiet(true);
+  const QuietLog quiet;
   ucp_worker_destroy(data_.handle);
   data_ = {};
 }

@@ -22,6 +22,9 @@
 
 namespace gradwire::ucx {
 
+// Whether /dev/shm has too little room for the queues of a large host's ranks, or is not writable.
+bool has_little_room();
+
 // One thread at a time, but for wake().
 class Worker {
  public:

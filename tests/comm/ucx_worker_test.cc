@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "comm/ucx/event_pause.h"
-#include "comm/ucx/shared_room.h"
 #include "comm/ucx/worker.h"
 
 namespace {
@@ -153,7 +152,7 @@ TEST(UcxWorker, ThoseThatGiveUpTheirDataTogetherLeaveTheLogLevelAsItWas) {
 int fail_once() {
   broken = 0;
   const auto worker = ucx::Worker::make();
-  const int wanted = ucx::shared_room().little() ? 2 : 1;
+  const int wanted = ucx::has_little_room() ? 2 : 1;
   return !worker.has_value() && broken == wanted ? 0 : 1;
 }
 
