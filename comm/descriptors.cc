@@ -1,9 +1,11 @@
 #include "comm/descriptors.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
 
 #include "base/text.h"
 
@@ -16,12 +18,10 @@ constexpr std::size_t kBesides = 16;
 constexpr rlim_t kGenerous = 65536;
 
 std::size_t open_now() {
-  DIR* const folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return 0;
-  std::size_t count = 0;
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count - std::min<std::size_t>(count, 3);  // ".", ".." and the folder itself
+  std::error_code none;
+  const std::filesystem::directory_iterator files("/proc/self/fd", none);
+  const auto count = static_cast<std::size_t>(std::distance(begin(files), end(files)));
+  return count - std::min<std::size_t>(count, 1);  // the folder itself
 }
 
 }  // namespace

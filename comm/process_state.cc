@@ -1,9 +1,7 @@
 #include "comm/process_state.h"
 
 #include <signal.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -30,10 +28,8 @@ std::string boot_id() {
 }
 
 std::string name_space(const char* kind) {
-  std::array<char, 64> name{};
-  const std::string path = std::string("/proc/self/ns/") + kind;
-  const ssize_t length = ::readlink(path.c_str(), name.data(), name.size() - 1);
-  return length > 0 ? std::string(name.data(), static_cast<std::size_t>(length)) : std::string();
+  std::error_code none;
+  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + kind, none).string();
 }
 
 std::string process_space() {

@@ -2,13 +2,11 @@
 // fixes, and the three types that they take.
 #include <dlfcn.h>
 
-#include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
+#include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/text.h"
 #include "comm/rendezvous/exchange.h"
@@ -40,46 +38,24 @@ struct Value {
 using DoneCallback = void (*)(int status, void* context);
 using ValueCallback = void (*)(int status, Value* value, void* context);
 
-// What one call brings, whenever it comes. The library keeps one owner until then, the caller
-// another: who gives up first leaves the other's.
-class Outcome {
- public:
-  struct Answer {
-    int status;
-    std::string text;
-  };
-
-  void settle(Answer answer) {
-    const std::lock_guard lock(mutex_);
-    answer_ = std::move(answer);
-    settled_.notify_all();
-  }
-  std::optional<Answer> wait(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    settled_.wait_until(lock, deadline, [this] { return answer_.has_value(); });
-    return answer_;
-  }
-
-  static void on_done(int status, void* context) { finish(context, {status, ""}); }
-  static void on_value(int status, Value* value, void* context) {
-    const bool text = status == kSuccess && value != nullptr && value->type == kString &&
-                      value->data.string != nullptr;
-    finish(context, {status, text ? value->data.string : ""});
-  }
-  static void* owner_of(const std::shared_ptr<Outcome>& outcome) {
-    return new std::shared_ptr<Outcome>(outcome);
-  }
-  static void finish(void* context, Answer answer) {
-    const std::unique_ptr<std::shared_ptr<Outcome>> owner(
-        static_cast<std::shared_ptr<Outcome>*>(context));
-    (*owner)->settle(std::move(answer));
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable settled_;
-  std::optional<Answer> answer_;
+struct Answer {
+  int status;
+  std::string text;
 };
+
+// What the library holds of a call, until it answers; whoever has asked may have given up by then.
+using Asked = std::promise<Answer>;
+
+void settle(void* context, Answer answer) {
+  const std::unique_ptr<Asked> asked(static_cast<Asked*>(context));
+  asked->set_value(std::move(answer));
+}
+void on_done(int status, void* context) { settle(context, {status, ""}); }
+void on_value(int status, Value* value, void* context) {
+  const bool text = status == kSuccess && value != nullptr && value->type == kString &&
+                    value->data.string != nullptr;
+  settle(context, {status, text ? value->data.string : ""});
+}
 
 // The library stays loaded: its threads may outlive what is asked of it.
 class Library {
@@ -129,17 +105,18 @@ class Library {
 template <typename Start>
 Result<std::string> answer(const Library& pmix, const char* function, Deadline deadline,
                            const Start& start) {
-  const auto outcome = std::make_shared<Outcome>();
-  void* owner = Outcome::owner_of(outcome);
-  const int started = start(owner);
-  if (started != kSuccess) Outcome::finish(owner, {started, ""});
-  const auto got = outcome->wait(deadline);
-  if (!got)
+  auto asked = std::make_unique<Asked>();
+  std::future<Answer> answered = asked->get_future();
+  void* const context = asked.release();
+  const int started = start(context);
+  if (started != kSuccess) settle(context, {started, ""});
+  if (answered.wait_until(deadline) != std::future_status::ready)
     return Status(Code::kTimedOut,
                   format("%s did not end in time (some ranks may be missing)", function));
-  if (got->status != kSuccess && got->status != kSucceededAtOnce)
-    return pmix.failed(function, got->status);
-  return got->text;
+  Answer got = answered.get();
+  if (got.status != kSuccess && got.status != kSucceededAtOnce)
+    return pmix.failed(function, got.status);
+  return std::move(got.text);
 }
 
 Result<std::string> exchange(const Library& pmix, const Process& self, int rank,
@@ -153,12 +130,12 @@ Result<std::string> exchange(const Library& pmix, const Process& self, int rank,
   const int commit = pmix.commit();
   if (commit != kSuccess) return pmix.failed("PMIx_Commit", commit);
   GW_TRY(answer(pmix, "PMIx_Fence", deadline, [&](void* context) {
-           return pmix.fence(nullptr, 0, nullptr, 0, Outcome::on_done, context);
+           return pmix.fence(nullptr, 0, nullptr, 0, on_done, context);
          }).error());
   Process root = self;
   root.rank = 0;
   return answer(pmix, "PMIx_Get of rank 0's address", deadline, [&](void* context) {
-    return pmix.get(&root, kPmixKey, nullptr, 0, Outcome::on_value, context);
+    return pmix.get(&root, kPmixKey, nullptr, 0, on_value, context);
   });
 }
 

@@ -3,20 +3,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <span>
 
 namespace gradwire::tcp {
 namespace {
 
+using rendezvous::bytes_of_text;
 using rendezvous::Mac;
 using rendezvous::Nonce;
 
 constexpr std::string_view kMagic = "gw-tcp1\n";
 static_assert(std::endian::native == std::endian::little, "ranks are sent as they lie in memory");
-
-ConstByteSpan bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
 
 Mac mac_at(ConstByteSpan bytes) {
   Mac mac{};
@@ -25,11 +21,11 @@ Mac mac_at(ConstByteSpan bytes) {
 }
 
 Mac challenge_mac(const Mac& key, ConstByteSpan hello, ConstByteSpan nonce) {
-  return rendezvous::hmac(key, {bytes_of("acceptor"), hello, nonce});
+  return rendezvous::hmac(key, {bytes_of_text("acceptor"), hello, nonce});
 }
 
 Mac proof_mac(const Mac& key, ConstByteSpan hello, ConstByteSpan challenge) {
-  return rendezvous::hmac(key, {bytes_of("connector"), hello, challenge});
+  return rendezvous::hmac(key, {bytes_of_text("connector"), hello, challenge});
 }
 
 }  // namespace
@@ -62,8 +58,8 @@ std::optional<Hello> decode_hello(ConstByteSpan bytes) {
 }
 
 Mac greeting_key(std::string_view secret, std::string_view job, std::string_view token) {
-  return rendezvous::hmac(bytes_of("gradwire tcp"),
-                          {bytes_of(secret), bytes_of(job), bytes_of(token)});
+  return rendezvous::hmac(bytes_of_text("gradwire tcp"),
+                          {bytes_of_text(secret), bytes_of_text(job), bytes_of_text(token)});
 }
 
 std::vector<std::byte> make_challenge(const Mac& key, ConstByteSpan hello, const Nonce& nonce) {
