@@ -10,9 +10,7 @@
 #include "base/elements.h"
 #include "base/philox.h"
 #include "base/text.h"
-#include "collectives/schedules/nodes.h"
 #include "collectives/shm/memory_path.h"
-#include "collectives/shm/two_level_path.h"
 #include "comm/shm/host.h"
 #include "comm/shm/peer_memory.h"
 #include "device/rank_device.h"
@@ -189,7 +187,7 @@ Result<std::unique_ptr<CallPath>> path_over_hosts(const GroupMembers& members,
   const Nodes here = nodes_of(keys);
   if (most_on_one(here) == 1) return std::unique_ptr<CallPath>();
   if (here.ranks.size() == 1) return MemoryPath::create(members, hosts);
-  return TwoLevelPath::create(members, hosts, here);
+  return two_level_path(members, hosts, here);
 }
 
 }  // namespace gradwire

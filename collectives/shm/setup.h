@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/plan/path.h"
+#include "collectives/schedules/nodes.h"
 #include "collectives/shm/channel.h"
 #include "gradwire/communicator.h"
 
@@ -30,5 +31,11 @@ Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& world, std::s
 // levels where some share one, null elsewhere and where memory is used up.
 Result<std::unique_ptr<CallPath>> path_over_hosts(const GroupMembers& group,
                                                   const std::shared_ptr<const SharedHosts>& hosts);
+
+// Collective: the path of two levels (two_level_path.cc). here: the hosts of the group's ranks,
+// several, of which some have several. Null where a host has no memory for a board.
+Result<std::unique_ptr<CallPath>> two_level_path(const GroupMembers& group,
+                                                 const std::shared_ptr<const SharedHosts>& hosts,
+                                                 const Nodes& here);
 
 }  // namespace gradwire

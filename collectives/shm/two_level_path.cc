@@ -1,18 +1,46 @@
-#include "collectives/shm/two_level_path.h"
-
+// The path of two levels, for a group whose ranks are on several hosts and share memory with the
+// others of their host. all_reduce, broadcast, all_gather(_v) and barrier that leave the choice of
+// the algorithm to the communicator ("auto"), or say "two_level", go through memory inside hosts
+// and by messages between them.
+//
+// What a rank does in an operation on several hosts whose ranks share memory: through memory with
+// the ranks of its host, by messages with one rank of every host, through memory again.
+//
+//   all_reduce   the n elements are in as many parts as the smallest host has ranks, one part where
+//                they are few. Rank j of a host folds part j of the host's tensors, a left fold in
+//                rank order; the j-th ranks of all hosts reduce part j among themselves; everybody
+//                takes the parts from the ranks of its host that have them.
+//   broadcast    from the root to one rank of every other host, from there through memory
+//   all_gather   inside the host, the first ranks exchange the hosts' rows, and tell theirs
+//   barrier      the host's, that of the first ranks, the host's
+//
+// A tensor to reduce or to broadcast that is large goes so piece by piece, a few at a time: one
+// travels between hosts while others are in memory.
+//
+// With N hosts of g ranks a part crosses 2(N-1)/N n/g elements from each rank; a flat ring 2(p-1)/p
+// n. The order of a sum depends on ranks, hosts and n, never on timing.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
 #include "base/text.h"
+#include "collectives/cost/choice.h"
 #include "collectives/engine/staged_execution.h"
+#include "collectives/plan/path.h"
 #include "collectives/schedules/in_place.h"
+#include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"
 #include "collectives/shm/execution.h"
+#include "collectives/shm/setup.h"
 
 namespace gradwire {
 namespace {
@@ -23,12 +51,13 @@ constexpr std::int64_t kOnePartBytes = 16 << 10;
 // Of a part of a piece, what every host has to reduce, at least: messages of much less cost more
 // than the overlap saves.
 constexpr std::int64_t kPieceBytes = 256 << 10;
+// So many pieces of a large tensor are under way at a time, on tag channels of their own: one on
+// its way between hosts, one before it and one behind it in memory.
+constexpr int kPiecesInFlight = 3;
 // Tag channels of a piece. All of those in flight have room beside each other.
 constexpr int kSlotsOfPiece = 4;
 
 std::size_t index(int i) { return static_cast<std::size_t>(i); }
-
-bool consecutive(const Nodes& nodes) { return std::ranges::is_sorted(nodes.node_of); }
 
 AlgorithmChoice choice_between(const Group& group, int hosts) {
   return {hosts, group.links(), static_cast<std::int64_t>(group.segmentation().segment_bytes)};
@@ -82,38 +111,102 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
   return std::optional(channels);
 }
 
-}  // namespace
+class TwoLevelPath final : public CallPath {
+ public:
+  TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Nodes here,
+               const Channels& channels);
 
-// A collective among one rank of every host.
-struct TwoLevelStages::Between {
-  OpKind collective = OpKind::kAllReduce;
-  std::vector<int> ranks = {};  // of the group, by host
-  std::int64_t elems = 0;
-  std::vector<std::int64_t> counts = {};  // all_gather: by host
-  int root = 0;                           // broadcast: a host
-  int lane = 0;
-  DType dtype = DType::kU8;
-  Operands operands = {};
+  bool serves(const OpCall& call, const OpOptions& options) const override {
+    return !names_device(call, options) && serves(call, options.algorithm);
+  }
+  Result<std::optional<std::string_view>> algorithm_for(OpKind kind, std::int64_t,
+                                                        std::string_view wanted) override {
+    return serves({.kind = kind}, wanted) ? std::optional(kTwoLevel) : std::nullopt;
+  }
+  Result<std::unique_ptr<PreparedCall>> prepare(const CheckedCall& call) override;
+  void use_new_links() override { choice_ = choice_between(group_, host_count()); }
+  std::string describe() const override {
+    return format("shared memory inside %d hosts", host_count());
+  }
+  std::uint64_t job_bytes() const override {
+    return hosts_->boards ? hosts_->boards->total_bytes().load(std::memory_order_relaxed) : 0;
+  }
+  std::optional<Buffer> allocate(std::size_t bytes) override;
+  SharedMemory shared_memory() const override { return SharedMemory::kInsideHosts; }
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override {
+    return path_over_hosts(part, hosts_);
+  }
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override {
+    return share_memory(left, hosts_->most_bytes);
+  }
+
+ private:
+  class Run;
+  using Stages = StagedExecution::Stages;
+  // A collective among one rank of every host.
+  struct Between {
+    OpKind collective = OpKind::kAllReduce;
+    std::vector<int> ranks = {};  // of the group, by host
+    std::int64_t elems = 0;
+    std::vector<std::int64_t> counts = {};  // all_gather: by host
+    int root = 0;                           // broadcast: a host
+    int lane = 0;
+    DType dtype = DType::kU8;
+    Operands operands = {};
+  };
+  // Of a tensor, and which messages are its own.
+  struct Piece {
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::int64_t elems = 0;
+    DType dtype = DType::kU8;
+    std::uint64_t number = 0;  // of the operation
+    int lane = 0;              // of the pieces in flight
+  };
+
+  // Whether such a call goes this way, the same on all ranks.
+  bool serves(const OpCall& call, std::string_view wanted) const;
+  bool covers(const OpCall& call) const;
+  // By piece, of a call that is served. Ranks of a host call this in the same order.
+  std::vector<Stages> make(const OpCall& call, const Extent& extent, std::uint64_t number);
+  std::vector<Piece> pieces_of(const OpCall& call, const Extent& extent, std::uint64_t number,
+                               int parts) const;
+  Stages all_reduce(const Piece& piece, ReduceOp op);
+  Stages broadcast(const Piece& piece, int root);
+  Stages all_gather(const OpCall& call, const Extent& extent, std::uint64_t number);
+  Stages barrier(std::uint64_t number);
+  void add_inside(Stages& stages, bool inward, ShmCall call, std::uint64_t number);
+  void add_between(Stages& stages, const Between& between, std::uint64_t number);
+  std::vector<std::int64_t> parts_of_tensor(std::int64_t elems, std::size_t width) const;
+  const std::vector<int>& local() const { return here_.ranks[index(host_)]; }
+  int host_count() const { return static_cast<int>(here_.ranks.size()); }
+
+  Group& group_;
+  std::shared_ptr<const SharedHosts> hosts_;
+  Nodes here_;  // the hosts of the group's ranks, at least two
+  int host_;
+  int place_;
+  bool consecutive_;  // hosts have consecutive ranks
+  std::shared_ptr<ShmChannel> inward_;
+  std::shared_ptr<ShmChannel> outward_;
+  std::shared_ptr<const std::vector<int>> local_jobs_;
+  AlgorithmChoice choice_;
 };
 
-TwoLevelStages::TwoLevelStages(Group& group, Nodes hosts, std::shared_ptr<ShmChannel> inward,
-                               std::shared_ptr<ShmChannel> outward)
+TwoLevelPath::TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Nodes here,
+                           const Channels& channels)
     : group_(group),
       hosts_(std::move(hosts)),
-      host_(hosts_.node_of[index(group.rank())]),
-      place_(hosts_.place_of[index(group.rank())]),
-      consecutive_(consecutive(hosts_)),
-      inward_(std::move(inward)),
-      outward_(std::move(outward)),
-      local_jobs_(
-          std::make_shared<const std::vector<int>>(jobs_of(group, hosts_.ranks[index(host_)]))),
-      choice_(choice_between(group, this->hosts())) {}
+      here_(std::move(here)),
+      host_(here_.node_of[index(group.rank())]),
+      place_(here_.place_of[index(group.rank())]),
+      consecutive_(std::ranges::is_sorted(here_.node_of)),
+      inward_(channels[0]),
+      outward_(channels[1]),
+      local_jobs_(std::make_shared<const std::vector<int>>(jobs_of(group, local()))),
+      choice_(choice_between(group, host_count())) {}
 
-const std::vector<int>& TwoLevelStages::local() const { return hosts_.ranks[index(host_)]; }
-
-void TwoLevelStages::use_new_links() { choice_ = choice_between(group_, hosts()); }
-
-bool TwoLevelStages::covers(const OpCall& call) const {
+bool TwoLevelPath::covers(const OpCall& call) const {
   switch (call.kind) {
     // Factors differ between ranks.
     case OpKind::kAllReduce: return call.op != ReduceOp::kPreMulSum;
@@ -125,12 +218,12 @@ bool TwoLevelStages::covers(const OpCall& call) const {
   }
 }
 
-std::vector<TwoLevelStages::Stages> TwoLevelStages::make(const OpCall& call, const Extent& extent,
-                                                         std::uint64_t number) {
+std::vector<TwoLevelPath::Stages> TwoLevelPath::make(const OpCall& call, const Extent& extent,
+                                                     std::uint64_t number) {
   std::vector<Stages> made;
   switch (call.kind) {
     case OpKind::kAllReduce:
-      for (const Piece& piece : pieces_of(call, extent, number, hosts_.smallest())) {
+      for (const Piece& piece : pieces_of(call, extent, number, here_.smallest())) {
         made.push_back(all_reduce(piece, call.op));
       }
       break;
@@ -146,14 +239,12 @@ std::vector<TwoLevelStages::Stages> TwoLevelStages::make(const OpCall& call, con
 }
 
 // parts: of a piece, that go between hosts side by side. The same on all ranks.
-std::vector<TwoLevelStages::Piece> TwoLevelStages::pieces_of(const OpCall& call,
-                                                             const Extent& extent,
-                                                             std::uint64_t number,
-                                                             int parts) const {
+std::vector<TwoLevelPath::Piece> TwoLevelPath::pieces_of(const OpCall& call, const Extent& extent,
+                                                         std::uint64_t number, int parts) const {
   const std::size_t width = size_of(extent.dtype);
   const std::int64_t bytes = extent.out * static_cast<std::int64_t>(width);
   const auto count = static_cast<int>(
-      std::max<std::int64_t>(1, bytes / (kPieceBytes * std::int64_t{hosts()} * parts)));
+      std::max<std::int64_t>(1, bytes / (kPieceBytes * std::int64_t{host_count()} * parts)));
   std::vector<Piece> pieces;
   for (int k = 0; k < count; ++k) {
     const Range range = line_piece(extent.out, width, count, k);
@@ -170,16 +261,16 @@ std::vector<TwoLevelStages::Piece> TwoLevelStages::pieces_of(const OpCall& call,
 }
 
 // Of this host, by place; ranks beyond the parts have none.
-std::vector<std::int64_t> TwoLevelStages::parts_of_tensor(std::int64_t elems,
-                                                          std::size_t width) const {
+std::vector<std::int64_t> TwoLevelPath::parts_of_tensor(std::int64_t elems,
+                                                        std::size_t width) const {
   const bool few = elems * static_cast<std::int64_t>(width) <= kOnePartBytes;
-  const int parts = few ? 1 : hosts_.smallest();
+  const int parts = few ? 1 : here_.smallest();
   std::vector<std::int64_t> lengths(local().size(), 0);
   for (int j = 0; j < parts; ++j) lengths[index(j)] = line_piece(elems, width, parts, j).size();
   return lengths;
 }
 
-void TwoLevelStages::add_inside(Stages& stages, bool inward, ShmCall call, std::uint64_t number) {
+void TwoLevelPath::add_inside(Stages& stages, bool inward, ShmCall call, std::uint64_t number) {
   if (inward_ == nullptr) return;
   const std::shared_ptr<ShmChannel>& channel = inward ? inward_ : outward_;
   const ShmMoves& moves = shm_moves_of(call.kind);
@@ -188,15 +279,15 @@ void TwoLevelStages::add_inside(Stages& stages, bool inward, ShmCall call, std::
   stages.push_back(std::move(stage));
 }
 
-void TwoLevelStages::add_between(Stages& stages, const Between& between, std::uint64_t number) {
+void TwoLevelPath::add_between(Stages& stages, const Between& between, std::uint64_t number) {
   const auto width = static_cast<std::int64_t>(size_of(between.dtype));
   const bool rows = !between.counts.empty();
-  const std::int64_t all = rows ? begin_of(between.counts, hosts()) : between.elems;
+  const std::int64_t all = rows ? begin_of(between.counts, host_count()) : between.elems;
   const std::string_view algorithm = choice_.choose(between.collective, all * width, rows);
   Schedule schedule = make_schedule({.collective = between.collective,
                                      .algorithm = algorithm,
                                      .rank = host_,
-                                     .size = hosts(),
+                                     .size = host_count(),
                                      .elems = between.elems,
                                      .root = between.root,
                                      .counts = between.counts,
@@ -224,7 +315,7 @@ void TwoLevelStages::add_between(Stages& stages, const Between& between, std::ui
       std::make_unique<Execution>(std::move(layout), between.operands, std::move(route)));
 }
 
-TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp op) {
+TwoLevelPath::Stages TwoLevelPath::all_reduce(const Piece& piece, ReduceOp op) {
   const std::size_t width = size_of(piece.dtype);
   const std::vector<std::int64_t> lengths = parts_of_tensor(piece.elems, width);
   const std::int64_t own = lengths[index(place_)];
@@ -243,7 +334,7 @@ TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp o
              piece.number);
   if (own > 0 || (piece.elems == 0 && place_ == 0)) {
     Between between{.elems = own, .lane = piece.lane, .dtype = piece.dtype};
-    for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[index(place_)]);
+    for (const auto& ranks : here_.ranks) between.ranks.push_back(ranks[index(place_)]);
     between.operands = {.in = alone ? piece.in : piece.out + begin,
                         .out = piece.out + begin,
                         .op = op,
@@ -261,14 +352,14 @@ TwoLevelStages::Stages TwoLevelStages::all_reduce(const Piece& piece, ReduceOp o
   return stages;
 }
 
-TwoLevelStages::Stages TwoLevelStages::broadcast(const Piece& piece, int root) {
-  const int root_host = hosts_.node_of[index(root)];
+TwoLevelPath::Stages TwoLevelPath::broadcast(const Piece& piece, int root) {
+  const int root_host = here_.node_of[index(root)];
   Between between{.collective = OpKind::kBroadcast,
                   .elems = piece.elems,
                   .root = root_host,
                   .lane = piece.lane,
                   .dtype = piece.dtype};
-  for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[0]);
+  for (const auto& ranks : here_.ranks) between.ranks.push_back(ranks[0]);
   between.ranks[index(root_host)] = root;
   between.operands = {.in = root == group_.rank() ? piece.in : piece.out, .out = piece.out};
   Stages stages;
@@ -279,19 +370,19 @@ TwoLevelStages::Stages TwoLevelStages::broadcast(const Piece& piece, int root) {
               .in = piece.out,
               .out = piece.out,
               .elems = piece.elems,
-              .root = hosts_.place_of[index(between.ranks[index(host_)])]},
+              .root = here_.place_of[index(between.ranks[index(host_)])]},
              piece.number);
   return stages;
 }
 
-TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Extent& extent,
-                                                  std::uint64_t number) {
+TwoLevelPath::Stages TwoLevelPath::all_gather(const OpCall& call, const Extent& extent,
+                                              std::uint64_t number) {
   const std::size_t width = size_of(extent.dtype);
   const auto row = [&](int rank) {
     return call.counts.empty() ? extent.in : call.counts[index(rank)];
   };
   Between between{.collective = OpKind::kAllGather, .dtype = extent.dtype};
-  for (const auto& ranks : hosts_.ranks) {
+  for (const auto& ranks : here_.ranks) {
     between.ranks.push_back(ranks[0]);
     between.counts.push_back(0);
     for (const int r : ranks) between.counts.back() += row(r);
@@ -299,7 +390,7 @@ TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Exte
   std::vector<std::int64_t> lengths;
   for (const int r : local()) lengths.push_back(row(r));
   const auto block = static_cast<std::size_t>(begin_of(between.counts, host_)) * width;
-  const std::int64_t all = begin_of(between.counts, hosts());
+  const std::int64_t all = begin_of(between.counts, host_count());
   Stages stages;
   add_inside(stages, true,
              {.kind = OpKind::kAllGatherV,
@@ -323,11 +414,11 @@ TwoLevelStages::Stages TwoLevelStages::all_gather(const OpCall& call, const Exte
   return stages;
 }
 
-TwoLevelStages::Stages TwoLevelStages::barrier(std::uint64_t number) {
+TwoLevelPath::Stages TwoLevelPath::barrier(std::uint64_t number) {
   Stages stages;
   add_inside(stages, true, {}, number);
   Between between{.collective = OpKind::kBarrier};
-  for (const auto& ranks : hosts_.ranks) between.ranks.push_back(ranks[0]);
+  for (const auto& ranks : here_.ranks) between.ranks.push_back(ranks[0]);
   if (place_ == 0) add_between(stages, between, number);
   add_inside(stages, false, {}, number);
   return stages;
@@ -335,9 +426,9 @@ TwoLevelStages::Stages TwoLevelStages::barrier(std::uint64_t number) {
 
 class TwoLevelPath::Run final : public PreparedCall {
  public:
-  Run(Group& group, TwoLevelStages& stages, const CheckedCall& checked)
-      : PreparedCall(group),
-        stages_(stages),
+  Run(TwoLevelPath& path, const CheckedCall& checked)
+      : PreparedCall(path.group_),
+        path_(path),
         call_(checked.call),
         extent_(checked.extent),
         queue_(queue_of(checked)),
@@ -347,66 +438,35 @@ class TwoLevelPath::Run final : public PreparedCall {
 
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
     const std::uint64_t number = group().take_number();
-    return group().submit(std::make_unique<Operation>(Operation{
-                              .signature = signature_of(call_.kind, extent_.dtype, call_.op,
-                                                        extent_.agreed, call_.peer),
-                              .number = number,
-                              .algorithm = kTwoLevel,
-                              .queue = queue_,
-                              .execution = std::make_unique<StagedExecution>(
-                                  group().route_of(number), stages_.make(call_, extent_, number),
-                                  TwoLevelStages::kPiecesInFlight),
-                              .work = work,
-                              .bytes_sent = group().other_bytes()}),
-                          deadline);
+    return group().submit(
+        std::make_unique<Operation>(Operation{
+            .signature =
+                signature_of(call_.kind, extent_.dtype, call_.op, extent_.agreed, call_.peer),
+            .number = number,
+            .algorithm = kTwoLevel,
+            .queue = queue_,
+            .execution = std::make_unique<StagedExecution>(
+                group().route_of(number), path_.make(call_, extent_, number), kPiecesInFlight),
+            .work = work,
+            .bytes_sent = group().other_bytes()}),
+        deadline);
   }
 
  private:
-  TwoLevelStages& stages_;
+  TwoLevelPath& path_;
   OpCall call_;
   Extent extent_;
   Queue queue_;
   std::vector<std::int64_t> counts_;
 };
 
-TwoLevelPath::TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> hosts,
-                           TwoLevelStages stages)
-    : group_(group), hosts_(std::move(hosts)), stages_(std::move(stages)) {}
-
-Result<std::unique_ptr<CallPath>> TwoLevelPath::create(
-    const GroupMembers& members, const std::shared_ptr<const SharedHosts>& hosts,
-    const Nodes& here) {
-  GW_ASSIGN(const std::optional<Channels> channels,
-            make_channels(members.communicator, *hosts, here));
-  if (!channels) return std::unique_ptr<CallPath>();
-  TwoLevelStages stages(members.group, here, (*channels)[0], (*channels)[1]);
-  return std::unique_ptr<CallPath>(new TwoLevelPath(members.group, hosts, std::move(stages)));
-}
-
-std::string TwoLevelPath::describe() const {
-  return format("shared memory inside %d hosts", stages_.hosts());
-}
-
 bool TwoLevelPath::serves(const OpCall& call, std::string_view wanted) const {
   if (call.kind == OpKind::kAllReduce && wanted == "auto") wanted = group_.options().algorithm;
-  return (wanted == "auto" || wanted == kTwoLevel) && stages_.covers(call);
-}
-
-bool TwoLevelPath::serves(const OpCall& call, const OpOptions& options) const {
-  return !names_device(call, options) && serves(call, options.algorithm);
-}
-
-Result<std::optional<std::string_view>> TwoLevelPath::algorithm_for(OpKind kind, std::int64_t,
-                                                                    std::string_view wanted) {
-  return serves({.kind = kind}, wanted) ? std::optional(kTwoLevel) : std::nullopt;
+  return (wanted == "auto" || wanted == kTwoLevel) && covers(call);
 }
 
 Result<std::unique_ptr<PreparedCall>> TwoLevelPath::prepare(const CheckedCall& call) {
-  return std::unique_ptr<PreparedCall>(std::make_unique<Run>(group_, stages_, call));
-}
-
-std::uint64_t TwoLevelPath::job_bytes() const {
-  return hosts_->boards ? hosts_->boards->total_bytes().load(std::memory_order_relaxed) : 0;
+  return std::unique_ptr<PreparedCall>(std::make_unique<Run>(*this, call));
 }
 
 std::optional<Buffer> TwoLevelPath::allocate(std::size_t bytes) {
@@ -415,12 +475,16 @@ std::optional<Buffer> TwoLevelPath::allocate(std::size_t bytes) {
   return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
 }
 
-Result<std::unique_ptr<CallPath>> TwoLevelPath::for_group(const GroupMembers& part) {
-  return path_over_hosts(part, hosts_);
-}
+}  // namespace
 
-Result<std::unique_ptr<CallPath>> TwoLevelPath::for_survivors(const GroupMembers& left) {
-  return share_memory(left, hosts_->most_bytes);
+Result<std::unique_ptr<CallPath>> two_level_path(const GroupMembers& members,
+                                                 const std::shared_ptr<const SharedHosts>& hosts,
+                                                 const Nodes& here) {
+  GW_ASSIGN(const std::optional<Channels> channels,
+            make_channels(members.communicator, *hosts, here));
+  if (!channels) return std::unique_ptr<CallPath>();
+  return std::unique_ptr<CallPath>(
+      std::make_unique<TwoLevelPath>(members.group, hosts, here, *channels));
 }
 
 }  // namespace gradwire
