@@ -35,26 +35,40 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// The ranks of "GENERATION:RANK,RANK,...".
-std::string ranks_in(const std::string& holder) { return holder.substr(holder.find(':') + 1); }
-
 // Which of several sides goes on, where the launcher's store decides.
 //
 // The tokens of a communicator form a chain, from 1 on: each is written once and names the ranks
-// that went on with it. Who wants to go on walks the chain from its begin and writes the first
-// token that nobody has. A token that does not name a rank shows it that others have gone on
-// without it: it never gets a later one. So all ranks see one history, whatever number of tries or
-// of shrinks each of them has behind it, and of two sides one finds the other's token.
+// that went on with it, as "GENERATION:RANK,RANK,...". Who wants to go on walks the chain from its
+// begin and writes the first token that nobody has. A token that does not name a rank shows it that
+// others have gone on without it: it never gets a later one. So all ranks see one history, whatever
+// number of tries or of shrinks each of them has behind it, and of two sides one finds the other's
+// token.
 class SideToken {
  public:
   // `all`: the ranks of the communicator and those it lost in earlier shrinks, ascending. They name
   // the chain, so they are the same on all sides.
-  SideToken(const TakeToken& take, const std::vector<int>& all, int self);
+  SideToken(const TakeToken& take, const std::vector<int>& all, int self)
+      : take_(take),
+        chain_(format("shrink/%016llx/", static_cast<unsigned long long>(hash_bytes(
+                                             std::as_bytes(std::span(all)), all.size())))),
+        self_(self) {}
 
   // For `here`, ascending, this rank among them, which have agreed on `generation`. Each of them
   // asks for itself; all learn the same. "" when they have the token, else the ranks that have gone
   // on without this one, for people. Errors: of the store; kTimedOut.
-  Result<std::string> take(const std::vector<int>& here, std::uint32_t generation, Deadline until);
+  Result<std::string> take(const std::vector<int>& here, std::uint32_t generation, Deadline until) {
+    // Two tries of the same ranks differ in the generation: each has a token of its own.
+    const std::string own = format("%u:", generation) + list_of(here);
+    const std::string self = "," + std::to_string(self_) + ",";
+    while (Clock::now() < until) {
+      GW_ASSIGN(const std::string held, take_(chain_ + std::to_string(next_), own, until));
+      if (held == own) return std::string();
+      const std::string ranks = held.substr(held.find(':') + 1);
+      if (("," + ranks + ",").find(self) == std::string::npos) return ranks;
+      ++next_;
+    }
+    return Status(Code::kTimedOut, "the chain of tokens did not end in time");
+  }
 
  private:
   const TakeToken& take_;
@@ -62,27 +76,6 @@ class SideToken {
   int self_;
   std::uint32_t next_ = 1;  // all before it name this rank
 };
-
-SideToken::SideToken(const TakeToken& take, const std::vector<int>& all, int self)
-    : take_(take),
-      chain_(format("shrink/%016llx/", static_cast<unsigned long long>(
-                                           hash_bytes(std::as_bytes(std::span(all)), all.size())))),
-      self_(self) {}
-
-Result<std::string> SideToken::take(const std::vector<int>& here, std::uint32_t generation,
-                                    Deadline until) {
-  // Two tries of the same ranks differ in the generation: each has a token of its own.
-  const std::string own = format("%u:", generation) + list_of(here);
-  const std::string self = "," + std::to_string(self_) + ",";
-  while (Clock::now() < until) {
-    GW_ASSIGN(const std::string held, take_(chain_ + std::to_string(next_), own, until));
-    if (held == own) return std::string();
-    const std::string ranks = ranks_in(held);
-    if (("," + ranks + ",").find(self) == std::string::npos) return ranks;
-    ++next_;
-  }
-  return Status(Code::kTimedOut, "the chain of tokens did not end in time");
-}
 
 class Shrinking {
  public:
