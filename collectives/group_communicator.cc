@@ -9,7 +9,6 @@
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "collectives/plan/message_path.h"
 #include "collectives/schedules/selection.h"
 
 namespace gradwire {
@@ -176,7 +175,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine,
                                      bool fails_alone)
     : group_(std::make_unique<Group>(std::move(engine), std::move(job_ranks), rank, id,
                                      std::move(options), segmentation, fails_alone)) {
-  paths_.push_back(std::make_unique<MessagePath>(*group_));
+  paths_.push_back(make_message_path(*group_));
 }
 
 GroupCommunicator::~GroupCommunicator() = default;

@@ -58,32 +58,29 @@ Result<bool> StagedExecution::advance(Piece& piece, bool alone, Transport& trans
   return moved;
 }
 
-void StagedExecution::cancel(Transport& transport) {
+template <typename Act>
+void StagedExecution::each_left(const Act& act) const {
   for (const Piece& piece : pieces_) {
-    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->cancel(transport);
+    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) act(*piece.stages[i]);
   }
 }
 
+void StagedExecution::cancel(Transport& transport) {
+  each_left([&](Runnable& stage) { stage.cancel(transport); });
+}
+
 void StagedExecution::refuse() {
-  for (const Piece& piece : pieces_) {
-    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->refuse();
-  }
+  each_left([](Runnable& stage) { stage.refuse(); });
 }
 
 bool StagedExecution::settled(Transport& transport) {
   bool all = true;
-  for (const Piece& piece : pieces_) {
-    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) {
-      all = piece.stages[i]->settled(transport) && all;
-    }
-  }
+  each_left([&](Runnable& stage) { all = stage.settled(transport) && all; });
   return all;
 }
 
 void StagedExecution::release(ScratchPool& pool) {
-  for (const Piece& piece : pieces_) {
-    for (std::size_t i = piece.at; i < piece.stages.size(); ++i) piece.stages[i]->release(pool);
-  }
+  each_left([&](Runnable& stage) { stage.release(pool); });
 }
 
 // Of the piece that has to be done first.

@@ -48,6 +48,9 @@ class StagedExecution final : public Runnable {
   // Whether `is` holds of the stage of any piece under way.
   template <typename Property>
   bool any_stage(const Property& is) const;
+  // Of all stages that are not done.
+  template <typename Act>
+  void each_left(const Act& act) const;
   std::size_t end_of_window() const;
 
   Route route_;

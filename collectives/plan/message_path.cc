@@ -1,19 +1,57 @@
-#include "collectives/plan/message_path.h"
-
+// The path of messages: a schedule, chosen by its predicted time, run over the transport. It serves
+// every call, on the host and, through pinned memory or a transport that takes it, on devices.
 #include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/device_fill.h"
+#include "collectives/cost/choice.h"
+#include "collectives/engine/layout.h"
 #include "collectives/engine/staged_execution.h"
+#include "collectives/plan/lent_inputs.h"
+#include "collectives/plan/path.h"
 #include "collectives/schedules/in_place.h"
+#include "collectives/schedules/op_traits.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"
 #include "device/ops.h"
 #include "device/rank_device.h"
 
 namespace gradwire {
+namespace {
+
+// A schedule of a call, and how it uses messages and memory. Immutable.
+struct MessagePlan {
+  std::shared_ptr<const Layout> layout;
+  std::string_view algorithm;  // a literal
+};
+
+// All that a plan of one group depends on, but its links.
+struct PlanKey {
+  OpKind kind = OpKind::kBarrier;
+  DType dtype = DType::kU8;
+  std::int64_t in = 0;  // elements, as Extent has them
+  std::int64_t out = 0;
+  std::int64_t agreed = -1;
+  int peer = 0;
+  std::vector<std::int64_t> counts = {};
+  std::vector<std::int64_t> recv_counts = {};
+  std::string_view algorithm = {};  // as asked for; of a plan in the cache: a literal
+  bool apart = false;               // input and output are not the same memory
+  std::int64_t shared = 0;          // of an input that is part of the output, or the reverse
+  std::int64_t in_begin = 0;
+  std::int64_t out_begin = 0;
+  StagedTensors staged = {};
+  auto operator<=>(const PlanKey&) const = default;
+};
 
 // A call as messages serve it: its plan and the memory that it runs on.
 struct MessageCall {
@@ -29,8 +67,6 @@ struct MessageCall {
   TensorView fill = {};
   bool pair() const { return traits_of(kind).pair; }
 };
-
-namespace {
 
 AlgorithmChoice choice_for(const Group& group) {
   AlgorithmChoice choice(group.size(), group.links(),
@@ -117,7 +153,98 @@ Route route_of(const Group& group, const MessageCall& call, const PairLedger::Me
           .turn = message.turn};
 }
 
-}  // namespace
+// The last of an operation that leaves neutral elements on a device: fills a tensor of the lane's
+// device with what `op` leaves other values as they are with, and is done when the device has.
+// Nothing is enqueued before its first turn.
+class DeviceFill final : public Runnable {
+ public:
+  DeviceFill(Route route, std::shared_ptr<StagingLane> lane, ReduceOp op, TensorView out)
+      : route_(std::move(route)), lane_(std::move(lane)), op_(op), out_(out) {}
+
+  Result<bool> advance(Transport&, ScratchPool&) override {
+    const bool first = point_ == nullptr;
+    if (first) GW_TRY(enqueue());
+    GW_ASSIGN(passed_, point_->passed());
+    return first || passed_;
+  }
+  bool done() const override { return passed_; }
+  void cancel(Transport&) override {}
+  // Work that has failed has ended.
+  bool settled(Transport&) override {
+    if (untracked_) return false;
+    if (point_ == nullptr || passed_) return true;
+    const Result<bool> passed = point_->passed();
+    passed_ = !passed.has_value() || passed.value();
+    return passed_;
+  }
+  void release(ScratchPool&) override {}
+  std::vector<int> waiting_for(const Transport&) const override { return {}; }
+  const Route& route() const override { return route_; }
+  std::uint64_t bytes_sent() const override { return 0; }
+  Awaited awaited() const override { return {.device = true}; }
+
+ private:
+  Status enqueue() {
+    const Stream stream = lane_->copies().to_device();
+    GW_ASSIGN(point_, lane_->copies().make_point());
+    untracked_ = true;
+    GW_TRY(fill_neutral(op_, out_, stream));
+    GW_TRY(point_->record(stream));
+    untracked_ = false;
+    return {};
+  }
+
+  Route route_;
+  std::shared_ptr<StagingLane> lane_;
+  ReduceOp op_;
+  TensorView out_;
+  std::unique_ptr<DevicePoint> point_ = {};  // behind it, when it is enqueued
+  bool untracked_ = false;                   // nobody can say when the device is through with it
+  bool passed_ = false;
+};
+
+class MessagePath final : public CallPath {
+ public:
+  explicit MessagePath(Group& group)
+      : group_(group), choice_(choice_for(group)), memory_(std::make_shared<OwnMemory>()) {}
+
+  bool serves(const OpCall&, const OpOptions&) const override { return true; }
+  Result<std::optional<std::string_view>> algorithm_for(OpKind kind, std::int64_t bytes,
+                                                        std::string_view wanted) override {
+    GW_ASSIGN(const std::string_view chosen, choose(kind, bytes, wanted));
+    return std::optional(chosen);
+  }
+  Result<std::unique_ptr<PreparedCall>> prepare(const CheckedCall& call) override;
+  void use_new_links() override {
+    choice_ = choice_for(group_);
+    plans_.clear();
+    steps_ = 0;
+  }
+  // The group describes its messages itself.
+  std::string describe() const override { return ""; }
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers&) override {
+    return std::unique_ptr<CallPath>();
+  }
+
+ private:
+  class Run;
+
+  Result<MessageCall> plan(const CheckedCall& call);
+  Result<std::string_view> choose(OpKind kind, std::int64_t bytes, std::string_view wanted);
+  std::string_view default_of(const OpTraits& traits) const;
+  // One that is there, since calls are alike, or a new one, which is kept.
+  Result<MessagePlan> plan_of(const CheckedCall& call, PlanKey key);
+  Result<MessagePlan> make_plan(const CheckedCall& call, const PlanKey& key);
+  Result<Schedule> schedule_of(const CheckedCall& call, std::string_view& algorithm,
+                               std::int64_t& segment_bytes);
+  Status place_on(Device device, MessageCall& planned, const CheckedCall& call) const;
+
+  Group& group_;
+  AlgorithmChoice choice_;
+  std::map<PlanKey, MessagePlan> plans_;
+  std::size_t steps_ = 0;  // of plans_
+  std::shared_ptr<OwnMemory> memory_;
+};
 
 // A planned call, and its runs.
 class MessagePath::Run final : public PreparedCall {
@@ -132,21 +259,6 @@ class MessagePath::Run final : public PreparedCall {
 
   MessageCall call_;
 };
-
-MessagePath::MessagePath(Group& group)
-    : group_(group), choice_(choice_for(group)), memory_(std::make_shared<OwnMemory>()) {}
-
-void MessagePath::use_new_links() {
-  choice_ = choice_for(group_);
-  plans_.clear();
-  steps_ = 0;
-}
-
-Result<std::optional<std::string_view>> MessagePath::algorithm_for(OpKind kind, std::int64_t bytes,
-                                                                   std::string_view wanted) {
-  GW_ASSIGN(const std::string_view chosen, choose(kind, bytes, wanted));
-  return std::optional(chosen);
-}
 
 // bytes: of the tensor, or of all ranks' blocks; -1 where ranks do not know it alike.
 Result<std::string_view> MessagePath::choose(OpKind kind, std::int64_t bytes,
@@ -287,8 +399,6 @@ Result<std::unique_ptr<PreparedCall>> MessagePath::prepare(const CheckedCall& ca
 
 // What becomes of an operation whose tensors are on a device (staging.h).
 
-namespace {
-
 bool is_cuda(Device device) { return device.space == MemorySpace::kCuda; }
 
 // Fused tensors are pieces of one, scaled where they are.
@@ -324,8 +434,6 @@ void use_staged(Operands& operands, Device in, Device out, const Extent& extent)
   if (is_cuda(in)) staging.in.add(const_cast<std::byte*>(operands.in), extent.in);
   if (is_cuda(out)) staging.out.add(operands.out, extent.out);
 }
-
-}  // namespace
 
 Status MessagePath::place_on(Device device, MessageCall& planned,
                              const CheckedCall& checked) const {
@@ -423,6 +531,12 @@ std::unique_ptr<Runnable> MessagePath::Run::search(const std::shared_ptr<WorkSta
     return std::make_unique<Execution>(std::move(layout), call.operands, std::move(to));
   };
   return std::make_unique<SenderSearch>(std::move(request), std::move(receive));
+}
+
+}  // namespace
+
+std::unique_ptr<CallPath> make_message_path(Group& group) {
+  return std::make_unique<MessagePath>(group);
 }
 
 }  // namespace gradwire

@@ -110,4 +110,7 @@ class CallPath {
   virtual Status await_all(Deadline) { return {}; }
 };
 
+// The path of messages (message_path.cc), which serves every call.
+std::unique_ptr<CallPath> make_message_path(Group& group);
+
 }  // namespace gradwire

@@ -4,18 +4,388 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "base/philox.h"
 #include "base/text.h"
-#include "collectives/schedules/claims.h"
 #include "collectives/schedules/round_actions.h"
-#include "collectives/schedules/symbolic_memory.h"
 
 namespace gradwire {
 namespace {
 
 using Op = Step::Op;
+
+// How a value came to be.
+struct Expression {
+  std::vector<int> ranks = {};  // contributions, in the order in which they were combined
+  bool left_fold = true;        // each was added to all before it
+  int finished = 0;
+  int roundings = 0;        // of what was combined
+  std::uint64_t order = 0;  // equal for values that were combined and rounded in the same way
+};
+
+// `size` elements that hold elements origin ... of their contributors' input.
+struct Stretch {
+  std::int64_t size = 0;
+  std::int64_t origin = 0;
+  std::shared_ptr<const Expression> value;
+};
+using Contents = std::vector<Stretch>;
+
+constexpr std::uint64_t kFinished = 0x46;  // what happened last, in Expression::order
+constexpr std::uint64_t kRounded = 0x52;
+
+// Consecutive elements of the same kind are one stretch.
+void append(Contents& contents, Stretch stretch) {
+  if (stretch.size == 0) return;
+  if (!contents.empty()) {
+    Stretch& last = contents.back();
+    if (last.value == stretch.value && last.origin + last.size == stretch.origin) {
+      last.size += stretch.size;
+      return;
+    }
+  }
+  contents.push_back(std::move(stretch));
+}
+
+Result<std::shared_ptr<const Expression>> sum_of(const Expression& a, const Expression& b) {
+  if (a.finished + b.finished > 0) {
+    return Status(Code::kInternal, "combines a finished reduction");
+  }
+  Expression sum = a;
+  sum.left_fold = a.left_fold && b.ranks.size() == 1;
+  sum.roundings += b.roundings;
+  sum.order = mix64(a.order + mix64(b.order));
+  sum.ranks.insert(sum.ranks.end(), b.ranks.begin(), b.ranks.end());
+  return std::shared_ptr<const Expression>(std::make_shared<Expression>(std::move(sum)));
+}
+
+// The values of `into` with those of `from` added, element by element.
+Result<Contents> combine(const Contents& into, const Contents& from) {
+  Contents sum;
+  std::size_t i = 0;
+  std::size_t j = 0;
+  std::int64_t in_i = 0;  // elements of into[i] and from[j] that are done
+  std::int64_t in_j = 0;
+  while (i < into.size() && j < from.size()) {
+    const std::int64_t size = std::min(into[i].size - in_i, from[j].size - in_j);
+    if (into[i].origin + in_i != from[j].origin + in_j) {
+      return Status(Code::kInternal, "combines different elements");
+    }
+    GW_ASSIGN(auto value, sum_of(*into[i].value, *from[j].value));
+    append(sum, {size, into[i].origin + in_i, std::move(value)});
+    in_i += size;
+    in_j += size;
+    if (in_i == into[i].size) ++i, in_i = 0;
+    if (in_j == from[j].size) ++j, in_j = 0;
+  }
+  return sum;
+}
+
+// With a reduction rounded, and finished before that if asked for.
+Contents rounded(const Contents& contents, bool finish) {
+  Contents result = contents;
+  for (Stretch& stretch : result) {
+    auto value = std::make_shared<Expression>(*stretch.value);
+    if (finish) {
+      ++value->finished;
+      value->order = mix64(value->order ^ kFinished);
+    }
+    ++value->roundings;
+    value->order = mix64(value->order ^ kRounded);
+    stretch.value = std::move(value);
+  }
+  return result;
+}
+
+// Memory of one rank in the checker's simulation. Elements are never simulated one by one: one
+// symbol stands for all elements of a stretch that went the same way, "elements `origin`... of the
+// logical input, contributions of ranks 2, 0, 1 in that order". A million elements cost as much as
+// ten.
+class SymbolicMemory {
+ public:
+  SymbolicMemory() = default;
+  // given: holds rank's own contribution from the start.
+  SymbolicMemory(std::int64_t elems, bool given, int rank);
+
+  // Bounds; and for a divisible schedule the cells' rule.
+  Status name(Range range, bool divisible);
+  // Of a range that was named.
+  Result<Contents> read(Range range) const;
+  void write(Range range, const Contents& contents);
+
+ private:
+  void split_at(std::int64_t at);
+
+  std::int64_t elems_ = 0;
+  std::shared_ptr<const Expression> own_;       // null: nothing is there from the start
+  std::map<std::int64_t, Stretch> written_;     // by begin
+  std::map<std::int64_t, std::int64_t> cells_;  // begin to end
+};
+
+SymbolicMemory::SymbolicMemory(std::int64_t elems, bool given, int rank) : elems_(elems) {
+  if (!given) return;
+  const auto order = mix64(static_cast<std::uint64_t>(rank) + 1);
+  own_ = std::make_shared<Expression>(Expression{.ranks = {rank}, .order = order});
+}
+
+Status SymbolicMemory::name(Range range, bool divisible) {
+  if (range.begin < 0 || range.end < range.begin || range.end > elems_) {
+    return {Code::kInternal, format("outside the buffer of %lld", static_cast<long long>(elems_))};
+  }
+  if (range.size() == 0 || !divisible) return {};
+  const auto next = cells_.upper_bound(range.begin);
+  bool overlaps = next != cells_.end() && next->first < range.end;
+  if (next != cells_.begin()) {
+    const auto& [begin, end] = *std::prev(next);
+    if (begin == range.begin && end == range.end) return {};
+    overlaps = overlaps || end > range.begin;
+  }
+  if (overlaps) return {Code::kInternal, "overlaps another cell without being it"};
+  cells_[range.begin] = range.end;
+  return {};
+}
+
+Result<Contents> SymbolicMemory::read(Range range) const {
+  Contents contents;
+  auto next = written_.upper_bound(range.begin);
+  if (next != written_.begin()) --next;
+  for (std::int64_t at = range.begin; at < range.end;) {
+    while (next != written_.end() && next->first + next->second.size <= at) ++next;
+    const bool here = next != written_.end() && next->first <= at;
+    if (here) {
+      const auto& [begin, stretch] = *next;
+      const std::int64_t end = std::min(range.end, begin + stretch.size);
+      append(contents, {end - at, stretch.origin + (at - begin), stretch.value});
+      at = end;
+      continue;
+    }
+    if (own_ == nullptr) return Status(Code::kInternal, "read before it was written");
+    const std::int64_t end = next == written_.end() ? range.end : std::min(range.end, next->first);
+    append(contents, {end - at, at, own_});
+    at = end;
+  }
+  return contents;
+}
+
+void SymbolicMemory::split_at(std::int64_t at) {
+  const auto next = written_.upper_bound(at);
+  if (next == written_.begin()) return;
+  auto& [begin, stretch] = *std::prev(next);
+  if (begin == at || begin + stretch.size <= at) return;
+  written_[at] = {begin + stretch.size - at, stretch.origin + (at - begin), stretch.value};
+  stretch.size = at - begin;
+}
+
+void SymbolicMemory::write(Range range, const Contents& contents) {
+  split_at(range.begin);
+  split_at(range.end);
+  written_.erase(written_.lower_bound(range.begin), written_.lower_bound(range.end));
+  std::int64_t at = range.begin;
+  for (const Stretch& stretch : contents) {
+    written_[at] = stretch;
+    at += stretch.size;
+  }
+}
+
+std::int64_t sum_of(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+bool claims_rows(OpKind operation) {
+  return operation == OpKind::kAllGather || operation == OpKind::kGather ||
+         operation == OpKind::kScatter || operation == OpKind::kReduceScatter;
+}
+
+std::int64_t count_of(const ScheduleClaim& claim, int rank) {
+  return claim.counts.empty() ? claim.elems : claim.counts[static_cast<std::size_t>(rank)];
+}
+
+// Rank's row where an operation's larger buffer has one: [0, elems) for those without rows.
+Range row_of(const ScheduleClaim& claim, int rank) {
+  if (!claims_rows(claim.operation)) return {0, claim.elems};
+  std::int64_t begin = 0;
+  for (int r = 0; r < rank; ++r) begin += count_of(claim, r);
+  return {begin, begin + count_of(claim, rank)};
+}
+
+// Where element `begin` of a rank's kOut comes from: the rank, which of its elements, and how many
+// from there on.
+struct Source {
+  int rank = -1;
+  std::int64_t origin = 0;
+  std::int64_t left = 0;
+};
+
+Source source_at(const ScheduleClaim& claim, int rank, std::int64_t begin, std::int64_t elems) {
+  const auto size = static_cast<std::size_t>(claim.size);
+  const auto to = static_cast<std::size_t>(rank);
+  if (claim.operation == OpKind::kBroadcast) return {claim.root, begin, elems - begin};
+  if (claim.operation == OpKind::kSend) {
+    return {(rank + claim.size - 1) % claim.size, begin, elems - begin};
+  }
+  if (claim.operation == OpKind::kScatter) {
+    return {claim.root, row_of(claim, rank).begin + begin, elems - begin};
+  }
+  const bool all_to_all = claim.operation == OpKind::kAllToAll;
+  const auto length = [&](std::size_t from) {
+    return all_to_all ? claim.counts[from * size + to] : count_of(claim, static_cast<int>(from));
+  };
+  std::size_t from = 0;
+  while (begin >= length(from)) begin -= length(from++);
+  const std::int64_t before =
+      all_to_all ? sum_of(std::span(claim.counts).subspan(from * size, to)) : 0;
+  return {static_cast<int>(from), before + begin, length(from) - begin};
+}
+
+Status wrong_origin(std::int64_t seen, std::int64_t wanted) {
+  return {Code::kInternal, format("holds elements from %lld on, not from %lld",
+                                  static_cast<long long>(seen), static_cast<long long>(wanted))};
+}
+
+Status check_moved(const Source& source, const Stretch& stretch) {
+  if (stretch.origin != source.origin) return wrong_origin(stretch.origin, source.origin);
+  const Expression& value = *stretch.value;
+  if (value.ranks == std::vector<int>{source.rank} && value.roundings == 0) return {};
+  return {Code::kInternal, format("should be rank %d's, untouched", source.rank)};
+}
+
+// kInternal unless the claim's counts are as many as its operation wants.
+Status check_claim(const ScheduleClaim& claim) {
+  const auto size = static_cast<std::size_t>(claim.size);
+  const bool pairs = claim.operation == OpKind::kAllToAll;
+  const std::size_t wanted = pairs ? size * size : size;
+  if (claim.counts.size() == wanted) return {};
+  if (claim.counts.empty() && !pairs) return {};
+  return {Code::kInternal, format("claims %zu counts (expected %zu)", claim.counts.size(), wanted)};
+}
+
+// What a rank's output must hold when a schedule is done. Looks at the ranks' outputs one after
+// another.
+class OutputCheck {
+ public:
+  explicit OutputCheck(const ScheduleClaim& claim) : claim_(claim) {}
+  // out: elements `shift` ... of the memory are the rank's kOut, `elems` long.
+  Status check(int rank, std::int64_t elems, const SymbolicMemory& memory, std::int64_t shift);
+
+ private:
+  std::int64_t wanted_elems(int rank) const;
+  Status check_stretch(int rank, std::int64_t begin, const Stretch& stretch);
+  Status check_reduction(const Expression& value, int below) const;
+  Status check_alike(const Contents& contents) const;
+
+  const ScheduleClaim& claim_;
+  Contents first_;  // all_reduce: what rank 0 holds
+  std::set<std::shared_ptr<const Expression>> complete_;
+};
+
+std::int64_t OutputCheck::wanted_elems(int rank) const {
+  const bool root = rank == claim_.root;
+  switch (claim_.operation) {
+    case OpKind::kBarrier: return 0;
+    case OpKind::kReduce: return root ? claim_.elems : 0;
+    case OpKind::kAllGather: return row_of(claim_, claim_.size - 1).end;
+    case OpKind::kGather: return root ? row_of(claim_, claim_.size - 1).end : 0;
+    case OpKind::kReduceScatter:
+    case OpKind::kScatter: return row_of(claim_, rank).size();
+    case OpKind::kAllToAll: break;
+    default: return claim_.elems;
+  }
+  std::int64_t sum = 0;
+  for (int from = 0; from < claim_.size; ++from) {
+    sum += claim_.counts[static_cast<std::size_t>(from * claim_.size + rank)];
+  }
+  return sum;
+}
+
+// below: how many ranks, from 0 on, contribute.
+Status OutputCheck::check_reduction(const Expression& value, int below) const {
+  std::vector<int> all(static_cast<std::size_t>(below));
+  std::iota(all.begin(), all.end(), 0);
+  if (claim_.rank_order && !(value.left_fold && value.ranks == all)) {
+    return {Code::kInternal, "is not a left fold in rank order"};
+  }
+  if (claim_.rank_order && below > 1 && value.roundings != 1) {
+    return {Code::kInternal, format("is rounded %d times, not once", value.roundings)};
+  }
+  std::vector<int> ranks = value.ranks;
+  std::ranges::sort(ranks);
+  if (ranks != all) return {Code::kInternal, "does not hold every contribution exactly once"};
+  const int finished = claim_.operation == OpKind::kExclusiveScan || below == 1 ? 0 : 1;
+  if (value.finished == finished) return {};
+  return {Code::kInternal, format("is finished %d times", value.finished)};
+}
+
+Status OutputCheck::check_stretch(int rank, std::int64_t begin, const Stretch& stretch) {
+  std::int64_t wanted = begin;
+  if (claim_.operation == OpKind::kReduceScatter) wanted += row_of(claim_, rank).begin;
+  if (stretch.origin != wanted) return wrong_origin(stretch.origin, wanted);
+  if (complete_.contains(stretch.value)) return {};
+  const bool scan = claim_.operation == OpKind::kExclusiveScan;
+  GW_TRY(check_reduction(*stretch.value, scan ? rank : claim_.size));
+  if (!scan) complete_.insert(stretch.value);
+  return {};
+}
+
+// Replicas are bit-identical only if they were combined in the same way.
+Status OutputCheck::check_alike(const Contents& contents) const {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  std::int64_t end_i = 0;  // of contents[i] and first_[j]
+  std::int64_t end_j = 0;
+  while (i < contents.size() && j < first_.size()) {
+    if (contents[i].value->order != first_[j].value->order) {
+      return {Code::kInternal, format("elements from %lld on are combined in another order than on "
+                                      "rank 0",
+                                      static_cast<long long>(std::max(end_i, end_j)))};
+    }
+    const std::int64_t next_i = end_i + contents[i].size;
+    const std::int64_t next_j = end_j + first_[j].size;
+    if (next_i <= next_j) ++i, end_i = next_i;
+    if (next_j <= next_i) ++j, end_j = next_j;
+  }
+  return {};
+}
+
+Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& memory,
+                          std::int64_t shift) {
+  const std::string place = format("rank %d's kOut", rank);
+  if (elems != wanted_elems(rank)) {
+    return {Code::kInternal,
+            place + format(" has %lld elements (expected %lld)", static_cast<long long>(elems),
+                           static_cast<long long>(wanted_elems(rank)))};
+  }
+  if (claim_.operation == OpKind::kExclusiveScan && rank == 0) return {};
+  const Result<Contents> held = memory.read({shift, shift + elems});
+  if (!held.has_value()) return held.error().with_context(place);
+  const Contents& contents = held.value();
+  const bool reduction =
+      claim_.operation == OpKind::kAllReduce || claim_.operation == OpKind::kReduce ||
+      claim_.operation == OpKind::kReduceScatter || claim_.operation == OpKind::kExclusiveScan;
+  std::int64_t at = 0;
+  for (Stretch rest : contents) {
+    while (rest.size > 0) {
+      const Source source = reduction ? Source{} : source_at(claim_, rank, at, elems);
+      const std::int64_t size = reduction ? rest.size : std::min(rest.size, source.left);
+      Status status = reduction ? check_stretch(rank, at, rest) : check_moved(source, rest);
+      if (!status.ok()) {
+        return status.with_context(place + format("[%lld, %lld)", static_cast<long long>(at),
+                                                  static_cast<long long>(at + size)));
+      }
+      at += size;
+      rest.size -= size;
+      rest.origin += size;
+    }
+  }
+  if (claim_.operation != OpKind::kAllReduce) return {};
+  if (rank == 0) first_ = contents;
+  return check_alike(contents).with_context(place);
+}
 
 struct Message {
   std::int64_t elems = 0;
