@@ -33,6 +33,8 @@ constexpr std::size_t kCopyBytes = 256 << 10;
 // A short message up to this size waits for room in the ring; a longer one is lent.
 constexpr std::size_t kMostWaiting = 1 << 10;
 constexpr std::size_t kFlagPage = 4096;
+constexpr std::ptrdiff_t kFirstSends = 4;
+constexpr int kLooksAtFirst = 16;
 // Slots of the pool that are looked at before it grows.
 constexpr std::size_t kPoolLooks = 8;
 // A probe ends by itself soon after its caller has given it up.
@@ -41,10 +43,11 @@ constexpr std::chrono::hours kLingers{1};
 // a pause between, the others take 100 us, as long as the engine would look. Where ranks share
 // processors, the others need them in between.
 constexpr int kQuickMessageLooks = 32;
-constexpr int kMessageLooks = 1500;
+constexpr int kMessageLooks = 400;
 constexpr int kCrowdedMessageLooks = 48;
 constexpr int kPatientMessageLooks = 20000;
 constexpr int kMostMovingLooks = 1 << 20;
+constexpr int kPauses = 8;
 
 void relax() {
 #if defined(__x86_64__)
@@ -230,6 +233,7 @@ Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<W
       if (sends) {
         ++peer(one->peer).unsent;
         sends_.push_back(one.get());
+        pushes_ = -1;  // the next look is at all
         (void)push_sends();
       } else {
         post(*one);
@@ -356,7 +360,9 @@ bool ShmMessages::poll() {
     }
   }
   moved = copy_next() || moved;
-  return push_sends() || moved;
+  moved = push_sends() || moved;
+  moves_ += moved ? 1 : 0;
+  return moved;
 }
 
 bool ShmMessages::meet_early(Open& receive, int from) {
@@ -498,7 +504,14 @@ bool ShmMessages::push_sends() {
     end(*send);
     return true;
   };
-  return std::erase_if(sends_, over) > 0;
+  // The words of those behind are most often not there yet, and a look takes them from who writes
+  // them: so all have their turn now and then.
+  const bool all = ++pushes_ % kLooksAtFirst == 0;
+  const auto end = all ? sends_.end() : sends_.begin() + std::min(kFirstSends, std::ssize(sends_));
+  const auto left = std::remove_if(sends_.begin(), end, over);
+  const bool moved = left != end;
+  sends_.erase(left, end);
+  return moved;
 }
 
 // As it is, where there is room for that; else lent.
@@ -664,16 +677,21 @@ bool ShmMessages::wait_briefly(const WorkState& work) {
     if (yields) {
       sched_yield();
     } else if (idle >= kQuickMessageLooks) {
-      relax();
+      for (int i = 0; i < kPauses; ++i) relax();
     }
   }
   submit([&](const Open& one) { return one.batch ? one.batch.get() == &work : &one.own == &work; });
   return work.done();
 }
 
+// While a thread looks and messages move, the engine would only be in its way.
 bool ShmMessages::hand_over() {
-  submit([](Open& one) { return std::exchange(one.visited, true); });
+  submit([this](Open& one) {
+    const bool due = std::exchange(one.visited, true);
+    return due && (moves_ == moves_before_ || one.deadline);
+  });
   const Look look(*this);  // which rings
+  moves_before_ = moves_;
   attended_ = std::ranges::any_of(pool_, [](const OpenPtr& one) { return is_light(*one); });
   return attended_;
 }

@@ -176,7 +176,10 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::vector<std::uint64_t> flags_;       // that are free, offsets in the arena
   std::vector<std::uint64_t> flag_pages_;  // in which they are
   std::vector<int> to_ring_;               // who may have lain down before they saw something
+  int pushes_ = 0;
   bool attended_ = false;
+  std::uint64_t moves_ = 0;         // looks that have found something
+  std::uint64_t moves_before_ = 0;  // when the engine asked last
 };
 
 }  // namespace gradwire
