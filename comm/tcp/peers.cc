@@ -178,16 +178,11 @@ void Peers::cut(int rank) {
   give_up(rank);
 }
 
-std::uint64_t Peers::control_bytes_sent() const {
-  std::uint64_t sum = 0;
-  for (const auto& peer : peers_) sum += peer->control.bytes_sent();
-  return sum;
-}
-
-std::uint64_t Peers::control_messages_sent() const {
-  std::uint64_t sum = 0;
-  for (const auto& peer : peers_) sum += peer->control.messages_sent();
-  return sum;
+void Peers::count_control(TransportStats& stats) const {
+  for (const auto& peer : peers_) {
+    stats.bytes_sent += peer->control.bytes_sent();
+    stats.messages_sent += peer->control.messages_sent();
+  }
 }
 
 }  // namespace gradwire::tcp

@@ -109,8 +109,8 @@ class Peers final : public comm::Membership::Carrier {
   // Ranks whose control connections may have something.
   RankList& heard() { return heard_; }
 
-  std::uint64_t control_bytes_sent() const;
-  std::uint64_t control_messages_sent() const;
+  // Adds what control messages have sent.
+  void count_control(TransportStats& stats) const;
 
  private:
   enum class Line : std::uint8_t { kBulk, kControl, kWake, kMeeting };

@@ -287,8 +287,7 @@ TransportCaps TcpTransport::caps() const {
 
 TransportStats TcpTransport::stats() const {
   TransportStats stats = tickets_->stats();
-  stats.bytes_sent += peers_.control_bytes_sent();
-  stats.messages_sent += peers_.control_messages_sent();
+  peers_.count_control(stats);
   stats.bytes_received += control_bytes_received_;
   stats.messages_received += control_messages_received_;
   return stats;

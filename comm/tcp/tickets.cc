@@ -253,20 +253,20 @@ void Tickets::sever(bool severed) {
   cancel_all();
 }
 
-bool Tickets::unwritten() const {
+template <typename Is>
+bool Tickets::any_live(const Is& is) const {
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    const Outbound& out = peers_.at(rank).out;
-    if (rank != rank_ && out.is_open() && !out.empty() && membership_.live(rank)) return true;
+    if (rank != rank_ && membership_.live(rank) && is(peers_.at(rank).out)) return true;
   }
   return false;
 }
 
+bool Tickets::unwritten() const {
+  return any_live([](const Outbound& out) { return out.is_open() && !out.empty(); });
+}
+
 bool Tickets::undelivered() const {
-  for (int rank = 0; rank < peers_.size(); ++rank) {
-    if (rank != rank_ && membership_.live(rank) && peers_.at(rank).out.undelivered() > 0)
-      return true;
-  }
-  return false;
+  return any_live([](const Outbound& out) { return out.undelivered() > 0; });
 }
 
 }  // namespace gradwire::tcp

@@ -56,6 +56,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::size_t piece() const;
   void close(Op& op);
   void withdraw_send(Op& op);
+  template <typename Is>
+  bool any_live(const Is& is) const;
 
   Peers& peers_;
   std::vector<Op*> done_;  // in a connection's opinion, not yet closed

@@ -249,8 +249,8 @@ void Peers::post(Peer& peer, ucp_ep_h endpoint, const Control& message) {
   if (endpoint == nullptr) return;
   const bool with_data = endpoint == peer.data;
   auto outgoing = std::make_unique<Outgoing>(Outgoing{&peer, encode(message), with_data});
-  bytes_sent_ += outgoing->bytes.size();
-  ++messages_sent_;
+  stats_.bytes_sent += outgoing->bytes.size();
+  ++stats_.messages_sent;
   ++peer.in_flight;
   ++sending_;
   ucp_request_param_t params{};
@@ -301,8 +301,8 @@ ucs_status_t Peers::on_message(void* peers, const void*, size_t, void* data, siz
       message->from == self.members().self()) {
     return UCS_OK;  // not of this job
   }
-  self.bytes_received_ += bytes;
-  ++self.messages_received_;
+  self.stats_.bytes_received += bytes;
+  ++self.stats_.messages_received;
   self.inbox_.push_back(std::move(*message));
   return UCS_OK;
 }

@@ -88,10 +88,8 @@ class Peers final : public comm::Membership::Carrier {
   // completes refers to this object: it is to outlive the worker.
   void close();
 
-  std::uint64_t bytes_sent() const { return bytes_sent_; }
-  std::uint64_t bytes_received() const { return bytes_received_; }
-  std::uint64_t messages_sent() const { return messages_sent_; }
-  std::uint64_t messages_received() const { return messages_received_; }
+  // Of control messages.
+  const TransportStats& stats() const { return stats_; }
   // "sysv to ranks 1, 2; tcp to rank 3".
   std::string describe_lanes() const;
 
@@ -147,7 +145,7 @@ class Peers final : public comm::Membership::Carrier {
   std::vector<Control> messages_;  // for take_messages()
   std::set<Outgoing*> with_data_;  // under way over data endpoints
   int sending_ = 0;
-  std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, messages_sent_ = 0, messages_received_ = 0;
+  TransportStats stats_;
 };
 
 }  // namespace gradwire::ucx

@@ -165,10 +165,11 @@ std::string UcxTransport::describe_now() const {
 
 TransportStats UcxTransport::stats() const {
   TransportStats stats = tickets_->stats();
-  stats.bytes_sent += peers_->bytes_sent();
-  stats.bytes_received += peers_->bytes_received();
-  stats.messages_sent += peers_->messages_sent();
-  stats.messages_received += peers_->messages_received();
+  const TransportStats& control = peers_->stats();
+  stats.bytes_sent += control.bytes_sent;
+  stats.bytes_received += control.bytes_received;
+  stats.messages_sent += control.messages_sent;
+  stats.messages_received += control.messages_received;
   return stats;
 }
 

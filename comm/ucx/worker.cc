@@ -134,18 +134,13 @@ Status Worker::try_data(const SettingsOptions& options, const EventPause& pause)
 Status Worker::start_control(SettingsOptions options, Deadline until) {
   GW_ASSIGN(const auto pause, EventPause::begin(until));
   options.tcp_alone = true;
-  const Result<Settings> settings = read_settings(options);
-  if (settings.has_value()) {
-    const Result<ucp_context_h> made = make_context(settings.value().config.get());
-    if (made.has_value()) control_context_ = made.value();
-  }
-  if (control_context_ != nullptr) {
-    Result<Half> half = make_half(control_context_, *pause);
-    if (half.has_value()) {
-      control_ = half.value();
-      return {};
-    }
-  }
+  const auto over_tcp = [&]() -> Status {
+    GW_ASSIGN(const Settings settings, read_settings(options));
+    GW_ASSIGN(control_context_, make_context(settings.config.get()));
+    GW_ASSIGN(control_, make_half(control_context_, *pause));
+    return {};
+  };
+  if (over_tcp().ok()) return {};
   GW_ASSIGN(control_, make_half(context_, *pause));
   return {};
 }
