@@ -18,7 +18,6 @@
 #include "collectives/engine/staged_execution.h"
 #include "collectives/plan/lent_inputs.h"
 #include "collectives/plan/path.h"
-#include "collectives/schedules/in_place.h"
 #include "collectives/schedules/op_traits.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"

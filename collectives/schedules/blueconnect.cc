@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "collectives/schedules/nodes.h"
-#include "collectives/schedules/ring.h"
 #include "collectives/schedules/schedules.h"
+#include "collectives/schedules/steps.h"
 
 namespace gradwire {
 namespace {

@@ -1,5 +1,3 @@
-#include "collectives/schedules/in_place.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -20,6 +20,19 @@ using Counts = std::span<const std::int64_t>;  // one of each rank; its size is 
 // The same with kIn and kOut apart: `schedule` is in place, and every rank's kIn survives.
 Schedule out_of_place(Schedule schedule);
 
+// Elements [in_begin, in_begin + elems) of kIn are the memory of kOut's from out_begin on.
+struct SharedElems {
+  std::int64_t elems = 0;
+  std::int64_t in_begin = 0;
+  std::int64_t out_begin = 0;
+};
+
+// What was made for an input of its own runs in place: a schedule without in_place, for a kIn and
+// kOut that share memory. Where it would overwrite input that it reads later, that part of the
+// output grows in scratch memory and is copied at the end. Requires that cells of kIn and of kOut
+// in the shared memory are equal or disjoint there.
+Schedule in_place(const Schedule& schedule, const SharedElems& shared);
+
 // All-reduce, in place over kOut: (elems). Every rank ends with the reduction of all.
 Schedule ring_all_reduce(int rank, int size, std::int64_t elems);
 Schedule canonical_all_reduce(int rank, int size, std::int64_t elems);

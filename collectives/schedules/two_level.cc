@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "collectives/schedules/nodes.h"
-#include "collectives/schedules/ring.h"
 #include "collectives/schedules/schedules.h"
+#include "collectives/schedules/steps.h"
 
 namespace gradwire {
 

@@ -1,5 +1,5 @@
 // Schedules whose kIn and kOut were made to share memory, proven by the checker.
-#include "collectives/schedules/in_place.h"
+#include "collectives/schedules/schedules.h"
 
 #include <gtest/gtest.h>
 
