@@ -31,6 +31,7 @@ class BiasedLock {
       if (!wanted_.load(std::memory_order_acquire) &&
           bias_.load(std::memory_order_acquire) == bias) {
         held_ = bias;
+        in_a_row_ = 0;  // its owner is there
         return;
       }
       bias->inside.store(false, std::memory_order_release);

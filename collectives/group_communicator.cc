@@ -17,6 +17,7 @@ namespace {
 
 // A probe ends by itself soon after its caller has given it up.
 constexpr std::chrono::hours kProbesLinger{1};
+constexpr double kRefusedEnd = 1;  // seconds, for the rest of a batch that an engine has refused
 
 // "; CUDA device 0 through pinned memory", once there is one.
 std::string devices_text(const ProgressEngine& engine) {
@@ -284,8 +285,12 @@ Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const O
   }
   group_->engine()->begin_waiting();
   if (prepared.size() > 1) work->set_hold({});  // a device knows of its own part alone
-  // Those that were taken before the engine failed end with its error.
-  GW_TRY(refusal);
+  // Those that were taken before the engine failed end with its error, and nobody touches their
+  // tensors then.
+  if (!refusal.ok()) {
+    (void)work->wait(deadline_in(kRefusedEnd));
+    return refusal;
+  }
   return Work(std::move(work));
 }
 
@@ -322,7 +327,7 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
                             .execution = std::make_unique<SenderSearch>(std::move(request), answer),
                             .work = work,
                             .bytes_sent = group_->message_bytes()}),
-                        until + kProbesLinger));
+                        std::min(until, Deadline::max() - kProbesLinger) + kProbesLinger));
   if (engine->wait(*work, until)) {
     GW_TRY(work->status());
     return answer->source.load();

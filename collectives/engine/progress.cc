@@ -91,6 +91,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   std::unique_lock lock(mutex_);
   const Route& route = operation->execution->route();
   if (const Status failure = failure_of(route.communicator); !failure.ok()) {
+    lock.unlock();  // who is told of the end may ask this engine something
     // Its caller may have begun it, so that others read its operands now.
     operation->execution->refuse();
     operation->work->finish(failure);
@@ -236,9 +237,9 @@ void ProgressEngine::visit_quick(Deadline now) {
     attended.swap(quick_);
     has_quick_ = false;
   }
-  std::erase_if(attended, [](const auto& one) {
+  std::erase_if(attended, [this](const auto& one) {
     const auto quick = one.lock();
-    return quick == nullptr || !quick->hand_over();
+    return quick == nullptr || !quick->hand_over(*this);
   });
   const std::lock_guard lock(mutex_);
   std::ranges::move(attended, std::back_inserter(quick_));
@@ -473,7 +474,7 @@ bool ProgressEngine::has_more_time(Operation& operation, Deadline now) const {
 }
 
 Deadline ProgressEngine::next_deadline(Deadline now) const {
-  Deadline next = now + std::chrono::milliseconds(has_quick_ ? 1 : 250);
+  Deadline next = now + std::chrono::milliseconds(250);
   each_active([&](const Operation& operation) { next = std::min(next, operation.deadline); });
   return next;
 }
@@ -517,9 +518,12 @@ void ProgressEngine::sleep(const std::function<bool()>& enough, Deadline until) 
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return;
   }
+  const bool quick = has_quick_;
+  if (quick) until = std::min(until, Clock::now() + 2 * kBetweenVisits);
   const Status status = waiter_.sleep(*transport_, awaited(), until, [&] {
     // Tickets that settled while small operations had their turns are heard of no more.
     bool ready = unseen_ != 0 || has_incoming_ || cancel_asked_ || enough();
+    ready = ready || (!quick && has_quick_);
     each_active([&](const Operation& operation) { ready = ready || operation.execution->ready(); });
     return ready;
   });

@@ -5,8 +5,13 @@
 // operation like any other: from then on that drives it, and knows its deadline and its failures.
 #pragma once
 
+#include <optional>
+
+#include "gradwire/tensor.h"
+
 namespace gradwire {
 
+class ProgressEngine;
 class WorkState;
 
 // Any thread.
@@ -16,11 +21,12 @@ class QuickWork {
 
   // Does what can be done now.
   virtual void look() = 0;
-  // True when `work` has ended, after some microseconds at most. False: the engine has it now.
-  virtual bool wait_briefly(const WorkState& work) = 0;
+  // Looks for some microseconds, and longer while something moves. True when `work` has ended.
+  // False: the engine has it now, or `until` has come.
+  virtual bool wait_briefly(const WorkState& work, std::optional<Deadline> until) = 0;
   // The engine asks from time to time, after ProgressEngine::attend(): gives it what was open the
   // last time, too. False when nothing is open; then it does not ask again.
-  virtual bool hand_over() = 0;
+  virtual bool hand_over(ProgressEngine& engine) = 0;
 };
 
 }  // namespace gradwire

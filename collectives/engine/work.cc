@@ -14,7 +14,9 @@ namespace gradwire {
 // thread; nobody else can ask it for anything by then.
 bool WorkState::wait(std::optional<Deadline> until) const {
   if (in_child()) return done();
-  if (const auto quick = quick_.lock(); quick && quick->wait_briefly(*this)) return true;
+  if (const auto quick = quick_.lock(); quick && quick->wait_briefly(*this, until)) {
+    return true;
+  }
   if (const auto engine = engine_.lock()) return engine->wait(*this, until);
   constexpr std::chrono::seconds kItTakesLess{30};
   const Deadline most = std::chrono::steady_clock::now() + kItTakesLess;

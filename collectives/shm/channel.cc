@@ -35,8 +35,9 @@ std::uint64_t ShmBoards::all_bytes() {
   const std::lock_guard lock(mutex_);
   std::uint64_t all = 0;
   std::erase_if(counters_, [&](const auto& counter) {
-    const std::uint64_t bytes = counter->load(std::memory_order_relaxed);
     const bool unused = counter.use_count() == 1;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const std::uint64_t bytes = counter->load(std::memory_order_relaxed);
     if (unused) total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     all += unused ? 0 : bytes;
     return unused;

@@ -116,7 +116,9 @@ class MemoryPath::Message final : public PreparedCall {
         extent_(call.extent) {}
 
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
-    return run(work, deadline).error();
+    const Status status = run(work, deadline).error();
+    if (!status.ok()) work->finish(status);
+    return status;
   }
   Result<Work> start_alone(std::optional<Deadline> deadline) override {
     return run(nullptr, deadline);
@@ -176,7 +178,10 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
   // an error here the next operation tells.
   auto met = members.communicator.barrier();
   if (met.has_value()) (void)met.value().wait();
-  if (all[0] < 0) return std::unique_ptr<CallPath>();
+  if (all[0] < 0) {
+    if (own[1] >= 0) boards->leave(static_cast<std::uint64_t>(own[1]), group.size());
+    return std::unique_ptr<CallPath>();
+  }
   std::vector<int> places;
   std::vector<std::uint64_t> outboxes;
   for (int r = 0; r < group.size(); ++r) {

@@ -36,8 +36,8 @@ struct MessageRing {
     Kind kind;
   };
 
-  alignas(kLine) std::atomic<std::uint64_t> read;           // bytes of entries
-  std::atomic<std::uint64_t> taken;                         // bytes of inline payload, by receives
+  alignas(kLine) std::atomic<std::uint64_t> read;  // bytes of entries
+  std::atomic<std::uint64_t> taken;                // bytes of entries with payload, by receives
   alignas(kLine) std::atomic<std::uint32_t> short_of_room;  // the writer found none
   alignas(kLine) std::byte entries[kBytes];
 
@@ -74,12 +74,12 @@ class MessageWriter {
     if (!has_room(size > to_end ? to_end + size : size)) return false;
     if (size > to_end) put(to_end, {.kind = MessageRing::Kind::kSkip});
     put(size, entry);
-    if (entry.data != nullptr) inline_bytes_ += entry.bytes;
+    if (entry.data != nullptr) inline_bytes_ += size;
     return true;
   }
   // Whether something was read since there was no room.
   bool may_have_room() const { return ring->read.load(std::memory_order_acquire) != read_; }
-  // Whether more than so many bytes of inline payload were written that no receive has taken.
+  // Whether entries of more than so many bytes have payload that no receive has taken.
   bool has_untaken(std::uint64_t bytes) {
     if (inline_bytes_ - taken_ <= bytes) return false;
     taken_ = ring->taken.load(std::memory_order_relaxed);
@@ -159,7 +159,7 @@ class MessageReader {
   }
   // A receive has the payload of an inline message.
   void take(std::size_t bytes) {
-    ring->taken.store(ring->taken.load(std::memory_order_relaxed) + bytes,
+    ring->taken.store(ring->taken.load(std::memory_order_relaxed) + MessageRing::size_with(bytes),
                       std::memory_order_relaxed);
   }
 

@@ -48,6 +48,9 @@ constexpr int kCrowdedMessageLooks = 48;
 constexpr int kPatientMessageLooks = 20000;
 constexpr int kMostMovingLooks = 1 << 20;
 constexpr int kPauses = 8;
+constexpr int kLooksBeforeClock = 64;
+// While messages move, one that does not is the engine's after so many visits, some 100 ms.
+constexpr int kMostVisits = 200;
 
 void relax() {
 #if defined(__x86_64__)
@@ -85,7 +88,7 @@ struct ShmMessages::Open {
   std::optional<Deadline> deadline;
 
   bool handed = false;   // the engine has it
-  bool visited = false;  // the engine has asked once
+  int visits = 0;        // how often the engine has asked
   bool in_ring = false;  // of a send: lent
   bool copying = false;
   std::atomic<bool> ended{false};
@@ -245,7 +248,7 @@ Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<W
     attend = (attend || !to_ring_.empty()) && !std::exchange(attended_, true);
   }
   if (ended && batch) batch->finish({});
-  if (failed) submit_one(failed);
+  if (failed) submit_one(engine_.lock().get(), failed);
   if (attend) {
     if (const auto engine = engine_.lock()) engine->attend(weak_from_this());
   }
@@ -303,7 +306,8 @@ const ShmMessages::OpenPtr& ShmMessages::open(const CheckedCall& checked,
   one->elems = checked.extent.agreed;
   one->bytes = static_cast<std::size_t>(one->elems) * size_of(one->dtype);
   one->deadline = checked.options.deadline;
-  one->handed = one->visited = one->in_ring = one->copying = false;
+  one->handed = one->in_ring = one->copying = false;
+  one->visits = 0;
   one->ended.store(false, std::memory_order_relaxed);
   one->source = -1;
   one->busy.store(true, std::memory_order_relaxed);
@@ -337,7 +341,7 @@ void ShmMessages::post(Open& receive) {
     return;
   }
   ++any_wanted_;
-  for (int p = 0; p < size() && !receive.ended && !receive.copying; ++p) {
+  for (int p = 0; p < size() && !receive.ended && !receive.copying && receive.failure.ok(); ++p) {
     if (p != rank_ && !meet_early(receive, p)) (void)drain(p);
   }
 }
@@ -651,7 +655,7 @@ void ShmMessages::look() {
   (void)poll();
 }
 
-bool ShmMessages::wait_briefly(const WorkState& work) {
+bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> until) {
   const bool patient = waiting_ == Waiting::kSpin || waiting_ == Waiting::kYield;
   const bool yields =
       waiting_ == Waiting::kYield || (waiting_ == Waiting::kAdaptive && boards_->crowded());
@@ -660,6 +664,7 @@ bool ShmMessages::wait_briefly(const WorkState& work) {
                     : yields                    ? kCrowdedMessageLooks
                                                 : kMessageLooks;
   int moving = 0;
+  int looked = 0;
   for (int idle = 0; idle < looks && moving < kMostMovingLooks;) {
     bool moved = false;
     {
@@ -667,6 +672,7 @@ bool ShmMessages::wait_briefly(const WorkState& work) {
       moved = poll();
     }
     if (work.done()) return true;
+    if (until && looked++ % kLooksBeforeClock == 0 && Clock::now() >= *until) return work.done();
     if (fate_->failed.load(std::memory_order_acquire)) break;
     if (moved) {
       idle = 0;
@@ -680,15 +686,17 @@ bool ShmMessages::wait_briefly(const WorkState& work) {
       for (int i = 0; i < kPauses; ++i) relax();
     }
   }
-  submit([&](const Open& one) { return one.batch ? one.batch.get() == &work : &one.own == &work; });
+  submit(engine_.lock().get(),
+         [&](const Open& one) { return one.batch ? one.batch.get() == &work : &one.own == &work; });
   return work.done();
 }
 
 // While a thread looks and messages move, the engine would only be in its way.
-bool ShmMessages::hand_over() {
-  submit([this](Open& one) {
-    const bool due = std::exchange(one.visited, true);
-    return due && (moves_ == moves_before_ || one.deadline);
+bool ShmMessages::hand_over(ProgressEngine& engine) {
+  submit(&engine, [this](Open& one) {
+    const int visits = one.visits++;
+    const bool waits = moves_ == moves_before_ || one.deadline || !one.failure.ok();
+    return visits > kMostVisits || (visits > 0 && waits);
   });
   const Look look(*this);  // which rings
   moves_before_ = moves_;
@@ -698,7 +706,7 @@ bool ShmMessages::hand_over() {
 
 void ShmMessages::close(bool failed) {
   if (mark_.in_child()) return;
-  submit([](const Open&) { return true; });
+  submit(engine_.lock().get(), [](const Open&) { return true; });
   const Look look(*this);
   closes_ = !failed;
 }
@@ -706,7 +714,7 @@ void ShmMessages::close(bool failed) {
 Result<int> ShmMessages::probe(int peer, int tag, Deadline until) {
   const OpCall call{.kind = OpKind::kRecv, .peer = peer, .tag = tag};
   OpOptions options;
-  options.deadline = until + kLingers;
+  options.deadline = std::min(until, Deadline::max() - kLingers) + kLingers;
   OpenPtr one;
   bool attend = false;
   {
@@ -743,7 +751,7 @@ bool ShmMessages::is_light(const Open& one) {
 
 // What is open, and chosen, becomes operations of the engine.
 template <typename Chosen>
-void ShmMessages::submit(const Chosen& chosen) {
+void ShmMessages::submit(ProgressEngine* engine, const Chosen& chosen) {
   std::vector<OpenPtr> ready;
   {
     const Look look(*this);
@@ -753,14 +761,14 @@ void ShmMessages::submit(const Chosen& chosen) {
       ready.push_back(one);
     }
   }
-  for (const OpenPtr& one : ready) submit_one(one);
+  for (const OpenPtr& one : ready) submit_one(engine, one);
 }
 
-void ShmMessages::submit_one(const OpenPtr& one) {
+// engine: null where it has gone.
+void ShmMessages::submit_one(ProgressEngine* engine, const OpenPtr& one) {
   std::shared_ptr<WorkState> work = one->batch;
   if (!work) work = std::shared_ptr<WorkState>(one, &one->own);
-  const auto engine = engine_.lock();
-  if (!engine) return work->finish({Code::kCancelled, "its communicator was destroyed"});
+  if (engine == nullptr) return work->finish({Code::kCancelled, "its communicator was destroyed"});
   auto operation = std::make_unique<Operation>(Operation{
       .signature = one->is_probe
                        ? Signature{.name = "probe"}

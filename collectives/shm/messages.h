@@ -64,8 +64,8 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::uint64_t bytes_sent() const { return bytes_->load(std::memory_order_relaxed); }
 
   void look() override;
-  bool wait_briefly(const WorkState& work) override;
-  bool hand_over() override;
+  bool wait_briefly(const WorkState& work, std::optional<Deadline> until) override;
+  bool hand_over(ProgressEngine& engine) override;
 
  private:
   class Run;
@@ -145,8 +145,8 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
 
   // Without the lock.
   template <typename Chosen>
-  void submit(const Chosen& chosen);
-  void submit_one(const OpenPtr& one);
+  void submit(ProgressEngine* engine, const Chosen& chosen);
+  void submit_one(ProgressEngine* engine, const OpenPtr& one);
 
   std::weak_ptr<ProgressEngine> engine_;
   std::shared_ptr<const GroupFate> fate_;

@@ -128,7 +128,7 @@ class TwoLevelPath final : public CallPath {
     return format("shared memory inside %d hosts", host_count());
   }
   std::uint64_t job_bytes() const override {
-    return hosts_->boards ? hosts_->boards->total_bytes().load(std::memory_order_relaxed) : 0;
+    return hosts_->boards ? hosts_->boards->all_bytes() : 0;
   }
   std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kInsideHosts; }

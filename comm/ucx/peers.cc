@@ -282,6 +282,8 @@ void Peers::send(int rank, const Control& message) {
     if (!made.ok()) suspect(rank, std::string(made.message()));
     if (peer.control == nullptr) return;
   }
+  // A goodbye over a data endpoint that is made later would overtake it otherwise.
+  if (kind == Kind::kTaken) (void)reach(rank);
   const bool behind_data = kind == Kind::kTaken || kind == Kind::kGoodbye;
   post(peer, behind_data && peer.data != nullptr ? peer.data : peer.control, message);
 }
