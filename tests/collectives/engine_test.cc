@@ -23,24 +23,32 @@
 namespace gradwire::engine_test {
 namespace {
 
-// Something to do at every turn, until told to stop.
-class Busy final : public Runnable {
+// Without messages, among so many ranks.
+class Local : public Runnable {
  public:
-  explicit Busy(std::atomic<bool>& over)
-      : over_(over), route_{std::make_shared<const std::vector<int>>(std::vector{0, 1}), 0, 0, 0} {}
-  Result<bool> advance(Transport&, ScratchPool&) override { return true; }
-  bool done() const override { return over_; }
+  explicit Local(std::vector<int> ranks)
+      : route_{std::make_shared<const std::vector<int>>(std::move(ranks)), 0, 0, 0} {}
   void cancel(Transport&) override {}
   bool settled(Transport&) override { return true; }
   void release(ScratchPool&) override {}
   std::vector<int> waiting_for(const Transport&) const override { return {}; }
   const Route& route() const override { return route_; }
   std::uint64_t bytes_sent() const override { return 0; }
+
+ private:
+  Route route_;
+};
+
+// Something to do at every turn, until told to stop.
+class Busy final : public Local {
+ public:
+  explicit Busy(std::atomic<bool>& over) : Local({0, 1}), over_(over) {}
+  Result<bool> advance(Transport&, ScratchPool&) override { return true; }
+  bool done() const override { return over_; }
   Awaited awaited() const override { return {.memory = true}; }
 
  private:
   std::atomic<bool>& over_;
-  Route route_;
 };
 
 // Rank 0 asks what rank 1 is doing, as ranks do that look for who keeps them waiting.
@@ -74,32 +82,22 @@ TEST(ProgressEngine, AnswersWhileItIsBusy) {
 }
 
 // Writes its name down at every turn; done after `turns` of them.
-class Logging final : public Runnable {
+class Logging final : public Local {
  public:
   Logging(char name, int turns, std::string& log)
-      : name_(name),
-        turns_(turns),
-        log_(log),
-        route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+      : Local({0}), name_(name), turns_(turns), log_(log) {}
   Result<bool> advance(Transport&, ScratchPool&) override {
     log_ += name_;
     --turns_;
     return true;
   }
   bool done() const override { return turns_ == 0; }
-  void cancel(Transport&) override {}
-  bool settled(Transport&) override { return true; }
-  void release(ScratchPool&) override {}
-  std::vector<int> waiting_for(const Transport&) const override { return {}; }
-  const Route& route() const override { return route_; }
-  std::uint64_t bytes_sent() const override { return 0; }
   Awaited awaited() const override { return {.nothing = true}; }
 
  private:
   char name_;
   int turns_;
   std::string& log_;
-  Route route_;
 };
 
 // What is urgent has a turn before each one of what is not, and what is large does not starve.
@@ -138,27 +136,19 @@ TEST(ProgressEngine, SmallOperationsHaveATurnBetweenThoseOfLargeOnes) {
 }
 
 // Ends with its first turn, and counts.
-class Counting final : public Runnable {
+class Counting final : public Local {
  public:
-  explicit Counting(std::atomic<int>& count)
-      : count_(count), route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+  explicit Counting(std::atomic<int>& count) : Local({0}), count_(count) {}
   Result<bool> advance(Transport&, ScratchPool&) override {
     begun_ = true;
     ++count_;
     return true;
   }
   bool done() const override { return begun_; }
-  void cancel(Transport&) override {}
-  bool settled(Transport&) override { return true; }
-  void release(ScratchPool&) override {}
-  std::vector<int> waiting_for(const Transport&) const override { return {}; }
-  const Route& route() const override { return route_; }
-  std::uint64_t bytes_sent() const override { return 0; }
 
  private:
   std::atomic<int>& count_;
   bool begun_ = false;
-  Route route_;
 };
 
 // Those that wait for company begin though no more come and nobody waits for them.
@@ -218,23 +208,16 @@ TEST(Waiter, WakesForMemoryWhileItSleepsForMessages) {
 }
 
 // Never ends by itself, and takes its time to be cancelled.
-class Lingering final : public Runnable {
+class Lingering final : public Local {
  public:
   explicit Lingering(std::function<void()> cancelled)
-      : cancelled_(std::move(cancelled)),
-        route_{std::make_shared<const std::vector<int>>(std::vector{0}), 0, 0, 0} {}
+      : Local({0}), cancelled_(std::move(cancelled)) {}
   Result<bool> advance(Transport&, ScratchPool&) override { return false; }
   bool done() const override { return false; }
   void cancel(Transport&) override { cancelled_(); }
-  bool settled(Transport&) override { return true; }
-  void release(ScratchPool&) override {}
-  std::vector<int> waiting_for(const Transport&) const override { return {}; }
-  const Route& route() const override { return route_; }
-  std::uint64_t bytes_sent() const override { return 0; }
 
  private:
   std::function<void()> cancelled_;
-  Route route_;
 };
 
 void await(const std::atomic<bool>& flag) {
