@@ -15,8 +15,6 @@ namespace gradwire {
 
 namespace {
 
-// A probe ends by itself soon after its caller has given it up.
-constexpr std::chrono::hours kProbesLinger{1};
 constexpr double kRefusedEnd = 1;  // seconds, for the rest of a batch that an engine has refused
 
 // "; CUDA device 0 through pinned memory", once there is one.
@@ -327,7 +325,7 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
                             .execution = std::make_unique<SenderSearch>(std::move(request), answer),
                             .work = work,
                             .bytes_sent = group_->message_bytes()}),
-                        std::min(until, Deadline::max() - kProbesLinger) + kProbesLinger));
+                        end_of_probe(until)));
   if (engine->wait(*work, until)) {
     GW_TRY(work->status());
     return answer->source.load();

@@ -3,6 +3,8 @@
 // last one, messages, serves all.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,6 +54,12 @@ struct GroupMembers {
   Group& group;
   Communicator& communicator;
 };
+
+// A probe ends by itself soon after its caller has given it up.
+inline Deadline end_of_probe(Deadline until) {
+  constexpr std::chrono::hours kLingers{1};
+  return std::min(until, Deadline::max() - kLingers) + kLingers;
+}
 
 class CallPath {
  public:

@@ -1,11 +1,25 @@
 #include "collectives/shm/channel.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/hash.h"
 
 namespace gradwire {
+
+void ShmLooks::pause(int look) const {
+  if (yields_) {
+    sched_yield();
+    return;
+  }
+  for (int i = 0; look >= kQuick && i < pauses_; ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+}
 
 int ShmBoards::arena_rank(int job_rank) const {
   if (members_.empty()) return job_rank;

@@ -114,6 +114,40 @@ struct ShmTensors {
   std::uint64_t address = 0;
 };
 
+// How a rank looks for what others write before it hands its operation over. The first looks come
+// one right after another, the others with pauses between. Where ranks share processors, the others
+// need them in between.
+class ShmLooks {
+ public:
+  // alone: looks without success of a rank with a processor of its own that does not keep it.
+  ShmLooks(Waiting waiting, bool crowded, int alone, int pauses)
+      : keeps_(waiting == Waiting::kSpin || waiting == Waiting::kYield),
+        yields_(waiting == Waiting::kYield || (waiting == Waiting::kAdaptive && crowded)),
+        most_(waiting == Waiting::kSleep ? 0
+              : keeps_                   ? kPatient
+              : yields_                  ? kCrowded
+                                         : alone),
+        pauses_(pauses) {}
+
+  // The processor, while it waits.
+  bool keeps() const { return keeps_; }
+  int most() const { return most_; }
+  // After look number `look`, from 0, which was without success.
+  void pause(int look) const;
+
+ private:
+  static constexpr int kQuick = 32;
+  // A rank that has yielded as often as there are others waits for one that sleeps.
+  static constexpr int kCrowded = 48;
+  // Then the engine goes on in the same way.
+  static constexpr int kPatient = 20000;
+
+  bool keeps_;
+  bool yields_;
+  int most_;
+  int pauses_;
+};
+
 // Boards lie in the share of the rank that made them, and must stay until the last
 // member has left: who that is, nobody waits to find out. So their maker looks when it needs the
 // next one. Thread-safe.
@@ -170,7 +204,7 @@ class ShmBoards {
   std::vector<std::shared_ptr<std::atomic<std::uint64_t>>> counters_;
 };
 
-// One queue of a board. Used by one thread at a time: whoever runs the queue's operation.
+// One queue of a board. Used by one thread at a time: the one that runs the queue's operation.
 class ShmChannel {
  public:
   static constexpr int kSlots = 4;

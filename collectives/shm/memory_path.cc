@@ -1,7 +1,5 @@
 #include "collectives/shm/memory_path.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -51,22 +49,10 @@ Result<Buffer> allocate_shared(ShmBoards& boards, std::size_t bytes) {
 // Operations up to this size are tried inside the call: handing one over costs a microsecond or
 // two, which is what they take.
 constexpr std::size_t kAtOnceBytes = 1 << 20;
-// Looks without success before an operation is handed over after all. The first few come one right
-// after another; with a pause between, which is some 50 ns, the others take 20 us.
-constexpr int kQuickLooks = 32;
+// Looks without success before an operation is handed over after all, some 20 us.
 constexpr int kLooks = 400;
-// With more ranks than processors the others need them in between. A rank that has yielded as often
-// as there are others and some still sleeps, for as long as a round of small operations may take.
-constexpr int kCrowdedLooks = 48;
+// A crowded rank sleeps then, for as long as a round of small operations may take.
 constexpr std::chrono::microseconds kShortSleep{200};
-// Of Waiting::kSpin and kYield: then the engine goes on in the same way.
-constexpr int kManyLooks = 20000;
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 Signature signature_of(const ShmCall& call) {
   return signature_of(call.kind, call.dtype, call.op, call.elems, call.root);
@@ -281,25 +267,14 @@ Result<std::unique_ptr<CallPath>> MemoryPath::for_survivors(const GroupMembers& 
 
 // Until the execution can move, for a while; true when it can.
 bool MemoryPath::Run::wait_at_once(const ShmExecution& execution) const {
-  const Waiting waiting = group().options().waiting;
-  const bool patient = waiting == Waiting::kSpin || waiting == Waiting::kYield;
-  const bool yields =
-      waiting == Waiting::kYield || (waiting == Waiting::kAdaptive && channel_->crowded());
-  const int looks = waiting == Waiting::kSleep ? 0
-                    : patient                  ? kManyLooks
-                    : yields                   ? kCrowdedLooks
-                                               : kLooks;
-  for (int look = 0; look < looks; ++look) {
+  const ShmLooks looks(group().options().waiting, channel_->crowded(), kLooks, 1);
+  for (int look = 0; look < looks.most(); ++look) {
     if (execution.met()) return true;
-    if (yields) {
-      sched_yield();
-    } else if (look >= kQuickLooks) {
-      pause_briefly();
-    }
+    looks.pause(look);
   }
   // Who drives larger ones meanwhile is not to be held up by this one.
   const bool others = channel_->boards().under_way().load(std::memory_order_relaxed) > 0;
-  if (patient || !(channel_->crowded() || others)) return execution.met();
+  if (looks.keeps() || !(channel_->crowded() || others)) return execution.met();
   channel_->sleep([&] { return execution.ready(); },
                   std::chrono::steady_clock::now() + kShortSleep);
   return execution.met();

@@ -1,6 +1,5 @@
 #include "collectives/shm/messages.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,26 +36,15 @@ constexpr std::ptrdiff_t kFirstSends = 4;
 constexpr int kLooksAtFirst = 16;
 // Slots of the pool that are looked at before it grows.
 constexpr std::size_t kPoolLooks = 8;
-// A probe ends by itself soon after its caller has given it up.
-constexpr std::chrono::hours kLingers{1};
-// Looks without success before the engine has it: the first few come one right after another; with
-// a pause between, the others take 100 us, as long as the engine would look. Where ranks share
-// processors, the others need them in between.
-constexpr int kQuickMessageLooks = 32;
+// Looks without success before the engine has it, some 100 us: as long as the engine would look.
 constexpr int kMessageLooks = 400;
-constexpr int kCrowdedMessageLooks = 48;
-constexpr int kPatientMessageLooks = 20000;
-constexpr int kMostMovingLooks = 1 << 20;
 constexpr int kPauses = 8;
+constexpr int kMostMovingLooks = 1 << 20;
 constexpr int kLooksBeforeClock = 64;
 // While messages move, one that does not is the engine's after so many visits, some 100 ms.
 constexpr int kMostVisits = 200;
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
+// What is kept for later sends and receives; more than these goes when it is not in use.
+constexpr std::size_t kMostPooled = 256;
 
 }  // namespace
 
@@ -656,16 +644,11 @@ void ShmMessages::look() {
 }
 
 bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> until) {
-  const bool patient = waiting_ == Waiting::kSpin || waiting_ == Waiting::kYield;
-  const bool yields =
-      waiting_ == Waiting::kYield || (waiting_ == Waiting::kAdaptive && boards_->crowded());
-  const int looks = waiting_ == Waiting::kSleep ? 1
-                    : patient                   ? kPatientMessageLooks
-                    : yields                    ? kCrowdedMessageLooks
-                                                : kMessageLooks;
+  const ShmLooks looks(waiting_, boards_->crowded(), kMessageLooks, kPauses);
   int moving = 0;
   int looked = 0;
-  for (int idle = 0; idle < looks && moving < kMostMovingLooks;) {
+  int idle = 0;
+  do {
     bool moved = false;
     {
       const Look look(*this);
@@ -677,15 +660,10 @@ bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> un
     if (moved) {
       idle = 0;
       ++moving;
-      continue;
+    } else {
+      looks.pause(idle++);
     }
-    ++idle;
-    if (yields) {
-      sched_yield();
-    } else if (idle >= kQuickMessageLooks) {
-      for (int i = 0; i < kPauses; ++i) relax();
-    }
-  }
+  } while (idle < looks.most() && moving < kMostMovingLooks);
   submit(engine_.lock().get(),
          [&](const Open& one) { return one.batch ? one.batch.get() == &work : &one.own == &work; });
   return work.done();
@@ -700,6 +678,10 @@ bool ShmMessages::hand_over(ProgressEngine& engine) {
   });
   const Look look(*this);  // which rings
   moves_before_ = moves_;
+  if (pool_.size() > kMostPooled) {
+    next_in_pool_ = 0;
+    std::erase_if(pool_, [](const OpenPtr& one) { return !one->busy && one.use_count() == 1; });
+  }
   attended_ = std::ranges::any_of(pool_, [](const OpenPtr& one) { return is_light(*one); });
   return attended_;
 }
@@ -714,7 +696,7 @@ void ShmMessages::close(bool failed) {
 Result<int> ShmMessages::probe(int peer, int tag, Deadline until) {
   const OpCall call{.kind = OpKind::kRecv, .peer = peer, .tag = tag};
   OpOptions options;
-  options.deadline = std::min(until, Deadline::max() - kLingers) + kLingers;
+  options.deadline = end_of_probe(until);
   OpenPtr one;
   bool attend = false;
   {

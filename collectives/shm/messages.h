@@ -7,8 +7,8 @@
 // sender has few MiB under way, and the place of longer ones. So receives may come in any order,
 // and little piles up.
 //
-// All is done by whoever looks: the caller, in its calls and waits, and the engine, which has what
-// takes longer as operations (quick_work.h).
+// The caller's thread does the work, in its calls and waits. What takes longer becomes an operation
+// of the engine, which then does it (quick_work.h).
 #pragma once
 
 #include <atomic>
@@ -171,7 +171,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::deque<Open*> copies_;   // of longer messages
   std::vector<Open*> sends_;   // in order: not in the ring yet, or lent
   Open* ended_ = nullptr;      // of which nobody has been told yet
-  std::vector<OpenPtr> pool_;  // all that were ever open
+  std::vector<OpenPtr> pool_;  // all that are open, and what was
   std::size_t next_in_pool_ = 0;
   std::vector<std::uint64_t> flags_;       // that are free, offsets in the arena
   std::vector<std::uint64_t> flag_pages_;  // in which they are
