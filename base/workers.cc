@@ -43,7 +43,7 @@ void Workers::run(std::size_t count, const Task& task) {
   work(loop, 0);
   {
     std::unique_lock lock(mutex_);
-    loop_ = nullptr;  // whoever wakes up only now finds nothing left to do
+    loop_ = nullptr;  // a thread that wakes up only now finds nothing left to do
     // Bounded by the tasks that helpers are in.
     left_->wait(lock, [&loop] { return loop.helpers == 0; });
   }

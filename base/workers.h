@@ -15,8 +15,8 @@
 
 namespace gradwire {
 
-// Sleeps between loops. A value of whoever lends it, not of the process. What a task computes must
-// not depend on who runs it; then results do not depend on the number of threads.
+// Sleeps between loops. A value of the object that lends it, not of the process. What a task
+// computes must not depend on who runs it; then results do not depend on the number of threads.
 class Workers {
  public:
   // `threads` in all, the caller's included: at least 1, which starts none.

@@ -18,7 +18,7 @@ std::size_t most_text(Control::Kind kind) {
 
 struct Head {
   std::uint8_t version, kind, epoch, flag;
-  std::uint16_t from, culprit, reporter;
+  std::uint16_t from, about, reporter;
   std::uint8_t marks, cause;
   std::uint32_t operation;
   std::uint64_t id;
@@ -34,7 +34,7 @@ std::vector<std::byte> encode(const Control& message) {
                      message.epoch,
                      static_cast<std::uint8_t>(message.flag ? 1 : 0),
                      static_cast<std::uint16_t>(message.from),
-                     static_cast<std::uint16_t>(message.culprit),
+                     static_cast<std::uint16_t>(message.about),
                      static_cast<std::uint16_t>(message.reporter),
                      static_cast<std::uint8_t>((message.gone ? 0 : kStillThere) |
                                                (message.certain ? kCertain : 0)),
@@ -60,13 +60,13 @@ std::optional<Control> decode(ConstByteSpan bytes, int size) {
   if (bytes.size() > sizeof head + most_text(static_cast<Control::Kind>(head.kind))) {
     return std::nullopt;
   }
-  if (std::max({head.from, head.culprit, head.reporter}) >= size) return std::nullopt;
+  if (std::max({head.from, head.about, head.reporter}) >= size) return std::nullopt;
   Control message;
   message.kind = static_cast<Control::Kind>(head.kind);
   message.epoch = head.epoch;
   message.flag = head.flag == 1;
   message.from = head.from;
-  message.culprit = head.culprit;
+  message.about = head.about;
   message.reporter = head.reporter;
   message.gone = (head.marks & kStillThere) == 0;
   message.certain = (head.marks & kCertain) != 0;

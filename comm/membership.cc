@@ -129,16 +129,16 @@ void Membership::receive(const Control& message, Deadline now) {
   }
 }
 
-// A culprit that is not gone concerns only those who have been rebuilt as often as its reporter.
+// A rank that is not gone concerns only those who have been rebuilt as often as its reporter.
 void Membership::on_verdict(const Control& message) {
-  const LostPeer culprit{.rank = message.culprit,
-                         .reason = message.text,
-                         .gone = message.gone,
-                         .certain = message.certain,
-                         .cause = message.cause,
-                         .operation = message.operation};
-  if (culprit.gone) return lose(culprit, message.reporter);
-  if (message.id == members_.version()) (void)blame(culprit, message.reporter);
+  const LostPeer loss{.rank = message.about,
+                      .reason = message.text,
+                      .gone = message.gone,
+                      .certain = message.certain,
+                      .cause = message.cause,
+                      .operation = message.operation};
+  if (loss.gone) return lose(loss, message.reporter);
+  if (message.id == members_.version()) (void)blame(loss, message.reporter);
 }
 
 void Membership::suspect(int rank, const std::string& reason, Deadline now, LossCause cause) {
@@ -151,20 +151,20 @@ void Membership::suspect(int rank, const std::string& reason, Deadline now, Loss
   if (peer.heard) return;
   peer.reason = format("no connection with it, which may have closed: %s", reason.c_str());
   for (const int other : next_to(rank)) {
-    send(other, {.kind = Control::Kind::kClosed, .flag = true, .culprit = rank});
+    send(other, {.kind = Control::Kind::kClosed, .flag = true, .about = rank});
   }
 }
 
 // A rank says goodbye to those alone with whom it has a connection.
 void Membership::on_closed(const Control& message) {
-  Peer& peer = at(message.culprit);
+  Peer& peer = at(message.about);
   if (message.flag && peer.goodbye) {
-    send(message.from, {.kind = Control::Kind::kClosed, .culprit = message.culprit});
+    send(message.from, {.kind = Control::Kind::kClosed, .about = message.about});
   } else if (!message.flag && !peer.heard) {
     peer.goodbye = peer.over = true;
-    liveness_.forget(message.culprit);
-    close_if_done(message.culprit);
-    carrier_.cut(message.culprit);
+    liveness_.forget(message.about);
+    close_if_done(message.about);
+    carrier_.cut(message.about);
   }
 }
 
@@ -196,22 +196,21 @@ void Membership::close_if_done(int rank) {
   changed_ = true;
 }
 
-std::string Membership::told(const LostPeer& culprit, int reporter) const {
-  if (reporter == self()) return culprit.reason;
-  return format("reported by rank %d: %s", reporter, culprit.reason.c_str());
+std::string Membership::told(const LostPeer& loss, int reporter) const {
+  if (reporter == self()) return loss.reason;
+  return format("reported by rank %d: %s", reporter, loss.reason.c_str());
 }
 
-// The first culprit stays, and is passed on once, so that it reaches everybody even if the rank
+// The first loss stays, and is passed on once, so that it reaches everybody even if the rank
 // that saw it first goes at once.
-bool Membership::blame(const LostPeer& culprit, int reporter) {
-  if (lost_ || !members_.has(culprit.rank) || (culprit.gone && at(culprit.rank).accepted))
-    return false;
-  lost_ = culprit;
-  lost_->reason = told(culprit, reporter);
+bool Membership::blame(const LostPeer& loss, int reporter) {
+  if (lost_ || !members_.has(loss.rank) || (loss.gone && at(loss.rank).accepted)) return false;
+  lost_ = loss;
+  lost_->reason = told(loss, reporter);
   lost_->reporter = reporter == self() ? -1 : reporter;
-  verdict_ = verdict_on(culprit, reporter);
-  const std::string what = culprit.gone ? format("rank %d lost: ", culprit.rank)
-                           : culprit.cause == LossCause::kDisagreement
+  verdict_ = verdict_on(loss, reporter);
+  const std::string what = loss.gone ? format("rank %d lost: ", loss.rank)
+                           : loss.cause == LossCause::kDisagreement
                                ? std::string("operations end, no rank is lost, ranks disagree: ")
                                : std::string("operations end, no rank is lost: ");
   options_.log(LogLevel::kWarn, what + lost_->reason);
@@ -219,22 +218,22 @@ bool Membership::blame(const LostPeer& culprit, int reporter) {
   return true;
 }
 
-Control Membership::verdict_on(const LostPeer& culprit, int reporter) const {
+Control Membership::verdict_on(const LostPeer& loss, int reporter) const {
   return {.kind = Control::Kind::kVerdict,
-          .culprit = culprit.rank,
+          .about = loss.rank,
           .reporter = reporter,
-          .gone = culprit.gone,
-          .certain = culprit.certain,
-          .cause = culprit.cause,
-          .operation = culprit.operation,
+          .gone = loss.gone,
+          .certain = loss.certain,
+          .cause = loss.cause,
+          .operation = loss.operation,
           .id = members_.version(),
-          .text = culprit.reason};
+          .text = loss.reason};
 }
 
-void Membership::lose(const LostPeer& culprit, int reporter) {
-  const int rank = culprit.rank;
-  const bool all_know = blame(culprit, reporter);
-  const std::string reason = told(culprit, reporter);
+void Membership::lose(const LostPeer& loss, int reporter) {
+  const int rank = loss.rank;
+  const bool all_know = blame(loss, reporter);
+  const std::string reason = told(loss, reporter);
   if (rank == self()) {  // the others have given this rank up: it reaches nobody any more
     given_up_ = true;
     for (int other = 0; other < size(); ++other) {
@@ -250,7 +249,7 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
     return;
   }
   Peer& peer = at(rank);
-  const bool certain = culprit.certain || peer.certain || peer.state == State::kClosed;
+  const bool certain = loss.certain || peer.certain || peer.state == State::kClosed;
   if (peer.state == State::kLost) {
     if (certain) make_certain(rank);
     return;
@@ -258,17 +257,16 @@ void Membership::lose(const LostPeer& culprit, int reporter) {
   unsuspect(rank);
   // It counts for no side. One that is stopped may be continued: it must know then, or with others
   // like it it might hold itself for the larger side.
-  if (certain && !all_know) send(rank, verdict_on(culprit, reporter));
+  if (certain && !all_know) send(rank, verdict_on(loss, reporter));
   peer.state = State::kLost;
   peer.reason = reason;
   peer.certain = certain;
-  peer.cause = culprit.cause;
+  peer.cause = loss.cause;
   peer.reporter = reporter == self() ? -1 : reporter;
   // Not all watch it. Who was only late for others is for each side to judge.
-  const bool noticed =
-      culprit.cause == LossCause::kConnection || culprit.cause == LossCause::kSilence;
+  const bool noticed = loss.cause == LossCause::kConnection || loss.cause == LossCause::kSilence;
   for (int other = 0; noticed && !all_know && other < size(); ++other) {
-    send(other, verdict_on(culprit, reporter));
+    send(other, verdict_on(loss, reporter));
   }
   liveness_.forget(rank);
   carrier_.cut(rank);
@@ -325,11 +323,11 @@ void Membership::need(int rank) {
               self());
 }
 
-void Membership::announce(const LostPeer& culprit) {
-  if (culprit.rank < 0 || culprit.rank >= size()) return;
-  if (culprit.gone && culprit.rank != self()) return lose(culprit, self());
+void Membership::announce(const LostPeer& loss) {
+  if (loss.rank < 0 || loss.rank >= size()) return;
+  if (loss.gone && loss.rank != self()) return lose(loss, self());
   // This rank's own failure: the others hear why it goes; it still reaches them.
-  (void)blame(culprit, self());
+  (void)blame(loss, self());
 }
 
 void Membership::tell(int rank, ConstByteSpan note) {

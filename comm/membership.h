@@ -92,7 +92,7 @@ class Membership {
   bool leaving(int rank) const { return at(rank).goodbye; }
   // Somebody waits for `rank`, which has closed.
   void need(int rank);
-  void announce(const LostPeer& culprit);
+  void announce(const LostPeer& loss);
 
   // As Transport says.
   void tell(int rank, ConstByteSpan note);
@@ -136,12 +136,12 @@ class Membership {
   void unsuspect(int rank);
   void look_for_losses(Deadline now);
   void on_verdict(const Control& message);
-  void lose(const LostPeer& culprit, int reporter);
+  void lose(const LostPeer& loss, int reporter);
   void make_certain(int rank);
-  std::string told(const LostPeer& culprit, int reporter) const;
-  // Whether all have been told: a first culprit is, a later one is not.
-  bool blame(const LostPeer& culprit, int reporter);
-  Control verdict_on(const LostPeer& culprit, int reporter) const;
+  std::string told(const LostPeer& loss, int reporter) const;
+  // Whether all have been told: of a first loss they are, of a later one not.
+  bool blame(const LostPeer& loss, int reporter);
+  Control verdict_on(const LostPeer& loss, int reporter) const;
   void close_if_done(int rank);
 
   Carrier& carrier_;

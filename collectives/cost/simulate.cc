@@ -319,7 +319,7 @@ void Run::start_what_can() {
     senders_.push_back(sender);
   }
   fresh_.clear();
-  // Two may want the same port; whoever loses looks again.
+  // Two may want the same port; the one that loses looks again.
   for (find_startable(); !startable_.empty(); find_startable()) {
     for (const std::size_t index : startable_) {
       const Message& message = messages_[index];

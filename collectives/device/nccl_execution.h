@@ -19,7 +19,8 @@
 
 namespace gradwire {
 
-// Shared by the caller, who enqueues, and whoever drives. The caller says once how that went.
+// Shared by the caller, who enqueues, and the thread that drives. The caller says once how that
+// went.
 class NcclFlight {
  public:
   // All is enqueued before this point, and sends so many bytes.

@@ -104,8 +104,8 @@ Result<NcclNeighbours> agree_on_nccl(Communicator& group, int version, Device de
 }
 
 // kInvalidArgument, naming a neighbour and what to do, where `stream`, of this rank's device, is
-// CUDA's default stream or goes with it, and a neighbour is among `group`: an operation's kernels
-// there would wait for each other for ever, at once or when somebody frees memory.
+// CUDA's default stream or goes with it, and a neighbour is among `group`: their kernels would
+// wait for each other and never end, at once or when one of the two frees memory.
 Status check_own_stream(const std::string& operation, const Stream& stream, const Group& group,
                         const NcclNeighbours& neighbours) {
   if (neighbours.empty()) return {};

@@ -33,7 +33,7 @@ struct Operation {
   std::unique_ptr<Runnable> execution = {};
   std::shared_ptr<WorkState> work;
   std::shared_ptr<std::atomic<std::uint64_t>> bytes_sent;  // of its communicator
-  // Run by whoever drives when all messages are done, before the Work is; may be empty.
+  // Run by the thread that drives when all messages are done, before the Work is; may be empty.
   std::function<Status()> after = {};
 
   // Memory of the communicator's own that the execution reads; may be null.

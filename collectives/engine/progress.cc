@@ -34,8 +34,8 @@ constexpr int kTurnsBetweenNotes = 64;
 // Sends and receives that are begun in a row leave, but what has come is looked at after so many.
 constexpr int kBegunBetweenTurns = 16;
 // Once so many brief operations have followed one another so soon, and nobody has waited, more of
-// them begin together: with the next turn, which whoever waits takes, or the engine's thread after
-// a short nap.
+// them begin together: in the next turn. A thread that waits takes that, or the engine's thread
+// after a short nap.
 constexpr std::chrono::microseconds kTogether{20};
 constexpr int kLeastInARow = 4;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
@@ -146,7 +146,7 @@ void ProgressEngine::begin_now(std::unique_lock<std::mutex>& lock, bool whole_tu
   }
   lock.lock();
   driven_ = false;
-  if (outstanding_ > 0 && waiters_ > 0) baton_free_.notify_all();
+  if (outstanding_ > 0 && waiters_ > 0) driver_left_.notify_all();
   if (outstanding_ > 0 && napping_) work_to_do_.notify_one();
 }
 
@@ -160,7 +160,7 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
     if (driven_) {
       // The engine's thread gives way to waiters; another waiter tells when it leaves.
       wake_driver();
-      baton_free_.wait_until(lock, std::min(end, Clock::now() + std::chrono::seconds(1)));
+      driver_left_.wait_until(lock, std::min(end, Clock::now() + std::chrono::seconds(1)));
       continue;
     }
     driven_ = true;
@@ -170,7 +170,7 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
     driven_ = false;
   }
   --waiters_;
-  if (waiters_ > 0) baton_free_.notify_all();
+  if (waiters_ > 0) driver_left_.notify_all();
   if (outstanding_ > 0) work_to_do_.notify_one();
   return work.done();
 }
@@ -184,20 +184,20 @@ void ProgressEngine::cancel() {
 }
 
 // Runs `action` while nobody else drives.
-void ProgressEngine::with_baton(const std::function<void()>& action) {
+void ProgressEngine::while_driving(const std::function<void()>& action) {
   if (in_child()) return;
   std::unique_lock lock(mutex_);
   ++waiters_;
   while (driven_) {
     wake_driver();
-    baton_free_.wait_for(lock, std::chrono::milliseconds(10));
+    driver_left_.wait_for(lock, std::chrono::milliseconds(10));
   }
   driven_ = true;
   lock.unlock();
   action();
   lock.lock();
   driven_ = false;
-  if (--waiters_ > 0) baton_free_.notify_all();
+  if (--waiters_ > 0) driver_left_.notify_all();
   work_to_do_.notify_one();
 }
 
@@ -227,7 +227,7 @@ void ProgressEngine::attend(std::weak_ptr<QuickWork> quick) {
   if (napping_) work_to_do_.notify_one();
 }
 
-// Requires the baton, and not the lock: what is handed over is submitted here.
+// Requires the progress lock, and not the mutex: what is handed over is submitted here.
 void ProgressEngine::visit_quick(Deadline now) {
   if (now < next_visit_) return;
   next_visit_ = now + kBetweenVisits;
@@ -436,7 +436,7 @@ void ProgressEngine::end(Operation& operation, Status status) {
   if (waiters_ > 0) {
     // Waiters look at done() under the mutex, so none can miss this.
     const std::lock_guard lock(mutex_);
-    baton_free_.notify_all();
+    driver_left_.notify_all();
   }
 }
 
@@ -479,7 +479,7 @@ Deadline ProgressEngine::next_deadline(Deadline now) const {
   return next;
 }
 
-// Requires the baton. Turns until `enough` or, roughly, `until`.
+// Requires the progress lock. Turns until `enough` or, roughly, `until`.
 void ProgressEngine::drive(const std::function<bool()>& enough, double spin_seconds,
                            Deadline until) {
   const auto spin = std::chrono::duration<double>(spin_seconds);
@@ -548,7 +548,7 @@ void ProgressEngine::run() {
             Deadline::max());
       lock.lock();
       driven_ = false;
-      if (waiters_ > 0) baton_free_.notify_all();
+      if (waiters_ > 0) driver_left_.notify_all();
       if (stopping_) break;
     }
     const Deadline now = Clock::now();
@@ -561,7 +561,7 @@ void ProgressEngine::run() {
 }
 
 void ProgressEngine::abort(const std::string& reason) {
-  with_baton([&] {
+  while_driving([&] {
     std::vector<Operation*> begun;
     (void)accept(begun);
     if (!failed_) fail(nullptr, Status(Code::kCancelled, reason));
@@ -585,7 +585,7 @@ Result<ProgressEngine::Successor> ProgressEngine::shrink(const std::vector<int>&
   std::ranges::sort(call.group);
   Result<Survivors> agreed = Status(Code::kUnsupported, "shrink: the transport is gone");
   std::unique_ptr<Transport> transport;
-  with_baton([&] {
+  while_driving([&] {
     if (!transport_) return;
     // Groups that went on alone end here: their messages are of a generation that is over.
     if (!failed_) fail(nullptr, Status(Code::kCancelled, "another group shrinks"), false);

@@ -1,10 +1,10 @@
 // Drives the operations of one transport, for all communicators that were split from one root.
 //
-// One thread at a time drives: it holds the baton (driven_) and alone touches the transport and the
-// active operations. Whoever starts an operation takes the baton for one turn if it is free, so
-// that messages leave at once; whoever waits takes it and drives until its own operation is done;
-// the engine's own thread drives when nobody waits, and keeps an idle transport alive. See
-// docs/internals/threads.md.
+// One thread at a time drives: it holds the progress lock (driven_) and alone touches the transport
+// and the active operations. The thread that starts an operation takes the lock for one turn if it
+// is free, so that messages leave at once; a thread that waits takes it and drives until its own
+// operation is done; the engine's own thread drives when nobody waits, and keeps an idle transport
+// alive. See docs/internals/threads.md.
 #pragma once
 
 #include <array>
@@ -175,7 +175,7 @@ class ProgressEngine {
   // What other ranks ring that have written to memory. Before the first operation that waits for
   // memory.
   void listen_to(std::shared_ptr<shm::Bell> bell) {
-    with_baton([&] { waiter_.listen_to(std::move(bell)); });
+    while_driving([&] { waiter_.listen_to(std::move(bell)); });
   }
 
   std::uint32_t generation() const { return options_.generation; }
@@ -213,7 +213,7 @@ class ProgressEngine {
   }
 
  private:
-  void with_baton(const std::function<void()>& action);
+  void while_driving(const std::function<void()>& action);
   bool turn();
   void begin_now(std::unique_lock<std::mutex>& lock, bool whole_turn);
   bool begin_accepted();
@@ -255,7 +255,8 @@ class ProgressEngine {
   void run();
 
   const ForkMark mark_;
-  std::unique_ptr<Transport> transport_;  // of whoever drives; null when it had to be given up
+  std::unique_ptr<Transport>
+      transport_;  // of the thread that drives; null when it had to be given up
   int rank_;
   int size_;
   std::string describe_;
@@ -267,7 +268,8 @@ class ProgressEngine {
   FlightRecorder recorder_;
 
   mutable std::mutex mutex_;
-  std::condition_variable baton_free_;  // for waiters: the baton is free, or something has ended
+  std::condition_variable
+      driver_left_;  // for waiters: the progress lock is free, or something has ended
   std::condition_variable work_to_do_;  // for the engine's thread
   bool driven_ = false;
   bool napping_ = false;  // the engine's thread needs a call to wake
@@ -287,7 +289,7 @@ class ProgressEngine {
   std::atomic<int> waiters_{0};
   std::atomic<int> outstanding_{0};  // operations that have not ended
 
-  // Of whoever drives.
+  // Of the thread that drives.
   std::array<std::vector<std::unique_ptr<Operation>>, kQueues> active_;  // by queue
   std::size_t several_ = 0;  // of these that are not single()
   std::vector<int> open_with_ = std::vector<int>(static_cast<std::size_t>(size_));  // by peer

@@ -25,7 +25,7 @@ class StagedExecution final : public Runnable {
 
   Result<bool> advance(Transport& transport, ScratchPool& pool) override;
   bool done() const override { return first_ == pieces_.size(); }
-  // All stages: whoever waits in the memory of a later one is to go on no more.
+  // All stages: a rank that waits in the memory of a later one is to go on no more.
   void cancel(Transport& transport) override;
   bool settled(Transport& transport) override;
   void refuse() override;

@@ -79,7 +79,7 @@ class DevicePieces {
   std::vector<Piece> pieces_;
 };
 
-// One operation's. The caller of the operation records `ready`; whoever drives reads it.
+// One operation's. The caller of the operation records `ready`; the thread that drives reads it.
 struct Staging {
   std::shared_ptr<StagingLane> lane;
   std::unique_ptr<DevicePoint> ready;  // behind what the caller's stream had before the operation

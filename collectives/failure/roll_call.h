@@ -1,6 +1,6 @@
-// When an operation fails: who is there, and where are they? Whoever has given up on it asks all
-// others; every rank's engine answers at once, whatever its caller does. So a rank that only waits
-// for a missing one is not taken for it, and all name the same rank, not their neighbour.
+// When an operation fails: who is there, and where are they? A rank that has given up on it asks
+// all others; every rank's engine answers at once, whatever its caller does. So a rank that only
+// waits for a missing one is not taken for it, and all name the same rank, not their neighbour.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Double binary trees: two trees over the same ranks, each for one half of the elements. Whoever
-// passes on in one is a leaf in the other, so every rank sends and receives about as much as any
-// other, and the height is logarithmic: full bandwidth with a tree's latency.
+// Double binary trees: two trees over the same ranks, each for one half of the elements. A rank
+// that passes on in one is a leaf in the other, so every rank sends and receives about as much as
+// any other, and the height is logarithmic: full bandwidth with a tree's latency.
 //
 //   first tree, p even   rank r with lowest set bit b has the parent (r ^ b) | 2b, or r ^ b where
 //                        that is no rank, and the children r - b/2 and r + b/2, the latter with its

@@ -76,7 +76,8 @@ bool ShmExecution::ready() const {
   return met() || closed_too_early() >= 0 || strange_elsewhere() >= 0;
 }
 
-// The group rank. Whoever is seen to have closed is looked at once more: that was its last word.
+// The group rank. A rank that is seen to have closed is looked at once more: that was its last
+// word.
 int ShmExecution::closed_too_early() const {
   if (channel_->broken()) return -1;
   for (int q = 0; q < channel_->size(); ++q) {

@@ -54,7 +54,7 @@ class CheckedTransport final : public Transport {
   }
   void cancel(Ticket ticket) override { inner_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return inner_->lost(); }
-  void announce(const LostPeer& culprit) override { inner_->announce(culprit); }
+  void announce(const LostPeer& loss) override { inner_->announce(loss); }
   Status wait(Deadline until) override { return inner_->wait(until); }
   void wake() override { inner_->wake(); }
   void tell(int peer, ConstByteSpan note) override { inner_->tell(peer, note); }

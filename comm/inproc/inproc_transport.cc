@@ -89,7 +89,7 @@ struct Hub {
   void fail_tickets_with(int peer, const std::string& reason, const Status& why);
   void lose(int rank, const std::string& reason, int reporter,
             LossCause cause = LossCause::kConnection);
-  void name(const LostPeer& culprit, int reporter);
+  void name(const LostPeer& loss, int reporter);
   bool is_member(int rank, int of) const;
   void look_for_silence();
   std::optional<Status> unreachable(int rank, std::span<const Transfer> batch);
@@ -194,19 +194,19 @@ void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& w
   }
 }
 
-// All learn why; a culprit that is not gone concerns only those who were rebuilt as often as its
+// All learn why; a rank that is not gone concerns only those who were rebuilt as often as its
 // reporter. `reporter` < 0: it is plain to all.
-void Hub::name(const LostPeer& culprit, int reporter) {
+void Hub::name(const LostPeer& loss, int reporter) {
   for (int r = 0; r < size(); ++r) {
-    const bool elsewhere = !is_member(culprit.rank, r) ||
-                           (!culprit.gone && at(r).generation != at(reporter).generation);
-    const bool accepted = culprit.gone && at(r).accepted.contains(culprit.rank);
+    const bool elsewhere =
+        !is_member(loss.rank, r) || (!loss.gone && at(r).generation != at(reporter).generation);
+    const bool accepted = loss.gone && at(r).accepted.contains(loss.rank);
     if (!at(r).lost && !elsewhere && !accepted) {
       const bool hearsay = reporter >= 0 && r != reporter;
-      at(r).lost = culprit;
+      at(r).lost = loss;
       at(r).lost->certain = true;
       if (hearsay) {
-        at(r).lost->reason = format("reported by rank %d: %s", reporter, culprit.reason.c_str());
+        at(r).lost->reason = format("reported by rank %d: %s", reporter, loss.reason.c_str());
         at(r).lost->reporter = reporter;
       }
     }
@@ -303,7 +303,7 @@ class InprocTransport final : public Transport {
     hub_->look_for_silence();
     return self_.lost;
   }
-  void announce(const LostPeer& culprit) override;
+  void announce(const LostPeer& loss) override;
   Status wait(Deadline until) override;
   void wake() override {
     const std::lock_guard lock(hub_->mutex);
@@ -436,17 +436,17 @@ void InprocTransport::cancel(Ticket ticket) {
   if (batch != nullptr) hub_->fail(*batch, comm::cancelled_by(rank_));
 }
 
-void InprocTransport::announce(const LostPeer& culprit) {
+void InprocTransport::announce(const LostPeer& loss) {
   const std::lock_guard lock(hub_->mutex);
-  if (culprit.rank < 0 || culprit.rank >= size() || self_.gone || self_.silent_after) return;
-  if (culprit.gone) return hub_->lose(culprit.rank, culprit.reason, rank_, culprit.cause);
-  hub_->name(culprit, rank_);
+  if (loss.rank < 0 || loss.rank >= size() || self_.gone || self_.silent_after) return;
+  if (loss.gone) return hub_->lose(loss.rank, loss.reason, rank_, loss.cause);
+  hub_->name(loss, rank_);
 }
 
 Status InprocTransport::wait(Deadline until) {
   std::unique_lock lock(hub_->mutex);
   hub_->look_for_silence();
-  // Silence has no event of its own: whoever waits looks for it.
+  // Silence has no event of its own: a thread that waits looks for it.
   if (hub_->next_silence) until = std::min(until, *hub_->next_silence);
   self_.news.wait_until(lock, until, [&] {
     return self_.woken || self_.batches.any_settled() ||

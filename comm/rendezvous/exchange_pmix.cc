@@ -43,7 +43,8 @@ struct Answer {
   std::string text;
 };
 
-// What the library holds of a call, until it answers; whoever has asked may have given up by then.
+// What the library holds of a call, until it answers; the thread that asked may have given up by
+// then.
 using Asked = std::promise<Answer>;
 
 void settle(void* context, Answer answer) {

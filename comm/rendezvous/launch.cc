@@ -325,7 +325,7 @@ Result<LaunchInfo> find_launcher(const EnvLookup& env) {
 Result<LaunchInfo> discover_launch(const EnvLookup& env, const LaunchArguments& arguments) {
   const bool said = arguments.rank || arguments.size;
   GW_ASSIGN(LaunchInfo info, said ? from_arguments(arguments) : find_launcher(env));
-  // Whoever starts the ranks, these are for people to set.
+  // These are for people to set, whatever starts the ranks.
   info.interface = env("GRADWIRE_IFNAME").value_or("");
   if (const auto rendezvous = env("GRADWIRE_RENDEZVOUS")) info.rendezvous = *rendezvous;
   if (const auto job = env("GRADWIRE_JOB")) info.job = *job;

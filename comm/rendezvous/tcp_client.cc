@@ -268,8 +268,8 @@ Result<std::shared_ptr<KeyValueStore>> try_once(const HostPort& where, int ports
     GW_ASSIGN(Fd fd, connect_to(where, until));
     return greet(std::move(fd), where, options, until);
   }
-  // Whoever else answers, with whatever, is passed over: the next port may be ours, or this one be
-  // ours later. The last one that refused says why, should it stay at that.
+  // Another server's answer, whatever it is, is passed over: the next port may be ours, or this one
+  // be ours later. The last one that refused says why, should it stay at that.
   Status refused(Code::kPeerLost, "no answer at any of the ports");
   for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
     const HostPort here{where.host, where.port + next};

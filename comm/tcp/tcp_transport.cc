@@ -66,7 +66,7 @@ class TcpTransport final : public Transport {
   }
   void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return membership_->lost(); }
-  void announce(const LostPeer& culprit) override;
+  void announce(const LostPeer& loss) override;
   Status wait(Deadline until) override;
   void wake() override { peers_.wake(); }
   void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
@@ -354,8 +354,8 @@ Status TcpTransport::wait(Deadline until) {
   return advance(&moved);
 }
 
-void TcpTransport::announce(const LostPeer& culprit) {
-  membership_->announce(culprit);
+void TcpTransport::announce(const LostPeer& loss) {
+  membership_->announce(loss);
   if (membership_->take_changed()) tickets_->on_losses();
 }
 

@@ -62,8 +62,8 @@ std::string library_version();
 // "1.13": the headers of this build.
 std::string header_version();
 
-// Gives SIGSEGV, SIGBUS, SIGFPE, SIGILL and the like back to whoever had them before UCX was
-// loaded.
+// Gives SIGSEGV, SIGBUS, SIGFPE, SIGILL and the like back to the handlers that had them before UCX
+// was loaded.
 void release_signals();
 
 }  // namespace gradwire::ucx

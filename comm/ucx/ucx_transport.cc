@@ -51,7 +51,7 @@ class UcxTransport final : public Transport {
   }
   void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
   std::optional<LostPeer> lost() const override { return peers_->membership().lost(); }
-  void announce(const LostPeer& culprit) override;
+  void announce(const LostPeer& loss) override;
   Status wait(Deadline until) override;
   void wake() override { worker_->wake(); }
   void tell(int peer, ConstByteSpan note) override { peers_->membership().tell(peer, note); }
@@ -209,8 +209,8 @@ Status UcxTransport::wait(Deadline until) {
   return {};
 }
 
-void UcxTransport::announce(const LostPeer& culprit) {
-  peers_->membership().announce(culprit);
+void UcxTransport::announce(const LostPeer& loss) {
+  peers_->membership().announce(loss);
   if (peers_->tend()) tickets_->on_losses();
 }
 

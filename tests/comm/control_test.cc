@@ -9,7 +9,7 @@ namespace {
 TEST(Control, ComesBackAsItWas) {
   Control verdict{.kind = Control::Kind::kVerdict, .epoch = 0x55, .flag = true};
   verdict.from = 3;
-  verdict.culprit = 1;
+  verdict.about = 1;
   verdict.reporter = 2;
   verdict.cause = LossCause::kSilence;
   verdict.operation = 41;
@@ -27,7 +27,7 @@ TEST(Control, ComesBackAsItWas) {
   EXPECT_EQ(back->epoch, 0x55);
   EXPECT_TRUE(back->flag);
   EXPECT_EQ(back->from, 3);
-  EXPECT_EQ(back->culprit, 1);
+  EXPECT_EQ(back->about, 1);
   EXPECT_EQ(back->reporter, 2);
   EXPECT_EQ(back->cause, LossCause::kSilence);
   EXPECT_EQ(back->operation, std::optional<std::uint64_t>(41));
@@ -57,7 +57,7 @@ TEST(Control, RanksOutsideTheJobAreRefused) {
   EXPECT_TRUE(decode(encode(beat), 5).has_value());
   EXPECT_FALSE(decode(encode(beat), 4).has_value());
   beat.from = 0;
-  beat.culprit = 9;
+  beat.about = 9;
   EXPECT_FALSE(decode(encode(beat), 9).has_value());
 }
 
@@ -74,7 +74,7 @@ TEST(Control, ShortLongAndRandomBytesAreRefused) {
       noise[i] = static_cast<std::byte>(random.word(1000 + trial * 230 + i));
     }
     const auto message = decode(noise, 16);  // no crash; and nothing outside the job
-    EXPECT_LT(message ? message->culprit : 0, 16);
+    EXPECT_LT(message ? message->about : 0, 16);
   }
 }
 

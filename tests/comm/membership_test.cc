@@ -115,7 +115,7 @@ TEST_F(MembershipTest, ASuspicionRipensUnlessSomethingExplainsIt) {
   members_.data_over(2, "connection closed", at(50));
   EXPECT_EQ(members_.state(2), State::kClosed);
   EXPECT_FALSE(members_.lost().has_value());
-  hear({.kind = Kind::kGoodbye, .flag = true, .culprit = 1, .reporter = 3, .text = "gone"}, 3, 60);
+  hear({.kind = Kind::kGoodbye, .flag = true, .about = 1, .reporter = 3, .text = "gone"}, 3, 60);
   ASSERT_TRUE(members_.lost().has_value());
   EXPECT_EQ(members_.lost()->rank, 1);
   EXPECT_EQ(members_.lost()->reason, "reported by rank 3: gone");
@@ -161,7 +161,7 @@ TEST_F(MembershipTest, ALossBecomesCertainWhenAnyRankKnowsIt) {
   const std::size_t sent = sent_.size();
 
   hear({.kind = Kind::kVerdict,
-        .culprit = 1,
+        .about = 1,
         .reporter = 3,
         .certain = true,
         .cause = LossCause::kSilence,
@@ -183,8 +183,8 @@ TEST_F(MembershipTest, ALossBecomesCertainWhenAnyRankKnowsIt) {
 }
 
 TEST_F(MembershipTest, ARankThatLeavesPassesOnThatALossIsCertain) {
-  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 2, .text = "reset"}, 2, 0);
-  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 3, .certain = true, .text = "ended"}, 3,
+  hear({.kind = Kind::kVerdict, .about = 1, .reporter = 2, .text = "reset"}, 2, 0);
+  hear({.kind = Kind::kVerdict, .about = 1, .reporter = 3, .certain = true, .text = "ended"}, 3,
        10);
   members_.say_goodbye();
   ASSERT_EQ(receivers_of(Kind::kGoodbye), (std::vector<int>{2, 3}));
@@ -197,7 +197,7 @@ TEST_F(MembershipTest, ARankThatHasClosedIsStillCertainlyGoneWhenItIsReportedLos
   hear({.kind = Kind::kGoodbye}, 1, 0);
   members_.data_over(1, "connection closed", at(10));
   ASSERT_EQ(members_.state(1), State::kClosed);
-  hear({.kind = Kind::kVerdict, .culprit = 1, .reporter = 2, .text = "reset"}, 2, 20);
+  hear({.kind = Kind::kVerdict, .about = 1, .reporter = 2, .text = "reset"}, 2, 20);
   ASSERT_EQ(members_.state(1), State::kLost);
   EXPECT_TRUE(members_.all_lost()[0].certain);
 }
@@ -205,7 +205,7 @@ TEST_F(MembershipTest, ARankThatHasClosedIsStillCertainlyGoneWhenItIsReportedLos
 // The words of a reason are anybody's: programs go by the fields.
 TEST_F(MembershipTest, WhatAnotherRankReportsKeepsItsFields) {
   hear({.kind = Kind::kVerdict,
-        .culprit = 1,
+        .about = 1,
         .reporter = 3,
         .gone = false,
         .cause = LossCause::kGaveUp,
@@ -222,18 +222,18 @@ TEST_F(MembershipTest, WhatAnotherRankReportsKeepsItsFields) {
 TEST_F(MembershipTest, ARankThatWasNeverHeardOfMayHaveClosedAsOthersKnow) {
   members_.suspect(2, "Connection refused", at(0));
   ASSERT_EQ(receivers_of(Kind::kClosed), (std::vector<int>{3, 1}));
-  EXPECT_EQ(sent_.back().message.culprit, 2);
-  hear({.kind = Kind::kClosed, .culprit = 2}, 3, 10);
+  EXPECT_EQ(sent_.back().message.about, 2);
+  hear({.kind = Kind::kClosed, .about = 2}, 3, 10);
   EXPECT_EQ(members_.state(2), State::kClosed);
   EXPECT_FALSE(members_.lost().has_value());
   // Who knows answers; who does not says nothing.
   sent_.clear();
-  hear({.kind = Kind::kClosed, .flag = true, .culprit = 2}, 1, 20);
-  hear({.kind = Kind::kClosed, .flag = true, .culprit = 3}, 1, 20);
+  hear({.kind = Kind::kClosed, .flag = true, .about = 2}, 1, 20);
+  hear({.kind = Kind::kClosed, .flag = true, .about = 3}, 1, 20);
   ASSERT_EQ(receivers_of(Kind::kClosed), (std::vector<int>{1}));
   EXPECT_FALSE(sent_.back().message.flag);
   // One that was heard of is not closed by others' word.
-  hear({.kind = Kind::kClosed, .culprit = 3}, 1, 30);
+  hear({.kind = Kind::kClosed, .about = 3}, 1, 30);
   EXPECT_EQ(members_.state(3), State::kLive);
 }
 
@@ -270,7 +270,7 @@ TEST_F(MembershipTest, AGoodbyeIsAnsweredAndIsNoLoss) {
 }
 
 TEST_F(MembershipTest, TheFirstVerdictStays) {
-  hear({.kind = Kind::kVerdict, .culprit = 2, .reporter = 1, .text = "silent"}, 1, 0);
+  hear({.kind = Kind::kVerdict, .about = 2, .reporter = 1, .text = "silent"}, 1, 0);
   members_.announce({3, "my own reason"});
   EXPECT_EQ(members_.lost()->rank, 2);
   EXPECT_EQ(members_.state(3), State::kLost);
@@ -288,7 +288,7 @@ TEST_F(MembershipTest, EachThatCountsForNoSideIsToldSo) {
                        .cause = LossCause::kSilence});
   }
   ASSERT_EQ(receivers_of(Kind::kVerdict), (std::vector<int>{2, 3, 3}));
-  std::erase_if(sent_, [](const Sent& sent) { return sent.message.culprit != sent.rank; });
+  std::erase_if(sent_, [](const Sent& sent) { return sent.message.about != sent.rank; });
   ASSERT_EQ(sent_.size(), 2u);
   for (const Sent& sent : sent_) {
     EXPECT_EQ(sent.message.cause, LossCause::kSilence);
@@ -307,10 +307,8 @@ TEST_F(MembershipTest, OneThatMayLiveOutOfReachIsNotToldThatItIsGivenUp) {
 }
 
 TEST_F(MembershipTest, WhoIsGivenUpAfterALossOfAnotherKnowsBoth) {
-  hear({.kind = Kind::kVerdict, .culprit = 3, .reporter = 1, .certain = true, .text = "ended"}, 1,
-       0);
-  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .certain = true, .text = "late"}, 1,
-       10);
+  hear({.kind = Kind::kVerdict, .about = 3, .reporter = 1, .certain = true, .text = "ended"}, 1, 0);
+  hear({.kind = Kind::kVerdict, .about = 0, .reporter = 1, .certain = true, .text = "late"}, 1, 10);
   EXPECT_EQ(members_.lost()->rank, 3);
   const auto lost = members_.all_lost();
   ASSERT_EQ(lost.size(), 4u);
@@ -328,7 +326,7 @@ TEST_F(MembershipTest, OnlyWhoIsGoneIsLoggedAsLost) {
 
 TEST_F(MembershipTest, WhatAnotherRankSaysOfADisagreementIsLoggedAsThat) {
   const Control verdict{.kind = Kind::kVerdict,
-                        .culprit = 1,
+                        .about = 1,
                         .reporter = 1,
                         .gone = false,
                         .cause = LossCause::kDisagreement,
@@ -341,7 +339,7 @@ TEST_F(MembershipTest, WhatAnotherRankSaysOfADisagreementIsLoggedAsThat) {
 }
 
 TEST_F(MembershipTest, WhoIsGivenUpReachesNobody) {
-  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .text = "silent"}, 1, 0);
+  hear({.kind = Kind::kVerdict, .about = 0, .reporter = 1, .text = "silent"}, 1, 0);
   for (const int rank : {1, 2, 3}) EXPECT_EQ(members_.state(rank), State::kLost);
   EXPECT_EQ(cut_, (std::vector<int>{1, 2, 3}));
 }
@@ -349,7 +347,7 @@ TEST_F(MembershipTest, WhoIsGivenUpReachesNobody) {
 // Though it lives for longer than its patience with the others, and suspected one of them.
 TEST_F(MembershipTest, WhoIsGivenUpLivesOn) {
   members_.suspect(2, "connection reset", at(0));
-  hear({.kind = Kind::kVerdict, .culprit = 0, .reporter = 1, .text = "silent"}, 1, 0);
+  hear({.kind = Kind::kVerdict, .about = 0, .reporter = 1, .text = "silent"}, 1, 0);
   run(100, 9000, {});
   EXPECT_EQ(members_.lost()->rank, 0);
   EXPECT_EQ(members_.all_lost().size(), 4u);

@@ -21,7 +21,7 @@ namespace gradwire::ucx_connect_test {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr int kCulprit = 1;
+constexpr int kLostRank = 1;
 
 // Ends its process by `signal` once it has answered for so many keys: with the table, for one.
 class EndingStore final : public KeyValueStore {
@@ -48,7 +48,7 @@ std::string play(int rank, const std::string& directory, int signal) {
   auto store = make_file_store(directory);
   if (!store.has_value()) return std::string(store.error().message());
   std::shared_ptr<KeyValueStore> keys = store.value();
-  if (rank == kCulprit) keys = std::make_shared<EndingStore>(keys, 1, signal);
+  if (rank == kLostRank) keys = std::make_shared<EndingStore>(keys, 1, signal);
   const auto transport = make_ucx_transport(
       {.rank = rank, .size = kRanks, .job = "connect", .store = keys, .timeout_seconds = 20},
       {.heartbeat_seconds = 0.25, .liveness_seconds = 2, .log = {}});
@@ -82,7 +82,7 @@ void who_ends(int signal, int& aborted) {
     ranks.push_back(pid);
   }
   for (int rank = 0; rank < kRanks; ++rank) {
-    if (rank == kCulprit) continue;
+    if (rank == kLostRank) continue;
     int status = 0;
     ASSERT_EQ(waitpid(ranks[static_cast<std::size_t>(rank)], &status, 0),
               ranks[static_cast<std::size_t>(rank)]);
@@ -92,8 +92,8 @@ void who_ends(int signal, int& aborted) {
     }
     EXPECT_EQ(status, 0) << "rank " << rank;
   }
-  kill(ranks[kCulprit], SIGKILL);
-  waitpid(ranks[kCulprit], nullptr, 0);
+  kill(ranks[kLostRank], SIGKILL);
+  waitpid(ranks[kLostRank], nullptr, 0);
   std::filesystem::remove_all(directory);
 }
 

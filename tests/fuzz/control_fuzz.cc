@@ -17,7 +17,7 @@ constexpr int kRanks = 300;
 
 // What is understood is what encode() makes, and names ranks of the job alone.
 void check(const comm::Control& message) {
-  for (const int rank : {message.from, message.culprit, message.reporter}) {
+  for (const int rank : {message.from, message.about, message.reporter}) {
     GW_CHECK(rank >= 0 && rank < kRanks);
   }
   GW_CHECK(encode(message).size() <= comm::kMostControlBytes);
@@ -76,7 +76,7 @@ std::vector<Bytes> seeds() {
   const comm::Control verdict{.kind = Kind::kVerdict,
                               .epoch = 3,
                               .from = 1,
-                              .culprit = 2,
+                              .about = 2,
                               .reporter = 1,
                               .certain = true,
                               .id = 5,

@@ -81,14 +81,14 @@ std::vector<Outcome> outcomes_of(World& world, const std::function<Status(int ra
   });
 }
 
-// `status` of rank `r` is about `culprit`: others may be named in it, too, as those who found it
+// `status` of rank `r` is about `lost_rank`: others may be named in it, too, as those who found it
 // out or who waited, and `r` itself wherever it failed. Its transport holds the same without words.
-void expect_blamed(World& world, int r, const Status& status, int culprit, LossCause cause) {
+void expect_blamed(World& world, int r, const Status& status, int lost_rank, LossCause cause) {
   SCOPED_TRACE("rank " + std::to_string(r));
-  EXPECT_THAT(status.message(), StartsWith("rank " + std::to_string(culprit) + " "));
+  EXPECT_THAT(status.message(), StartsWith("rank " + std::to_string(lost_rank) + " "));
   const std::optional<LostPeer> lost = world.hook(r).lost();
   ASSERT_TRUE(lost.has_value());
-  EXPECT_EQ(lost->rank, culprit);
+  EXPECT_EQ(lost->rank, lost_rank);
   EXPECT_EQ(lost->cause, cause);
   EXPECT_EQ(lost->gone, cause != LossCause::kGaveUp);
 }

@@ -26,7 +26,7 @@ void meet(Transport& transport) {
 
 // Rank 1 of 3 ends as `fate` says while the others receive from it, one of them halfway into a
 // large message; they must learn who it was, and still reach each other.
-void survivors_name_the_culprit(const TransportBackend& backend, Fate fate) {
+void survivors_name_the_lost_rank(const TransportBackend& backend, Fate fate) {
   const auto body = [&](std::unique_ptr<Transport> transport) {
     meet(*transport);
     if (transport->rank() == 1) return backend.end(*transport, fate);
@@ -49,9 +49,11 @@ void survivors_name_the_culprit(const TransportBackend& backend, Fate fate) {
   backend.run(3, body, {{1, fate}}, 100);
 }
 
-TEST_P(TransportLaws, AKilledRankIsNamed) { survivors_name_the_culprit(GetParam(), Fate::kKilled); }
+TEST_P(TransportLaws, AKilledRankIsNamed) {
+  survivors_name_the_lost_rank(GetParam(), Fate::kKilled);
+}
 TEST_P(TransportLaws, AStoppedRankIsNamed) {
-  survivors_name_the_culprit(GetParam(), Fate::kStopped);
+  survivors_name_the_lost_rank(GetParam(), Fate::kStopped);
 }
 
 // What ranks set and see, be they threads or processes.
@@ -146,7 +148,7 @@ void leavers_are_not_blamed(const TransportBackend& backend, Fate fate) {
     if (transport->rank() == 1) return backend.end(*transport, fate);
     if (transport->rank() == 0) {
       EXPECT_EQ(first_lost(*transport, deadline_in(backend.notice_seconds)), 1);
-      if (const auto culprit = transport->lost()) transport->announce(*culprit);
+      if (const auto loss = transport->lost()) transport->announce(*loss);
       return;
     }
     Bytes in(100);
@@ -166,7 +168,7 @@ TEST_P(TransportLaws, WhoLeavesBecauseOfAStoppedRankIsNotBlamed) {
   leavers_are_not_blamed(GetParam(), Fate::kStopped);
 }
 
-// A rank announces a culprit that only it can know of (an operation's deadline passed).
+// A rank announces a loss that only it can know of (an operation's deadline passed).
 TEST_P(TransportLaws, AnAnnouncementReachesAll) {
   on_ranks(3, [](std::unique_ptr<Transport> transport) {
     meet(*transport);

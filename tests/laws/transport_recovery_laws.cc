@@ -135,12 +135,12 @@ TEST_P(TransportLaws, SurvivorsOfAStoppedRankRebuild) {
 
 // Of nine ranks most have had no connection with each other.
 TEST_P(TransportLaws, SurvivorsThatNeverMetReachEachOther) {
-  constexpr int kRanks = 9, kCulprit = 4;
+  constexpr int kRanks = 9, kLostRank = 4;
   const TransportBackend& backend = GetParam();
   const auto body = [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
-    if (rank == kCulprit) return backend.end(*transport, Fate::kKilled);
-    EXPECT_EQ(first_lost(*transport, deadline_in(backend.notice_seconds)), kCulprit);
+    if (rank == kLostRank) return backend.end(*transport, Fate::kKilled);
+    EXPECT_EQ(first_lost(*transport, deadline_in(backend.notice_seconds)), kLostRank);
     const std::vector<int> survivors{0, 1, 2, 3, 5, 6, 7, 8};
     ASSERT_EQ(transport->rebuild(survivors, 5, soon()).message(), "ok");
     Bytes out = pattern(5000, static_cast<std::uint64_t>(rank));
@@ -160,7 +160,7 @@ TEST_P(TransportLaws, SurvivorsThatNeverMetReachEachOther) {
           << peer;
     }
   };
-  backend.run(kRanks, body, {{kCulprit, Fate::kKilled}}, 100);
+  backend.run(kRanks, body, {{kLostRank, Fate::kKilled}}, 100);
 }
 
 // Of what is tried and does not come about nothing is left: ranks 0 and 1 begin a generation that

@@ -48,7 +48,7 @@ Status exchange(Transport& transport, std::initializer_list<Transfer> batch, Dea
 int first_lost(Transport& transport, Deadline until) {
   while (std::chrono::steady_clock::now() < until) {
     if (const auto moved = transport.progress(); !moved.has_value()) return -1;
-    if (const auto culprit = transport.lost()) return culprit->rank;
+    if (const auto loss = transport.lost()) return loss->rank;
     if (!transport.wait(until).ok()) return -1;
   }
   return -1;
