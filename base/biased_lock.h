@@ -48,6 +48,12 @@ class BiasedLock {
     }
   }
 
+  // Whether the thread with the bias was inside just now. Any thread; a hint.
+  bool is_owner_inside() const {
+    const Bias* const bias = bias_.load(std::memory_order_acquire);
+    return bias != nullptr && bias->inside.load(std::memory_order_relaxed);
+  }
+
  private:
   struct Bias {
     explicit Bias(const void* its) : thread(its) {}

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 // Bytes of short messages to one peer that no receive has taken; what comes then is lent.
 constexpr std::uint64_t kMostUntaken = 4 << 20;
 // Of a longer message, between two looks at the others.
-constexpr std::size_t kCopyBytes = 256 << 10;
+constexpr std::size_t kCopyBytes = 1 << 20;
 // A short message up to this size waits for room in the ring; a longer one is lent.
 constexpr std::size_t kMostWaiting = 1 << 10;
 constexpr std::size_t kFlagPage = 4096;
@@ -671,6 +671,8 @@ bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> un
 
 // While a thread looks and messages move, the engine would only be in its way.
 bool ShmMessages::hand_over(ProgressEngine& engine) {
+  if (mutex_.is_owner_inside() && ++put_off_ < kMostVisits) return true;
+  put_off_ = 0;
   submit(&engine, [this](Open& one) {
     const int visits = one.visits++;
     const bool waits = moves_ == moves_before_ || one.deadline || !one.failure.ok();

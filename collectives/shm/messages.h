@@ -178,6 +178,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::vector<int> to_ring_;               // who may have lain down before they saw something
   int pushes_ = 0;
   bool attended_ = false;
+  int put_off_ = 0;                 // visits, of the engine's thread: another was looking
   std::uint64_t moves_ = 0;         // looks that have found something
   std::uint64_t moves_before_ = 0;  // when the engine asked last
 };
