@@ -67,87 +67,78 @@ Result<std::int64_t> number(const EnvLookup& env, const std::string& name, std::
   return *value;
 }
 
-struct Variables {
-  const char* source;
+// The variables of a launcher. It is there when one of rank and size is set, so that half an
+// environment is refused by name; where that proves nothing, when first and second are.
+struct Launcher {
+  const char* name;
   const char* rank;
   const char* size;
-  std::array<const char*, 2> local;  // the first that is set
+  const char* local = nullptr;
   const char* local_size = nullptr;
+  const char* job = nullptr;
+  // What else it says.
+  Status (*more)(const EnvLookup& env, LaunchInfo& info) = nullptr;
+  const char* first = nullptr;
+  const char* second = nullptr;
 };
 
-// Rank, size and local rank of a launcher whose rank variable is set.
-Result<LaunchInfo> read_group(const EnvLookup& env, const Variables& names) {
+// Of a launcher that is there.
+Result<LaunchInfo> read(const EnvLookup& env, const Launcher& names) {
   LaunchInfo info;
-  info.source = names.source;
+  info.source = names.name;
   if (!env(names.rank)) return missing(names.rank, names.size, "this process's rank, from 0");
   if (!env(names.size)) return missing(names.size, names.rank, "the number of ranks");
   GW_ASSIGN(const std::int64_t size, number(env, names.size, 1, kMaxRanks));
   GW_ASSIGN(const std::int64_t rank, number(env, names.rank, 0, size - 1));
   info.size = static_cast<int>(size);
   info.rank = info.local_rank = static_cast<int>(rank);
-  for (const char* name : names.local) {
-    if (name == nullptr || !env(name)) continue;
-    GW_ASSIGN(const std::int64_t local, number(env, name, 0, size - 1));
+  if (names.local != nullptr) {
+    GW_ASSIGN(const std::int64_t local, number(env, names.local, 0, size - 1, rank));
     info.local_rank = static_cast<int>(local);
-    break;
   }
   if (names.local_size != nullptr) {
     GW_ASSIGN(const std::int64_t here, number(env, names.local_size, 1, size, 0));
     info.local_size = static_cast<int>(here);
   }
+  if (names.job != nullptr) info.job = env(names.job).value_or("");
+  if (names.more != nullptr) GW_TRY(names.more(env, info));
   return info;
 }
 
-// MASTER_ADDR and MASTER_PORT as "host:port"; "" when neither is set.
-Result<std::string> master(const EnvLookup& env) {
+// MASTER_ADDR and MASTER_PORT as "host:port", where they are set.
+Status take_master(const EnvLookup& env, LaunchInfo& info) {
   const std::optional<std::string> host = env("MASTER_ADDR");
   const std::optional<std::string> port_text = env("MASTER_PORT");
-  if (!host && !port_text) return std::string();
+  if (!host && !port_text) return {};
   if (!host) return missing("MASTER_ADDR", "MASTER_PORT", "the host of rank 0");
   if (!port_text) return missing("MASTER_PORT", "MASTER_ADDR", "a free port on that host");
   if (host->empty()) return bad("MASTER_ADDR", *host, "the host of rank 0");
   GW_ASSIGN(const std::int64_t port, number(env, "MASTER_PORT", 1, 65535));
   const bool v6 = host->find(':') != std::string::npos && host->front() != '[';
-  return (v6 ? "[" + *host + "]" : *host) + ":" + std::to_string(port);
+  info.rendezvous = (v6 ? "[" + *host + "]" : *host) + ":" + std::to_string(port);
+  return {};
 }
 
-Result<LaunchInfo> from_gradwire(const EnvLookup& env) {
-  GW_ASSIGN(
-      LaunchInfo info,
-      read_group(env,
-                 {"GRADWIRE_*", "GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE", {"GRADWIRE_LOCAL_RANK"}}));
-  if (info.size > 1 && !env("GRADWIRE_RENDEZVOUS"))
-    return missing("GRADWIRE_RENDEZVOUS", "GRADWIRE_RANK", "host:port of rank 0, or file://DIR");
-  return info;
+Status want_rendezvous(const EnvLookup& env, LaunchInfo& info) {
+  if (info.size == 1 || env("GRADWIRE_RENDEZVOUS")) return {};
+  return missing("GRADWIRE_RENDEZVOUS", "GRADWIRE_RANK", "host:port of rank 0, or file://DIR");
 }
 
-Result<LaunchInfo> from_torchrun(const EnvLookup& env) {
-  GW_ASSIGN(
-      LaunchInfo info,
-      read_group(env, {"torchrun", "RANK", "WORLD_SIZE", {"LOCAL_RANK"}, "LOCAL_WORLD_SIZE"}));
-  GW_ASSIGN(info.rendezvous, master(env));
+Status by_torchrun(const EnvLookup& env, LaunchInfo& info) {
+  GW_TRY(take_master(env, info));
   // The elastic agent serves a store on MASTER_PORT: nobody may listen there, but all can ask it.
   if (env("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True" && !info.rendezvous.empty())
     info.rendezvous = "torch://" + info.rendezvous;
   // A restarted gang must not meet what the last one has left behind.
   if (const auto id = env("TORCHELASTIC_RUN_ID"))
     info.job = *id + "." + env("TORCHELASTIC_RESTART_COUNT").value_or("0");
-  return info;
+  return {};
 }
 
-Result<LaunchInfo> from_open_mpi(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info, read_group(env, {"Open MPI",
-                                              "OMPI_COMM_WORLD_RANK",
-                                              "OMPI_COMM_WORLD_SIZE",
-                                              {"OMPI_COMM_WORLD_LOCAL_RANK"},
-                                              "OMPI_COMM_WORLD_LOCAL_SIZE"}));
-  info.job = env("PMIX_NAMESPACE").value_or("");
-  if (!info.job.empty()) {
-    info.rendezvous = "pmix://";
-    return info;
-  }
-  GW_ASSIGN(info.rendezvous, master(env));
-  return info;
+Status by_pmix(const EnvLookup& env, LaunchInfo& info) {
+  if (info.job.empty()) return take_master(env, info);
+  info.rendezvous = "pmix://";
+  return {};
 }
 
 // Slurm's step runs on one host alone.
@@ -156,32 +147,18 @@ bool one_slurm_node(const EnvLookup& env) {
   return (nodes ? nodes : env("SLURM_NNODES")).value_or("") == "1";
 }
 
-Result<LaunchInfo> from_pmi(const EnvLookup& env) {
+Status by_pmi(const EnvLookup& env, LaunchInfo& info) {
   // srun --mpi=pmi2 tells the local rank under Slurm's name; Hydra inside an allocation leaves
   // Slurm's SLURM_LOCALID equal on all ranks, but sets its own, which comes first.
-  GW_ASSIGN(LaunchInfo info, read_group(env, {"PMI",
-                                              "PMI_RANK",
-                                              "PMI_SIZE",
-                                              {"MPI_LOCALRANKID", "SLURM_LOCALID"},
-                                              "MPI_LOCALNRANKS"}));
-  if (!env("MPI_LOCALRANKID") && env("SLURM_LOCALID") && one_slurm_node(env))
-    info.local_size = info.size;
-  info.job = env("PMI_JOBID").value_or("");
-  if (env("PMI_FD")) {
-    GW_ASSIGN(const std::int64_t fd, number(env, "PMI_FD", 0, INT32_MAX));
-    info.rendezvous = "pmi://" + std::to_string(fd);
-    return info;
+  if (!env("MPI_LOCALRANKID") && env("SLURM_LOCALID")) {
+    GW_ASSIGN(const std::int64_t local, number(env, "SLURM_LOCALID", 0, info.size - 1));
+    info.local_rank = static_cast<int>(local);
+    if (one_slurm_node(env)) info.local_size = info.size;
   }
-  GW_ASSIGN(info.rendezvous, master(env));
-  return info;
-}
-
-Result<LaunchInfo> from_pals(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"PALS", "PALS_RANKID", "PALS_SIZE", {"PALS_LOCAL_RANKID"}}));
-  GW_ASSIGN(info.rendezvous, master(env));
-  info.job = env("PALS_APID").value_or("");
-  return info;
+  if (!env("PMI_FD")) return take_master(env, info);
+  GW_ASSIGN(const std::int64_t fd, number(env, "PMI_FD", 0, INT32_MAX));
+  info.rendezvous = "pmi://" + std::to_string(fd);
+  return {};
 }
 
 // Inside a step of srun with several tasks. SLURM_PROCID and SLURM_NTASKS linger in batch scripts
@@ -195,13 +172,11 @@ Result<bool> in_slurm_step(const EnvLookup& env) {
 
 // All ranks must come to one place without having talked: the step's first host, and ports that
 // follow from job and step, below those that kernels hand out on their own (from 32768).
-Result<LaunchInfo> from_slurm(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info,
-            read_group(env, {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", {"SLURM_LOCALID"}}));
+Status by_slurm(const EnvLookup& env, LaunchInfo& info) {
   if (env("SLURM_JOB_ID")) info.job = *env("SLURM_JOB_ID") + "." + *env("SLURM_STEP_ID");
   if (one_slurm_node(env)) info.local_size = info.size;
-  GW_ASSIGN(info.rendezvous, master(env));
-  if (!info.rendezvous.empty()) return info;
+  GW_TRY(take_master(env, info));
+  if (!info.rendezvous.empty()) return {};
   std::string host = "127.0.0.1";
   if (info.local_size == 0) {
     const auto list = env("SLURM_STEP_NODELIST");
@@ -212,66 +187,52 @@ Result<LaunchInfo> from_slurm(const EnvLookup& env) {
   }
   const std::uint64_t port = 16384 + hash_name(info.job) % 16000;
   info.rendezvous = "slurm://" + host + ":" + std::to_string(port);
-  return info;
-}
-
-Result<LaunchInfo> from_rank_and_size(const EnvLookup& env) {
-  GW_ASSIGN(LaunchInfo info, read_group(env, {"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", {}}));
-  GW_ASSIGN(info.rendezvous, master(env));
-  return info;
+  return {};
 }
 
 Result<LaunchInfo> from_arguments(const LaunchArguments& said) {
-  if (!said.rank || !said.size)
-    return Status(Code::kInvalidArgument,
-                  std::string("the argument ") + (said.rank ? "size" : "rank") +
-                      " is not given, but " + (said.rank ? "rank" : "size") +
-                      " is (expected both)");
-  LaunchInfo info;
-  info.source = "arguments";
-  const std::int64_t local = said.local_rank.value_or(*said.rank);
-  if (*said.size < 1 || *said.size > kMaxRanks)
-    return bad("size", std::to_string(*said.size), "1 to " + std::to_string(kMaxRanks));
-  const std::string ranks = "0 to " + std::to_string(*said.size - 1);
-  if (*said.rank < 0 || *said.rank >= *said.size)
-    return bad("rank", std::to_string(*said.rank), ranks);
-  if (local < 0 || local >= *said.size) return bad("local rank", std::to_string(local), ranks);
-  info.rank = *said.rank;
-  info.size = *said.size;
-  info.local_rank = static_cast<int>(local);
+  constexpr Launcher kNames{"arguments", "the argument rank", "the argument size",
+                            "the argument local rank"};
+  const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
+    const auto& value = name == kNames.rank   ? said.rank
+                        : name == kNames.size ? said.size
+                                              : said.local_rank;
+    return value ? std::optional(std::to_string(*value)) : std::nullopt;
+  };
+  GW_ASSIGN(LaunchInfo info, read(lookup, kNames));
   info.reason = format("rank %d and size %d are given as arguments", info.rank, info.size);
   return info;
 }
 
-// The launchers in order. One is there when the first of its variables is set (and the second,
-// where both are needed), or, so that half an environment is refused by name, the second alone.
-struct Launcher {
-  const char* name;
-  const char* first;
-  const char* second;
-  bool needs_both;
-  Result<LaunchInfo> (*read)(const EnvLookup& env);
-};
+// In order.
 constexpr std::array kLaunchers{
-    Launcher{"GRADWIRE_*", "GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE", false, from_gradwire},
-    Launcher{"torchrun", "RANK", "LOCAL_RANK", true, from_torchrun},
-    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", false, from_open_mpi},
-    Launcher{"PMI", "PMI_RANK", "PMI_SIZE", false, from_pmi},
-    Launcher{"PALS", "PALS_RANKID", "PALS_SIZE", false, from_pals},
-    Launcher{"Slurm", "SLURM_STEP_ID", "SLURM_NTASKS", true, from_slurm},
-    Launcher{"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", false, from_rank_and_size},
+    Launcher{"GRADWIRE_*", "GRADWIRE_RANK", "GRADWIRE_WORLD_SIZE", "GRADWIRE_LOCAL_RANK", nullptr,
+             nullptr, want_rendezvous},
+    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr,
+             by_torchrun, "RANK", "LOCAL_RANK"},
+    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", by_pmix},
+    Launcher{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID",
+             by_pmi},
+    Launcher{"PALS", "PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", nullptr, "PALS_APID",
+             take_master},
+    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, nullptr, by_slurm,
+             "SLURM_STEP_ID", "SLURM_NTASKS"},
+    Launcher{"RANK/WORLD_SIZE", "RANK", "WORLD_SIZE", nullptr, nullptr, nullptr, take_master},
 };
 
 Result<bool> is_there(const Launcher& launcher, const EnvLookup& env) {
-  if (launcher.read == from_slurm) return in_slurm_step(env);
-  const bool first = env(launcher.first).has_value(), second = env(launcher.second).has_value();
-  return launcher.needs_both ? first && second : first || second;
+  if (launcher.more == by_slurm) return in_slurm_step(env);
+  if (launcher.first != nullptr) return env(launcher.first) && env(launcher.second);
+  return env(launcher.rank) || env(launcher.size);
 }
 
 // "RANK=3 and LOCAL_RANK=1", of those that are set.
 std::string seen(const Launcher& launcher, const EnvLookup& env) {
   std::string text;
-  for (const char* name : {launcher.first, launcher.second}) {
+  const bool apart = launcher.first != nullptr;
+  for (const char* name :
+       {apart ? launcher.first : launcher.rank, apart ? launcher.second : launcher.size}) {
     const auto value = env(name);
     if (value) text += (text.empty() ? "" : " and ") + std::string(name) + "=" + *value;
   }
@@ -283,7 +244,7 @@ std::string left_aside(std::size_t taken, const EnvLookup& env) {
   std::string text;
   for (std::size_t i = taken + 1; i < kLaunchers.size(); ++i) {
     const Launcher& other = kLaunchers[i];
-    if (std::string_view(other.first) == kLaunchers[taken].first) continue;
+    if (std::string_view(other.rank) == kLaunchers[taken].rank) continue;
     const std::string found = seen(other, env);
     if (found.empty()) continue;
     text += (text.empty() ? "" : ", ") + std::string(other.name) + " (" + found + ")";
@@ -306,7 +267,7 @@ Result<LaunchInfo> find_launcher(const EnvLookup& env) {
   for (std::size_t i = 0; i < kLaunchers.size(); ++i) {
     GW_ASSIGN(const bool taken, is_there(kLaunchers[i], env));
     if (!taken) continue;
-    GW_ASSIGN(LaunchInfo info, kLaunchers[i].read(env));
+    GW_ASSIGN(LaunchInfo info, read(env, kLaunchers[i]));
     info.reason = seen(kLaunchers[i], env) + left_aside(i, env);
     return info;
   }
