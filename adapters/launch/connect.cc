@@ -84,9 +84,9 @@ Result<std::unique_ptr<Communicator>> connect(const Rendezvous& rendezvous,
                                               const CommunicatorOptions& communicator) {
   GW_TRY(check_transport(options.transport));
   // Ranks that take different ones would wait for one another until the rendezvous gives up.
-  GW_TRY(rendezvous::agree_together(rendezvous, kTransportAgreement, kind_of(options.transport)));
+  GW_TRY(rendezvous::agree(rendezvous, kTransportAgreement, kind_of(options.transport)));
   const auto same = [&](std::string_view name, std::string_view value) {
-    return rendezvous::agree_together(rendezvous, name, value);
+    return rendezvous::agree(rendezvous, name, value);
   };
   GW_TRY(same("GRADWIRE_CHECKSUM", communicator.checksums ? "1" : "0"));
   GW_TRY(same("GRADWIRE_LINKS", to_string(options.links)));

@@ -22,7 +22,7 @@ void tell_absence(const LaunchInfo& info, const EnvLookup& env, const Log& log, 
   const auto met = meet(info, env, log, kPatience);
   if (!met.has_value()) return;  // nobody is there to be told
   const std::string reason = "none: " + std::string(why.message());
-  static_cast<void>(rendezvous::agree_together(met.value(), kTransportAgreement, reason));
+  static_cast<void>(rendezvous::agree(met.value(), kTransportAgreement, reason));
 }
 
 Status check_settings(std::string_view transport, const EnvLookup& env) {

@@ -74,19 +74,6 @@ Result<std::string> answer_of_root(const Rendezvous& rendezvous, const std::stri
 
 Status agree(const Rendezvous& rendezvous, std::string_view name, std::string_view value) {
   if (rendezvous.size <= 1 || rendezvous.store == nullptr) return {};
-  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
-  const std::string key = "agree/" + std::string(name);
-  if (rendezvous.rank == 0) {
-    return rendezvous.store->set(key, bytes_of_text(value), deadline);
-  }
-  GW_ASSIGN(const std::vector<std::byte> bytes, rendezvous.store->get(key, deadline));
-  const std::string wanted = text_of_bytes(bytes);
-  if (wanted == value) return {};
-  return {Code::kRankMismatch, difference(name, value, rendezvous.rank, wanted)};
-}
-
-Status agree_together(const Rendezvous& rendezvous, std::string_view name, std::string_view value) {
-  if (rendezvous.size <= 1 || rendezvous.store == nullptr) return {};
   GW_ASSIGN(const std::string seen,
             answer_of_root(rendezvous, "agree/" + std::string(name), value,
                            [&](int rank, std::string_view theirs) {

@@ -168,19 +168,7 @@ TEST(Checksums, ARankToItself) {
   EXPECT_THAT(alone->describe(), HasSubstr("XXH3"));
 }
 
-TEST(Agree, RanksLearnThatTheyDifferFromRankZero) {
-  const auto store = make_inproc_store();
-  const auto as = [&](int rank) {
-    return Rendezvous{.rank = rank, .size = 3, .job = "j", .store = store, .timeout_seconds = 10};
-  };
-  EXPECT_TRUE(rendezvous::agree(as(0), "checksums", "on").ok());
-  EXPECT_TRUE(rendezvous::agree(as(1), "checksums", "on").ok());
-  const Status other = rendezvous::agree(as(2), "checksums", "off");
-  EXPECT_THAT(other, fails(Code::kRankMismatch, "checksums", "'off'", "rank 2", "'on'", "rank 0"));
-  EXPECT_TRUE(rendezvous::agree({}, "checksums", "on").ok());  // alone
-}
-
-TEST(Agree, AllRanksLearnTogetherThatOneDiffers) {
+TEST(Agree, AllRanksLearnThatOneDiffers) {
   const auto store = make_inproc_store();
   const auto outcomes = [&](const std::string& name, const std::vector<std::string>& values) {
     std::vector<Status> seen(values.size());
@@ -193,7 +181,7 @@ TEST(Agree, AllRanksLearnTogetherThatOneDiffers) {
                               .job = "j",
                               .store = store,
                               .timeout_seconds = 20};
-        seen[at] = rendezvous::agree_together(here, name, values[at]);
+        seen[at] = rendezvous::agree(here, name, values[at]);
       });
     }
     threads.clear();
@@ -201,9 +189,9 @@ TEST(Agree, AllRanksLearnTogetherThatOneDiffers) {
   };
   for (const Status& one : outcomes("same", {"tcp", "tcp", "tcp"})) EXPECT_TRUE(one.ok());
   for (const Status& one : outcomes("transport", {"tcp", "tcp", "ucx"})) {
-    EXPECT_THAT(one, fails(Code::kRankMismatch, "transport", "ucx", "rank 2", "tcp", "rank 0"));
+    EXPECT_THAT(one, fails(Code::kRankMismatch, "transport", "'ucx'", "rank 2", "'tcp'", "rank 0"));
   }
-  EXPECT_TRUE(rendezvous::agree_together({}, "transport", "tcp").ok());  // alone
+  EXPECT_TRUE(rendezvous::agree({}, "transport", "tcp").ok());  // alone
 }
 
 TEST(Everywhere, OneRankThatSaysNoIsHeardByAll) {
