@@ -3,7 +3,6 @@
 //
 //   file = "GWRF" mac:byte[32] value:byte[rest]     mac over key and value, zero without a secret
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,9 +14,11 @@
 #include <optional>
 #include <thread>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/rendezvous/key_table.h"
+#include "comm/rendezvous/messages.h"
 #include "comm/rendezvous/socket.h"
 #include "gradwire/rendezvous.h"
 
@@ -56,26 +57,19 @@ Status write_whole(const std::string& path, ConstByteSpan bytes) {
 
 // The file's bytes; nullopt while there is none.
 Result<std::optional<std::vector<std::byte>>> read_whole(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid() && errno == ENOENT) return std::optional<std::vector<std::byte>>();
-  struct stat info {};
-  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return io_error("read", path);
-  const auto most = static_cast<off_t>(kValueAt + (std::size_t{1} << 20));
-  if (info.st_size < static_cast<off_t>(kValueAt) || info.st_size > most)
-    return Status(
-        Code::kCorruptPayload,
-        format("file rendezvous: %s has %lld bytes (expected %zu..%lld)", path.c_str(),
-               static_cast<long long>(info.st_size), kValueAt, static_cast<long long>(most)));
-  std::vector<std::byte> bytes(static_cast<std::size_t>(info.st_size));
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = ::read(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (count == 0) break;
-    if (count < 0 && errno != EINTR) return io_error("read", path);
-    if (count > 0) done += static_cast<std::size_t>(count);
-  }
-  bytes.resize(done);
-  return std::optional(std::move(bytes));
+  std::error_code failure;
+  const auto size = std::filesystem::file_size(path, failure);
+  if (failure == std::errc::no_such_file_or_directory)
+    return std::optional<std::vector<std::byte>>();
+  constexpr auto kMost = kValueAt + rendezvous::kMaxValueBytes;
+  if (!failure && (size < kValueAt || size > kMost))
+    return Status(Code::kCorruptPayload,
+                  format("file rendezvous: %s has %zu bytes (expected %zu..%zu)", path.c_str(),
+                         static_cast<std::size_t>(size), kValueAt, kMost));
+  const auto text = read_text(path);
+  if (!text.has_value()) return text.error().with_context("file rendezvous");
+  const ConstByteSpan bytes = bytes_of_text(text.value());
+  return std::optional<std::vector<std::byte>>({bytes.begin(), bytes.end()});
 }
 
 class FileStore final : public KeyValueStore {
