@@ -5,19 +5,16 @@
 //   barrier_in                            barrier_out, when all ranks are in
 //   get kvsname=K key=..                  get_result rc=0 value=..
 //   finalize                              finalize_ack
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 #include "base/text.h"
 #include "comm/rendezvous/exchange.h"
+#include "comm/rendezvous/hmac.h"
 
 namespace gradwire::rendezvous {
 namespace {
@@ -27,42 +24,31 @@ constexpr const char* kPmiKey = "gradwire-root";
 
 // The value of `name` in a line of words; nullopt where it has none.
 std::optional<std::string> value_of(std::string_view line, std::string_view name) {
-  std::size_t at = 0;
-  while (at < line.size()) {
-    const std::size_t end = std::min(line.find(' ', at), line.size());
-    const std::string_view word = line.substr(at, end - at);
-    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=')
-      return std::string(word.substr(name.size() + 1));
-    at = end + 1;
-  }
-  return std::nullopt;
+  const std::string words = " " + std::string(line), before = " " + std::string(name) + "=";
+  const std::size_t at = words.find(before);
+  if (at == std::string::npos) return std::nullopt;
+  const std::size_t begin = at + before.size();
+  return words.substr(begin, words.find(' ', begin) - begin);
 }
 
-// The launcher's descriptor, which stays open and becomes non-blocking meanwhile.
+// The launcher's descriptor, which stays open.
 class Connection {
  public:
-  static Result<Connection> over(int fd, Deadline deadline) {
-    const int flags = ::fcntl(fd, F_GETFL);
-    if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-      return Status(
-          Code::kInvalidArgument,
-          format("PMI_FD (got '%d', expected the open connection to the process manager: %s)", fd,
-                 std::strerror(errno)));
-    return Connection(fd, flags, deadline);
-  }
-  Connection(Connection&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)),
-        flags_(other.flags_),
-        deadline_(other.deadline_),
-        received_(std::move(other.received_)) {}
-  Connection& operator=(Connection&&) = delete;
-  ~Connection() {
-    if (fd_ >= 0) (void)::fcntl(fd_, F_SETFL, flags_);
-  }
+  Connection(int fd, Deadline deadline) : fd_(fd), deadline_(deadline) {}
 
+  Status check() const {
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (::getsockopt(fd_, SOL_SOCKET, SO_TYPE, &type, &size) == 0) return {};
+    return {Code::kInvalidArgument,
+            format("PMI_FD (got '%d', expected the open connection to the process manager: %s)",
+                   fd_, std::strerror(errno))};
+  }
   // The answer to `request`, which must be the command `wanted` and report no failure.
   Result<std::string> ask(const std::string& request, std::string_view wanted) {
-    GW_TRY(send(request + "\n"));
+    const std::string line_out = request + "\n";
+    const Status sent = write_all(fd_, bytes_of_text(line_out), deadline_);
+    if (!sent.ok()) return told(sent, request);
     GW_ASSIGN(std::string line, receive(request));
     const bool failed = value_of(line, "rc").value_or("0") != "0";
     if (failed || value_of(line, "cmd") != wanted)
@@ -71,35 +57,18 @@ class Connection {
   }
 
  private:
-  Connection(int fd, int flags, Deadline deadline) : fd_(fd), flags_(flags), deadline_(deadline) {}
-
   static Status unexpected(const std::string& what) {
     return {Code::kInvalidArgument,
             "the process manager at PMI_FD says " + what + " (expected PMI-1)"};
   }
-  Status closed(const std::string& request) const {
+  // What has ended the conversation at `request`.
+  Status told(const Status& failure, const std::string& request) const {
+    if (failure.code() != Code::kPeerLost)
+      return {failure.code(), "the process manager at PMI_FD did not answer '" + request +
+                                  "' in time (some ranks may be missing)"};
     return {Code::kPeerLost, format("the process manager at PMI_FD=%d closed the connection (after "
                                     "%s; a process can use it once, and not beside MPI)",
                                     fd_, request.c_str())};
-  }
-  // It is a socket, or with some process managers a pipe.
-  Status send(const std::string& line) const {
-    std::size_t sent = 0;
-    while (sent < line.size()) {
-      GW_TRY(wait_writable(fd_, deadline_).with_context("PMI_FD"));
-      const ssize_t count =
-          ::send(fd_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count > 0) {
-        sent += static_cast<std::size_t>(count);
-      } else if (errno == ENOTSOCK) {
-        return {Code::kInvalidArgument, format("PMI_FD (got '%d', which is no socket; expected the "
-                                               "connection to the process manager)",
-                                               fd_)};
-      } else if (errno != EAGAIN && errno != EINTR) {
-        return closed(line.substr(0, line.size() - 1));
-      }
-    }
-    return {};
   }
   Result<std::string> receive(const std::string& request) {
     while (true) {
@@ -110,19 +79,14 @@ class Connection {
         return line;
       }
       if (received_.size() > kMostLine) return unexpected("an unterminated line");
-      const Status ready = wait_readable(fd_, deadline_);
-      if (!ready.ok())
-        return Status(ready.code(), "the process manager at PMI_FD did not answer '" + request +
-                                        "' in time (some ranks may be missing)");
-      std::array<char, 1024> chunk{};
-      const ssize_t count = ::read(fd_, chunk.data(), chunk.size());
-      if (count > 0) received_.append(chunk.data(), static_cast<std::size_t>(count));
-      if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return closed(request);
+      std::array<std::byte, 1024> chunk{};
+      const auto bytes = read_more(fd_, chunk, deadline_);
+      if (!bytes.has_value()) return told(bytes.error(), request);
+      received_ += text_of_bytes(ConstByteSpan(chunk).first(bytes.value()));
     }
   }
 
   int fd_;
-  int flags_;
   Deadline deadline_;
   std::string received_;
 };
@@ -130,7 +94,8 @@ class Connection {
 }  // namespace
 
 Result<std::string> exchange_over_pmi(int fd, int rank, std::string_view text, Deadline deadline) {
-  GW_ASSIGN(Connection manager, Connection::over(fd, deadline));
+  Connection manager(fd, deadline);
+  GW_TRY(manager.check());
   GW_TRY(manager.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init").error());
   GW_ASSIGN(const std::string named, manager.ask("cmd=get_my_kvsname", "my_kvsname"));
   const std::string space = value_of(named, "kvsname").value_or("");

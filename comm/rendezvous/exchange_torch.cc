@@ -58,14 +58,8 @@ class StoreClient {
       : fd_(std::move(fd)), where_(std::move(where)), deadline_(deadline) {}
 
   Status send(const Message& message) {
-    ConstByteSpan left = message.bytes();
-    while (!left.empty()) {
-      const Moved moved = write_some(fd_.get(), left);
-      if (moved.kind == Moved::Kind::kClosed) return closed();
-      left = left.subspan(moved.bytes);
-      if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_writable(fd_.get(), deadline_));
-    }
-    return {};
+    const Status sent = write_all(fd_.get(), message.bytes(), deadline_);
+    return sent.ok() ? sent : told(sent);
   }
 
   template <typename T>
@@ -90,21 +84,18 @@ class StoreClient {
   }
 
  private:
-  Status closed() const {
-    return {Code::kPeerLost,
+  Status told(const Status& failure) const {
+    const bool closed = failure.code() == Code::kPeerLost;
+    return {failure.code(),
             "the store of torchrun's agent at " + where_ +
-                " closed the connection (expected a TCPStore of PyTorch 2.4 or later)"};
+                (closed ? " closed the connection (expected a TCPStore of PyTorch 2.4 or later)"
+                        : " did not answer in time (rank 0 may be missing)")};
   }
   Status receive(ByteSpan into) {
     while (!into.empty()) {
-      const Moved moved = read_some(fd_.get(), into);
-      if (moved.kind == Moved::Kind::kClosed) return closed();
-      into = into.subspan(moved.bytes);
-      if (moved.kind != Moved::Kind::kWait) continue;
-      const Status ready = wait_readable(fd_.get(), deadline_);
-      if (!ready.ok())
-        return {ready.code(), "the store of torchrun's agent at " + where_ +
-                                  " did not answer in time (rank 0 may be missing)"};
+      const auto bytes = read_more(fd_.get(), into, deadline_);
+      if (!bytes.has_value()) return told(bytes.error());
+      into = into.subspan(bytes.value());
     }
     return {};
   }

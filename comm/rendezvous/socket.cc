@@ -35,7 +35,10 @@ Result<AddressList> resolve(const std::string& host, int port, int flags) {
 }
 
 Fd open_socket(const addrinfo& address) {
-  return Fd(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (fd.valid()) (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
 }
 
 Result<Fd> bind_to(const std::string& host, int port) {
@@ -71,15 +74,6 @@ Moved moved(ssize_t count) {
   if (count == 0) return {Moved::Kind::kClosed, 0, 0};
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
   return {Moved::Kind::kClosed, 0, errno};
-}
-
-// Waits for a connect(2) in progress and says how it ended: an errno.
-Result<int> connect_outcome(int fd, Deadline deadline) {
-  GW_TRY(wait_writable(fd, deadline));
-  int error = 0;
-  socklen_t size = sizeof error;
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-  return error;
 }
 
 }  // namespace
@@ -190,23 +184,59 @@ Result<Fd> connect_to(const HostPort& where, Deadline deadline) {
     }
     error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
-      GW_ASSIGN(error, connect_outcome(fd.get(), deadline));
+      GW_TRY(wait_writable(fd.get(), deadline));
+      error = connect_error(fd.get());
     }
-    if (error != 0) continue;
-    const int on = 1;
-    (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
+    if (error == 0) return fd;
   }
   return Status(Code::kPeerLost, format("no answer at %s:%d (%s)", where.host.c_str(), where.port,
                                         std::strerror(error)));
 }
 
+Fd begin_connect(const std::string& address, int port) {
+  const auto list = resolve(address, port, AI_NUMERICHOST);
+  if (!list.has_value()) return Fd();
+  const addrinfo& at = *list.value();
+  Fd fd = open_socket(at);
+  const bool begun =
+      fd.valid() && (::connect(fd.get(), at.ai_addr, at.ai_addrlen) == 0 || errno == EINPROGRESS);
+  return begun ? std::move(fd) : Fd();
+}
+
+int connect_error(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
 Status wait_readable(int fd, Deadline deadline) { return wait_for(fd, POLLIN, deadline); }
 Status wait_writable(int fd, Deadline deadline) { return wait_for(fd, POLLOUT, deadline); }
 
-Moved read_some(int fd, ByteSpan into) { return moved(::recv(fd, into.data(), into.size(), 0)); }
+Moved read_some(int fd, ByteSpan into) {
+  return moved(::recv(fd, into.data(), into.size(), MSG_DONTWAIT));
+}
 Moved write_some(int fd, ConstByteSpan from) {
-  return moved(::send(fd, from.data(), from.size(), MSG_NOSIGNAL));
+  return moved(::send(fd, from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+Status write_all(int fd, ConstByteSpan bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const Moved moved = write_some(fd, bytes);
+    if (moved.kind == Moved::Kind::kClosed) return {Code::kPeerLost, "the connection was closed"};
+    bytes = bytes.subspan(moved.bytes);
+    if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_writable(fd, deadline));
+  }
+  return {};
+}
+
+Result<std::size_t> read_more(int fd, ByteSpan into, Deadline deadline) {
+  while (true) {
+    const Moved moved = read_some(fd, into);
+    if (moved.kind == Moved::Kind::kSome) return moved.bytes;
+    if (moved.kind == Moved::Kind::kClosed)
+      return Status(Code::kPeerLost, "the connection was closed");
+    GW_TRY(wait_readable(fd, deadline));
+  }
 }
 
 }  // namespace gradwire::rendezvous

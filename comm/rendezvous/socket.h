@@ -74,11 +74,17 @@ Status check_listening(int fd);
 // kTimedOut at the deadline, kInvalidArgument when the host cannot be resolved.
 Result<Fd> connect_to(const HostPort& where, Deadline deadline);
 
+// Begins to connect a socket to a numeric address, non-blocking and with TCP_NODELAY; none, and
+// errno, where that fails at once.
+Fd begin_connect(const std::string& address, int port);
+// How that has ended, once the socket can be written: an errno, or 0.
+int connect_error(int fd);
+
 // Waits until `fd` can be read (or written); kTimedOut at the deadline.
 Status wait_readable(int fd, Deadline deadline);
 Status wait_writable(int fd, Deadline deadline);
 
-// What one non-blocking read or write did: moved some bytes, must wait, or found the end.
+// What one read or write did, which never waits: moved some bytes, must wait, or found the end.
 struct Moved {
   enum class Kind : unsigned char { kSome, kWait, kClosed } kind = Kind::kWait;
   std::size_t bytes = 0;
@@ -86,6 +92,11 @@ struct Moved {
 };
 Moved read_some(int fd, ByteSpan into);
 Moved write_some(int fd, ConstByteSpan from);
+
+// The same until all is written, or some bytes are read: their number. kPeerLost when the
+// connection has ended, kTimedOut at the deadline.
+Status write_all(int fd, ConstByteSpan bytes, Deadline deadline);
+Result<std::size_t> read_more(int fd, ByteSpan into, Deadline deadline);
 
 // Milliseconds from now until `deadline` for poll(2): rounded up, 0 when past, at most a day.
 int poll_timeout(Deadline deadline);

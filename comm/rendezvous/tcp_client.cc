@@ -30,12 +30,8 @@ constexpr std::chrono::seconds kOnePort(1);  // the same, where there are other 
 constexpr std::chrono::seconds kGrace(2);
 
 Status flush(int fd, Channel& channel, Deadline deadline) {
-  while (!channel.outgoing().empty()) {
-    const Moved moved = write_some(fd, channel.outgoing());
-    if (moved.kind == Moved::Kind::kClosed) return {Code::kPeerLost, "the connection was closed"};
-    channel.consume(moved.bytes);
-    if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_writable(fd, deadline));
-  }
+  GW_TRY(write_all(fd, channel.outgoing(), deadline));
+  channel.consume(channel.outgoing().size());
   return {};
 }
 
@@ -53,11 +49,9 @@ Result<Frame> expect(int fd, Channel& channel, Kind wanted, Deadline deadline) {
                     format("message %d (expected %d)", static_cast<int>(frame->kind),
                            static_cast<int>(wanted)));
     std::array<std::byte, 4096> chunk{};
-    const Moved moved = read_some(fd, chunk);
-    if (moved.kind == Moved::Kind::kClosed)
-      return Status(Code::kPeerLost, "the connection was closed during the handshake");
-    if (moved.kind == Moved::Kind::kWait) GW_TRY(wait_readable(fd, deadline));
-    channel.receive(ConstByteSpan(chunk).first(moved.bytes));
+    const auto bytes = read_more(fd, chunk, deadline);
+    if (!bytes.has_value()) return bytes.error().with_context("handshake");
+    channel.receive(ConstByteSpan(chunk).first(bytes.value()));
   }
 }
 
@@ -252,35 +246,27 @@ Status TcpClient::take_replies() {
   }
 }
 
-// One connection, or one to each of several ports.
-
-Result<std::shared_ptr<KeyValueStore>> greet(Fd fd, const HostPort& where,
-                                             const TcpStoreOptions& options, Deadline deadline) {
-  GW_ASSIGN(Channel channel, shake_hands(fd.get(), options, deadline));
-  return std::shared_ptr<KeyValueStore>(
-      std::make_shared<TcpClient>(std::move(fd), std::move(channel), where, options.rank));
-}
-
+// One connection, or one to each of several ports. Another server's answer there, whatever it is,
+// is passed over: the next port may be ours, or this one be ours later. The last one that refused
+// says why, should it stay at that.
 Result<std::shared_ptr<KeyValueStore>> try_once(const HostPort& where, int ports,
                                                 const TcpStoreOptions& options, Deadline deadline) {
-  if (ports == 1) {
-    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOneTry);
-    GW_ASSIGN(Fd fd, connect_to(where, until));
-    return greet(std::move(fd), where, options, until);
-  }
-  // Another server's answer, whatever it is, is passed over: the next port may be ours, or this one
-  // be ours later. The last one that refused says why, should it stay at that.
   Status refused(Code::kPeerLost, "no answer at any of the ports");
-  for (int next = 0; next < ports && Clock::now() < deadline; ++next) {
+  for (int next = 0; next < ports && (next == 0 || Clock::now() < deadline); ++next) {
     const HostPort here{where.host, where.port + next};
-    const Deadline until = std::min<Deadline>(deadline, Clock::now() + kOnePort);
+    const Deadline until =
+        std::min<Deadline>(deadline, Clock::now() + (ports == 1 ? kOneTry : kOnePort));
     Result<Fd> fd = connect_to(here, until);
-    if (!fd.has_value() && fd.error().code() == Code::kPeerLost) continue;
+    if (!fd.has_value() && fd.error().code() == Code::kPeerLost && ports > 1) continue;
     if (!fd.has_value()) return fd.error();
-    auto joined = greet(std::move(fd).value(), here, options, until);
-    if (joined.has_value()) return joined;
+    Result<Channel> channel = shake_hands(fd.value().get(), options, until);
+    if (channel.has_value()) {
+      return std::shared_ptr<KeyValueStore>(std::make_shared<TcpClient>(
+          std::move(fd).value(), std::move(channel).value(), here, options.rank));
+    }
+    if (ports == 1) return channel.error();
     refused = Status(Code::kPeerLost, format("port %d: %s", here.port,
-                                             std::string(joined.error().message()).c_str()));
+                                             std::string(channel.error().message()).c_str()));
   }
   return refused;
 }

@@ -1,6 +1,5 @@
 #include "comm/tcp/meeting.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -46,30 +44,6 @@ Moved::Kind read_up_to(const Fd& fd, std::vector<std::byte>& in, std::size_t wan
     in.insert(in.end(), chunk, chunk + moved.bytes);
   }
   return Moved::Kind::kSome;
-}
-
-// A connection in the making; none if that failed at once.
-Fd start_connect(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return Fd();
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  Fd fd(::socket(found->ai_family, found->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return Fd();
-  const int on = 1;
-  (void)setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
-    return Fd();
-  return fd;
-}
-
-int error_of(const Fd& fd) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  return getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
 bool is_want_of_descriptors(int error) { return error == EMFILE || error == ENFILE; }
@@ -217,7 +191,7 @@ void Meeting::advance(Call& call, Deadline now) {
       if (now >= call.until) give_up(call, now, 0);  // a queue there may be full
       return;
     }
-    const int error = error_of(call.fd);
+    const int error = rendezvous::connect_error(call.fd.get());
     if (error != 0 || !say_hello(call)) give_up(call, now, error);
     return;
   }
@@ -241,7 +215,7 @@ void Meeting::give_up(Call& call, Deadline now, int error) {
 void Meeting::connect(Call& call, Deadline now) {
   call.in.clear();
   call.until = now + kGreetingTime;
-  call.fd = start_connect(peer(call.peer).host, peer(call.peer).port);
+  call.fd = rendezvous::begin_connect(peer(call.peer).host, peer(call.peer).port);
   if (!call.fd.valid()) {
     exhausted_ = exhausted_ || is_want_of_descriptors(errno);
     return give_up(call, now, errno);
