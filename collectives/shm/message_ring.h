@@ -74,7 +74,7 @@ class MessageWriter {
     if (!has_room(size > to_end ? to_end + size : size)) return false;
     if (size > to_end) put(to_end, {.kind = MessageRing::Kind::kSkip});
     put(size, entry);
-    if (entry.data != nullptr) inline_bytes_ += size;
+    if (entry.kind == MessageRing::Kind::kInline) inline_bytes_ += size;
     return true;
   }
   // Whether something was read since there was no room.

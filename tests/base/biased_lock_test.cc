@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -63,6 +64,33 @@ TEST(BiasedLock, TheBiasMoves) {
     EXPECT_TRUE(step_often(guarded, kSteps));
   }
   EXPECT_EQ(guarded.second, 2 * kThreads * kSteps);
+}
+
+// Another comes in between, more often than it takes to get the bias of one that is not there.
+TEST(BiasedLock, AnOwnerThatIsThereKeepsTheBias) {
+  constexpr int kVisits = 1000;
+  Guarded guarded;
+  const auto is_inside = [&] {
+    const std::lock_guard guard(guarded.lock);
+    return guarded.lock.is_owner_inside();
+  };
+  (void)is_inside();  // this thread has it now, where there is one
+  const bool can_bias = is_inside();
+  EXPECT_FALSE(guarded.lock.is_owner_inside());
+  std::barrier<> turns(2);
+  std::thread other([&] {
+    for (int visit = 0; visit < kVisits; ++visit) {
+      turns.arrive_and_wait();
+      EXPECT_FALSE(is_inside()) << "visit " << visit;
+      turns.arrive_and_wait();
+    }
+  });
+  for (int visit = 0; visit < kVisits; ++visit) {
+    EXPECT_EQ(is_inside(), can_bias) << "visit " << visit;
+    turns.arrive_and_wait();
+    turns.arrive_and_wait();
+  }
+  other.join();
 }
 
 TEST(BiasedLock, AForkedChildTakesItsCopy) {

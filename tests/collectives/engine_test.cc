@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -256,6 +257,137 @@ TEST(ProgressEngine, AWaitLastsUntilTheEndOfAnEngineThatIsBeingDestroyed) {
   engine.reset();
   other.join();
   EXPECT_EQ(seen.code(), Code::kCancelled) << seen.message();
+}
+
+// Sleeps as the transport below, and says how long it was to sleep at most.
+class Sleeping final : public Transport {
+ public:
+  Sleeping(std::unique_ptr<Transport> inner, std::function<void(Deadline until)> sleeps)
+      : inner_(std::move(inner)), sleeps_(std::move(sleeps)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  TransportCaps caps() const override { return inner_->caps(); }
+  TransportStats stats() const override { return inner_->stats(); }
+  std::string describe() const override { return inner_->describe(); }
+  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
+    return inner_->post(batch, stream);
+  }
+  Result<int> progress() override { return inner_->progress(); }
+  std::optional<Status> poll(Ticket ticket) override { return inner_->poll(ticket); }
+  std::size_t received(Ticket ticket, std::size_t index) const override {
+    return inner_->received(ticket, index);
+  }
+  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
+  std::optional<LostPeer> lost() const override { return inner_->lost(); }
+  void announce(const LostPeer& loss) override { inner_->announce(loss); }
+  Status wait(Deadline until) override {
+    sleeps_(until);
+    return inner_->wait(until);
+  }
+  void wake() override { inner_->wake(); }
+
+ private:
+  std::unique_ptr<Transport> inner_;
+  std::function<void(Deadline)> sleeps_;
+};
+
+// Never ends by itself; something else happens once, when the engine lies down.
+class Interrupted final : public Local {
+ public:
+  explicit Interrupted(std::function<void()> lies_down)
+      : Local({0}), lies_down_(std::move(lies_down)) {}
+  Result<bool> advance(Transport&, ScratchPool&) override { return false; }
+  bool done() const override { return false; }
+  bool single() const override { return true; }
+  Awaited awaited() const override {
+    if (lies_down_) std::exchange(lies_down_, nullptr)();
+    return {.messages = true};
+  }
+
+ private:
+  mutable std::function<void()> lies_down_;
+};
+
+// Open until it has been asked so often.
+class Asked final : public QuickWork {
+ public:
+  explicit Asked(int times) : left_(times) {}
+  void look() override {}
+  bool wait_briefly(const WorkState& work, std::optional<Deadline>) override { return work.done(); }
+  bool hand_over(ProgressEngine&) override { return --left_ > 0; }
+  bool open() const { return left_ > 0; }
+
+ private:
+  std::atomic<int> left_;
+};
+
+// It begins just when the engine's thread has seen that there is none, and nobody waits.
+TEST(ProgressEngine, AsksSoonForWhatIsAttendedWhileItLiesDown) {
+  constexpr std::chrono::milliseconds kSoon{100};
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  const auto quick = std::make_shared<Asked>(20);
+  std::atomic<bool> attended{false}, slept_long{false};
+  auto engine = std::make_shared<ProgressEngine>(
+      std::make_unique<Sleeping>(std::move(transports.value()[0]), [&](Deadline until) {
+        const bool is_long = until - std::chrono::steady_clock::now() > kSoon;
+        if (attended && quick->open() && is_long) slept_long = true;
+      }));
+  auto work = std::make_shared<WorkState>(engine);
+  ASSERT_TRUE(engine
+                  ->submit(std::make_unique<Operation>(
+                      Operation{.signature = {.name = "interrupted"},
+                                .started = std::chrono::steady_clock::now(),
+                                .deadline = deadline_in(60),
+                                .execution = std::make_unique<Interrupted>([&] {
+                                  engine->attend(quick);
+                                  attended = true;
+                                }),
+                                .work = work,
+                                .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}))
+                  .ok());
+  for (const Deadline until = deadline_in(20);
+       quick->open() && std::chrono::steady_clock::now() < until;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(attended);
+  EXPECT_FALSE(quick->open());
+  EXPECT_FALSE(slept_long);
+  engine.reset();
+  EXPECT_TRUE(work->done());
+}
+
+// Whoever is told may ask it something, and so may another thread meanwhile.
+TEST(ProgressEngine, IsNotLockedWhileItTellsOfWhatItRefuses) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  const auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[0]));
+  engine->abort("enough");
+  std::atomic<bool> asked{false};
+  bool answered = false;
+  std::thread other;
+  auto work = std::make_shared<WorkState>(engine);
+  work->on_done([&] {
+    other = std::thread([&] {
+      (void)engine->stats();
+      asked = true;
+    });
+    await(asked);
+    answered = asked;
+  });
+  std::atomic<int> begun{0};
+  const Status refused = engine->submit(std::make_unique<Operation>(
+      Operation{.signature = {.name = "counting"},
+                .started = std::chrono::steady_clock::now(),
+                .deadline = deadline_in(60),
+                .execution = std::make_unique<Counting>(begun),
+                .work = work,
+                .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}));
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  EXPECT_EQ(refused.code(), Code::kCancelled) << refused.message();
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(begun, 0);
 }
 
 std::string wait_for(Result<Work> work) {
