@@ -17,9 +17,11 @@ constexpr std::size_t kBesides = 16;
 // So far at once: connections come later, and other transports of this process ask too.
 constexpr rlim_t kGenerous = 65536;
 
-std::size_t open_now() {
+// Of at most so many. To look takes one, too.
+std::size_t open_now(std::size_t most) {
   std::error_code none;
   const std::filesystem::directory_iterator files("/proc/self/fd", none);
+  if (none == std::errc::too_many_files_open) return most;
   const auto count = static_cast<std::size_t>(std::distance(begin(files), end(files)));
   return count - std::min<std::size_t>(count, 1);  // the folder itself
 }
@@ -29,7 +31,7 @@ std::size_t open_now() {
 Status make_room_for_descriptors(std::size_t more, std::string_view what) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};  // opening too many fails by itself
-  const std::size_t open = open_now();
+  const std::size_t open = open_now(limit.rlim_cur);
   const rlim_t wanted = open + more + kBesides;
   rlimit raised = limit;
   raised.rlim_cur = std::min(limit.rlim_max, std::max(wanted, kGenerous));

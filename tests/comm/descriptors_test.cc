@@ -51,5 +51,15 @@ TEST(Descriptors, ThatCannotBeHadAreAnErrorThatNamesThem) {
   }));
 }
 
+// Where none is left, none is left to count them with.
+TEST(Descriptors, ThatHaveRunOutAreAnErrorThatNamesThem) {
+  EXPECT_TRUE(holds(64, 64, [] {
+    for (int i = 0; i < 64 && dup(0) >= 0; ++i) continue;
+    const Status status = make_room_for_descriptors(1, "a connection");
+    return status.code() == Code::kUnsupported &&
+           names_all(status.message(), "a connection", "81", "64 are open", "RLIMIT_NOFILE");
+  }));
+}
+
 }  // namespace
 }  // namespace gradwire::comm::descriptors_test
