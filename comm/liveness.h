@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <vector>
@@ -16,6 +17,10 @@ namespace gradwire::comm {
 inline double liveness_for(double deadline_seconds, double heartbeat_seconds = 1,
                            double most_seconds = 5) {
   return std::clamp(deadline_seconds / 2, 2 * heartbeat_seconds, most_seconds);
+}
+
+inline Deadline::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
 class Liveness {

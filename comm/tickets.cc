@@ -13,11 +13,21 @@ Status cancelled_by(int rank) {
   return {Code::kCancelled, format("rank %d cancelled the transfer", rank)};
 }
 
+Status withdrawn_by(int rank) {
+  return {Code::kCancelled, format("rank %d withdrew its message", rank)};
+}
+
 Status message_too_long(int from, std::uint64_t tag, std::size_t bytes, std::size_t room) {
   constexpr std::uint64_t kTagBits = (std::uint64_t{1} << 40) - 1;
   return {Code::kRankMismatch,
           format("message of %zu bytes from rank %d, tag 0x%010llx: the receive takes %zu", bytes,
                  from, static_cast<unsigned long long>(tag & kTagBits), room)};
+}
+
+TransportStats sum(const TransportStats& some, const TransportStats& more) {
+  return {some.bytes_sent + more.bytes_sent, some.bytes_received + more.bytes_received,
+          some.messages_sent + more.messages_sent, some.messages_received + more.messages_received,
+          some.bytes_staged + more.bytes_staged};
 }
 
 Status check_batch(std::span<const Transfer> batch, int size,

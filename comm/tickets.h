@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -100,10 +101,13 @@ class WaitingOps {
 // What transports say of batches.
 Status unknown_ticket(Ticket ticket);
 Status cancelled_by(int rank);
+Status withdrawn_by(int rank);
 Status message_too_long(int from, std::uint64_t tag, std::size_t bytes, std::size_t room);
 // kInvalidArgument for a peer out of range, or CUDA memory where `no_cuda` says why not.
 Status check_batch(std::span<const Transfer> batch, int size,
                    std::optional<std::string_view> no_cuda);
+
+TransportStats sum(const TransportStats& some, const TransportStats& more);
 
 // Ends the receive's batch, unless something has: the message of so many bytes does not fit.
 template <typename Op>
@@ -212,6 +216,8 @@ class BatchTable {
 //   void started()       all of a batch have been begun
 //   bool is_over(const Op&) const
 //   void withdraw(Op&)   ends a message as far as that is possible now
+//   void move(Op& from, Op& to)   of a message to this rank itself; there is room for it
+//   void moved(Op&)      one of its ends, when there is nothing more to be done
 template <typename Self, typename Op>
 class Tickets {
  public:
@@ -224,6 +230,7 @@ class Tickets {
   Tickets(const Tickets&) = delete;
   Tickets& operator=(const Tickets&) = delete;
 
+  Membership& membership() const { return membership_; }
   Ticket post(std::span<const Transfer> transfers) {
     const std::optional<Status> why = severed_ ? cancelled_by(rank_) : unreachable(transfers);
     Batch& batch = table_.add(why ? std::span<const Transfer>() : transfers);
@@ -250,6 +257,16 @@ class Tickets {
   }
   void cancel_all() {
     table_.for_each_open([&](Batch& batch) { self().fail(batch, cancelled_by(rank_)); });
+  }
+  // Cancels all; posts fail until restart().
+  void sever() {
+    severed_ = true;
+    cancel_all();
+  }
+  // There is another version of the members' table; all tickets have ended.
+  void restart() {
+    for (FlowWindow& window : windows_) window.restart(membership_.members().epoch());
+    severed_ = false;
   }
   // Settles, or begins to, what names peers that are not live any more.
   void on_losses() {
@@ -278,18 +295,31 @@ class Tickets {
     }
   }
   FlowWindow& window(int rank) { return windows_[static_cast<std::size_t>(rank)]; }
-  // There is another version of the members' table; all tickets have ended.
-  void restart_windows() {
-    for (FlowWindow& window : windows_) window.restart(membership_.members().epoch());
+  // Of a message to this rank itself: the second of its ends ends both.
+  void start_self(Op& op) {
+    Op* const partner =
+        self_.meet(op, [](const Op& one, const Op& other) { return one.tag == other.tag; });
+    if (partner == nullptr) return;
+    const bool sends = op.kind == Transfer::Kind::kSend;
+    Op& from = sends ? op : *partner;
+    Op& to = sends ? *partner : op;
+    if (from.data.size() > to.data.size()) {
+      refuse_long(to, from.data.size());
+    } else {
+      to.arrived = from.data.size();
+      self().move(from, to);
+    }
+    self().moved(from);
+    self().moved(to);
   }
 
   using State = Membership::State;
 
   Membership& membership_;
   int rank_;
-  bool severed_ = false;
   BatchTable<Op> table_;
   TransportStats stats_;
+  WaitingOps<Op> self_;  // of messages to this rank itself
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
@@ -315,6 +345,46 @@ class Tickets {
   }
 
   std::vector<FlowWindow> windows_;  // by rank
+  bool severed_ = false;
+};
+
+// What transports have alike that have such Tickets, once tickets_ is there.
+template <typename Tickets>
+class TicketTransport : public Transport {
+ public:
+  int rank() const override { return rendezvous_.rank; }
+  int size() const override { return rendezvous_.size; }
+  std::string describe() const override { return description_; }
+  std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
+  std::size_t received(Ticket ticket, std::size_t index) const override {
+    return tickets_->received(ticket, index);
+  }
+  void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
+  std::optional<LostPeer> lost() const override { return membership().lost(); }
+  void announce(const LostPeer& loss) override {
+    membership().announce(loss);
+    if (membership().take_changed()) tickets_->on_losses();
+  }
+  void tell(int peer, ConstByteSpan note) override { membership().tell(peer, note); }
+  std::vector<Note> take_notes() override { return membership().take_notes(); }
+  std::vector<LostPeer> all_lost() const override { return membership().all_lost(); }
+  bool accept_losses() override {
+    membership().accept_losses();
+    return true;
+  }
+  bool is_crowded() const override { return membership().members().is_crowded(); }
+  bool sever() override {
+    tickets_->sever();
+    return true;
+  }
+
+ protected:
+  explicit TicketTransport(const Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
+  Membership& membership() const { return tickets_->membership(); }
+
+  Rendezvous rendezvous_;
+  std::unique_ptr<Tickets> tickets_;  // refers to what the transport has, but not as it ends
+  std::string description_;
 };
 
 }  // namespace gradwire::comm

@@ -16,17 +16,9 @@
 
 #include "base/text.h"
 #include "comm/descriptors.h"
+#include "comm/liveness.h"
 
 namespace gradwire::rendezvous {
-namespace {
-
-Deadline after(Deadline start, double seconds) {
-  return start +
-         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
-
-}  // namespace
-
 Result<std::unique_ptr<TcpServer>> TcpServer::start(Fd listener, std::shared_ptr<JobState> job,
                                                     TcpServerOptions options) {
   GW_TRY(check_listening(listener.get()));
@@ -150,7 +142,7 @@ void TcpServer::write_to(Connection& connection) {
 // A connection has a short time to join, and as long again to take a refusal.
 Deadline TcpServer::drop_at(const Connection& connection) const {
   if (connection.session.joined()) return Deadline::max();
-  return after(connection.since, options_.handshake_seconds);
+  return connection.since + comm::duration_of(options_.handshake_seconds);
 }
 
 Deadline TcpServer::next_deadline(Deadline now) const {
@@ -165,11 +157,10 @@ Deadline TcpServer::next_deadline(Deadline now) const {
 }
 
 bool TcpServer::may_end(Deadline now) const {
-  if (job_->roster.count(Roster::Presence::kNever) > 0 &&
-      now < after(started_, options_.goodbye_seconds))
-    return false;
+  const auto patience = comm::duration_of(options_.goodbye_seconds);
+  if (job_->roster.count(Roster::Presence::kNever) > 0 && now < started_ + patience) return false;
   return std::ranges::none_of(connections_, [&](const auto& connection) {
-    return connection->session.joined() && now < after(connection->heard, options_.goodbye_seconds);
+    return connection->session.joined() && now < connection->heard + patience;
   });
 }
 

@@ -36,8 +36,8 @@ void ControlLine::send(const comm::Control& message) {
   std::memcpy(prefix, &length, sizeof length);
   out_.insert(out_.end(), prefix, prefix + kLengthBytes);
   out_.insert(out_.end(), body.begin(), body.end());
-  bytes_sent_ += kLengthBytes + body.size();
-  ++messages_sent_;
+  stats_.bytes_sent += kLengthBytes + body.size();
+  ++stats_.messages_sent;
   flush();
 }
 
@@ -65,6 +65,7 @@ bool ControlLine::next(int size, Arrivals& arrivals) {
   const auto message = comm::decode(ConstByteSpan(in_).subspan(kLengthBytes, length), size);
   if (message) {
     arrivals.messages.push_back(*message);
+    ++stats_.messages_received;
     in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(kLengthBytes + length));
   } else {
     arrivals.end = "an invalid control message";
@@ -81,7 +82,7 @@ ControlLine::Arrivals ControlLine::receive(int size) {
     if (moved.kind == Moved::Kind::kClosed) {
       arrivals.end = moved.error == 0 ? "connection closed" : std::strerror(moved.error);
     }
-    arrivals.bytes += moved.bytes;
+    stats_.bytes_received += moved.bytes;
     in_.insert(in_.end(), chunk, chunk + moved.bytes);
     while (next(size, arrivals)) {
     }

@@ -33,15 +33,13 @@ class ControlLine {
   struct Arrivals {
     std::vector<comm::Control> messages;
     std::optional<std::string> end;
-    std::size_t bytes = 0;
   };
   Arrivals receive(int size);
   // Nothing more is sent; what the peer still sends is thrown away, lest the kernel answers it with
   // a reset that overtakes what was sent.
   void close();
 
-  std::size_t bytes_sent() const { return bytes_sent_; }
-  std::size_t messages_sent() const { return messages_sent_; }
+  const TransportStats& stats() const { return stats_; }
 
  private:
   bool next(int size, Arrivals& arrivals);
@@ -51,8 +49,7 @@ class ControlLine {
   std::vector<std::byte> out_;
   std::size_t out_used_ = 0;
   std::vector<std::byte> in_;
-  std::size_t bytes_sent_ = 0;
-  std::size_t messages_sent_ = 0;
+  TransportStats stats_;
 };
 
 }  // namespace gradwire::tcp

@@ -178,11 +178,4 @@ void Peers::cut(int rank) {
   give_up(rank);
 }
 
-void Peers::count_control(TransportStats& stats) const {
-  for (const auto& peer : peers_) {
-    stats.bytes_sent += peer->control.bytes_sent();
-    stats.messages_sent += peer->control.messages_sent();
-  }
-}
-
 }  // namespace gradwire::tcp

@@ -109,9 +109,6 @@ class Peers final : public comm::Membership::Carrier {
   // Ranks whose control connections may have something.
   RankList& heard() { return heard_; }
 
-  // Adds what control messages have sent.
-  void count_control(TransportStats& stats) const;
-
  private:
   enum class Line : std::uint8_t { kBulk, kControl, kWake, kMeeting };
   Status watch(int fd, int rank, Line line, std::uint32_t events);

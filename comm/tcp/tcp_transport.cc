@@ -41,46 +41,24 @@ constexpr auto kHeldLook = std::chrono::microseconds(100);
 // Control messages and lost connections can wait so long.
 constexpr int kTurnsUnlooked = 8;
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public comm::TicketTransport<tcp::Tickets> {
  public:
   TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
-      : rendezvous_(rendezvous), options_(options), peers_(rendezvous.rank, rendezvous.size) {}
+      : TicketTransport(rendezvous), options_(options), peers_(rendezvous.rank, rendezvous.size) {}
   ~TcpTransport() override;
   Status start();
 
-  int rank() const override { return rendezvous_.rank; }
-  int size() const override { return rendezvous_.size; }
   TransportCaps caps() const override;
   TransportStats stats() const override;
-  std::string describe() const override { return description_; }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
   void gather(bool more) override { tickets_->gather(more); }
   Result<int> progress() override;
-  std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
-  std::size_t received(Ticket ticket, std::size_t index) const override {
-    return tickets_->received(ticket, index);
-  }
   bool has_message(int peer, Tag tag, std::uint64_t any) override {
     return peers_.at(peer).in.has_message(tag.bits(), any);
   }
-  void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return membership_->lost(); }
-  void announce(const LostPeer& loss) override;
   Status wait(Deadline until) override;
   void wake() override { peers_.wake(); }
-  void tell(int peer, ConstByteSpan note) override { membership_->tell(peer, note); }
-  std::vector<Note> take_notes() override { return membership_->take_notes(); }
-  std::vector<LostPeer> all_lost() const override { return membership_->all_lost(); }
-  bool accept_losses() override {
-    membership_->accept_losses();
-    return true;
-  }
-  bool is_crowded() const override { return membership_->members().is_crowded(); }
-  bool sever() override {
-    tickets_->sever(true);
-    return true;
-  }
   Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) override;
 
  private:
@@ -93,16 +71,11 @@ class TcpTransport final : public Transport {
   Status advance(bool* moved);
   void hear_control(Deadline now);
 
-  Rendezvous rendezvous_;
   TcpOptions options_;
   tcp::Peers peers_;
   std::unique_ptr<comm::Membership> membership_;
-  std::unique_ptr<tcp::Tickets> tickets_;
   bool one_host_ = true;  // all ranks are on this one, as all of them know
   int turns_unlooked_ = 0;
-  std::uint64_t control_bytes_received_ = 0;
-  std::uint64_t control_messages_received_ = 0;
-  std::string description_;
 };
 
 // Where this rank can be called. A port is 0 where there is no such address.
@@ -119,10 +92,6 @@ struct TcpTransport::Listeners {
   int port = 0;
   int loopback_port = 0;
 };
-
-Deadline::duration duration(double seconds) {
-  return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-}
 
 Result<TcpTransport::Listeners> TcpTransport::listen() const {
   Listeners listeners;
@@ -199,7 +168,7 @@ Status TcpTransport::connect(Listeners listeners, Deadline deadline) {
 
 Status TcpTransport::open(tcp::Meeting::News link) {
   if (link.kind == tcp::LinkKind::kControl) {
-    tcp::prepare_control(link.fd.get(), duration(options_.liveness_seconds));
+    tcp::prepare_control(link.fd.get(), comm::duration_of(options_.liveness_seconds));
     GW_TRY(peers_.open(link.rank, link.kind, std::move(link.fd)));
     membership_->heard(link.rank);
     membership_->welcome(link.rank);
@@ -246,8 +215,8 @@ Status TcpTransport::start() {
   GW_TRY(peers_.start(members.epoch()));
   membership_ = std::make_unique<comm::Membership>(
       peers_, std::move(members),
-      comm::MembershipOptions{duration(options_.heartbeat_seconds),
-                              duration(options_.liveness_seconds), options_.log},
+      comm::MembershipOptions{comm::duration_of(options_.heartbeat_seconds),
+                              comm::duration_of(options_.liveness_seconds), options_.log},
       Clock::now());
   tickets_ = std::make_unique<tcp::Tickets>(peers_, *membership_);
   membership_->watch_also([this] { return tickets_->awaited(); });
@@ -287,9 +256,9 @@ TransportCaps TcpTransport::caps() const {
 
 TransportStats TcpTransport::stats() const {
   TransportStats stats = tickets_->stats();
-  peers_.count_control(stats);
-  stats.bytes_received += control_bytes_received_;
-  stats.messages_received += control_messages_received_;
+  for (int peer = 0; peer < size(); ++peer) {
+    stats = comm::sum(stats, peers_.at(peer).control.stats());
+  }
   return stats;
 }
 
@@ -302,8 +271,6 @@ void TcpTransport::hear_control(Deadline now) {
   peers_.heard().visit([&](int rank) {
     tcp::Peer& peer = peers_.at(rank);
     const tcp::ControlLine::Arrivals arrivals = peer.control.receive(size());
-    control_bytes_received_ += arrivals.bytes;
-    control_messages_received_ += arrivals.messages.size();
     for (const comm::Control& message : arrivals.messages) {
       if (message.from != rank) continue;
       membership_->receive(message, now);
@@ -354,14 +321,9 @@ Status TcpTransport::wait(Deadline until) {
   return advance(&moved);
 }
 
-void TcpTransport::announce(const LostPeer& loss) {
-  membership_->announce(loss);
-  if (membership_->take_changed()) tickets_->on_losses();
-}
-
 // The connections stay: what is left of earlier messages is read and thrown away.
 Status TcpTransport::rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline) {
-  tickets_->sever(false);
+  tickets_->sever();
   GW_TRY(membership_->rebuild(survivors, generation));
   peers_.rebuild(membership_->members().epoch());
   tickets_->restart();

@@ -4,8 +4,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/text.h"
-
 namespace gradwire::tcp {
 namespace {
 
@@ -95,8 +93,7 @@ void Tickets::on_message(const comm::Control& message) {
   if (message.kind == Kind::kWithdraw) {
     Op* const op = peers_.at(message.from).in.asking(message.id);
     if (op == nullptr) return;
-    return fail(*op->batch,
-                {Code::kCancelled, format("rank %d withdrew its message", message.from)});
+    return fail(*op->batch, comm::withdrawn_by(message.from));
   }
   if (message.kind != Kind::kWant && message.kind != Kind::kTaken) return;
   const auto found = announced_.find(message.id);
@@ -117,20 +114,8 @@ void Tickets::on_message(const comm::Control& message) {
   settle_done();
 }
 
-void Tickets::start_self(Op& op) {
-  Op* partner = self_.meet(op, [](const Op& one, const Op& other) { return one.tag == other.tag; });
-  if (partner == nullptr) return;
-  const bool sending = op.kind == Transfer::Kind::kSend;
-  Op& from = sending ? op : *partner;
-  Op& to = sending ? *partner : op;
-  if (from.data.size() > to.data.size()) {
-    comm::refuse_long(to, from.data.size());
-  } else {
-    if (!from.data.empty()) std::memcpy(to.data.data(), from.data.data(), from.data.size());
-    to.arrived = from.data.size();
-  }
-  done_.push_back(&from);
-  done_.push_back(&to);
+void Tickets::move(Op& from, Op& to) {
+  if (to.arrived > 0) std::memcpy(to.data.data(), from.data.data(), to.arrived);
 }
 
 void Tickets::close(Op& op) {
@@ -246,11 +231,6 @@ void Tickets::withdraw_send(Op& op) {
   if (!peers_.at(op.peer).out.withdraw(op)) return;
   if (op.id == 0) window(op.peer).give_back(op.data.size());
   if (asked) tell(op.peer, comm::Control::Kind::kWithdraw, op.id);
-}
-
-void Tickets::sever(bool severed) {
-  severed_ = severed;
-  cancel_all();
 }
 
 template <typename Is>

@@ -32,10 +32,6 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   // There is a connection with `rank` now.
   void linked(int rank);
   void on_losses();
-  // Cancels all; with true, posts fail from now on.
-  void sever(bool severed);
-  // There is another version of the members' table; all tickets have ended.
-  void restart() { restart_windows(); }
   // A message has been begun and is not written to its end.
   bool unwritten() const;
   // Something that was written has not reached its rank's kernel.
@@ -47,7 +43,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void started() { settle_done(); }
   static bool is_over(const Op& op) { return !op.open; }
   void withdraw(Op& op);
-  void start_self(Op& op);
+  static void move(Op& from, Op& to);
+  void moved(Op& op) { done_.push_back(&op); }
   void answer(int rank);
   void tell(int rank, comm::Control::Kind kind, std::uint64_t id);
   bool read(int rank, Deadline now);
@@ -60,8 +57,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool any_live(const Is& is) const;
 
   Peers& peers_;
-  std::vector<Op*> done_;  // in a connection's opinion, not yet closed
-  comm::WaitingOps<Op> self_;
+  std::vector<Op*> done_;                             // in a connection's opinion, not yet closed
   RankList waited_;                                   // ranks that receives may wait for
   RankList blocked_;                                  // ranks whose connections may have no room
   std::unordered_map<std::uint64_t, Op*> announced_;  // by id; their data has not been asked for

@@ -56,6 +56,7 @@ void Tickets::release(Op& op, Hold what) {
 void Tickets::start(Op& op) {
   op.owner = this;
   if (op.peer == rank_) {
+    hold(op, kSelf);
     start_self(op);
   } else if (op.kind == Transfer::Kind::kSend) {
     start_send(op);
@@ -64,21 +65,9 @@ void Tickets::start(Op& op) {
   }
 }
 
-void Tickets::start_self(Op& op) {
-  hold(op, kSelf);
-  Op* partner = self_.meet(op, [](const Op& one, const Op& other) { return one.tag == other.tag; });
-  if (partner == nullptr) return;
-  Op& from = op.kind == Transfer::Kind::kSend ? op : *partner;
-  Op& to = op.kind == Transfer::Kind::kSend ? *partner : op;
-  if (from.data.size() > to.data.size()) {
-    comm::refuse_long(to, from.data.size());
-  } else {
-    to.arrived = from.data.size();
-    begin_copy({.op = &to, .of = Copy::Of::kSelf, .sender = &from}, from.data, from.device,
-               to.data.first(from.data.size()), to.device);
-  }
-  release(from, kSelf);
-  release(to, kSelf);
+void Tickets::move(Op& from, Op& to) {
+  begin_copy({.op = &to, .of = Copy::Of::kSelf, .sender = &from}, from.data, from.device,
+             to.data.first(from.data.size()), to.device);
 }
 
 void Tickets::start_send(Op& op) {
@@ -288,7 +277,7 @@ void Tickets::receive_announced(Op& op) {
   stats_.bytes_received += sizeof op.descriptor;
   const auto refuse = [&] { peers_.tell(op.peer, {.kind = Control::Kind::kTaken, .id = id}); };
   if (withdrawn_.erase({op.peer, id}) > 0) {  // that was answered
-    if (op.batch->status.ok()) op.batch->status = withdrawn_by(op.peer);
+    if (op.batch->status.ok()) op.batch->status = comm::withdrawn_by(op.peer);
     return;
   }
   if (!op.batch->status.ok()) return refuse();
@@ -348,7 +337,7 @@ void Tickets::on_withdrawal(int peer, std::uint64_t id) {
       drops_, [&](const Drop& one) { return one.peer == peer && one.id == id; });
   if (awaited != awaited_.end()) {
     (*awaited)->descriptor.id = 0;  // there is nothing to be thrown away
-    fail(*(*awaited)->batch, withdrawn_by(peer));
+    fail(*(*awaited)->batch, comm::withdrawn_by(peer));
   } else if (drop != drops_.end()) {
     ucp_request_cancel(worker_.data(), drop->request);
   } else {
@@ -488,7 +477,7 @@ void Tickets::read_lent() {
   if (lent.magic != kLentMagic || withdrawn) {
     if (op.batch->status.ok()) {
       op.batch->status =
-          withdrawn ? withdrawn_by(op.peer)
+          withdrawn ? comm::withdrawn_by(op.peer)
                     : Status(Code::kCorruptPayload, format("rank %d sent no descriptor", op.peer));
     }
     return end_read(op);
@@ -565,8 +554,7 @@ void Tickets::abandon(Deadline now) {
 }
 
 void Tickets::sever() {
-  severed_ = true;
-  cancel_all();
+  comm::Tickets<Tickets, Op>::sever();
   peers_.drop_data();
   settle_copies();
   // Nothing is done by UCX from now on, and it calls nobody back.
@@ -587,15 +575,6 @@ void Tickets::sever() {
   withdrawn_.clear();
   self_ = {};
   sending_ = 0;
-}
-
-void Tickets::restart() {
-  restart_windows();
-  severed_ = false;
-}
-
-Status Tickets::withdrawn_by(int peer) {
-  return {Code::kCancelled, format("rank %d withdrew its message", peer)};
 }
 
 bool Tickets::any_open() {

@@ -77,10 +77,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool progress();
   void on_message(const Control& message);
   // Ends every ticket before it returns, and drops the worker's data half for it: what UCX holds
-  // there is never written again. Posts fail until restart().
+  // there is never written again. Posts fail until restart(), over new data endpoints.
   void sever();
-  // Over new data endpoints.
-  void restart();
   bool any_open();
 
   bool reading() const;
@@ -125,7 +123,6 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   };
 
   std::uint64_t wire_tag(int source, std::uint64_t tag) const;
-  static Status withdrawn_by(int peer);
   void start(Op& op);
   void started() {}
   static bool is_over(const Op& op) { return op.holds == 0; }
@@ -133,7 +130,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void start_recv(Op& op);
   void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
   void send_unsent();
-  void start_self(Op& op);
+  void move(Op& from, Op& to);
+  void moved(Op& op) { release(op, kSelf); }
   void offer(Op& op, std::uint64_t magic, std::uint64_t address);
   void send_announced(Op& op);
   void receive_announced(Op& op);
@@ -184,7 +182,6 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::set<std::pair<int, std::uint64_t>> withdrawn_;   // (rank, loan id), before it was read
   std::deque<Op*> reads_;
   std::vector<Unsent> unsent_;  // those that hold kWire, in the order of posting
-  comm::WaitingOps<Op> self_;
   std::vector<Failing> failing_;
   DeviceCopies device_;
   std::deque<Copy> copies_;

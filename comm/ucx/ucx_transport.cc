@@ -25,47 +25,25 @@ constexpr double kSettleSeconds = 0.3;
 // Whether a device has copied is looked at this often.
 constexpr std::chrono::microseconds kLook{200};
 
-class UcxTransport final : public Transport {
+class UcxTransport final : public comm::TicketTransport<ucx::Tickets> {
  public:
   UcxTransport(const Rendezvous& rendezvous, const UcxOptions& options)
-      : rendezvous_(rendezvous), options_(options) {}
+      : TicketTransport(rendezvous), options_(options) {}
   ~UcxTransport() override;
   Status start();
 
-  int rank() const override { return rendezvous_.rank; }
-  int size() const override { return rendezvous_.size; }
   TransportCaps caps() const override {
     return {.cuda_memory = worker_->cuda().direct, .notes = true};
   }
-  TransportStats stats() const override;
-  std::string describe() const override { return description_; }
+  TransportStats stats() const override { return comm::sum(tickets_->stats(), peers_->stats()); }
 
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
   Result<int> progress() override;
-  std::optional<Status> poll(Ticket ticket) override { return tickets_->poll(ticket); }
-  std::size_t received(Ticket ticket, std::size_t index) const override {
-    return tickets_->received(ticket, index);
-  }
   bool has_message(int peer, Tag tag, std::uint64_t any) override {
     return tickets_->has_message(peer, tag.bits(), any);
   }
-  void cancel(Ticket ticket) override { tickets_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return peers_->membership().lost(); }
-  void announce(const LostPeer& loss) override;
   Status wait(Deadline until) override;
   void wake() override { worker_->wake(); }
-  void tell(int peer, ConstByteSpan note) override { peers_->membership().tell(peer, note); }
-  std::vector<Note> take_notes() override { return peers_->membership().take_notes(); }
-  std::vector<LostPeer> all_lost() const override { return peers_->membership().all_lost(); }
-  bool accept_losses() override {
-    peers_->membership().accept_losses();
-    return true;
-  }
-  bool is_crowded() const override { return peers_->membership().members().is_crowded(); }
-  bool sever() override {
-    tickets_->sever();
-    return true;
-  }
   Status rebuild(std::span<const int> survivors, std::uint32_t generation, Deadline until) override;
 
  private:
@@ -73,13 +51,10 @@ class UcxTransport final : public Transport {
   void warn_of_detours() const;
   bool advance();
 
-  Rendezvous rendezvous_;
   UcxOptions options_;
   shm::OwnNonce nonce_;
   std::unique_ptr<ucx::Worker> worker_;
   std::unique_ptr<ucx::Peers> peers_;
-  std::unique_ptr<ucx::Tickets> tickets_;
-  std::string description_;
 };
 
 Status UcxTransport::start() {
@@ -92,9 +67,6 @@ Status UcxTransport::start() {
     if (setting.variable == "UCX_TLS")
       options_.log(LogLevel::kInfo, "ucx: without posix: " + setting.why);
   }
-  const auto duration = [](double seconds) {
-    return std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
-  };
   GW_ASSIGN(const std::string data, worker_->data_address());
   GW_ASSIGN(const std::string control, worker_->control_address());
   GW_ASSIGN(
@@ -102,8 +74,8 @@ Status UcxTransport::start() {
       comm::Members::meet(rendezvous_, "ucx", ucx::to_text({data, control, nonce_.process()})));
   peers_ = std::make_unique<ucx::Peers>(
       *worker_, std::move(members),
-      comm::MembershipOptions{duration(options_.heartbeat_seconds),
-                              duration(options_.liveness_seconds), options_.log});
+      comm::MembershipOptions{comm::duration_of(options_.heartbeat_seconds),
+                              comm::duration_of(options_.liveness_seconds), options_.log});
   tickets_ = std::make_unique<ucx::Tickets>(*worker_, *peers_, options_.single_copy_bytes);
   peers_->membership().watch_also([this] { return tickets_->awaited(); });
   const bool late = options_.connects_late.value_or(!ucx::breaks_on_late_connections());
@@ -163,16 +135,6 @@ std::string UcxTransport::describe_now() const {
   return text;
 }
 
-TransportStats UcxTransport::stats() const {
-  TransportStats stats = tickets_->stats();
-  const TransportStats& control = peers_->stats();
-  stats.bytes_sent += control.bytes_sent;
-  stats.bytes_received += control.bytes_received;
-  stats.messages_sent += control.messages_sent;
-  stats.messages_received += control.messages_received;
-  return stats;
-}
-
 Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&) {
   const ucx::CudaRoute& cuda = worker_->cuda();
   const std::string_view why = cuda.why;
@@ -207,11 +169,6 @@ Status UcxTransport::wait(Deadline until) {
   GW_TRY(worker_->sleep(until, tickets_->sending() + peers_->sending() > 0));
   (void)advance();
   return {};
-}
-
-void UcxTransport::announce(const LostPeer& loss) {
-  peers_->membership().announce(loss);
-  if (peers_->tend()) tickets_->on_losses();
 }
 
 // With a data worker of its own a generation meets nothing of an earlier one.
