@@ -15,14 +15,18 @@ Code code_of(ncclResult_t result) {
   }
 }
 
+template <typename Function>
+Status find(const SharedLibrary& library, const char* name, Function& function) {
+  GW_ASSIGN(function, library.function<Function>(name));
+  return {};
+}
+
 // Of one library.
 Result<std::shared_ptr<const Calls>> calls_of(const SharedLibrary& library) {
   auto calls = std::make_shared<Calls>();
   calls->library = library.name();
-#define GW_NCCL_FIND(member, symbol) \
-  GW_ASSIGN(calls->member, library.function<decltype(Calls::member)>(symbol))
-  GW_NCCL_FIND(get_version, "ncclGetVersion");
-  GW_NCCL_FIND(error_string, "ncclGetErrorString");
+  GW_TRY(find(library, "ncclGetVersion", calls->get_version));
+  GW_TRY(find(library, "ncclGetErrorString", calls->error_string));
   if (const ncclResult_t asked = calls->get_version(&calls->version); asked != ncclSuccess) {
     return Status(Code::kUnsupported, calls->library + " does not report its version: " +
                                           calls->error_string(asked) + " from ncclGetVersion");
@@ -32,27 +36,8 @@ Result<std::shared_ptr<const Calls>> calls_of(const SharedLibrary& library) {
                                           version_text(calls->version) +
                                           " (expected 2.19 or newer)");
   }
-  GW_NCCL_FIND(last_error, "ncclGetLastError");
-  GW_NCCL_FIND(unique_id, "ncclGetUniqueId");
-  GW_NCCL_FIND(init, "ncclCommInitRankConfig");
-  GW_NCCL_FIND(finalize, "ncclCommFinalize");
-  GW_NCCL_FIND(destroy, "ncclCommDestroy");
-  GW_NCCL_FIND(abort, "ncclCommAbort");
-  GW_NCCL_FIND(async_error, "ncclCommGetAsyncError");
-  GW_NCCL_FIND(split, "ncclCommSplit");
-  GW_NCCL_FIND(user_rank, "ncclCommUserRank");
-  GW_NCCL_FIND(count, "ncclCommCount");
-  GW_NCCL_FIND(create_pre_mul_sum, "ncclRedOpCreatePreMulSum");
-  GW_NCCL_FIND(destroy_op, "ncclRedOpDestroy");
-  GW_NCCL_FIND(group_start, "ncclGroupStart");
-  GW_NCCL_FIND(group_end, "ncclGroupEnd");
-  GW_NCCL_FIND(all_reduce, "ncclAllReduce");
-  GW_NCCL_FIND(reduce, "ncclReduce");
-  GW_NCCL_FIND(broadcast, "ncclBroadcast");
-  GW_NCCL_FIND(reduce_scatter, "ncclReduceScatter");
-  GW_NCCL_FIND(all_gather, "ncclAllGather");
-  GW_NCCL_FIND(send, "ncclSend");
-  GW_NCCL_FIND(recv, "ncclRecv");
+#define GW_NCCL_FIND(member, name) GW_TRY(find(library, #name, calls->member));
+  GW_NCCL_CALLS(GW_NCCL_FIND)
 #undef GW_NCCL_FIND
   return std::shared_ptr<const Calls>(std::move(calls));
 }

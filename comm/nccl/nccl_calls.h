@@ -14,33 +14,30 @@ namespace gradwire::nccl {
 
 inline constexpr int kOldestVersion = 21900;  // 2.19.0, as NCCL counts
 
-// The calls that are made, under the names that the header gives them. Any thread may use it.
+// The calls that are made: F(the member of Calls, NCCL's name).
+// clang-format off
+#define GW_NCCL_CALLS(F)                                                                 \
+  F(last_error, ncclGetLastError)                  F(unique_id, ncclGetUniqueId)         \
+  F(init, ncclCommInitRankConfig)                  F(finalize, ncclCommFinalize)         \
+  F(destroy, ncclCommDestroy)                      F(abort, ncclCommAbort)               \
+  F(async_error, ncclCommGetAsyncError)            F(split, ncclCommSplit)               \
+  F(user_rank, ncclCommUserRank)                   F(count, ncclCommCount)               \
+  F(create_pre_mul_sum, ncclRedOpCreatePreMulSum)  F(destroy_op, ncclRedOpDestroy)       \
+  F(group_start, ncclGroupStart)                   F(group_end, ncclGroupEnd)            \
+  F(all_reduce, ncclAllReduce)                     F(reduce, ncclReduce)                 \
+  F(broadcast, ncclBroadcast)                      F(reduce_scatter, ncclReduceScatter)  \
+  F(all_gather, ncclAllGather)                     F(send, ncclSend)  F(recv, ncclRecv)
+// clang-format on
+
+// Any thread may use it.
 struct Calls {
   std::string library;  // as it was opened
   int version = 0;      // of that library, which need not be the header's
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetErrorString) error_string;
-  decltype(&ncclGetLastError) last_error;
-  decltype(&ncclGetUniqueId) unique_id;
-  decltype(&ncclCommInitRankConfig) init;
-  decltype(&ncclCommFinalize) finalize;
-  decltype(&ncclCommDestroy) destroy;
-  decltype(&ncclCommAbort) abort;
-  decltype(&ncclCommGetAsyncError) async_error;
-  decltype(&ncclCommSplit) split;
-  decltype(&ncclCommUserRank) user_rank;
-  decltype(&ncclCommCount) count;
-  decltype(&ncclRedOpCreatePreMulSum) create_pre_mul_sum;
-  decltype(&ncclRedOpDestroy) destroy_op;
-  decltype(&ncclGroupStart) group_start;
-  decltype(&ncclGroupEnd) group_end;
-  decltype(&ncclAllReduce) all_reduce;
-  decltype(&ncclReduce) reduce;
-  decltype(&ncclBroadcast) broadcast;
-  decltype(&ncclReduceScatter) reduce_scatter;
-  decltype(&ncclAllGather) all_gather;
-  decltype(&ncclSend) send;
-  decltype(&ncclRecv) recv;
+#define GW_NCCL_MEMBER(member, name) decltype(&name) member;
+  GW_NCCL_CALLS(GW_NCCL_MEMBER)
+#undef GW_NCCL_MEMBER
 };
 
 // The first of `names` (file names, which the system looks for in its own places, or paths) that
