@@ -65,7 +65,7 @@ struct Hub {
     std::optional<LostPeer> lost;
     std::set<int> accepted;  // ranks whose loss is no news to it
     bool closed = false;
-    std::optional<std::string> gone;  // why no peer can reach this rank any more
+    std::optional<LostPeer> gone;  // why no peer can reach this rank any more; not if it closed
     std::optional<Deadline> silent_after;
     std::vector<Note> notes;
     bool severed = false;
@@ -86,10 +86,13 @@ struct Hub {
   void finish(Op& op);
   void fail(Batch& batch, const Status& why);
   void fail_all(int rank, const Status& why);
-  void fail_tickets_with(int peer, const std::string& reason, const Status& why);
+  void fail_tickets_with(int peer);
   void lose(int rank, const std::string& reason, int reporter,
             LossCause cause = LossCause::kConnection);
   void name(const LostPeer& loss, int reporter);
+  LostPeer end_of(int rank);
+  Status why(int rank);
+  Status cut_off(int rank);
   bool is_member(int rank, int of) const;
   void look_for_silence();
   std::optional<Status> unreachable(int rank, std::span<const Transfer> batch);
@@ -174,7 +177,24 @@ void Hub::fail_all(int rank, const Status& why) {
   at(rank).batches.for_each_open([&](Batch& batch) { fail(batch, why); });
 }
 
-void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& why) {
+// Of a rank that has closed, or is gone.
+LostPeer Hub::end_of(int rank) {
+  if (!at(rank).closed) return *at(rank).gone;
+  return {.rank = rank, .reason = "closed", .certain = true, .cause = LossCause::kClosed};
+}
+
+Status Hub::why(int rank) {
+  if (at(rank).closed) return {Code::kPeerLost, format("rank %d closed", rank)};
+  return {Code::kPeerLost, format("rank %d lost: %s", rank, at(rank).gone->reason.c_str())};
+}
+
+// What a rank that is gone hears itself.
+Status Hub::cut_off(int rank) {
+  return {Code::kPeerLost,
+          format("rank %d is lost to the others: %s", rank, at(rank).gone->reason.c_str())};
+}
+
+void Hub::fail_tickets_with(int peer) {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == peer) continue;
     at(rank).batches.for_each_open([&](Batch& batch) {
@@ -182,14 +202,8 @@ void Hub::fail_tickets_with(int peer, const std::string& reason, const Status& w
         return op.peer == peer && op.state != Op::State::kDone && op.state != Op::State::kCopying;
       };
       if (std::ranges::none_of(batch.ops, open_with_peer)) return;
-      if (!at(rank).lost) {
-        at(rank).lost =
-            LostPeer{.rank = peer,
-                     .reason = reason,
-                     .certain = true,
-                     .cause = at(peer).closed ? LossCause::kClosed : LossCause::kConnection};
-      }
-      fail(batch, why);
+      if (!at(rank).lost) at(rank).lost = end_of(peer);
+      fail(batch, why(peer));
     });
   }
 }
@@ -217,12 +231,10 @@ void Hub::name(const LostPeer& loss, int reporter) {
 void Hub::lose(int rank, const std::string& reason, int reporter, LossCause cause) {
   name(LostPeer{.rank = rank, .reason = reason, .cause = cause}, reporter);
   if (at(rank).gone || at(rank).closed) return;
-  at(rank).gone = reason;
+  at(rank).gone = LostPeer{.rank = rank, .reason = reason, .certain = true, .cause = cause};
   at(rank).silent_after.reset();
-  fail_all(rank, Status(Code::kPeerLost,
-                        format("rank %d is lost to the others: %s", rank, reason.c_str())));
-  fail_tickets_with(rank, reason,
-                    Status(Code::kPeerLost, format("rank %d lost: %s", rank, reason.c_str())));
+  fail_all(rank, cut_off(rank));
+  fail_tickets_with(rank);
 }
 
 void Hub::look_for_silence() {
@@ -240,27 +252,14 @@ void Hub::look_for_silence() {
 }
 
 std::optional<Status> Hub::unreachable(int rank, std::span<const Transfer> batch) {
-  if (at(rank).gone) {
-    return Status(Code::kPeerLost,
-                  format("rank %d is lost to the others: %s", rank, at(rank).gone->c_str()));
-  }
+  if (at(rank).gone) return cut_off(rank);
   if (at(rank).severed) {
     return Status(Code::kCancelled, format("rank %d severed its connections", rank));
   }
   for (const Transfer& transfer : batch) {
-    Rank& peer = at(transfer.peer);
-    if (peer.closed) {
-      if (!at(rank).lost) {
-        at(rank).lost = LostPeer{.rank = transfer.peer,
-                                 .reason = "closed",
-                                 .certain = true,
-                                 .cause = LossCause::kClosed};
-      }
-      return Status(Code::kPeerLost, format("rank %d closed", transfer.peer));
-    }
-    if (peer.gone) {
-      return Status(Code::kPeerLost, format("rank %d lost: %s", transfer.peer, peer.gone->c_str()));
-    }
+    const Rank& peer = at(transfer.peer);
+    if (peer.closed && !at(rank).lost) at(rank).lost = end_of(transfer.peer);
+    if (peer.closed || peer.gone) return why(transfer.peer);
   }
   return std::nullopt;
 }
@@ -337,8 +336,7 @@ InprocTransport::~InprocTransport() {
   if (self_.silent_after) hub_->lose(rank_, "gone while stopped", -1);
   if (!self_.gone) {
     self_.closed = true;
-    hub_->fail_tickets_with(rank_, "closed",
-                            Status(Code::kPeerLost, format("rank %d closed", rank_)));
+    hub_->fail_tickets_with(rank_);
   }
 }
 
@@ -485,12 +483,9 @@ std::vector<LostPeer> InprocTransport::all_lost() const {
   hub_->look_for_silence();
   std::vector<LostPeer> lost;
   for (int r = 0; r < size(); ++r) {
-    if (!hub_->is_member(r, rank_)) continue;
     const Hub::Rank& one = hub_->at(r);
-    if (one.gone) lost.push_back({.rank = r, .reason = *one.gone, .certain = true});
-    if (one.closed && r != rank_) {
-      lost.push_back({.rank = r, .reason = "closed", .certain = true, .cause = LossCause::kClosed});
-    }
+    const bool ended = one.gone || (one.closed && r != rank_);
+    if (ended && hub_->is_member(r, rank_)) lost.push_back(hub_->end_of(r));
   }
   return lost;
 }
@@ -519,9 +514,7 @@ Status InprocTransport::rebuild(std::span<const int> survivors, std::uint32_t ge
   const std::lock_guard lock(hub_->mutex);
   for (const int survivor : survivors) {
     const Hub::Rank& one = hub_->at(survivor);
-    if (!one.gone && !one.closed) continue;
-    return {Code::kPeerLost,
-            format("rank %d lost: %s", survivor, one.closed ? "closed" : one.gone->c_str())};
+    if (one.gone || one.closed) return hub_->why(survivor);
   }
   hub_->fail_all(
       rank_, Status(Code::kCancelled, format("rank %d begins generation %u", rank_, generation)));
