@@ -1,7 +1,6 @@
 // From what a launcher said to a store that is open.
-#include <algorithm>
-#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 
 #include "base/text.h"
@@ -25,25 +24,16 @@ std::string encode(const Notice& notice) {
 }
 
 Result<Notice> parse_notice(std::string_view text) {
-  std::array<std::string_view, 5> words;
-  std::string_view rest = text;
-  std::size_t count = 0;
-  for (; count < words.size(); ++count) {
-    const std::size_t end = count + 1 < words.size() ? rest.find(';') : rest.size();
-    if (end == std::string_view::npos) break;
-    words[count] = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  const auto port = to_int(words[2]);
-  const bool good = count == words.size() && words[0] == kNoticeVersion && !words[1].empty() &&
-                    port && *port >= 1 && *port <= 65535 && !words[3].empty();
-  if (good)
-    return Notice{{std::string(words[1]), static_cast<int>(*port)},
-                  std::string(words[3]),
-                  std::string(words[4])};
-  return Status(Code::kInvalidArgument,
-                "rank 0's notice is '" + std::string(text) +
-                    "' (expected one of this version of gradwire, on all ranks)");
+  char version[16] = {}, host[256] = {}, session[64] = {};
+  int port = 0, secret = 0;  // where that begins
+  const std::string line(text);
+  (void)std::sscanf(line.c_str(), "%15[^;];%255[^;];%5d;%63[^;];%n", version, host, &port, session,
+                    &secret);
+  if (secret > 0 && version == kNoticeVersion && port >= 1 && port <= 65535)
+    return Notice{{host, port}, session, line.substr(static_cast<std::size_t>(secret))};
+  return Status(
+      Code::kInvalidArgument,
+      "rank 0's notice is '" + line + "' (expected one of this version of gradwire, on all ranks)");
 }
 
 }  // namespace rendezvous

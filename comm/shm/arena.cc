@@ -17,6 +17,7 @@
 namespace gradwire::shm {
 namespace {
 
+using rendezvous::Fd;
 constexpr std::uint64_t kShareAlign = std::uint64_t{2} << 20;  // a huge page
 constexpr std::uint64_t kLeastShare = std::uint64_t{16} << 20;
 
@@ -108,80 +109,62 @@ std::uint64_t Region::free_bytes() const {
   return sum;
 }
 
-Arena::Arena(std::byte* base, std::size_t bytes, int fd, int rank, int ranks)
+Arena::Arena(std::byte* base, std::size_t bytes, Fd fd, int rank, int ranks)
     : base_(base),
       bytes_(bytes),
-      fd_(fd),
+      fd_(std::move(fd)),
       rank_(rank),
       ranks_(ranks),
       share_(
           shares_begin(ranks) + share_bytes(bytes, ranks) * static_cast<std::uint64_t>(rank),
           shares_begin(ranks) + share_bytes(bytes, ranks) * static_cast<std::uint64_t>(rank + 1)) {}
 
-Arena::~Arena() {
-  close_door();
-  munmap(base_, bytes_);
-}
+Arena::~Arena() { munmap(base_, bytes_); }
 
 Result<std::shared_ptr<Arena>> Arena::create(int rank, int ranks, std::size_t most_bytes) {
   const auto count = static_cast<std::uint64_t>(ranks);
   const std::uint64_t cap = most_bytes == 0 ? half_of_memory() : most_bytes;
   const std::uint64_t bytes =
       shares_begin(ranks) + std::max(cap / count, kLeastShare) / kShareAlign * kShareAlign * count;
-  const int fd = memfd_create("gradwire", MFD_CLOEXEC);
-  if (fd < 0) return refused("memfd_create");
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    close(fd);
-    return refused("sizing the memory");
-  }
-  const Result<std::byte*> base = map(fd, bytes);
-  if (!base.has_value()) {
-    close(fd);
-    return base.error();
-  }
-  auto* header = reinterpret_cast<Header*>(base.value());
+  Fd fd(memfd_create("gradwire", MFD_CLOEXEC));
+  if (!fd.valid()) return refused("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return refused("sizing the memory");
+  GW_ASSIGN(std::byte* const base, map(fd.get(), bytes));
+  auto* header = reinterpret_cast<Header*>(base);
   if (getrandom(&header->nonce, sizeof header->nonce, 0) != sizeof header->nonce) {
     header->nonce = static_cast<std::int64_t>(getpid());
   }
   header->ranks = ranks;
-  return std::shared_ptr<Arena>(new Arena(base.value(), bytes, fd, rank, ranks));
+  return std::shared_ptr<Arena>(new Arena(base, bytes, std::move(fd), rank, ranks));
 }
 
 Result<std::shared_ptr<Arena>> Arena::open(const Token& token, int rank, int ranks) {
   const std::string path = format("/proc/%lld/fd/%lld", static_cast<long long>(token.pid),
                                   static_cast<long long>(token.fd));
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return refused("opening " + path);
+  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd.valid()) return refused("opening " + path);
   struct stat info {};
   const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(token.bytes, 0));
-  if (fstat(fd, &info) != 0 || static_cast<std::uint64_t>(info.st_size) != bytes ||
+  if (fstat(fd.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) != bytes ||
       bytes < shares_begin(ranks)) {
-    close(fd);
     return Status(Code::kUnsupported, format("shared memory: %s has %lld bytes (expected %llu)",
                                              path.c_str(), static_cast<long long>(info.st_size),
                                              static_cast<unsigned long long>(bytes)));
   }
-  const Result<std::byte*> base = map(fd, bytes);
-  close(fd);
-  if (!base.has_value()) return base.error();
-  const auto* header = reinterpret_cast<const Header*>(base.value());
+  GW_ASSIGN(std::byte* const base, map(fd.get(), bytes));
+  const auto* header = reinterpret_cast<const Header*>(base);
   if (header->nonce != token.nonce || header->ranks != ranks) {
-    munmap(base.value(), bytes);
+    munmap(base, bytes);
     return Status(Code::kUnsupported, "shared memory: " + path + " is of another job");
   }
-  return std::shared_ptr<Arena>(new Arena(base.value(), bytes, -1, rank, ranks));
+  return std::shared_ptr<Arena>(new Arena(base, bytes, Fd(), rank, ranks));
 }
 
 Arena::Token Arena::token() const {
   return {.pid = getpid(),
-          .fd = fd_,
+          .fd = fd_.get(),
           .nonce = reinterpret_cast<const Header*>(base_)->nonce,
           .bytes = static_cast<std::int64_t>(bytes_)};
-}
-
-void Arena::close_door() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
 }
 
 Bell& Arena::bell(int rank) const { return reinterpret_cast<Bell*>(base_ + Region::kPage)[rank]; }

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "base/forks.h"
+#include "comm/rendezvous/socket.h"
 #include "comm/shm/bell.h"
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
@@ -71,7 +72,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   Token token() const;
   // Nobody else can open it from now on.
-  void close_door();
+  void close_door() { fd_ = rendezvous::Fd(); }
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -96,12 +97,12 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void retire();
 
  private:
-  Arena(std::byte* base, std::size_t bytes, int fd, int rank, int ranks);
+  Arena(std::byte* base, std::size_t bytes, rendezvous::Fd fd, int rank, int ranks);
 
   ForkMark mark_;
   std::byte* base_;
   std::size_t bytes_;
-  int fd_;
+  rendezvous::Fd fd_;
   int rank_;
   int ranks_;
   std::mutex mutex_;  // guards what follows

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 namespace gradwire::tcp {
 namespace {
@@ -11,8 +12,16 @@ using rendezvous::bytes_of_text;
 using rendezvous::Mac;
 using rendezvous::Nonce;
 
-constexpr std::string_view kMagic = "gw-tcp1\n";
-static_assert(std::endian::native == std::endian::little, "ranks are sent as they lie in memory");
+constexpr std::array<char, 8> kMagic{'g', 'w', '-', 't', 'c', 'p', '1', '\n'};
+static_assert(std::endian::native == std::endian::little, "a hello is sent as it lies in memory");
+
+struct HelloBytes {
+  std::array<char, 8> magic;
+  std::uint8_t kind, zero;
+  std::uint16_t from, to, zeros;
+  Nonce nonce;
+};
+static_assert(sizeof(HelloBytes) == kHelloBytes);
 
 Mac mac_at(ConstByteSpan bytes) {
   Mac mac{};
@@ -20,41 +29,32 @@ Mac mac_at(ConstByteSpan bytes) {
   return mac;
 }
 
-Mac challenge_mac(const Mac& key, ConstByteSpan hello, ConstByteSpan nonce) {
-  return rendezvous::hmac(key, {bytes_of_text("acceptor"), hello, nonce});
-}
-
-Mac proof_mac(const Mac& key, ConstByteSpan hello, ConstByteSpan challenge) {
-  return rendezvous::hmac(key, {bytes_of_text("connector"), hello, challenge});
+// What `who` says behind the hello and what came last.
+Mac mac_of(const Mac& key, std::string_view who, ConstByteSpan hello, ConstByteSpan last) {
+  return rendezvous::hmac(key, {bytes_of_text(who), hello, last});
 }
 
 }  // namespace
 
 std::vector<std::byte> encode(const Hello& hello) {
-  std::vector<std::byte> bytes(kHelloBytes);
-  std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  bytes[8] = static_cast<std::byte>(hello.kind);
-  const auto from = static_cast<std::uint16_t>(hello.from);
-  const auto to = static_cast<std::uint16_t>(hello.to);
-  std::memcpy(&bytes[10], &from, sizeof from);
-  std::memcpy(&bytes[12], &to, sizeof to);
-  std::memcpy(&bytes[16], hello.nonce.data(), hello.nonce.size());
-  return bytes;
+  const HelloBytes sent{kMagic,
+                        static_cast<std::uint8_t>(hello.kind),
+                        0,
+                        static_cast<std::uint16_t>(hello.from),
+                        static_cast<std::uint16_t>(hello.to),
+                        0,
+                        hello.nonce};
+  const auto bytes = std::as_bytes(std::span(&sent, 1));
+  return {bytes.begin(), bytes.end()};
 }
 
 std::optional<Hello> decode_hello(ConstByteSpan bytes) {
-  if (bytes.size() != kHelloBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    return std::nullopt;
-  const auto kind = std::to_integer<std::uint8_t>(bytes[8]);
-  const bool zeros =
-      bytes[9] == std::byte{0} && bytes[14] == std::byte{0} && bytes[15] == std::byte{0};
-  if ((kind != 1 && kind != 2) || !zeros) return std::nullopt;
-  std::uint16_t from = 0, to = 0;
-  std::memcpy(&from, &bytes[10], sizeof from);
-  std::memcpy(&to, &bytes[12], sizeof to);
-  Hello hello{.kind = static_cast<LinkKind>(kind), .from = from, .to = to, .nonce = {}};
-  std::memcpy(hello.nonce.data(), &bytes[16], hello.nonce.size());
-  return hello;
+  HelloBytes sent{};
+  if (bytes.size() != sizeof sent) return std::nullopt;
+  std::memcpy(&sent, bytes.data(), sizeof sent);
+  const bool known = sent.magic == kMagic && (sent.kind == 1 || sent.kind == 2);
+  if (!known || sent.zero != 0 || sent.zeros != 0) return std::nullopt;
+  return Hello{static_cast<LinkKind>(sent.kind), sent.from, sent.to, sent.nonce};
 }
 
 Mac greeting_key(std::string_view secret, std::string_view job, std::string_view token) {
@@ -64,7 +64,7 @@ Mac greeting_key(std::string_view secret, std::string_view job, std::string_view
 
 std::vector<std::byte> make_challenge(const Mac& key, ConstByteSpan hello, const Nonce& nonce) {
   std::vector<std::byte> challenge(nonce.begin(), nonce.end());
-  const Mac mac = challenge_mac(key, hello, nonce);
+  const Mac mac = mac_of(key, "acceptor", hello, nonce);
   challenge.insert(challenge.end(), mac.begin(), mac.end());
   return challenge;
 }
@@ -72,17 +72,17 @@ std::vector<std::byte> make_challenge(const Mac& key, ConstByteSpan hello, const
 bool is_challenge(const Mac& key, ConstByteSpan hello, ConstByteSpan challenge) {
   if (challenge.size() != kChallengeBytes) return false;
   return rendezvous::equal(mac_at(challenge.subspan(sizeof(Nonce))),
-                           challenge_mac(key, hello, challenge.first(sizeof(Nonce))));
+                           mac_of(key, "acceptor", hello, challenge.first(sizeof(Nonce))));
 }
 
 std::vector<std::byte> make_proof(const Mac& key, ConstByteSpan hello, ConstByteSpan challenge) {
-  const Mac mac = proof_mac(key, hello, challenge);
+  const Mac mac = mac_of(key, "connector", hello, challenge);
   return {mac.begin(), mac.end()};
 }
 
 bool is_proof(const Mac& key, ConstByteSpan hello, ConstByteSpan challenge, ConstByteSpan proof) {
   return proof.size() == kProofBytes &&
-         rendezvous::equal(mac_at(proof), proof_mac(key, hello, challenge));
+         rendezvous::equal(mac_at(proof), mac_of(key, "connector", hello, challenge));
 }
 
 }  // namespace gradwire::tcp

@@ -302,6 +302,4 @@ Inbound::Outcome Inbound::read(std::size_t most, std::vector<Op*>& done, Deadlin
   return outcome;
 }
 
-void Inbound::close() { fd_.reset(); }
-
 }  // namespace gradwire::tcp

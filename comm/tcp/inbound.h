@@ -82,7 +82,7 @@ class Inbound {
   void rebuild(std::uint64_t prefix);
   // Reads about `most` bytes, or until something is done. Messages that are complete go to `done`.
   Outcome read(std::size_t most, std::vector<Op*>& done, Deadline now);
-  void close();
+  void close() { fd_.reset(); }
 
  private:
   // A message that no receive has been posted for; complete when data.size() is bytes.

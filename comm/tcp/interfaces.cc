@@ -1,8 +1,8 @@
 #include "comm/tcp/interfaces.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -21,15 +21,16 @@ constexpr std::array<std::string_view, 14> kInternal = {
     "docker", "br-",    "veth", "virbr", "vnet",  "cni", "flannel",
     "cali",   "podman", "lxc",  "lxdbr", "vmnet", "tap", "ifb"};
 
+// Empty for a link-local one, which means nothing without its interface.
 std::string numeric(const sockaddr& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.sa_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    return inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size()) == nullptr ? "" : text.data();
+  const bool v6 = address.sa_family == AF_INET6;
+  if (v6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)) {
+    return "";
   }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) return "";  // means nothing without its interface
-  return inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size()) == nullptr ? "" : text.data();
+  std::array<char, NI_MAXHOST> text{};
+  const socklen_t size = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  (void)getnameinfo(&address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
 }
 
 bool leads_outside(const Interface& interface) {

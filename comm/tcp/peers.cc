@@ -21,6 +21,19 @@ Status failure(const char* call) {
   return {Code::kInternal, format("tcp: %s: %s", call, std::strerror(errno))};
 }
 
+std::uint64_t prefix_of(std::uint64_t epoch, int source) {
+  return epoch << 56 | static_cast<std::uint64_t>(source) << 40;
+}
+
+// epoll_wait() counts in milliseconds.
+void sleep_shortly(int poll, Deadline until) {
+  const auto left = until - std::chrono::steady_clock::now();
+  if (left <= left.zero() || left >= std::chrono::milliseconds(1)) return;
+  const timespec time{0, std::chrono::nanoseconds(left).count()};
+  pollfd entry{poll, POLLIN, 0};
+  (void)::ppoll(&entry, 1, &time, nullptr);
+}
+
 }  // namespace
 
 Peers::Peers(int rank, int size) : rank_(rank), active_(size), heard_(size) {
@@ -46,14 +59,6 @@ Status Peers::watch(int fd, int rank, Line line, std::uint32_t events) {
   event.data.u64 = static_cast<std::uint64_t>(rank) << 8 | static_cast<std::uint64_t>(line);
   return ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? Status() : failure("epoll_ctl");
 }
-
-namespace {
-
-std::uint64_t prefix_of(std::uint64_t epoch, int source) {
-  return epoch << 56 | static_cast<std::uint64_t>(source) << 40;
-}
-
-}  // namespace
 
 Status Peers::meet(std::unique_ptr<Meeting> meeting) {
   meeting_ = std::move(meeting);
@@ -118,19 +123,6 @@ void Peers::rebuild(std::uint64_t epoch) {
     active_.add(rank);
   }
 }
-
-namespace {
-
-// epoll_wait() counts in milliseconds.
-void sleep_shortly(int poll, Deadline until) {
-  const auto left = until - std::chrono::steady_clock::now();
-  if (left <= left.zero() || left >= std::chrono::milliseconds(1)) return;
-  const timespec time{0, std::chrono::nanoseconds(left).count()};
-  pollfd entry{poll, POLLIN, 0};
-  (void)::ppoll(&entry, 1, &time, nullptr);
-}
-
-}  // namespace
 
 Status Peers::look(Deadline until) {
   std::array<epoll_event, 64> events;
