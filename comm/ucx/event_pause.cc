@@ -41,10 +41,10 @@ Result<std::unique_ptr<EventPause>> EventPause::begin(Deadline until) {
 Status EventPause::start(Deadline until) {
   const auto begun = std::chrono::steady_clock::now();
   GW_TRY(look_for_a_thread());
-  fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (fd_ < 0) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
+  fd_ = rendezvous::Fd(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!fd_.valid()) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
   const ucs_status_t status = ucs_async_set_event_handler(
-      UCS_ASYNC_MODE_THREAD_MUTEX, fd_, UCS_EVENT_SET_EVREAD, on_event, this, nullptr);
+      UCS_ASYNC_MODE_THREAD_MUTEX, fd_.get(), UCS_EVENT_SET_EVREAD, on_event, this, nullptr);
   if (status != UCS_OK) return error("its event thread", status);
   watched_ = true;
   std::unique_lock lock(mutex_);
@@ -61,14 +61,13 @@ EventPause::~EventPause() {
     changed_.notify_all();
   }
   constexpr int kUntilItHasReturned = 1;
-  if (watched_) (void)ucs_async_remove_handler(fd_, kUntilItHasReturned);
-  if (fd_ >= 0) ::close(fd_);
+  if (watched_) (void)ucs_async_remove_handler(fd_.get(), kUntilItHasReturned);
 }
 
 void EventPause::on_event(int, ucs_event_set_types_t, void* self) {
   auto& pause = *static_cast<EventPause*>(self);
   std::uint64_t count = 0;
-  (void)!read(pause.fd_, &count, sizeof count);
+  (void)!read(pause.fd_.get(), &count, sizeof count);
   std::unique_lock lock(pause.mutex_);
   pause.reached_ = true;
   pause.changed_.notify_all();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "comm/rendezvous/socket.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -35,7 +36,7 @@ class EventPause {
   Status start(Deadline until);
   static void on_event(int id, ucs_event_set_types_t events, void* self);
 
-  int fd_ = -1;  // an event for the thread, whose handling takes as long as the pause
+  rendezvous::Fd fd_;  // an event for the thread, whose handling takes as long as the pause
   bool watched_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/text.h"
 #include "comm/ucx/settings.h"
 #include "comm/ucx/worker.h"
 
@@ -63,7 +64,8 @@ void add_all_transports(Inspection& found) {
 
 Result<Inspection> inspect(const std::string& interfaces) {
   release_signals();
-  Inspection found{.header_version = header_version(), .running_version = library_version()};
+  Inspection found{.header_version = format("%d.%d", UCP_API_MAJOR, UCP_API_MINOR),
+                   .running_version = library_version()};
   GW_ASSIGN(const auto worker, Worker::make({interfaces}));
   add_all_transports(found);
   found.memory_types = memory_types(worker->context());

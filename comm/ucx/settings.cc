@@ -114,48 +114,38 @@ bool is_ucx_handler(int number) {
          std::string_view(where.dli_fname).find("libucs") != std::string_view::npos;
 }
 
-class Maker {
- public:
-  Maker(Settings& settings, bool rdma) : settings_(settings), rdma_(rdma) {}
+// Whether UCX does so.
+bool apply(ucp_config_t* config, const Wish& wish, const char* key) {
+  const std::string variable = std::string("UCX_") + wish.key;
+  const std::string before = wish.table == Table::kContext ? table_of(config) : "";
+  if (ucp_config_modify(config, key, wish.value) != UCS_OK) return false;
+  // Transports' tables are read later; tests/comm/ucx_settings_test.cc looks at their effects.
+  if (wish.table != Table::kContext) return true;
+  const std::string line = line_of(table_of(config), variable);
+  return !line.empty() &&
+         (line != line_of(before, variable) || line == variable + "=" + wish.value);
+}
 
-  void make(const Wish& wish) {
-    const bool old = running_version() < std::array<unsigned, 3>{1, 14, 0};
-    Setting setting{std::string("UCX_") + wish.key, wish.value, Setting::Source::kGradwire,
-                    wish.why};
-    const char* key = old ? wish.key_1_13 : wish.key;
-    if (const auto said = user_value_of(wish.key)) {
-      setting.source = Setting::Source::kUser;
-      setting.value = *said;
-    } else if (!allowed(wish.table)) {
-      setting.source = Setting::Source::kNotWanted;
-      setting.why = "UCX_TLS leaves its transport out";
-    } else if (wish.tcp_only && rdma_) {
-      setting.source = Setting::Source::kNotWanted;
-      setting.why = "an RDMA device carries the bulk, and does rendezvous better";
-    } else if (key == nullptr) {
-      setting.source = Setting::Source::kUnknown;
-    } else if (!apply(wish, key)) {
-      setting.source = Setting::Source::kWithoutEffect;
-    }
-    settings_.list.push_back(std::move(setting));
+void make(const Wish& wish, bool rdma, Settings& settings) {
+  const bool old = running_version() < std::array<unsigned, 3>{1, 14, 0};
+  Setting setting{std::string("UCX_") + wish.key, wish.value, Setting::Source::kGradwire, wish.why};
+  const char* key = old ? wish.key_1_13 : wish.key;
+  if (const auto said = user_value_of(wish.key)) {
+    setting.source = Setting::Source::kUser;
+    setting.value = *said;
+  } else if (!allowed(wish.table)) {
+    setting.source = Setting::Source::kNotWanted;
+    setting.why = "UCX_TLS leaves its transport out";
+  } else if (wish.tcp_only && rdma) {
+    setting.source = Setting::Source::kNotWanted;
+    setting.why = "an RDMA device carries the bulk, and does rendezvous better";
+  } else if (key == nullptr) {
+    setting.source = Setting::Source::kUnknown;
+  } else if (!apply(settings.config.get(), wish, key)) {
+    setting.source = Setting::Source::kWithoutEffect;
   }
-
- private:
-  bool apply(const Wish& wish, const char* key) {
-    ucp_config_t* config = settings_.config.get();
-    const std::string variable = std::string("UCX_") + wish.key;
-    const std::string before = wish.table == Table::kContext ? table_of(config) : "";
-    if (ucp_config_modify(config, key, wish.value) != UCS_OK) return false;
-    // Transports' tables are read later; tests/comm/ucx_settings_test.cc looks at their effects.
-    if (wish.table != Table::kContext) return true;
-    const std::string line = line_of(table_of(config), variable);
-    return !line.empty() &&
-           (line != line_of(before, variable) || line == variable + "=" + wish.value);
-  }
-
-  Settings& settings_;
-  bool rdma_;
-};
+  settings.list.push_back(std::move(setting));
+}
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -164,19 +154,19 @@ std::string joined(const std::vector<std::string>& names) {
 }
 
 // UCX tries whatever is up, bridges of containers too, where nobody answers (until 1.16).
-void take_interfaces(Maker& maker, const Settings& settings, bool by_name) {
+void take_interfaces(Settings& settings, bool by_name) {
   const std::vector<std::string>& taken = settings.devices.taken;
   if (!settings.devices.restricted) return;
   const std::string names = joined(taken);
-  maker.make({"NET_DEVICES", names.c_str(), "NET_DEVICES", Table::kContext, false,
-              by_name
-                  ? "selected by GRADWIRE_IFNAME, or loopback because all ranks are on this host"
-                  : "all that are up, but the bridges of this host"});
+  const char* const why =
+      by_name ? "selected by GRADWIRE_IFNAME, or loopback because all ranks are on this host"
+              : "all that are up, but the bridges of this host";
+  make({"NET_DEVICES", names.c_str(), "NET_DEVICES", Table::kContext, false, why}, false, settings);
   if (!by_name || taken.size() < 2) return;
   const std::string rails = std::to_string(taken.size());
   constexpr const char* kRails = "several interfaces were asked for: each carries its part";
   for (const char* key : {"MAX_EAGER_RAILS", "MAX_RNDV_RAILS"})
-    maker.make({key, rails.c_str(), key, Table::kContext, false, kRails});
+    make({key, rails.c_str(), key, Table::kContext, false, kRails}, false, settings);
 }
 
 }  // namespace
@@ -218,17 +208,15 @@ Result<Settings> read_settings(const SettingsOptions& options) {
   if (const auto status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
     return error("reading its configuration", status);
   settings.config.reset(config);
-  if (options.tcp_alone) {
-    if (by_user || user_value("TLS")) {
+  if (options.tcp_alone || options.without_posix) {
+    if (user_value("TLS") || (options.tcp_alone && by_user)) {
       return Status(Code::kUnsupported, "ucx: the environment chooses transports or devices");
     }
-    const ucs_status_t status = ucp_config_modify(config, "TLS", "tcp,self");
-    if (status != UCS_OK) return error("UCX_TLS=tcp,self", status);
+    const char* const transports = options.tcp_alone ? "tcp,self" : "^posix";
+    const ucs_status_t status = ucp_config_modify(config, "TLS", transports);
+    if (status != UCS_OK) return error("UCX_TLS", status);
   }
   if (options.without_posix) {
-    if (user_value("TLS")) return Status(Code::kUnsupported, "ucx: UCX_TLS chooses transports");
-    const ucs_status_t status = ucp_config_modify(config, "TLS", "^posix");
-    if (status != UCS_OK) return error("UCX_TLS=^posix", status);
     settings.list.push_back({"UCX_TLS", "^posix", Setting::Source::kGradwire,
                              "/dev/shm has little room, or cannot be written"});
   }
@@ -236,11 +224,10 @@ Result<Settings> read_settings(const SettingsOptions& options) {
     return one.kind == Device::Kind::kRdma &&
            std::ranges::find(settings.devices.taken, one.name) != settings.devices.taken.end();
   });
-  Maker maker(settings, rdma);
   for (const Wish& wish : kWishes) {
-    if (!options.tcp_alone || wish.table != Table::kSharedMemory) maker.make(wish);
+    if (!options.tcp_alone || wish.table != Table::kSharedMemory) make(wish, rdma, settings);
   }
-  take_interfaces(maker, settings, !options.interfaces.empty());
+  take_interfaces(settings, !options.interfaces.empty());
   return settings;
 }
 
@@ -248,8 +235,6 @@ std::string library_version() {
   const auto [major, minor, patch] = running_version();
   return format("%u.%u.%u", major, minor, patch);
 }
-
-std::string header_version() { return format("%d.%d", UCP_API_MAJOR, UCP_API_MINOR); }
 
 void release_signals() {
   if (user_value("HANDLE_ERRORS")) return;

@@ -59,8 +59,6 @@ Result<Settings> read_settings(const SettingsOptions& options = {});
 
 // "1.13.1": the library that runs, which need not be the one that was compiled against.
 std::string library_version();
-// "1.13": the headers of this build.
-std::string header_version();
 
 // Gives SIGSEGV, SIGBUS, SIGFPE, SIGILL and the like back to the handlers that had them before UCX
 // was loaded.

@@ -95,8 +95,8 @@ Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options, Dea
 }
 
 Status Worker::start(const SettingsOptions& options, Deadline until) {
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0) {
+  wake_ = rendezvous::Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake_.valid()) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
   GW_TRY(start_data(options, until));
@@ -175,7 +175,6 @@ Worker::~Worker() {
   if (control_.handle != nullptr) ucp_worker_destroy(control_.handle);
   if (control_context_ != nullptr) ucp_cleanup(control_context_);
   if (context_ != nullptr) ucp_cleanup(context_);
-  if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 // UCX warns of every message and request that nobody waits for any more: on purpose, here.
@@ -240,17 +239,14 @@ Status Worker::sleep(Deadline until, bool sending) {
 }
 
 Status Worker::doze(Deadline until, int most_milliseconds) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-  const int timeout =
-      static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, most_milliseconds));
+  const int timeout = std::min(rendezvous::poll_timeout(until), most_milliseconds);
   pollfd fds[] = {
-      {data_.arrivals_fd, POLLIN, 0}, {control_.arrivals_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+      {data_.arrivals_fd, POLLIN, 0}, {control_.arrivals_fd, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
   if (poll(fds, 3, timeout) < 0 && errno != EINTR) {
     return Status(Code::kInternal, format("ucx: poll: %s", std::strerror(errno)));
   }
   std::uint64_t count = 0;
-  if ((fds[2].revents & POLLIN) != 0) (void)!read(wake_fd_, &count, sizeof count);
+  if ((fds[2].revents & POLLIN) != 0) (void)!read(wake_.get(), &count, sizeof count);
   (void)progress_control();
   (void)progress();
   return {};
@@ -258,7 +254,7 @@ Status Worker::doze(Deadline until, int most_milliseconds) {
 
 void Worker::wake() const {
   const std::uint64_t one = 1;
-  (void)!write(wake_fd_, &one, sizeof one);  // fails only when it is already awake 2^64 times
+  (void)!write(wake_.get(), &one, sizeof one);  // fails only when it is already awake 2^64 times
 }
 
 }  // namespace gradwire::ucx

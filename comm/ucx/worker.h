@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/rendezvous/socket.h"
 #include "comm/ucx/device_memory.h"
 #include "comm/ucx/event_pause.h"
 #include "comm/ucx/settings.h"
@@ -88,7 +89,7 @@ class Worker {
   Half data_;
   Half control_;
   int turns_ = 0;
-  int wake_fd_ = -1;
+  rendezvous::Fd wake_;
 };
 
 }  // namespace gradwire::ucx
