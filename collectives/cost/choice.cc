@@ -195,17 +195,13 @@ std::vector<Crossover> crossovers(CostQuestion question, std::int64_t min_bytes,
   return found;
 }
 
-AlgorithmChoice::AlgorithmChoice(int ranks, const LinkModel& links, std::int64_t segment_bytes) {
-  question_.ranks = question_.nodes = ranks;
-  question_.links = links;
-  question_.segment_bytes = segment_bytes;
-}
-
-void AlgorithmChoice::use_nodes(std::span<const int> node_of) {
+AlgorithmChoice::AlgorithmChoice(int ranks, const LinkModel& links, std::int64_t segment_bytes,
+                                 std::span<const int> node_of) {
   const std::set<int> nodes(node_of.begin(), node_of.end());
-  question_.nodes = nodes.empty() ? question_.ranks : static_cast<int>(nodes.size());
-  known_.clear();
-  segments_.clear();
+  question_ = {.ranks = ranks,
+               .nodes = nodes.empty() ? ranks : static_cast<int>(nodes.size()),
+               .links = links,
+               .segment_bytes = segment_bytes};
 }
 
 std::string_view AlgorithmChoice::choose(OpKind collective, std::int64_t bytes, bool counted) {

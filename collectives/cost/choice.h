@@ -47,12 +47,11 @@ std::vector<Crossover> crossovers(CostQuestion question, std::int64_t min_bytes,
 // agree about those agree about the algorithm.
 class AlgorithmChoice {
  public:
-  // segment_bytes: of the executor.
-  AlgorithmChoice(int ranks, const LinkModel& links, std::int64_t segment_bytes);
+  // segment_bytes: of the executor. node_of: one number for each rank, equal for ranks of one node;
+  // none: no two ranks share one. Ranks of a node are taken to follow one another.
+  AlgorithmChoice(int ranks, const LinkModel& links, std::int64_t segment_bytes,
+                  std::span<const int> node_of = {});
 
-  // One number for each rank, equal for ranks of one node; none: no two ranks share one. Ranks of a
-  // node are taken to follow one another.
-  void use_nodes(std::span<const int> node_of);
   // bytes: as in CostQuestion, looked at with 4 binary digits; equal on all ranks. counted: rows
   // may be unequal.
   std::string_view choose(OpKind collective, std::int64_t bytes, bool counted);
@@ -60,7 +59,6 @@ class AlgorithmChoice {
   // by itself: a pipeline lives of more cuts than a ring. 0: as it does. Arguments and agreement as
   // above.
   std::int64_t segment_bytes(OpKind collective, std::int64_t bytes, std::string_view algorithm);
-  const LinkModel& links() const { return question_.links; }
 
  private:
   CostQuestion question_;

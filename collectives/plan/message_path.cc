@@ -68,10 +68,8 @@ struct MessageCall {
 };
 
 AlgorithmChoice choice_for(const Group& group) {
-  AlgorithmChoice choice(group.size(), group.links(),
-                         static_cast<std::int64_t>(group.segmentation().segment_bytes));
-  choice.use_nodes(group.nodes());
-  return choice;
+  return {group.size(), group.links(),
+          static_cast<std::int64_t>(group.segmentation().segment_bytes), group.nodes()};
 }
 
 // Elements of one block, or of the tensor where there are no blocks.

@@ -37,9 +37,8 @@ TEST(AlgorithmChoice, NodesDecideWhatCrossesTheSlowLinks) {
   LinkModel links = kSlow;
   links.alpha_intra = 1e-6;
   links.beta_intra = 0.1e-9;
-  AlgorithmChoice choice(32, links, 512 << 10);
   const std::vector<int> node_of = blocks_of_ranks(32, 4);
-  choice.use_nodes(node_of);
+  AlgorithmChoice choice(32, links, 512 << 10, node_of);
   CostQuestion question{OpKind::kAllReduce, 32, 4, 1 << 20, 4, links, 512 << 10};
   EXPECT_EQ(choice.choose(OpKind::kAllReduce, 1 << 20, false), choose_algorithm(question));
   EXPECT_NE(choice.choose(OpKind::kAllReduce, 1 << 20, false), "ring");
