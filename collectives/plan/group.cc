@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "collectives/schedules/nodes.h"
+#include "collectives/schedules/schedules.h"
 
 namespace gradwire {
 namespace {

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/steps.h"
 

@@ -33,6 +33,17 @@ struct SharedElems {
 // in the shared memory are equal or disjoint there.
 Schedule in_place(const Schedule& schedule, const SharedElems& shared);
 
+// Ranks by the node that they are on.
+struct Nodes {
+  std::vector<std::vector<int>> ranks;  // of each node, ascending; nodes by their first rank
+  std::vector<int> node_of;             // by rank: which of them
+  std::vector<int> place_of;            // by rank: which of its node's ranks
+  int smallest() const;                 // ranks of the smallest node
+  bool alike() const;                   // all nodes have as many ranks
+};
+// keys: any number for each rank, equal on one node.
+Nodes nodes_of(std::span<const int> keys);
+
 // All-reduce, in place over kOut: (elems). Every rank ends with the reduction of all.
 Schedule ring_all_reduce(int rank, int size, std::int64_t elems);
 Schedule canonical_all_reduce(int rank, int size, std::int64_t elems);

@@ -14,7 +14,6 @@
 #include <map>
 #include <utility>
 
-#include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/steps.h"
 

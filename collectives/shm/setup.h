@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/plan/path.h"
-#include "collectives/schedules/nodes.h"
+#include "collectives/schedules/schedules.h"
 #include "collectives/shm/channel.h"
 #include "gradwire/communicator.h"
 

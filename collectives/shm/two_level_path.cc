@@ -35,7 +35,6 @@
 #include "collectives/cost/choice.h"
 #include "collectives/engine/staged_execution.h"
 #include "collectives/plan/path.h"
-#include "collectives/schedules/nodes.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"
 #include "collectives/shm/execution.h"
