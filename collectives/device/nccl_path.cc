@@ -1,12 +1,40 @@
-#include "collectives/device/nccl_path.h"
-
+// The path of tensors on CUDA devices: NCCL moves and reduces them. Who is there, whose fault a
+// failure is, and what is on the host is the business of the engine of messages between the same
+// ranks.
+//
+// What is on the device: calls with a tensor there, or (barriers, and ranks that have no part) with
+// a stream of the device. Their work is enqueued on that stream when the call returns, which does
+// not wait for it; kernels on the same stream need no wait(). Where the first call to a peer makes
+// a connection it waits for the peer. Tensors on the host go over messages, as if there were no
+// NCCL.
+//
+// Calls on a stream that is captured become part of its CUDA graph, on all ranks or on none; the
+// Work is done at once. What the graph does later has no deadline, is not counted by bytes_sent(),
+// and hangs where a rank does not launch it, until somebody calls abort(). The communicator, and
+// the tensors, outlive the graph.
+//
+// Differences to operations on the host: mean and pre_mul_sum are NCCL's own, which scale before
+// they add; maxima and minima of floating numbers are NCCL's of integers (nccl_ordered.h); NCCL
+// fixes the order of a sum, the same on all ranks, but not alike for all sizes;
+// bytes_sent() counts what a rank has to send at least; sends and receives that wait for one
+// another must be one batch (start_all), and no two may differ in their order; ranks whose calls
+// differ are not told so but when they are late. Not served (kUnsupported): exclusive_scan, tags,
+// receives from any source, named algorithms; nor (kInvalidArgument) CUDA's default stream for
+// ranks that are threads of one process with one device.
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/elements.h"
 #include "base/forks.h"
@@ -14,11 +42,16 @@
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
 #include "collectives/device/nccl_execution.h"
+#include "collectives/device/nccl_ordered.h"
+#include "collectives/device/nccl_plan.h"
+#include "collectives/plan/path.h"
 #include "collectives/schedules/op_traits.h"
 #include "comm/nccl/nccl_calls.h"
 #include "comm/process_state.h"
 #include "comm/shm/bell.h"
 #include "device/cuda/capture.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
 #include "device/ops.h"
 #include "device/rank_device.h"
 
@@ -49,6 +82,10 @@ Status let_kernels_reach(const nccl::Calls& calls, Device device) {
   constexpr int kCopiesAtTheReceiver = 22400;  // 2.24.0
   return calls.version < kCopiesAtTheReceiver ? cuda::let_peers_reach(device) : Status();
 }
+
+// The job ranks, other than its own, that are threads of this rank's process and bring its device:
+// what one of them has on CUDA's default stream stands before what this rank puts there.
+using NcclNeighbours = std::vector<int>;
 
 // What ranks tell one another before they make a communicator over NCCL.
 
@@ -126,10 +163,6 @@ Status check_own_stream(const std::string& operation, const Stream& stream, cons
 // The engine of messages looks at the device about every millisecond while somebody waits for it.
 void look_often(Group& world) { world.engine()->listen_to(std::make_shared<shm::Bell>()); }
 
-void append(std::vector<NcclStep>& to, const std::vector<NcclStep>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
 // How many ranks of the same node come before this one. Where nobody knows of nodes it is one.
 int place_in_node(const Communicator& group) {
   const std::vector<int> nodes = group.nodes();
@@ -138,71 +171,115 @@ int place_in_node(const Communicator& group) {
   return static_cast<int>(std::count(nodes.begin(), self, *self));
 }
 
-// A communicator of NCCL's for ranks that know each other by messages.
-Result<std::unique_ptr<CallPath>> path_among(const GroupMembers& world, const NcclPath::Job& job,
-                                             Device device) {
-  const Deadline until = world.group.end_of(std::nullopt);
-  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*job.calls, world.communicator, until));
+// A call with what it lends, to be enqueued many times: the caller's spans are read during the call
+// alone.
+struct Kept {
+  explicit Kept(const CheckedCall& checked)
+      : call(checked.call),
+        extent(checked.extent),
+        counts(call.counts.begin(), call.counts.end()),
+        recv_counts(call.recv_counts.begin(), call.recv_counts.end()),
+        tensors(call.tensors.begin(), call.tensors.end()) {
+    call.counts = counts;
+    call.recv_counts = recv_counts;
+    call.tensors = tensors;
+  }
+
+  OpCall call;
+  Extent extent;
+  std::vector<std::int64_t> counts;
+  std::vector<std::int64_t> recv_counts;
+  std::vector<TensorView> tensors;
+};
+using Calls = std::vector<std::unique_ptr<const Kept>>;
+
+// What an operation has of the device beside its tensors, and how much it sends.
+struct Enqueued {
+  std::vector<cuda::Scratch> copies;  // freed in the stream's order, its device being the thread's
+  std::optional<OrderedReductions> ordered;
+  std::uint64_t bytes = 0;
+};
+
+// What the communicators of a rank's job have in common.
+struct NcclJob {
+  std::shared_ptr<const nccl::Calls> calls;
+  std::shared_ptr<Buffer> spare;  // some bytes of the device
+  NcclNeighbours neighbours;
+  std::shared_ptr<std::atomic<std::uint64_t>> bytes =
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // that NCCL was given to send
+};
+
+class NcclPath final : public CallPath {
+ public:
+  NcclPath(Group& group, std::shared_ptr<NcclComm> comm, NcclJob job)
+      : group_(group), comm_(std::move(comm)), job_(std::move(job)) {}
+  // After a failure the others may be gone: nobody waits for them.
+  ~NcclPath() override {
+    if (group_.engine()->in_child()) {
+      abandon(comm_);
+    } else if (group_.has_failed()) {
+      (void)comm_->abort(kNcclAbortSeconds);
+    }
+  }
+
+  // Calls on the device.
+  bool serves(const OpCall& call, const OpOptions& options) const override {
+    return names_device(call, options);
+  }
+  std::optional<Device> device() const override { return comm_->device(); }
+  // Only where "nccl" is asked for: where the tensors are is not said.
+  Result<std::optional<std::string_view>> algorithm_for(OpKind, std::int64_t,
+                                                        std::string_view wanted) override {
+    return wanted == kAlgorithm ? std::optional(kAlgorithm) : std::nullopt;
+  }
+  Result<std::unique_ptr<PreparedCall>> prepare(const CheckedCall& call) override {
+    std::vector<std::unique_ptr<PreparedCall>> prepared;
+    GW_TRY(prepare_all({call}, prepared));
+    return std::move(prepared.front());
+  }
+  // One for all: NCCL runs them in one group.
+  Status prepare_all(const std::vector<CheckedCall>& calls,
+                     std::vector<std::unique_ptr<PreparedCall>>& prepared) override;
+  std::string describe() const override {
+    return format("CUDA device %d: NCCL %s (%s)", comm_->device().ordinal,
+                  nccl::version_text(job_.calls->version).c_str(), job_.calls->library.c_str());
+  }
+  // That NCCL has to send at least.
+  std::uint64_t job_bytes() const override { return job_.bytes->load(std::memory_order_relaxed); }
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
+  Result<std::unique_ptr<CallPath>> for_split(int color, int key,
+                                              const GroupMembers* part) override;
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
+  // NCCL splits what has nothing under way.
+  Status await_all(Deadline deadline) override;
+
+ private:
+  class Run;
+
+  Status check(const CheckedCall& call) const;
+  Status start(const Calls& calls, const OpOptions& options, const std::shared_ptr<WorkState>& work,
+               std::optional<Deadline> deadline);
+  Status enqueue(const Calls& calls, const OpOptions& options, Deadline deadline,
+                 Enqueued& made) const;
+  Result<cuda::Event> enqueue_to_point(const Calls& calls, const OpOptions& options,
+                                       Deadline deadline, Enqueued& made) const;
+  std::vector<int> peers_of(const Calls& calls) const;
+
+  Group& group_;
+  std::shared_ptr<NcclComm> comm_;
+  NcclJob job_;
+  std::vector<std::shared_ptr<WorkState>> open_;  // of operations that may be under way
+  std::uint64_t next_pair_ = 0;
+};
+
+// By a communicator of NCCL's that all ranks of the group make with this id.
+Result<std::unique_ptr<CallPath>> path_with(const nccl::UniqueId& id, Group& group, NcclJob job,
+                                            Device device, Deadline until) {
   const NcclComm::Place place{
-      .id = id, .rank = world.group.rank(), .size = world.group.size(), .device = device};
+      .id = id, .rank = group.rank(), .size = group.size(), .device = device};
   GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(job.calls, place, until));
-  return std::unique_ptr<CallPath>(std::make_unique<NcclPath>(world.group, std::move(comm), job));
-}
-
-}  // namespace
-
-Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
-                                                 const std::vector<std::string>& libraries,
-                                                 std::optional<int> ordinal,
-                                                 const Rendezvous& rendezvous) {
-  Group& group = world.group;
-  const auto opened = nccl::open_calls(libraries);
-  const auto device = device_of_rank(ordinal, place_in_node(world.communicator));
-  auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
-  if (opened.has_value() && spare.has_value()) {
-    const Status reached = let_kernels_reach(*opened.value(), device.value());
-    if (!reached.ok()) spare = reached;
-  }
-  const bool able = opened.has_value() && spare.has_value();
-  auto neighbours = agree_on_nccl(world.communicator, able ? opened.value()->version : 0,
-                                  device.has_value() ? device.value() : Device{});
-  if (!opened.has_value()) return opened.error();
-  if (!spare.has_value()) return spare.error().with_context("nccl");
-  if (!neighbours.has_value()) return neighbours.error();
-  const std::shared_ptr<const nccl::Calls>& calls = opened.value();
-  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
-  GW_ASSIGN(const nccl::UniqueId id, nccl::trade_id(*calls, rendezvous, "nccl/id", deadline));
-  const NcclComm::Place place{
-      .id = id, .rank = group.rank(), .size = group.size(), .device = device.value()};
-  GW_ASSIGN(std::shared_ptr<NcclComm> comm, NcclComm::create(calls, place, deadline));
-  look_often(group);
-  return std::unique_ptr<CallPath>(std::make_unique<NcclPath>(
-      group, std::move(comm),
-      NcclPath::Job{.calls = calls,
-                    .spare = std::make_shared<Buffer>(std::move(spare).value()),
-                    .neighbours = std::move(neighbours).value()}));
-}
-
-NcclPath::NcclPath(Group& group, std::shared_ptr<NcclComm> comm, Job job)
-    : group_(group), comm_(std::move(comm)), job_(std::move(job)) {}
-
-// After a failure the others may be gone: nobody waits for them.
-NcclPath::~NcclPath() {
-  if (group_.engine()->in_child()) {
-    abandon(comm_);
-  } else if (group_.has_failed()) {
-    (void)comm_->abort(kNcclAbortSeconds);
-  }
-}
-
-std::string NcclPath::describe() const {
-  return format("CUDA device %d: NCCL %s (%s)", comm_->device().ordinal,
-                nccl::version_text(job_.calls->version).c_str(), job_.calls->library.c_str());
-}
-
-Result<std::optional<std::string_view>> NcclPath::algorithm_for(OpKind, std::int64_t,
-                                                                std::string_view wanted) {
-  return wanted == kAlgorithm ? std::optional(kAlgorithm) : std::nullopt;
+  return std::unique_ptr<CallPath>(
+      std::make_unique<NcclPath>(group, std::move(comm), std::move(job)));
 }
 
 Status NcclPath::check(const CheckedCall& checked) const {
@@ -215,18 +292,6 @@ Status NcclPath::check(const CheckedCall& checked) const {
   }
   GW_TRY(check_own_stream(std::string(to_string(call.kind)), stream, group_, job_.neighbours));
   return check_nccl_serves(call, checked.options);
-}
-
-// The caller's spans are read during the call alone.
-NcclPath::Kept::Kept(const CheckedCall& checked)
-    : call(checked.call),
-      extent(checked.extent),
-      counts(checked.call.counts.begin(), checked.call.counts.end()),
-      recv_counts(checked.call.recv_counts.begin(), checked.call.recv_counts.end()),
-      tensors(checked.call.tensors.begin(), checked.call.tensors.end()) {
-  call.counts = counts;
-  call.recv_counts = recv_counts;
-  call.tensors = tensors;
 }
 
 class NcclPath::Run final : public PreparedCall {
@@ -244,12 +309,6 @@ class NcclPath::Run final : public PreparedCall {
   Calls calls_;
   OpOptions options_;
 };
-
-Result<std::unique_ptr<PreparedCall>> NcclPath::prepare(const CheckedCall& call) {
-  std::vector<std::unique_ptr<PreparedCall>> prepared;
-  GW_TRY(prepare_all({call}, prepared));
-  return std::move(prepared.front());
-}
 
 Status NcclPath::prepare_all(const std::vector<CheckedCall>& calls,
                              std::vector<std::unique_ptr<PreparedCall>>& prepared) {
@@ -271,7 +330,12 @@ Status NcclPath::start(const Calls& calls, const OpOptions& options,
   GW_TRY(here.status());
   const Deadline until = group_.end_of(deadline);
   if (captured) {
-    const Status status = capture(calls, options, until);
+    // What the graph will do each time it is launched. Nobody hears of that here: such work has
+    // neither a deadline nor a point that it has passed.
+    Enqueued made;
+    const Status status = enqueue(calls, options, until, made);
+    // The others may have their part: none of them shall wait for this one.
+    if (!status.ok()) group_.engine()->abort(std::string(status.message()));
     work->finish(status);
     return status;
   }
@@ -331,7 +395,7 @@ Status NcclPath::enqueue(const Calls& calls, const OpOptions& options, Deadline 
     for (const NcclPlan::Copy& copy : plan.copies) {
       GW_TRY(copy_bytes({copy.from, copy.bytes}, device, {copy.to, copy.bytes}, device, stream));
     }
-    append(steps, plan.steps);
+    steps.insert(steps.end(), plan.steps.begin(), plan.steps.end());
     made.bytes += plan.bytes;
   }
   GW_ASSIGN(OrderedReductions ordered,
@@ -347,16 +411,6 @@ Result<cuda::Event> NcclPath::enqueue_to_point(const Calls& calls, const OpOptio
   GW_ASSIGN(cuda::Event point, cuda::Event::create(comm_->device()));
   GW_TRY(point.record({comm_->device(), options.stream.native}));
   return point;
-}
-
-// What the graph will do each time it is launched. Nobody hears of that here: such work has neither
-// a deadline nor a point that it has passed.
-Status NcclPath::capture(const Calls& calls, const OpOptions& options, Deadline deadline) {
-  Enqueued made;
-  const Status captured = enqueue(calls, options, deadline, made);
-  // The others may have their part: none of them shall wait for this one.
-  if (!captured.ok()) group_.engine()->abort(std::string(captured.message()));
-  return captured;
 }
 
 // Job ranks: of sends and receives alone their peers, else all others.
@@ -385,7 +439,9 @@ Status NcclPath::await_all(Deadline deadline) {
 }
 
 Result<std::unique_ptr<CallPath>> NcclPath::for_group(const GroupMembers& part) {
-  return path_among(part, job_, comm_->device());
+  const Deadline until = part.group.end_of(std::nullopt);
+  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*job_.calls, part.communicator, until));
+  return path_with(id, part.group, job_, comm_->device(), until);
 }
 
 Result<std::unique_ptr<CallPath>> NcclPath::for_split(int color, int key,
@@ -410,6 +466,36 @@ Result<std::unique_ptr<CallPath>> NcclPath::for_survivors(const GroupMembers& le
   (void)comm_->abort(kNcclAbortSeconds);
   look_often(left.group);
   return for_group(left);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
+                                                 const std::vector<std::string>& libraries,
+                                                 std::optional<int> ordinal,
+                                                 const Rendezvous& rendezvous) {
+  const auto opened = nccl::open_calls(libraries);
+  const auto device = device_of_rank(ordinal, place_in_node(world.communicator));
+  auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
+  if (opened.has_value() && spare.has_value()) {
+    const Status reached = let_kernels_reach(*opened.value(), device.value());
+    if (!reached.ok()) spare = reached;
+  }
+  const bool able = opened.has_value() && spare.has_value();
+  auto neighbours = agree_on_nccl(world.communicator, able ? opened.value()->version : 0,
+                                  device.has_value() ? device.value() : Device{});
+  if (!opened.has_value()) return opened.error();
+  if (!spare.has_value()) return spare.error().with_context("nccl");
+  if (!neighbours.has_value()) return neighbours.error();
+  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
+  GW_ASSIGN(const nccl::UniqueId id,
+            nccl::trade_id(*opened.value(), rendezvous, "nccl/id", deadline));
+  look_often(world.group);
+  return path_with(id, world.group,
+                   {.calls = opened.value(),
+                    .spare = std::make_shared<Buffer>(std::move(spare).value()),
+                    .neighbours = std::move(neighbours).value()},
+                   device.value(), deadline);
 }
 
 }  // namespace gradwire
