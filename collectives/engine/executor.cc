@@ -124,9 +124,14 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
         moved = true;
         continue;
       }
+      const bool last = slot.cut + layout_->slots() >= cuts_;
+      if (last && operands_.staging && open_slots_ == 1 && !filled_) {
+        GW_TRY(fill(slot));
+        continue;
+      }
       slot.entered = slot.left = false;
       slot.round = 0;
-      if (slot.cut + layout_->slots() >= cuts_) {
+      if (last) {
         slot.finished = true;
         --open_slots_;
         return true;
@@ -370,6 +375,16 @@ Status Execution::leave(Slot& slot) {
         return pieces.copy_in(elems, width, here, stream.device, stream);
       });
   return await_copies(copied, slot, stream);
+}
+
+// Behind all cuts, of which none has anything left to read there.
+Status Execution::fill(Slot& slot) {
+  filled_ = true;
+  const Staging& staging = *operands_.staging;
+  if (staging.neutral.empty()) return {};
+  slot.awaits_point = true;
+  const Stream stream = staging.lane->copies().to_device();
+  return await_copies(fill_neutral(operands_.op, staging.neutral, stream), slot, stream);
 }
 
 // Those before one that failed are under way.

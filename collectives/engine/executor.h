@@ -112,6 +112,7 @@ class Execution final : public Runnable {
   Result<bool> follow_device(Slot& slot);
   Status enter(Slot& slot);
   Status leave(Slot& slot);
+  Status fill(Slot& slot);
   Status await_copies(const Status& copied, Slot& slot, const Stream& stream);
   Status await_point(Slot& slot, const Stream& stream);
   TouchedCells touched(const Slot& slot) const;
@@ -127,6 +128,7 @@ class Execution final : public Runnable {
   bool single_;
   std::vector<Slot> slots_;
   bool started_ = false;
+  bool filled_ = false;  // what the staging has to be filled
   std::size_t open_slots_ = 0;
   // Of the turn: bytes that were combined, and whether it ended because they were many. The next
   // one begins with another slot.

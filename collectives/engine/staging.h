@@ -86,6 +86,7 @@ struct Staging {
   // What passes through the host; without pieces: none of it does.
   DevicePieces in = {};
   DevicePieces out = {};
+  TensorView neutral = {};  // of the device: filled with neutral elements when all else is done
 };
 
 // What (a part of) a schedule reads of the caller's tensors before it has written there, and what

@@ -1,6 +1,7 @@
 // What callers may hand to a Communicator: checks that every rank makes on its own side.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 
@@ -20,6 +21,7 @@ struct Extent {
   std::int64_t shared = 0;
   std::int64_t in_begin = 0;
   std::int64_t out_begin = 0;
+  auto operator<=>(const Extent&) const = default;
 };
 
 // A call whose arguments fit. Lent: used during the call alone.

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "collectives/cost/choice.h"
+#include "collectives/engine/executor.h"
 #include "collectives/engine/layout.h"
-#include "collectives/engine/staged_execution.h"
 #include "collectives/plan/lent_inputs.h"
 #include "collectives/plan/path.h"
 #include "collectives/schedules/op_traits.h"
@@ -36,18 +36,12 @@ struct MessagePlan {
 // All that a plan of one group depends on, but its links.
 struct PlanKey {
   OpKind kind = OpKind::kBarrier;
-  DType dtype = DType::kU8;
-  std::int64_t in = 0;  // elements, as Extent has them
-  std::int64_t out = 0;
-  std::int64_t agreed = -1;
+  Extent extent = {};  // shares what an input and an output of the caller's share
   int peer = 0;
   std::vector<std::int64_t> counts = {};
   std::vector<std::int64_t> recv_counts = {};
   std::string_view algorithm = {};  // as asked for; of a plan in the cache: a literal
   bool apart = false;               // input and output are not the same memory
-  std::int64_t shared = 0;          // of an input that is part of the output, or the reverse
-  std::int64_t in_begin = 0;
-  std::int64_t out_begin = 0;
   StagedTensors staged = {};
   auto operator<=>(const PlanKey&) const = default;
 };
@@ -62,8 +56,6 @@ struct MessageCall {
   Operated operated = {};
   int peer = -1;  // of a send or recv
   int tag = 0;
-  // Of an operation on a device: gets neutral elements of operands.op when all messages are done.
-  TensorView fill = {};
   bool pair() const { return traits_of(kind).pair; }
 };
 
@@ -101,10 +93,7 @@ PlanKey key_of(const CheckedCall& checked, const Operands& operands) {
   const Extent& extent = checked.extent;
   const OpTraits traits = traits_of(call.kind);
   PlanKey key{.kind = call.kind,
-              .dtype = extent.dtype,
-              .in = extent.in,
-              .out = extent.out,
-              .agreed = extent.agreed,
+              .extent = extent,
               .peer = traits.rooted || traits.pair ? call.peer : 0,
               .counts = {call.counts.begin(), call.counts.end()},
               .recv_counts = {call.recv_counts.begin(), call.recv_counts.end()},
@@ -114,11 +103,7 @@ PlanKey key_of(const CheckedCall& checked, const Operands& operands) {
     key.staged = {!operands.staging->in.empty(), !operands.staging->out.empty()};
   }
   // In the host's memory that stands for a device's they are two.
-  if (!key.staged.out && operands.in == call.in.data()) {
-    key.shared = extent.shared;
-    key.in_begin = extent.in_begin;
-    key.out_begin = extent.out_begin;
-  }
+  if (key.staged.out || operands.in != call.in.data()) key.extent.shared = 0;
   return key;
 }
 
@@ -149,56 +134,6 @@ Route route_of(const Group& group, const MessageCall& call, const PairLedger::Me
           .first_channel = first_channel(call.pair(), call.dtype),
           .turn = message.turn};
 }
-
-// The last of an operation that leaves neutral elements on a device: fills a tensor of the lane's
-// device with what `op` leaves other values as they are with, and is done when the device has.
-// Nothing is enqueued before its first turn.
-class DeviceFill final : public Runnable {
- public:
-  DeviceFill(Route route, std::shared_ptr<StagingLane> lane, ReduceOp op, TensorView out)
-      : route_(std::move(route)), lane_(std::move(lane)), op_(op), out_(out) {}
-
-  Result<bool> advance(Transport&, ScratchPool&) override {
-    const bool first = point_ == nullptr;
-    if (first) GW_TRY(enqueue());
-    GW_ASSIGN(passed_, point_->passed());
-    return first || passed_;
-  }
-  bool done() const override { return passed_; }
-  void cancel(Transport&) override {}
-  // Work that has failed has ended.
-  bool settled(Transport&) override {
-    if (untracked_) return false;
-    if (point_ == nullptr || passed_) return true;
-    const Result<bool> passed = point_->passed();
-    passed_ = !passed.has_value() || passed.value();
-    return passed_;
-  }
-  void release(ScratchPool&) override {}
-  std::vector<int> waiting_for(const Transport&) const override { return {}; }
-  const Route& route() const override { return route_; }
-  std::uint64_t bytes_sent() const override { return 0; }
-  Awaited awaited() const override { return {.device = true}; }
-
- private:
-  Status enqueue() {
-    const Stream stream = lane_->copies().to_device();
-    GW_ASSIGN(point_, lane_->copies().make_point());
-    untracked_ = true;
-    GW_TRY(fill_neutral(op_, out_, stream));
-    GW_TRY(point_->record(stream));
-    untracked_ = false;
-    return {};
-  }
-
-  Route route_;
-  std::shared_ptr<StagingLane> lane_;
-  ReduceOp op_;
-  TensorView out_;
-  std::unique_ptr<DevicePoint> point_ = {};  // behind it, when it is enqueued
-  bool untracked_ = false;                   // nobody can say when the device is through with it
-  bool passed_ = false;
-};
 
 class MessagePath final : public CallPath {
  public:
@@ -251,7 +186,6 @@ class MessagePath::Run final : public PreparedCall {
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override;
 
  private:
-  std::unique_ptr<Runnable> run_on(Route route) const;
   std::unique_ptr<Runnable> search(const std::shared_ptr<WorkState>& work) const;
 
   MessageCall call_;
@@ -319,8 +253,9 @@ Result<MessagePlan> MessagePath::make_plan(const CheckedCall& call, const PlanKe
   GW_ASSIGN(Schedule schedule, schedule_of(call, algorithm, segment_bytes));
   if (schedule.in_place && key.apart) {
     schedule = out_of_place(std::move(schedule));
-  } else if (!schedule.in_place && key.shared > 0) {
-    schedule = in_place(schedule, {key.shared, key.in_begin, key.out_begin});
+  } else if (!schedule.in_place && key.extent.shared > 0) {
+    const Extent& e = key.extent;
+    schedule = in_place(schedule, {e.shared, e.in_begin, e.out_begin});
   }
   Segmentation segmentation = group_.segmentation();
   segmentation.ends_short = traits_of(call.call.kind).pair;
@@ -445,7 +380,7 @@ Status MessagePath::place_on(Device device, MessageCall& planned,
   const Device out = extent.out > 0 ? call.out.device() : Device{};
   if (call.kind == OpKind::kExclusiveScan && planned.operated.after && is_cuda(out)) {
     planned.operated.after = {};
-    planned.fill = call.out;
+    operands.staging->neutral = call.out;
   }
   if (call.kind == OpKind::kAllReduceFused) fuse_on_device(planned, call, checked.options.factor);
   const bool reachable = (!is_cuda(in) || others_can_reach(operands.in)) &&
@@ -490,21 +425,9 @@ Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
   }
   operation->number = message.number;
   if (call_.pair() && !deadline) operation->peer = group().job_rank(call_.peer);
-  operation->execution = run_on(route_of(group(), call_, message));
+  operation->execution = std::make_unique<Execution>(call_.plan.layout, call_.operands,
+                                                     route_of(group(), call_, message));
   return group().submit(std::move(operation), deadline);
-}
-
-std::unique_ptr<Runnable> MessagePath::Run::run_on(Route route) const {
-  if (call_.fill.empty()) {
-    return std::make_unique<Execution>(call_.plan.layout, call_.operands, std::move(route));
-  }
-  StagedExecution::Stages stages;
-  stages.push_back(std::make_unique<Execution>(call_.plan.layout, call_.operands, route));
-  stages.push_back(std::make_unique<DeviceFill>(route, call_.operands.staging->lane,
-                                                call_.operands.op, call_.fill));
-  std::vector<StagedExecution::Stages> piece;
-  piece.push_back(std::move(stages));
-  return std::make_unique<StagedExecution>(route, std::move(piece), 1);
 }
 
 // What it makes outlives the communicator, if need be.
