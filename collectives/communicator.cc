@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/elements.h"
 #include "base/text.h"
 #include "collectives/schedules/op_traits.h"
 
@@ -113,11 +114,8 @@ Result<Work> Communicator::all_gather_unsized(ConstByteSpan in, std::vector<std:
                                               const OpOptions& options) {
   const auto own = static_cast<std::int64_t>(in.size());
   bytes.assign(static_cast<std::size_t>(size()), 0);
-  const ConstTensorView length(reinterpret_cast<const std::byte*>(&own), Shape::vector(1),
-                               DType::kI64);
-  const TensorView lengths(reinterpret_cast<std::byte*>(bytes.data()), Shape::vector(size()),
-                           DType::kI64);
-  GW_ASSIGN(Work exchange, all_gather(length, lengths, options));
+  GW_ASSIGN(Work exchange, all_gather(const_view_of(std::span<const std::int64_t>(&own, 1)),
+                                      view_of(std::span(bytes)), options));
   GW_TRY(exchange.wait());
   std::int64_t sum = 0;
   for (const std::int64_t count : bytes) {

@@ -178,7 +178,6 @@ class ProgressEngine {
     while_driving([&] { waiter_.listen_to(std::move(bell)); });
   }
 
-  std::uint32_t generation() const { return options_.generation; }
   // What shares reductions; null where one thread does them.
   const std::shared_ptr<Workers>& workers() const { return options_.workers; }
   // What copies between devices and the host for this rank's operations.

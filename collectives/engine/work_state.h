@@ -42,12 +42,8 @@ class WorkState {
   // One operation has ended. Once for each; any thread.
   void finish(Status status) {
     if (!status.ok() && !failed_.exchange(true)) status_ = std::move(status);
-    if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      done_.store(true, std::memory_order_release);
-      if (told_.exchange(Told::kEnded, std::memory_order_acq_rel) == Told::kAsked) tell();
-    }
+    if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) finish_alone();
   }
-
   // The same for one alone, that has ended well.
   void finish_alone() {
     done_.store(true, std::memory_order_release);
