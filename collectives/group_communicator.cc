@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "collectives/schedules/selection.h"
@@ -83,9 +82,7 @@ std::uint64_t hash_of_set(std::vector<int> members) {
 }
 
 Route route_among(const Group& group, const std::vector<int>& members) {
-  std::vector<int> job_ranks;
-  for (const int r : members) job_ranks.push_back(group.job_rank(r));
-  return {.group = std::make_shared<const std::vector<int>>(std::move(job_ranks)),
+  return {.group = std::make_shared<const std::vector<int>>(group.job_ranks_of(members)),
           .communicator = static_cast<std::uint32_t>(group.id()),
           .operation = hash_of_set(members) & kOperationBits,
           .first_channel = first_channel(false, DType::kI64) | kLastSlot};
@@ -362,10 +359,8 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
 Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::group_of(
     const std::vector<int>& members, const GroupOptions& options, std::string_view what) {
   GW_ASSIGN(const int id, claim_common_id(*group_, members, what));
-  std::vector<int> job_ranks;
-  for (const int r : members) job_ranks.push_back(job_rank(r));
   const auto self = std::ranges::find(members, rank()) - members.begin();
-  return std::make_unique<GroupCommunicator>(group_->engine(), std::move(job_ranks),
+  return std::make_unique<GroupCommunicator>(group_->engine(), group_->job_ranks_of(members),
                                              static_cast<int>(self), id, group_->options(),
                                              group_->segmentation(), options.fails_alone);
 }
@@ -388,10 +383,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int ke
   const Deadline deadline = group_->end_of(std::nullopt);
   for (const auto& path : paths_) GW_TRY(path->await_all(deadline));
   const std::array<std::int64_t, 2> own{std::max(color, -1), key};
-  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(size()));
-  GW_ASSIGN(Work work, all_gather(const_view_of(std::span<const std::int64_t>(own)),
-                                  view_of(std::span(all)), {}));
-  GW_TRY(work.wait());
+  GW_ASSIGN(const auto all, gather_numbers(*this, own));
   std::vector<std::pair<std::int64_t, int>> keyed;  // (key, rank) of this rank's color
   for (int r = 0; r < size(); ++r) {
     const auto at = 2 * static_cast<std::size_t>(r);

@@ -36,7 +36,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/elements.h"
 #include "base/forks.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -126,10 +125,7 @@ Status check_versions(const std::vector<std::int64_t>& all) {
 // (kUnsupported). `device` is what this rank brings.
 Result<NcclNeighbours> agree_on_nccl(Communicator& group, int version, Device device) {
   const std::array<std::int64_t, kWords> own{version, device.ordinal, this_process()};
-  std::vector<std::int64_t> all(kWords * static_cast<std::size_t>(group.size()));
-  GW_ASSIGN(Work work, group.all_gather(const_view_of(std::span<const std::int64_t>(own)),
-                                        view_of(std::span(all))));
-  GW_TRY(work.wait());
+  GW_ASSIGN(const auto all, gather_numbers(group, own));
   GW_TRY(check_versions(all));
   NcclNeighbours neighbours;
   for (int r = 0; r < group.size(); ++r) {

@@ -41,6 +41,12 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks,
 
 Group::~Group() { engine_->release_id(id_); }
 
+std::vector<int> Group::job_ranks_of(std::span<const int> ranks) const {
+  std::vector<int> jobs;
+  for (const int r : ranks) jobs.push_back(job_rank(r));
+  return jobs;
+}
+
 Deadline Group::end_of(std::optional<Deadline> deadline) const {
   return deadline.value_or(deadline_in(options_.deadline_seconds));
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ class Group {
   int size() const { return static_cast<int>(job_ranks_->size()); }
   int job_rank(int r) const { return (*job_ranks_)[static_cast<std::size_t>(r)]; }
   const std::shared_ptr<const std::vector<int>>& job_ranks() const { return job_ranks_; }
+  std::vector<int> job_ranks_of(std::span<const int> ranks) const;
   int id() const { return id_; }
   const CommunicatorOptions& options() const { return options_; }
   const Segmentation& segmentation() const { return segmentation_; }

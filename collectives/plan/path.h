@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/elements.h"
 #include "collectives/engine/work_state.h"
 #include "collectives/plan/arguments.h"
 #include "collectives/plan/group.h"
@@ -54,6 +56,15 @@ struct GroupMembers {
   Group& group;
   Communicator& communicator;
 };
+
+// All ranks' `own`, one after another. Collective.
+inline Result<std::vector<std::int64_t>> gather_numbers(Communicator& group,
+                                                        std::span<const std::int64_t> own) {
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(group.size()));
+  GW_ASSIGN(Work work, group.all_gather(const_view_of(own), view_of(std::span(all))));
+  GW_TRY(work.wait());
+  return all;
+}
 
 // A probe ends by itself soon after its caller has given it up.
 inline Deadline end_of_probe(Deadline until) {

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/elements.h"
 #include "collectives/failure/flight_recorder.h"
 #include "collectives/schedules/op_traits.h"
 #include "collectives/shm/execution.h"
@@ -64,12 +63,11 @@ Signature signature_of(const ShmCall& call) {
 class MemoryPath::Run final : public PreparedCall {
  public:
   // The channel, which is that of such a call, outlives this.
-  Run(Group& group, const ShmMoves& moves, const std::shared_ptr<ShmChannel>& channel, ShmCall call,
-      Operated operated)
-      : PreparedCall(group),
-        moves_(moves),
-        channel_(channel),
-        call_(std::move(call)),
+  Run(MemoryPath& path, const CheckedCall& call, Operated operated)
+      : PreparedCall(path.group_),
+        call_(call_in_memory(call, operated, path.group_.size())),
+        moves_(shm_moves_of(call_.kind)),
+        channel_(path.channel_for(moves_.in_bytes(call_, path.group_.size()))),
         operated_(std::move(operated)) {}
 
   Status before() override { return operated_.before ? operated_.before() : Status(); }
@@ -85,9 +83,9 @@ class MemoryPath::Run final : public PreparedCall {
   bool run_at_once(ShmExecution& execution) const;
   bool wait_at_once(const ShmExecution& execution) const;
 
+  ShmCall call_;  // of the last run
   const ShmMoves& moves_;
   const std::shared_ptr<ShmChannel>& channel_;
-  ShmCall call_;  // of the last run
   Operated operated_;
 };
 
@@ -125,8 +123,7 @@ class MemoryPath::Message final : public PreparedCall {
 
 MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels,
                        std::shared_ptr<ShmMessages> messages)
-    : group_(group),
-      hosts_(std::move(hosts)),
+    : SharedPath(group, std::move(hosts)),
       channels_(std::move(channels)),
       messages_(std::move(messages)),
       memory_(std::make_shared<OwnMemory>(
@@ -155,11 +152,7 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
     const auto made = boards->make(ShmOutbox::bytes(group.size()), group.size());
     if (made.has_value()) own[1] = static_cast<std::int64_t>(made.value());
   }
-  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(group.size()));
-  GW_ASSIGN(Work telling,
-            members.communicator.all_gather(const_view_of(std::span<const std::int64_t>(own)),
-                                            view_of(std::span(all))));
-  GW_TRY(telling.wait());
+  GW_ASSIGN(const auto all, gather_numbers(members.communicator, own));
   // A rank may give up as soon as it has the path: by then all others know what it is made of. Of
   // an error here the next operation tells.
   auto met = members.communicator.barrier();
@@ -221,11 +214,7 @@ Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& cal
     return std::unique_ptr<PreparedCall>(std::make_unique<Message>(group_, *messages_, call));
   }
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
-  ShmCall memory = call_in_memory(call, operated, group_.size());
-  const ShmMoves& moves = shm_moves_of(memory.kind);
-  const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));
-  return std::unique_ptr<PreparedCall>(
-      std::make_unique<Run>(group_, moves, channel, std::move(memory), std::move(operated)));
+  return std::unique_ptr<PreparedCall>(std::make_unique<Run>(*this, call, std::move(operated)));
 }
 
 Result<Work> MemoryPath::start(const CheckedCall& call) {
@@ -234,11 +223,7 @@ Result<Work> MemoryPath::start(const CheckedCall& call) {
     return messages_->start(call, nullptr);
   }
   GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
-  ShmCall memory = call_in_memory(call, operated, group_.size());
-  const ShmMoves& moves = shm_moves_of(memory.kind);
-  const auto& channel = channel_for(moves.in_bytes(memory, group_.size()));
-  return Run(group_, moves, channel, std::move(memory), std::move(operated))
-      .start_alone(call.options.deadline);
+  return Run(*this, call, std::move(operated)).start_alone(call.options.deadline);
 }
 
 std::optional<Result<int>> MemoryPath::probe(int peer, int tag, Deadline until) {
@@ -248,21 +233,6 @@ std::optional<Result<int>> MemoryPath::probe(int peer, int tag, Deadline until) 
 
 std::string MemoryPath::describe() const {
   return std::string("collectives in shared memory") + (messages_ ? ", and messages" : "");
-}
-
-std::uint64_t MemoryPath::job_bytes() const { return hosts_->boards->all_bytes(); }
-
-std::optional<Buffer> MemoryPath::allocate(std::size_t bytes) {
-  auto shared = hosts_->boards->arena().allocate(bytes);
-  return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
-}
-
-Result<std::unique_ptr<CallPath>> MemoryPath::for_group(const GroupMembers& part) {
-  return path_over_hosts(part, hosts_);
-}
-
-Result<std::unique_ptr<CallPath>> MemoryPath::for_survivors(const GroupMembers& left) {
-  return share_memory(left, hosts_->most_bytes);
 }
 
 // Until the execution can move, for a while; true when it can.

@@ -20,7 +20,7 @@
 
 namespace gradwire {
 
-class MemoryPath final : public CallPath {
+class MemoryPath final : public SharedPath {
  public:
   // Collective; hosts: of ranks of one. Null where there is no memory for a board.
   static Result<std::unique_ptr<CallPath>> create(const GroupMembers& members,
@@ -37,12 +37,8 @@ class MemoryPath final : public CallPath {
 
   std::optional<Result<int>> probe(int peer, int tag, Deadline until) override;
   std::string describe() const override;
-  std::uint64_t job_bytes() const override;
   std::uint64_t group_bytes() const override { return messages_ ? messages_->bytes_sent() : 0; }
-  std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kAllRanks; }
-  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override;
-  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override;
 
  private:
   class Run;
@@ -56,8 +52,6 @@ class MemoryPath final : public CallPath {
   bool serves(OpKind kind, std::string_view algorithm) const;
   const std::shared_ptr<ShmChannel>& channel_for(std::size_t bytes) const;
 
-  Group& group_;
-  std::shared_ptr<const SharedHosts> hosts_;
   Channels channels_;
   std::shared_ptr<ShmMessages> messages_;  // null: they go another way
   std::shared_ptr<OwnMemory> memory_;

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "base/elements.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "collectives/shm/memory_path.h"
@@ -18,17 +17,6 @@
 namespace gradwire {
 namespace {
 
-// All ranks' `own`, one after another.
-template <std::size_t Count>
-Result<std::vector<std::int64_t>> gather(Communicator& world,
-                                         const std::array<std::int64_t, Count>& own) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()) * Count);
-  GW_ASSIGN(Work work, world.all_gather(const_view_of(std::span<const std::int64_t>(own)),
-                                        view_of(std::span(all))));
-  GW_TRY(work.wait());
-  return all;
-}
-
 // By rank: a number for its host, and its node where these are given.
 Result<Nodes> gather_hosts(Communicator& world) {
   std::uint64_t own = shm::hash_of_host(shm::host_identity());
@@ -36,7 +24,7 @@ Result<Nodes> gather_hosts(Communicator& world) {
   if (!nodes.empty()) {
     own = mix64(own + static_cast<std::uint64_t>(nodes[static_cast<std::size_t>(world.rank())]));
   }
-  GW_ASSIGN(const auto keys, gather(world, std::array{static_cast<std::int64_t>(own)}));
+  GW_ASSIGN(const auto keys, gather_numbers(world, std::array{static_cast<std::int64_t>(own)}));
   std::vector<int> first;  // the first rank with the same key
   for (const std::int64_t key : keys) {
     first.push_back(static_cast<int>(std::ranges::find(keys, key) - keys.begin()));
@@ -96,7 +84,7 @@ Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t m
   Opened mine;
   if (place == 0 && count > 1) take(mine, shm::Arena::create(0, count, most_bytes));
   const shm::OwnNonce nonce;  // until all have read it, which the second gathering says
-  GW_ASSIGN(const auto tokens, gather(world, numbers_of(mine, nonce.process())));
+  GW_ASSIGN(const auto tokens, gather_numbers(world, numbers_of(mine, nonce.process())));
   const auto token_of = [&](int r) {
     return tokens.data() + kTokenNumbers * static_cast<std::size_t>(r);
   };
@@ -109,7 +97,7 @@ Result<Opened> open_arena(Communicator& world, const Nodes& hosts, std::size_t m
   const bool reads =
       std::ranges::all_of(local, [&](int r) { return shm::can_read(process_in(token_of(r))); });
   const Success success = !good ? kNothing : reads ? kArenaAndProcesses : kArena;
-  GW_ASSIGN(const auto successes, gather(world, std::array<std::int64_t, 1>{success}));
+  GW_ASSIGN(const auto successes, gather_numbers(world, std::array<std::int64_t, 1>{success}));
   if (mine.arena) mine.arena->close_door();
   if (std::ranges::all_of(local, [&](int r) {
         return successes[static_cast<std::size_t>(r)] == kArenaAndProcesses;
@@ -167,12 +155,11 @@ Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& members,
     shared->host_of[job_rank] = hosts.node_of[static_cast<std::size_t>(r)];
   }
   if (mine.arena) {
-    std::vector<int> members;
-    for (const int r : local) members.push_back(world.job_rank(r));
     world.engine()->listen_to(
         std::shared_ptr<shm::Bell>(mine.arena, &mine.arena->bell(hosts.place_of[self])));
-    shared->boards = std::make_shared<ShmBoards>(std::move(mine.arena), world.engine()->crowded(),
-                                                 std::move(members), std::move(mine.processes));
+    shared->boards =
+        std::make_shared<ShmBoards>(std::move(mine.arena), world.engine()->crowded(),
+                                    world.job_ranks_of(local), std::move(mine.processes));
   }
   return path_over_hosts(members, shared);
 }

@@ -32,6 +32,32 @@ Result<std::unique_ptr<CallPath>> share_memory(const GroupMembers& world, std::s
 Result<std::unique_ptr<CallPath>> path_over_hosts(const GroupMembers& group,
                                                   const std::shared_ptr<const SharedHosts>& hosts);
 
+// What the paths through memory have in common.
+class SharedPath : public CallPath {
+ public:
+  SharedPath(Group& group, std::shared_ptr<const SharedHosts> hosts)
+      : group_(group), hosts_(std::move(hosts)) {}
+
+  std::uint64_t job_bytes() const override {
+    return hosts_->boards ? hosts_->boards->all_bytes() : 0;
+  }
+  std::optional<Buffer> allocate(std::size_t bytes) override {
+    if (!hosts_->boards) return std::nullopt;
+    auto shared = hosts_->boards->arena().allocate(bytes);
+    return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
+  }
+  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override {
+    return path_over_hosts(part, hosts_);
+  }
+  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override {
+    return share_memory(left, hosts_->most_bytes);
+  }
+
+ protected:
+  Group& group_;
+  std::shared_ptr<const SharedHosts> hosts_;
+};
+
 // Collective: the path of two levels (two_level_path.cc). here: the hosts of the group's ranks,
 // several, of which some have several. Null where a host has no memory for a board.
 Result<std::unique_ptr<CallPath>> two_level_path(const GroupMembers& group,

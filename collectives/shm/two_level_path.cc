@@ -30,7 +30,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/elements.h"
 #include "base/text.h"
 #include "collectives/cost/choice.h"
 #include "collectives/engine/staged_execution.h"
@@ -61,12 +60,6 @@ AlgorithmChoice choice_between(const Group& group, int hosts) {
   return {hosts, group.links(), static_cast<std::int64_t>(group.segmentation().segment_bytes)};
 }
 
-std::vector<int> jobs_of(const Group& group, const std::vector<int>& ranks) {
-  std::vector<int> jobs;
-  for (const int r : ranks) jobs.push_back(group.job_rank(r));
-  return jobs;
-}
-
 // Elements before those of `at`.
 std::int64_t begin_of(const std::vector<std::int64_t>& lengths, int at) {
   return std::accumulate(lengths.begin(), lengths.begin() + at, std::int64_t{0});
@@ -92,10 +85,7 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
     const auto made = hosts.boards->make(layout.bytes(), layout.channels());
     own[0] = made.has_value() ? static_cast<std::int64_t>(made.value()) : -1;
   }
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(group.size()));
-  GW_ASSIGN(Work work, group.all_gather(const_view_of(std::span<const std::int64_t>(own)),
-                                        view_of(std::span(offsets))));
-  GW_TRY(work.wait());
+  GW_ASSIGN(const auto offsets, gather_numbers(group, own));
   if (std::ranges::min(offsets) < 0) return std::optional<Channels>();
   Channels channels;
   if (local.size() == 1) return std::optional(channels);
@@ -109,7 +99,7 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
   return std::optional(channels);
 }
 
-class TwoLevelPath final : public CallPath {
+class TwoLevelPath final : public SharedPath {
  public:
   TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Nodes here,
                const Channels& channels);
@@ -126,17 +116,7 @@ class TwoLevelPath final : public CallPath {
   std::string describe() const override {
     return format("shared memory inside %d hosts", host_count());
   }
-  std::uint64_t job_bytes() const override {
-    return hosts_->boards ? hosts_->boards->all_bytes() : 0;
-  }
-  std::optional<Buffer> allocate(std::size_t bytes) override;
   SharedMemory shared_memory() const override { return SharedMemory::kInsideHosts; }
-  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) override {
-    return path_over_hosts(part, hosts_);
-  }
-  Result<std::unique_ptr<CallPath>> for_survivors(const GroupMembers& left) override {
-    return share_memory(left, hosts_->most_bytes);
-  }
 
  private:
   class Run;
@@ -179,8 +159,6 @@ class TwoLevelPath final : public CallPath {
   const std::vector<int>& local() const { return here_.ranks[index(host_)]; }
   int host_count() const { return static_cast<int>(here_.ranks.size()); }
 
-  Group& group_;
-  std::shared_ptr<const SharedHosts> hosts_;
   Nodes here_;  // the hosts of the group's ranks, at least two
   int host_;
   int place_;
@@ -193,15 +171,14 @@ class TwoLevelPath final : public CallPath {
 
 TwoLevelPath::TwoLevelPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Nodes here,
                            const Channels& channels)
-    : group_(group),
-      hosts_(std::move(hosts)),
+    : SharedPath(group, std::move(hosts)),
       here_(std::move(here)),
       host_(here_.node_of[index(group.rank())]),
       place_(here_.place_of[index(group.rank())]),
       consecutive_(std::ranges::is_sorted(here_.node_of)),
       inward_(channels[0]),
       outward_(channels[1]),
-      local_jobs_(std::make_shared<const std::vector<int>>(jobs_of(group, local()))),
+      local_jobs_(std::make_shared<const std::vector<int>>(group.job_ranks_of(local()))),
       choice_(choice_between(group, host_count())) {}
 
 bool TwoLevelPath::covers(const OpCall& call) const {
@@ -305,7 +282,7 @@ void TwoLevelPath::add_between(Stages& stages, const Between& between, std::uint
         std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment));
   }
   segmentation.slots = std::min(segmentation.slots, kSlotsOfPiece);
-  auto jobs = std::make_shared<const std::vector<int>>(jobs_of(group_, between.ranks));
+  auto jobs = std::make_shared<const std::vector<int>>(group_.job_ranks_of(between.ranks));
   Route route = group_.route_among(std::move(jobs), number, between.dtype);
   route.first_channel += static_cast<std::uint32_t>(between.lane * kSlotsOfPiece);
   auto layout = std::make_shared<const Layout>(std::move(schedule), between.dtype, segmentation);
@@ -465,12 +442,6 @@ bool TwoLevelPath::serves(const OpCall& call, std::string_view wanted) const {
 
 Result<std::unique_ptr<PreparedCall>> TwoLevelPath::prepare(const CheckedCall& call) {
   return std::unique_ptr<PreparedCall>(std::make_unique<Run>(*this, call));
-}
-
-std::optional<Buffer> TwoLevelPath::allocate(std::size_t bytes) {
-  if (!hosts_->boards) return std::nullopt;
-  auto shared = hosts_->boards->arena().allocate(bytes);
-  return shared.has_value() ? std::optional(std::move(shared).value()) : std::nullopt;
 }
 
 }  // namespace
