@@ -1,9 +1,9 @@
 #include "collectives/cost/link_cache.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,20 +21,13 @@ constexpr std::size_t kMostEntries = 256;
 constexpr std::uintmax_t kMostBytes = 1 << 20;
 
 struct Entry {
-  std::uint64_t key = 0;
+  std::string key;  // its text
   LinkModel links;
   std::int64_t when = 0;
 };
 
 std::string key_text(std::uint64_t key) {
   return format("%016llx", static_cast<unsigned long long>(key));
-}
-
-std::optional<std::uint64_t> key_of(const std::string& text) {
-  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    return std::nullopt;
-  }
-  return std::strtoull(text.c_str(), nullptr, 16);
 }
 
 // Seconds, and seconds per byte, that a link may really have.
@@ -50,10 +43,7 @@ std::optional<Entry> entry_of(const std::string& line) {
   std::istringstream words(line);
   std::string word;
   Entry entry;
-  if (!(words >> word)) return std::nullopt;
-  const auto key = key_of(word);
-  if (!key) return std::nullopt;
-  entry.key = *key;
+  if (!(words >> entry.key) || entry.key.size() != key_text(0).size()) return std::nullopt;
   for (const auto number : kLinkNumbers) {
     if (!(words >> word)) return std::nullopt;
     const auto value = to_double(word);
@@ -68,7 +58,7 @@ std::optional<Entry> entry_of(const std::string& line) {
 }
 
 std::string text_of(const Entry& entry) {
-  std::string text = key_text(entry.key);
+  std::string text = entry.key;
   for (const auto number : kLinkNumbers) text += " " + shortest(entry.links.*number);
   return text + " " + std::to_string(entry.when) + "\n";
 }
@@ -91,29 +81,21 @@ std::vector<Entry> read_entries(const std::string& file, std::int64_t now) {
   return entries;
 }
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 }  // namespace
 
 std::optional<LinkModel> cached_links(const std::string& file, std::uint64_t key,
                                       std::int64_t now) {
   const std::vector<Entry> entries = read_entries(file, now);
-  const auto found = std::ranges::find_if(entries, [&](const Entry& e) { return e.key == key; });
+  const auto found = std::ranges::find(entries, key_text(key), &Entry::key);
   return found == entries.end() ? std::nullopt : std::optional(found->links);
 }
 
 void cache_links(const std::string& file, std::uint64_t key, std::int64_t now,
                  const LinkModel& links) {
   std::vector<Entry> entries = read_entries(file, now);
-  std::erase_if(entries, [&](const Entry& e) { return e.key == key; });
-  entries.insert(entries.begin(), {key, links, now});
+  const std::string text_key = key_text(key);
+  std::erase_if(entries, [&](const Entry& e) { return e.key == text_key; });
+  entries.insert(entries.begin(), {text_key, links, now});
   std::ranges::stable_sort(entries, std::ranges::greater{}, &Entry::when);
   if (entries.size() > kMostEntries) entries.resize(kMostEntries);
   std::string text = std::string(kHeading) + "\n";
@@ -123,8 +105,9 @@ void cache_links(const std::string& file, std::uint64_t key, std::int64_t now,
   std::string fresh = file + ".XXXXXX";
   const int fd = mkstemp(fresh.data());
   if (fd < 0) return;
-  const bool whole = write_all(fd, text);
-  const bool closed = ::close(fd) == 0;
+  std::FILE* const out = ::fdopen(fd, "w");
+  const bool whole = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool closed = (out != nullptr ? std::fclose(out) : ::close(fd)) == 0;
   if (!whole || !closed || std::rename(fresh.c_str(), file.c_str()) != 0) ::unlink(fresh.c_str());
 }
 

@@ -622,15 +622,15 @@ void ProgressEngine::read_notes() {
       answer(*transport_, note.from, *heard, recorder_, failure);
     }
     // Somebody goes on without the lost, and cannot without this rank.
-    if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(*heard)) {
-      fail(nullptr, learn_losses(note.from, *heard), false);
+    if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(heard->proposal)) {
+      fail(nullptr, learn_losses(note.from, heard->proposal), false);
     }
   }
 }
 
 // The proposal may be here before the loss that led to it, which its sender has told by another
 // way or has from elsewhere. It names the same ranks, and those that were left behind before.
-Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
+Status ProgressEngine::learn_losses(int from, const Proposal& proposal) {
   const std::string who = "rank " + std::to_string(from);
   std::vector<int> lost;
   std::ranges::set_difference(proposal.lost, options_.left_behind, std::back_inserter(lost));
@@ -650,7 +650,7 @@ Status ProgressEngine::learn_losses(int from, const EngineNote& proposal) {
 }
 
 // A proposal told again that led to this engine.
-bool ProgressEngine::is_old(const EngineNote& proposal) const {
+bool ProgressEngine::is_old(const Proposal& proposal) const {
   return proposal.generation < options_.generation &&
          std::ranges::includes(options_.left_behind, proposal.lost);
 }

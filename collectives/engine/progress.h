@@ -217,8 +217,8 @@ class ProgressEngine {
   void begin_now(std::unique_lock<std::mutex>& lock, bool whole_turn);
   bool begin_accepted();
   void read_notes();
-  Status learn_losses(int from, const EngineNote& proposal);
-  bool is_old(const EngineNote& proposal) const;
+  Status learn_losses(int from, const Proposal& proposal);
+  bool is_old(const Proposal& proposal) const;
   bool accept(std::vector<Operation*>& begun);
   enum class Which : std::uint8_t { kAll, kSettled, kBesides };
   bool advance_all(Which which);
@@ -298,7 +298,7 @@ class ProgressEngine {
   Waiter waiter_;
   ScratchPool pool_;
   int turns_since_look_ = 0;
-  Attempt attempt_{.generation = options_.generation};  // to go on after a failure
+  Proposal attempt_{.generation = options_.generation};  // to go on after a failure
   int turns_since_notes_ = 0;
   Deadline next_visit_{};
   std::atomic<bool> failed_{false};  // with all groups

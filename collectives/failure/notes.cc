@@ -77,7 +77,7 @@ struct Lists {
 };
 
 // `most`: of the bytes.
-Lists encode_lists(const EngineNote& note, std::size_t most) {
+Lists encode_lists(const Proposal& note, std::size_t most) {
   std::vector<Run> lost = runs_of(note.lost), certain = runs_of(note.certain);
   const std::size_t bitmap =
       note.lost.empty() ? 0 : static_cast<std::size_t>(note.lost.back()) / 8 + 1;
@@ -106,14 +106,14 @@ Lists encode_lists(const EngineNote& note, std::size_t most) {
 
 std::vector<std::byte> encode(const EngineNote& note) {
   const std::size_t text = std::min(note.text.size(), kMostText);
-  const Lists lists = encode_lists(note, Transport::kMostNoteBytes - sizeof(Head) - text);
+  const Lists lists = encode_lists(note.proposal, Transport::kMostNoteBytes - sizeof(Head) - text);
   const Head head = {kVersion,
                      static_cast<std::uint8_t>(note.kind),
                      static_cast<std::uint8_t>(note.standing),
-                     static_cast<std::uint8_t>(note.ready ? 1 : 0),
+                     static_cast<std::uint8_t>(note.proposal.ready ? 1 : 0),
                      note.communicator,
                      note.operation,
-                     note.generation,
+                     note.proposal.generation,
                      lists.lost,
                      lists.certain};
   std::vector<std::byte> bytes(sizeof head + lists.bytes.size() + text);
@@ -149,12 +149,9 @@ std::optional<EngineNote> decode_note(ConstByteSpan bytes, int size) {
   EngineNote note;
   note.kind = static_cast<EngineNote::Kind>(head.kind);
   note.standing = static_cast<EngineNote::Standing>(head.standing);
-  note.ready = head.ready == 1;
   note.communicator = head.communicator;
   note.operation = head.operation;
-  note.generation = head.generation;
-  note.lost = *lost;
-  note.certain = *certain;
+  note.proposal = {head.generation, head.ready == 1, *lost, *certain};
   note.text.assign(reinterpret_cast<const char*>(at) + lists, bytes.size() - sizeof head - lists);
   // Runs that could be joined, and bitmaps where runs would do, are nothing that encode() makes.
   if (!std::ranges::equal(encode(note), bytes)) return std::nullopt;

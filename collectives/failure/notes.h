@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/failure/survivor_vote.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
@@ -21,7 +22,7 @@ struct EngineNote {
   enum class Kind : std::uint8_t {
     kAsk = 1,  // what about this operation? `text` describes it as I run it
     kAnswer,   // my standing; `text` describes the operation, or my last one
-    kPropose,  // let us go on without `lost`
+    kPropose,  // let us go on without the lost of `proposal`
   } kind = Kind::kAsk;
   enum class Standing : std::uint8_t {
     kRuns,      // the operation, described by `text`
@@ -29,13 +30,10 @@ struct EngineNote {
     kNotBegun,  // `text`: the last one of that communicator, empty if there was none
     kFailed,    // has given up; `text` says why
   } standing = Standing::kRuns;
-  bool ready = false;  // of a proposal: everybody left has proposed the same
   std::uint32_t communicator = 0;
   std::uint64_t operation = 0;
-  std::uint32_t generation = 0;
-  std::vector<int> lost = {};     // ranks of the job, ascending
-  std::vector<int> certain = {};  // of these, those that live on nowhere
-  std::string text = {};          // at most 160 bytes of it travel
+  Proposal proposal = {};
+  std::string text = {};  // at most 160 bytes of it travel
 };
 
 // At most Transport::kMostNoteBytes. All lost ranks, of a job of up to 16,288 ranks whichever they

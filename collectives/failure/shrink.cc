@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "collectives/failure/notes.h"
 #include "collectives/failure/roll_call.h"
-#include "collectives/failure/survivor_vote.h"
 
 namespace gradwire {
 namespace {
@@ -155,7 +154,7 @@ void Shrinking::hear(const Note& note) {
   if (heard->communicator != call_.communicator) return;
   if (heard->kind != EngineNote::Kind::kPropose) return;
   came_.insert(note.from);
-  vote_.hear(note.from, {heard->generation, heard->ready, heard->lost, heard->certain});
+  vote_.hear(note.from, heard->proposal);
 }
 
 void Shrinking::tell(Deadline now) {
@@ -163,12 +162,8 @@ void Shrinking::tell(Deadline now) {
   if (own == told_ && now < tell_again_) return;
   told_ = own;
   tell_again_ = now + kAgain;
-  EngineNote note{.kind = EngineNote::Kind::kPropose};
-  note.ready = own.ready;
-  note.communicator = call_.communicator;
-  note.generation = own.generation;
-  note.lost = own.lost;
-  note.certain = own.certain;
+  const EngineNote note{
+      .kind = EngineNote::Kind::kPropose, .communicator = call_.communicator, .proposal = own};
   for (const int rank : vote_.audience()) transport_.tell(rank, encode(note));
 }
 
@@ -244,7 +239,8 @@ Status Shrinking::on_deadline(Deadline now) {
 // left of the failed try, addresses and greetings, bears its number and is of no use to the next.
 Result<bool> Shrinking::rebuild() {
   const Deadline end = call_.deadline + kOvertime;
-  call_.attempt = {vote_.next_generation(), vote_.proposal().lost, vote_.proposal().certain};
+  call_.attempt = vote_.proposal();
+  call_.attempt.generation = vote_.next_generation();
   const Status rebuilt = transport_.rebuild(vote_.survivors(), call_.attempt.generation,
                                             std::min(until_ + kGrace, end));
   if (rebuilt.ok()) return true;

@@ -6,20 +6,12 @@
 #include <vector>
 
 #include "collectives/failure/flight_recorder.h"
+#include "collectives/failure/survivor_vote.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/transport.h"
 
 namespace gradwire {
-
-// What the ranks have agreed on when they last tried to go on, whether it came about or not. A
-// later try begins with it: its generation is another one, and the transport, which was rebuilt for
-// those that seemed to be left, names the lost of before no more.
-struct Attempt {
-  std::uint32_t generation = 0;
-  std::vector<int> lost = {};     // ascending
-  std::vector<int> certain = {};  // of these
-};
 
 struct ShrinkCall {
   std::vector<int> group;          // job ranks of the failed communicator, ascending
@@ -27,7 +19,11 @@ struct ShrinkCall {
   std::uint32_t communicator = 0;  // its id
   Status failure;                  // of this rank's engine
   Deadline deadline;
-  Attempt& attempt;          // of this rank's last one; written before each
+  // What the ranks have agreed on when they last tried to go on, whether it came about or not;
+  // written before each try. A later one begins with it: its generation is another one, and the
+  // transport, which was rebuilt for those that seemed to be left, names the lost of before no
+  // more.
+  Proposal& attempt;
   bool allow_lone_survivor;  // both as CommunicatorOptions has them
   const TakeToken& take_token;
 };

@@ -198,8 +198,8 @@ std::int64_t sum_of(std::span<const std::int64_t> counts) {
 }
 
 bool claims_rows(OpKind operation) {
-  return operation == OpKind::kAllGather || operation == OpKind::kGather ||
-         operation == OpKind::kScatter || operation == OpKind::kReduceScatter;
+  const Blocks blocks = traits_of(operation).blocks;
+  return blocks == Blocks::kIn || blocks == Blocks::kOut;
 }
 
 std::int64_t count_of(const ScheduleClaim& claim, int rank) {
@@ -364,9 +364,7 @@ Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& me
   const Result<Contents> held = memory.read({shift, shift + elems});
   if (!held.has_value()) return held.error().with_context(place);
   const Contents& contents = held.value();
-  const bool reduction =
-      claim_.operation == OpKind::kAllReduce || claim_.operation == OpKind::kReduce ||
-      claim_.operation == OpKind::kReduceScatter || claim_.operation == OpKind::kExclusiveScan;
+  const bool reduction = traits_of(claim_.operation).reduces;
   std::int64_t at = 0;
   for (Stretch rest : contents) {
     while (rest.size > 0) {
@@ -453,9 +451,7 @@ Player player_of(const Schedule& schedule, const ScheduleClaim& claim) {
                    SymbolicMemory(schedule.out_elems, schedule.in_place, rank),
                    SymbolicMemory(schedule.scratch_elems, false, rank)};
   if (schedule.in_place) player.memory_of[kInMemory] = kOutMemory;
-  const bool at_root_alone = claim.operation == OpKind::kReduce ||
-                             claim.operation == OpKind::kGather ||
-                             claim.operation == OpKind::kScatter;
+  const bool at_root_alone = traits_of(claim.operation).rooted;
   if (claim.aliased && !schedule.in_place && (!at_root_alone || rank == claim.root)) {
     alias(player, row_of(claim, rank));
   }

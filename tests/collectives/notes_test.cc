@@ -10,12 +10,12 @@ namespace {
 
 EngineNote a_proposal() {
   EngineNote note{.kind = EngineNote::Kind::kPropose};
-  note.ready = true;
+  note.proposal.ready = true;
   note.communicator = 4094;
   note.operation = 1ull << 40;
-  note.generation = 77;
-  note.lost = {0, 5, 65534};
-  note.certain = {5};
+  note.proposal.generation = 77;
+  note.proposal.lost = {0, 5, 65534};
+  note.proposal.certain = {5};
   note.text = "all_reduce of 1000 f32 sum";
   return note;
 }
@@ -26,12 +26,12 @@ TEST(EngineNotes, WhatIsEncodedIsDecoded) {
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->kind, note.kind);
   EXPECT_EQ(read->standing, note.standing);
-  EXPECT_TRUE(read->ready);
+  EXPECT_TRUE(read->proposal.ready);
   EXPECT_EQ(read->communicator, note.communicator);
   EXPECT_EQ(read->operation, note.operation);
-  EXPECT_EQ(read->generation, note.generation);
-  EXPECT_EQ(read->lost, note.lost);
-  EXPECT_EQ(read->certain, note.certain);
+  EXPECT_EQ(read->proposal.generation, note.proposal.generation);
+  EXPECT_EQ(read->proposal.lost, note.proposal.lost);
+  EXPECT_EQ(read->proposal.certain, note.proposal.certain);
   EXPECT_EQ(read->text, note.text);
 }
 
@@ -46,27 +46,27 @@ TEST(EngineNotes, ThousandsOfLossesPass) {
   for (const int step : {1, 2, 3}) {
     EngineNote note{.kind = EngineNote::Kind::kPropose};
     for (int r = 7; r < 16'000; r += step) {
-      note.lost.push_back(r);
-      if (r % 5 != 0) note.certain.push_back(r);
+      note.proposal.lost.push_back(r);
+      if (r % 5 != 0) note.proposal.certain.push_back(r);
     }
     const std::vector<std::byte> bytes = encode(note);
     EXPECT_LE(bytes.size(), 4096u);  // Transport::kMostNoteBytes
     const auto read = decode_note(bytes, 16'000);
     ASSERT_TRUE(read.has_value()) << step;
-    EXPECT_EQ(read->lost, note.lost) << step;
-    EXPECT_EQ(read->certain, note.certain) << step;
+    EXPECT_EQ(read->proposal.lost, note.proposal.lost) << step;
+    EXPECT_EQ(read->proposal.certain, note.proposal.certain) << step;
     EXPECT_FALSE(decode_note(bytes, 15'990).has_value()) << step;  // ranks that are none
   }
 }
 
 TEST(EngineNotes, HalfOfTheLargestJobPassesInOnePiece) {
   EngineNote note{.kind = EngineNote::Kind::kPropose};
-  for (int r = 32'768; r < 65'536; ++r) note.lost.push_back(r);
-  note.certain = {40'000};
+  for (int r = 32'768; r < 65'536; ++r) note.proposal.lost.push_back(r);
+  note.proposal.certain = {40'000};
   const auto read = decode_note(encode(note), 65'536);
   ASSERT_TRUE(read.has_value());
-  EXPECT_EQ(read->lost, note.lost);
-  EXPECT_EQ(read->certain, note.certain);
+  EXPECT_EQ(read->proposal.lost, note.proposal.lost);
+  EXPECT_EQ(read->proposal.certain, note.proposal.certain);
 }
 
 TEST(EngineNotes, HostileBytesAreRefused) {

@@ -138,13 +138,13 @@ struct Shrinks {
   TakeToken take_token = {};
   double seconds = 20;
   bool allow_lone = false;
-  std::map<int, Attempt> attempts = {};  // of each rank; none yet
+  std::map<int, Proposal> attempts = {};  // of each rank; none yet
   OnRebuild on_rebuild = {};
 
   Result<Survivors> one(int rank, Ranks group, Ranks left_behind) {
     Wire wire(net, rank, on_rebuild);
     const FlightRecorder recorder(16);
-    Attempt& attempt = attempts.at(rank);
+    Proposal& attempt = attempts.at(rank);
     return agree_and_rebuild(
         wire,
         {std::move(group), std::move(left_behind), 0, Status(Code::kPeerLost, "lost"),

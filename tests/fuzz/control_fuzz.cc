@@ -30,7 +30,7 @@ void parse(ConstByteSpan bytes) {
   }
   if (const auto note = decode_note(bytes, kRanks)) {
     for (const int rank : note->lost) GW_CHECK(rank >= 0 && rank < kRanks);
-    GW_CHECK(std::ranges::includes(note->lost, note->certain));
+    GW_CHECK(std::ranges::includes(note->proposal.lost, note->proposal.certain));
     GW_CHECK(std::ranges::equal(encode(*note), bytes));
   }
 }
@@ -82,11 +82,9 @@ std::vector<Bytes> seeds() {
                               .id = 5,
                               .text = "no heartbeat for 5.0 s"};
   const EngineNote ask{.kind = EngineNote::Kind::kAsk, .operation = 41, .text = "barrier"};
-  const EngineNote propose{.kind = EngineNote::Kind::kPropose,
-                           .ready = true,
-                           .generation = 2,
-                           .lost = {1, 4, 299},
-                           .certain = {4}};
+  const EngineNote propose{
+      .kind = EngineNote::Kind::kPropose,
+      .proposal = {.generation = 2, .ready = true, .lost = {1, 4, 299}, .certain = {4}}};
   const std::vector<std::byte> note = encode(propose);
   const comm::Control carried{.kind = Kind::kNote,
                               .from = 2,

@@ -45,7 +45,7 @@ class Ending final : public Transport {
     const auto said = decode_note(note, size());
     if (said && said->kind == EngineNote::Kind::kPropose) {
       end_at(Point::kFirstProposal);
-      if (said->ready) end_at(Point::kReady);
+      if (said->proposal.ready) end_at(Point::kReady);
     }
     inner_->tell(peer, note);
   }
