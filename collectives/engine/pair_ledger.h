@@ -41,16 +41,11 @@ class PairLedger {
     std::uint64_t number = 0;
     PostingTurn turn = {};  // waits for nothing without a tag
   };
-  // The next message to (from) the peer; used up.
-  Message take_send(int peer, int tag) {
+  // The next message from the peer, or to it; used up.
+  Message take(bool receives, int peer, int tag) {
     const std::lock_guard lock(mutex_);
     Pair& pair = pairs_[{peer, tag}];
-    return take(pair.sent, pair.sending, tag);
-  }
-  Message take_recv(int peer, int tag) {
-    const std::lock_guard lock(mutex_);
-    Pair& pair = pairs_[{peer, tag}];
-    return take(pair.taken, pair.receiving, tag);
+    return receives ? take(pair.taken, pair.receiving, tag) : take(pair.sent, pair.sending, tag);
   }
   // The number of the next message from the peer.
   std::uint64_t next_recv(int peer, int tag) const {
@@ -58,7 +53,7 @@ class PairLedger {
     const auto pair = pairs_.find({peer, tag});
     return pair == pairs_.end() ? 0 : pair->second.taken;
   }
-  // take_recv(), if that is still the one.
+  // It, if that is still the one.
   std::optional<Message> claim(int peer, int tag, std::uint64_t number) {
     const std::lock_guard lock(mutex_);
     Pair& pair = pairs_[{peer, tag}];

@@ -13,12 +13,6 @@ constexpr std::uint64_t kTypeBits = 0x70;
 
 }  // namespace
 
-SenderSearch::SenderSearch(Request request, Receive receive)
-    : request_(std::move(request)), receive_(std::move(receive)) {}
-
-SenderSearch::SenderSearch(Request request, std::shared_ptr<Answer> answer)
-    : request_(std::move(request)), answer_(std::move(answer)) {}
-
 Result<bool> SenderSearch::advance(Transport& transport, ScratchPool& pool) {
   if (receiving_ != nullptr) return receiving_->advance(transport, pool);
   if (done() || !find(transport)) return false;
@@ -29,18 +23,6 @@ Result<bool> SenderSearch::advance(Transport& transport, ScratchPool& pool) {
 bool SenderSearch::done() const {
   if (receiving_ != nullptr) return receiving_->done();
   return answer_ != nullptr && (answer_->source >= 0 || answer_->unwanted);
-}
-
-void SenderSearch::cancel(Transport& transport) {
-  if (receiving_ != nullptr) receiving_->cancel(transport);
-}
-
-bool SenderSearch::settled(Transport& transport) {
-  return receiving_ == nullptr || receiving_->settled(transport);
-}
-
-void SenderSearch::release(ScratchPool& pool) {
-  if (receiving_ != nullptr) receiving_->release(pool);
 }
 
 std::vector<int> SenderSearch::waiting_for(const Transport& transport) const {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/executor.h"
@@ -34,15 +35,23 @@ class SenderSearch final : public Runnable {
     std::atomic<bool> unwanted{false};  // set by the caller: it need not go on
   };
 
-  SenderSearch(Request request, Receive receive);
+  SenderSearch(Request request, Receive receive)
+      : request_(std::move(request)), receive_(std::move(receive)) {}
   // Ends when there is a sender, of whose message it takes nothing.
-  SenderSearch(Request request, std::shared_ptr<Answer> answer);
+  SenderSearch(Request request, std::shared_ptr<Answer> answer)
+      : request_(std::move(request)), answer_(std::move(answer)) {}
 
   Result<bool> advance(Transport& transport, ScratchPool& pool) override;
   bool done() const override;
-  void cancel(Transport& transport) override;
-  bool settled(Transport& transport) override;
-  void release(ScratchPool& pool) override;
+  void cancel(Transport& transport) override {
+    if (receiving_) receiving_->cancel(transport);
+  }
+  bool settled(Transport& transport) override {
+    return receiving_ == nullptr || receiving_->settled(transport);
+  }
+  void release(ScratchPool& pool) override {
+    if (receiving_) receiving_->release(pool);
+  }
   std::vector<int> waiting_for(const Transport& transport) const override;
   const Route& route() const override { return request_.route; }
   std::uint64_t bytes_sent() const override { return 0; }

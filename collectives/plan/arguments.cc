@@ -299,8 +299,11 @@ Result<Extent> check_fused(const Arguments& a) {
   return extent;
 }
 
-Result<Extent> check(const Arguments& a) {
-  const OpCall& call = a.call;
+}  // namespace
+
+Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size,
+                          std::optional<Device> device) {
+  const Arguments a{call, options, rank, size, device.value_or(Device{})};
   GW_TRY(check_peer(a));
   if (call.kind == OpKind::kAllReduceFused) {
     GW_ASSIGN(const Extent fused, check_fused(a));
@@ -324,13 +327,6 @@ Result<Extent> check(const Arguments& a) {
   if (reads && writes) GW_TRY(check_one_device(a, call.in, call.out));
   GW_TRY(check_sharing(a, extent));
   return extent;
-}
-
-}  // namespace
-
-Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size,
-                          std::optional<Device> device) {
-  return check({call, options, rank, size, device.value_or(Device{})});
 }
 
 // Of tensors on the host: messages, an all_reduce in place, and what only moves. The other checks

@@ -418,10 +418,8 @@ Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
   PairLedger::Message message;
   if (!call_.pair()) {
     message.number = group().take_number();
-  } else if (call_.kind == OpKind::kRecv) {
-    message = group().ledger()->take_recv(call_.peer, call_.tag);
   } else {
-    message = group().ledger()->take_send(call_.peer, call_.tag);
+    message = group().ledger()->take(call_.kind == OpKind::kRecv, call_.peer, call_.tag);
   }
   operation->number = message.number;
   if (call_.pair() && !deadline) operation->peer = group().job_rank(call_.peer);

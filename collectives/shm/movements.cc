@@ -26,6 +26,12 @@ void ShmPlace::copy_in_of(int q, std::size_t offset, std::byte* to, std::size_t 
   if (!outcome.ok() && unread != nullptr) *unread = q;
 }
 
+void ShmPlace::put_part(Range of, std::int64_t each, std::int64_t part, std::byte* to) const {
+  const Range range = part_of(of.size(), each, part);
+  if (range.size() <= 0) return;
+  copy_with(Stores::kCached, to, call.in + bytes(of.begin + range.begin), bytes(range.size()));
+}
+
 std::size_t ShmMoves::small_limit(int, ShmReach before) const {
   constexpr std::size_t kSharedFrom = 4 << 10;
   constexpr std::size_t kReadingFrom = 16 << 10;
@@ -122,11 +128,12 @@ class Movements final : public ShmMoves {
     const int r = place.rank();
     if (!by_rows_) {
       if (base_ == OpKind::kGather && place.is_root()) return;
-      return put_part(place, block_of_own(place), part, place.slot(r, part));
+      return place.put_part(block_of_own(place).from, slot_elems(place), part, place.slot(r, part));
     }
     for (int k = 1; k < place.size(); ++k) {
       const int q = (r + k) % place.size();
-      put_part(place, block_of(place.call, r, q), part, place.slot_row(r, part, q));
+      place.put_part(block_of(place.call, r, q).from, slot_elems(place), part,
+                     place.slot_row(r, part, q));
     }
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
@@ -197,12 +204,6 @@ class Movements final : public ShmMoves {
     const Stores stores = stores_for(out_bytes(place.call, place.size()));
     if (place.is_root()) return keep_row(to, from, bytes, stores);
     copy_with(stores, to, from, bytes);
-  }
-  void put_part(const ShmPlace& place, const Block& block, std::int64_t part, std::byte* to) const {
-    const Range range = part_of(block.from.size(), slot_elems(place), part);
-    if (range.size() <= 0) return;
-    copy_with(Stores::kCached, to, place.call.in + place.bytes(block.from.begin + range.begin),
-              place.bytes(range.size()));
   }
   // `range` of rank q's block from where that one put it, or from its own tensor where that is
   // null.

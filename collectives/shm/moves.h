@@ -57,6 +57,8 @@ struct ShmPlace {
   bool reaches_in(int q) const { return shares_in(q) || channel.notice(q, n).address != 0; }
   // bytes of rank q's `in` from `offset` on, wherever it lies.
   void copy_in_of(int q, std::size_t offset, std::byte* to, std::size_t bytes, Stores stores) const;
+  // Part `part`, of `each` elements, of these elements of this rank's `in`.
+  void put_part(Range of, std::int64_t each, std::int64_t part, std::byte* to) const;
   std::byte* in_of(int q) const { return channel.arena().at(channel.notice(q, n).in); }
   std::byte* out_of(int q) const { return channel.arena().at(channel.notice(q, n).out); }
 };

@@ -198,11 +198,11 @@ class OwnFold final : public ShmMoves {
   void put(const ShmPlace& place, std::int64_t part) const override {
     const int r = place.rank();
     if (scans(place.call)) {
-      return put_row(place, {0, place.call.elems}, part, place.slot(r, part));
+      return place.put_part({0, place.call.elems}, slot_elems(place), part, place.slot(r, part));
     }
     for (int k = 1; k < place.size(); ++k) {
       const int q = (r + k) % place.size();
-      put_row(place, row_for(place, q), part, place.slot_row(r, part, q));
+      place.put_part(row_for(place, q), slot_elems(place), part, place.slot_row(r, part, q));
     }
   }
   void take(const ShmPlace& place, std::int64_t part) const override {
@@ -237,12 +237,6 @@ class OwnFold final : public ShmMoves {
   }
   static std::int64_t slot_elems(const ShmPlace& place) {
     return place.elems_in(scans(place.call) ? place.slot_bytes() : place.slot_row_bytes());
-  }
-  static void put_row(const ShmPlace& place, Range row, std::int64_t part, std::byte* to) {
-    const Range range = part_of(row.size(), slot_elems(place), part);
-    if (range.size() <= 0) return;
-    copy_with(Stores::kCached, to, place.call.in + place.bytes(row.begin + range.begin),
-              place.bytes(range.size()));
   }
   // Elements `range` of this rank's row into out.
   template <typename Source>
