@@ -65,6 +65,15 @@ class Planning {
   std::int64_t row(int r, std::int64_t even) const {
     return call_.counts.empty() ? even : call_.counts[static_cast<std::size_t>(r)];
   }
+  // Calls visit(rank, where its row begins, the row's elements) for all ranks.
+  template <typename Visit>
+  void each_row(std::int64_t even, const Visit& visit) const {
+    std::int64_t begin = 0;
+    for (int r = 0; r < size_; ++r) {
+      visit(r, begin, row(r, even));
+      begin += row(r, even);
+    }
+  }
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool at_root() const { return rank_ == call_.peer; }
@@ -90,53 +99,39 @@ void plan_fused(Planning& p, std::span<const TensorView> tensors) {
 
 // Row r of all ranks' `in` is reduced to rank r.
 void plan_reduce_rows(Planning& p) {
-  std::int64_t begin = 0;
-  for (int r = 0; r < p.size(); ++r) {
-    const std::int64_t row = p.row(r, 0);
+  p.each_row(0, [&](int r, std::int64_t begin, std::int64_t row) {
     p.add(Kind::kReduce, p.in(begin), p.out(), row, r);
     if (r != p.rank()) p.sent(row);
-    begin += row;
-  }
+  });
 }
 
 void plan_gather_all(Planning& p) {
-  std::int64_t begin = 0;
-  for (int r = 0; r < p.size(); ++r) {
-    const std::int64_t row = p.row(r, 0);
+  p.each_row(0, [&](int r, std::int64_t begin, std::int64_t row) {
     std::byte* const out = p.out(begin);
     p.add(Kind::kBroadcast, r == p.rank() ? p.in() : out, out, row, r);
     if (r == p.rank()) p.sent(row * (p.size() - 1));
-    begin += row;
-  }
+  });
 }
 
 void plan_gather(Planning& p, int root, std::int64_t even) {
   if (!p.at_root()) return p.send(p.in(), p.row(p.rank(), even), root);
-  std::int64_t begin = 0;
-  for (int r = 0; r < p.size(); ++r) {
-    const std::int64_t row = p.row(r, even);
+  p.each_row(even, [&](int r, std::int64_t begin, std::int64_t row) {
     if (r == root) p.copy(p.in(), p.out(begin), row);
     if (r != root) p.add(Kind::kRecv, nullptr, p.out(begin), row, r);
-    begin += row;
-  }
+  });
 }
 
 void plan_scatter(Planning& p, int root, std::int64_t even) {
   if (!p.at_root()) return p.add(Kind::kRecv, nullptr, p.out(), p.row(p.rank(), even), root);
-  std::int64_t begin = 0;
-  for (int r = 0; r < p.size(); ++r) {
-    const std::int64_t row = p.row(r, even);
+  p.each_row(even, [&](int r, std::int64_t begin, std::int64_t row) {
     if (r == root) p.copy(p.in(begin), p.out(), row);
     if (r != root) p.send(p.in(begin), row, r);
-    begin += row;
-  }
+  });
 }
 
 void plan_exchange(Planning& p, std::span<const std::int64_t> recv_counts, std::int64_t even) {
-  std::int64_t sent = 0;
   std::int64_t received = 0;
-  for (int r = 0; r < p.size(); ++r) {
-    const std::int64_t out_row = p.row(r, even);
+  p.each_row(even, [&](int r, std::int64_t sent, std::int64_t out_row) {
     const std::int64_t in_row =
         recv_counts.empty() ? even : recv_counts[static_cast<std::size_t>(r)];
     if (r == p.rank()) {
@@ -145,9 +140,8 @@ void plan_exchange(Planning& p, std::span<const std::int64_t> recv_counts, std::
       p.send(p.in(sent), out_row, r);
       p.add(Kind::kRecv, nullptr, p.out(received), in_row, r);
     }
-    sent += out_row;
     received += in_row;
-  }
+  });
 }
 
 }  // namespace

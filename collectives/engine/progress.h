@@ -76,37 +76,30 @@ class CommunicatorIds {
   std::vector<std::uint64_t> free_bits() const {
     std::vector<std::uint64_t> bits((kIds + 63) / 64, 0);
     for (std::size_t id = 0; id < uses_.size(); ++id) {
-      if (!uses_[id].taken) bits[id / 64] |= std::uint64_t{1} << (id % 64);
+      if (uses_[id].free()) bits[id / 64] |= std::uint64_t{1} << (id % 64);
     }
     return bits;
   }
   // False when it was not free.
   bool claim(int id) {
     Use& use = uses_[static_cast<std::size_t>(id)];
-    if (use.taken) return false;
-    return use.taken = true;
+    return use.free() && (use.claimed = true);
   }
-  void release(int id) {
-    Use& use = uses_[static_cast<std::size_t>(id)];
-    use.released = use.under_way > 0;
-    use.taken = use.released;
-  }
+  void release(int id) { uses_[static_cast<std::size_t>(id)].claimed = false; }
 
   // An operation of that communicator begins, and ends.
   void begin_operation(std::uint32_t id) {
     if (id < uses_.size()) ++uses_[id].under_way;
   }
   void end_operation(std::uint32_t id) {
-    if (id >= uses_.size()) return;
-    Use& use = uses_[id];
-    if (--use.under_way == 0 && use.released) use = {};
+    if (id < uses_.size()) --uses_[id].under_way;
   }
 
  private:
   struct Use {
-    bool taken = false;
-    bool released = false;  // but for what is under way
+    bool claimed = false;
     int under_way = 0;
+    bool free() const { return !claimed && under_way == 0; }
   };
   std::vector<Use> uses_ = std::vector<Use>(kIds);
 };

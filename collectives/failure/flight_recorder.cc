@@ -34,11 +34,7 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string out = "[";
-  for (const int rank : ranks) out += (out.size() > 1 ? "," : "") + std::to_string(rank);
-  return out + "]";
-}
+std::string list(const std::vector<int>& ranks) { return "[" + numbers_text(ranks, ",") + "]"; }
 
 std::string_view name_of(FlightRecord::State state) {
   switch (state) {
@@ -67,6 +63,12 @@ std::string line_of(const FlightRecord& record) {
 }
 
 }  // namespace
+
+std::string numbers_text(const std::vector<int>& numbers, const char* between) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : between) + std::to_string(number);
+  return text;
+}
 
 Signature signature_of(OpKind kind, DType dtype, ReduceOp op, std::int64_t elems, int peer) {
   const OpTraits traits = traits_of(kind);
@@ -168,19 +170,6 @@ std::string flight_json(const FlightFailure& failure, const std::vector<FlightRe
   return text + "\n]}\n";
 }
 
-namespace {
-
-// A FIFO in its place is not waited for: the error that is recorded wants to be told.
-bool write_text(const std::string& path, const std::string& text) {
-  auto opened = open_to_write(path);
-  if (!opened.has_value()) return false;
-  File file = std::move(opened).value();
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  return std::fclose(file.release()) == 0 && written;
-}
-
-}  // namespace
-
 Status write_flight(const std::string& folder, const FlightFailure& failure,
                     const std::vector<FlightRecord>& records) {
   std::error_code ignored;  // what is wrong shows when the file is opened
@@ -189,9 +178,14 @@ Status write_flight(const std::string& folder, const FlightFailure& failure,
   if (failure.generation > 0) name += format("-after-%u", failure.generation);
   const std::filesystem::path path = std::filesystem::path(folder) / (name + ".json");
   const std::filesystem::path part = std::filesystem::path(folder) / ("." + name + ".part");
-  if (write_text(part, flight_json(failure, records))) {
-    std::filesystem::rename(part, path, ignored);
-    if (!ignored) return {};
+  const std::string text = flight_json(failure, records);
+  // A FIFO in its place is not waited for: the error that is recorded wants to be told.
+  if (auto opened = open_to_write(part); opened.has_value()) {
+    std::FILE* const file = opened.value().release();
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const bool whole = std::fclose(file) == 0 && written;
+    if (whole) std::filesystem::rename(part, path, ignored);
+    if (whole && !ignored) return {};
   }
   return {Code::kInvalidArgument,
           "flight record: cannot write " + path.string() + " (expected a writable folder)"};

@@ -16,6 +16,9 @@
 
 namespace gradwire {
 
+// "2,3", or what stands between them else.
+std::string numbers_text(const std::vector<int>& numbers, const char* between);
+
 // What all ranks of a communicator must agree on about an operation, as far as it has it. The
 // texts are literals.
 struct Signature {

@@ -91,11 +91,8 @@ RollCall take_roll_call(Transport& transport, const Question& question,
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
-  }
-  return ranks.empty() ? "no rank" : text;
+  if (ranks.empty()) return "no rank";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + numbers_text(ranks, ", ");
 }
 
 }  // namespace gradwire

@@ -28,61 +28,12 @@ constexpr auto kGrace = std::chrono::milliseconds(600);
 // Nothing lasts longer than this beyond the deadline.
 constexpr auto kOvertime = std::chrono::milliseconds(1000);
 
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-  return text;
-}
-
-// Which of several sides goes on, where the launcher's store decides.
-//
-// The tokens of a communicator form a chain, from 1 on: each is written once and names the ranks
-// that went on with it, as "GENERATION:RANK,RANK,...". Who wants to go on walks the chain from its
-// begin and writes the first token that nobody has. A token that does not name a rank shows it that
-// others have gone on without it: it never gets a later one. So all ranks see one history, whatever
-// number of tries or of shrinks each of them has behind it, and of two sides one finds the other's
-// token.
-class SideToken {
- public:
-  // `all`: the ranks of the communicator and those it lost in earlier shrinks, ascending. They name
-  // the chain, so they are the same on all sides.
-  SideToken(const TakeToken& take, const std::vector<int>& all, int self)
-      : take_(take),
-        chain_(format("shrink/%016llx/", static_cast<unsigned long long>(hash_bytes(
-                                             std::as_bytes(std::span(all)), all.size())))),
-        self_(self) {}
-
-  // For `here`, ascending, this rank among them, which have agreed on `generation`. Each of them
-  // asks for itself; all learn the same. "" when they have the token, else the ranks that have gone
-  // on without this one, for people. Errors: of the store; kTimedOut.
-  Result<std::string> take(const std::vector<int>& here, std::uint32_t generation, Deadline until) {
-    // Two tries of the same ranks differ in the generation: each has a token of its own.
-    const std::string own = format("%u:", generation) + list_of(here);
-    const std::string self = "," + std::to_string(self_) + ",";
-    while (Clock::now() < until) {
-      GW_ASSIGN(const std::string held, take_(chain_ + std::to_string(next_), own, until));
-      if (held == own) return std::string();
-      const std::string ranks = held.substr(held.find(':') + 1);
-      if (("," + ranks + ",").find(self) == std::string::npos) return ranks;
-      ++next_;
-    }
-    return Status(Code::kTimedOut, "the chain of tokens did not end in time");
-  }
-
- private:
-  const TakeToken& take_;
-  std::string chain_;
-  int self_;
-  std::uint32_t next_ = 1;  // all before it name this rank
-};
-
 class Shrinking {
  public:
   Shrinking(Transport& transport, const ShrinkCall& call, const FlightRecorder& recorder)
       : transport_(transport),
         call_(call),
         recorder_(recorder),
-        token_(call.take_token, everybody(), transport.rank()),
         vote_(first_vote()),
         until_(call.deadline) {}
 
@@ -97,16 +48,17 @@ class Shrinking {
   Status on_deadline(Deadline now);
   Status isolated() const;
   void leave();
+  Result<std::string> walk_chain(Deadline until);
   Status take_token();
   Result<bool> rebuild();
 
   Transport& transport_;
   const ShrinkCall& call_;
   const FlightRecorder& recorder_;
-  SideToken token_;
   SurvivorVote vote_;
   Deadline until_;
-  std::set<int> came_;  // have proposed something in this call, be it in an earlier vote
+  std::uint32_t next_token_ = 1;  // all before it name this rank
+  std::set<int> came_;            // have proposed something in this call, be it in an earlier vote
   bool last_call_ = false;
   Proposal told_;
   Deadline tell_again_{};
@@ -191,12 +143,45 @@ void Shrinking::leave() {
   }
 }
 
+// Which of several sides goes on, where the launcher's store decides.
+//
+// The tokens of a communicator form a chain, from 1 on: each is written once and names the ranks
+// that went on with it, as "GENERATION:RANK,RANK,...". Who wants to go on walks the chain from its
+// begin and writes the first token that nobody has. A token that does not name a rank shows it that
+// others have gone on without it: it never gets a later one. So all ranks see one history, whatever
+// number of tries or of shrinks each of them has behind it, and of two sides one finds the other's
+// token.
+//
+// Each of those who have agreed asks for itself; all learn the same. "" when they have the token,
+// else the ranks that have gone on without this one, for people. Errors: of the store; kTimedOut.
+Result<std::string> Shrinking::walk_chain(Deadline until) {
+  // The ranks of the communicator and those it lost in earlier shrinks name the chain, so it is the
+  // same on all sides.
+  const std::vector<int> all = everybody();
+  const std::string chain = format(
+      "shrink/%016llx/",
+      static_cast<unsigned long long>(hash_bytes(std::as_bytes(std::span(all)), all.size())));
+  // Two tries of the same ranks differ in the generation: each has a token of its own.
+  const std::string own =
+      format("%u:", vote_.next_generation()) + numbers_text(vote_.survivors(), ",");
+  const std::string self = "," + std::to_string(transport_.rank()) + ",";
+  while (Clock::now() < until) {
+    GW_ASSIGN(const std::string held,
+              call_.take_token(chain + std::to_string(next_token_), own, until));
+    if (held == own) return std::string();
+    const std::string ranks = held.substr(held.find(':') + 1);
+    if (("," + ranks + ",").find(self) == std::string::npos) return ranks;
+    ++next_token_;
+  }
+  return Status(Code::kTimedOut, "the chain of tokens did not end in time");
+}
+
 // Whether this side has the launcher's token; also where nobody contests it, so that who is left
 // out now, alive or not, finds that out there whenever it comes.
 Status Shrinking::take_token() {
   if (!call_.take_token) return {};
   const Deadline until = std::min(Clock::now() + kAsking, call_.deadline + kOvertime);
-  const auto others = token_.take(vote_.survivors(), vote_.next_generation(), until);
+  const auto others = walk_chain(until);
   const int self = transport_.rank();
   if (others.has_value() && !others.value().empty()) {
     return {Code::kPeerLost,

@@ -65,25 +65,33 @@ Result<std::shared_ptr<const Expression>> sum_of(const Expression& a, const Expr
   return std::shared_ptr<const Expression>(std::make_shared<Expression>(std::move(sum)));
 }
 
+// Calls visit(size, a, b) for all runs of `size` elements that lie in one stretch of either, of
+// which a and b are what is left from there on, until one of them ends.
+template <typename Visit>
+Status side_by_side(const Contents& first, const Contents& second, const Visit& visit) {
+  Stretch a, b;
+  for (auto i = first.begin(), j = second.begin();;) {
+    if (a.size == 0 && i != first.end()) a = *i++;
+    if (b.size == 0 && j != second.end()) b = *j++;
+    const std::int64_t size = std::min(a.size, b.size);
+    if (size == 0) return {};
+    GW_TRY(visit(size, a, b));
+    for (Stretch* const one : {&a, &b}) {
+      one->size -= size;
+      one->origin += size;
+    }
+  }
+}
+
 // The values of `into` with those of `from` added, element by element.
 Result<Contents> combine(const Contents& into, const Contents& from) {
   Contents sum;
-  std::size_t i = 0;
-  std::size_t j = 0;
-  std::int64_t in_i = 0;  // elements of into[i] and from[j] that are done
-  std::int64_t in_j = 0;
-  while (i < into.size() && j < from.size()) {
-    const std::int64_t size = std::min(into[i].size - in_i, from[j].size - in_j);
-    if (into[i].origin + in_i != from[j].origin + in_j) {
-      return Status(Code::kInternal, "combines different elements");
-    }
-    GW_ASSIGN(auto value, sum_of(*into[i].value, *from[j].value));
-    append(sum, {size, into[i].origin + in_i, std::move(value)});
-    in_i += size;
-    in_j += size;
-    if (in_i == into[i].size) ++i, in_i = 0;
-    if (in_j == from[j].size) ++j, in_j = 0;
-  }
+  GW_TRY(side_by_side(into, from, [&](std::int64_t size, const Stretch& a, const Stretch& b) {
+    if (a.origin != b.origin) return Status(Code::kInternal, "combines different elements");
+    GW_ASSIGN(auto value, sum_of(*a.value, *b.value));
+    append(sum, {size, a.origin, std::move(value)});
+    return Status();
+  }));
   return sum;
 }
 
@@ -334,22 +342,16 @@ Status OutputCheck::check_stretch(int rank, std::int64_t begin, const Stretch& s
 
 // Replicas are bit-identical only if they were combined in the same way.
 Status OutputCheck::check_alike(const Contents& contents) const {
-  std::size_t i = 0;
-  std::size_t j = 0;
-  std::int64_t end_i = 0;  // of contents[i] and first_[j]
-  std::int64_t end_j = 0;
-  while (i < contents.size() && j < first_.size()) {
-    if (contents[i].value->order != first_[j].value->order) {
-      return {Code::kInternal, format("elements from %lld on are combined in another order than on "
-                                      "rank 0",
-                                      static_cast<long long>(std::max(end_i, end_j)))};
+  std::int64_t at = 0;
+  return side_by_side(contents, first_, [&](std::int64_t size, const Stretch& a, const Stretch& b) {
+    if (a.value->order == b.value->order) {
+      at += size;
+      return Status();
     }
-    const std::int64_t next_i = end_i + contents[i].size;
-    const std::int64_t next_j = end_j + first_[j].size;
-    if (next_i <= next_j) ++i, end_i = next_i;
-    if (next_j <= next_i) ++j, end_j = next_j;
-  }
-  return {};
+    return Status(Code::kInternal,
+                  format("elements from %lld on are combined in another order than on rank 0",
+                         static_cast<long long>(at)));
+  });
 }
 
 Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& memory,
@@ -688,8 +690,8 @@ Status check_group(std::span<const Schedule> schedules, const ScheduleClaim& cla
   return check_claim(claim);
 }
 
-// The stretches are as long together as the whole, on every rank.
-Status check_lengths(std::span<const Schedule> schedules, const ScheduleClaim& claim) {
+Result<std::vector<ScheduleCost>> check_stretches(std::span<const Schedule> schedules,
+                                                  ScheduleClaim claim) {
   for (const Schedule& schedule : schedules) {
     std::int64_t in = 0;
     std::int64_t out = 0;
@@ -698,16 +700,10 @@ Status check_lengths(std::span<const Schedule> schedules, const ScheduleClaim& c
       out += stretch.out_elems;
     }
     if (in != schedule.in_elems || in != claim.elems || out != schedule.out_elems) {
-      return {Code::kInternal,
-              format("rank %d's chunks are not as long as the whole", schedule.rank)};
+      return Status(Code::kInternal,
+                    format("rank %d's chunks are not as long as the whole", schedule.rank));
     }
   }
-  return {};
-}
-
-Result<std::vector<ScheduleCost>> check_stretches(std::span<const Schedule> schedules,
-                                                  ScheduleClaim claim) {
-  GW_TRY(check_lengths(schedules, claim));
   std::vector<ScheduleCost> sum(schedules.size());
   for (std::size_t k = 0; k < schedules[0].stretches.size(); ++k) {
     std::vector<Schedule> stretch;
