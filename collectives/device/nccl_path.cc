@@ -167,27 +167,7 @@ int place_in_node(const Communicator& group) {
   return static_cast<int>(std::count(nodes.begin(), self, *self));
 }
 
-// A call with what it lends, to be enqueued many times: the caller's spans are read during the call
-// alone.
-struct Kept {
-  explicit Kept(const CheckedCall& checked)
-      : call(checked.call),
-        extent(checked.extent),
-        counts(call.counts.begin(), call.counts.end()),
-        recv_counts(call.recv_counts.begin(), call.recv_counts.end()),
-        tensors(call.tensors.begin(), call.tensors.end()) {
-    call.counts = counts;
-    call.recv_counts = recv_counts;
-    call.tensors = tensors;
-  }
-
-  OpCall call;
-  Extent extent;
-  std::vector<std::int64_t> counts;
-  std::vector<std::int64_t> recv_counts;
-  std::vector<TensorView> tensors;
-};
-using Calls = std::vector<std::unique_ptr<const Kept>>;
+using Calls = std::vector<std::unique_ptr<const KeptCall>>;
 
 // What an operation has of the device beside its tensors, and how much it sends.
 struct Enqueued {
@@ -253,12 +233,12 @@ class NcclPath final : public CallPath {
   class Run;
 
   Status check(const CheckedCall& call) const;
-  Status start(const Calls& calls, const OpOptions& options, const std::shared_ptr<WorkState>& work,
+  // Calls of one batch: their options are the same.
+  Status start(const Calls& calls, const std::shared_ptr<WorkState>& work,
                std::optional<Deadline> deadline);
-  Status enqueue(const Calls& calls, const OpOptions& options, Deadline deadline,
-                 Enqueued& made) const;
-  Result<cuda::Event> enqueue_to_point(const Calls& calls, const OpOptions& options,
-                                       Deadline deadline, Enqueued& made) const;
+  Status enqueue(const Calls& calls, const Stream& stream, Deadline deadline, Enqueued& made) const;
+  Result<cuda::Event> enqueue_to_point(const Calls& calls, const Stream& stream, Deadline deadline,
+                                       Enqueued& made) const;
   std::vector<int> peers_of(const Calls& calls) const;
 
   Group& group_;
@@ -292,18 +272,15 @@ Status NcclPath::check(const CheckedCall& checked) const {
 
 class NcclPath::Run final : public PreparedCall {
  public:
-  Run(NcclPath& path, Calls calls, const OpOptions& options)
-      : PreparedCall(path.group_), path_(path), calls_(std::move(calls)), options_(options) {
-    options_.algorithm = kAlgorithm;  // the caller's name need not last
-  }
+  Run(NcclPath& path, Calls calls)
+      : PreparedCall(path.group_), path_(path), calls_(std::move(calls)) {}
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
-    return path_.start(calls_, options_, work, deadline);
+    return path_.start(calls_, work, deadline);
   }
 
  private:
   NcclPath& path_;
   Calls calls_;
-  OpOptions options_;
 };
 
 Status NcclPath::prepare_all(const std::vector<CheckedCall>& calls,
@@ -311,17 +288,18 @@ Status NcclPath::prepare_all(const std::vector<CheckedCall>& calls,
   Calls kept;
   for (const CheckedCall& call : calls) {
     GW_TRY(check(call));
-    kept.push_back(std::make_unique<const Kept>(call));
+    kept.push_back(std::make_unique<const KeptCall>(call));
   }
-  prepared.push_back(std::make_unique<Run>(*this, std::move(kept), calls.front().options));
+  prepared.push_back(std::make_unique<Run>(*this, std::move(kept)));
   return {};
 }
 
 // The operation is the engine's before it is enqueued: where a peer does not come, the engine knows
 // whose fault that is, and aborts.
-Status NcclPath::start(const Calls& calls, const OpOptions& options,
-                       const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
-  GW_ASSIGN(const bool captured, cuda::is_capturing({comm_->device(), options.stream.native}));
+Status NcclPath::start(const Calls& calls, const std::shared_ptr<WorkState>& work,
+                       std::optional<Deadline> deadline) {
+  const Stream stream{comm_->device(), calls.front()->options.stream.native};
+  GW_ASSIGN(const bool captured, cuda::is_capturing(stream));
   const cuda::OnDevice here(comm_->device());
   GW_TRY(here.status());
   const Deadline until = group_.end_of(deadline);
@@ -329,7 +307,7 @@ Status NcclPath::start(const Calls& calls, const OpOptions& options,
     // What the graph will do each time it is launched. Nobody hears of that here: such work has
     // neither a deadline nor a point that it has passed.
     Enqueued made;
-    const Status status = enqueue(calls, options, until, made);
+    const Status status = enqueue(calls, stream, until, made);
     // The others may have their part: none of them shall wait for this one.
     if (!status.ok()) group_.engine()->abort(std::string(status.message()));
     work->finish(status);
@@ -338,7 +316,7 @@ Status NcclPath::start(const Calls& calls, const OpOptions& options,
   const auto collective =
       std::ranges::find_if(calls, [](const auto& one) { return !traits_of(one->call.kind).pair; });
   const bool pairs = collective == calls.end();
-  const Kept& head = pairs ? *calls.front() : **collective;
+  const KeptCall& head = pairs ? *calls.front() : **collective;
   const std::uint64_t number = pairs ? next_pair_++ : group_.take_number();
   auto flight = std::make_shared<NcclFlight>();
   GW_TRY(
@@ -356,27 +334,26 @@ Status NcclPath::start(const Calls& calls, const OpOptions& options,
   std::erase_if(open_, [](const auto& one) { return one->done(); });
   open_.push_back(work);
   Enqueued made;  // until NCCL is through with it where it failed, too
-  auto point = enqueue_to_point(calls, options, until + std::chrono::seconds(1), made);
+  auto point = enqueue_to_point(calls, stream, until + std::chrono::seconds(1), made);
   if (point.has_value()) {
     job_.bytes->fetch_add(made.bytes, std::memory_order_relaxed);
     flight->enqueued(std::move(point).value(), made.bytes);
     work->set_hold([flight](const Stream& waiting) { return flight->hold(waiting); });
     return {};
   }
-  flight->failed(point.error(), {comm_->device(), options.stream.native});
+  flight->failed(point.error(), stream);
   (void)group_.engine()->wait(*work, deadline_in(kGrace));
   flight->forget_stream();
   return work->done() ? work->status() : point.error();
 }
 
 // What NCCL is asked for all of them, in one group, on the stream. The device is the thread's.
-Status NcclPath::enqueue(const Calls& calls, const OpOptions& options, Deadline deadline,
+Status NcclPath::enqueue(const Calls& calls, const Stream& stream, Deadline deadline,
                          Enqueued& made) const {
   const Device device = comm_->device();
-  const Stream stream{device, options.stream.native};
   std::vector<NcclStep> steps;
   for (const auto& kept : calls) {
-    const Kept& one = *kept;
+    const KeptCall& one = *kept;
     const ConstByteSpan in = one.call.in.bytes();
     const std::byte* from = in.data();
     if (needs_copy_of_in(one.call, one.extent)) {
@@ -386,7 +363,7 @@ Status NcclPath::enqueue(const Calls& calls, const OpOptions& options, Deadline 
       from = to.data();
       made.copies.push_back(std::move(copy));
     }
-    const NcclPlan plan = plan_nccl(one.call, one.extent, options.factor, group_.rank(),
+    const NcclPlan plan = plan_nccl(one.call, one.extent, one.options.factor, group_.rank(),
                                     group_.size(), from, job_.spare->bytes().data());
     for (const NcclPlan::Copy& copy : plan.copies) {
       GW_TRY(copy_bytes({copy.from, copy.bytes}, device, {copy.to, copy.bytes}, device, stream));
@@ -401,11 +378,11 @@ Status NcclPath::enqueue(const Calls& calls, const OpOptions& options, Deadline 
   return made.ordered->finish(stream);
 }
 
-Result<cuda::Event> NcclPath::enqueue_to_point(const Calls& calls, const OpOptions& options,
+Result<cuda::Event> NcclPath::enqueue_to_point(const Calls& calls, const Stream& stream,
                                                Deadline deadline, Enqueued& made) const {
-  GW_TRY(enqueue(calls, options, deadline, made));
+  GW_TRY(enqueue(calls, stream, deadline, made));
   GW_ASSIGN(cuda::Event point, cuda::Event::create(comm_->device()));
-  GW_TRY(point.record({comm_->device(), options.stream.native}));
+  GW_TRY(point.record(stream));
   return point;
 }
 

@@ -301,6 +301,19 @@ Result<Extent> check_fused(const Arguments& a) {
 
 }  // namespace
 
+KeptCall::KeptCall(const CheckedCall& checked)
+    : call(checked.call),
+      options(checked.options),
+      extent(checked.extent),
+      counts(call.counts.begin(), call.counts.end()),
+      recv_counts(call.recv_counts.begin(), call.recv_counts.end()),
+      tensors(call.tensors.begin(), call.tensors.end()) {
+  call.counts = counts;
+  call.recv_counts = recv_counts;
+  call.tensors = tensors;
+  options.algorithm = "auto";
+}
+
 Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank, int size,
                           std::optional<Device> device) {
   const Arguments a{call, options, rank, size, device.value_or(Device{})};

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -29,6 +30,20 @@ struct CheckedCall {
   const OpCall& call;
   const OpOptions& options;
   Extent extent;
+};
+
+// A call that lasts, with a copy of what it lends; its algorithm is left to the path that has it.
+struct KeptCall {
+  explicit KeptCall(const CheckedCall& checked);
+  KeptCall(const KeptCall&) = delete;
+  KeptCall& operator=(const KeptCall&) = delete;
+
+  OpCall call;
+  OpOptions options;
+  Extent extent;
+  std::vector<std::int64_t> counts;
+  std::vector<std::int64_t> recv_counts;
+  std::vector<TensorView> tensors;
 };
 
 // kInvalidArgument naming the operation, the value seen and the value wanted. Tensors are on the

@@ -93,11 +93,7 @@ class MemoryPath::Run final : public PreparedCall {
 class MemoryPath::Message final : public PreparedCall {
  public:
   Message(Group& group, ShmMessages& messages, const CheckedCall& call)
-      : PreparedCall(group),
-        messages_(messages),
-        call_(call.call),
-        options_(call.options),
-        extent_(call.extent) {}
+      : PreparedCall(group), messages_(messages), kept_(call) {}
 
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
     const Status status = run(work, deadline).error();
@@ -111,14 +107,12 @@ class MemoryPath::Message final : public PreparedCall {
  private:
   Result<Work> run(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
     if (group().has_failed()) return group().status();
-    options_.deadline = deadline;
-    return messages_.start({call_, options_, extent_}, work);
+    kept_.options.deadline = deadline;
+    return messages_.start({kept_.call, kept_.options, kept_.extent}, work);
   }
 
   ShmMessages& messages_;
-  OpCall call_;
-  OpOptions options_;
-  Extent extent_;
+  KeptCall kept_;
 };
 
 MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, Channels channels,

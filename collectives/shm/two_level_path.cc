@@ -402,26 +402,20 @@ TwoLevelPath::Stages TwoLevelPath::barrier(std::uint64_t number) {
 class TwoLevelPath::Run final : public PreparedCall {
  public:
   Run(TwoLevelPath& path, const CheckedCall& checked)
-      : PreparedCall(path.group_),
-        path_(path),
-        call_(checked.call),
-        extent_(checked.extent),
-        queue_(queue_of(checked)),
-        counts_(checked.call.counts.begin(), checked.call.counts.end()) {
-    call_.counts = counts_;
-  }
+      : PreparedCall(path.group_), path_(path), kept_(checked), queue_(queue_of(checked)) {}
 
   Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+    const OpCall& call = kept_.call;
+    const Extent& extent = kept_.extent;
     const std::uint64_t number = group().take_number();
     return group().submit(
         std::make_unique<Operation>(Operation{
-            .signature =
-                signature_of(call_.kind, extent_.dtype, call_.op, extent_.agreed, call_.peer),
+            .signature = signature_of(call.kind, extent.dtype, call.op, extent.agreed, call.peer),
             .number = number,
             .algorithm = kTwoLevel,
             .queue = queue_,
             .execution = std::make_unique<StagedExecution>(
-                group().route_of(number), path_.make(call_, extent_, number), kPiecesInFlight),
+                group().route_of(number), path_.make(call, extent, number), kPiecesInFlight),
             .work = work,
             .bytes_sent = group().other_bytes()}),
         deadline);
@@ -429,10 +423,8 @@ class TwoLevelPath::Run final : public PreparedCall {
 
  private:
   TwoLevelPath& path_;
-  OpCall call_;
-  Extent extent_;
+  KeptCall kept_;
   Queue queue_;
-  std::vector<std::int64_t> counts_;
 };
 
 bool TwoLevelPath::serves(const OpCall& call, std::string_view wanted) const {
